@@ -1,0 +1,56 @@
+"""PAC-Bayesian AUC scoring in PyMC.
+
+The Gibbs posterior ``prior(theta) * exp(-gamma * risk(theta))``, where ``risk`` is one minus the AUC, by tempering SMC
+and by expectation propagation (Ridgway, Alquier, Chopin and Liang, 2014).
+
+Names are imported when they are first used (PEP 562), so importing the package costs nothing and its array layer
+works without PyMC. A public name is one line in ``_MODULE_OF`` and one under ``TYPE_CHECKING``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_MODULE_OF = {
+    "Dataset": "datasets",
+    "empirical_risk": "risk",
+    "linear_risk": "risk",
+    "load_colon": "datasets",
+    "load_credit": "datasets",
+    "load_dna": "datasets",
+    "load_glass": "datasets",
+    "load_pima": "datasets",
+    "load_spect": "datasets",
+    "pair_gamma": "priors",
+    "theorem_defaults": "priors",
+    "u_statistic_gamma": "priors",
+}
+
+__all__ = list(_MODULE_OF)
+
+if TYPE_CHECKING:
+    from pymc_pacauc.datasets import Dataset as Dataset
+    from pymc_pacauc.datasets import load_colon as load_colon
+    from pymc_pacauc.datasets import load_credit as load_credit
+    from pymc_pacauc.datasets import load_dna as load_dna
+    from pymc_pacauc.datasets import load_glass as load_glass
+    from pymc_pacauc.datasets import load_pima as load_pima
+    from pymc_pacauc.datasets import load_spect as load_spect
+    from pymc_pacauc.priors import pair_gamma as pair_gamma
+    from pymc_pacauc.priors import theorem_defaults as theorem_defaults
+    from pymc_pacauc.priors import u_statistic_gamma as u_statistic_gamma
+    from pymc_pacauc.risk import empirical_risk as empirical_risk
+    from pymc_pacauc.risk import linear_risk as linear_risk
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -27,7 +27,9 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LinearGaussianProblem:
-    """Scores ``X @ theta + offset`` under ``theta ~ N(prior_mean, L @ L.T)``; build one with :func:`linear_gaussian_problem`.
+    """Scores ``X @ theta + offset`` under ``theta ~ N(prior_mean, L @ L.T)``.
+
+    Build one with :func:`linear_gaussian_problem`.
 
     Attributes
     ----------
@@ -172,7 +174,7 @@ def _factor(covariance: ArrayLike, d: int) -> FloatArray:
     if not np.allclose(matrix, matrix.T, rtol=1e-8, atol=0.0):
         raise ValueError("prior_covariance must be symmetric.")
     try:
-        return np.linalg.cholesky(matrix)
+        return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:
         smallest = np.linalg.eigvalsh(matrix)[0]
         raise ValueError(

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.pairs import Pairs, bipartite
 
-__all__ = ["LinearRisk", "check_ties", "empirical_risk", "linear_risk", "pair_risk"]
+__all__ = ["LinearRisk", "check_ties", "empirical_risk", "linear_risk", "pair_risk", "vector_risk"]
 
 FloatArray = NDArray[np.float64]
 
@@ -63,7 +63,8 @@ def empirical_risk(scores: ArrayLike, y: ArrayLike, *, ties: str = "half", posit
         raise ValueError("scores is a single number; it needs one score per observation along its last axis.")
     if values.shape[-1] != pairs.n:
         raise ValueError(
-            f"scores has {values.shape[-1]} observations along its last axis (shape {values.shape}) but y has {pairs.n}."
+            f"scores has {values.shape[-1]} observations along its last axis (shape {values.shape}) "
+            f"but y has {pairs.n} labels."
         )
     return pair_risk(values.reshape(-1, pairs.n), pairs, ties=ties).reshape(values.shape[:-1])[()]
 
@@ -161,6 +162,22 @@ def _sort_rows(
     a.sort(axis=1)
     b.sort(axis=1)
     _merge_rows(a, b, rows, below, at_most)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def vector_risk(scores, labels, half):
+    """Pair risk of one score vector, labels > 0 being positive; NaN for a NaN score or a missing class."""
+    positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
+    small, large = (positive, negative) if positive.size <= negative.size else (negative, positive)
+    if small.size == 0:
+        return np.nan
+    below, at_most = np.empty(1), np.empty(1)
+    if _bucket_rows(scores.reshape(1, -1), small, large, below, at_most):
+        a, b = np.sort(scores[small]), np.sort(scores[large])
+        _merge_rows(a.reshape(1, -1), b.reshape(1, -1), np.zeros(1, np.intp), below, at_most)
+    tied = at_most[0] - below[0]
+    wrong = below[0] if positive.size <= negative.size else positive.size * negative.size - at_most[0]
+    return (wrong + 0.5 * tied if half else wrong) / (positive.size * negative.size)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -62,7 +62,10 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
     >>> encode_labels(["sick", "well", "sick"], positive="sick")
     array([ True, False,  True])
     """
-    labels = np.asarray(y)
+    try:
+        labels = np.asarray(y)
+    except ValueError as error:
+        raise ValueError("y must be one-dimensional, one label per observation; it is ragged.") from error
     if labels.ndim != 1:
         raise ValueError(f"y must be one-dimensional, one label per observation; got shape {labels.shape}.")
     if labels.size == 0:
@@ -70,7 +73,10 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
     missing = _count_missing(labels)
     if missing:
         raise ValueError(f"y has {missing} missing value(s) out of {labels.size}: drop or impute those observations.")
-    classes = np.unique(labels.astype(str) if labels.dtype == object else labels)
+    if labels.dtype == object:
+        inferred = np.array(labels.tolist())
+        labels = inferred if inferred.ndim == 1 and inferred.dtype != object else labels.astype(str)
+    classes = np.unique(labels)
     if classes.size > 2:
         shown = ", ".join(map(str, classes[:5])) + (", ..." if classes.size > 5 else "")
         raise ValueError(
@@ -78,8 +84,7 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
             "Recode y, for example y == value for one class against the rest."
         )
     if positive is not None:
-        mask = labels.astype(str) == str(positive) if labels.dtype == object else labels == positive
-        mask = np.asarray(mask, dtype=bool)
+        mask = np.asarray(labels == (str(positive) if labels.dtype.kind == "U" else positive), dtype=bool)
         if mask.shape != labels.shape or not mask.any():
             raise ValueError(f"positive={positive!r} does not occur in y; its values are {classes.tolist()}.")
     elif labels.dtype == np.bool_ or (labels.dtype.kind in "iuf" and set(classes.tolist()) <= {-1, 0, 1}):
@@ -109,5 +114,13 @@ def _count_missing(labels: NDArray[Any]) -> int:
     if labels.dtype.kind == "f":
         return int(np.isnan(labels).sum())
     if labels.dtype == object:
-        return sum(value is None or value != value for value in labels.tolist())
+        return sum(value is None or _differs_from_itself(value) for value in labels.tolist())
     return 0
+
+
+def _differs_from_itself(value: Any) -> bool:
+    """As NaN does; a comparison without an answer (pandas' NA) counts too."""
+    try:
+        return bool(value != value)
+    except TypeError:
+        return True

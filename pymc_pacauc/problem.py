@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from pymc_pacauc.pairs import Pairs, bipartite
-from pymc_pacauc.risk import check_ties
+from pymc_pacauc.risk import check_ties, numeric_array
 
 __all__ = ["LinearGaussianProblem", "check_gamma", "linear_gaussian_problem"]
 
@@ -120,7 +120,7 @@ def linear_gaussian_problem(
     ``prior_covariance`` is a scalar or vector of variances, or a full matrix; ``y`` labels, or a ready
     :class:`~pymc_pacauc.pairs.Pairs`.
     """
-    design = np.array(X, dtype=np.float64)
+    design = numeric_array("X", X).copy()
     if design.ndim != 2 or 0 in design.shape:
         raise ValueError(f"X must be a matrix of shape (n, d) with n, d >= 1; got shape {design.shape}.")
     pairs = y if isinstance(y, Pairs) else bipartite(y, positive)
@@ -145,14 +145,17 @@ def linear_gaussian_problem(
 
 def check_gamma(gamma: Any) -> float:
     """A finite, positive float, or a ValueError that says so."""
-    value = np.asarray(gamma, dtype=np.float64)
-    if value.ndim or not np.isfinite(value) or value <= 0:
+    try:
+        value = float(gamma)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not 0.0 < value < np.inf:
         raise ValueError(f"gamma must be one finite number > 0 (it multiplies the pair risk); got {gamma!r}.")
-    return float(value)
+    return value
 
 
 def _finite(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    array = np.asarray(value, dtype=np.float64)
+    array = numeric_array(name, value)
     if array.ndim and array.shape != shape:
         raise ValueError(f"{name} must be a scalar or have shape {shape}; got {array.shape}.")
     if not np.isfinite(array).all():
@@ -161,7 +164,7 @@ def _finite(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 
 
 def _factor(covariance: ArrayLike, d: int) -> FloatArray:
-    matrix = np.asarray(covariance, dtype=np.float64)
+    matrix = numeric_array("prior_covariance", covariance)
     if matrix.ndim < 2:
         variances = _finite("prior_covariance", matrix, (d,))
         if (variances <= 0).any():
@@ -171,7 +174,7 @@ def _factor(covariance: ArrayLike, d: int) -> FloatArray:
             )
         return np.sqrt(variances)
     _finite("prior_covariance", matrix, (d, d))
-    if not np.allclose(matrix, matrix.T, rtol=1e-8, atol=0.0):
+    if not np.allclose(matrix, matrix.T, rtol=1e-8, atol=1e-12 * np.abs(matrix).max()):
         raise ValueError("prior_covariance must be symmetric.")
     try:
         return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.pairs import Pairs, bipartite
 
-__all__ = ["LinearRisk", "check_ties", "empirical_risk", "linear_risk", "pair_risk", "vector_risk"]
+__all__ = ["LinearRisk", "check_ties", "empirical_risk", "linear_risk", "numeric_array", "pair_risk", "vector_risk"]
 
 FloatArray = NDArray[np.float64]
 
@@ -55,10 +55,7 @@ def empirical_risk(scores: ArrayLike, y: ArrayLike, *, ties: str = "half", posit
     """
     check_ties(ties)
     pairs = bipartite(y, positive)
-    try:
-        values = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError("scores must be a rectangular numeric array, one score per observation.") from error
+    values = numeric_array("scores", scores)
     if values.ndim == 0:
         raise ValueError("scores is a single number; it needs one score per observation along its last axis.")
     if values.shape[-1] != pairs.n:
@@ -66,7 +63,8 @@ def empirical_risk(scores: ArrayLike, y: ArrayLike, *, ties: str = "half", posit
             f"scores has {values.shape[-1]} observations along its last axis (shape {values.shape}) "
             f"but y has {pairs.n} labels."
         )
-    return pair_risk(values.reshape(-1, pairs.n), pairs, ties=ties).reshape(values.shape[:-1])[()]
+    rows = np.ascontiguousarray(values.reshape(-1, pairs.n))
+    return pair_risk(rows, pairs, ties=ties).reshape(values.shape[:-1])[()]
 
 
 def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "half", positive: Any = None) -> Any:
@@ -80,8 +78,8 @@ def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "ha
     >>> linear_risk([[1.0], [-1.0]], [[0.0], [1.0], [2.0]], [0, 0, 1])
     array([0., 1.])
     """
-    coefficients = np.asarray(theta, dtype=np.float64)
-    risk = LinearRisk(np.asarray(X, dtype=np.float64), bipartite(y, positive), ties=ties)
+    coefficients = numeric_array("theta", theta)
+    risk = LinearRisk(numeric_array("X", X), bipartite(y, positive), ties=ties)
     if coefficients.ndim == 0 or coefficients.shape[-1] != risk.d:
         raise ValueError(f"theta must have {risk.d} coefficients along its last axis; got shape {coefficients.shape}.")
     return risk(coefficients.reshape(-1, risk.d)).reshape(coefficients.shape[:-1])[()]
@@ -134,6 +132,14 @@ def check_ties(ties: str) -> None:
         raise ValueError(f'ties must be "half" or "strict"; got {ties!r}.')
 
 
+def numeric_array(name: str, values: ArrayLike) -> FloatArray:
+    """``values`` as an array of float64, or a ValueError that names the argument."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
+
+
 def _count_block(
     scores: FloatArray, positive: NDArray[np.intp], negative: NDArray[np.intp]
 ) -> tuple[FloatArray, FloatArray]:
@@ -167,6 +173,8 @@ def _sort_rows(
 @njit(cache=True, nogil=True, error_model="numpy")
 def vector_risk(scores, labels, half):
     """Pair risk of one score vector, labels > 0 being positive; NaN for a NaN score or a missing class."""
+    if labels.size != scores.size:
+        raise ValueError("scores and labels have different lengths.")
     positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
     small, large = (positive, negative) if positive.size <= negative.size else (negative, positive)
     if small.size == 0:
@@ -235,7 +243,8 @@ def _bucket_count(a, b, start, bucketed, index_a, index_b):
     mean = (sum_a + sum_b) / (p + m)
     sd = np.sqrt((square_a + square_b) / (p + m) - mean * mean)
     scale = buckets / (6.0 * sd)
-    if not (np.isfinite(mean) and np.isfinite(scale) and sd > 1e-7 * abs(mean)):  # NaN, infinity, or no spread
+    # NaN, infinity, squares that overflow, or no spread
+    if not (np.isfinite(mean) and np.isfinite(sd) and np.isfinite(scale) and sd > 1e-7 * abs(mean)):
         return -1, -1
     low = mean - 3.0 * sd
     _bucket_index(a, low, scale, buckets - 1.0, index_a)

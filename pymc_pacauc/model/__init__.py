@@ -1,0 +1,1 @@
+"""PyMC layer: Op, potential, step method and approximation around the array engines."""

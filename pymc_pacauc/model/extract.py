@@ -1,0 +1,228 @@
+"""From a PyMC model to the arrays of a LinearGaussianProblem.
+
+Nothing is recognised by its type. The scores and the gradient of the prior's log-density are *evaluated*, at zero and
+at the unit vectors of the free variables, which gives the affine map, the prior mean and its precision; then random
+probes verify that the model really is affine and Gaussian. So any parametrisation works (scalar or vector sigma,
+``pm.Data``, MvNormal, intercepts, Deterministics, non-centred hierarchies with fixed scales, gp.Latent, HSGP), and a
+model that is not of this form is refused with the name of the variable that breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.pytensorf import compile as compile_function
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.blockwise import Blockwise
+
+from pymc_pacauc.model.op import AUCRisk
+from pymc_pacauc.pairs import bipartite
+from pymc_pacauc.problem import LinearGaussianProblem, linear_gaussian_problem
+
+__all__ = ["AUCTerm", "ExtractedProblem", "NotLinearGaussian", "auc_term", "extract"]
+
+FloatArray = NDArray[np.float64]
+
+MODE = "FAST_COMPILE"  # a handful of evaluations: compilation would cost more than it saves
+EVALUATIONS_AT_ONCE = 2**24  # numbers in one batch of evaluations
+PROBES = (0.1, 1.0, 7.0)
+
+
+class NotLinearGaussian(ValueError):
+    """The model's scores are not affine in Gaussian variables; the message says where, and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class AUCTerm:
+    """The AUC potential of a model: ``potential = -gamma * risk``."""
+
+    risk: Variable
+    scores: Variable
+    labels: NDArray[np.int8]
+    gamma: float
+    ties: str
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractedProblem:
+    """A problem whose theta is the concatenation of the model's value variables, in the model's order."""
+
+    problem: LinearGaussianProblem
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def extract(model: pm.Model) -> ExtractedProblem:
+    """The :class:`~pymc_pacauc.problem.LinearGaussianProblem` of a model, or :class:`NotLinearGaussian`."""
+    term = auc_term(model)
+    if model.observed_RVs:
+        raise _refuse(f"it has a likelihood besides the AUC term ({_names(model.observed_RVs)})")
+    others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
+    if others:
+        raise _refuse(f"it has other potentials ({_names(others)})")
+    discrete = [v for v in model.value_vars if v.dtype in pm.discrete_types]
+    if discrete:
+        raise _refuse(f"the variable(s) {_names(model.values_to_rvs[v] for v in discrete)} are discrete")
+    start = model.initial_point()
+    shapes = [start[v.name].shape for v in model.value_vars]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    blocks = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    design, offset = _affine_scores(model, term, shapes, blocks)
+    mean, covariance = _gaussian_prior(model, shapes, blocks)
+    problem = linear_gaussian_problem(
+        design,
+        bipartite(term.labels),
+        term.gamma,
+        prior_mean=mean,
+        prior_covariance=covariance,
+        offset=offset,
+        ties=term.ties,
+    )
+    return ExtractedProblem(problem, tuple(v.name for v in model.value_vars), tuple(shapes))
+
+
+def auc_term(model: pm.Model) -> AUCTerm:
+    """Find the one AUC risk among a model's potentials, with its labels and gamma."""
+    found = {
+        variable: potential
+        for potential in model.potentials
+        for variable in ancestors([potential])
+        if _is_auc_risk(variable)
+    }
+    if len(found) != 1:
+        raise _refuse(f"it has {len(found)} exact AUC terms where one is expected; add one with pac.AUCPotential")
+    [(risk, potential)] = found.items()
+    scores, labels = risk.owner.inputs
+    if risk.type.ndim:
+        raise _refuse(f"the scores of {potential.name} have batch dimensions")
+    gamma = _gamma(model, potential, risk)
+    values = compile_function([], labels, mode=MODE)()
+    op = risk.owner.op
+    return AUCTerm(risk, scores, values, gamma, (op.core_op if isinstance(op, Blockwise) else op).ties)
+
+
+def _is_auc_risk(variable: Variable) -> bool:
+    op = getattr(variable.owner, "op", None)
+    return isinstance(op.core_op if isinstance(op, Blockwise) else op, AUCRisk)
+
+
+def _gamma(model: pm.Model, potential: Variable, risk: Variable) -> float:
+    """The slope of the potential in the risk, which must be constant and negative."""
+    argument = risk.type("risk")
+    of_risk = graph_replace([potential], {risk: argument})[0]
+    random = set(model.free_RVs) & set(ancestors([of_risk]))
+    if random:
+        raise _refuse(f"the potential {potential.name} depends on {_names(random)} other than through the risk")
+    at = compile_function([argument], of_risk.sum(), mode=MODE)
+    zero, one, two = (float(at(value)) for value in (0.0, 1.0, 2.0))
+    gamma = zero - one
+    if not (zero == 0 and np.isclose(two, 2 * one)):
+        raise _refuse(f"the potential {potential.name} is not of the form -gamma * risk")
+    if not gamma > 0:
+        raise ValueError(f"gamma must be > 0; the potential {potential.name} has gamma = {gamma:g}.")
+    return gamma
+
+
+def _affine_scores(model, term: AUCTerm, shapes, blocks) -> tuple[FloatArray, FloatArray]:
+    [scores] = model.replace_rvs_by_values([term.scores])
+    evaluate = _batched(model, [scores], shapes)
+    d = sum(len(block) for block in blocks)
+    offset = evaluate(np.zeros((1, d)))[0]
+    design = evaluate(np.eye(d)) - offset
+
+    def departs(theta: FloatArray) -> bool:
+        values = evaluate(theta[None])[0]
+        return not np.allclose(values, theta @ design + offset, rtol=1e-6, atol=1e-8 * (1 + np.abs(values).max()))
+
+    name = _first_departure(model, blocks, departs)
+    if name is not None:
+        raise _refuse(f"the scores are not affine in {name}")
+    return design.T, offset
+
+
+def _gaussian_prior(model, shapes, blocks) -> tuple[FloatArray, FloatArray]:
+    logp = model.varlogp
+    gradients = pytensor.grad(logp, model.value_vars, disconnected_inputs="ignore")
+    gradient = pt.concatenate([g.ravel() for g in gradients])
+    evaluate = _batched(model, [gradient], shapes)
+    d = sum(len(block) for block in blocks)
+    slope = evaluate(np.zeros((1, d)))[0]
+    precision = slope - evaluate(np.eye(d))
+    precision = 0.5 * (precision + precision.T)
+
+    def departs(theta: FloatArray) -> bool:
+        value, expected = evaluate(theta[None])[0], slope - precision @ theta
+        return not np.allclose(value, expected, rtol=1e-5, atol=1e-7 * (1 + np.abs(expected).max()))
+
+    name = _first_departure(model, blocks, departs)
+    if name is not None:
+        raise _refuse(f"the prior of {name} is not Gaussian (in its unconstrained value)")
+    diagonal = np.diagonal(precision)
+    if not np.any(precision - np.diag(diagonal)):
+        if (diagonal <= 0).any():
+            raise _refuse("its prior is improper: some precisions are not positive")
+        return slope / diagonal + 0.0, 1.0 / diagonal  # + 0.0: no negative zeros
+    try:
+        factor = np.linalg.cholesky(precision)
+    except np.linalg.LinAlgError:
+        raise _refuse("its prior precision is not positive definite") from None
+    root = np.linalg.solve(factor, np.eye(d))  # precision^-1 = root' root
+    return root.T @ (root @ slope), root.T @ root
+
+
+def _batched(model, outputs, shapes) -> Callable[[FloatArray], FloatArray]:
+    """f(theta[N, d]) -> outputs[N, ...], evaluated in batches that fit in memory."""
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    stops = np.cumsum(sizes)
+    theta = pt.matrix("theta", shape=(None, int(stops[-1])), dtype="float64")
+    replace = {
+        value: theta[:, stop - size : stop].reshape((theta.shape[0], *shape)).astype(value.dtype)
+        for value, shape, size, stop in zip(model.value_vars, shapes, sizes, stops, strict=True)
+    }
+    [output] = vectorize_graph(outputs, replace)
+    if output.type.ndim == 1:  # does not depend on any free variable
+        output = pt.broadcast_to(output, (theta.shape[0], output.shape[0]))
+    function = compile_function([theta], output, mode=MODE, on_unused_input="ignore")
+
+    def evaluate(points: FloatArray) -> FloatArray:
+        width = max(points.shape[1], function(points[:1]).shape[1])
+        step = max(1, EVALUATIONS_AT_ONCE // width)
+        return np.concatenate([function(points[i : i + step]) for i in range(0, len(points), step)])
+
+    return evaluate
+
+
+def _first_departure(model, blocks, departs: Callable[[FloatArray], bool]) -> str | None:
+    """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in."""
+    rng = np.random.default_rng(0)
+    d = sum(len(block) for block in blocks)
+    probes = [scale * rng.standard_normal(d) for scale in PROBES]
+    if not any(departs(theta) for theta in probes):
+        return None
+    names = [model.values_to_rvs[value].name for value in model.value_vars]
+    for name, block in zip(names, blocks, strict=True):
+        for theta in probes:
+            alone = np.zeros(d)
+            alone[block] = theta[block]
+            if departs(alone):
+                return name
+    return "the combination of " + ", ".join(names)
+
+
+def _names(variables) -> str:
+    return ", ".join(sorted(v.name for v in variables))
+
+
+def _refuse(reason: str) -> NotLinearGaussian:
+    return NotLinearGaussian(
+        f"The model is not linear-Gaussian: {reason}. Expectation-Propagation needs scores that are affine in Gaussian "
+        "variables and one pac.AUCPotential; any other model can be sampled with pm.sample(step=pac.TemperingSMC())."
+    )

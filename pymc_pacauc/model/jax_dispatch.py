@@ -1,0 +1,53 @@
+"""The Ops on JAX; imported only where JAX is installed."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from pytensor.link.jax.dispatch import jax_funcify
+
+from pymc_pacauc.model.op import AUCRisk, SurrogateRisk
+
+PAIR_LOSS = {
+    "logistic": lambda margin: jax.nn.softplus(-margin) / jnp.log(2.0),
+    "hinge": lambda margin: jnp.maximum(0.0, 1.0 - margin),
+}
+ROWS_AT_ONCE = 256
+
+
+@jax_funcify.register(AUCRisk)
+def jax_funcify_auc_risk(op, **kwargs):
+    tie_cost = 0.5 if op.ties == "half" else 0.0
+
+    def auc_risk(scores, labels):
+        positive = labels > 0
+        n_neg = jnp.sum(~positive)
+        # Shapes must be static: positives go to the far end instead of being dropped.
+        negatives = jnp.sort(jnp.where(positive, jnp.inf, scores))
+        below = jnp.minimum(jnp.searchsorted(negatives, scores, side="left"), n_neg)
+        at_most = jnp.minimum(jnp.searchsorted(negatives, scores, side="right"), n_neg)
+        cost = (n_neg - at_most) + tie_cost * (at_most - below)
+        risk = jnp.sum(jnp.where(positive, cost, 0.0)) / (n_neg * jnp.sum(positive))
+        return jax.lax.stop_gradient(jnp.where(jnp.isnan(scores).any(), jnp.nan, risk))
+
+    return auc_risk
+
+
+@jax_funcify.register(SurrogateRisk)
+def jax_funcify_surrogate_risk(op, **kwargs):
+    loss = PAIR_LOSS[op.loss]
+
+    def surrogate_risk(scores, labels):
+        positive = labels > 0
+
+        @jax.checkpoint
+        def row(s, values):
+            return jnp.sum(jnp.where(positive, 0.0, loss(s - values)))
+
+        def mean_loss(values):
+            rows = jax.lax.map(lambda s: row(s, values), values, batch_size=ROWS_AT_ONCE)
+            return jnp.sum(jnp.where(positive, rows, 0.0)) / (jnp.sum(positive) * jnp.sum(~positive))
+
+        return jax.value_and_grad(mean_loss)(scores)
+
+    return surrogate_risk

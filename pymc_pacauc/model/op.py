@@ -1,0 +1,109 @@
+"""The AUC risk and its surrogates as PyTensor Ops.
+
+Both are core Ops of signature ``(n),(n) -> ...`` with the labels as second *input*, so that labels held in ``pm.Data``
+can be replaced; ``Blockwise`` batches them. The exact risk is piecewise constant: its gradient is declared *undefined*
+rather than zero, so that PyMC never assigns a gradient-based sampler to it.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, grad_not_implemented, grad_undefined
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+
+from pymc_pacauc.risk import vector_risk
+from pymc_pacauc.surrogate import LOSSES
+
+KERNEL_VERSION = 1  # part of PyTensor's disk-cache key: bump with every change of a kernel
+
+
+class PairOp(Op):
+    """Shared parts: input checks, and labels without a gradient."""
+
+    def make_node(self, scores, labels):
+        scores, labels = pt.as_tensor(scores), pt.as_tensor(labels)
+        if scores.type.ndim != 1 or labels.type.ndim != 1:
+            raise ValueError("scores and labels must be vectors; Blockwise adds batch dimensions.")
+        inputs = [pt.cast(scores, "float64"), pt.cast(labels, "int8")]
+        return Apply(self, inputs, self.output_types(inputs))
+
+    def connection_pattern(self, node):
+        return [[True] * len(node.outputs), [False] * len(node.outputs)]
+
+    def L_op(self, inputs, outputs, output_grads):  # what PyTensor < 3 calls pullback
+        return self.pullback(inputs, outputs, output_grads)
+
+
+class AUCRisk(PairOp):
+    """Exact pair risk of one score vector; see :func:`pymc_pacauc.empirical_risk`."""
+
+    __props__ = ("ties",)
+    gufunc_signature = "(n),(n)->()"
+
+    def __init__(self, ties: str):
+        self.ties = ties
+
+    def output_types(self, inputs):
+        return [pt.dscalar()]
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = np.asarray(vector_risk(*inputs, self.ties == "half"))
+
+    def pullback(self, inputs, outputs, cotangents):
+        reason = "The AUC risk is piecewise constant in the scores."
+        return [grad_undefined(self, 0, inputs[0], reason), DisconnectedType()()]
+
+
+class SurrogateRisk(PairOp):
+    """A surrogate pair risk of one score vector, and its gradient as second output."""
+
+    __props__ = ("loss",)
+    gufunc_signature = "(n),(n)->(),(n)"
+
+    def __init__(self, loss: str):
+        self.loss = loss
+
+    def output_types(self, inputs):
+        return [pt.dscalar(), inputs[0].type()]
+
+    def perform(self, node, inputs, output_storage):
+        value, gradient = LOSSES[self.loss](*inputs)
+        output_storage[0][0] = np.asarray(value)
+        output_storage[1][0] = gradient
+
+    def pullback(self, inputs, outputs, cotangents):
+        if not isinstance(cotangents[1].type, DisconnectedType):
+            return [grad_not_implemented(self, 0, inputs[0], "No second derivatives."), DisconnectedType()()]
+        return [cotangents[0] * outputs[1], DisconnectedType()()]
+
+
+@register_funcify_default_op_cache_key(AUCRisk)
+def numba_funcify_auc_risk(op, node=None, **kwargs):
+    half = op.ties == "half"
+
+    @numba_njit
+    def auc_risk(scores, labels):
+        return np.asarray(vector_risk(scores, labels, half))
+
+    return auc_risk, KERNEL_VERSION
+
+
+@register_funcify_default_op_cache_key(SurrogateRisk)
+def numba_funcify_surrogate_risk(op, node=None, **kwargs):
+    kernel = LOSSES[op.loss]
+
+    @numba_njit
+    def surrogate_risk(scores, labels):
+        value, gradient = kernel(scores, labels)
+        return np.asarray(value), gradient
+
+    return surrogate_risk, KERNEL_VERSION
+
+
+if find_spec("jax") is not None:
+    import pymc_pacauc.model.jax_dispatch  # noqa: F401

@@ -27,7 +27,7 @@ _MODULE_OF = {
     "u_statistic_gamma": "priors",
 }
 
-__all__ = list(_MODULE_OF)
+__all__ = sorted(_MODULE_OF)
 
 if TYPE_CHECKING:
     from pymc_pacauc.datasets import Dataset as Dataset

@@ -133,15 +133,15 @@ def _read_csv(file: TextIO, source: str) -> tuple[FloatArray, NDArray[Any], list
     header = [name.strip().strip('"') for name in file.readline().split(",")]
     if header.count("y") != 1:
         raise ValueError(f"{source} needs a header with exactly one column named 'y'; its columns are {header[:5]}...")
+    label = header.index("y")
     try:
         table = np.loadtxt(file, delimiter=",", dtype=str, ndmin=2)
-        label = header.index("y")
+        if table.shape[1] != len(header):
+            raise ValueError(f"{len(header)} names in the header but {table.shape[1]} columns")
         X = np.delete(table, label, axis=1).astype(np.float64)
     except ValueError as error:
-        raise ValueError(f"{source} must be a rectangular table of numbers, apart from the labels: {error}") from error
-    if X.shape[1] != len(header) - 1:
-        raise ValueError(f"{source} has {len(header)} names in its header but {X.shape[1] + 1} columns.")
-    return X, np.char.strip(table[:, label], ' "'), [name for name in header if name != "y"]
+        raise ValueError(f"{source} must be a rectangular table of numbers, apart from the labels: {error}.") from error
+    return X, np.char.strip(table[:, label], ' "'), header[:label] + header[label + 1 :]
 
 
 def _fetch_colon(identifier: str | int) -> tuple[FloatArray, NDArray[Any], list[str]]:

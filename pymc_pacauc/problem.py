@@ -106,7 +106,7 @@ class LinearGaussianProblem:
 
 def linear_gaussian_problem(
     X: ArrayLike,
-    y: ArrayLike,
+    y: ArrayLike | Pairs,
     gamma: float,
     *,
     prior_mean: ArrayLike = 0.0,

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULE_OF = {
+    "AUCPotential": "model.potential",
     "Dataset": "datasets",
+    "auc_risk": "model.potential",
     "empirical_risk": "risk",
     "linear_risk": "risk",
     "load_colon": "datasets",
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from pymc_pacauc.datasets import load_glass as load_glass
     from pymc_pacauc.datasets import load_pima as load_pima
     from pymc_pacauc.datasets import load_spect as load_spect
+    from pymc_pacauc.model.potential import AUCPotential as AUCPotential
+    from pymc_pacauc.model.potential import auc_risk as auc_risk
     from pymc_pacauc.priors import pair_gamma as pair_gamma
     from pymc_pacauc.priors import theorem_defaults as theorem_defaults
     from pymc_pacauc.priors import u_statistic_gamma as u_statistic_gamma

@@ -32,14 +32,14 @@ def main(out: Path) -> None:
 
     rng = np.random.default_rng(2014)
     theta = rng.normal(0.0, np.sqrt(defaults.prior_variance), size=(10_000, data.d))
-    prior_auc = 1.0 - pac.linear_risk(theta, data.X[train], data.y[train])
-    print(f"\nAUC of {len(theta)} linear scores drawn from the prior, on the training rows: {prior_auc.mean():.3f}")
+    prior_auc = 1.0 - pac.linear_risk(theta, data.X[test], data.y[test])
+    print(f"\nMean AUC of {len(theta)} linear scores drawn from the prior, on the test rows: {prior_auc.mean():.3f}")
 
     figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
     axes.hist(prior_auc, bins=60, density=True, color="0.7", label="linear scores from the prior")
     axes.axvline(auc.max(), color="C3", label=f"best covariate alone ({data.feature_names[auc.argmax()]})")
-    axes.set(xlabel="AUC", ylabel="density", title="Pima")
-    axes.legend()
+    axes.set(xlabel="AUC on the test rows", ylabel="density", title="Pima")
+    axes.legend(loc="lower center")
     figure.savefig(out / "pima_prior_auc.png", dpi=150)
     print(f"Figures are in {out}/")
 

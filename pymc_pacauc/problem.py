@@ -146,7 +146,7 @@ def linear_gaussian_problem(
 def check_gamma(gamma: Any) -> float:
     """A finite, positive float, or a ValueError that says so."""
     try:
-        value = float(gamma)
+        value = float(gamma) if np.ndim(gamma) == 0 else np.nan
     except (TypeError, ValueError):
         value = np.nan
     if not 0.0 < value < np.inf:

@@ -94,7 +94,7 @@ def test_bad_input(arguments, options, message):
         linear_gaussian_problem(*arguments, **options)
 
 
-@pytest.mark.parametrize("gamma", [0.0, -1.0, np.nan, np.inf, None, "ten", [1.0, 2.0]])
+@pytest.mark.parametrize("gamma", [0.0, -1.0, np.nan, np.inf, None, "ten", [1.0, 2.0], np.array([1.0])])
 def test_bad_gamma(gamma):
     with pytest.raises(ValueError, match="gamma must be one finite number > 0"):
         check_gamma(gamma)

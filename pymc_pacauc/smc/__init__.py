@@ -1,0 +1,29 @@
+"""Tempering SMC on arrays; see :mod:`pymc_pacauc.smc.tempering` for the algorithm."""
+
+from pymc_pacauc.problem import LinearGaussianProblem
+from pymc_pacauc.smc.direction import DirectionPath
+from pymc_pacauc.smc.evidence import LogEvidence, combine
+from pymc_pacauc.smc.path import ModelPath, Path, WhitenedPath
+from pymc_pacauc.smc.tempering import Settings, Stage, State, advance, move_on, run_tempering, start
+
+__all__ = [
+    "DirectionPath",
+    "LogEvidence",
+    "ModelPath",
+    "Path",
+    "Settings",
+    "Stage",
+    "State",
+    "WhitenedPath",
+    "advance",
+    "combine",
+    "move_on",
+    "prior_path",
+    "run_tempering",
+    "start",
+]
+
+
+def prior_path(problem: LinearGaussianProblem) -> Path:
+    """From the prior to the posterior of a linear-Gaussian problem, on the sphere where the radius does not matter."""
+    return DirectionPath(problem) if problem.scale_free else WhitenedPath(problem)

@@ -1,0 +1,205 @@
+"""Markov moves that leave a tempered density invariant.
+
+A move proposes a point for every particle at once and says by how much the proposal's own asymmetry corrects the
+Metropolis ratio; :func:`metropolis` evaluates, accepts and adapts, the same for all of them.
+
+* ``random_walk``: the paper's (appendix Algorithm 2). Steps with kappa times the particles' covariance. Its mixing
+  time grows with the dimension; kept for comparison.
+* ``gaussian``: preconditioned Crank-Nicolson around the particles' fitted Gaussian N(m, C),
+  ``x' = m + sqrt(1 - b^2) (x - m) + b L xi``. It is reversible with respect to N(m, C), so only the *misfit* of the
+  Gaussian can reject, and b = 1 is an independent draw from the fit.
+* ``prior``: the same around the base of the path. It needs no fit, so it cannot be misled by one: the choice when the
+  particles are too few for the dimension, Gaussian-process priors with hundreds of latent scores among them.
+* ``direction``: for scale-free linear scores. ``gaussian`` in the gnomonic chart of the mean direction once the
+  directions are concentrated, before that ``gaussian`` on particles given their exact random length.
+
+Paths on the sphere (:class:`~pymc_pacauc.smc.direction.DirectionPath`) take all four.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, unit
+from pymc_pacauc.smc.path import Path, Population
+
+__all__ = ["MOVES", "GaussianFit", "Proposal", "calibrate", "choose_move", "fit_gaussian", "metropolis"]
+
+FloatArray = NDArray[np.float64]
+
+MOVES = ("auto", "direction", "gaussian", "prior", "random_walk")
+PARTICLES_PER_DIMENSION = 10  # fewer, and a covariance fitted to the particles misleads the moves it is fitted for
+LARGEST_FITTED_DIMENSION = 100
+CONCENTRATED = 0.87  # mean resultant length from which the gnomonic chart is better than the ambient space
+NEAR = 0.3
+ACCEPTANCE_TARGET = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianFit:
+    """N(mean, factor @ factor.T), ``factor`` lower triangular."""
+
+    mean: FloatArray
+    factor: FloatArray
+
+    def standardise(self, x: FloatArray) -> FloatArray:
+        return linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T
+
+    def restore(self, z: FloatArray) -> FloatArray:
+        coloured: FloatArray = self.mean + z @ self.factor.T
+        return coloured
+
+    @property
+    def log_normaliser(self) -> float:
+        return -float(np.log(np.diag(self.factor)).sum()) - 0.5 * self.mean.size * float(np.log(2 * np.pi))
+
+    def logp(self, x: FloatArray) -> FloatArray:
+        return self.log_normaliser - 0.5 * _squares(self.standardise(x))
+
+
+class Proposal(Protocol):
+    """``x -> (x', log correction)`` for a whole population; ``step`` in (0, 1] is the size of the move."""
+
+    def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class RandomWalk:
+    """x' = x + step * L xi, L a factor of kappa times the particles' covariance."""
+
+    factor: FloatArray
+
+    def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        return x + step * rng.standard_normal(x.shape) @ self.factor.T, np.zeros(len(x))
+
+
+@dataclass(frozen=True, eq=False)
+class CrankNicolson:
+    """Reversible with respect to ``fit``: the correction is its density ratio."""
+
+    fit: GaussianFit
+
+    def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        z = self.fit.standardise(x)
+        proposed = np.sqrt(1.0 - step * step) * z + step * rng.standard_normal(z.shape)
+        return self.fit.restore(proposed), 0.5 * (_squares(proposed) - _squares(z))
+
+
+@dataclass(frozen=True, eq=False)
+class Lifted:
+    """A move of the whole space brought to the sphere: draw the length, move, forget the length.
+
+    Drawing the length from its conditional distribution (chi) and dropping it again are exact; between the two the
+    density in space is N(0, I) times the tilt, whence the correction.
+    """
+
+    move: Proposal
+
+    def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        lifted = x * np.sqrt(rng.chisquare(x.shape[1], size=(len(x), 1)))
+        proposed, correction = self.move(lifted, step, rng)
+        return unit(proposed), correction - 0.5 * (_squares(proposed) - _squares(lifted))
+
+
+@dataclass(frozen=True, eq=False)
+class InChart:
+    """A move of the gnomonic plane; the hemisphere stays (the path refreshes signs exactly)."""
+
+    chart: GnomonicChart
+    move: Proposal
+
+    def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        w, sign = self.chart.to_plane(x)
+        proposed, correction = self.move(w, step, rng)
+        correction = correction + self.chart.log_uniform(proposed) - self.chart.log_uniform(w)
+        return self.chart.to_sphere(proposed, sign), correction
+
+
+def choose_move(move: str, path: Path, particles: int) -> str:
+    """Resolve ``"auto"``: see the module's docstring."""
+    if move not in MOVES:
+        raise ValueError(f"move must be one of {', '.join(map(repr, MOVES))}; got {move!r}.")
+    spherical = isinstance(path, DirectionPath)
+    if move == "direction" and not spherical:
+        raise ValueError('move="direction" needs linear scores without an offset under a Gaussian prior; use "auto".')
+    if move != "auto":
+        return move
+    if path.dimension > LARGEST_FITTED_DIMENSION or particles < PARTICLES_PER_DIMENSION * path.dimension:
+        return "prior"
+    return "direction" if spherical else "gaussian"
+
+
+def calibrate(
+    move: str, path: Path, population: Population, weights: FloatArray, base: GaussianFit | None, rng: np.random.Generator
+) -> Proposal:
+    """Fit a move to a weighted population: Algorithm 1(c), where the paper takes S = kappa * Sigma_hat."""
+    x = population.x
+    if not isinstance(path, DirectionPath):
+        if move == "random_walk":
+            return _random_walk(x, weights)
+        return CrankNicolson(base if move == "prior" and base is not None else fit_gaussian(x, weights))
+    if move == "prior":
+        return Lifted(CrankNicolson(GaussianFit(np.zeros(path.dimension), np.eye(path.dimension))))
+    resultant = weights @ x
+    length = float(np.linalg.norm(resultant))
+    if move == "direction" and length > CONCENTRATED and path.dimension > 1:
+        chart = GnomonicChart(resultant / length)
+        near = x @ chart.pole > NEAR
+        w, _ = chart.to_plane(x[near])
+        return InChart(chart, CrankNicolson(fit_gaussian(w, weights[near] / weights[near].sum())))
+    lifted = x * np.sqrt(rng.chisquare(path.dimension, size=(len(x), 1)))
+    return Lifted(_random_walk(lifted, weights) if move == "random_walk" else CrankNicolson(fit_gaussian(lifted, weights)))
+
+
+def metropolis(
+    path: Path, proposal: Proposal, population: Population, temperature: float, step: float, rng: np.random.Generator
+) -> tuple[Population, float, int]:
+    """One Metropolis-Hastings move of every particle: the new population, the acceptance rate, failed evaluations."""
+    proposed, correction = proposal(population.x, step, rng)
+    new, old = path.evaluate(proposed), population.energies
+    usable = new.finite
+    with np.errstate(invalid="ignore"):
+        log_ratio = new.log_base - old.log_base + temperature * (new.log_tilt - old.log_tilt) + correction
+    accepted = usable & (np.log(rng.random(population.size)) < log_ratio)
+    return population.replace(accepted, proposed, new), float(accepted.mean()), int(np.sum(~usable))
+
+
+def adapt(step: float, acceptance: float) -> float:
+    """A larger step where more was accepted than the target, never above 1 (an independent proposal)."""
+    return min(1.0, step * float(np.exp(acceptance - ACCEPTANCE_TARGET)))
+
+
+def fit_gaussian(x: FloatArray, weights: FloatArray) -> GaussianFit:
+    """Weighted mean and covariance of the particles."""
+    mean = weights @ x
+    centred = x - mean
+    covariance = (centred * weights[:, None]).T @ centred
+    return GaussianFit(mean, positive_factor(covariance))
+
+
+def positive_factor(covariance: FloatArray) -> FloatArray:
+    """Lower Cholesky factor; the smallest multiple of the identity that makes it exist is added."""
+    d = len(covariance)
+    scale = float(np.trace(covariance)) / d or 1.0
+    jitter = 0.0
+    while True:
+        try:
+            return np.linalg.cholesky(covariance + jitter * scale * np.eye(d))
+        except np.linalg.LinAlgError:
+            if not np.isfinite(covariance).all():
+                raise
+            jitter = max(1e-12, 10.0 * jitter)
+
+
+def _random_walk(x: FloatArray, weights: FloatArray) -> RandomWalk:
+    kappa = 2.38**2 / x.shape[1]
+    return RandomWalk(np.sqrt(kappa) * fit_gaussian(x, weights).factor)
+
+
+def _squares(x: FloatArray) -> FloatArray:
+    return np.einsum("ij,ij->i", x, x)

@@ -1,0 +1,191 @@
+"""The fixed point of parallel EP: damped steps, the exact scale, and safeguarded Anderson mixing.
+
+A sweep maps the natural parameters (Q, r) of q to new ones, the prior's plus the sums of the sites. Plain iteration
+oscillates when gamma is of the order of n, and damped iteration crawls, for one reason mostly: when the scores have no
+offset, the risk ignores the length of the (whitened) coefficients, so nothing but the prior fixes the scale of q.
+That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
+
+    tr V + m'm = k - sum (b (1 + rho^2) - c rho),
+
+where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the rescaling of
+q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing: the step that
+would have annulled the residual to first order, judging by the last few steps, its least squares in the metric of q. The
+safeguards: a step is halved until Q is positive definite, and a residual that grows discards the history. Both are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+__all__ = ["NaturalGaussian", "Solution", "Sweep", "natural_gaussian", "solve_fixed_point"]
+
+FloatArray = NDArray[np.float64]
+
+DAMPING = 0.7
+PLAIN_STEPS = 5  # damped, rescaled steps before mixing starts
+MEMORY = 6
+GROWTH = 1.5  # a residual that grows by more than this discards the history
+SMALLEST_STEP = 2.0**-40
+
+
+@dataclass(frozen=True, eq=False)
+class NaturalGaussian:
+    """A Gaussian by its natural parameters ``precision`` and ``shift``, with the Cholesky factor of the precision."""
+
+    precision: FloatArray
+    shift: FloatArray
+    factor: FloatArray
+    mean: FloatArray
+
+    def covariance(self) -> FloatArray:
+        return np.asarray(linalg.cho_solve((self.factor, True), np.eye(self.mean.size)))
+
+    def log_partition(self) -> float:
+        """log of the integral of exp(-w'Qw/2 + r'w), relative to Q = I, r = 0."""
+        return float(0.5 * self.shift @ self.mean - np.log(np.diagonal(self.factor)).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What a sweep returns: new natural parameters, and what is recorded of q along the way."""
+
+    precision: FloatArray
+    shift: FloatArray
+    record: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The last q, whether it is a fixed point to the tolerance, the records of all sweeps and what was interfered with."""
+
+    q: NaturalGaussian
+    converged: bool
+    history: tuple[dict[str, float], ...]
+    halved_steps: int
+    restarts: int
+
+
+def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussian | None:
+    """The Gaussian with these natural parameters; None when the precision is not positive definite."""
+    try:
+        factor = np.linalg.cholesky(precision)
+    except np.linalg.LinAlgError:
+        return None
+    mean = linalg.cho_solve((factor, True), shift, check_finite=False)
+    return NaturalGaussian(precision, shift, factor, mean) if np.isfinite(mean).all() else None
+
+
+def solve_fixed_point(
+    sweep: Callable[[NaturalGaussian], Sweep],
+    start: NaturalGaussian,
+    *,
+    scale_free: bool,
+    tolerance: float,
+    max_sweeps: int,
+    callback: Callable[[dict[str, float]], None] | None = None,
+) -> Solution:
+    """Iterate ``sweep`` from ``start`` until (Q, r) changes by less than ``tolerance``, relatively.
+
+    ``scale_free`` says that sweeps do not depend on the scale of q, which allows the exact rescaling.
+    """
+    q = start
+    mixing = _Anderson()
+    history: list[dict[str, float]] = []
+    damping, previous, plain_until = DAMPING, np.inf, PLAIN_STEPS
+    halved = restarts = 0
+    for count in range(max_sweeps):
+        new = sweep(q)
+        change = np.sqrt(
+            (np.sum((new.precision - q.precision) ** 2) + np.sum((new.shift - q.shift) ** 2))
+            / (np.sum(q.precision**2) + np.sum(q.shift**2))
+        )
+        history.append({"sweep": count + 1, "change": float(change), **new.record})
+        if callback is not None:
+            callback(history[-1])
+        if not np.isfinite(change):
+            break
+        if change < tolerance:
+            return Solution(q, True, tuple(history), halved, restarts)
+        if change > GROWTH * previous:
+            restarts += 1
+            mixing = _Anderson()
+            damping = max(0.7 * damping, 0.1)
+            plain_until = max(plain_until, count + 2)
+        previous = change
+        damped, times = _step(q, new.precision - q.precision, new.shift - q.shift, damping)
+        halved += times
+        if scale_free:
+            damped = _rescale(damped, _scale_target(q, new))
+        if count < plain_until:
+            q = damped
+        else:
+            q, times = _step(q, *mixing.step(q, damped), 1.0)
+            halved += times
+    return Solution(q, False, tuple(history), halved, restarts)
+
+
+def _step(q: NaturalGaussian, precision: FloatArray, shift: FloatArray, size: float) -> tuple[NaturalGaussian, int]:
+    """q moved by ``size`` times a direction, halved until the precision is positive definite; and how often it was."""
+    times = 0
+    while True:
+        moved = natural_gaussian(q.precision + size * precision, q.shift + size * shift)
+        if moved is not None:
+            return moved, times
+        size /= 2.0
+        times += 1
+        if size < SMALLEST_STEP:
+            return q, times
+
+
+def _scale_target(q: NaturalGaussian, new: Sweep) -> float:
+    """The value of tr V + m'm at a fixed point; see the module docstring."""
+    sites = new.precision - np.eye(q.mean.size)
+    sum_b = np.sum(q.covariance() * sites)
+    sum_rest = q.mean @ new.shift - q.mean @ sites @ q.mean  # of c rho - b rho^2
+    return float(q.mean.size - sum_b + sum_rest)
+
+
+def _rescale(q: NaturalGaussian, target: float) -> NaturalGaussian:
+    """The Gaussian of c w, w ~ q, with c such that tr V + m'm = target."""
+    if target <= 0.0:
+        return q
+    c = np.sqrt(target / (np.trace(q.covariance()) + q.mean @ q.mean))
+    return NaturalGaussian(q.precision / c**2, q.shift / c, q.factor / c, q.mean * c)
+
+
+@dataclass
+class _Anderson:
+    """History of points and their residuals; ``metric`` weighs residuals as q does."""
+
+    points: list[FloatArray] = field(default_factory=list)
+    residuals: list[FloatArray] = field(default_factory=list)
+    weighted: list[FloatArray] = field(default_factory=list)
+    metric: FloatArray | None = None
+
+    def step(self, q: NaturalGaussian, mapped: NaturalGaussian) -> tuple[FloatArray, FloatArray]:
+        """Direction from q, given the plain step's result."""
+        precision, shift = mapped.precision - q.precision, mapped.shift - q.shift
+        if self.metric is None:  # L^-1, q's precision being L L'
+            self.metric = linalg.solve_triangular(q.factor, np.eye(q.mean.size), lower=True)
+        weighted = self.metric @ precision @ self.metric.T
+        self._remember(self.points, np.concatenate([q.precision.ravel(), q.shift]))
+        self._remember(self.residuals, np.concatenate([precision.ravel(), shift]))
+        self._remember(self.weighted, np.concatenate([weighted.ravel() / np.sqrt(2.0), self.metric @ shift]))
+        step = self.residuals[-1]
+        if len(self.points) > 1:
+            differences = np.diff(self.weighted, axis=0).T
+            mix = linalg.lstsq(differences, self.weighted[-1], cond=1e-8, check_finite=False)[0]
+            step = step - mix @ (np.diff(self.points, axis=0) + np.diff(self.residuals, axis=0))
+        d = q.mean.size
+        direction = step[: d * d].reshape(d, d)
+        return 0.5 * (direction + direction.T), step[d * d :]
+
+    @staticmethod
+    def _remember(values: list[FloatArray], value: FloatArray) -> None:
+        values.append(value)
+        del values[: -MEMORY - 1]

@@ -1,6 +1,7 @@
 """Tempering SMC on arrays; see :mod:`pymc_pacauc.smc.tempering` for the algorithm."""
 
 from pymc_pacauc.problem import LinearGaussianProblem
+from pymc_pacauc.smc.bridge import bridge_path
 from pymc_pacauc.smc.direction import DirectionPath
 from pymc_pacauc.smc.evidence import LogEvidence, combine
 from pymc_pacauc.smc.path import ModelPath, Path, WhitenedPath
@@ -16,6 +17,7 @@ __all__ = [
     "State",
     "WhitenedPath",
     "advance",
+    "bridge_path",
     "combine",
     "move_on",
     "prior_path",

@@ -22,7 +22,7 @@ from scipy import special, stats
 
 from pymc_pacauc.problem import LinearGaussianProblem
 from pymc_pacauc.risk import LinearRisk
-from pymc_pacauc.smc.path import Energies, Population, whitened_risk
+from pymc_pacauc.smc.path import Energies, GaussianFit, Population, squares, whitened_risk
 
 __all__ = ["DirectionPath", "GnomonicChart", "stratified_radii", "unit"]
 
@@ -31,7 +31,7 @@ FloatArray = NDArray[np.float64]
 
 def unit(x: FloatArray) -> FloatArray:
     """Rows of x scaled to length one."""
-    scaled: FloatArray = x / np.sqrt(np.einsum("ij,ij->i", x, x))[:, None]
+    scaled: FloatArray = x / np.sqrt(squares(x))[:, None]
     return scaled
 
 
@@ -79,14 +79,14 @@ class GnomonicChart:
         lifted = np.empty((len(w), self.d))
         lifted[:, 0] = -np.copysign(1.0, self.pole[0])  # the reflection sends this to the pole
         lifted[:, 1:] = w
-        length = np.sqrt(1.0 + np.einsum("ij,ij->i", w, w))
+        length = np.sqrt(1.0 + squares(w))
         sphere: FloatArray = self._reflect(lifted) * (sign / length)[:, None]
         return sphere
 
     def log_uniform(self, w: FloatArray) -> FloatArray:
         """Normalised log-density in the plane of a uniformly distributed line."""
         constant = special.gammaln(self.d / 2) - self.d / 2 * np.log(np.pi)
-        log_density: FloatArray = constant - self.d / 2 * np.log1p(np.einsum("ij,ij->i", w, w))
+        log_density: FloatArray = constant - self.d / 2 * np.log1p(squares(w))
         return log_density
 
 
@@ -116,6 +116,11 @@ class DirectionPath:
     def from_prior(self) -> bool:
         return True
 
+    @property
+    def reference(self) -> GaussianFit:
+        """Of the directions given a length, where the prior is N(0, I)."""
+        return GaussianFit(np.zeros(self.dimension), np.ones(self.dimension))
+
     @cached_property
     def risk(self) -> LinearRisk:
         return whitened_risk(self.problem)
@@ -140,5 +145,6 @@ class DirectionPath:
         energies = Energies(population.energies.log_base, -opposite, opposite)
         return population.replace(flip, -population.x, energies)
 
-    def coefficients(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return self.problem.color(x * stratified_radii(len(x), self.dimension, rng)[:, None])
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        radii = stratified_radii(population.size, self.dimension, rng)
+        return self.problem.color(population.x * radii[:, None]), population.energies.risk

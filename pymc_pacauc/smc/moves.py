@@ -23,12 +23,11 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, unit
-from pymc_pacauc.smc.path import Path, Population
+from pymc_pacauc.smc.path import GaussianFit, Path, Population, squares
 
-__all__ = ["MOVES", "GaussianFit", "Proposal", "calibrate", "choose_move", "fit_gaussian", "metropolis"]
+__all__ = ["MOVES", "Proposal", "calibrate", "choose_move", "fit_gaussian", "metropolis", "positive_factor"]
 
 FloatArray = NDArray[np.float64]
 
@@ -36,30 +35,8 @@ MOVES = ("auto", "direction", "gaussian", "prior", "random_walk")
 PARTICLES_PER_DIMENSION = 10  # fewer, and a covariance fitted to the particles misleads the moves it is fitted for
 LARGEST_FITTED_DIMENSION = 100
 CONCENTRATED = 0.87  # mean resultant length from which the gnomonic chart is better than the ambient space
-NEAR = 0.3
+NEAR = 0.3  # height above the equator from which a direction counts in the fit of the chart
 ACCEPTANCE_TARGET = 0.3
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianFit:
-    """N(mean, factor @ factor.T), ``factor`` lower triangular."""
-
-    mean: FloatArray
-    factor: FloatArray
-
-    def standardise(self, x: FloatArray) -> FloatArray:
-        return linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T
-
-    def restore(self, z: FloatArray) -> FloatArray:
-        coloured: FloatArray = self.mean + z @ self.factor.T
-        return coloured
-
-    @property
-    def log_normaliser(self) -> float:
-        return -float(np.log(np.diag(self.factor)).sum()) - 0.5 * self.mean.size * float(np.log(2 * np.pi))
-
-    def logp(self, x: FloatArray) -> FloatArray:
-        return self.log_normaliser - 0.5 * _squares(self.standardise(x))
 
 
 class Proposal(Protocol):
@@ -87,7 +64,7 @@ class CrankNicolson:
     def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         z = self.fit.standardise(x)
         proposed = np.sqrt(1.0 - step * step) * z + step * rng.standard_normal(z.shape)
-        return self.fit.restore(proposed), 0.5 * (_squares(proposed) - _squares(z))
+        return self.fit.restore(proposed), 0.5 * (squares(proposed) - squares(z))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +80,7 @@ class Lifted:
     def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         lifted = x * np.sqrt(rng.chisquare(x.shape[1], size=(len(x), 1)))
         proposed, correction = self.move(lifted, step, rng)
-        return unit(proposed), correction - 0.5 * (_squares(proposed) - _squares(lifted))
+        return unit(proposed), correction - 0.5 * (squares(proposed) - squares(lifted))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,16 +112,16 @@ def choose_move(move: str, path: Path, particles: int) -> str:
 
 
 def calibrate(
-    move: str, path: Path, population: Population, weights: FloatArray, base: GaussianFit | None, rng: np.random.Generator
+    move: str, path: Path, population: Population, weights: FloatArray, base: GaussianFit, rng: np.random.Generator
 ) -> Proposal:
     """Fit a move to a weighted population: Algorithm 1(c), where the paper takes S = kappa * Sigma_hat."""
     x = population.x
     if not isinstance(path, DirectionPath):
         if move == "random_walk":
             return _random_walk(x, weights)
-        return CrankNicolson(base if move == "prior" and base is not None else fit_gaussian(x, weights))
+        return CrankNicolson(base if move == "prior" else fit_gaussian(x, weights))
     if move == "prior":
-        return Lifted(CrankNicolson(GaussianFit(np.zeros(path.dimension), np.eye(path.dimension))))
+        return Lifted(CrankNicolson(base))
     resultant = weights @ x
     length = float(np.linalg.norm(resultant))
     if move == "direction" and length > CONCENTRATED and path.dimension > 1:
@@ -200,6 +177,3 @@ def _random_walk(x: FloatArray, weights: FloatArray) -> RandomWalk:
     kappa = 2.38**2 / x.shape[1]
     return RandomWalk(np.sqrt(kappa) * fit_gaussian(x, weights).factor)
 
-
-def _squares(x: FloatArray) -> FloatArray:
-    return np.einsum("ij,ij->i", x, x)

@@ -4,7 +4,7 @@
 
 Tempering from the prior has ``log_tilt = -risk`` and ``t = gamma`` (the paper's path); starting from a Gaussian fit q
 has ``log_base = log q``, ``log_tilt = log target - log q`` and ``end = 1`` (:mod:`pymc_pacauc.smc.bridge`). The
-engine knows no more than this. The coordinates x are the path's own; ``coefficients`` maps them to theta.
+engine knows no more than this. The coordinates x are the path's own; ``finish`` maps them to theta.
 """
 
 from __future__ import annotations
@@ -16,13 +16,41 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 
 from pymc_pacauc.problem import LinearGaussianProblem
 from pymc_pacauc.risk import LinearRisk
 
-__all__ = ["Energies", "ModelPath", "Path", "Population", "WhitenedPath"]
+__all__ = ["Energies", "GaussianFit", "ModelPath", "Path", "Population", "WhitenedPath"]
 
 FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianFit:
+    """N(mean, factor @ factor.T), ``factor`` lower triangular or, for a diagonal covariance, a vector."""
+
+    mean: FloatArray
+    factor: FloatArray
+
+    def standardise(self, x: FloatArray) -> FloatArray:
+        if self.factor.ndim == 1:
+            return (x - self.mean) / self.factor
+        return linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T
+
+    def restore(self, z: FloatArray) -> FloatArray:
+        return self.mean + (z * self.factor if self.factor.ndim == 1 else z @ self.factor.T)
+
+    def logp(self, x: FloatArray) -> FloatArray:
+        scales = self.factor if self.factor.ndim == 1 else np.diag(self.factor)
+        constant = -np.log(scales).sum() - 0.5 * self.mean.size * np.log(2 * np.pi)
+        log_density: FloatArray = constant - 0.5 * squares(self.standardise(x))
+        return log_density
+
+
+def squares(x: FloatArray) -> FloatArray:
+    """Squared length of each row."""
+    return np.einsum("ij,ij->i", x, x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +116,10 @@ class Path(Protocol):
     def from_prior(self) -> bool:
         """True when the temperature is gamma itself, so that every stage is a posterior of its own."""
 
+    @property
+    def reference(self) -> GaussianFit | None:
+        """A Gaussian that stands for the base in prior-reversible moves; None to fit one to the first particles."""
+
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Exact draws ``x[size, D]`` from the base."""
 
@@ -97,8 +129,8 @@ class Path(Protocol):
     def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
         """Resample whatever has a known conditional distribution, once a stage."""
 
-    def coefficients(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """theta for each x."""
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """theta of each particle, and its risk."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +155,10 @@ class WhitenedPath:
     def from_prior(self) -> bool:
         return True
 
+    @property
+    def reference(self) -> GaussianFit:
+        return GaussianFit(np.zeros(self.dimension), np.ones(self.dimension))
+
     @cached_property
     def risk(self) -> LinearRisk:
         return whitened_risk(self.problem)
@@ -132,13 +168,13 @@ class WhitenedPath:
 
     def evaluate(self, x: FloatArray) -> Energies:
         risk = self.risk(x)
-        return Energies(-0.5 * np.einsum("ij,ij->i", x, x), -risk, risk)
+        return Energies(self.reference.logp(x), -risk, risk)
 
     def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
         return population
 
-    def coefficients(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return self.problem.color(x)
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        return self.problem.color(population.x), population.energies.risk
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +184,7 @@ class ModelPath:
     Attributes
     ----------
     prior_logp
-        log prior density, shape (N,); a constant may be missing unless the path starts from a fit.
+        Normalised log prior density, shape (N,).
     risk
         The risk, shape (N,).
     prior_draw
@@ -165,6 +201,10 @@ class ModelPath:
     gamma: float
     dimension: int
     data_logp: Callable[[FloatArray], FloatArray] | None = None
+
+    @property
+    def reference(self) -> None:
+        return None
 
     @property
     def end(self) -> float:
@@ -185,8 +225,8 @@ class ModelPath:
     def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
         return population
 
-    def coefficients(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return x
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        return population.x, population.energies.risk
 
 
 def whitened_risk(problem: LinearGaussianProblem) -> LinearRisk:

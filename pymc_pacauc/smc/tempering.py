@@ -28,16 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.smc.evidence import stage_variance
-from pymc_pacauc.smc.moves import (
-    ACCEPTANCE_TARGET,
-    GaussianFit,
-    adapt,
-    calibrate,
-    choose_move,
-    fit_gaussian,
-    metropolis,
-)
-from pymc_pacauc.smc.path import Energies, Path, Population
+from pymc_pacauc.smc.moves import InChart, Proposal, adapt, calibrate, choose_move, metropolis
+from pymc_pacauc.smc.path import Energies, GaussianFit, Path, Population
 from pymc_pacauc.smc.resampling import (
     effective_sample_size,
     incremental_log_weights,
@@ -119,7 +111,7 @@ class State:
     temperature: float
     move: str
     step: float
-    base: GaussianFit | None
+    base: GaussianFit
     stages: tuple[Stage, ...]
 
     @property
@@ -140,9 +132,7 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
     risk = np.where(usable, energies.risk, np.nan)
     population = Population(x, Energies(energies.log_base, dead, risk), np.arange(len(x)))
     move = choose_move(settings.move, path, settings.particles)
-    base = None
-    if move == "prior":
-        base = fit_gaussian(x[usable], np.full(usable.sum(), 1.0 / usable.sum()))
+    base = path.reference or GaussianFit(x[usable].mean(axis=0), x[usable].std(axis=0))
     first = Stage(
         temperature=0.0,
         gamma=0.0 if path.from_prior else float("nan"),
@@ -234,7 +224,15 @@ class _MoveRecord:
     failed: int
 
 
-def _move(path, proposal, population, temperature, step, settings, rng):  # type: ignore[no-untyped-def]
+def _move(
+    path: Path,
+    proposal: Proposal,
+    population: Population,
+    temperature: float,
+    step: float,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> tuple[Population, _MoveRecord]:
     """Move until decorrelated, or P - 1 times keeping every state (waste-free)."""
     chain_length = settings.waste_free
     visited = [population]
@@ -245,6 +243,8 @@ def _move(path, proposal, population, temperature, step, settings, rng):  # type
     current = population
     while len(acceptances) < limit:
         current, acceptance, bad = metropolis(path, proposal, current, temperature, step, rng)
+        if isinstance(proposal, InChart):  # keeps the sign of a direction, which has a known distribution
+            current = path.refresh(current, temperature, rng)
         step = adapt(step, acceptance)
         acceptances.append(acceptance)
         failed += bad

@@ -19,10 +19,11 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_function
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 
+from pymc_pacauc.model.flat import MODE, FlatVariables, flat_variables
 from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.pairs import bipartite
 from pymc_pacauc.problem import LinearGaussianProblem, linear_gaussian_problem
@@ -31,8 +32,6 @@ __all__ = ["AUCTerm", "ExtractedProblem", "NotLinearGaussian", "auc_term", "extr
 
 FloatArray = NDArray[np.float64]
 
-MODE = "FAST_COMPILE"  # a handful of evaluations: compilation would cost more than it saves
-EVALUATIONS_AT_ONCE = 2**24  # numbers in one batch of evaluations
 PROBES = (0.1, 1.0, 7.0)
 
 
@@ -56,8 +55,7 @@ class ExtractedProblem:
     """A problem whose theta is the concatenation of the model's value variables, in the model's order."""
 
     problem: LinearGaussianProblem
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
+    variables: FlatVariables
 
 
 def extract(model: pm.Model) -> ExtractedProblem:
@@ -71,12 +69,9 @@ def extract(model: pm.Model) -> ExtractedProblem:
     discrete = [v for v in model.value_vars if v.dtype in pm.discrete_types]
     if discrete:
         raise _refuse(f"the variable(s) {_names(model.values_to_rvs[v] for v in discrete)} are discrete")
-    start = model.initial_point()
-    shapes = [start[v.name].shape for v in model.value_vars]
-    sizes = [int(np.prod(shape)) for shape in shapes]
-    blocks = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    design, offset = _affine_scores(model, term, shapes, blocks)
-    mean, covariance = _gaussian_prior(model, shapes, blocks)
+    variables = flat_variables(model)
+    design, offset = _affine_scores(model, variables, term)
+    mean, covariance = _gaussian_prior(model, variables)
     problem = linear_gaussian_problem(
         design,
         bipartite(term.labels),
@@ -86,7 +81,7 @@ def extract(model: pm.Model) -> ExtractedProblem:
         offset=offset,
         ties=term.ties,
     )
-    return ExtractedProblem(problem, tuple(v.name for v in model.value_vars), tuple(shapes))
+    return ExtractedProblem(problem, variables)
 
 
 def auc_term(model: pm.Model) -> AUCTerm:
@@ -131,38 +126,35 @@ def _gamma(model: pm.Model, potential: Variable, risk: Variable) -> float:
     return gamma
 
 
-def _affine_scores(model, term: AUCTerm, shapes, blocks) -> tuple[FloatArray, FloatArray]:
-    [scores] = model.replace_rvs_by_values([term.scores])
-    evaluate = _batched(model, [scores], shapes)
-    d = sum(len(block) for block in blocks)
-    offset = evaluate(np.zeros((1, d)))[0]
-    design = evaluate(np.eye(d)) - offset
+def _affine_scores(model: pm.Model, variables: FlatVariables, term: AUCTerm) -> tuple[FloatArray, FloatArray]:
+    evaluate = variables.function(model.replace_rvs_by_values([term.scores]))
+    d = variables.dimension
+    offset = evaluate(np.zeros((1, d)))[0][0]
+    design = evaluate(np.eye(d))[0] - offset
 
     def departs(theta: FloatArray) -> bool:
-        values = evaluate(theta[None])[0]
+        values = evaluate(theta[None])[0][0]
         return not np.allclose(values, theta @ design + offset, rtol=1e-6, atol=1e-8 * (1 + np.abs(values).max()))
 
-    name = _first_departure(model, blocks, departs)
+    name = _first_departure(model, variables, departs)
     if name is not None:
         raise _refuse(f"the scores are not affine in {name}")
     return design.T, offset
 
 
-def _gaussian_prior(model, shapes, blocks) -> tuple[FloatArray, FloatArray]:
-    logp = model.varlogp
-    gradients = pytensor.grad(logp, model.value_vars, disconnected_inputs="ignore")
-    gradient = pt.concatenate([g.ravel() for g in gradients])
-    evaluate = _batched(model, [gradient], shapes)
-    d = sum(len(block) for block in blocks)
-    slope = evaluate(np.zeros((1, d)))[0]
-    precision = slope - evaluate(np.eye(d))
+def _gaussian_prior(model: pm.Model, variables: FlatVariables) -> tuple[FloatArray, FloatArray]:
+    gradients = pytensor.grad(model.varlogp, list(variables.values), disconnected_inputs="ignore")
+    evaluate = variables.function([pt.concatenate([g.ravel() for g in gradients])])
+    d = variables.dimension
+    slope = evaluate(np.zeros((1, d)))[0][0]
+    precision = slope - evaluate(np.eye(d))[0]
     precision = 0.5 * (precision + precision.T)
 
     def departs(theta: FloatArray) -> bool:
-        value, expected = evaluate(theta[None])[0], slope - precision @ theta
+        value, expected = evaluate(theta[None])[0][0], slope - precision @ theta
         return not np.allclose(value, expected, rtol=1e-5, atol=1e-7 * (1 + np.abs(expected).max()))
 
-    name = _first_departure(model, blocks, departs)
+    name = _first_departure(model, variables, departs)
     if name is not None:
         raise _refuse(f"the prior of {name} is not Gaussian (in its unconstrained value)")
     diagonal = np.diagonal(precision)
@@ -178,40 +170,19 @@ def _gaussian_prior(model, shapes, blocks) -> tuple[FloatArray, FloatArray]:
     return root.T @ (root @ slope), root.T @ root
 
 
-def _batched(model, outputs, shapes) -> Callable[[FloatArray], FloatArray]:
-    """f(theta[N, d]) -> outputs[N, ...], evaluated in batches that fit in memory."""
-    sizes = [int(np.prod(shape)) for shape in shapes]
-    stops = np.cumsum(sizes)
-    theta = pt.matrix("theta", shape=(None, int(stops[-1])), dtype="float64")
-    replace = {
-        value: theta[:, stop - size : stop].reshape((theta.shape[0], *shape)).astype(value.dtype)
-        for value, shape, size, stop in zip(model.value_vars, shapes, sizes, stops, strict=True)
-    }
-    [output] = vectorize_graph(outputs, replace)
-    if output.type.ndim == 1:  # does not depend on any free variable
-        output = pt.broadcast_to(output, (theta.shape[0], output.shape[0]))
-    function = compile_function([theta], output, mode=MODE, on_unused_input="ignore")
-
-    def evaluate(points: FloatArray) -> FloatArray:
-        width = max(points.shape[1], function(points[:1]).shape[1])
-        step = max(1, EVALUATIONS_AT_ONCE // width)
-        return np.concatenate([function(points[i : i + step]) for i in range(0, len(points), step)])
-
-    return evaluate
-
-
-def _first_departure(model, blocks, departs: Callable[[FloatArray], bool]) -> str | None:
+def _first_departure(
+    model: pm.Model, variables: FlatVariables, departs: Callable[[FloatArray], bool]
+) -> str | None:
     """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in."""
     rng = np.random.default_rng(0)
-    d = sum(len(block) for block in blocks)
-    probes = [scale * rng.standard_normal(d) for scale in PROBES]
+    probes = [scale * rng.standard_normal(variables.dimension) for scale in PROBES]
     if not any(departs(theta) for theta in probes):
         return None
-    names = [model.values_to_rvs[value].name for value in model.value_vars]
-    for name, block in zip(names, blocks, strict=True):
+    names = [model.values_to_rvs[value].name for value in variables.values]
+    for name, part in zip(names, variables.slices, strict=True):
         for theta in probes:
-            alone = np.zeros(d)
-            alone[block] = theta[block]
+            alone = np.zeros_like(theta)
+            alone[part] = theta[part]
             if departs(alone):
                 return name
     return "the combination of " + ", ".join(names)

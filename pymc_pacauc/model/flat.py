@@ -1,0 +1,82 @@
+"""A model's free variables as one flat vector, and its graphs over many such vectors at once.
+
+The engines see theta[N, D]: one row per point, the model's value variables (in their unconstrained space) one after the
+other, in the model's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.pytensorf import compile as compile_function
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import vectorize_graph
+
+__all__ = ["FlatVariables", "flat_variables"]
+
+FloatArray = NDArray[np.float64]
+
+MODE = "FAST_COMPILE"  # a handful of calls: compilation would cost more than it saves
+NUMBERS_AT_ONCE = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class FlatVariables:
+    """Layout of a model's value variables in a flat vector of length ``dimension``."""
+
+    values: tuple[Variable, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(value.name for value in self.values)
+
+    @property
+    def slices(self) -> list[slice]:
+        stops = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        return [slice(int(a), int(b)) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
+
+    @property
+    def dimension(self) -> int:
+        return self.slices[-1].stop
+
+    def vectorize(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
+        """The matrix ``theta`` and the outputs, functions of the value variables, batched over its rows."""
+        theta = pt.matrix("theta", shape=(None, self.dimension), dtype="float64")
+        rows = theta.shape[0]
+        replace = {
+            value: theta[:, part].reshape((rows, *shape)).astype(value.dtype)
+            for value, shape, part in zip(self.values, self.shapes, self.slices, strict=True)
+        }
+        batched = vectorize_graph(list(outputs), replace)
+        return theta, [
+            new if new.type.ndim > old.type.ndim else pt.broadcast_to(new, (rows, *(new.shape[i] for i in range(new.ndim))))
+            for old, new in zip(outputs, batched, strict=True)
+        ]
+
+    def function(self, outputs: Sequence[Variable], mode: Any = MODE) -> Callable[[FloatArray], list[NDArray[Any]]]:
+        """f(theta[N, D]) -> the batched outputs, evaluated in pieces that fit in memory."""
+        theta, batched = self.vectorize(outputs)
+        compiled = compile_function([theta], batched, mode=mode, on_unused_input="ignore")
+
+        def evaluate(points: FloatArray) -> list[NDArray[Any]]:
+            first = compiled(points[:1])
+            step = max(1, NUMBERS_AT_ONCE // max(self.dimension, *(value.size for value in first)))
+            pieces = [compiled(points[i : i + step]) for i in range(0, len(points), step)]
+            return [np.concatenate(values) for values in zip(*pieces, strict=True)]
+
+        return evaluate
+
+
+def flat_variables(model: pm.Model) -> FlatVariables:
+    """Layout of the model's value variables, with the shapes they have now."""
+    start = model.initial_point()
+    if not model.value_vars:
+        raise ValueError("The model has no free variables.")
+    return FlatVariables(tuple(model.value_vars), tuple(start[value.name].shape for value in model.value_vars))

@@ -1,0 +1,369 @@
+"""Tempering SMC as a PyMC step method: ``pm.sample(step=pac.TemperingSMC())``.
+
+A chain is one independent SMC run. Its tuning steps run the stages of the path, one each (what is left of them runs
+before the first draw), so that the progress bar shows the temperature rising; its draws are the particles of the final
+population in random order. When there are more draws than particles, the population moves on and is handed out again.
+
+``pm.sample`` has no hook to attach anything to its result, and wants none here: the record of the path travels in
+``sample_stats`` itself. Draw ``i`` of a chain carries the record of stage ``i`` in the stats ``path_*`` (NaN where
+there is no such stage), and, with ``keep_particles``, the i-th particle of every stage.
+:mod:`pymc_pacauc.model.path` reads them back. So the path survives pickling, processes, netCDF.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.blocking import DictToArrayBijection, RaveledVars
+from pymc.exceptions import SamplingError
+from pymc.stats.convergence import SamplerWarning, WarningType
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.blockwise import Blockwise
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_pacauc.model.batched import PyMCPath
+from pymc_pacauc.model.extract import NotLinearGaussian, extract
+from pymc_pacauc.model.op import AUCRisk
+from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
+from pymc_pacauc.smc.diagnose import diagnose
+
+__all__ = ["TemperingSMC"]
+
+FloatArray = NDArray[np.float64]
+
+PATH_STATS = tuple(f"path_{field.name}" for field in fields(Stage))
+STAGES_KEPT = 32
+
+
+@dataclass_state
+class TemperingSMCState(StepMethodState):
+    tune: bool
+
+
+class TemperingSMC(BlockedStep):
+    """Exact sampling of AUC Gibbs posteriors by tempering SMC (the paper's Algorithm 1), as a PyMC step.
+
+    Parameters
+    ----------
+    vars
+        Must be all free variables of the model, or None.
+    particles
+        Particles of a run; by default 1000, or 20 for every coefficient up to 4000. Draws beyond them come from moving
+        the population on.
+    ess_threshold
+        Share of the effective sample size that a stage keeps (the paper's tau).
+    move
+        ``"auto"``, or one of ``"direction"``, ``"gaussian"``, ``"prior"``, ``"random_walk"`` (:mod:`pymc_pacauc.smc.moves`).
+    start
+        None to start from the prior, which gives the posterior and the evidence at every gamma on the way; or an
+        approximation returned by ``pm.fit(method=pac.EP())``, or a pair (mean, covariance) in the unconstrained space
+        of the free variables, which needs one to three stages.
+    decorrelation, max_moves
+        A stage moves its particles until their correlation with where it found them is below ``decorrelation``, at
+        most ``max_moves`` times.
+    waste_free
+        Length of the chains of waste-free SMC (Dau and Chopin, 2022); None for the paper's algorithm. Short chains
+        (below 20) bias the evidence in high dimension.
+    keep_particles
+        Keep the particles of up to 32 stages, so that :func:`~pymc_pacauc.at_gamma` can use the nearest one.
+    model, rng, initial_point, compile_kwargs, blocked
+        Passed by PyMC. The initial point is ignored: particles start from the prior or from ``start``.
+
+    Notes
+    -----
+    ``sample_stats`` has, for each draw, ``gamma``, ``log_evidence``, ``particle_ess`` (of the last stage's weights),
+    ``acceptance_rate`` (of its moves), ``stage``, ``risk``, ``lp`` and the record of the path, which
+    :func:`~pymc_pacauc.tempering_path` and :func:`~pymc_pacauc.log_evidence` read.
+
+    Models whose scores are affine in Gaussian variables run on arrays without any call into PyTensor; all others are
+    evaluated as one vectorised graph. ``pm.sample_smc`` tempers the same path for any PyMC model; its kernels fit one
+    proposal per stage and do a number of moves that is not checked, and its evidence has no error bar.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 0, 1]
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=4.0)
+    ...     idata = pm.sample(200, step=pac.TemperingSMC(), chains=2, cores=1, random_seed=1, progressbar=False, quiet=True)
+    >>> abs(pac.log_evidence(idata).estimate - np.log((np.exp(-1) + np.exp(-3)) / 2)) < 0.1
+    True
+    """
+
+    name = "tempering_smc"
+    default_blocked = True
+    default_tune_steps = 50  # read by PyMC >= 6; a tuning step is a stage, or idle when the target is reached
+    stats_dtypes_shapes: dict[str, tuple[Any, Any]] = {
+        "tune": (bool, []),
+        "gamma": (np.float64, []),
+        "log_evidence": (np.float64, []),
+        "particle_ess": (np.float64, []),
+        "acceptance_rate": (np.float64, []),
+        "stage": (np.int64, []),
+        "risk": (np.float64, []),
+        "model_logp": (np.float64, []),
+        "progress": (np.float64, []),
+        **{name: (np.float64, []) for name in PATH_STATS},
+        "warning": (SamplerWarning, None),
+    }
+    _state_class = TemperingSMCState
+
+    def __init__(
+        self,
+        vars: Any = None,
+        *,
+        particles: int | None = None,
+        ess_threshold: float = 0.5,
+        move: str = "auto",
+        start: Any = None,
+        decorrelation: float = 0.1,
+        max_moves: int = 200,
+        waste_free: int | None = None,
+        keep_particles: bool = False,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ):
+        model = pm.modelcontext(model)
+        self.vars = _all_variables(vars, model)
+        self.blocked = blocked
+        self.rng = get_random_generator(rng)
+        self.tune = True
+        try:
+            self._target = prior_path(extract(model).problem)
+        except NotLinearGaussian:
+            self._target = PyMCPath(model)
+        dimension = self._target.dimension
+        self._settings = Settings(
+            particles=max(1000, min(20 * dimension, 4000)) if particles is None else particles,
+            ess_threshold=ess_threshold,
+            move=move,
+            decorrelation=decorrelation,
+            max_moves=max_moves,
+            waste_free=waste_free,
+        )
+        _check_start(self._target, model)  # also compiles what the first call compiles: here once, not in every process
+        self._path = self._target if start is None else bridge_path(self._target, *_gaussian_of(start))
+        point = initial_point or model.initial_point()
+        self._layout = DictToArrayBijection.map({v.name: point[v.name] for v in self.vars}).point_map_info
+        self._keep = bool(keep_particles)
+        if self._keep:  # an array-valued stat: NumPy turns the sub-array type into trailing dimensions
+            self.stats_dtypes_shapes = {
+                **self.stats_dtypes_shapes,
+                "path_particles": (np.dtype((np.float64, (STAGES_KEPT, dimension))), []),
+                "path_risk": (np.dtype((np.float64, (STAGES_KEPT,))), []),
+                "path_kept_stage": (np.dtype((np.float64, (STAGES_KEPT,))), []),
+            }
+            self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
+        self._reset()
+
+    # -- chains ------------------------------------------------------------------------------------------------------
+
+    def set_rng(self, rng: Any) -> None:  # PyMC up to 6.2
+        self.rng = get_random_generator(rng, copy=False)
+        self._reset()
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:  # PyMC from 6.3
+        self.set_rng(rng)
+
+    def _reset(self) -> None:
+        """Forget the last chain: PyMC runs several with one instance when there is one core."""
+        self._state: State | None = None
+        self._handed_out = 0
+        self._kept: list[tuple[int, FloatArray, FloatArray]] = []
+        self._theta = self._risk = self._logp = np.empty(0)
+        self._warnings: tuple[str, ...] = ()
+
+    # -- the run -----------------------------------------------------------------------------------------------------
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        if self._state is None:
+            self._enter(start(self._path, self._settings, self.rng))
+        if self.tune:
+            if not self._finished:
+                self._enter(advance(self._path, self._settings, self._state, self.rng))
+            return point, [self._stats(draw=None)]
+        while not self._finished:
+            self._enter(advance(self._path, self._settings, self._state, self.rng))
+        draw = self._handed_out
+        row = draw % self._settings.particles
+        if row == 0:
+            if draw > 0:
+                self._state = move_on(self._path, self._settings, self._state, self.rng)
+            self._hand_out()
+        self._handed_out += 1
+        particle = RaveledVars(self._theta[row], self._layout)
+        return DictToArrayBijection.rmap(particle, start_point=point), [self._stats(draw)]
+
+    @property
+    def _finished(self) -> bool:
+        return self._state is not None and self._state.temperature >= self._path.end
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        if self._keep and not np.isnan(state.stages[-1].gamma):
+            side = self.rng.spawn(1)[0]  # keeping particles must not change the draws
+            theta, risk = self._path.finish(state.population, side)
+            order = side.permutation(len(theta))
+            self._kept.append((len(state.stages) - 1, theta[order], risk[order]))
+        if self._finished:
+            self._warnings = diagnose(self._path, self._settings, state)
+
+    def _hand_out(self) -> None:
+        """The population in random order, so that any number of draws is a fair sample of it."""
+        theta, risk = self._path.finish(self._state.population, self.rng)
+        order = self.rng.permutation(len(theta))
+        self._theta, self._risk = theta[order], risk[order]
+        self._logp = _model_logp(self._target, self._theta, self._risk)
+
+    def _stats(self, draw: int | None) -> dict[str, Any]:
+        """Stats of a draw, or of a tuning step (None), whose record is of the stage reached."""
+        stages = self._state.stages
+        stage = stages[-1]
+        row = None if draw is None else draw % self._settings.particles
+        stats: dict[str, Any] = {
+            "tune": self.tune,
+            "gamma": stage.gamma,
+            "log_evidence": stage.log_evidence,
+            "particle_ess": stage.ess,
+            "acceptance_rate": stage.acceptance_rate,
+            "stage": len(stages) - 1,
+            "risk": stage.expected_risk if row is None else self._risk[row],
+            "model_logp": np.nan if row is None else self._logp[row],
+            "progress": self._state.temperature / self._path.end,
+            "warning": None,
+        }
+        recorded = stages[draw] if draw is not None and draw < len(stages) else None
+        for name in PATH_STATS:
+            stats[name] = np.nan if recorded is None else float(getattr(recorded, name.removeprefix("path_")))
+        if draw == 0 and self._warnings:
+            stats["warning"] = SamplerWarning(WarningType.CONVERGENCE, "TemperingSMC: " + " ".join(self._warnings), "warn")
+        if self._keep:
+            stats |= self._kept_stats(draw)
+        return stats
+
+    def _kept_stats(self, draw: int | None) -> dict[str, Any]:
+        """The draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
+        particles = np.full((STAGES_KEPT, self._target.dimension), np.nan)
+        risks, index = np.full(STAGES_KEPT, np.nan), np.full(STAGES_KEPT, np.nan)
+        if draw is not None:
+            chosen = np.unique(np.linspace(0, len(self._kept) - 1, STAGES_KEPT).round().astype(int))
+            for slot, k in enumerate(chosen):
+                stage, theta, risk = self._kept[k]
+                index[slot] = stage
+                if draw < len(theta):
+                    particles[slot], risks[slot] = theta[draw], risk[draw]
+        return {"path_particles": particles, "path_risk": risks, "path_kept_stage": index}
+
+    # -- PyMC's questions --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool) -> Competence:
+        """Ideal for every variable of a model with an exact AUC term, and for no other.
+
+        PyMC asks about one variable at a time and does not pass the model. Inside ``with model:`` it is on the context
+        stack; elsewhere the variables that feed an AUC risk carry a tag, and those without a gradient are ours.
+        """
+        model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) is not None else None
+        if model is not None and var in set(model.free_RVs):
+            return Competence.IDEAL if _has_auc_term(model) else Competence.INCOMPATIBLE
+        tagged = getattr(var.tag, "feeds_auc_risk", False) and not has_grad
+        return Competence.IDEAL if tagged else Competence.INCOMPATIBLE
+
+    @staticmethod
+    def _progressbar_config(n_chains: int = 1) -> tuple[list[Any], dict[str, list[Any]]]:
+        columns = [
+            TextColumn("{task.fields[progress]:.0%}", table_column=Column("Gamma", ratio=1)),
+            TextColumn("{task.fields[stage]}", table_column=Column("Stage", ratio=1)),
+            TextColumn("{task.fields[particle_ess]:.0f}", table_column=Column("ESS", ratio=1)),
+            TextColumn("{task.fields[acceptance_rate]:.2f}", table_column=Column("Accepted", ratio=1)),
+        ]
+        first = {"progress": 0.0, "stage": 0, "particle_ess": 0.0, "acceptance_rate": 0.0}
+        return columns, {name: [value] * n_chains for name, value in first.items()}
+
+    @staticmethod
+    def _make_progressbar_update_functions() -> tuple[Any, ...]:
+        def update(stats: dict[str, Any]) -> dict[str, Any]:
+            return {name: stats[name] for name in ("progress", "stage", "particle_ess", "acceptance_rate")}
+
+        return (update,)
+
+
+def _all_variables(vars: Any, model: pm.Model) -> list[Any]:
+    """The model's value variables, which must be the ones asked for."""
+    discrete = [v.name for v in model.free_RVs if v.dtype in pm.discrete_types]
+    if discrete:
+        raise ValueError(
+            f"TemperingSMC moves continuous variables; {', '.join(discrete)} are discrete. "
+            "Marginalise them, or use a continuous prior such as pac.SpikeSlab."
+        )
+    if vars is not None:
+        given = set(get_value_vars_from_user_vars(vars, model))
+        missing = [v.name for v in model.value_vars if v not in given]
+        if missing:
+            raise ValueError(
+                "TemperingSMC samples all free variables together, because it weights whole points; it was given only "
+                f"part of them (missing: {', '.join(missing)}). Use pm.sample(step=pac.TemperingSMC()) inside the model."
+            )
+    return list(model.value_vars)
+
+
+def _gaussian_of(fit: Any) -> tuple[Any, Any]:
+    """Mean and covariance of an approximation, or of a pair."""
+    posterior = getattr(fit, "posterior", fit)
+    if hasattr(posterior, "mean") and hasattr(posterior, "covariance"):
+        return posterior.mean, posterior.covariance
+    if isinstance(fit, tuple | list) and len(fit) == 2:
+        return fit[0], fit[1]
+    raise TypeError(
+        f"start must be what pm.fit(method=pac.EP()) returns, or (mean, covariance); got {type(fit).__name__}."
+    )
+
+
+def _has_auc_term(model: pm.Model) -> bool:
+    operations = (getattr(variable.owner, "op", None) for variable in ancestors(model.potentials))
+    return any(isinstance(op.core_op if isinstance(op, Blockwise) else op, AUCRisk) for op in operations)
+
+
+def _model_logp(target: Any, theta: FloatArray, risk: FloatArray) -> FloatArray:
+    """The model's log-density in its unconstrained space."""
+    if isinstance(target, PyMCPath):
+        energies = target.evaluate(theta)
+        return energies.log_base + target.end * energies.log_tilt
+    problem = target.problem
+    scales = problem.prior_factor if problem.prior_factor.ndim == 1 else np.diag(problem.prior_factor)
+    return target.reference.logp(problem.whiten(theta)) - np.log(scales).sum() - problem.gamma * risk
+
+
+def _check_start(path: Any, model: pm.Model) -> None:
+    """Refuse, by name, a model whose log-density is not finite anywhere near the prior."""
+    theta = path.draw(64, np.random.default_rng(0))
+    if path.evaluate(theta).finite.any() or not isinstance(path, PyMCPath):
+        return
+    stops = np.cumsum(path.sizes)
+    point = {
+        name: theta[0, stop - size : stop].reshape(shape)
+        for name, size, shape, stop in zip(path.names, path.sizes, path.shapes, stops, strict=True)
+    }
+    terms = model.compile_fn(model.logp(sum=False), inputs=model.value_vars, on_unused_input="ignore")(point)
+    named = zip([v.name for v in [*model.basic_RVs, *model.potentials]], terms, strict=True)
+    bad = [f"{name} = {np.asarray(value).sum()}" for name, value in named if not np.isfinite(value).all()]
+    raise SamplingError(
+        f"The log-density is NaN or infinite at all of {len(theta)} draws from the prior. Terms: {', '.join(bad)}; "
+        f"at {', '.join(f'{name} = {value}' for name, value in point.items())}."
+    )
+
+
+if TemperingSMC not in pm.STEP_METHODS:
+    pm.STEP_METHODS.append(TemperingSMC)

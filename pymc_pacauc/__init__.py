@@ -15,8 +15,11 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "AUCPotential": "model.potential",
     "Dataset": "datasets",
+    "EP": "model.approximation",
+    "GaussianVB": "model.approximation",
     "auc_risk": "model.potential",
     "empirical_risk": "risk",
+    "leave_out": "model.approximation",
     "linear_risk": "risk",
     "load_colon": "datasets",
     "load_credit": "datasets",
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     from pymc_pacauc.datasets import load_glass as load_glass
     from pymc_pacauc.datasets import load_pima as load_pima
     from pymc_pacauc.datasets import load_spect as load_spect
+    from pymc_pacauc.model.approximation import EP as EP
+    from pymc_pacauc.model.approximation import GaussianVB as GaussianVB
+    from pymc_pacauc.model.approximation import leave_out as leave_out
     from pymc_pacauc.model.potential import AUCPotential as AUCPotential
     from pymc_pacauc.model.potential import auc_risk as auc_risk
     from pymc_pacauc.priors import pair_gamma as pair_gamma

@@ -9,20 +9,32 @@ That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
 
 where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the rescaling of
 q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing: the step that
-would have annulled the residual to first order, judging by the last few steps, its least squares in the metric of q. The
-safeguards: a step is halved until Q is positive definite, and a residual that grows discards the history. Both are counted.
+would have annulled the residual to first order, judging by the last few steps, its least squares in the metric of q.
+
+The safeguards, each counted: a step is halved until Q is positive definite; a residual that grows discards the history;
+and a step that loses more than a little of the variational bound -gamma E_q[risk] - KL(q, prior), which the sweep
+knows and the fixed point nearly maximises, is taken back and damped more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-__all__ = ["NaturalGaussian", "Solution", "Sweep", "natural_gaussian", "solve_fixed_point"]
+__all__ = [
+    "Interventions",
+    "NaturalGaussian",
+    "Solution",
+    "Sweep",
+    "natural_gaussian",
+    "relative_change",
+    "solve_fixed_point",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -30,6 +42,7 @@ DAMPING = 0.7
 PLAIN_STEPS = 5  # damped, rescaled steps before mixing starts
 MEMORY = 6
 GROWTH = 1.5  # a residual that grows by more than this discards the history
+LOSS = 1.0  # nats of the bound that a step may lose
 SMALLEST_STEP = 2.0**-40
 
 
@@ -42,8 +55,19 @@ class NaturalGaussian:
     factor: FloatArray
     mean: FloatArray
 
+    @cached_property
     def covariance(self) -> FloatArray:
         return np.asarray(linalg.cho_solve((self.factor, True), np.eye(self.mean.size)))
+
+    @property
+    def second_moment(self) -> float:
+        """E |w|^2."""
+        return float(np.trace(self.covariance) + self.mean @ self.mean)
+
+    @property
+    def divergence(self) -> float:
+        """KL divergence from N(0, I)."""
+        return 0.5 * (self.second_moment - self.mean.size) + float(np.log(np.diagonal(self.factor)).sum())
 
     def log_partition(self) -> float:
         """log of the integral of exp(-w'Qw/2 + r'w), relative to Q = I, r = 0."""
@@ -52,11 +76,21 @@ class NaturalGaussian:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What a sweep returns: new natural parameters, and what is recorded of q along the way."""
+    """What a sweep returns: new natural parameters, the variational bound at q, and what is recorded of q."""
 
     precision: FloatArray
     shift: FloatArray
+    bound: float
     record: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Interventions:
+    """How often each safeguard acted."""
+
+    halved_steps: int = 0
+    restarts: int = 0
+    rejected_steps: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +100,7 @@ class Solution:
     q: NaturalGaussian
     converged: bool
     history: tuple[dict[str, float], ...]
-    halved_steps: int
-    restarts: int
+    interventions: Interventions
 
 
 def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussian | None:
@@ -93,30 +126,34 @@ def solve_fixed_point(
 
     ``scale_free`` says that sweeps do not depend on the scale of q, which allows the exact rescaling.
     """
-    q = start
+    q = previous_q = start
+    previous: Sweep | None = None
     mixing = _Anderson()
     history: list[dict[str, float]] = []
-    damping, previous, plain_until = DAMPING, np.inf, PLAIN_STEPS
-    halved = restarts = 0
+    damping, last_change, plain_until = DAMPING, np.inf, PLAIN_STEPS
+    halved = restarts = rejected = 0
+    converged = False
     for count in range(max_sweeps):
         new = sweep(q)
-        change = np.sqrt(
-            (np.sum((new.precision - q.precision) ** 2) + np.sum((new.shift - q.shift) ** 2))
-            / (np.sum(q.precision**2) + np.sum(q.shift**2))
-        )
-        history.append({"sweep": count + 1, "change": float(change), **new.record})
+        change = relative_change(q, new)
+        history.append({"sweep": count + 1, "change": change, **new.record})
         if callback is not None:
             callback(history[-1])
-        if not np.isfinite(change):
-            break
         if change < tolerance:
-            return Solution(q, True, tuple(history), halved, restarts)
-        if change > GROWTH * previous:
-            restarts += 1
+            converged = True
+            break
+        lost = previous is not None and not new.bound > previous.bound - LOSS
+        if lost or not change < GROWTH * last_change:
             mixing = _Anderson()
-            damping = max(0.7 * damping, 0.1)
+            damping = max(0.7 * damping, 0.05)
             plain_until = max(plain_until, count + 2)
-        previous = change
+            rejected += lost
+            restarts += not lost
+        if lost:
+            q, new = previous_q, previous
+        else:
+            last_change = change
+            previous_q, previous = q, new
         damped, times = _step(q, new.precision - q.precision, new.shift - q.shift, damping)
         halved += times
         if scale_free:
@@ -126,7 +163,12 @@ def solve_fixed_point(
         else:
             q, times = _step(q, *mixing.step(q, damped), 1.0)
             halved += times
-    return Solution(q, False, tuple(history), halved, restarts)
+    return Solution(q, converged, tuple(history), Interventions(halved, restarts, rejected))
+
+
+def relative_change(q: NaturalGaussian, new: Sweep) -> float:
+    change = np.sum((new.precision - q.precision) ** 2) + np.sum((new.shift - q.shift) ** 2)
+    return float(np.sqrt(change / (np.sum(q.precision**2) + np.sum(q.shift**2))))
 
 
 def _step(q: NaturalGaussian, precision: FloatArray, shift: FloatArray, size: float) -> tuple[NaturalGaussian, int]:
@@ -145,7 +187,7 @@ def _step(q: NaturalGaussian, precision: FloatArray, shift: FloatArray, size: fl
 def _scale_target(q: NaturalGaussian, new: Sweep) -> float:
     """The value of tr V + m'm at a fixed point; see the module docstring."""
     sites = new.precision - np.eye(q.mean.size)
-    sum_b = np.sum(q.covariance() * sites)
+    sum_b = np.sum(q.covariance * sites)
     sum_rest = q.mean @ new.shift - q.mean @ sites @ q.mean  # of c rho - b rho^2
     return float(q.mean.size - sum_b + sum_rest)
 
@@ -154,7 +196,7 @@ def _rescale(q: NaturalGaussian, target: float) -> NaturalGaussian:
     """The Gaussian of c w, w ~ q, with c such that tr V + m'm = target."""
     if target <= 0.0:
         return q
-    c = np.sqrt(target / (np.trace(q.covariance()) + q.mean @ q.mean))
+    c = np.sqrt(target / q.second_moment)
     return NaturalGaussian(q.precision / c**2, q.shift / c, q.factor / c, q.mean * c)
 
 

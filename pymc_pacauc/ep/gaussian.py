@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pymc_pacauc.ep.fixed_point import NaturalGaussian, Sweep, natural_gaussian, solve_fixed_point
+from pymc_pacauc.ep.fixed_point import Interventions, NaturalGaussian, Sweep, natural_gaussian, solve_fixed_point
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites, tile_map
 from pymc_pacauc.pairs import Pairs
@@ -54,9 +54,9 @@ class Coordinates:
         whitened = theta_map * factor if factor.ndim == 1 else theta_map @ factor
         centre = theta_map @ self.problem.prior_mean
         if self.rotation is None:
-            return centre + whitened @ q.mean, whitened @ q.covariance() @ whitened.T
+            return centre + whitened @ q.mean, whitened @ q.covariance @ whitened.T
         reduced = whitened @ self.rotation.T
-        change = q.covariance() - np.eye(q.mean.size)
+        change = q.covariance - np.eye(q.mean.size)
         return centre + reduced @ q.mean, whitened @ whitened.T + reduced @ change @ reduced.T
 
 
@@ -87,20 +87,21 @@ class GaussianPosterior:
         covariance = self.coordinates.moments_of(np.eye(self.coordinates.problem.d), self.natural)[1]
         return 0.5 * (covariance + covariance.T)
 
-    @cached_property
+    @property
     def divergence_from_prior(self) -> float:
         """KL(posterior, prior)."""
-        u, covariance = self.natural.mean, self.natural.covariance()
-        log_det = -2.0 * np.log(np.diagonal(self.natural.factor)).sum()
-        return float(0.5 * (np.trace(covariance) + u @ u - u.size - log_det))
+        return self.natural.divergence
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws of theta, shape (draws, d)."""
+        return self.complete(draw_natural(self.natural, draws, rng), rng)
+
+    def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """theta for reduced coefficients ``u[draws, k]``, the directions that do not reach the scores drawn from the prior."""
         problem, rotation = self.coordinates.problem, self.coordinates.rotation
-        u = draw_natural(self.natural, draws, rng)
         if rotation is None:
             return problem.color(u)
-        w = rng.standard_normal((draws, problem.d))
+        w = rng.standard_normal((len(u), problem.d))
         return problem.color(w + (u - w @ rotation.T) @ rotation)
 
     def __repr__(self) -> str:
@@ -122,8 +123,8 @@ class EPFit:
     converged, sweeps, history
         Whether the natural parameters changed by less than the tolerance in the last sweep, the number of sweeps, and per
         sweep its change, log evidence and expected risk.
-    halved_steps, restarts
-        How often a step had to be halved to keep the precision positive definite, and the acceleration was restarted.
+    interventions
+        How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken back.
     tied_pairs
         Number of pairs with equal rows, which are constant factors.
     power
@@ -137,8 +138,7 @@ class EPFit:
     expected_risk: float
     converged: bool
     history: tuple[dict[str, float], ...]
-    halved_steps: int
-    restarts: int
+    interventions: Interventions
     tied_pairs: int
 
     @property
@@ -246,9 +246,10 @@ def _fit(
         sums = sweep_sums(space, q, problem.pairs, table, map_tiles)
         tied = sums.tied
         new = natural_gaussian(identity + sums.precision, sums.shift)
-        log_evidence = np.nan if new is None else sums.log_constant + new.log_partition()
-        record = {"log_evidence": log_evidence, "expected_risk": sums.wrong / problem.pairs.n_pairs}
-        return Sweep(identity + sums.precision, sums.shift, record)
+        risk = float(sums.wrong / problem.pairs.n_pairs)
+        log_evidence = np.nan if new is None else float(sums.log_constant + new.log_partition())
+        record = {"log_evidence": log_evidence, "expected_risk": risk}
+        return Sweep(identity + sums.precision, sums.shift, -problem.gamma * risk - q.divergence, record)
 
     with tile_map(problem.pairs.n_pairs, k, threads) as map_tiles:
         space = coordinates(problem)
@@ -276,8 +277,7 @@ def _fit(
         expected_risk=last["expected_risk"],
         converged=solution.converged,
         history=solution.history,
-        halved_steps=solution.halved_steps,
-        restarts=solution.restarts,
+        interventions=solution.interventions,
         tied_pairs=tied,
     )
 

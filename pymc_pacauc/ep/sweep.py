@@ -66,7 +66,9 @@ class SiteSums:
     tied: int
 
 
-def score_moments(design: FloatArray, offset: FloatArray, mean: FloatArray, precision_factor: FloatArray) -> ScoreMoments:
+def score_moments(
+    design: FloatArray, offset: FloatArray, mean: FloatArray, precision_factor: FloatArray
+) -> ScoreMoments:
     """Moments of ``design @ w + offset`` for w ~ N(mean, (L L')^-1), L the lower ``precision_factor``."""
     root = linalg.solve_triangular(precision_factor, design.T, lower=True, check_finite=False).T
     root = np.ascontiguousarray(root)

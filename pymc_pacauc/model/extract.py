@@ -170,9 +170,7 @@ def _gaussian_prior(model: pm.Model, variables: FlatVariables) -> tuple[FloatArr
     return root.T @ (root @ slope), root.T @ root
 
 
-def _first_departure(
-    model: pm.Model, variables: FlatVariables, departs: Callable[[FloatArray], bool]
-) -> str | None:
+def _first_departure(model: pm.Model, variables: FlatVariables, departs: Callable[[FloatArray], bool]) -> str | None:
     """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in."""
     rng = np.random.default_rng(0)
     probes = [scale * rng.standard_normal(variables.dimension) for scale in PROBES]

@@ -56,7 +56,9 @@ class FlatVariables:
         }
         batched = vectorize_graph(list(outputs), replace)
         return theta, [
-            new if new.type.ndim > old.type.ndim else pt.broadcast_to(new, (rows, *(new.shape[i] for i in range(new.ndim))))
+            new
+            if new.type.ndim > old.type.ndim
+            else pt.broadcast_to(new, (rows, *(new.shape[i] for i in range(new.ndim))))
             for old, new in zip(outputs, batched, strict=True)
         ]
 

@@ -139,7 +139,9 @@ def _score_tensor(scores: Any) -> TensorVariable:
     try:
         tensor = pt.as_tensor(scores)
     except (TypeError, ValueError, NotImplementedError) as error:
-        raise TypeError(f"scores must be a numeric PyTensor expression or array; got {type(scores).__name__}.") from error
+        raise TypeError(
+            f"scores must be a numeric PyTensor expression or array; got {type(scores).__name__}."
+        ) from error
     if tensor.type.ndim == 0:
         raise ValueError("scores is a single number; it needs one score per observation along its last axis.")
     if tensor.type.dtype.startswith("complex"):

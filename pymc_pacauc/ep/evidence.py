@@ -1,0 +1,68 @@
+"""Derivatives of EP's log evidence with respect to the prior.
+
+At a fixed point log Z is stationary in the sites, so they may be held fixed, and for a prior N(mu, Sigma)
+
+    d log Z / d Sigma = (S (V + (m - mu)(m - mu)') S - S) / 2,   S = Sigma^-1,
+    d log Z / d mu    = S (m - mu),
+
+with m, V the moments of q. For a parameter xi of Sigma the chain rule gives tr(dlogZ/dSigma dSigma/dxi). Along a common
+scale of the prior the derivative vanishes when scores have no offset: the risk ignores the length of theta.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from pymc_pacauc.ep.gaussian import EPFit
+
+__all__ = ["EvidenceGradient", "evidence_gradient"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceGradient:
+    """Derivatives of log Z with respect to the prior mean (d,) and covariance (d, d).
+
+    ``covariance`` is the symmetric matrix G with d log Z = sum(G * d Sigma); ``variances`` is its diagonal, the
+    derivative with respect to independent prior variances.
+    """
+
+    mean: FloatArray
+    covariance: FloatArray
+
+    @property
+    def variances(self) -> FloatArray:
+        return np.diagonal(self.covariance).copy()
+
+    def along(self, direction: FloatArray) -> float:
+        """Derivative when the prior covariance moves along ``direction`` = dSigma/dxi."""
+        return float(np.sum(self.covariance * direction))
+
+
+def evidence_gradient(fit: EPFit) -> EvidenceGradient:
+    """Gradient of ``fit.log_evidence``; valid at a converged fit."""
+    space, q = fit.posterior.coordinates, fit.posterior.natural
+    u = q.mean
+    half = 0.5 * (q.covariance + np.outer(u, u) - np.eye(u.size))  # in the reduced, whitened coordinates
+    mean, covariance = _unwhiten(space.problem.prior_factor, u, half, space.rotation)
+    return EvidenceGradient(mean, covariance)
+
+
+def _unwhiten(
+    factor: FloatArray, mean: FloatArray, half: FloatArray, rotation: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Multiply by F^-T from the left, and the matrix by F^-1 from the right, F the prior factor."""
+    if rotation is not None:
+        mean, half = mean @ rotation, rotation.T @ half @ rotation
+    if factor.ndim == 1:
+        return mean / factor, half / np.outer(factor, factor)
+    left = linalg.solve_triangular(factor, half, lower=True, trans="T")
+    return (
+        linalg.solve_triangular(factor, mean, lower=True, trans="T"),
+        linalg.solve_triangular(factor, left.T, lower=True, trans="T"),
+    )

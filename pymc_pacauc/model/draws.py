@@ -1,0 +1,60 @@
+"""Flat draws of the free variables as ArviZ data: named, in the model's own space, with dims, coords and Deterministics."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
+from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
+from pymc.util import get_default_varnames
+
+from pymc_pacauc import __version__
+from pymc_pacauc.compat import dataset, inference_data
+from pymc_pacauc.model.flat import flat_variables
+
+__all__ = ["attributes", "data_groups", "draws_to_inference_data", "posterior_dataset"]
+
+
+def draws_to_inference_data(
+    model: pm.Model,
+    theta: NDArray[np.float64],
+    *,
+    sample_stats: dict[str, NDArray[Any]] | None = None,
+    attrs: dict[str, Any] | None = None,
+) -> Any:
+    """InferenceData of ``theta[chain, draw, D]``, with the model's data and optional per-draw statistics."""
+    groups = {"posterior": posterior_dataset(model, theta, attrs=attrs)}
+    if sample_stats:
+        groups["sample_stats"] = dataset(sample_stats, attrs=attrs)
+    return inference_data({**groups, **data_groups(model)})
+
+
+def posterior_dataset(
+    model: pm.Model, theta: NDArray[np.float64], *, attrs: dict[str, Any] | None = None
+) -> xr.Dataset:
+    """Dataset of the model's variables and Deterministics at ``theta[chain, draw, D]``, in value space."""
+    outputs = get_default_varnames(model.unobserved_value_vars, include_transformed=False)
+    values = flat_variables(model).function(outputs)(theta.reshape(-1, theta.shape[-1]))
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    data = {
+        output.name: value.reshape(*theta.shape[:2], *value.shape[1:])
+        for output, value in zip(outputs, values, strict=True)
+    }
+    return dataset(data, coords=coords, dims=dims, attrs=attrs)
+
+
+def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
+    """The constant_data and observed_data groups of a model, those that are not empty."""
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    groups = {"constant_data": find_constants(model), "observed_data": find_observations(model)}
+    return {name: dataset(data, coords=coords, dims=dims, sample_dims=()) for name, data in groups.items() if data}
+
+
+def attributes(method: str, gamma: float, **more: Any) -> dict[str, Any]:
+    """What every group says of where it came from: scalars and strings only, so that netCDF can hold them."""
+    stated = {"method": method, "gamma": gamma, "version": __version__, "pymc_version": version("pymc"), **more}
+    return {f"pacauc_{name}": int(value) if isinstance(value, bool) else value for name, value in stated.items()}

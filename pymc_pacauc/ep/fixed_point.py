@@ -7,9 +7,10 @@ That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
 
     tr V + m'm = k - sum (b (1 + rho^2) - c rho),
 
-where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the rescaling of
-q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing: the step that
-would have annulled the residual to first order, judging by the last few steps, its least squares in the metric of q.
+where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the
+rescaling of q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing:
+the step that would have annulled the residual to first order, judging by the last few steps, its least squares in the
+metric of q.
 
 The safeguards, each counted: a step is halved until Q is positive definite; a residual that grows discards the history;
 and a step that loses more than a little of the variational bound -gamma E_q[risk] - KL(q, prior), which the sweep
@@ -95,7 +96,7 @@ class Interventions:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The last q, whether it is a fixed point to the tolerance, the records of all sweeps and what was interfered with."""
+    """The last q, whether it is a fixed point to the tolerance, the records of all sweeps, and the interventions."""
 
     q: NaturalGaussian
     converged: bool
@@ -106,7 +107,7 @@ class Solution:
 def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussian | None:
     """The Gaussian with these natural parameters; None when the precision is not positive definite."""
     try:
-        factor = np.linalg.cholesky(precision)
+        factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
     mean = linalg.cho_solve((factor, True), shift, check_finite=False)
@@ -126,8 +127,8 @@ def solve_fixed_point(
 
     ``scale_free`` says that sweeps do not depend on the scale of q, which allows the exact rescaling.
     """
-    q = previous_q = start
-    previous: Sweep | None = None
+    q = kept_q = start
+    kept = Sweep(start.precision, start.shift, -np.inf, {})
     mixing = _Anderson()
     history: list[dict[str, float]] = []
     damping, last_change, plain_until = DAMPING, np.inf, PLAIN_STEPS
@@ -142,7 +143,7 @@ def solve_fixed_point(
         if change < tolerance:
             converged = True
             break
-        lost = previous is not None and not new.bound > previous.bound - LOSS
+        lost = not new.bound > kept.bound - LOSS
         if lost or not change < GROWTH * last_change:
             mixing = _Anderson()
             damping = max(0.7 * damping, 0.05)
@@ -150,10 +151,10 @@ def solve_fixed_point(
             rejected += lost
             restarts += not lost
         if lost:
-            q, new = previous_q, previous
+            q, new = kept_q, kept
         else:
             last_change = change
-            previous_q, previous = q, new
+            kept_q, kept = q, new
         damped, times = _step(q, new.precision - q.precision, new.shift - q.shift, damping)
         halved += times
         if scale_free:

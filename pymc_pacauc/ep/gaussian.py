@@ -1,8 +1,8 @@
 """Parallel EP with a Gaussian prior (the paper's section 3.3 and appendix Algorithm 3), without stored sites.
 
-The work is done in whitened coefficients w ~ N(0, I), rotated and cut to the at most n directions that reach the scores
-when there are more coefficients than observations (the *dual*: the other directions keep their prior). A Gaussian-process
-prior is the same problem with the Cholesky factor of its kernel matrix as design.
+The work is done in whitened coefficients w ~ N(0, I), rotated and cut to the at most n directions that reach the
+scores when there are more coefficients than observations (the *dual*: the other directions keep their prior). A
+Gaussian-process prior is the same problem with the Cholesky factor of its kernel matrix as design.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class GaussianPosterior:
         return self.complete(draw_natural(self.natural, draws, rng), rng)
 
     def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """theta for reduced coefficients ``u[draws, k]``, the directions that do not reach the scores drawn from the prior."""
+        """theta for reduced coefficients ``u[draws, k]``; other directions come from the prior."""
         problem, rotation = self.coordinates.problem, self.coordinates.rotation
         if rotation is None:
             return problem.color(u)
@@ -121,10 +121,11 @@ class EPFit:
     expected_risk
         E_q[risk], in closed form.
     converged, sweeps, history
-        Whether the natural parameters changed by less than the tolerance in the last sweep, the number of sweeps, and per
-        sweep its change, log evidence and expected risk.
+        Whether the natural parameters changed by less than the tolerance in the last sweep, the number of sweeps, and
+        per sweep its change, log evidence and expected risk.
     interventions
-        How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken back.
+        How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken
+        back.
     tied_pairs
         Number of pairs with equal rows, which are constant factors.
     power
@@ -209,7 +210,7 @@ def fit_vb(
     threads: int | None = None,
     callback: Callable[[dict[str, float]], None] | None = None,
 ) -> EPFit:
-    """The Gaussian q that maximises ``-gamma E_q[risk] - KL(q, prior)``: EP's limit of power zero. See :func:`fit_ep`."""
+    """The Gaussian q that maximises ``-gamma E_q[risk] - KL(q, prior)``: the limit of power zero of :func:`fit_ep`."""
     return _fit(problem, 0.0, start, tolerance, max_sweeps, threads, callback)
 
 

@@ -1,9 +1,9 @@
 """Importance sampling from the Gaussian approximation: how good it is, and what the exact answers are.
 
 Draws from q are weighted by target / q; their mean weight estimates the evidence without EP's bias. In the whitened
-coefficients of a scale-free problem the posterior's radius is chi-distributed and independent of the direction, which no
-Gaussian can represent, so weights of whole vectors degenerate with the dimension. Only the *direction* of a draw is
-kept, whose density under q is an integral over the radius,
+coefficients of a scale-free problem the posterior's radius is chi-distributed and independent of the direction, which
+no Gaussian can represent, so weights of whole vectors degenerate with the dimension. Only the *direction* of a draw
+is kept, whose density under q is an integral over the radius,
 
     p(e) = int_0^inf r^(k-1) N(r e; m, V) dr,
 
@@ -69,7 +69,7 @@ def _log_direction_density(direction: FloatArray, q: NaturalGaussian) -> FloatAr
 
 
 def _log_radial_integral(slope: FloatArray, power: int) -> FloatArray:
-    """log int_0^inf t^power exp(-t^2/2 + slope t) dt, by the trapezoidal rule in x = log t, where both tails are short."""
+    """log int_0^inf t^power exp(-t^2/2 + slope t) dt, by the trapezoidal rule in x = log t."""
     if power == 0:
         return np.asarray(0.5 * slope * slope + 0.5 * math.log(2 * math.pi) + log_ndtr(slope))
     n = power + 1.0

@@ -35,8 +35,8 @@ class LeaveOut:
     Attributes
     ----------
     scores, variance
-        Mean and variance of each observation's score. Scores of one group are comparable with each other; between groups
-        they are standardised to a common scale, as each posterior has its own.
+        Mean and variance of each observation's score. Scores of one group are comparable with each other; between
+        groups they are standardised to a common scale, as each posterior has its own.
     groups
         The group each observation was left out with.
     auc

@@ -71,7 +71,7 @@ class SiteTable:
 
 
 def site_functions(rho: FloatArray, gamma: float, power: float = 1.0) -> SiteFunctions:
-    """Site of a pair with per-pair inverse temperature ``gamma`` whose score difference has mean / sd = ``rho`` under q.
+    """Site of a pair of inverse temperature ``gamma`` whose score difference has mean / sd = ``rho`` under q.
 
     ``power`` is that of power EP: 1 for EP, 0 for variational Bayes.
     """

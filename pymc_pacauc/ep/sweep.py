@@ -5,10 +5,10 @@ The scores under q = N(m, V) have means a_i and covariance T T', so the differen
 
     t_i . t_j  (GEMM)   ->   K_ij, h_ij  (pointwise)   ->   sum_j K_ij z_j  (GEMM)
 
-and sum_ij K_ij (z_i - z_j)(z_i - z_j)' follows from the row and column sums of K and sum_ij K_ij z_i z_j'. A sweep costs
-O(n+ n- d + n d^2), a factor d below the paper's, and keeps nothing but sums: memory O(n d + tiles under way). A tile
-is computed from q alone, so tiles go through any ``map``: the built-in one, or that of a pool of threads. Their sums are
-added in a fixed order: the result does not depend on the number of threads.
+and sum_ij K_ij (z_i - z_j)(z_i - z_j)' follows from the row and column sums of K and sum_ij K_ij z_i z_j'. A sweep
+costs O(n+ n- d + n d^2), a factor d below the paper's, and keeps nothing but sums: memory O(n d + tiles under way). A
+tile is computed from q alone, so tiles go through any ``map``: the built-in one, or that of a pool of threads. Their
+sums are added in a fixed order: the result does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ def sum_sites(
     product = extended.T @ by_row
     precision = (extended.T * k_point) @ extended - product - product.T
     linear = extended.T @ h_point
-    wrong, log_constant, tied, tied_wrong = totals
+    wrong, log_constant, tied, tied_wrong = map(float, totals)
     # The kernel treats a tied pair as rho = 0: put the constant factor in its place.
     wrong += tied_wrong - 0.5 * tied
     log_constant -= table.gamma * tied_wrong + tied * table.log_constant_at_zero
     if size > d:
-        log_constant += linear[d] - 0.5 * precision[d, d]
+        log_constant += float(linear[d] - 0.5 * precision[d, d])
         linear = linear[:d] - precision[:d, d]
         precision = precision[:d, :d]
     return SiteSums(precision, linear, log_constant, wrong, int(tied))

@@ -43,7 +43,7 @@ class _GaussianGroup(FullRankGroup):
 
     __param_spec__ = {"mu": ("d",), "chol": ("d", "d")}  # noqa: RUF012
     short_name = "pacauc_gaussian"
-    alias_names = frozenset()
+    alias_names: frozenset[str] = frozenset()
 
     def create_shared_params(self, start=None):
         mean = np.asarray(self._prepare_start(start), dtype=pytensor.config.floatX)
@@ -257,7 +257,7 @@ class EP(Inference):
         model: pm.Model | None = None,
     ):
         # No super().__init__: there is no operator or objective to optimise.
-        self.hist = np.asarray(())
+        self.hist: NDArray[np.float64] = np.asarray(())
         self.state = None
         self.model = model
         self.start = start
@@ -290,7 +290,7 @@ class EP(Inference):
             callback(self._approx, self.hist, len(self.hist))
         return self._approx
 
-    engine = staticmethod(fit_ep)
+    engine: Any = staticmethod(fit_ep)
 
     def refine(self, n: int, progressbar: bool = True) -> EPApproximation:
         """Go on from where the last fit ended."""
@@ -301,8 +301,8 @@ class EP(Inference):
 class GaussianVB(EP):
     """The best Gaussian in the variational sense, for ``pm.fit(method=pac.GaussianVB())``.
 
-    Maximises ``-gamma E_q[risk] - KL(q, prior)``, both in closed form; ``log_evidence`` is that bound. The parameters are
-    those of :class:`EP`, without ``power``: this is EP's limit of power zero.
+    Maximises ``-gamma E_q[risk] - KL(q, prior)``, both in closed form; ``log_evidence`` is that bound. The parameters
+    are those of :class:`EP`, without ``power``: this is EP's limit of power zero.
     """
 
     name = "GaussianVB"
@@ -348,8 +348,8 @@ class _SweepBar:
     """A progress bar that appears only when the fit takes longer than a moment."""
 
     def __init__(self, total: int, show: bool):
-        self._show, self._started, self._bar = show, perf_counter(), None
-        self._total = total
+        self._show, self._total, self._started = show, total, perf_counter()
+        self._bar: Progress | None = None
 
     def __enter__(self) -> _SweepBar:
         return self

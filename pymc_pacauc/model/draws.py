@@ -1,4 +1,4 @@
-"""Flat draws of the free variables as ArviZ data: named, in the model's own space, with dims, coords and Deterministics."""
+"""Flat draws of the free variables as ArviZ data: named, untransformed, with dims, coords and Deterministics."""
 
 from __future__ import annotations
 

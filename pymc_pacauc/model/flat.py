@@ -55,12 +55,10 @@ class FlatVariables:
             for value, shape, part in zip(self.values, self.shapes, self.slices, strict=True)
         }
         batched = vectorize_graph(list(outputs), replace)
-        return theta, [
-            new
-            if new.type.ndim > old.type.ndim
-            else pt.broadcast_to(new, (rows, *(new.shape[i] for i in range(new.ndim))))
-            for old, new in zip(outputs, batched, strict=True)
-        ]
+        for i, (old, new) in enumerate(zip(outputs, batched, strict=True)):
+            if new.type.ndim == old.type.ndim:  # does not depend on any free variable
+                batched[i] = pt.broadcast_to(new, (rows, *(new.shape[axis] for axis in range(new.type.ndim))))
+        return theta, batched
 
     def function(self, outputs: Sequence[Variable], mode: Any = MODE) -> Callable[[FloatArray], list[NDArray[Any]]]:
         """f(theta[N, D]) -> the batched outputs, evaluated in pieces that fit in memory."""

@@ -7,6 +7,9 @@ rather than zero, so that PyMC never assigns a gradient-based sampler to it.
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
 
 import numpy as np
@@ -105,5 +108,31 @@ def numba_funcify_surrogate_risk(op, node=None, **kwargs):
     return surrogate_risk, KERNEL_VERSION
 
 
-if find_spec("jax") is not None:
-    import pymc_pacauc.model.jax_dispatch  # noqa: F401
+class _RegisterWithJax(MetaPathFinder):
+    """Registers the Ops with JAX at the moment PyTensor imports its JAX dispatch, and not before.
+
+    Importing JAX for everyone who has it installed would be slow, and its threads do not mix with the forks of
+    ``pm.sample(cores=...)``.
+    """
+
+    target = "pytensor.link.jax.dispatch"
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname != self.target:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module):
+            execute(module)
+            import_module("pymc_pacauc.model.jax_dispatch")
+
+        spec.loader.exec_module = execute_and_register
+        return spec
+
+
+if _RegisterWithJax.target in sys.modules:
+    import_module("pymc_pacauc.model.jax_dispatch")
+else:
+    sys.meta_path.insert(0, _RegisterWithJax())

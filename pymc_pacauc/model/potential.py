@@ -158,7 +158,7 @@ def _label_values(y: Any, positive: Any) -> np.ndarray | None:
 
 def _label_tensor(y: Any, positive: Any) -> TensorVariable:
     mask = _label_values(y, positive)
-    if not isinstance(y, Variable):
+    if mask is not None and not isinstance(y, Variable):
         return pt.as_tensor(mask.astype(np.int8))
     if y.type.ndim != 1:
         raise ValueError(f"y must be one-dimensional, one label per observation; it has {y.type.ndim} dimensions.")

@@ -10,8 +10,6 @@ raised to the power ``gamma / gamma_T``. In a model with exactly one AUC term th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -20,11 +18,11 @@ from pymc.initial_point import make_initial_point_expression
 from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import reseed_rngs
 from pytensor.compile.mode import Mode
-from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_pacauc.model.extract import NotLinearGaussian, auc_term
+from pymc_pacauc.model.flat import flat_variables
 from pymc_pacauc.pairs import bipartite
 from pymc_pacauc.risk import pair_risk
 from pymc_pacauc.smc.path import Energies, Population
@@ -47,12 +45,8 @@ class PyMCPath:
     reference = None
 
     def __init__(self, model: pm.Model):
-        start = model.initial_point()
-        values = model.value_vars
-        self.names = [value.name for value in values]
-        self.shapes = [start[name].shape for name in self.names]
-        self.sizes = [int(np.prod(shape)) for shape in self.shapes]
-        self.dimension = sum(self.sizes)
+        self.variables = flat_variables(model)
+        self.dimension = self.variables.dimension
         self.gamma, self._ties, self._pairs = 1.0, "half", None
         outputs = [model.varlogp, model.datalogp]
         try:
@@ -64,12 +58,10 @@ class PyMCPath:
             others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
             [scores, *others] = model.replace_rvs_by_values([term.scores, *others])
             outputs = [model.varlogp, model.observedlogp + sum(pt.sum(other) for other in others), scores]
-        theta = pt.matrix("theta", shape=(None, self.dimension), dtype="float64")
-        batched = vectorize_graph(outputs, self._slices(theta, values))
-        batched = [_with_batch(new, old, theta) for new, old in zip(batched, outputs, strict=True)]
+        theta, batched = self.variables.vectorize(outputs)
         self._evaluate = compile_function([theta], batched, mode=_mode(), on_unused_input="ignore")
         prior = make_initial_point_expression(
-            free_rvs=[model.values_to_rvs[value] for value in values],
+            free_rvs=[model.values_to_rvs[value] for value in model.value_vars],
             rvs_to_transforms=model.rvs_to_transforms,
             initval_strategies={},  # a user's initval is a place to start, not the prior
             default_strategy="prior",
@@ -106,23 +98,6 @@ class PyMCPath:
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         return population.x, population.energies.risk
-
-    def log_prior(self, theta: FloatArray) -> FloatArray:
-        """Log prior density, in the unconstrained space."""
-        return self.evaluate(theta).log_base
-
-    def _slices(self, theta: Any, values: list[Any]) -> dict[Any, Any]:
-        """Each value variable as its columns of the particle matrix."""
-        stops = np.cumsum(self.sizes)
-        return {
-            value: theta[:, stop - size : stop].reshape((theta.shape[0], *shape)).astype(value.dtype)
-            for value, size, shape, stop in zip(values, self.sizes, self.shapes, stops, strict=True)
-        }
-
-
-def _with_batch(new: Any, old: Any, theta: Any) -> Any:
-    """Outputs that depend on no particle are the same for all of them."""
-    return new if new.type.ndim > old.type.ndim else pt.broadcast_to(new, (theta.shape[0], *new.shape))
 
 
 def _mode() -> Mode:

@@ -5,15 +5,15 @@ before the first draw), so that the progress bar shows the temperature rising; i
 population in random order. When there are more draws than particles, the population moves on and is handed out again.
 
 ``pm.sample`` has no hook to attach anything to its result, and wants none here: the record of the path travels in
-``sample_stats`` itself. Draw ``i`` of a chain carries the record of stage ``i`` in the stats ``path_*`` (NaN where
-there is no such stage), and, with ``keep_particles``, the i-th particle of every stage.
+``sample_stats`` itself. Draw ``i`` of a chain carries the record of the i-th stage from the end in the stats ``path_*``
+(NaN where there is no such stage), and, with ``keep_particles``, the i-th particle of every stage.
 :mod:`pymc_pacauc.model.path` reads them back. So the path survives pickling, processes, netCDF.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -61,7 +61,8 @@ class TemperingSMC(BlockedStep):
     ess_threshold
         Share of the effective sample size that a stage keeps (the paper's tau).
     move
-        ``"auto"``, or one of ``"direction"``, ``"gaussian"``, ``"prior"``, ``"random_walk"`` (:mod:`pymc_pacauc.smc.moves`).
+        ``"auto"``, or one of ``"direction"``, ``"gaussian"``, ``"prior"``, ``"random_walk"``; see
+        :mod:`pymc_pacauc.smc.moves`.
     start
         None to start from the prior, which gives the posterior and the evidence at every gamma on the way; or an
         approximation returned by ``pm.fit(method=pac.EP())``, or a pair (mean, covariance) in the unconstrained space
@@ -94,7 +95,7 @@ class TemperingSMC(BlockedStep):
     >>> with pm.Model():
     ...     theta = pm.Normal("theta", size=1)
     ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=4.0)
-    ...     idata = pm.sample(200, step=pac.TemperingSMC(), chains=2, cores=1, random_seed=1, progressbar=False, quiet=True)
+    ...     idata = pm.sample(500, step=pac.TemperingSMC(), chains=2, cores=1, random_seed=1, progressbar=False)
     >>> abs(pac.log_evidence(idata).estimate - np.log((np.exp(-1) + np.exp(-3)) / 2)) < 0.1
     True
     """
@@ -102,7 +103,7 @@ class TemperingSMC(BlockedStep):
     name = "tempering_smc"
     default_blocked = True
     default_tune_steps = 50  # read by PyMC >= 6; a tuning step is a stage, or idle when the target is reached
-    stats_dtypes_shapes: dict[str, tuple[Any, Any]] = {
+    stats_dtypes_shapes: ClassVar[dict[str, tuple[Any, Any]]] = {
         "tune": (bool, []),
         "gamma": (np.float64, []),
         "log_evidence": (np.float64, []),
@@ -119,7 +120,7 @@ class TemperingSMC(BlockedStep):
 
     def __init__(
         self,
-        vars: Any = None,
+        vars: Any = None,  # noqa: A002 (PyMC's name)
         *,
         particles: int | None = None,
         ess_threshold: float = 0.5,
@@ -163,7 +164,7 @@ class TemperingSMC(BlockedStep):
                 **self.stats_dtypes_shapes,
                 "path_particles": (np.dtype((np.float64, (STAGES_KEPT, dimension))), []),
                 "path_risk": (np.dtype((np.float64, (STAGES_KEPT,))), []),
-                "path_kept_stage": (np.dtype((np.float64, (STAGES_KEPT,))), []),
+                "path_kept_gamma": (np.dtype((np.float64, (STAGES_KEPT,))), []),
             }
             self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
         self._reset()
@@ -181,7 +182,7 @@ class TemperingSMC(BlockedStep):
         """Forget the last chain: PyMC runs several with one instance when there is one core."""
         self._state: State | None = None
         self._handed_out = 0
-        self._kept: list[tuple[int, FloatArray, FloatArray]] = []
+        self._kept: list[tuple[float, FloatArray, FloatArray]] = []
         self._theta = self._risk = self._logp = np.empty(0)
         self._warnings: tuple[str, ...] = ()
 
@@ -216,7 +217,7 @@ class TemperingSMC(BlockedStep):
             side = self.rng.spawn(1)[0]  # keeping particles must not change the draws
             theta, risk = self._path.finish(state.population, side)
             order = side.permutation(len(theta))
-            self._kept.append((len(state.stages) - 1, theta[order], risk[order]))
+            self._kept.append((state.stages[-1].gamma, theta[order], risk[order]))
         if self._finished:
             self._warnings = diagnose(self._path, self._settings, state)
 
@@ -244,11 +245,12 @@ class TemperingSMC(BlockedStep):
             "progress": self._state.temperature / self._path.end,
             "warning": None,
         }
-        recorded = stages[draw] if draw is not None and draw < len(stages) else None
+        recorded = stages[len(stages) - 1 - draw] if draw is not None and draw < len(stages) else None  # the last first
         for name in PATH_STATS:
             stats[name] = np.nan if recorded is None else float(getattr(recorded, name.removeprefix("path_")))
         if draw == 0 and self._warnings:
-            stats["warning"] = SamplerWarning(WarningType.CONVERGENCE, "TemperingSMC: " + " ".join(self._warnings), "warn")
+            message = "TemperingSMC: " + " ".join(self._warnings)
+            stats["warning"] = SamplerWarning(WarningType.CONVERGENCE, message, "warn")
         if self._keep:
             stats |= self._kept_stats(draw)
         return stats
@@ -256,15 +258,14 @@ class TemperingSMC(BlockedStep):
     def _kept_stats(self, draw: int | None) -> dict[str, Any]:
         """The draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
         particles = np.full((STAGES_KEPT, self._target.dimension), np.nan)
-        risks, index = np.full(STAGES_KEPT, np.nan), np.full(STAGES_KEPT, np.nan)
+        risks, gammas = np.full(STAGES_KEPT, np.nan), np.full(STAGES_KEPT, np.nan)
         if draw is not None:
             chosen = np.unique(np.linspace(0, len(self._kept) - 1, STAGES_KEPT).round().astype(int))
             for slot, k in enumerate(chosen):
-                stage, theta, risk = self._kept[k]
-                index[slot] = stage
+                gammas[slot], theta, risk = self._kept[k]
                 if draw < len(theta):
                     particles[slot], risks[slot] = theta[draw], risk[draw]
-        return {"path_particles": particles, "path_risk": risks, "path_kept_stage": index}
+        return {"path_particles": particles, "path_risk": risks, "path_kept_gamma": gammas}
 
     # -- PyMC's questions --------------------------------------------------------------------------------------------
 
@@ -300,7 +301,7 @@ class TemperingSMC(BlockedStep):
         return (update,)
 
 
-def _all_variables(vars: Any, model: pm.Model) -> list[Any]:
+def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
     """The model's value variables, which must be the ones asked for."""
     discrete = [v.name for v in model.free_RVs if v.dtype in pm.discrete_types]
     if discrete:
@@ -308,13 +309,13 @@ def _all_variables(vars: Any, model: pm.Model) -> list[Any]:
             f"TemperingSMC moves continuous variables; {', '.join(discrete)} are discrete. "
             "Marginalise them, or use a continuous prior such as pac.SpikeSlab."
         )
-    if vars is not None:
-        given = set(get_value_vars_from_user_vars(vars, model))
+    if chosen is not None:
+        given = set(get_value_vars_from_user_vars(chosen, model))
         missing = [v.name for v in model.value_vars if v not in given]
         if missing:
             raise ValueError(
-                "TemperingSMC samples all free variables together, because it weights whole points; it was given only "
-                f"part of them (missing: {', '.join(missing)}). Use pm.sample(step=pac.TemperingSMC()) inside the model."
+                "TemperingSMC samples all free variables together, because it weights whole points; these are missing: "
+                f"{', '.join(missing)}. Call pm.sample(step=pac.TemperingSMC()) inside `with model:`."
             )
     return list(model.value_vars)
 
@@ -351,11 +352,9 @@ def _check_start(path: Any, model: pm.Model) -> None:
     theta = path.draw(64, np.random.default_rng(0))
     if path.evaluate(theta).finite.any() or not isinstance(path, PyMCPath):
         return
-    stops = np.cumsum(path.sizes)
-    point = {
-        name: theta[0, stop - size : stop].reshape(shape)
-        for name, size, shape, stop in zip(path.names, path.sizes, path.shapes, stops, strict=True)
-    }
+    variables = path.variables
+    parts = zip(variables.names, variables.slices, variables.shapes, strict=True)
+    point = {name: theta[0, part].reshape(shape) for name, part, shape in parts}
     terms = model.compile_fn(model.logp(sum=False), inputs=model.value_vars, on_unused_input="ignore")(point)
     named = zip([v.name for v in [*model.basic_RVs, *model.potentials]], terms, strict=True)
     bad = [f"{name} = {np.asarray(value).sum()}" for name, value in named if not np.isfinite(value).all()]

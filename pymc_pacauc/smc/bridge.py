@@ -24,15 +24,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, stratified_radii
-from pymc_pacauc.smc.moves import GaussianFit, positive_factor
-from pymc_pacauc.smc.path import Energies, Path, Population, WhitenedPath
+from pymc_pacauc.smc.moves import positive_factor
+from pymc_pacauc.smc.path import Energies, GaussianFit, Path, Population, WhitenedPath
 
 __all__ = ["DirectionBridge", "GaussianBridge", "bridge_path"]
 
 FloatArray = NDArray[np.float64]
 
 DEFENSIVE_SHARE = 0.05
-INFLATION = 1.1  # of the fit's covariance: too wide costs little, too narrow costs the tails
 
 
 def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
@@ -58,7 +57,7 @@ def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
         return _direction_bridge(path, m, V)
     if isinstance(path, DirectionPath):
         path = WhitenedPath(path.problem)
-    return GaussianBridge(path, GaussianFit(m, positive_factor(V * INFLATION)))
+    return GaussianBridge(path, GaussianFit(m, positive_factor(V)))
 
 
 def _direction_bridge(path: DirectionPath, mean: FloatArray, covariance: FloatArray) -> DirectionBridge:
@@ -66,7 +65,7 @@ def _direction_bridge(path: DirectionPath, mean: FloatArray, covariance: FloatAr
     chart = GnomonicChart(mean / np.linalg.norm(mean))
     along = chart.pole @ covariance @ chart.pole + mean @ mean
     across = chart.basis.T @ covariance @ chart.basis
-    fit = GaussianFit(np.zeros(path.dimension - 1), positive_factor(across * (INFLATION / along)))
+    fit = GaussianFit(np.zeros(path.dimension - 1), positive_factor(across / along))
     return DirectionBridge(path, chart, fit)
 
 
@@ -179,4 +178,5 @@ class DirectionBridge:
 
 def defensive(log_fit: FloatArray, log_prior: FloatArray) -> FloatArray:
     """log density of the mixture that particles are drawn from."""
-    return np.logaddexp(np.log1p(-DEFENSIVE_SHARE) + log_fit, np.log(DEFENSIVE_SHARE) + log_prior)
+    mixture: FloatArray = np.logaddexp(np.log1p(-DEFENSIVE_SHARE) + log_fit, np.log(DEFENSIVE_SHARE) + log_prior)
+    return mixture

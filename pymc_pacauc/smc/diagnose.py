@@ -6,9 +6,13 @@ accepted, a proposal fitted to too few particles, log-densities that cannot be c
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pymc_pacauc.smc.moves import PARTICLES_PER_DIMENSION
 from pymc_pacauc.smc.path import Path
-from pymc_pacauc.smc.tempering import Settings, State
+
+if TYPE_CHECKING:
+    from pymc_pacauc.smc.tempering import Settings, State
 
 __all__ = ["TemperingWarning", "diagnose"]
 
@@ -41,7 +45,8 @@ def diagnose(path: Path, settings: Settings, state: State) -> tuple[str, ...]:
         messages.append(
             f"In {len(stuck)} of {len(stages)} stages the {limit} left particles correlated with where they started "
             f"(up to {worst:.2f}, more than {settings.decorrelation:g}): the draws depend on each other and the log "
-            f"evidence can be wrong by many nats. Start from a fit (start=), allow more moves, or use more particles."
+            f"evidence can be wrong by many nats. Start from a fit (start=), allow more moves, use more "
+            "particles, or reparametrise (a hierarchical prior: non-centred)."
         )
     collapsed = [stage for stage in stages if stage.acceptance_rate < COLLAPSED_ACCEPTANCE]
     if collapsed:
@@ -50,8 +55,9 @@ def diagnose(path: Path, settings: Settings, state: State) -> tuple[str, ...]:
             f"were accepted (move={state.move!r}): use more particles, another move, or start from a fit (start=)."
         )
     if state.move != "prior" and settings.particles < PARTICLES_PER_DIMENSION * path.dimension:
+        enough = PARTICLES_PER_DIMENSION * path.dimension
         messages.append(
-            f"{settings.particles} particles are too few to fit the {state.move!r} move in {path.dimension} dimensions: "
-            f"the log evidence is biased. Use at least {PARTICLES_PER_DIMENSION * path.dimension}, or move='auto'."
+            f"{settings.particles} particles are too few to fit the {state.move!r} move in {path.dimension} "
+            f"dimensions: the log evidence is biased. Use at least {enough}, or move='auto'."
         )
     return tuple(messages)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 __all__ = ["LogEvidence", "combine", "stage_variance"]
 
@@ -61,8 +62,6 @@ def combine(log_evidences: ArrayLike, variances: ArrayLike) -> LogEvidence:
     Runs disagree when their spread exceeds what their variances explain at the 0.1 % level (chi-square) and
     by more than 0.5 nats, below which it hardly matters.
     """
-    from scipy import stats
-
     values, own = np.atleast_1d(np.asarray(log_evidences, float)), np.atleast_1d(np.asarray(variances, float))
     runs = values.size
     top = values.max()

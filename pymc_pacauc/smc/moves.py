@@ -130,7 +130,9 @@ def calibrate(
         w, _ = chart.to_plane(x[near])
         return InChart(chart, CrankNicolson(fit_gaussian(w, weights[near] / weights[near].sum())))
     lifted = x * np.sqrt(rng.chisquare(path.dimension, size=(len(x), 1)))
-    return Lifted(_random_walk(lifted, weights) if move == "random_walk" else CrankNicolson(fit_gaussian(lifted, weights)))
+    if move == "random_walk":
+        return Lifted(_random_walk(lifted, weights))
+    return Lifted(CrankNicolson(fit_gaussian(lifted, weights)))
 
 
 def metropolis(
@@ -166,7 +168,7 @@ def positive_factor(covariance: FloatArray) -> FloatArray:
     jitter = 0.0
     while True:
         try:
-            return np.linalg.cholesky(covariance + jitter * scale * np.eye(d))
+            return np.asarray(np.linalg.cholesky(covariance + jitter * scale * np.eye(d)), dtype=np.float64)
         except np.linalg.LinAlgError:
             if not np.isfinite(covariance).all():
                 raise
@@ -176,4 +178,3 @@ def positive_factor(covariance: FloatArray) -> FloatArray:
 def _random_walk(x: FloatArray, weights: FloatArray) -> RandomWalk:
     kappa = 2.38**2 / x.shape[1]
     return RandomWalk(np.sqrt(kappa) * fit_gaussian(x, weights).factor)
-

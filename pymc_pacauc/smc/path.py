@@ -36,7 +36,8 @@ class GaussianFit:
     def standardise(self, x: FloatArray) -> FloatArray:
         if self.factor.ndim == 1:
             return (x - self.mean) / self.factor
-        return linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T
+        solved: FloatArray = linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T
+        return solved
 
     def restore(self, z: FloatArray) -> FloatArray:
         return self.mean + (z * self.factor if self.factor.ndim == 1 else z @ self.factor.T)
@@ -50,7 +51,8 @@ class GaussianFit:
 
 def squares(x: FloatArray) -> FloatArray:
     """Squared length of each row."""
-    return np.einsum("ij,ij->i", x, x)
+    lengths: FloatArray = np.einsum("ij,ij->i", x, x)
+    return lengths
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,4 +70,5 @@ def systematic(weights: FloatArray, size: int, rng: np.random.Generator) -> NDAr
     pointers = (rng.random() + np.arange(size)) * (cumulated[-1] / size)
     index = np.searchsorted(cumulated, pointers, side="right")
     last_alive = int(np.flatnonzero(weights)[-1])
-    return np.minimum(index, last_alive).astype(np.intp)
+    ancestors: NDArray[np.intp] = np.minimum(index, last_alive).astype(np.intp)
+    return ancestors

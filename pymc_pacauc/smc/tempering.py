@@ -21,12 +21,14 @@ Stages are pure functions of a frozen state: ``state = advance(path, settings, s
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_pacauc.smc.diagnose import TemperingWarning, diagnose
 from pymc_pacauc.smc.evidence import stage_variance
 from pymc_pacauc.smc.moves import InChart, Proposal, adapt, calibrate, choose_move, metropolis
 from pymc_pacauc.smc.path import Energies, GaussianFit, Path, Population
@@ -196,6 +198,8 @@ def run_tempering(
 ) -> State:
     """Algorithm 1 from start to target; ``on_stage`` sees the state after every stage.
 
+    What looks wrong about the run is said in one :class:`~pymc_pacauc.smc.diagnose.TemperingWarning`.
+
     Examples
     --------
     >>> from pymc_pacauc.problem import linear_gaussian_problem
@@ -212,6 +216,8 @@ def run_tempering(
         state = advance(path, settings, state, rng)
         if on_stage is not None:
             on_stage(state)
+    if messages := diagnose(path, settings, state):
+        warnings.warn(" ".join(messages), TemperingWarning, stacklevel=2)
     return state
 
 
@@ -273,9 +279,13 @@ def correlation_with_start(start: Population, now: Population) -> float:
 
 def concatenate(populations: list[Population]) -> Population:
     """All states visited by chains; the parent of a state is its chain."""
-    chains = np.arange(populations[0].size)
+    energies = [p.energies for p in populations]
     return Population(
         np.concatenate([p.x for p in populations]),
-        Energies(*(np.concatenate([getattr(p.energies, k) for p in populations]) for k in ("log_base", "log_tilt", "risk"))),
-        np.tile(chains, len(populations)),
+        Energies(
+            np.concatenate([e.log_base for e in energies]),
+            np.concatenate([e.log_tilt for e in energies]),
+            np.concatenate([e.risk for e in energies]),
+        ),
+        np.tile(np.arange(populations[0].size), len(populations)),
     )

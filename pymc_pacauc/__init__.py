@@ -18,6 +18,7 @@ _MODULE_OF = {
     "EP": "model.approximation",
     "GaussianVB": "model.approximation",
     "auc_risk": "model.potential",
+    "certificate": "certify",
     "empirical_risk": "risk",
     "leave_out": "model.approximation",
     "linear_risk": "risk",
@@ -35,6 +36,7 @@ _MODULE_OF = {
 __all__ = sorted(_MODULE_OF)
 
 if TYPE_CHECKING:
+    from pymc_pacauc.certify import certificate as certificate
     from pymc_pacauc.datasets import Dataset as Dataset
     from pymc_pacauc.datasets import load_colon as load_colon
     from pymc_pacauc.datasets import load_credit as load_credit

@@ -162,7 +162,7 @@ class EPApproximation(SingleGroupApproximation):
         if not return_inferencedata:
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
         theta = self.posterior.draw(draws, get_random_generator(random_seed))
-        return draws_to_inference_data(self.model, theta[None], attrs=self._attributes())
+        return draws_to_inference_data(self.model, theta[None], attrs=self._attributes(**self._certified_by()))
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
         """Draws weighted by exact posterior / approximation, Pareto-smoothed, and the evidence they estimate.
@@ -187,6 +187,15 @@ class EPApproximation(SingleGroupApproximation):
             attrs=self._attributes(pareto_k=pareto_k, log_evidence=log_evidence, log_evidence_se=error),
         )
         return ImportanceSample(idata, pareto_k, float(draws / np.mean(relative**2)), log_evidence, error)
+
+    def _certified_by(self) -> dict[str, Any]:
+        """What a certificate needs, so that it can be computed from draws read from a file."""
+        problem = self.fit.problem
+        if problem.ties != "half" or not self.converged or len(problem.pairs.blocks) != 1:
+            return {}
+        [block] = problem.pairs.blocks
+        sizes = {"n_pos": block.positive.size, "n_neg": block.negative.size, "d": problem.d}
+        return {"divergence": self.posterior.divergence_from_prior, **sizes}
 
     def _attributes(self, **more: Any) -> dict[str, Any]:
         stated = {"log_evidence": self.log_evidence, "expected_risk": self.expected_risk, "converged": self.converged}

@@ -1,0 +1,321 @@
+"""Certified AUC of a fitted model: a lower bound on the AUC of future pairs, with the conditions it holds under."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.traversal import ancestors
+
+from pymc_pacauc.bounds import default_rate, linear_bound, pac_bayes_kl
+from pymc_pacauc.ep.gaussian import EPFit, sweep_sums
+from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.extract import auc_term
+from pymc_pacauc.model.path import log_evidence
+from pymc_pacauc.pairs import Pairs
+
+__all__ = ["Certificate", "certificate"]
+
+STANDARD_ERRORS = 3.0  # a certificate from Monte Carlo output is computed this many standard errors on the safe side
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A lower bound on an AUC, and what it rests on.
+
+    Attributes
+    ----------
+    auc
+        Certified AUC of the *randomised* score: draw theta from the posterior, rank by its score. Expected over theta.
+    mean_score_auc
+        Certified AUC of ranking by the posterior mean (NaN where that is no majority vote). Twice the risk: often
+        vacuous where ``auc`` is not, though the mean score is usually the better one.
+    empirical_auc
+        AUC of the randomised score on the training pairs.
+    divergence
+        KL(posterior, prior).
+    n_pos, n_neg
+        Class sizes; the bound counts the smaller one.
+    epsilon, selected_from
+        Probability with which the bound may fail, and between how many priors it is shared.
+    bound
+        ``"PAC-Bayes-kl"`` or ``"linear"``.
+    method, gamma
+        Where the posterior came from.
+    monte_carlo
+        Standard errors of (mean risk, log evidence) where these were estimated by sampling, else None. The bound is
+        computed three of them on the safe side.
+    assumptions
+        In words.
+    """
+
+    auc: float
+    mean_score_auc: float
+    empirical_auc: float
+    divergence: float
+    n_pos: int
+    n_neg: int
+    epsilon: float
+    selected_from: int
+    bound: str
+    method: str
+    gamma: float
+    monte_carlo: tuple[float, float] | None
+    assumptions: tuple[str, ...]
+
+    @property
+    def m(self) -> int:
+        """Independent pairs the bound counts: the size of the smaller class."""
+        return min(self.n_pos, self.n_neg)
+
+    def __repr__(self) -> str:
+        vacuous = " (vacuous)" if self.mean_score_auc <= 0.5 else ""
+        mean = "not available" if math.isnan(self.mean_score_auc) else f">= {self.mean_score_auc:.4f}{vacuous}"
+        return "\n".join(
+            [
+                f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g} ({self.bound}, {self.method})",
+                f"  mean score     {mean}",
+                f"  empirical AUC  {self.empirical_auc:.4f} (randomised score, gamma = {self.gamma:g})",
+                f"  KL             {self.divergence:.3f} nats from the prior",
+                f"  m              {self.m} (n+ = {self.n_pos}, n- = {self.n_neg})",
+                *(f"  - {sentence}" for sentence in self.assumptions),
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What a bound needs of a posterior."""
+
+    risk: float
+    divergence: float
+    n_pos: int
+    n_neg: int
+    d: int
+    gamma: float
+    method: str
+    gaussian: bool
+    monte_carlo: tuple[float, float] | None = None
+    standardized: bool | None = None
+
+
+def certificate(
+    result: Any,
+    epsilon: float = 0.05,
+    *,
+    selected_from: int = 1,
+    bound: str = "kl",
+    rate: float | None = None,
+    model: pm.Model | None = None,
+) -> Certificate:
+    """Certify the AUC of a posterior: a lower bound that holds whatever the distribution of the data.
+
+    Parameters
+    ----------
+    result
+        An approximation returned by ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` (risk and divergence in closed
+        form), draws of one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log Z,
+        estimated, hence on the safe side by three standard errors).
+    epsilon
+        Probability, over the drawing of the data, with which the bound may fail.
+    selected_from
+        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them. Choosing
+        *gamma* is free with ``bound="kl"``, which holds for all posteriors at once.
+    bound
+        ``"kl"`` (PAC-Bayes-kl) or ``"linear"``; see :mod:`pymc_pacauc.bounds`. Choose before looking: the better of two
+        bounds needs ``selected_from=2``.
+    rate
+        Rate of the linear bound, fixed in advance; by default the best one if the divergence were d.
+    model
+        The model of an idata from ``pm.sample``; by default the one on the context stack.
+
+    Returns
+    -------
+    Certificate
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(1000, 3))
+    >>> y = X[:, 0] + rng.normal(size=1000) > 0
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=3)
+    ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=100)
+    ...     approx = pm.fit(method=pac.EP())
+    >>> certified = pac.certificate(approx)
+    >>> 0.7 < certified.auc < certified.empirical_auc
+    True
+    """
+    if bound not in ("kl", "linear"):
+        raise ValueError(f'bound must be "kl" or "linear"; got {bound!r}.')
+    known = _evidence(result, model)
+    m = min(known.n_pos, known.n_neg)
+    risk, divergence = known.risk, known.divergence
+    if known.monte_carlo is not None:
+        risk_error, evidence_error = (STANDARD_ERRORS * error for error in known.monte_carlo)
+        risk = min(1.0, risk + risk_error)
+        divergence += known.gamma * risk_error + evidence_error
+    if bound == "kl":
+        highest = pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from)
+    else:
+        rate = default_rate(m, known.d, epsilon) if rate is None else rate
+        highest = linear_bound(risk, divergence, m, epsilon, rate=rate, selected_from=selected_from)
+    return Certificate(
+        auc=1.0 - highest,
+        mean_score_auc=max(0.0, 1.0 - 2.0 * highest) if known.gaussian else math.nan,
+        empirical_auc=1.0 - known.risk,
+        divergence=divergence,
+        n_pos=known.n_pos,
+        n_neg=known.n_neg,
+        epsilon=epsilon,
+        selected_from=selected_from,
+        bound="PAC-Bayes-kl" if bound == "kl" else f"linear, rate {rate:g}",
+        method=known.method,
+        gamma=known.gamma,
+        monte_carlo=known.monte_carlo,
+        assumptions=_assumptions(known, selected_from),
+    )
+
+
+def _evidence(result: Any, model: pm.Model | None) -> _Evidence:
+    if isinstance(result, EPApproximation):
+        return _of_fit(result.fit, result.method)
+    if isinstance(result, EPFit):
+        return _of_fit(result, "VB" if result.power == 0 else "EP")
+    attrs = _attributes(result)
+    if "pacauc_divergence" in attrs:
+        return _Evidence(
+            risk=float(attrs["pacauc_expected_risk"]),
+            divergence=float(attrs["pacauc_divergence"]),
+            n_pos=int(attrs["pacauc_n_pos"]),
+            n_neg=int(attrs["pacauc_n_neg"]),
+            d=int(attrs["pacauc_d"]),
+            gamma=float(attrs["pacauc_gamma"]),
+            method=str(attrs["pacauc_method"]),
+            gaussian=True,
+        )
+    return _of_tempering(result, model)
+
+
+def _of_fit(fit: EPFit, method: str) -> _Evidence:
+    problem = fit.problem
+    n_pos, n_neg = class_sizes(problem.pairs)
+    spread = problem.X.std(axis=0)
+    centred = np.abs(problem.X.mean(axis=0)) < 1e-8 * (1.0 + spread)
+    return _Evidence(
+        risk=expected_risk(fit),
+        divergence=fit.posterior.divergence_from_prior,
+        n_pos=n_pos,
+        n_neg=n_neg,
+        d=problem.d,
+        gamma=problem.gamma,
+        method=method,
+        gaussian=True,
+        standardized=bool(problem.d > 1 and np.mean(centred & (np.abs(spread - 1.0) < 1e-2)) > 0.5),
+    )
+
+
+def expected_risk(fit: EPFit) -> float:
+    """E_q[risk] of the q that was returned, a tie costing one half."""
+    risk = fit.expected_risk
+    if not fit.converged:  # the record of the last sweep is of the q before it
+        sums = sweep_sums(fit.posterior.coordinates, fit.posterior.natural, fit.problem.pairs, fit.table)
+        risk = float(sums.wrong / fit.problem.pairs.n_pairs)
+    return risk + (0.5 * fit.tied_pairs / fit.problem.pairs.n_pairs if fit.problem.ties == "strict" else 0.0)
+
+
+def class_sizes(pairs: Pairs) -> tuple[int, int]:
+    """n+ and n- of two classes."""
+    if len(pairs.blocks) != 1:
+        raise ValueError(
+            f"Certificates are for two classes compared pair by pair; these pairs come in {len(pairs.blocks)} blocks."
+        )
+    return pairs.blocks[0].positive.size, pairs.blocks[0].negative.size
+
+
+def _of_tempering(idata: Any, model: pm.Model | None) -> _Evidence:
+    stats = _group(idata, "sample_stats")
+    if stats is None or "path_log_evidence" not in stats:
+        raise TypeError(
+            "A certificate needs the divergence from the prior: pass what pm.fit(method=pac.EP()) or pac.GaussianVB() "
+            f"returned, or pm.sample(step=pac.TemperingSMC()); got {type(idata).__name__}."
+        )
+    try:
+        model = pm.modelcontext(model)
+    except TypeError:
+        raise ValueError(
+            "An idata from pm.sample does not hold the labels: pass model=, or call inside `with model:`."
+        ) from None
+    term = auc_term(model)
+    others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
+    if model.observed_RVs or others:
+        raise ValueError("The model has a likelihood besides the AUC term: log Z is then not that of the Gibbs posterior.")
+    if term.ties != "half":
+        raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
+    gamma, risk = float(stats["gamma"].values[0, 0]), stats["risk"].values
+    if not math.isclose(gamma, term.gamma, rel_tol=1e-9):
+        raise ValueError(f"The idata was sampled at gamma = {gamma:g}, the model now has gamma = {term.gamma:g}.")
+    log_z = log_evidence(idata)
+    positive = int(np.sum(term.labels > 0))
+    return _Evidence(
+        risk=float(risk.mean()),
+        divergence=max(0.0, -gamma * float(risk.mean()) - log_z.estimate),
+        n_pos=positive,
+        n_neg=int(term.labels.size) - positive,
+        d=sum(int(np.prod(value.shape)) for value in model.initial_point().values()),
+        gamma=gamma,
+        method="TemperingSMC",
+        gaussian=False,
+        monte_carlo=(_standard_error(risk), log_z.standard_error),
+    )
+
+
+def _standard_error(values: np.ndarray) -> float:
+    """Of the mean over chains and draws: as if independent, or from the chains' disagreement where that is larger."""
+    chains = values.shape[0]
+    independent = values.std(ddof=1) / math.sqrt(values.size)
+    between = values.mean(axis=1).std(ddof=1) / math.sqrt(chains) if chains > 1 else 0.0
+    return float(max(independent, between))
+
+
+def _assumptions(known: _Evidence, selected_from: int) -> tuple[str, ...]:
+    said = [
+        "Assumes that within each class observations are independent and identically distributed.",
+        "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them, by evidence or "
+        "otherwise, beyond the choice counted next."
+        if selected_from > 1
+        else "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them. Choosing "
+        "gamma costs nothing; for the best of G priors say selected_from=G.",
+    ]
+    if selected_from > 1:
+        said.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
+    if known.standardized:
+        said.append(
+            "CAUTION: the covariates have mean 0 and variance 1 over this very sample. Standardised with it, the prior on "
+            "scores depends on the data and the bound is not exact; use reference values or other rows to standardise."
+        )
+    else:
+        said.append("Assumes that covariates were not standardised with these rows.")
+    if known.monte_carlo is not None:
+        risk, evidence = known.monte_carlo
+        said.append(
+            f"Risk and log evidence are estimates (s.e. {risk:.1e} and {evidence:.2f}); the bound is computed "
+            f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
+        )
+    return tuple(said)
+
+
+def _group(idata: Any, name: str) -> Any:
+    try:
+        return idata[name]
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _attributes(idata: Any) -> dict[str, Any]:
+    posterior = _group(idata, "posterior")
+    return dict(getattr(posterior, "attrs", {}) or {})

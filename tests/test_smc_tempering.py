@@ -58,7 +58,7 @@ def assert_evidence(states, exact):
     assert 1 - 3 * error - 0.15 < spread / claimed < 1 + 3 * error + 0.15  # the estimate is first order
 
 
-@pytest.mark.parametrize("move", ["auto", "direction", "gaussian", "prior", "random_walk"])
+@pytest.mark.parametrize("move", ["auto", "direction", "ep", "gaussian", "prior", "random_walk"])
 def test_every_move_gets_the_plane_right(plane, move):
     problem, exact = plane
     states = runs(prior_path(problem), Settings(particles=500, move=move), 24)
@@ -356,5 +356,7 @@ def test_too_few_particles_for_a_fit():
         run_tempering(
             prior_path(problem), Settings(particles=100, move="gaussian", max_moves=2), np.random.default_rng(0)
         )
-    assert start(prior_path(problem), Settings(particles=100), np.random.default_rng(0)).move == "prior"
-    assert start(prior_path(problem), Settings(particles=400), np.random.default_rng(0)).move == "direction"
+    assert start(prior_path(problem), Settings(particles=100), np.random.default_rng(0)).move == "ep"
+    path = prior_path(problem)
+    generic = ModelPath(lambda theta: stats.norm.logpdf(theta).sum(axis=1), path.risk, path.draw, 1.0, 30)
+    assert start(generic, Settings(particles=100), np.random.default_rng(0)).move == "prior"

@@ -56,12 +56,11 @@ class TemperingSMC(BlockedStep):
     vars
         Must be all free variables of the model, or None.
     particles
-        Particles of a run; by default 1000, or 20 for every coefficient up to 4000. Draws beyond them come from moving
-        the population on.
+        Particles of a run, by default 1000. Draws beyond them come from moving the population on.
     ess_threshold
         Share of the effective sample size that a stage keeps (the paper's tau).
     move
-        ``"auto"``, or one of ``"direction"``, ``"gaussian"``, ``"prior"``, ``"random_walk"``; see
+        ``"auto"``, or one of ``"direction"``, ``"ep"``, ``"gaussian"``, ``"prior"``, ``"random_walk"``; see
         :mod:`pymc_pacauc.smc.moves`.
     start
         None to start from the prior, which gives the posterior and the evidence at every gamma on the way; or an
@@ -122,7 +121,7 @@ class TemperingSMC(BlockedStep):
         self,
         vars: Any = None,  # noqa: A002 (PyMC's name)
         *,
-        particles: int | None = None,
+        particles: int = 1000,
         ess_threshold: float = 0.5,
         move: str = "auto",
         start: Any = None,
@@ -147,7 +146,7 @@ class TemperingSMC(BlockedStep):
             self._target = PyMCPath(model)
         dimension = self._target.dimension
         self._settings = Settings(
-            particles=max(1000, min(20 * dimension, 4000)) if particles is None else particles,
+            particles=particles,
             ess_threshold=ess_threshold,
             move=move,
             decorrelation=decorrelation,

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, stratified_radii
-from pymc_pacauc.smc.moves import positive_factor
-from pymc_pacauc.smc.path import Energies, GaussianFit, Path, Population, WhitenedPath
+from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, direction_fit, stratified_radii
+from pymc_pacauc.smc.gaussian import GaussianFit, positive_factor, whitened_moments
+from pymc_pacauc.smc.path import Energies, Path, Population, WhitenedPath
 
 __all__ = ["DirectionBridge", "GaussianBridge", "bridge_path"]
 
@@ -49,24 +49,12 @@ def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
     if not path.from_prior:
         raise ValueError("start from a fit to a path from the prior, not to one that starts from a fit already.")
     if isinstance(path, DirectionPath | WhitenedPath):
-        problem = path.problem
-        m = problem.whiten(m[None])[0]
-        factor = problem.whiten(np.linalg.cholesky(V).T + problem.prior_mean)
-        V = factor.T @ factor
+        m, V = whitened_moments(path.problem, m, V)
     if isinstance(path, DirectionPath) and d > 1 and m.any():
-        return _direction_bridge(path, m, V)
+        return DirectionBridge(path, *direction_fit(m, V))
     if isinstance(path, DirectionPath):
         path = WhitenedPath(path.problem)
     return GaussianBridge(path, GaussianFit(m, positive_factor(V)))
-
-
-def _direction_bridge(path: DirectionPath, mean: FloatArray, covariance: FloatArray) -> DirectionBridge:
-    """q of the chart coordinates by moments: w = B'theta / e'theta has about the covariance B'VB / E[(e'theta)^2]."""
-    chart = GnomonicChart(mean / np.linalg.norm(mean))
-    along = chart.pole @ covariance @ chart.pole + mean @ mean
-    across = chart.basis.T @ covariance @ chart.basis
-    fit = GaussianFit(np.zeros(path.dimension - 1), positive_factor(across / along))
-    return DirectionBridge(path, chart, fit)
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ def diagnose(path: Path, settings: Settings, state: State) -> tuple[str, ...]:
             f"In {len(collapsed)} of {len(stages)} stages fewer than {COLLAPSED_ACCEPTANCE:.0%} of the proposed moves "
             f"were accepted (move={state.move!r}): use more particles, another move, or start from a fit (start=)."
         )
-    if state.move != "prior" and settings.particles < PARTICLES_PER_DIMENSION * path.dimension:
+    if state.move not in ("ep", "prior") and settings.particles < PARTICLES_PER_DIMENSION * path.dimension:
         enough = PARTICLES_PER_DIMENSION * path.dimension
         messages.append(
             f"{settings.particles} particles are too few to fit the {state.move!r} move in {path.dimension} "

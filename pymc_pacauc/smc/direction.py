@@ -22,9 +22,10 @@ from scipy import special, stats
 
 from pymc_pacauc.problem import LinearGaussianProblem
 from pymc_pacauc.risk import LinearRisk
-from pymc_pacauc.smc.path import Energies, GaussianFit, Population, squares, whitened_risk
+from pymc_pacauc.smc.gaussian import GaussianFit, positive_factor, squares
+from pymc_pacauc.smc.path import Energies, Population, whitened_risk
 
-__all__ = ["DirectionPath", "GnomonicChart", "stratified_radii", "unit"]
+__all__ = ["DirectionPath", "GnomonicChart", "direction_fit", "stratified_radii", "unit"]
 
 FloatArray = NDArray[np.float64]
 
@@ -88,6 +89,18 @@ class GnomonicChart:
         constant = special.gammaln(self.d / 2) - self.d / 2 * np.log(np.pi)
         log_density: FloatArray = constant - self.d / 2 * np.log1p(squares(w))
         return log_density
+
+
+def direction_fit(mean: FloatArray, covariance: FloatArray) -> tuple[GnomonicChart, GaussianFit]:
+    """The chart at the mean direction of N(mean, covariance) and, by moments, a Gaussian for its coordinates.
+
+    w = B'theta / e'theta has about the covariance B'VB / E[(e'theta)^2], whatever the scale of theta: a Gaussian fit
+    that gets the length of theta wrong, as every one does, still gets the direction right.
+    """
+    chart = GnomonicChart(mean / np.linalg.norm(mean))
+    along = float(chart.pole @ covariance @ chart.pole + mean @ mean)
+    across = chart.basis.T @ covariance @ chart.basis
+    return chart, GaussianFit(np.zeros(chart.d - 1), positive_factor(across / along))
 
 
 @dataclass(frozen=True, eq=False)

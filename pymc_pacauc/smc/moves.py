@@ -10,31 +10,41 @@ Metropolis ratio; :func:`metropolis` evaluates, accepts and adapts, the same for
   Gaussian can reject, and b = 1 is an independent draw from the fit.
 * ``prior``: the same around the base of the path. It needs no fit, so it cannot be misled by one: the choice when the
   particles are too few for the dimension, Gaussian-process priors with hundreds of latent scores among them.
+* ``ep``: the same around the expectation-propagation fit *of the stage's own target*, for linear-Gaussian problems. The
+  fit owes nothing to the particles, so it is as good in hundreds of dimensions with few particles, where a covariance
+  fitted to the particles biases the evidence that they estimate.
 * ``direction``: for scale-free linear scores. ``gaussian`` in the gnomonic chart of the mean direction once the
   directions are concentrated, before that ``gaussian`` on particles given their exact random length.
 
-Paths on the sphere (:class:`~pymc_pacauc.smc.direction.DirectionPath`) take all four.
+Paths on the sphere (:class:`~pymc_pacauc.smc.direction.DirectionPath`) take all of them, ``ep`` in the chart as well.
+``auto`` is ``direction`` below 20 dimensions and ``ep`` from there on for linear-Gaussian problems; for other targets
+``gaussian``, or ``prior`` above 100 dimensions or with fewer than ten particles per dimension.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, unit
-from pymc_pacauc.smc.path import GaussianFit, Path, Population, squares
+from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
+from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, direction_fit, unit
+from pymc_pacauc.smc.gaussian import GaussianFit, fit_gaussian, positive_factor, squares, whitened_moments
+from pymc_pacauc.smc.path import Path, Population, WhitenedPath
 
-__all__ = ["MOVES", "Proposal", "calibrate", "choose_move", "fit_gaussian", "metropolis", "positive_factor"]
+__all__ = ["MOVES", "Proposal", "calibrate", "choose_move", "fit_stage", "metropolis"]
 
 FloatArray = NDArray[np.float64]
 
-MOVES = ("auto", "direction", "gaussian", "prior", "random_walk")
+MOVES = ("auto", "direction", "ep", "gaussian", "prior", "random_walk")
 PARTICLES_PER_DIMENSION = 10  # fewer, and a covariance fitted to the particles misleads the moves it is fitted for
 LARGEST_FITTED_DIMENSION = 100
-CONCENTRATED = 0.87  # mean resultant length from which the gnomonic chart is better than the ambient space
+EP_DIMENSION = 20  # from here on a fit by EP pays for itself
+EP_TOLERANCE = 0.02  # it only has to be a good proposal
+CONCENTRATED = 0.9  # mean resultant length from which the gnomonic chart is better than the ambient space
 NEAR = 0.3  # height above the equator from which a direction counts in the fit of the chart
 ACCEPTANCE_TARGET = 0.3
 
@@ -104,18 +114,31 @@ def choose_move(move: str, path: Path, particles: int) -> str:
     spherical = isinstance(path, DirectionPath)
     if move == "direction" and not spherical:
         raise ValueError('move="direction" needs linear scores without an offset under a Gaussian prior; use "auto".')
+    if move == "ep" and not isinstance(path, DirectionPath | WhitenedPath):
+        raise ValueError('move="ep" needs scores that are affine in Gaussian variables and a start from the prior.')
     if move != "auto":
         return move
-    if path.dimension > LARGEST_FITTED_DIMENSION or particles < PARTICLES_PER_DIMENSION * path.dimension:
+    few = particles < PARTICLES_PER_DIMENSION * path.dimension
+    if isinstance(path, DirectionPath | WhitenedPath) and (few or path.dimension >= EP_DIMENSION):
+        return "ep"
+    if few or path.dimension > LARGEST_FITTED_DIMENSION:
         return "prior"
     return "direction" if spherical else "gaussian"
 
 
 def calibrate(
-    move: str, path: Path, population: Population, weights: FloatArray, base: GaussianFit, rng: np.random.Generator
+    move: str,
+    path: Path,
+    population: Population,
+    weights: FloatArray,
+    base: GaussianFit,
+    ep: EPFit | None,
+    rng: np.random.Generator,
 ) -> Proposal:
     """Fit a move to a weighted population: Algorithm 1(c), where the paper takes S = kappa * Sigma_hat."""
     x = population.x
+    if ep is not None:
+        return _around_ep(path, ep, float(np.linalg.norm(weights @ x)))
     if not isinstance(path, DirectionPath):
         if move == "random_walk":
             return _random_walk(x, weights)
@@ -135,6 +158,26 @@ def calibrate(
     return Lifted(CrankNicolson(fit_gaussian(lifted, weights)))
 
 
+def fit_stage(path: Path, temperature: float, previous: EPFit | None) -> EPFit:
+    """EP's fit of the target at a temperature, from the fit of the stage before."""
+    assert isinstance(path, DirectionPath | WhitenedPath)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a poor proposal shows in the moves it needs
+        problem = replace(path.problem, gamma=temperature)
+        return fit_ep(problem, start=previous, tolerance=EP_TOLERANCE, max_sweeps=50, threads=1)
+
+
+def _around_ep(path: Path, ep: EPFit, concentration: float) -> Proposal:
+    assert isinstance(path, DirectionPath | WhitenedPath)
+    mean, covariance = whitened_moments(path.problem, ep.posterior.mean, ep.posterior.covariance)
+    if isinstance(path, WhitenedPath):
+        return CrankNicolson(GaussianFit(mean, positive_factor(covariance)))
+    if concentration > CONCENTRATED and path.dimension > 1:
+        chart, fit = direction_fit(mean, covariance)
+        return InChart(chart, CrankNicolson(fit))
+    return Lifted(CrankNicolson(GaussianFit(mean, positive_factor(covariance))))
+
+
 def metropolis(
     path: Path, proposal: Proposal, population: Population, temperature: float, step: float, rng: np.random.Generator
 ) -> tuple[Population, float, int]:
@@ -151,28 +194,6 @@ def metropolis(
 def adapt(step: float, acceptance: float) -> float:
     """A larger step where more was accepted than the target, never above 1 (an independent proposal)."""
     return min(1.0, step * float(np.exp(acceptance - ACCEPTANCE_TARGET)))
-
-
-def fit_gaussian(x: FloatArray, weights: FloatArray) -> GaussianFit:
-    """Weighted mean and covariance of the particles."""
-    mean = weights @ x
-    centred = x - mean
-    covariance = (centred * weights[:, None]).T @ centred
-    return GaussianFit(mean, positive_factor(covariance))
-
-
-def positive_factor(covariance: FloatArray) -> FloatArray:
-    """Lower Cholesky factor; the smallest multiple of the identity that makes it exist is added."""
-    d = len(covariance)
-    scale = float(np.trace(covariance)) / d or 1.0
-    jitter = 0.0
-    while True:
-        try:
-            return np.asarray(np.linalg.cholesky(covariance + jitter * scale * np.eye(d)), dtype=np.float64)
-        except np.linalg.LinAlgError:
-            if not np.isfinite(covariance).all():
-                raise
-            jitter = max(1e-12, 10.0 * jitter)
 
 
 def _random_walk(x: FloatArray, weights: FloatArray) -> RandomWalk:

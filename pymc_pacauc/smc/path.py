@@ -16,43 +16,14 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from pymc_pacauc.problem import LinearGaussianProblem
 from pymc_pacauc.risk import LinearRisk
+from pymc_pacauc.smc.gaussian import GaussianFit
 
-__all__ = ["Energies", "GaussianFit", "ModelPath", "Path", "Population", "WhitenedPath"]
+__all__ = ["Energies", "ModelPath", "Path", "Population", "WhitenedPath"]
 
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianFit:
-    """N(mean, factor @ factor.T), ``factor`` lower triangular or, for a diagonal covariance, a vector."""
-
-    mean: FloatArray
-    factor: FloatArray
-
-    def standardise(self, x: FloatArray) -> FloatArray:
-        if self.factor.ndim == 1:
-            return (x - self.mean) / self.factor
-        solved: FloatArray = linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T
-        return solved
-
-    def restore(self, z: FloatArray) -> FloatArray:
-        return self.mean + (z * self.factor if self.factor.ndim == 1 else z @ self.factor.T)
-
-    def logp(self, x: FloatArray) -> FloatArray:
-        scales = self.factor if self.factor.ndim == 1 else np.diag(self.factor)
-        constant = -np.log(scales).sum() - 0.5 * self.mean.size * np.log(2 * np.pi)
-        log_density: FloatArray = constant - 0.5 * squares(self.standardise(x))
-        return log_density
-
-
-def squares(x: FloatArray) -> FloatArray:
-    """Squared length of each row."""
-    lengths: FloatArray = np.einsum("ij,ij->i", x, x)
-    return lengths
 
 
 @dataclass(frozen=True, eq=False)

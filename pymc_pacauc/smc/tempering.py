@@ -28,10 +28,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.smc.diagnose import TemperingWarning, diagnose
 from pymc_pacauc.smc.evidence import stage_variance
-from pymc_pacauc.smc.moves import InChart, Proposal, adapt, calibrate, choose_move, metropolis
-from pymc_pacauc.smc.path import Energies, GaussianFit, Path, Population
+from pymc_pacauc.smc.gaussian import GaussianFit
+from pymc_pacauc.smc.moves import InChart, Proposal, adapt, calibrate, choose_move, fit_stage, metropolis
+from pymc_pacauc.smc.path import Energies, Path, Population
 from pymc_pacauc.smc.resampling import (
     effective_sample_size,
     incremental_log_weights,
@@ -57,7 +59,8 @@ class Settings:
     ess_threshold
         Share of the effective sample size a stage keeps (the paper's tau).
     move
-        ``"auto"``, ``"direction"``, ``"gaussian"``, ``"prior"`` or ``"random_walk"``; see :mod:`pymc_pacauc.smc.moves`.
+        ``"auto"``, ``"direction"``, ``"ep"``, ``"gaussian"``, ``"prior"`` or ``"random_walk"``; see
+        :mod:`pymc_pacauc.smc.moves`.
     decorrelation
         Moves of a stage stop once the correlation with its start is below this.
     max_moves
@@ -114,6 +117,7 @@ class State:
     move: str
     step: float
     base: GaussianFit
+    ep: EPFit | None
     stages: tuple[Stage, ...]
 
     @property
@@ -147,7 +151,7 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
         expected_risk=float(np.nanmean(risk)),
         failed=int(np.sum(~usable)),
     )
-    return State(population, 0.0, move, 1.0, base, (first,))
+    return State(population, 0.0, move, 1.0, base, None, (first,))
 
 
 def advance(path: Path, settings: Settings, state: State, rng: np.random.Generator) -> State:
@@ -159,7 +163,8 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
     weights = normalise(log_weights)
     log_evidence = previous.log_evidence + log_mean_exp(log_weights)  # (d)
     variance = previous.log_evidence_variance + stage_variance(weights, population.parent)
-    proposal = calibrate(state.move, path, population, weights, state.base, rng)
+    ep = fit_stage(path, temperature, state.ep) if state.move == "ep" else None
+    proposal = calibrate(state.move, path, population, weights, state.base, ep, rng)
     chains = settings.particles // (settings.waste_free or 1)
     resampled = population.take(systematic(weights, chains, rng))  # (b)
     moved, record = _move(path, proposal, resampled, temperature, state.step, settings, rng)  # (c)
@@ -177,14 +182,15 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
         correlation=record.correlation,
         failed=record.failed,
     )
-    return replace(state, population=moved, temperature=temperature, step=record.step, stages=(*state.stages, stage))
+    stages = (*state.stages, stage)
+    return replace(state, population=moved, temperature=temperature, step=record.step, ep=ep, stages=stages)
 
 
 def move_on(path: Path, settings: Settings, state: State, rng: np.random.Generator) -> State:
     """More moves at the temperature reached, for more draws than there are particles."""
     population = state.population
     uniform = np.full(population.size, 1.0 / population.size)
-    proposal = calibrate(state.move, path, population, uniform, state.base, rng)
+    proposal = calibrate(state.move, path, population, uniform, state.base, state.ep, rng)
     plain = replace(settings, waste_free=None)
     moved, record = _move(path, proposal, population, state.temperature, state.step, plain, rng)
     return replace(state, population=path.refresh(moved, state.temperature, rng), step=record.step)

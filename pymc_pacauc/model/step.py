@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.exceptions import SamplingError
 from pymc.stats.convergence import SamplerWarning, WarningType
+from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
@@ -140,10 +141,7 @@ class TemperingSMC(BlockedStep):
         self.blocked = blocked
         self.rng = get_random_generator(rng)
         self.tune = True
-        try:
-            self._target = prior_path(extract(model).problem)
-        except NotLinearGaussian:
-            self._target = PyMCPath(model)
+        self._target = _target(model)
         dimension = self._target.dimension
         self._settings = Settings(
             particles=particles,
@@ -319,6 +317,15 @@ def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
     return list(model.value_vars)
 
 
+def _target(model: pm.Model) -> Any:
+    """The path from the prior: on arrays where the model is linear-Gaussian, otherwise through its graph."""
+    try:
+        with np.errstate(all="ignore"):  # probing a model that is not may overflow
+            return prior_path(extract(model).problem)
+    except NotLinearGaussian:
+        return PyMCPath(model)
+
+
 def _gaussian_of(fit: Any) -> tuple[Any, Any]:
     """Mean and covariance of an approximation, or of a pair."""
     posterior = getattr(fit, "posterior", fit)
@@ -363,5 +370,5 @@ def _check_start(path: Any, model: pm.Model) -> None:
     )
 
 
-if TemperingSMC not in pm.STEP_METHODS:
-    pm.STEP_METHODS.append(TemperingSMC)
+if TemperingSMC not in STEP_METHODS:
+    STEP_METHODS.append(TemperingSMC)

@@ -27,6 +27,9 @@ __all__ = ["ConvergenceWarning", "Coordinates", "EPFit", "GaussianPosterior", "c
 
 FloatArray = NDArray[np.float64]
 
+LARGEST_RANKED = 512
+RANK_TOLERANCE = 1e-12
+
 
 class ConvergenceWarning(UserWarning):
     """EP stopped before its fixed point."""
@@ -61,12 +64,22 @@ class Coordinates:
 
 
 def coordinates(problem: LinearGaussianProblem) -> Coordinates:
-    """Whitened coefficients, or at most n combinations of them if d > n."""
+    """Whitened coefficients, cut to the directions that reach the scores where there are fewer of these.
+
+    That is so with more coefficients than observations, and with intercepts or linearly dependent columns. (In more than
+    ``LARGEST_RANKED`` dimensions dependence is not looked for: those directions just stay at their prior.)
+    """
     design, offset = problem.whitened_design, problem.whitened_offset
-    if problem.d <= problem.n:
-        return Coordinates(problem, design, offset, None)
-    q, r = linalg.qr(design.T, mode="economic", check_finite=False)
-    return Coordinates(problem, np.ascontiguousarray(r.T), offset, q.T)
+    if problem.d > problem.n:
+        q, r = linalg.qr(design.T, mode="economic", check_finite=False)
+        return Coordinates(problem, np.ascontiguousarray(r.T), offset, q.T)
+    if problem.d <= LARGEST_RANKED:
+        diagonal = np.abs(np.diagonal(linalg.qr(design, mode="r", pivoting=True, check_finite=False)[0]))
+        if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
+            _, singular, rotation = linalg.svd(design, full_matrices=False, check_finite=False)
+            rank = max(1, int(np.sum(singular > RANK_TOLERANCE * singular[0])))
+            return Coordinates(problem, design @ rotation[:rank].T, offset, rotation[:rank])
+    return Coordinates(problem, design, offset, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,21 +251,20 @@ def _fit(
     callback: Callable[[dict[str, float]], None] | None,
 ) -> EPFit:
     table = site_table(problem.gamma / problem.pairs.n_pairs, power)
-    k = min(problem.n, problem.d)
-    identity = np.eye(k)
     tied = 0
 
     def sweep(q: NaturalGaussian) -> Sweep:
         nonlocal tied
         sums = sweep_sums(space, q, problem.pairs, table, map_tiles)
         tied = sums.tied
-        new = natural_gaussian(identity + sums.precision, sums.shift)
+        precision = np.eye(q.mean.size) + sums.precision
+        new = natural_gaussian(precision, sums.shift)
         risk = float(sums.wrong / problem.pairs.n_pairs)
         log_evidence = np.nan if new is None else float(sums.log_constant + new.log_partition())
         record = {"log_evidence": log_evidence, "expected_risk": risk}
-        return Sweep(identity + sums.precision, sums.shift, -problem.gamma * risk - q.divergence, record)
+        return Sweep(precision, sums.shift, -problem.gamma * risk - q.divergence, record)
 
-    with tile_map(problem.pairs.n_pairs, k, threads) as map_tiles:
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
         space = coordinates(problem)
         solution = solve_fixed_point(
             sweep,

@@ -18,6 +18,7 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_function
+from pymc.vartypes import discrete_types
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
@@ -66,7 +67,7 @@ def extract(model: pm.Model) -> ExtractedProblem:
     others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
     if others:
         raise _refuse(f"it has other potentials ({_names(others)})")
-    discrete = [v for v in model.value_vars if v.dtype in pm.discrete_types]
+    discrete = [v for v in model.value_vars if v.dtype in discrete_types]
     if discrete:
         raise _refuse(f"the variable(s) {_names(model.values_to_rvs[v] for v in discrete)} are discrete")
     variables = flat_variables(model)
@@ -90,7 +91,7 @@ def auc_term(model: pm.Model) -> AUCTerm:
         variable: potential
         for potential in model.potentials
         for variable in ancestors([potential])
-        if _is_auc_risk(variable)
+        if is_auc_risk(variable)
     }
     if len(found) != 1:
         raise _refuse(f"it has {len(found)} exact AUC terms where one is expected; add one with pac.AUCPotential")
@@ -104,7 +105,7 @@ def auc_term(model: pm.Model) -> AUCTerm:
     return AUCTerm(risk, scores, values, gamma, (op.core_op if isinstance(op, Blockwise) else op).ties)
 
 
-def _is_auc_risk(variable: Variable) -> bool:
+def is_auc_risk(variable: Variable) -> bool:
     op = getattr(variable.owner, "op", None)
     return isinstance(op.core_op if isinstance(op, Blockwise) else op, AUCRisk)
 

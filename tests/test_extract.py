@@ -1,0 +1,126 @@
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_pacauc as pac
+from pymc_pacauc.model.extract import NotLinearGaussian, extract
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((30, 3))
+Y = (X[:, 0] + RNG.standard_normal(30) > 0.3).astype(int)
+
+
+def potential(scores, gamma=7.0, **kwargs):
+    return pac.AUCPotential("auc", scores, Y, gamma, **kwargs)
+
+
+def normal():
+    potential(pm.Data("X", X) @ pm.Normal("theta", 0.5, [1.0, 2.0, 3.0], size=3), pm.Data("gamma", 7.0))
+
+
+def correlated():
+    potential(X @ pm.MvNormal("theta", np.ones(3), np.eye(3) + 0.5))
+
+
+def intercept_and_deterministic():
+    slope = pm.Deterministic("slope", 0.3 * pm.Normal("theta", size=3) + 2.0)
+    potential(pm.Normal("alpha", 3.0, 2.0) + X @ slope)
+
+
+def latent_process():
+    potential(pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(3, ls=2.0)).prior("f", X=X))
+
+
+def hilbert_space_process():
+    potential(pm.gp.HSGP(m=[3, 3, 3], c=1.5, cov_func=pm.gp.cov.ExpQuad(3, ls=2.0)).prior("f", X=X))
+
+
+@pytest.mark.parametrize(
+    "build", [normal, correlated, intercept_and_deterministic, latent_process, hilbert_space_process]
+)
+def test_arrays_reproduce_the_model(build):
+    with pm.Model() as model:
+        build()
+    extracted = extract(model)
+    problem, variables = extracted.problem, extracted.variables
+    assert problem.gamma == 7.0
+    theta = np.random.default_rng(1).standard_normal((2, problem.d))
+    prior, term = variables.function([model.varlogp, model.potentiallogp])(theta)
+    for row, log_prior, log_term in zip(theta, prior, term, strict=True):
+        risk = pac.empirical_risk(problem.X @ row + problem.offset, Y)
+        assert log_term == pytest.approx(-7.0 * risk, abs=1e-10)
+    w = problem.whiten(theta)
+    assert prior[0] - prior[1] == pytest.approx(-0.5 * (w[0] @ w[0] - w[1] @ w[1]), rel=1e-6)
+
+
+def heavy_tails():
+    potential(X @ pm.StudentT("theta", 4, size=3) + pm.Normal("alpha"))
+
+
+def hierarchy():
+    potential(X @ pm.Normal("theta", 0.0, pm.HalfNormal("tau"), size=3))
+
+
+def saturated():
+    potential(pt.tanh(X @ pm.Normal("theta", size=3)))
+
+
+def product():
+    potential(pm.Normal("alpha") * (X @ pm.Normal("theta", size=3)))
+
+
+def random_temperature():
+    potential(X @ pm.Normal("theta", size=3), pm.Exponential("gamma", 1.0))
+
+
+def likelihood():
+    theta = pm.Normal("theta", size=3)
+    potential(X @ theta)
+    pm.Normal("seen", theta.sum(), 1.0, observed=2.0)
+
+
+def other_potential():
+    theta = pm.Normal("theta", size=3)
+    potential(X @ theta)
+    pm.Potential("other", theta.sum())
+
+
+def switch():
+    potential(X @ pm.Normal("theta", size=3) * pm.Bernoulli("z", 0.5))
+
+
+def nothing():
+    pm.Normal("theta")
+
+
+def surrogate():
+    potential(X @ pm.Normal("theta", size=3), loss="hinge", track_risk=False)
+
+
+def shifted():
+    pm.Potential("auc", 1.0 - pac.auc_risk(X @ pm.Normal("theta", size=3), Y))
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (heavy_tails, "prior of theta is not Gaussian"),
+        (hierarchy, "prior of tau is not Gaussian"),
+        (saturated, "not affine in theta"),
+        (product, "not affine in the combination of alpha, theta"),
+        (random_temperature, "depends on gamma other than through the risk"),
+        (likelihood, r"likelihood besides the AUC term \(seen\)"),
+        (other_potential, r"other potentials \(other\)"),
+        (switch, r"\bz are discrete"),
+        (nothing, "0 exact AUC terms"),
+        (surrogate, "0 exact AUC terms"),
+        (shifted, "not of the form -gamma"),
+    ],
+)
+def test_refusals_name_the_reason_and_the_way_out(build, reason):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(NotLinearGaussian, match=reason) as caught:
+        extract(model)
+    assert "TemperingSMC" in str(caught.value)

@@ -29,6 +29,10 @@ _MODULE_OF = {
     "load_pima": "datasets",
     "load_spect": "datasets",
     "pair_gamma": "priors",
+    "predict_scores": "predict",
+    "predictive_model": "model.predictive",
+    "probability_above": "predict",
+    "rank_uncertainty": "predict",
     "theorem_defaults": "priors",
     "u_statistic_gamma": "priors",
 }
@@ -49,6 +53,10 @@ if TYPE_CHECKING:
     from pymc_pacauc.model.approximation import leave_out as leave_out
     from pymc_pacauc.model.potential import AUCPotential as AUCPotential
     from pymc_pacauc.model.potential import auc_risk as auc_risk
+    from pymc_pacauc.model.predictive import predictive_model as predictive_model
+    from pymc_pacauc.predict import predict_scores as predict_scores
+    from pymc_pacauc.predict import probability_above as probability_above
+    from pymc_pacauc.predict import rank_uncertainty as rank_uncertainty
     from pymc_pacauc.priors import pair_gamma as pair_gamma
     from pymc_pacauc.priors import theorem_defaults as theorem_defaults
     from pymc_pacauc.priors import u_statistic_gamma as u_statistic_gamma

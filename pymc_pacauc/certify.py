@@ -145,7 +145,7 @@ def certificate(
     >>> with pm.Model():
     ...     theta = pm.Normal("theta", size=3)
     ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=100)
-    ...     approx = pm.fit(method=pac.EP())
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
     >>> certified = pac.certificate(approx)
     >>> 0.7 < certified.auc < certified.empirical_auc
     True

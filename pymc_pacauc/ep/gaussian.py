@@ -66,8 +66,8 @@ class Coordinates:
 def coordinates(problem: LinearGaussianProblem) -> Coordinates:
     """Whitened coefficients, cut to the directions that reach the scores where there are fewer of these.
 
-    That is so with more coefficients than observations, and with intercepts or linearly dependent columns. (In more than
-    ``LARGEST_RANKED`` dimensions dependence is not looked for: those directions just stay at their prior.)
+    That is so with more coefficients than observations, and with intercepts or linearly dependent columns. (In more
+    than ``LARGEST_RANKED`` dimensions dependence is not looked for: those directions just stay at their prior.)
     """
     design, offset = problem.whitened_design, problem.whitened_offset
     if problem.d > problem.n:

@@ -19,6 +19,8 @@ _MODULE_OF = {
     "GaussianVB": "model.approximation",
     "auc_risk": "model.potential",
     "certificate": "certify",
+    "choose_threshold": "roc_curve",
+    "delong": "roc_curve",
     "empirical_risk": "risk",
     "leave_out": "model.approximation",
     "linear_risk": "risk",
@@ -33,6 +35,7 @@ _MODULE_OF = {
     "predictive_model": "model.predictive",
     "probability_above": "predict",
     "rank_uncertainty": "predict",
+    "roc": "roc_curve",
     "theorem_defaults": "priors",
     "u_statistic_gamma": "priors",
 }
@@ -62,6 +65,9 @@ if TYPE_CHECKING:
     from pymc_pacauc.priors import u_statistic_gamma as u_statistic_gamma
     from pymc_pacauc.risk import empirical_risk as empirical_risk
     from pymc_pacauc.risk import linear_risk as linear_risk
+    from pymc_pacauc.roc_curve import choose_threshold as choose_threshold
+    from pymc_pacauc.roc_curve import delong as delong
+    from pymc_pacauc.roc_curve import roc as roc
 
 
 def __getattr__(name: str) -> Any:

@@ -14,9 +14,13 @@ least 1 - epsilon, *for all rho at once*,
 
 In the same way Hoeffding's lemma gives, for a lambda fixed in advance,
 
-    rho(R) <= rho(R_n) + [KL(rho, prior) + log(1 / epsilon)] / lambda + lambda / (8 m).
+    rho(R) <= rho(R_n) + [KL(rho, prior) + log(1 / epsilon)] / lambda + lambda / (8 m),
 
-Both are numbers that can be computed. The paper's own theorems are not, because they contain constants nobody knows
+and with the exact moment of m Bernoulli terms in place of Hoeffding's lemma, beta = lambda / m (Catoni, 2007),
+
+    rho(R) <= (1 - exp(-beta rho(R_n) - [KL(rho, prior) + log(1 / epsilon)] / m)) / (1 - exp(-beta)),
+
+which is never worse, and at its best lambda equals PAC-Bayes-kl without the term log xi(m). All are numbers that can be computed. The paper's own theorems are not, because they contain constants nobody knows
 (C, c); :func:`theorem_excess` evaluates them at given constants, out of curiosity.
 """
 
@@ -31,7 +35,17 @@ from scipy.special import gammaln, xlogy
 
 from pymc_pacauc.priors import theorem_defaults
 
-__all__ = ["binary_kl", "default_rate", "kl_upper", "linear_bound", "log_moment", "pac_bayes_kl", "theorem_excess"]
+__all__ = [
+    "binary_kl",
+    "catoni_bound",
+    "catoni_rate",
+    "kl_upper",
+    "linear_bound",
+    "linear_rate",
+    "log_moment",
+    "pac_bayes_kl",
+    "theorem_excess",
+]
 
 LARGEST_EXACT_SUM = 10**6
 
@@ -128,18 +142,44 @@ def linear_bound(
 
     Examples
     --------
-    >>> round(linear_bound(risk=0.15, divergence=6.0, m=177, rate=default_rate(177, 7)), 4)
+    >>> round(linear_bound(risk=0.15, divergence=6.0, m=177, rate=linear_rate(177, 7)), 4)
     0.3096
     """
     _check(risk, divergence, m, epsilon, selected_from)
-    if not 0.0 < rate < math.inf:
-        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
+    _check_rate(rate)
     return min(1.0, risk + (divergence + math.log(selected_from / epsilon)) / rate + rate / (8.0 * m))
 
 
-def default_rate(m: int, d: int, epsilon: float = 0.05) -> float:
+def catoni_bound(
+    risk: float,
+    divergence: float,
+    m: int,
+    epsilon: float = 0.05,
+    *,
+    rate: float,
+    selected_from: int = 1,
+) -> float:
+    """Catoni's upper bound on rho(R), at a ``rate`` (lambda) fixed in advance; never above :func:`linear_bound`.
+
+    Examples
+    --------
+    >>> round(catoni_bound(risk=0.15, divergence=6.0, m=177, rate=catoni_rate(177, 7)), 4)
+    0.2865
+    """
+    _check(risk, divergence, m, epsilon, selected_from)
+    _check_rate(rate)
+    budget = (divergence + math.log(selected_from / epsilon)) / m
+    return min(1.0, math.expm1(-rate / m * risk - budget) / math.expm1(-rate / m))
+
+
+def linear_rate(m: int, d: int, epsilon: float = 0.05) -> float:
     """A rate for :func:`linear_bound` that looks at no data: the best one if the divergence were d."""
     return math.sqrt(8.0 * m * (d + math.log(1.0 / epsilon)))
+
+
+def catoni_rate(m: int, d: int, epsilon: float = 0.05, auc: float = 0.85) -> float:
+    """A rate for :func:`catoni_bound` that looks at no data: about the best one for a divergence of d and that AUC."""
+    return math.sqrt(2.0 * m * (d + math.log(1.0 / epsilon)) / (auc * (1.0 - auc)))
 
 
 def theorem_excess(
@@ -187,13 +227,13 @@ def theorem_excess(
     if not (C >= 1.0 and c > 0.0):
         raise ValueError(f"C must be at least 1 and c positive; got C={C!r}, c={c!r}.")
     _check_epsilon(epsilon)
-    defaults = theorem_defaults(max(1, n // 2), n - max(1, n // 2), d, C=C, assumption="MAinf" if theorem == "2.4" else "MA1")
+    defaults = theorem_defaults(
+        max(1, n // 2), n - max(1, n // 2), d, C=C, assumption="MAinf" if theorem == "2.4" else "MA1"
+    )
     gamma = min(defaults.gamma_u, defaults.gamma_u_limit)
     variance, delta = defaults.prior_variance, 1.0 / n
     if theorem in ("2.3", "2.4"):
-        divergence = (
-            d * math.log(n) + 0.5 * d * math.log(8 * math.pi * variance * d) + (1.0 + delta**2 / d) / variance
-        )
+        divergence = d * math.log(n) + 0.5 * d * math.log(8 * math.pi * variance * d) + (1.0 + delta**2 / d) / variance
         if theorem == "2.3":
             return 2.0 * (2.0 * c * delta + 2.0 * (divergence + math.log(4.0 / epsilon)) / gamma)
         return 2.0 * c * delta + 2.0 * (divergence + math.log(2.0 / epsilon)) / gamma + 16.0 * gamma / (n - 1.0)
@@ -215,6 +255,11 @@ def _check(risk: float, divergence: float, m: int, epsilon: float, selected_from
     _check_epsilon(epsilon)
     if selected_from != int(selected_from) or selected_from < 1:
         raise ValueError(f"selected_from counts priors, an integer >= 1; got {selected_from!r}.")
+
+
+def _check_rate(rate: float) -> None:
+    if not 0.0 < rate < math.inf:
+        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
 
 
 def _check_unit(name: str, value: float) -> None:

@@ -256,7 +256,9 @@ def _evaluate(
         names = [_coefficients(posterior, rows.shape[1])] if var_name is None else [var_name]
     missing = [name for name in names if name not in posterior]
     if missing:
-        raise ValueError(f"There is no variable {', '.join(missing)} in the posterior ({', '.join(posterior.data_vars)}).")
+        raise ValueError(
+            f"There is no variable {', '.join(missing)} in the posterior ({', '.join(posterior.data_vars)})."
+        )
     columns = [posterior[name].transpose("chain", "draw", ...).values for name in names]
     theta = np.concatenate([c.reshape(*c.shape[:2], -1) for c in columns], axis=-1)
     _check_columns(rows, theta.shape[-1])
@@ -278,7 +280,9 @@ def _evaluate_model(model: pm.Model, scores: Any, posterior: xr.Dataset, rows: i
 def _coefficients(posterior: xr.Dataset, size: int) -> str:
     """The one variable with ``size`` entries a draw."""
     found = [
-        str(name) for name, v in posterior.data_vars.items() if v.size == size * posterior.sizes["chain"] * posterior.sizes["draw"]
+        str(name)
+        for name, v in posterior.data_vars.items()
+        if v.size == size * posterior.sizes["chain"] * posterior.sizes["draw"]
     ]
     if len(found) != 1:
         raise ValueError(

@@ -36,6 +36,7 @@ _MODULE_OF = {
     "probability_above": "predict",
     "rank_uncertainty": "predict",
     "roc": "roc_curve",
+    "select_gamma": "selection",
     "theorem_defaults": "priors",
     "u_statistic_gamma": "priors",
 }
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from pymc_pacauc.roc_curve import choose_threshold as choose_threshold
     from pymc_pacauc.roc_curve import delong as delong
     from pymc_pacauc.roc_curve import roc as roc
+    from pymc_pacauc.selection import select_gamma as select_gamma
 
 
 def __getattr__(name: str) -> Any:

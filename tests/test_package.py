@@ -13,7 +13,18 @@ SOURCE = Path(pymc_pacauc.__file__)
 
 # Everything else is the array layer, which knows nothing of PyMC.
 PYMC_LAYER = {"model", "compat"}
-PEOPLE_LAYER = {"certify", "selection", "predict", "roc_curve", "summarize", "plots", "estimator", "cluster"}
+PEOPLE_LAYER = {
+    "certify",
+    "cluster",
+    "estimator",
+    "hyperparameters",
+    "plots",
+    "predict",
+    "progress",
+    "roc_curve",
+    "selection",
+    "summarize",
+}
 
 ARRAY_LAYER = [
     module.name

@@ -9,8 +9,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.gradient import NullTypeGradError
+from pytensor.tensor.blockwise import Blockwise
 
 import pymc_pacauc as pac
+from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.model.potential import surrogate_risk
 from pymc_pacauc.surrogate import LOSSES
 
@@ -66,6 +68,17 @@ def test_labels_can_be_replaced(batch):
     np.testing.assert_allclose(function(scores[0]), pac.empirical_risk(scores[0], y))
     labels.set_value(1 - y.astype(int))
     np.testing.assert_allclose(function(scores[0]), 1 - pac.empirical_risk(scores[0], y))
+
+
+def test_labels_may_differ_along_the_batch(batch):
+    scores, y = batch
+    labels = np.stack([y, ~y, y, ~y, y, np.zeros_like(y)]).astype(int)
+    matrix, label_matrix = pt.dmatrix(), pt.lmatrix()
+    found = pytensor.function(
+        [matrix, label_matrix], Blockwise(AUCRisk("half"))(matrix, label_matrix), mode="FAST_COMPILE"
+    )(scores, labels)
+    expected = [pac.empirical_risk(s, row) for s, row in zip(scores[:5], labels, strict=False)]
+    np.testing.assert_allclose(found, [*expected, np.nan])
 
 
 def test_runtime_lengths_must_agree(batch):

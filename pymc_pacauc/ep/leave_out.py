@@ -6,11 +6,12 @@ one pass over the pairs that go, instead of a new fit. Every pair that stays kee
 posterior approximated is the one a refit would find at gamma times the fraction of pairs that stay.
 
 The sites that stay were matched to the full q, not to the new one; sweeping over the remaining pairs a few times
-(``refine``) removes that error. ``change`` says how far one more sweep would still move the natural parameters.
+(``refine``) removes that error. ``change`` says how far the last sweep still moved the natural parameters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ class LeaveOut:
     group_auc
         AUC within each group that has both classes (NaN otherwise); empty for leave-one-out.
     change
-        Per group, the relative change of the natural parameters in one more sweep: zero means an exact refit.
+        Per group, the relative change of the natural parameters in the last sweep: zero means an exact refit.
     rematched
         Number of groups without which the remaining sites, as they were, did not make a Gaussian: there the sweeps over
         the remaining pairs (at least three) started from the full q.
@@ -63,7 +64,13 @@ class LeaveOut:
 
 
 def leave_out_sites(
-    fit: EPFit, groups: ArrayLike | None = None, *, refine: int = 3, tolerance: float = 1e-6, threads: int | None = None
+    fit: EPFit,
+    groups: ArrayLike | None = None,
+    *,
+    refine: int | None = None,
+    tolerance: float = 1e-6,
+    threads: int | None = None,
+    callback: Callable[[int, int], None] | None = None,
 ) -> LeaveOut:
     """Leave out each group of observations in turn (by default each observation).
 
@@ -74,12 +81,17 @@ def leave_out_sites(
     groups
         Group label of each observation, for k-fold or grouped cross-validation.
     refine
-        At most this many sweeps over the remaining pairs after the removal; 0 for none.
+        At most this many sweeps over the remaining pairs after the removal; by default 3 for groups and 1 for single
+        observations, which change less.
     tolerance
         Relative change of the natural parameters at which sweeping stops earlier.
     threads
         Threads, by default one per core.
+    callback
+        Called with the number of groups done and their total.
     """
+    if refine is None:
+        refine = 1 if groups is None else 3
     problem, space, q = fit.problem, fit.posterior.coordinates, fit.posterior.natural
     labels, index = _encode(groups, problem.n)
     scores, variance, change = np.empty(problem.n), np.empty(problem.n), np.empty(labels.size)
@@ -105,16 +117,20 @@ def leave_out_sites(
                 return Sweep(identity + sums.precision, sums.shift, bound, {})
 
             if sweeps:
-                left = solve_fixed_point(
+                solution = solve_fixed_point(
                     sweep, left, scale_free=problem.scale_free, tolerance=tolerance, max_sweeps=sweeps
-                ).q
-            change[g] = relative_change(left, sweep(left))
+                )
+                left, change[g] = solution.q, solution.history[-1]["change"]
+            else:
+                change[g] = relative_change(left, sweep(left))
             design = space.design[out]
             mean = design @ left.mean + space.offset[out]
             everyone = space.design @ left.mean + space.offset
             scores[out] = (mean - everyone.mean()) / (everyone.std() or 1.0)
             variance[out] = np.einsum("ij,jk,ik->i", design, left.covariance, design) / (everyone.var() or 1.0)
             group_auc[g] = _auc(scores, problem.pairs, out)
+            if callback is not None:
+                callback(g + 1, labels.size)
     return LeaveOut(
         scores=scores,
         variance=variance,

@@ -22,7 +22,7 @@ from pymc.util import get_random_generator
 from pymc.variational.approximations import FullRankGroup, SingleGroupApproximation
 from pymc.variational.inference import Inference
 from pymc.variational.opvi import node_property
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_pacauc.compat import log_mean, pareto_smooth
 from pymc_pacauc.ep.evidence import EvidenceGradient, evidence_gradient
@@ -285,11 +285,17 @@ class EP(Inference):
         model = pm.modelcontext(self.model)
         problem = extract(model).problem
         options = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
-        with _SweepBar(options["max_sweeps"], progressbar) as bar:
+        columns = [
+            TextColumn("EP sweep {task.completed}"),
+            TextColumn("change {task.fields[change]:.1e}"),
+            TextColumn("log Z {task.fields[log_evidence]:.2f}"),
+            TextColumn("E[risk] {task.fields[expected_risk]:.4f}", markup=False),
+        ]
+        with LateBar(progressbar, *columns) as bar:
             fit = self.engine(
                 problem,
                 start=None if self.start is None else self.start.fit,
-                callback=bar.update,
+                callback=lambda record: bar.update(int(record["sweep"]), options["max_sweeps"], **record),
                 **options,
                 **self.engine_options,
             )
@@ -331,7 +337,12 @@ class GaussianVB(EP):
 
 
 def leave_out(
-    approx: EPApproximation, groups: ArrayLike | None = None, *, refine: int = 3, threads: int | None = None
+    approx: EPApproximation,
+    groups: ArrayLike | None = None,
+    *,
+    refine: int | None = None,
+    threads: int | None = None,
+    progressbar: bool = True,
 ) -> LeaveOut:
     """Cross-validated scores of every observation, by removing the sites of its pairs from the fit.
 
@@ -342,40 +353,38 @@ def leave_out(
     groups
         Group label of each observation for k-fold or grouped cross-validation; by default each is left out alone.
     refine
-        Sweeps over the remaining pairs after the removal; 0 is cheapest, 3 is usually as good as a new fit.
+        Sweeps over the remaining pairs after the removal: 0 is cheapest; by default 3 for groups, which is usually as
+        good as a new fit, and 1 for single observations.
     threads
         Threads, by default one per core.
+    progressbar
+        Show a progress bar if it takes longer than a moment.
 
     Returns
     -------
     :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores, the cross-validated AUC and an error indicator.
     """
-    return leave_out_sites(approx.fit, groups, refine=refine, threads=threads)
+    with LateBar(progressbar, TextColumn("leaving out"), MofNCompleteColumn()) as bar:
+        return leave_out_sites(approx.fit, groups, refine=refine, threads=threads, callback=bar.update)
 
 
-class _SweepBar:
-    """A progress bar that appears only when the fit takes longer than a moment."""
+class LateBar:
+    """A progress bar that appears only when the work takes longer than a moment."""
 
-    def __init__(self, total: int, show: bool):
-        self._show, self._total, self._started = show, total, perf_counter()
+    def __init__(self, show: bool, *columns: Any):
+        self._show, self._columns, self._started = show, columns, perf_counter()
         self._bar: Progress | None = None
 
-    def __enter__(self) -> _SweepBar:
+    def __enter__(self) -> LateBar:
         return self
 
-    def update(self, record: dict[str, float]) -> None:
+    def update(self, done: int, total: int, **fields: Any) -> None:
         if self._show and self._bar is None and perf_counter() - self._started > BAR_AFTER:
-            self._bar = Progress(
-                TextColumn("EP sweep {task.completed}"),
-                BarColumn(),
-                TextColumn("change {task.fields[change]:.1e}  log Z {task.fields[log_evidence]:.2f}"),
-                TextColumn("E[risk] {task.fields[expected_risk]:.4f}"),
-                TimeElapsedColumn(),
-            )
+            self._bar = Progress(BarColumn(), *self._columns, TimeElapsedColumn())
             self._bar.start()
-            self._task = self._bar.add_task("", total=self._total, **record)
+            self._task = self._bar.add_task("", total=total, **fields)
         if self._bar is not None:
-            self._bar.update(self._task, completed=record["sweep"], **record)
+            self._bar.update(self._task, completed=done, total=total, **fields)
 
     def __exit__(self, *exception: object) -> None:
         if self._bar is not None:

@@ -8,6 +8,7 @@ rather than zero, so that PyMC never assigns a gradient-based sampler to it.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
-from pymc_pacauc.risk import vector_risk
+from pymc_pacauc.risk import empirical_risk, vector_risk
 from pymc_pacauc.surrogate import LOSSES
 
 KERNEL_VERSION = 1  # part of PyTensor's disk-cache key: bump with every change of a kernel
@@ -50,12 +51,13 @@ class AUCRisk(PairOp):
 
     def __init__(self, ties: str):
         self.ties = ties
+        self.gufunc_spec = (f"{__name__}.risk_{ties}", 2, 1)  # what Blockwise calls for a whole batch
 
     def output_types(self, inputs):
         return [pt.dscalar()]
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = np.asarray(vector_risk(*inputs, self.ties == "half"))
+        output_storage[0][0] = np.asarray(batch_risk(*inputs, self.ties))
 
     def pullback(self, inputs, outputs, cotangents):
         reason = "The AUC risk is piecewise constant in the scores."
@@ -83,6 +85,25 @@ class SurrogateRisk(PairOp):
         if not isinstance(cotangents[1].type, DisconnectedType):
             return [grad_not_implemented(self, 0, inputs[0], "No second derivatives."), DisconnectedType()()]
         return [cotangents[0] * outputs[1], DisconnectedType()()]
+
+
+def batch_risk(scores, labels, ties):
+    """Risk of ``scores[..., n]`` for ``labels[..., n]``, which broadcast; NaN where a class is missing."""
+    if scores.shape[-1] != labels.shape[-1]:
+        raise ValueError("scores and labels have different lengths.")
+    batch = np.broadcast_shapes(scores.shape[:-1], labels.shape[:-1])
+    n = scores.shape[-1]
+    if labels.size > n:  # labels differ along the batch: one row at a time
+        rows = zip(*(np.broadcast_to(x, (*batch, n)).reshape(-1, n) for x in (scores, labels)), strict=True)
+        return np.array([batch_risk(s, y, ties) for s, y in rows]).reshape(batch)
+    positive = labels.reshape(n) > 0
+    if positive.all() or not positive.any():
+        return np.full(batch, np.nan)
+    return empirical_risk(np.broadcast_to(scores, (*batch, n)), positive, ties=ties)
+
+
+risk_half = partial(batch_risk, ties="half")
+risk_strict = partial(batch_risk, ties="strict")
 
 
 @register_funcify_default_op_cache_key(AUCRisk)

@@ -31,6 +31,13 @@ _MODULE_OF = {
     "load_pima": "datasets",
     "load_spect": "datasets",
     "pair_gamma": "priors",
+    "plot_gamma_path": "plots",
+    "plot_inclusion": "plots",
+    "plot_marginals": "plots",
+    "plot_regularization_path": "plots",
+    "plot_roc": "plots",
+    "plot_scores": "plots",
+    "plot_tempering": "plots",
     "predict_scores": "predict",
     "predictive_model": "model.predictive",
     "probability_above": "predict",
@@ -58,6 +65,13 @@ if TYPE_CHECKING:
     from pymc_pacauc.model.potential import AUCPotential as AUCPotential
     from pymc_pacauc.model.potential import auc_risk as auc_risk
     from pymc_pacauc.model.predictive import predictive_model as predictive_model
+    from pymc_pacauc.plots import plot_gamma_path as plot_gamma_path
+    from pymc_pacauc.plots import plot_inclusion as plot_inclusion
+    from pymc_pacauc.plots import plot_marginals as plot_marginals
+    from pymc_pacauc.plots import plot_regularization_path as plot_regularization_path
+    from pymc_pacauc.plots import plot_roc as plot_roc
+    from pymc_pacauc.plots import plot_scores as plot_scores
+    from pymc_pacauc.plots import plot_tempering as plot_tempering
     from pymc_pacauc.predict import predict_scores as predict_scores
     from pymc_pacauc.predict import probability_above as probability_above
     from pymc_pacauc.predict import rank_uncertainty as rank_uncertainty

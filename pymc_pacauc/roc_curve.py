@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 from pymc_pacauc.pairs import encode_labels
 from pymc_pacauc.risk import empirical_risk, numeric_array
 
-__all__ = ["DeLong", "Threshold", "choose_threshold", "delong", "roc"]
+__all__ = ["DeLong", "Threshold", "choose_threshold", "delong", "roc", "standardized_mean"]
 
 FloatArray = NDArray[np.float64]
 
@@ -226,6 +226,12 @@ def choose_threshold(
         rule = "costs {:g} and {:g}".format(*cost or ())
     by_draw = xr.Dataset({name: ("sample", column) for name, column in zip(names, columns, strict=True)})
     return Threshold(value, at_fpr, at_tpr, rule, by_draw, probability)
+
+
+def standardized_mean(scores: ArrayLike, y: ArrayLike) -> FloatArray:
+    """The mean score that thresholds refer to: of draws, each standardised over the rows; one score vector as it is."""
+    draws, _ = _draws(scores, y, None)
+    return _standardize(draws).mean(axis=0) if len(draws) > 1 else draws[0]
 
 
 def _draws(scores: ArrayLike, y: ArrayLike, positive: Any) -> tuple[FloatArray, NDArray[np.bool_]]:

@@ -1,0 +1,47 @@
+"""Axes to draw on, and the colours: those of Okabe and Ito, which the colour-blind can tell apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BLACK", "BLUE", "COLORS", "GREEN", "GREY", "LINES", "ORANGE", "PURPLE", "SKY", "VERMILION", "new_axes"]
+
+BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#E69F00",
+    "#CC79A7",
+    "#56B4E9",
+    "#000000",
+)
+GREY = "#888888"
+COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+LINES = ("-", "--", "-.", ":")
+
+
+def new_axes(
+    ax: Any = None,
+    backend: str | None = None,
+    *,
+    rows: int = 1,
+    columns: int = 1,
+    figsize: tuple[float, float] = (6.0, 4.5),
+    **options: Any,
+) -> np.ndarray:
+    """``rows * columns`` axes as a flat array: those given, or those of a new figure."""
+    if backend not in (None, "matplotlib"):
+        raise ValueError(f'backend must be "matplotlib"; got {backend!r}.')
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError("Figures need matplotlib: pip install 'pymc-pacauc[plots]'.") from None
+    if ax is None:
+        _, created = plt.subplots(rows, columns, figsize=figsize, layout="constrained", squeeze=False, **options)
+        return created.ravel()
+    given = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
+    if given.size < rows * columns:
+        raise ValueError(f"This figure has {rows * columns} panels; ax holds {given.size}.")
+    return given

@@ -48,8 +48,8 @@ def pima():
 
 def simulated(n=3000, d=50):
     rng = np.random.default_rng(50)
-    X = rng.standard_normal((n, d))
-    y = rng.random(n) < 1 / (1 + np.exp(1.1 - X @ (0.3 * rng.standard_normal(d))))
+    X, theta = rng.standard_normal((n, d)), 0.3 * rng.standard_normal(d)
+    y = rng.random(n) < 1 / (1 + np.exp(1.1 - X @ theta))
     return X, y.astype(int), float(n)
 
 

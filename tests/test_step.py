@@ -1,9 +1,12 @@
 """TemperingSMC inside pm.sample, on whichever PyMC is installed."""
 
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 import xarray as xr
 from oracles import exact_line, exact_plane, line_data, plane_data
@@ -37,6 +40,13 @@ def sample(model, draws=500, chains=2, seed=1, **kwargs):
     with model:
         step = TemperingSMC(**kwargs)
         return pm.sample(draws, step=step, chains=chains, random_seed=seed, **{**QUIET, **options})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """PyMC compiles a function that records draws; here it runs so seldom that compiling it well does not pay."""
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +134,7 @@ def test_posterior_at_gamma_without_kept_particles(exact):
 
 def test_netcdf_round_trip(idata, tmp_path):
     pytest.importorskip("h5netcdf")
+    pytest.importorskip("h5py")
     file = tmp_path / "idata.nc"
     idata.to_netcdf(file, engine="h5netcdf")
     if hasattr(xr, "DataTree") and isinstance(idata, xr.DataTree):
@@ -368,7 +379,10 @@ def test_interrupt_returns_what_there_is():
 def test_kept_stages_are_bounded():
     with plane_model(gamma=2e4) as model:
         idata = pm.sample(
-            30, step=TemperingSMC(keep_particles=True, ess_threshold=0.97, particles=100, max_moves=2), chains=1, **QUIET
+            30,
+            step=TemperingSMC(keep_particles=True, ess_threshold=0.97, particles=100, max_moves=2),
+            chains=1,
+            **QUIET,
         )
         kept = idata["sample_stats"]["path_kept_gamma"].values[0, 0]
         assert idata["sample_stats"]["stage"].values[0, 0] > STAGES_KEPT
@@ -382,3 +396,14 @@ def test_risk_expression_alone_does_not_count():
         theta = pm.Normal("theta", size=2)
         pm.Deterministic("risk", auc_risk(plane_data()[0] @ theta, plane_data()[1]))
         assert not TemperingSMC.competence(theta, True)
+
+
+def test_the_potential_brings_its_sampler():
+    """pm.sample() can only choose a step method that has been registered."""
+    code = (
+        "import pymc_pacauc.model.potential\n"
+        "from pymc.step_methods import STEP_METHODS\n"
+        "print([method.__name__ for method in STEP_METHODS].count('TemperingSMC'))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "1"

@@ -25,6 +25,7 @@ from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from pymc.vartypes import discrete_types
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 from rich.progress import TextColumn
@@ -300,7 +301,7 @@ class TemperingSMC(BlockedStep):
 
 def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
     """The model's value variables, which must be the ones asked for."""
-    discrete = [v.name for v in model.free_RVs if v.dtype in pm.discrete_types]
+    discrete = [v.name for v in model.free_RVs if v.dtype in discrete_types]
     if discrete:
         raise ValueError(
             f"TemperingSMC moves continuous variables; {', '.join(discrete)} are discrete. "

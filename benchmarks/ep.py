@@ -124,7 +124,7 @@ def paper_sweep(X, y, gamma, K, h, damping=0.5, rows=4):
     m = V @ r
     for start in range(0, len(positive), rows):
         D = (positive[start : start + rows, None] - negative[None]).reshape(-1, d)
-        mean, variance = D @ m, np.einsum("ij,ij->i", D @ V, D)
+        mean, variance = D @ m, np.maximum(np.einsum("ij,ij->i", D @ V, D), 1e-12)  # equal rows
         k, s = K[start : start + rows].ravel(), h[start : start + rows].ravel()
         v = 1 / (1 / variance - k)
         mu = v * (mean / variance - s)

@@ -17,6 +17,7 @@ _MODULE_OF = {
     "Dataset": "datasets",
     "EP": "model.approximation",
     "GaussianVB": "model.approximation",
+    "annotate": "model.annotate",
     "auc_risk": "model.potential",
     "certificate": "certify",
     "choose_threshold": "roc_curve",
@@ -44,6 +45,7 @@ _MODULE_OF = {
     "rank_uncertainty": "predict",
     "roc": "roc_curve",
     "select_gamma": "selection",
+    "summary": "summarize",
     "theorem_defaults": "priors",
     "u_statistic_gamma": "priors",
 }
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from pymc_pacauc.datasets import load_glass as load_glass
     from pymc_pacauc.datasets import load_pima as load_pima
     from pymc_pacauc.datasets import load_spect as load_spect
+    from pymc_pacauc.model.annotate import annotate as annotate
     from pymc_pacauc.model.approximation import EP as EP
     from pymc_pacauc.model.approximation import GaussianVB as GaussianVB
     from pymc_pacauc.model.approximation import leave_out as leave_out
@@ -84,6 +87,7 @@ if TYPE_CHECKING:
     from pymc_pacauc.roc_curve import delong as delong
     from pymc_pacauc.roc_curve import roc as roc
     from pymc_pacauc.selection import select_gamma as select_gamma
+    from pymc_pacauc.summarize import summary as summary
 
 
 def __getattr__(name: str) -> Any:

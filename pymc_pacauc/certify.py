@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.bounds import catoni_bound, catoni_rate, linear_bound, linear_rate, pac_bayes_kl
 from pymc_pacauc.ep.gaussian import EPFit, sweep_sums
+from pymc_pacauc.model.annotate import group, tempering_attributes
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.extract import auc_term
-from pymc_pacauc.model.path import log_evidence
 from pymc_pacauc.pairs import Pairs
 
 __all__ = ["Certificate", "certificate"]
@@ -190,7 +188,7 @@ def _evidence(result: Any, model: pm.Model | None) -> _Evidence:
         return _of_fit(result.fit, result.method)
     if isinstance(result, EPFit):
         return _of_fit(result, "VB" if result.power == 0 else "EP")
-    attrs = _attributes(result)
+    attrs = getattr(group(result, "posterior"), "attrs", {})
     if "pacauc_divergence" in attrs:
         return _Evidence(
             risk=float(attrs["pacauc_expected_risk"]),
@@ -242,50 +240,25 @@ def class_sizes(pairs: Pairs) -> tuple[int, int]:
 
 
 def _of_tempering(idata: Any, model: pm.Model | None) -> _Evidence:
-    stats = _group(idata, "sample_stats")
-    if stats is None or "path_log_evidence" not in stats:
-        raise TypeError(
-            "A certificate needs the divergence from the prior: pass what pm.fit(method=pac.EP()) or pac.GaussianVB() "
-            f"returned, or pm.sample(step=pac.TemperingSMC()); got {type(idata).__name__}."
-        )
-    try:
-        model = pm.modelcontext(model)
-    except TypeError:
+    said = tempering_attributes(idata, model)
+    if not said["pacauc_only_auc"]:
         raise ValueError(
-            "An idata from pm.sample does not hold the labels: pass model=, or call inside `with model:`."
-        ) from None
-    term = auc_term(model)
-    others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
-    if model.observed_RVs or others:
-        raise ValueError(
-            "The model has a likelihood besides the AUC term: log Z is then not that of the Gibbs posterior."
+            "The model has a likelihood or a potential besides the AUC term: log Z is then not that of the Gibbs posterior."
         )
-    if term.ties != "half":
+    if said["pacauc_ties"] != "half":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
-    gamma, risk = float(stats["gamma"].values[0, 0]), stats["risk"].values
-    if not math.isclose(gamma, term.gamma, rel_tol=1e-9):
-        raise ValueError(f"The idata was sampled at gamma = {gamma:g}, the model now has gamma = {term.gamma:g}.")
-    log_z = log_evidence(idata)
-    positive = int(np.sum(term.labels > 0))
+    gamma, risk = float(said["pacauc_gamma"]), float(said["pacauc_expected_risk"])
     return _Evidence(
-        risk=float(risk.mean()),
-        divergence=max(0.0, -gamma * float(risk.mean()) - log_z.estimate),
-        n_pos=positive,
-        n_neg=int(term.labels.size) - positive,
-        d=sum(int(np.prod(value.shape)) for value in model.initial_point().values()),
+        risk=risk,
+        divergence=max(0.0, -gamma * risk - float(said["pacauc_log_evidence"])),
+        n_pos=int(said["pacauc_n_pos"]),
+        n_neg=int(said["pacauc_n_neg"]),
+        d=int(said["pacauc_d"]),
         gamma=gamma,
-        method="TemperingSMC",
+        method=str(said["pacauc_method"]),
         gaussian=False,
-        monte_carlo=(_standard_error(risk), log_z.standard_error),
+        monte_carlo=(float(said["pacauc_expected_risk_se"]), float(said["pacauc_log_evidence_se"])),
     )
-
-
-def _standard_error(values: np.ndarray) -> float:
-    """Of the mean over chains and draws: as if independent, or from the chains' disagreement where that is larger."""
-    chains = values.shape[0]
-    independent = values.std(ddof=1) / math.sqrt(values.size)
-    between = values.mean(axis=1).std(ddof=1) / math.sqrt(chains) if chains > 1 else 0.0
-    return float(max(independent, between))
 
 
 def _assumptions(known: _Evidence, selected_from: int) -> tuple[str, ...]:
@@ -313,15 +286,3 @@ def _assumptions(known: _Evidence, selected_from: int) -> tuple[str, ...]:
             f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
         )
     return tuple(said)
-
-
-def _group(idata: Any, name: str) -> Any:
-    try:
-        return idata[name]
-    except (KeyError, TypeError, AttributeError):
-        return None
-
-
-def _attributes(idata: Any) -> dict[str, Any]:
-    posterior = _group(idata, "posterior")
-    return dict(getattr(posterior, "attrs", {}) or {})

@@ -32,6 +32,7 @@ from pymc_pacauc.ep.importance import importance_draws
 from pymc_pacauc.ep.leave_out import LeaveOut, leave_out_sites
 from pymc_pacauc.model.draws import attributes, draws_to_inference_data
 from pymc_pacauc.model.extract import extract
+from pymc_pacauc.risk import LinearRisk
 
 __all__ = ["EP", "EPApproximation", "GaussianVB", "ImportanceSample", "leave_out"]
 
@@ -162,7 +163,10 @@ class EPApproximation(SingleGroupApproximation):
         if not return_inferencedata:
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
         theta = self.posterior.draw(draws, get_random_generator(random_seed))
-        return draws_to_inference_data(self.model, theta[None], attrs=self._attributes(**self._certified_by()))
+        problem = self.fit.problem
+        risk = LinearRisk(problem.X, problem.pairs, offset=problem.offset, ties=problem.ties)(theta)
+        attrs = self._attributes(**self._certified_by())
+        return draws_to_inference_data(self.model, theta[None], sample_stats={"risk": risk[None]}, attrs=attrs)
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
         """Draws weighted by exact posterior / approximation, Pareto-smoothed, and the evidence they estimate.

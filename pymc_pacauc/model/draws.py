@@ -14,9 +14,10 @@ from pymc.util import get_default_varnames
 
 from pymc_pacauc import __version__
 from pymc_pacauc.compat import dataset, inference_data
+from pymc_pacauc.model.extract import auc_term
 from pymc_pacauc.model.flat import flat_variables
 
-__all__ = ["attributes", "data_groups", "draws_to_inference_data", "posterior_dataset"]
+__all__ = ["attributes", "coefficient_labels", "data_groups", "draws_to_inference_data", "posterior_dataset"]
 
 
 def draws_to_inference_data(
@@ -48,10 +49,26 @@ def posterior_dataset(
 
 
 def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
-    """The constant_data and observed_data groups of a model, those that are not empty."""
+    """The constant_data and observed_data groups of a model, those that are not empty; at least the labels."""
     coords, dims = coords_and_dims_for_inferencedata(model)
-    groups = {"constant_data": find_constants(model), "observed_data": find_observations(model)}
+    observed = find_observations(model) or {"labels": auc_term(model).labels}
+    groups = {"constant_data": find_constants(model), "observed_data": observed}
     return {name: dataset(data, coords=coords, dims=dims, sample_dims=()) for name, data in groups.items() if data}
+
+
+def coefficient_labels(model: pm.Model) -> list[str]:
+    """A label for each entry of the flat free variables: ``theta[glu]``, or the name alone for a scalar."""
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    labels = []
+    for name, shape in zip(flat_variables(model).names, flat_variables(model).shapes, strict=True):
+        own = dims.get(name) or [None] * len(shape)
+        axes = [
+            [str(value) for value in coords[dim]] if dim in coords else [str(i) for i in range(size)]
+            for dim, size in zip(own, shape, strict=True)
+        ]
+        index = np.ndindex(*shape)
+        labels += [f"{name}[{', '.join(a[i] for a, i in zip(axes, at, strict=True))}]" if at else name for at in index]
+    return labels
 
 
 def attributes(method: str, gamma: float, **more: Any) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from scipy.stats import gaussian_kde, norm
 
+from pymc_pacauc.model.draws import coefficient_labels
 from pymc_pacauc.model.flat import flat_variables
 from pymc_pacauc.plots.canvas import BLACK, BLUE, COLORS, GREY, VERMILION, new_axes
 
@@ -148,21 +148,6 @@ def plot_regularization_path(
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes
-
-
-def coefficient_labels(model: Any) -> list[str]:
-    """A label for each entry of the flat free variables: ``theta[glu]``, or the name alone for a scalar."""
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    labels = []
-    for name, shape in zip(flat_variables(model).names, flat_variables(model).shapes, strict=True):
-        own = dims.get(name) or [None] * len(shape)
-        axes = [
-            [str(value) for value in coords[dim]] if dim in coords else [str(i) for i in range(size)]
-            for dim, size in zip(own, shape, strict=True)
-        ]
-        index = np.ndindex(*shape)
-        labels += [f"{name}[{', '.join(a[i] for a, i in zip(axes, at, strict=True))}]" if at else name for at in index]
-    return labels
 
 
 def _flat_draws(model: Any, idata: Any) -> np.ndarray:

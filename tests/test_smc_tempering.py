@@ -8,6 +8,7 @@ import pytest
 from oracles import exact_line, exact_plane, line_data, plane_data
 from scipy import stats
 
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.problem import linear_gaussian_problem
 from pymc_pacauc.risk import linear_risk
 from pymc_pacauc.smc import (
@@ -17,6 +18,7 @@ from pymc_pacauc.smc import (
     WhitenedPath,
     advance,
     bridge_path,
+    combine,
     move_on,
     prior_path,
     run_tempering,
@@ -100,11 +102,12 @@ def test_every_stage_is_a_posterior(plane):
         assert abs(stage.expected_risk - there.expected_risk) < 4 * np.sqrt(there.risk_variance / 4000)
 
 
-def test_offset_breaks_scale_freedom(line):
+@pytest.mark.parametrize("move", ["auto", "ep", "prior", "random_walk"])
+def test_offset_breaks_scale_freedom(line, move):
     problem, exact = line
     path = prior_path(problem)
     assert isinstance(path, WhitenedPath)
-    states = runs(path, Settings(particles=500), 24)
+    states = runs(path, Settings(particles=500, move=move), 24)
     assert_evidence(states, exact.log_evidence)
     theta = np.concatenate([path.finish(state.population, None)[0] for state in states[:8]])[:, 0]
     assert stats.kstest(theta, exact.cdf).pvalue > 0.001
@@ -360,3 +363,36 @@ def test_too_few_particles_for_a_fit():
     path = prior_path(problem)
     generic = ModelPath(lambda theta: stats.norm.logpdf(theta).sum(axis=1), path.risk, path.draw, 1.0, 30)
     assert start(generic, Settings(particles=100), np.random.default_rng(0)).move == "prior"
+
+
+@pytest.mark.slow
+def test_fifty_dimensions():
+    """Default moves agree with the start from EP, another path; the paper's single move is far off, and warns."""
+    problem = simulated(1500, 50, 2)
+    path = prior_path(problem)
+    fit = fit_ep(problem)
+    bridge = run_tempering(
+        bridge_path(path, fit.posterior.mean, fit.posterior.covariance),
+        Settings(particles=4000),
+        np.random.default_rng(0),
+    )
+    truth = bridge.log_evidence
+    results = [run_tempering(path, Settings(), np.random.default_rng(seed)).stages[-1] for seed in range(4)]
+    pooled = combine([r.log_evidence for r in results], [r.log_evidence_variance for r in results])
+    assert pooled.agree
+    assert abs(pooled.estimate - truth) < 3 * pooled.standard_error
+    with pytest.warns(TemperingWarning, match="left particles correlated"):
+        wrong = run_tempering(path, Settings(move="random_walk", max_moves=1), np.random.default_rng(0))
+    assert abs(wrong.log_evidence - truth) > 10
+
+
+@pytest.mark.slow
+def test_gaussian_process_with_500_latent_scores():
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((500, 4))
+    y = rng.random(500) < 1 / (1 + np.exp(1 - 3 * np.sin(2 * X[:, 0]) - X[:, 2]))
+    K = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=-1)) + 1e-6 * np.eye(500)
+    path = prior_path(linear_gaussian_problem(np.eye(500), y, 500.0, prior_covariance=K))
+    states = [run_tempering(path, Settings(), np.random.default_rng(seed)) for seed in range(3)]
+    assert np.ptp([state.log_evidence for state in states]) < 1.0
+    assert min(stage.acceptance_rate for state in states for stage in state.stages[1:]) > 0.2

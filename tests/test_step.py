@@ -236,11 +236,18 @@ def test_other_data_terms_are_tempered_along():
         theta = pm.Normal("theta")
         pm.Normal("z", theta, 0.8, observed=0.9)
         AUCPotential("auc", x * theta, y, gamma=10.0)
-    result = log_evidence(sample(model, draws=500, chains=4))
+    idata = sample(model, draws=500, chains=4, keep_particles=True)
+    result = log_evidence(idata)
     variance = 1 / (1 + 1 / 0.8**2)
     conditional = exact_line(x, y, 10.0, prior_mean=variance * 0.9 / 0.8**2, prior_sd=np.sqrt(variance))
     marginal = stats.norm(0, np.sqrt(1 + 0.8**2)).logpdf(0.9)
     assert abs(result.estimate - marginal - conditional.log_evidence) < 3 * result.standard_error
+    with model:
+        half = at_gamma(idata, 5.0, random_seed=0)  # half of the AUC term and half of the likelihood
+    variance = 1 / (1 + 0.5 / 0.8**2)
+    conditional = exact_line(x, y, 5.0, prior_mean=variance * 0.45 / 0.8**2, prior_sd=np.sqrt(variance))
+    theta, effective = half["theta"].values, half["particle_ess"].values.sum()
+    assert abs(theta.mean() - conditional.mean) < 3 * theta.std() / np.sqrt(effective)
 
 
 def test_start_from_a_fit_of_a_nonlinear_model():

@@ -167,11 +167,11 @@ def _nearest(stats: xr.Dataset, chain: int, gamma: float, kept: bool) -> tuple[i
     """Slot, gamma and log-weights (NaN where there is no particle) of the stage with the largest ESS at ``gamma``."""
     if not kept:
         top = float(stats["gamma"].values[chain, 0])
-        return 0, top, -(gamma - top) * stats["risk"].values[chain]
+        return 0, top, (gamma - top) * stats["log_tilt"].values[chain]
     gammas = stats["path_kept_gamma"].values[chain, 0]
     best: tuple[float, int, FloatArray] | None = None
     for slot in np.flatnonzero(~np.isnan(gammas)):
-        log_weights = -(gamma - gammas[slot]) * stats["path_risk"].values[chain, :, slot]
+        log_weights = (gamma - gammas[slot]) * stats["path_tilt"].values[chain, :, slot]
         size = effective_sample_size(log_weights[~np.isnan(log_weights)])
         if best is None or size > best[0]:
             best = (size, int(slot), log_weights)

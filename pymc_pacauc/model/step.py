@@ -82,8 +82,9 @@ class TemperingSMC(BlockedStep):
     Notes
     -----
     ``sample_stats`` has, for each draw, ``gamma``, ``log_evidence``, ``particle_ess`` (of the last stage's weights),
-    ``acceptance_rate`` (of its moves), ``stage``, ``risk``, ``lp`` and the record of the path, which
-    :func:`~pymc_pacauc.tempering_path` and :func:`~pymc_pacauc.log_evidence` read.
+    ``acceptance_rate`` (of its moves), ``stage``, ``risk``, ``log_tilt`` (the derivative of the log-density in gamma),
+    ``lp``, and the record of the path, which :func:`~pymc_pacauc.tempering_path` and
+    :func:`~pymc_pacauc.log_evidence` read.
 
     Models whose scores are affine in Gaussian variables run on arrays without any call into PyTensor; all others are
     evaluated as one vectorised graph. ``pm.sample_smc`` tempers the same path for any PyMC model; its kernels fit one
@@ -112,6 +113,7 @@ class TemperingSMC(BlockedStep):
         "acceptance_rate": (np.float64, []),
         "stage": (np.int64, []),
         "risk": (np.float64, []),
+        "log_tilt": (np.float64, []),
         "model_logp": (np.float64, []),
         "progress": (np.float64, []),
         **{name: (np.float64, []) for name in PATH_STATS},
@@ -161,7 +163,7 @@ class TemperingSMC(BlockedStep):
             self.stats_dtypes_shapes = {
                 **self.stats_dtypes_shapes,
                 "path_particles": (np.dtype((np.float64, (STAGES_KEPT, dimension))), []),
-                "path_risk": (np.dtype((np.float64, (STAGES_KEPT,))), []),
+                "path_tilt": (np.dtype((np.float64, (STAGES_KEPT,))), []),
                 "path_kept_gamma": (np.dtype((np.float64, (STAGES_KEPT,))), []),
             }
             self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
@@ -181,7 +183,7 @@ class TemperingSMC(BlockedStep):
         self._state: State | None = None
         self._handed_out = 0
         self._kept: list[tuple[float, FloatArray, FloatArray]] = []
-        self._theta = self._risk = self._logp = np.empty(0)
+        self._theta = self._risk = self._logp = self._tilt = np.empty(0)
         self._warnings: tuple[str, ...] = ()
 
     # -- the run -----------------------------------------------------------------------------------------------------
@@ -215,7 +217,8 @@ class TemperingSMC(BlockedStep):
             side = self.rng.spawn(1)[0]  # keeping particles must not change the draws
             theta, risk = self._path.finish(state.population, side)
             order = side.permutation(len(theta))
-            self._kept.append((state.stages[-1].gamma, theta[order], risk[order]))
+            _, tilt = _log_densities(self._target, theta, risk)
+            self._kept.append((state.stages[-1].gamma, theta[order], tilt[order]))
         if self._finished:
             self._warnings = diagnose(self._path, self._settings, state)
 
@@ -224,7 +227,7 @@ class TemperingSMC(BlockedStep):
         theta, risk = self._path.finish(self._state.population, self.rng)
         order = self.rng.permutation(len(theta))
         self._theta, self._risk = theta[order], risk[order]
-        self._logp = _model_logp(self._target, self._theta, self._risk)
+        self._logp, self._tilt = _log_densities(self._target, self._theta, self._risk)
 
     def _stats(self, draw: int | None) -> dict[str, Any]:
         """Stats of a draw, or of a tuning step (None), whose record is of the stage reached."""
@@ -239,6 +242,7 @@ class TemperingSMC(BlockedStep):
             "acceptance_rate": stage.acceptance_rate,
             "stage": len(stages) - 1,
             "risk": stage.expected_risk if row is None else self._risk[row],
+            "log_tilt": np.nan if row is None else self._tilt[row],
             "model_logp": np.nan if row is None else self._logp[row],
             "progress": self._state.temperature / self._path.end,
             "warning": None,
@@ -256,14 +260,14 @@ class TemperingSMC(BlockedStep):
     def _kept_stats(self, draw: int | None) -> dict[str, Any]:
         """The draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
         particles = np.full((STAGES_KEPT, self._target.dimension), np.nan)
-        risks, gammas = np.full(STAGES_KEPT, np.nan), np.full(STAGES_KEPT, np.nan)
+        tilts, gammas = np.full(STAGES_KEPT, np.nan), np.full(STAGES_KEPT, np.nan)
         if draw is not None:
             chosen = np.unique(np.linspace(0, len(self._kept) - 1, STAGES_KEPT).round().astype(int))
             for slot, k in enumerate(chosen):
-                gammas[slot], theta, risk = self._kept[k]
+                gammas[slot], theta, tilt = self._kept[k]
                 if draw < len(theta):
-                    particles[slot], risks[slot] = theta[draw], risk[draw]
-        return {"path_particles": particles, "path_risk": risks, "path_kept_gamma": gammas}
+                    particles[slot], tilts[slot] = theta[draw], tilt[draw]
+        return {"path_particles": particles, "path_tilt": tilts, "path_kept_gamma": gammas}
 
     # -- PyMC's questions --------------------------------------------------------------------------------------------
 
@@ -344,14 +348,15 @@ def _has_auc_term(model: pm.Model) -> bool:
     return any(isinstance(op.core_op if isinstance(op, Blockwise) else op, AUCRisk) for op in operations)
 
 
-def _model_logp(target: Any, theta: FloatArray, risk: FloatArray) -> FloatArray:
-    """The model's log-density in its unconstrained space."""
+def _log_densities(target: Any, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The model's log-density in its unconstrained space, and its derivative in gamma."""
     if isinstance(target, PyMCPath):
         energies = target.evaluate(theta)
-        return energies.log_base + target.end * energies.log_tilt
+        return energies.log_base + target.end * energies.log_tilt, energies.log_tilt
     problem = target.problem
     scales = problem.prior_factor if problem.prior_factor.ndim == 1 else np.diag(problem.prior_factor)
-    return target.reference.logp(problem.whiten(theta)) - np.log(scales).sum() - problem.gamma * risk
+    log_prior = target.reference.logp(problem.whiten(theta)) - np.log(scales).sum()
+    return log_prior - problem.gamma * risk, -risk
 
 
 def _check_start(path: Any, model: pm.Model) -> None:

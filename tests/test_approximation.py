@@ -153,9 +153,9 @@ def test_refusal_through_fit(data):
 
 
 def test_callbacks_and_progress_bar(model, capsys, monkeypatch):
-    monkeypatch.setattr("pymc_pacauc.model.approximation.BAR_AFTER", 0.0)
+    monkeypatch.setattr("pymc_pacauc.progress.BAR_AFTER", 0.0)
     seen = []
     with model:
         pm.fit(method=pac.EP(), callbacks=[lambda approx, losses, i: seen.append(i)])
     assert seen[0] > 1
-    assert "EP sweep" in capsys.readouterr().out
+    assert "EP sweeps" in capsys.readouterr().out

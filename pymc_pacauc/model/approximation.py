@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from pymc.util import get_random_generator
 from pymc.variational.approximations import FullRankGroup, SingleGroupApproximation
 from pymc.variational.inference import Inference
 from pymc.variational.opvi import node_property
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TextColumn
 
 from pymc_pacauc.compat import log_mean, pareto_smooth
 from pymc_pacauc.ep.evidence import EvidenceGradient, evidence_gradient
@@ -32,11 +31,10 @@ from pymc_pacauc.ep.importance import importance_draws
 from pymc_pacauc.ep.leave_out import LeaveOut, leave_out_sites
 from pymc_pacauc.model.draws import attributes, draws_to_inference_data
 from pymc_pacauc.model.extract import extract
+from pymc_pacauc.progress import LateBar
 from pymc_pacauc.risk import LinearRisk
 
 __all__ = ["EP", "EPApproximation", "GaussianVB", "ImportanceSample", "leave_out"]
-
-BAR_AFTER = 0.5  # seconds
 
 
 class _GaussianGroup(FullRankGroup):
@@ -290,12 +288,11 @@ class EP(Inference):
         problem = extract(model).problem
         options = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
         columns = [
-            TextColumn("EP sweep {task.completed}"),
             TextColumn("change {task.fields[change]:.1e}"),
             TextColumn("log Z {task.fields[log_evidence]:.2f}"),
             TextColumn("E[risk] {task.fields[expected_risk]:.4f}", markup=False),
         ]
-        with LateBar(progressbar, *columns) as bar:
+        with LateBar(f"{self.name} sweeps", *columns, show=progressbar) as bar:
             fit = self.engine(
                 problem,
                 start=None if self.start is None else self.start.fit,
@@ -368,28 +365,5 @@ def leave_out(
     -------
     :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores, the cross-validated AUC and an error indicator.
     """
-    with LateBar(progressbar, TextColumn("leaving out"), MofNCompleteColumn()) as bar:
+    with LateBar("leaving out", show=progressbar) as bar:
         return leave_out_sites(approx.fit, groups, refine=refine, threads=threads, callback=bar.update)
-
-
-class LateBar:
-    """A progress bar that appears only when the work takes longer than a moment."""
-
-    def __init__(self, show: bool, *columns: Any):
-        self._show, self._columns, self._started = show, columns, perf_counter()
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> LateBar:
-        return self
-
-    def update(self, done: int, total: int, **fields: Any) -> None:
-        if self._show and self._bar is None and perf_counter() - self._started > BAR_AFTER:
-            self._bar = Progress(BarColumn(), *self._columns, TimeElapsedColumn())
-            self._bar.start()
-            self._task = self._bar.add_task("", total=total, **fields)
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total, **fields)
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()

@@ -29,7 +29,7 @@ from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.pairs import bipartite
 from pymc_pacauc.problem import LinearGaussianProblem, linear_gaussian_problem
 
-__all__ = ["AUCTerm", "ExtractedProblem", "NotLinearGaussian", "auc_term", "extract"]
+__all__ = ["AUCTerm", "ExtractedProblem", "NotLinearGaussian", "auc_term", "extract", "extractor"]
 
 FloatArray = NDArray[np.float64]
 
@@ -61,6 +61,11 @@ class ExtractedProblem:
 
 def extract(model: pm.Model) -> ExtractedProblem:
     """The :class:`~pymc_pacauc.problem.LinearGaussianProblem` of a model, or :class:`NotLinearGaussian`."""
+    return extractor(model)()
+
+
+def extractor(model: pm.Model) -> Callable[[], ExtractedProblem]:
+    """:func:`extract` compiled once: each call reads the values that the model's ``pm.Data`` (but the labels) have then."""
     term = auc_term(model)
     if model.observed_RVs:
         raise _refuse(f"it has a likelihood besides the AUC term ({_names(model.observed_RVs)})")
@@ -71,18 +76,26 @@ def extract(model: pm.Model) -> ExtractedProblem:
     if discrete:
         raise _refuse(f"the variable(s) {_names(model.values_to_rvs[v] for v in discrete)} are discrete")
     variables = flat_variables(model)
-    design, offset = _affine_scores(model, variables, term)
-    mean, covariance = _gaussian_prior(model, variables)
-    problem = linear_gaussian_problem(
-        design,
-        bipartite(term.labels),
-        term.gamma,
-        prior_mean=mean,
-        prior_covariance=covariance,
-        offset=offset,
-        ties=term.ties,
-    )
-    return ExtractedProblem(problem, variables)
+    scores = variables.function(model.replace_rvs_by_values([term.scores]))
+    gradients = pytensor.grad(model.varlogp, list(variables.values), disconnected_inputs="ignore")
+    slope = variables.function([pt.concatenate([g.ravel() for g in gradients])])
+    pairs = bipartite(term.labels)
+
+    def evaluate() -> ExtractedProblem:
+        design, offset = _affine_scores(model, variables, scores)
+        mean, covariance = _gaussian_prior(model, variables, slope)
+        problem = linear_gaussian_problem(
+            design,
+            pairs,
+            term.gamma,
+            prior_mean=mean,
+            prior_covariance=covariance,
+            offset=offset,
+            ties=term.ties,
+        )
+        return ExtractedProblem(problem, variables)
+
+    return evaluate
 
 
 def auc_term(model: pm.Model) -> AUCTerm:
@@ -127,8 +140,9 @@ def _gamma(model: pm.Model, potential: Variable, risk: Variable) -> float:
     return gamma
 
 
-def _affine_scores(model: pm.Model, variables: FlatVariables, term: AUCTerm) -> tuple[FloatArray, FloatArray]:
-    evaluate = variables.function(model.replace_rvs_by_values([term.scores]))
+def _affine_scores(
+    model: pm.Model, variables: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
+) -> tuple[FloatArray, FloatArray]:
     d = variables.dimension
     offset = evaluate(np.zeros((1, d)))[0][0]
     design = evaluate(np.eye(d))[0] - offset
@@ -143,9 +157,10 @@ def _affine_scores(model: pm.Model, variables: FlatVariables, term: AUCTerm) -> 
     return design.T, offset
 
 
-def _gaussian_prior(model: pm.Model, variables: FlatVariables) -> tuple[FloatArray, FloatArray]:
-    gradients = pytensor.grad(model.varlogp, list(variables.values), disconnected_inputs="ignore")
-    evaluate = variables.function([pt.concatenate([g.ravel() for g in gradients])])
+def _gaussian_prior(
+    model: pm.Model, variables: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and covariance (or variances), from ``evaluate``, the gradient of the prior's log-density."""
     d = variables.dimension
     slope = evaluate(np.zeros((1, d)))[0][0]
     precision = slope - evaluate(np.eye(d))[0]

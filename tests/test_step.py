@@ -325,6 +325,26 @@ def test_discrete_variables_are_refused():
             TemperingSMC()
 
 
+def test_improper_priors_are_refused():
+    with pm.Model():
+        theta = pm.Flat("theta")
+        AUCPotential("auc", theta * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
+        with pytest.raises(ValueError, match="cannot be drawn from: replace improper"):
+            TemperingSMC()
+
+
+def test_models_without_one_gamma_temper_all_data():
+    """No AUC term at all: plain tempering of the likelihood, whose evidence is known."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("z", mu, observed=[0.3, 1.2])
+    idata = sample(model, chains=4)
+    result = log_evidence(idata)
+    exact = stats.multivariate_normal(np.zeros(2), np.eye(2) + 1).logpdf([0.3, 1.2])
+    assert abs(result.estimate - exact) < 3 * result.standard_error
+    assert (idata["sample_stats"]["gamma"].values == 1.0).all()
+
+
 def test_not_a_fit():
     with plane_model(), pytest.raises(TypeError, match=r"pm.fit\(method=pac.EP\(\)\)"):
         TemperingSMC(start="ep")

@@ -361,7 +361,13 @@ def _log_densities(target: Any, theta: FloatArray, risk: FloatArray) -> tuple[Fl
 
 def _check_start(path: Any, model: pm.Model) -> None:
     """Refuse, by name, a model whose log-density is not finite anywhere near the prior."""
-    theta = path.draw(64, np.random.default_rng(0))
+    try:
+        theta = path.draw(64, np.random.default_rng(0))
+    except NotImplementedError as error:
+        raise ValueError(
+            "TemperingSMC starts from draws of the prior, and this prior cannot be drawn from: replace improper "
+            f"distributions (pm.Flat, pm.HalfFlat) by proper ones. ({str(error).splitlines()[0]})"
+        ) from error
     if path.evaluate(theta).finite.any() or not isinstance(path, PyMCPath):
         return
     variables = path.variables

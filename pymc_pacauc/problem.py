@@ -20,7 +20,13 @@ from scipy import linalg
 from pymc_pacauc.pairs import Pairs, bipartite
 from pymc_pacauc.risk import check_ties, numeric_array
 
-__all__ = ["LinearGaussianProblem", "check_gamma", "linear_gaussian_problem"]
+__all__ = [
+    "LinearGaussianProblem",
+    "SpikeSlabProblem",
+    "check_gamma",
+    "linear_gaussian_problem",
+    "spike_slab_problem",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -141,6 +147,93 @@ def linear_gaussian_problem(
         offset=_finite("offset", offset, (n,)),
         ties=ties,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class SpikeSlabProblem:
+    """Scores ``X @ theta + offset`` under independent ``theta_k ~ p N(0, v1) + (1 - p) N(0, v0)``.
+
+    Build one with :func:`spike_slab_problem`. The spike is a point mass at zero where v0 = 0; a coefficient with p = 1
+    has the Gaussian prior N(0, v1).
+
+    Attributes
+    ----------
+    slab_problem
+        The same target with every coefficient in the slab.
+    inclusion_probability, v0, v1
+        p, and the variances of spike and slab, shape (d,).
+    """
+
+    slab_problem: LinearGaussianProblem
+    inclusion_probability: FloatArray
+    v0: FloatArray
+
+    @property
+    def v1(self) -> FloatArray:
+        return self.slab_problem.prior_factor**2
+
+    @property
+    def X(self) -> FloatArray:
+        return self.slab_problem.X
+
+    @property
+    def n(self) -> int:
+        return self.slab_problem.n
+
+    @property
+    def d(self) -> int:
+        return self.slab_problem.d
+
+    @property
+    def pairs(self) -> Pairs:
+        return self.slab_problem.pairs
+
+    @property
+    def gamma(self) -> float:
+        return self.slab_problem.gamma
+
+    @property
+    def ties(self) -> str:
+        return self.slab_problem.ties
+
+    @cached_property
+    def spike(self) -> FloatArray:
+        """v0 / v1."""
+        return self.v0 / self.v1
+
+    @cached_property
+    def log_odds(self) -> FloatArray:
+        """log(p / (1 - p)), infinite where p = 1."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.inclusion_probability) - np.log1p(-self.inclusion_probability)
+
+    def __repr__(self) -> str:
+        return f"SpikeSlabProblem(n={self.n}, d={self.d}, pairs={self.pairs.n_pairs}, gamma={self.gamma:g})"
+
+
+def spike_slab_problem(
+    X: ArrayLike,
+    y: ArrayLike | Pairs,
+    gamma: float,
+    *,
+    inclusion_probability: ArrayLike,
+    v0: ArrayLike,
+    v1: ArrayLike = 1.0,
+    offset: ArrayLike = 0.0,
+    ties: str = "half",
+    positive: Any = None,
+) -> SpikeSlabProblem:
+    """Validate arrays into a :class:`SpikeSlabProblem`; ``inclusion_probability``, v0 and v1 are scalars or vectors."""
+    if numeric_array("v1", v1).ndim > 1:
+        raise ValueError("v1 must be a scalar or a vector: the slabs are independent.")
+    slab = linear_gaussian_problem(X, y, gamma, prior_covariance=v1, offset=offset, ties=ties, positive=positive)
+    p = _finite("inclusion_probability", inclusion_probability, (slab.d,))
+    if not ((p > 0.0) & (p <= 1.0)).all():
+        raise ValueError("inclusion_probability must be in (0, 1]: drop a coefficient that is never included.")
+    spike = _finite("v0", v0, (slab.d,))
+    if not ((spike >= 0.0) & (spike <= slab.prior_factor**2)).all():
+        raise ValueError("v0, the variance of the spike, must be at least 0 and at most v1, that of the slab.")
+    return SpikeSlabProblem(slab, p, spike)
 
 
 def check_gamma(gamma: Any) -> float:

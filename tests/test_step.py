@@ -173,6 +173,12 @@ def test_more_draws_than_particles(exact):
     assert len(np.unique(angle)) > 1600
 
 
+def test_waste_free_population_need_not_divide(exact):
+    idata = sample(plane_model(), draws=1000, particles=1000, waste_free=30)  # 33 chains of 30
+    result = log_evidence(idata)
+    assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
+
+
 def test_fewer_draws_than_stages():
     idata = sample(plane_model(), draws=2)
     with pytest.warns(TemperingWarning, match="first stages are missing"):

@@ -198,7 +198,7 @@ class TemperingSMC(BlockedStep):
         while not self._finished:
             self._enter(advance(self._path, self._settings, self._state, self.rng))
         draw = self._handed_out
-        row = draw % self._settings.particles
+        row = draw % self._state.population.size
         if row == 0:
             if draw > 0:
                 self._state = move_on(self._path, self._settings, self._state, self.rng)
@@ -233,7 +233,7 @@ class TemperingSMC(BlockedStep):
         """Stats of a draw, or of a tuning step (None), whose record is of the stage reached."""
         stages = self._state.stages
         stage = stages[-1]
-        row = None if draw is None else draw % self._settings.particles
+        row = None if draw is None else draw % self._state.population.size
         stats: dict[str, Any] = {
             "tune": self.tune,
             "gamma": stage.gamma,

@@ -17,7 +17,9 @@ _MODULE_OF = {
     "Dataset": "datasets",
     "EP": "model.approximation",
     "GaussianVB": "model.approximation",
+    "TemperingSMC": "model.step",
     "annotate": "model.annotate",
+    "at_gamma": "model.path",
     "auc_risk": "model.potential",
     "certificate": "certify",
     "choose_threshold": "roc_curve",
@@ -31,6 +33,8 @@ _MODULE_OF = {
     "load_glass": "datasets",
     "load_pima": "datasets",
     "load_spect": "datasets",
+    "log_evidence": "model.path",
+    "maximize_evidence": "hyperparameters",
     "pair_gamma": "priors",
     "plot_gamma_path": "plots",
     "plot_inclusion": "plots",
@@ -46,6 +50,7 @@ _MODULE_OF = {
     "roc": "roc_curve",
     "select_gamma": "selection",
     "summary": "summarize",
+    "tempering_path": "model.path",
     "theorem_defaults": "priors",
     "u_statistic_gamma": "priors",
 }
@@ -61,13 +66,18 @@ if TYPE_CHECKING:
     from pymc_pacauc.datasets import load_glass as load_glass
     from pymc_pacauc.datasets import load_pima as load_pima
     from pymc_pacauc.datasets import load_spect as load_spect
+    from pymc_pacauc.hyperparameters import maximize_evidence as maximize_evidence
     from pymc_pacauc.model.annotate import annotate as annotate
     from pymc_pacauc.model.approximation import EP as EP
     from pymc_pacauc.model.approximation import GaussianVB as GaussianVB
     from pymc_pacauc.model.approximation import leave_out as leave_out
+    from pymc_pacauc.model.path import at_gamma as at_gamma
+    from pymc_pacauc.model.path import log_evidence as log_evidence
+    from pymc_pacauc.model.path import tempering_path as tempering_path
     from pymc_pacauc.model.potential import AUCPotential as AUCPotential
     from pymc_pacauc.model.potential import auc_risk as auc_risk
     from pymc_pacauc.model.predictive import predictive_model as predictive_model
+    from pymc_pacauc.model.step import TemperingSMC as TemperingSMC
     from pymc_pacauc.plots import plot_gamma_path as plot_gamma_path
     from pymc_pacauc.plots import plot_inclusion as plot_inclusion
     from pymc_pacauc.plots import plot_marginals as plot_marginals

@@ -42,12 +42,11 @@ def annotate(idata: Any, model: pm.Model | None = None) -> Any:
     Examples
     --------
     >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-    >>> from pymc_pacauc.model.step import TemperingSMC
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 1, 0, 1]
     >>> with pm.Model() as model:
     ...     theta = pm.Normal("theta", size=1)
     ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=4.0)
-    ...     idata = pm.sample(100, step=TemperingSMC(), chains=2, cores=1, progressbar=False, quiet=True)
+    ...     idata = pm.sample(100, step=pac.TemperingSMC(), chains=2, cores=1, progressbar=False, quiet=True)
     >>> pac.annotate(idata, model)["posterior"].attrs["pacauc_method"]
     'TemperingSMC'
     """

@@ -17,6 +17,7 @@ _MODULE_OF = {
     "Dataset": "datasets",
     "EP": "model.approximation",
     "GaussianVB": "model.approximation",
+    "SpikeSlab": "model.spike_slab",
     "TemperingSMC": "model.step",
     "annotate": "model.annotate",
     "at_gamma": "model.path",
@@ -25,6 +26,7 @@ _MODULE_OF = {
     "choose_threshold": "roc_curve",
     "delong": "roc_curve",
     "empirical_risk": "risk",
+    "inclusion_probability": "model.spike_slab",
     "leave_out": "model.approximation",
     "linear_risk": "risk",
     "load_colon": "datasets",
@@ -47,6 +49,7 @@ _MODULE_OF = {
     "predictive_model": "model.predictive",
     "probability_above": "predict",
     "rank_uncertainty": "predict",
+    "regularization_path": "regularization",
     "roc": "roc_curve",
     "select_gamma": "selection",
     "summary": "summarize",
@@ -77,6 +80,8 @@ if TYPE_CHECKING:
     from pymc_pacauc.model.potential import AUCPotential as AUCPotential
     from pymc_pacauc.model.potential import auc_risk as auc_risk
     from pymc_pacauc.model.predictive import predictive_model as predictive_model
+    from pymc_pacauc.model.spike_slab import SpikeSlab as SpikeSlab
+    from pymc_pacauc.model.spike_slab import inclusion_probability as inclusion_probability
     from pymc_pacauc.model.step import TemperingSMC as TemperingSMC
     from pymc_pacauc.plots import plot_gamma_path as plot_gamma_path
     from pymc_pacauc.plots import plot_inclusion as plot_inclusion

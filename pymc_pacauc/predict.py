@@ -15,13 +15,13 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as compile_function
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
-from pymc_pacauc.model.extract import NotLinearGaussian
+from pymc_pacauc.model.extract import NotLinearGaussian, auc_term
 from pymc_pacauc.model.flat import MODE, flat_variables
-from pymc_pacauc.model.predictive import scores_with_data
+from pymc_pacauc.model.predictive import data_replacement
 from pymc_pacauc.risk import numeric_array
 
 __all__ = ["predict_scores", "probability_above", "rank_uncertainty"]
@@ -47,9 +47,9 @@ def predict_scores(
     result
         What ``pm.fit(method=pac.EP())`` or ``pm.sample`` returned, or draws read from a file.
     X_new
-        Matrix (rows, columns). If the model's scores depend on a ``pm.Data`` matrix, ``X_new`` takes its place, whatever
-        the scores do with it. Otherwise scores are taken to be ``X_new @ theta``, theta the coefficients in the model's
-        order.
+        Matrix (rows, columns). If the model's scores depend on a ``pm.Data`` matrix, ``X_new`` takes its place,
+        whatever the scores do with it. Otherwise scores are taken to be ``X_new @ theta``, theta the coefficients in
+        the model's order.
     summary
         Return mean and standard deviation of each row instead of draws; in closed form for an approximation.
     draws
@@ -218,7 +218,7 @@ def _affine(approx: Any, rows: FloatArray, data: str | None) -> tuple[FloatArray
     if scores is None:
         _check_columns(rows, d)
         return rows, np.zeros(len(rows))
-    evaluate = flat_variables(approx.model).function(approx.model.replace_rvs_by_values([scores]))
+    evaluate = approx.function(scores)
     points = _as_rows(evaluate, np.concatenate([np.zeros((1, d)), np.eye(d)]), len(rows))
     return (points[1:] - points[0]).T, points[0]
 
@@ -235,8 +235,8 @@ def _as_rows(evaluate: Callable[[FloatArray], list[Any]], points: FloatArray, ro
 
 def _not_by_rows(rows: int) -> ValueError:
     return ValueError(
-        f"The model's scores are not a function of one row at a time, so {rows} new rows have no score by replacing the "
-        "data alone (a Gaussian process needs its conditional distribution)."
+        f"The model's scores are not a function of one row at a time, so {rows} new rows have no score by replacing "
+        "the data alone (a Gaussian process needs its conditional distribution)."
     )
 
 
@@ -246,11 +246,11 @@ def _evaluate(
     model = pm.modelcontext(model) if model is not None or pm.Model.get_context(error_if_none=False) else None
     if model is not None and var_name is None:
         try:
-            scores = scores_with_data(model, rows, data)
+            replacement = data_replacement(model, rows, data)
         except NotLinearGaussian:
-            scores = None
-        if scores is not None:
-            return _evaluate_model(model, scores, posterior, len(rows))
+            replacement = None
+        if replacement is not None:
+            return _evaluate_model(model, replacement, posterior, len(rows))
         names = [rv.name for rv in model.free_RVs]
     else:
         names = [_coefficients(posterior, rows.shape[1])] if var_name is None else [var_name]
@@ -265,29 +265,29 @@ def _evaluate(
     return theta @ rows.T
 
 
-def _evaluate_model(model: pm.Model, scores: Any, posterior: xr.Dataset, rows: int) -> FloatArray:
+def _evaluate_model(model: pm.Model, replacement: dict[Any, Any], posterior: xr.Dataset, rows: int) -> FloatArray:
+    scores = auc_term(model).scores
     used = set(ancestors([scores]))
     variables = [rv for rv in model.free_RVs if rv in used]
-    values = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in variables]
-    shape = values[0].shape[:2]
+    draws = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in variables]
+    shape = draws[0].shape[:2]
     batched = [rv.type.clone(shape=(None, *rv.type.shape))(f"{rv.name}_draws") for rv in variables]
     output = vectorize_graph(scores, dict(zip(variables, batched, strict=True)))
-    function = compile_function(batched, output, mode=MODE)
-    points = [v.reshape(-1, *v.shape[2:]).astype(rv.dtype) for v, rv in zip(values, variables, strict=True)]
+    output = graph_replace([output], replacement, strict=False)[0]
+    function = compile_function(batched, output, mode=MODE, on_unused_input="ignore")
+    points = [v.reshape(-1, *v.shape[2:]).astype(rv.dtype) for v, rv in zip(draws, variables, strict=True)]
     return _as_rows(lambda _: [function(*points)], np.empty(0), rows).reshape(*shape, rows)
 
 
 def _coefficients(posterior: xr.Dataset, size: int) -> str:
     """The one variable with ``size`` entries a draw."""
-    found = [
-        str(name)
-        for name, v in posterior.data_vars.items()
-        if v.size == size * posterior.sizes["chain"] * posterior.sizes["draw"]
-    ]
+    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    found = [str(name) for name, variable in posterior.data_vars.items() if variable.size == size * draws]
     if len(found) != 1:
+        there = ", ".join(map(str, posterior.data_vars))
         raise ValueError(
-            f"X_new has {size} columns; {'no variable' if not found else 'more than one variable'} in the posterior has "
-            f"{size} entries ({', '.join(map(str, posterior.data_vars))}). Name the coefficients with var_name=, or pass model=."
+            f"X_new has {size} columns; {'no' if not found else 'more than one'} variable in the posterior has {size} "
+            f"entries ({there}). Name the coefficients with var_name=, or pass model=."
         )
     return found[0]
 
@@ -295,6 +295,6 @@ def _coefficients(posterior: xr.Dataset, size: int) -> str:
 def _check_columns(rows: FloatArray, d: int) -> None:
     if rows.shape[-1] != d:
         raise ValueError(
-            f"X_new has {rows.shape[-1]} columns but the model has {d} coefficients. If its scores are not X @ theta, hold "
-            "X in a pm.Data so that it can be replaced."
+            f"X_new has {rows.shape[-1]} columns but the model has {d} coefficients. If its scores are not X @ theta, "
+            "hold X in a pm.Data so that it can be replaced."
         )

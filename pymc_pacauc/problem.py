@@ -219,20 +219,35 @@ def spike_slab_problem(
     inclusion_probability: ArrayLike,
     v0: ArrayLike,
     v1: ArrayLike = 1.0,
+    prior_mean: ArrayLike = 0.0,
     offset: ArrayLike = 0.0,
     ties: str = "half",
     positive: Any = None,
 ) -> SpikeSlabProblem:
-    """Validate arrays into a :class:`SpikeSlabProblem`; ``inclusion_probability``, v0 and v1 are scalars or vectors."""
+    """Validate arrays into a :class:`SpikeSlabProblem`; ``inclusion_probability``, v0 and v1 are scalars or vectors.
+
+    ``prior_mean`` is for Gaussian coefficients, those with inclusion probability 1; spike and slab are centred at zero.
+    """
     if numeric_array("v1", v1).ndim > 1:
         raise ValueError("v1 must be a scalar or a vector: the slabs are independent.")
-    slab = linear_gaussian_problem(X, y, gamma, prior_covariance=v1, offset=offset, ties=ties, positive=positive)
+    slab = linear_gaussian_problem(
+        X,
+        y,
+        gamma,
+        prior_mean=prior_mean,
+        prior_covariance=v1,
+        offset=offset,
+        ties=ties,
+        positive=positive,
+    )
     p = _finite("inclusion_probability", inclusion_probability, (slab.d,))
     if not ((p > 0.0) & (p <= 1.0)).all():
         raise ValueError("inclusion_probability must be in (0, 1]: drop a coefficient that is never included.")
     spike = _finite("v0", v0, (slab.d,))
     if not ((spike >= 0.0) & (spike <= slab.prior_factor**2)).all():
         raise ValueError("v0, the variance of the spike, must be at least 0 and at most v1, that of the slab.")
+    if (slab.prior_mean[p < 1.0] != 0.0).any():
+        raise ValueError("prior_mean must be 0 where inclusion_probability < 1.")
     return SpikeSlabProblem(slab, p, spike)
 
 

@@ -5,11 +5,11 @@ A sweep sums the pair sites given q, as for a Gaussian prior, and matches one mi
 
 Where to start matters. The risk ignores the length of theta, so a posterior whose coefficients are *all* in the spike
 ranks as well as the same one in the slab, at another scale: with v0 > 0 both are modes, and the exact inclusion
-probabilities add them up, whereas EP describes the one it finds. It is meant to find the slab's: the start is the fit with
-every coefficient in the slab, from which the spikes collect the coefficients the data do not need. A Dirac spike, for
-which there is no second mode, is reached through a very narrow one. Prior sites are strong and of either sign, and a
-coefficient between spike and slab answers a small change by a large one: plain steps are short until q is near its
-fixed point, where Anderson mixing takes over.
+probabilities add them up, whereas EP describes the one it finds. It is meant to find the slab's: the start is the fit
+with every coefficient in the slab, from which the spikes collect the coefficients the data do not need. A Dirac spike,
+for which there is no second mode, is reached through a very narrow one. Prior sites are strong and of either sign,
+and a coefficient between spike and slab answers a small change by a large one: plain steps are short until q is near
+its fixed point, where Anderson mixing takes over.
 
 Interventions are counted: steps halved because the precision would be indefinite or a cavity improper, restarts of the
 mixing, prior sites that keep their value for a sweep because their cavity is improper, and sites whose negative
@@ -69,7 +69,7 @@ class SpikeSlabPosterior:
 
     @cached_property
     def mean(self) -> FloatArray:
-        return self.gaussian.mean * self._unit
+        return self.problem.slab_problem.prior_mean + self.gaussian.mean * self._unit
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -86,7 +86,7 @@ class SpikeSlabPosterior:
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws of theta from the Gaussian, shape (draws, d)."""
-        return self.gaussian.draw(draws, rng) * self._unit
+        return self.problem.slab_problem.prior_mean + self.gaussian.draw(draws, rng) * self._unit
 
     @property
     def _unit(self) -> FloatArray:

@@ -9,6 +9,7 @@ expected risk, and importance weights towards the exact posterior.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,11 @@ from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import EPFit, GaussianPosterior, fit_ep, fit_vb
 from pymc_pacauc.ep.importance import importance_draws
 from pymc_pacauc.ep.leave_out import LeaveOut, leave_out_sites
+from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.model.draws import attributes, draws_to_inference_data
 from pymc_pacauc.model.extract import extract
+from pymc_pacauc.model.flat import flat_variables
+from pymc_pacauc.model.spike_slab import extract_spike_slab
 from pymc_pacauc.progress import LateBar
 from pymc_pacauc.risk import LinearRisk
 
@@ -150,6 +154,10 @@ class EPApproximation(SingleGroupApproximation):
         """Minus the log evidence after each sweep: PyMC's name for the trace of the loss."""
         return -self.history["log_evidence"].to_numpy()
 
+    def function(self, graph: Any) -> Callable[[NDArray[np.float64]], list[NDArray[Any]]]:
+        """f(theta[N, D]) -> [graph[N, ...]] for an expression of the model, theta in the order of ``posterior``."""
+        return flat_variables(self.model).function(self.model.replace_rvs_by_values([graph]))
+
     def evidence_gradient(self) -> EvidenceGradient:
         """Derivatives of ``log_evidence`` with respect to the prior mean and covariance of the flat free variables."""
         return evidence_gradient(self.fit)
@@ -224,8 +232,8 @@ class EPApproximation(SingleGroupApproximation):
 class EP(Inference):
     """Expectation propagation, for ``pm.fit(method=pac.EP())``.
 
-    Works for any model whose scores are affine in Gaussian variables; a model that is not is refused with the
-    variable and the reason.
+    Works for any model whose scores are affine in Gaussian variables or in a :func:`~pymc_pacauc.SpikeSlab` variable; a
+    model that is not is refused with the variable and the reason.
 
     Parameters
     ----------
@@ -285,7 +293,13 @@ class EP(Inference):
     ) -> EPApproximation:
         """Fit the model; ``n`` bounds the number of sweeps together with ``max_sweeps``."""
         model = pm.modelcontext(self.model)
-        problem = extract(model).problem
+        sparse = extract_spike_slab(model)
+        if sparse is None:
+            problem, engine, engine_options = extract(model).problem, self.engine, self.engine_options
+        elif self.engine_options == {"power": 1.0}:
+            problem, engine, engine_options = sparse.problem, fit_spike_slab, {}
+        else:
+            raise ValueError("A SpikeSlab prior needs plain EP: pm.fit(method=pac.EP()).")
         options = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
         columns = [
             TextColumn("change {task.fields[change]:.1e}"),
@@ -293,14 +307,19 @@ class EP(Inference):
             TextColumn("E[risk] {task.fields[expected_risk]:.4f}", markup=False),
         ]
         with LateBar(f"{self.name} sweeps", *columns, show=progressbar) as bar:
-            fit = self.engine(
+            fit = engine(
                 problem,
                 start=None if self.start is None else self.start.fit,
                 callback=lambda record: bar.update(int(record["sweep"]), options["max_sweeps"], **record),
                 **options,
-                **self.engine_options,
+                **engine_options,
             )
-        self._approx = EPApproximation(fit, self.name, model)
+        if sparse is None:
+            self._approx = EPApproximation(fit, self.name, model)
+        else:
+            from pymc_pacauc.model.sparse_approximation import SpikeSlabApproximation  # a subclass of this file's
+
+            self._approx = SpikeSlabApproximation(fit, sparse, self.name, model)
         self.hist = self._approx.hist
         for callback in callbacks or ():
             callback(self._approx, self.hist, len(self.hist))

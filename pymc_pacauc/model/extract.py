@@ -29,7 +29,17 @@ from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.pairs import bipartite
 from pymc_pacauc.problem import LinearGaussianProblem, linear_gaussian_problem
 
-__all__ = ["AUCTerm", "ExtractedProblem", "NotLinearGaussian", "auc_term", "extract", "extractor"]
+__all__ = [
+    "AUCTerm",
+    "ExtractedProblem",
+    "NotLinearGaussian",
+    "affine_scores",
+    "auc_term",
+    "extract",
+    "extractor",
+    "gaussian_prior",
+    "refuse",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -68,13 +78,13 @@ def extractor(model: pm.Model) -> Callable[[], ExtractedProblem]:
     """:func:`extract` compiled once: each call reads the values that the model's ``pm.Data`` (but the labels) have then."""
     term = auc_term(model)
     if model.observed_RVs:
-        raise _refuse(f"it has a likelihood besides the AUC term ({_names(model.observed_RVs)})")
+        raise refuse(f"it has a likelihood besides the AUC term ({_names(model.observed_RVs)})")
     others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
     if others:
-        raise _refuse(f"it has other potentials ({_names(others)})")
+        raise refuse(f"it has other potentials ({_names(others)})")
     discrete = [v for v in model.value_vars if v.dtype in discrete_types]
     if discrete:
-        raise _refuse(f"the variable(s) {_names(model.values_to_rvs[v] for v in discrete)} are discrete")
+        raise refuse(f"the variable(s) {_names(model.values_to_rvs[v] for v in discrete)} are discrete")
     variables = flat_variables(model)
     scores = variables.function(model.replace_rvs_by_values([term.scores]))
     gradients = pytensor.grad(model.varlogp, list(variables.values), disconnected_inputs="ignore")
@@ -82,8 +92,8 @@ def extractor(model: pm.Model) -> Callable[[], ExtractedProblem]:
     pairs = bipartite(term.labels)
 
     def evaluate() -> ExtractedProblem:
-        design, offset = _affine_scores(model, variables, scores)
-        mean, covariance = _gaussian_prior(model, variables, slope)
+        design, offset = affine_scores(model, variables, scores)
+        mean, covariance = gaussian_prior(model, variables, slope)
         problem = linear_gaussian_problem(
             design,
             pairs,
@@ -107,11 +117,11 @@ def auc_term(model: pm.Model) -> AUCTerm:
         if is_auc_risk(variable)
     }
     if len(found) != 1:
-        raise _refuse(f"it has {len(found)} exact AUC terms where one is expected; add one with pac.AUCPotential")
+        raise refuse(f"it has {len(found)} exact AUC terms where one is expected; add one with pac.AUCPotential")
     [(risk, potential)] = found.items()
     scores, labels = risk.owner.inputs
     if risk.type.ndim:
-        raise _refuse(f"the scores of {potential.name} have batch dimensions")
+        raise refuse(f"the scores of {potential.name} have batch dimensions")
     gamma = _gamma(model, potential, risk)
     values = compile_function([], labels, mode=MODE)()
     op = risk.owner.op
@@ -129,18 +139,18 @@ def _gamma(model: pm.Model, potential: Variable, risk: Variable) -> float:
     of_risk = graph_replace([potential], {risk: argument})[0]
     random = set(model.free_RVs) & set(ancestors([of_risk]))
     if random:
-        raise _refuse(f"the potential {potential.name} depends on {_names(random)} other than through the risk")
+        raise refuse(f"the potential {potential.name} depends on {_names(random)} other than through the risk")
     at = compile_function([argument], of_risk.sum(), mode=MODE)
     zero, one, two = (float(at(value)) for value in (0.0, 1.0, 2.0))
     gamma = zero - one
     if not (zero == 0 and np.isclose(two, 2 * one)):
-        raise _refuse(f"the potential {potential.name} is not of the form -gamma * risk")
+        raise refuse(f"the potential {potential.name} is not of the form -gamma * risk")
     if not gamma > 0:
         raise ValueError(f"gamma must be > 0; the potential {potential.name} has gamma = {gamma:g}.")
     return gamma
 
 
-def _affine_scores(
+def affine_scores(
     model: pm.Model, variables: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
 ) -> tuple[FloatArray, FloatArray]:
     d = variables.dimension
@@ -153,11 +163,11 @@ def _affine_scores(
 
     name = _first_departure(model, variables, departs)
     if name is not None:
-        raise _refuse(f"the scores are not affine in {name}")
+        raise refuse(f"the scores are not affine in {name}")
     return design.T, offset
 
 
-def _gaussian_prior(
+def gaussian_prior(
     model: pm.Model, variables: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance (or variances), from ``evaluate``, the gradient of the prior's log-density."""
@@ -172,16 +182,16 @@ def _gaussian_prior(
 
     name = _first_departure(model, variables, departs)
     if name is not None:
-        raise _refuse(f"the prior of {name} is not Gaussian (in its unconstrained value)")
+        raise refuse(f"the prior of {name} is not Gaussian (in its unconstrained value)")
     diagonal = np.diagonal(precision)
     if not np.any(precision - np.diag(diagonal)):
         if (diagonal <= 0).any():
-            raise _refuse("its prior is improper: some precisions are not positive")
+            raise refuse("its prior is improper: some precisions are not positive")
         return slope / diagonal + 0.0, 1.0 / diagonal  # + 0.0: no negative zeros
     try:
         factor = np.linalg.cholesky(precision)
     except np.linalg.LinAlgError:
-        raise _refuse("its prior precision is not positive definite") from None
+        raise refuse("its prior precision is not positive definite") from None
     root = np.linalg.solve(factor, np.eye(d))  # precision^-1 = root' root
     return root.T @ (root @ slope), root.T @ root
 
@@ -192,7 +202,7 @@ def _first_departure(model: pm.Model, variables: FlatVariables, departs: Callabl
     probes = [scale * rng.standard_normal(variables.dimension) for scale in PROBES]
     if not any(departs(theta) for theta in probes):
         return None
-    names = [model.values_to_rvs[value].name for value in variables.values]
+    names = [model.values_to_rvs.get(value, value).name for value in variables.values]
     for name, part in zip(names, variables.slices, strict=True):
         for theta in probes:
             alone = np.zeros_like(theta)
@@ -206,7 +216,7 @@ def _names(variables) -> str:
     return ", ".join(sorted(v.name for v in variables))
 
 
-def _refuse(reason: str) -> NotLinearGaussian:
+def refuse(reason: str) -> NotLinearGaussian:
     return NotLinearGaussian(
         f"The model is not linear-Gaussian: {reason}. Expectation-Propagation needs scores that are affine in Gaussian "
         "variables and one pac.AUCPotential; any other model can be sampled with pm.sample(step=pac.TemperingSMC())."

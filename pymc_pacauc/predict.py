@@ -15,13 +15,13 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as compile_function
-from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
 from pymc_pacauc.model.extract import NotLinearGaussian, auc_term
-from pymc_pacauc.model.flat import MODE, flat_variables
-from pymc_pacauc.model.predictive import data_replacement
+from pymc_pacauc.model.flat import MODE
+from pymc_pacauc.model.predictive import data_of_scores, temporarily
 from pymc_pacauc.risk import numeric_array
 
 __all__ = ["predict_scores", "probability_above", "rank_uncertainty"]
@@ -214,12 +214,13 @@ def _posterior(idata: Any) -> xr.Dataset:
 def _affine(approx: Any, rows: FloatArray, data: str | None) -> tuple[FloatArray, FloatArray]:
     """Scores of the rows as ``design @ theta + offset`` in the flat coefficients of an approximation."""
     d = approx.posterior.mean.size
-    scores = scores_with_data(approx.model, rows, data)
-    if scores is None:
+    variable = data_of_scores(approx.model, rows, data)
+    if variable is None:
         _check_columns(rows, d)
         return rows, np.zeros(len(rows))
-    evaluate = approx.function(scores)
-    points = _as_rows(evaluate, np.concatenate([np.zeros((1, d)), np.eye(d)]), len(rows))
+    evaluate = approx.function(auc_term(approx.model).scores)
+    with temporarily(variable, rows):
+        points = _as_rows(evaluate, np.concatenate([np.zeros((1, d)), np.eye(d)]), len(rows))
     return (points[1:] - points[0]).T, points[0]
 
 
@@ -246,11 +247,12 @@ def _evaluate(
     model = pm.modelcontext(model) if model is not None or pm.Model.get_context(error_if_none=False) else None
     if model is not None and var_name is None:
         try:
-            replacement = data_replacement(model, rows, data)
+            variable = data_of_scores(model, rows, data)
         except NotLinearGaussian:
-            replacement = None
-        if replacement is not None:
-            return _evaluate_model(model, replacement, posterior, len(rows))
+            variable = None
+        if variable is not None:
+            with temporarily(variable, rows):
+                return _evaluate_model(model, posterior, len(rows))
         names = [rv.name for rv in model.free_RVs]
     else:
         names = [_coefficients(posterior, rows.shape[1])] if var_name is None else [var_name]
@@ -265,7 +267,7 @@ def _evaluate(
     return theta @ rows.T
 
 
-def _evaluate_model(model: pm.Model, replacement: dict[Any, Any], posterior: xr.Dataset, rows: int) -> FloatArray:
+def _evaluate_model(model: pm.Model, posterior: xr.Dataset, rows: int) -> FloatArray:
     scores = auc_term(model).scores
     used = set(ancestors([scores]))
     variables = [rv for rv in model.free_RVs if rv in used]
@@ -273,7 +275,6 @@ def _evaluate_model(model: pm.Model, replacement: dict[Any, Any], posterior: xr.
     shape = draws[0].shape[:2]
     batched = [rv.type.clone(shape=(None, *rv.type.shape))(f"{rv.name}_draws") for rv in variables]
     output = vectorize_graph(scores, dict(zip(variables, batched, strict=True)))
-    output = graph_replace([output], replacement, strict=False)[0]
     function = compile_function(batched, output, mode=MODE, on_unused_input="ignore")
     points = [v.reshape(-1, *v.shape[2:]).astype(rv.dtype) for v, rv in zip(draws, variables, strict=True)]
     return _as_rows(lambda _: [function(*points)], np.empty(0), rows).reshape(*shape, rows)

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from pymc.model.fgraph import ModelNamed, ModelPotential, fgraph_from_model, model_from_fgraph
-from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.model.extract import auc_term, is_auc_risk
 
-__all__ = ["predictive_model", "scores_with_data"]
+__all__ = ["data_of_scores", "predictive_model", "temporarily"]
 
 
 def predictive_model(model: pm.Model) -> pm.Model:
     """A copy of a model without its AUC term, for ``pm.sample_posterior_predictive``.
 
-    PyMC warns, rightly, that posterior prediction ignores potentials. Draws of the posterior have taken the AUC term into
-    account already, so prediction does not need it; nor does it need the labels, which may have another length than the
-    new rows. The copy has neither. Setting its data leaves the original model alone.
+    PyMC warns, rightly, that posterior prediction ignores potentials. Draws of the posterior have taken the AUC term
+    into account already, so prediction does not need it; nor does it need the labels, which may have another length
+    than the new rows. The copy has neither. Setting its data leaves the original model alone.
 
     Examples
     --------
@@ -52,13 +51,12 @@ def predictive_model(model: pm.Model) -> pm.Model:
     return model_from_fgraph(graph, mutate_fgraph=True)
 
 
-def scores_with_data(model: pm.Model, X_new: np.ndarray, data: str | None = None) -> Variable | None:
-    """The scores expression with one ``pm.Data`` replaced by ``X_new``; None when no data feed the scores.
+def data_of_scores(model: pm.Model, X_new: np.ndarray, data: str | None = None) -> Any:
+    """The ``pm.Data`` that feeds the scores and that ``X_new`` can take the place of; None when no data feed them.
 
-    ``data`` names it; by default it is the one matrix of as many columns as ``X_new`` that feeds the scores.
+    ``data`` names it; by default it is the one of as many columns as ``X_new``.
     """
-    scores = auc_term(model).scores
-    feeding = set(ancestors([scores]))
+    feeding = set(ancestors([auc_term(model).scores]))
     candidates = [v for v in model.data_vars if v in feeding and v.type.ndim == X_new.ndim]
     if data is not None:
         candidates = [v for v in candidates if v.name == data]
@@ -69,10 +67,20 @@ def scores_with_data(model: pm.Model, X_new: np.ndarray, data: str | None = None
     fitting = [v for v in candidates if v.get_value(borrow=True).shape[1:] == X_new.shape[1:]]
     if len(fitting) != 1:
         shapes = ", ".join(f"{v.name} {v.get_value(borrow=True).shape}" for v in candidates)
+        found = "no" if not fitting else "more than one"
         raise ValueError(
-            f"X_new has shape {X_new.shape}; {'no' if not fitting else 'more than one'} pm.Data that feeds the scores has "
-            f"as many columns ({shapes}). Name it with data=."
+            f"X_new has shape {X_new.shape}; {found} pm.Data that feeds the scores has as many columns ({shapes}). "
+            "Name it with data=."
         )
-    [old] = fitting
-    new: Any = pt.as_tensor(X_new.astype(old.type.dtype))
-    return graph_replace([scores], {old: new})[0]
+    return fitting[0]
+
+
+@contextmanager
+def temporarily(variable: Any, value: np.ndarray) -> Iterator[None]:
+    """Set a ``pm.Data`` for the duration of the block: compiled functions read it when they are called."""
+    before = variable.get_value()
+    variable.set_value(value.astype(variable.type.dtype))
+    try:
+        yield
+    finally:
+        variable.set_value(before)

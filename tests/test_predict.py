@@ -1,0 +1,183 @@
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy.special import ndtr
+
+import pymc_pacauc as pac
+
+rng = np.random.default_rng(4)
+X = rng.normal(size=(80, 3))
+y = X @ [1.0, 0.5, 0.0] + rng.normal(size=80) > 0.3
+X_new = rng.normal(size=(7, 3))
+
+
+def build():
+    with pm.Model(coords={"covariate": ["a", "b", "c"], "row": np.arange(80)}) as model:
+        rows = pm.Data("X", X, dims=("row", "covariate"))
+        labels = pm.Data("y", y, dims="row")
+        theta = pm.Normal("theta", dims="covariate")
+        scores = pm.Deterministic("scores", rows @ theta, dims="row")
+        pac.AUCPotential("auc", scores, labels, gamma=40.0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    model = build()
+    with model:
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    return model, approx, approx.sample(400, random_seed=1)
+
+
+def test_draws_and_moments(fitted):
+    model, approx, idata = fitted
+    scores = pac.predict_scores(idata, X_new, model=model)
+    assert scores.dims == ("chain", "draw", "row")
+    np.testing.assert_allclose(scores, idata["posterior"]["theta"].values @ X_new.T)
+    exact = pac.predict_scores(approx, X_new, summary=True)
+    mean, covariance = approx.posterior.mean, approx.posterior.covariance
+    np.testing.assert_allclose(exact["mean"], X_new @ mean)
+    np.testing.assert_allclose(exact["sd"], np.sqrt(np.diag(X_new @ covariance @ X_new.T)))
+    sampled = pac.predict_scores(idata, X_new, model=model, summary=True)
+    np.testing.assert_allclose(sampled["mean"], exact["mean"], atol=5 * float(exact["sd"].max()) / 20)
+    drawn = pac.predict_scores(approx, X_new, draws=50, random_seed=3)
+    assert drawn.shape == (1, 50, 7)
+    xr.testing.assert_equal(drawn, pac.predict_scores(approx, X_new, draws=50, random_seed=3))
+
+
+def test_without_a_model_by_the_name_or_the_size_of_the_coefficients(fitted):
+    _, _, idata = fitted
+    expected = idata["posterior"]["theta"].values @ X_new.T
+    np.testing.assert_allclose(pac.predict_scores(idata, X_new, var_name="theta"), expected)
+    np.testing.assert_allclose(pac.predict_scores(idata, X_new), expected)
+    posterior = idata["posterior"]
+    posterior = posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
+    np.testing.assert_allclose(pac.predict_scores(posterior, X_new), expected)
+
+
+def test_rows_of_a_frame_keep_their_index(fitted):
+    frame = pd.DataFrame(X_new, index=list("uvwxyzk"))
+    predicted = pac.predict_scores(fitted[1], frame, summary=True)
+    assert predicted["row"].values.tolist() == list("uvwxyzk")
+
+
+def test_any_function_of_the_data():
+    """Scores with an intercept, a transformation of X and several variables."""
+    with pm.Model() as model:
+        rows = pm.Data("X", X)
+        slope, bend = pm.Normal("slope", size=3), pm.Normal("bend", size=3)
+        pac.AUCPotential("auc", rows @ slope + (rows**2) @ bend + rows[:, 0], y, gamma=40.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    idata = approx.sample(30, random_seed=1)
+    slope, bend = (idata["posterior"][name].values for name in ("slope", "bend"))
+    expected = slope @ X_new.T + bend @ (X_new**2).T + X_new[:, 0]
+    np.testing.assert_allclose(pac.predict_scores(idata, X_new, model=model), expected)
+    exact = pac.predict_scores(approx, X_new, summary=True)
+    design = np.hstack([X_new, X_new**2])
+    np.testing.assert_allclose(exact["mean"], design @ approx.posterior.mean + X_new[:, 0])
+
+
+def test_nonlinear_models_predict_too():
+    with pm.Model() as model:
+        rows = pm.Data("X", X)
+        scale = pm.HalfNormal("scale")
+        theta = pm.Normal("theta", 0, scale, shape=3)
+        pac.AUCPotential("auc", pm.math.tanh(rows @ theta), y, gamma=20.0)
+        step = pac.TemperingSMC(particles=200)
+        idata = pm.sample(50, step=step, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True)
+    scores = pac.predict_scores(idata, X_new, model=model)
+    np.testing.assert_allclose(scores, np.tanh(idata["posterior"]["theta"].values @ X_new.T))
+
+
+def test_the_pymc_way(fitted):
+    """pm.Data, pm.set_data, pm.sample_posterior_predictive: no warnings (they are errors), and the model is untouched."""
+    model, _, idata = fitted
+    with pac.predictive_model(model) as predictive:
+        pm.set_data({"X": X_new}, coords={"row": np.arange(7)})
+        predicted = pm.sample_posterior_predictive(idata, var_names=["scores"], progressbar=False)
+    scores = predicted["posterior_predictive"]["scores"]
+    np.testing.assert_allclose(scores, idata["posterior"]["theta"].values @ X_new.T)
+    assert model["X"].get_value().shape == (80, 3)
+    assert set(predictive.named_vars) == {"X", "theta", "scores"}
+
+
+def test_saved_reloaded_and_predicted_in_a_new_process(fitted, tmp_path):
+    pytest.importorskip("h5py")
+    model, _, idata = fitted
+    idata.to_netcdf(tmp_path / "fit.nc")
+    np.save(tmp_path / "rows.npy", X_new)
+    code = f"""
+import arviz as az, numpy as np, pymc_pacauc as pac
+idata = az.from_netcdf(r"{tmp_path / "fit.nc"}")
+np.save(r"{tmp_path / "scores.npy"}", pac.predict_scores(idata, np.load(r"{tmp_path / "rows.npy"}")))
+print(pac.certificate(idata).auc, pac.summary(idata).log_evidence)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), pac.predict_scores(idata, X_new, model=model))
+    assert float(done.stdout.split()[0]) == pytest.approx(pac.certificate(fitted[1]).auc)
+
+
+def test_probability_above(fitted):
+    model, approx, idata = fitted
+    difference = X_new[0] - X_new[1]
+    sd = np.sqrt(difference @ approx.posterior.covariance @ difference)
+    exact = pac.probability_above(approx, X_new[0], X_new[1])
+    assert exact == pytest.approx(ndtr(difference @ approx.posterior.mean / sd))
+    sampled = pac.probability_above(idata, X_new[0], X_new[1], model=model)
+    assert sampled == pytest.approx(exact, abs=0.1)
+    both = pac.probability_above(approx, X_new[:3], X_new[3:6])
+    np.testing.assert_allclose(both + pac.probability_above(approx, X_new[3:6], X_new[:3]), 1)
+    assert pac.probability_above(approx, X_new[0], X_new[0]) == 0.5
+    np.testing.assert_allclose(pac.probability_above(approx, X_new, X_new[0])[1:].shape, (6,))
+
+
+def test_rank_uncertainty(fitted):
+    _, approx, _ = fitted
+    scores = pac.predict_scores(approx, X_new, draws=300, random_seed=1)
+    ranks = pac.rank_uncertainty(scores, probability=0.8)
+    assert ranks["rank"].sum() == pytest.approx(28)
+    assert ranks["top"].sum() == pytest.approx(1)
+    assert ((ranks["lower"] <= ranks["rank"]) & (ranks["rank"] <= ranks["upper"])).all()
+    above = [pac.probability_above(approx, X_new[k], X_new[j]) for k in (0,) for j in range(1, 7)]
+    assert ranks["rank"].values[0] == pytest.approx(7 - np.sum(above), abs=0.5)
+    with pytest.raises(ValueError, match="probability"):
+        pac.rank_uncertainty(scores, probability=0)
+
+
+def test_refusals(fitted):
+    model, approx, idata = fitted
+    with pytest.raises(ValueError, match="no pm.Data"):
+        pac.predict_scores(approx, X_new[:, :2])
+    with pytest.raises(ValueError, match="NaN"):
+        pac.predict_scores(approx, np.full((2, 3), np.nan))
+    with pytest.raises(ValueError, match="feeds the scores"):
+        pac.predict_scores(approx, X_new, data="nothing")
+    with pytest.raises(ValueError, match="no variable"):
+        pac.predict_scores(idata, X_new[:, :2])
+    with pytest.raises(ValueError, match="There is no variable"):
+        pac.predict_scores(idata, X_new, var_name="beta")
+    with pytest.raises(TypeError, match="result must be"):
+        pac.predict_scores(3.0, X_new)
+    with pm.Model():
+        theta = pm.Normal("theta", size=3)
+        pac.AUCPotential("auc", X @ theta, y, gamma=40.0)
+        plain = pm.fit(method=pac.EP(), progressbar=False)
+    with pytest.raises(ValueError, match="3 coefficients"):
+        pac.predict_scores(plain, X_new[:, :2])
+    del model
+
+
+def test_a_gaussian_process_is_not_predicted_by_replacing_its_data():
+    with pm.Model():
+        rows = pm.Data("X", X[:20])
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(3, ls=2.0)).prior("f", rows)
+        pac.AUCPotential("auc", f, y[:20], gamma=10.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    with pytest.raises(ValueError, match="one row at a time"):
+        pac.predict_scores(approx, X_new, summary=True)

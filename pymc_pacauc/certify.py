@@ -185,6 +185,11 @@ def certificate(
 
 def _evidence(result: Any, model: pm.Model | None) -> _Evidence:
     if isinstance(result, EPApproximation):
+        if not isinstance(result.fit, EPFit):
+            raise TypeError(
+                "The divergence of this approximation from its prior has no closed form: certify the exact posterior, "
+                "sampled by pm.sample(step=pac.TemperingSMC())."
+            )
         return _of_fit(result.fit, result.method)
     if isinstance(result, EPFit):
         return _of_fit(result, "VB" if result.power == 0 else "EP")

@@ -156,7 +156,9 @@ def _closed_form(approx: EPApproximation, probability: float, var_names: Sequenc
         f"{1 - tail:.1%}": mean - ndtri(tail) * sd,
         "P(> 0)": ndtr(mean / sd),
     }
-    table = pd.DataFrame(columns, index=coefficient_labels(approx.model)).round(3)
+    if hasattr(approx, "inclusion_probability"):
+        columns["inclusion"] = approx.fit.inclusion_probability
+    table = pd.DataFrame(columns, index=coefficient_labels(approx.model, approx.variable_names)).round(3)
     if var_names is None:
         return table
     return table[[label.partition("[")[0] in set(var_names) for label in table.index]]

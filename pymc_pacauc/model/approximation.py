@@ -154,6 +154,11 @@ class EPApproximation(SingleGroupApproximation):
         """Minus the log evidence after each sweep: PyMC's name for the trace of the loss."""
         return -self.history["log_evidence"].to_numpy()
 
+    @property
+    def variable_names(self) -> tuple[str, ...]:
+        """The variables that ``posterior`` is over, in its order."""
+        return flat_variables(self.model).names
+
     def function(self, graph: Any) -> Callable[[NDArray[np.float64]], list[NDArray[Any]]]:
         """f(theta[N, D]) -> [graph[N, ...]] for an expression of the model, theta in the order of ``posterior``."""
         return flat_variables(self.model).function(self.model.replace_rvs_by_values([graph]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -56,17 +57,23 @@ def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
     return {name: dataset(data, coords=coords, dims=dims, sample_dims=()) for name, data in groups.items() if data}
 
 
-def coefficient_labels(model: pm.Model) -> list[str]:
-    """A label for each entry of the flat free variables: ``theta[glu]``, or the name alone for a scalar."""
+def coefficient_labels(model: pm.Model, names: Sequence[str] | None = None) -> list[str]:
+    """A label for each entry of the named variables, ``theta[glu]``, or the name alone for a scalar.
+
+    By default those of the flat free variables, in their order.
+    """
     coords, dims = coords_and_dims_for_inferencedata(model)
+    if names is None:
+        names = flat_variables(model).names
     labels = []
-    for name, shape in zip(flat_variables(model).names, flat_variables(model).shapes, strict=True):
+    for name in names:
+        shape = model[name].shape.eval() if name not in model.initial_point() else model.initial_point()[name].shape
         own = dims.get(name) or [None] * len(shape)
         axes = [
             [str(value) for value in coords[dim]] if dim in coords else [str(i) for i in range(size)]
             for dim, size in zip(own, shape, strict=True)
         ]
-        index = np.ndindex(*shape)
+        index = np.ndindex(*(int(size) for size in shape))
         labels += [f"{name}[{', '.join(a[i] for a, i in zip(axes, at, strict=True))}]" if at else name for at in index]
     return labels
 

@@ -86,6 +86,10 @@ class SpikeSlabApproximation(EPApproximation):
             flat[:, place[self.model.rvs_to_values[prior.latent].name]] = latent
         return draws_to_inference_data(self.model, flat[None], attrs=self._attributes())
 
+    @property
+    def variable_names(self) -> tuple[str, ...]:
+        return tuple(variable.name for variable, _ in self.extracted.parts)
+
     def function(self, graph: Any) -> Any:
         return self.extracted.function(graph)
 

@@ -10,7 +10,6 @@ import xarray as xr
 from scipy.stats import gaussian_kde, norm
 
 from pymc_pacauc.model.draws import coefficient_labels
-from pymc_pacauc.model.flat import flat_variables
 from pymc_pacauc.plots.canvas import BLACK, BLUE, COLORS, GREY, VERMILION, new_axes
 
 __all__ = ["plot_inclusion", "plot_marginals", "plot_regularization_path"]
@@ -45,12 +44,13 @@ def plot_marginals(
     -------
     Array of axes.
     """
-    labels = coefficient_labels(approx.model)
+    names = approx.variable_names
+    labels = coefficient_labels(approx.model, names)
     shown = labels[:MOST_PANELS] if coefficients is None else list(coefficients)
     unknown = [label for label in shown if label not in labels]
     if unknown:
         raise ValueError(f"There is no coefficient {', '.join(unknown)}; there are {', '.join(labels[:20])}.")
-    draws = None if idata is None else _flat_draws(approx.model, idata)
+    draws = None if idata is None else _flat_draws(names, idata)
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
     axes = new_axes(ax, backend, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
@@ -132,7 +132,7 @@ def plot_regularization_path(
     v0, values, probabilities, found = _path_arrays(path)
     labels = np.asarray(found if names is None else list(names)).astype(str)
     [axes] = new_axes(ax, backend, figsize=(7.0, 4.6))
-    weight = probabilities.sum(axis=0) + 1e-3 * np.abs(values).max(axis=0)
+    weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
     named = np.argsort(-weight, kind="stable")[: min(most, len(COLORS))]
     for k in range(values.shape[1]):
         chosen = np.flatnonzero(named == k)
@@ -150,16 +150,14 @@ def plot_regularization_path(
     return axes
 
 
-def _flat_draws(model: Any, idata: Any) -> np.ndarray:
+def _flat_draws(names: Sequence[str], idata: Any) -> np.ndarray:
     posterior = idata["posterior"]
-    columns = [posterior[name].transpose("chain", "draw", ...).values for name in flat_variables(model).names]
+    columns = [posterior[name].transpose("chain", "draw", ...).values for name in names]
     return np.concatenate([c.reshape(c.shape[0] * c.shape[1], -1) for c in columns], axis=1)
 
 
 def _probabilities(result: Any) -> tuple[np.ndarray, Any]:
     values = getattr(result, "inclusion_probability", result)
-    if callable(values):
-        values = values()
     labels = getattr(values, "index", None)  # of a Series
     if isinstance(values, xr.DataArray):
         labels = values[values.dims[-1]].values if values.dims[-1] in values.coords else None

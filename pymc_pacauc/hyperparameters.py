@@ -1,12 +1,13 @@
 """Hyper-parameters of the prior by maximal evidence (the paper's section 3.1), on EP's gradient.
 
-The hyper-parameters live in ``pm.Data`` of the model: scales of groups or of single covariates (ARD), lengthscales. They
-are optimised by L-BFGS in their logarithms. The model is compiled once; for other values its prior and its scores are
-evaluated anew, and EP starts from its last fit.
+The hyper-parameters live in ``pm.Data`` of the model: scales of groups or of single covariates (ARD), lengthscales, p, v0
+and v1 of a spike-and-slab prior. They are optimised by L-BFGS in their logarithms (probabilities in their logits). The
+model is compiled once; for other values its prior and its scores are evaluated anew, and EP starts from its last fit.
 
 The gradient. Where a hyper-parameter moves the prior covariance alone, EP's evidence gradient is chained with the
 derivative of the covariance. Where it moves the scores (non-centred models, Gaussian processes written with a Cholesky
-factor), the evidence itself is differenced; it is stationary in the sites, so warm-started fits differ smoothly.
+factor) or a spike-and-slab prior, the evidence itself is differenced; it is stationary in the sites, so warm-started
+fits differ smoothly.
 
 Flat directions. The risk ignores the length of whitened theta, so multiplying all prior scales by one number changes nothing:
 evidence is constant along a common scale, and an optimiser would follow rounding errors. Such directions are found
@@ -17,7 +18,7 @@ multiply it by a number. They are reported and left alone: the search takes plac
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,17 +27,21 @@ import pandas as pd
 import pymc as pm
 from numpy.typing import NDArray
 from scipy import linalg, optimize
+from scipy.special import expit, logit
 
 from pymc_pacauc.ep.evidence import evidence_gradient
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
-from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.ep.spike_slab import fit_spike_slab
+from pymc_pacauc.model.approximation import EP, EPApproximation
 from pymc_pacauc.model.extract import extractor
-from pymc_pacauc.problem import LinearGaussianProblem
+from pymc_pacauc.model.spike_slab import extract_spike_slab
+from pymc_pacauc.problem import LinearGaussianProblem, SpikeSlabProblem
 from pymc_pacauc.progress import Ticker
 
 __all__ = ["EvidenceMaximum", "maximize_evidence"]
 
 FloatArray = NDArray[np.float64]
+Problem = LinearGaussianProblem | SpikeSlabProblem
 
 STEP = 1e-4  # of central differences, in log-parameters
 EVIDENCE_STEP = 1e-2  # the same where the evidence is differenced
@@ -90,7 +95,7 @@ class EvidenceMaximum:
 
 def maximize_evidence(
     model: pm.Model | None = None,
-    over: Sequence[str] | str = (),
+    over: Sequence[str] | Mapping[str, str] | str = (),
     *,
     max_evaluations: int = 100,
     tolerance: float = 1e-3,
@@ -103,7 +108,9 @@ def maximize_evidence(
     model
         A model whose scores are affine in Gaussian variables; by default the one on the context stack.
     over
-        Names of the ``pm.Data`` that hold the hyper-parameters: positive numbers, or arrays of them.
+        Names of the ``pm.Data`` that hold the hyper-parameters: positive numbers, or arrays of them. A mapping from
+        names to ``"log"`` or ``"logit"`` says how to transform them; probabilities, such as p of a
+        :func:`~pymc_pacauc.SpikeSlab`, need ``"logit"``.
     max_evaluations
         Evaluations of evidence and gradient after which to stop.
     tolerance
@@ -138,8 +145,8 @@ def maximize_evidence(
     (True, 1)
     """
     model = pm.modelcontext(model)
-    names = [over] if isinstance(over, str) else list(over)
-    space = _Parameters(model, names)
+    named = {over: "log"} if isinstance(over, str) else dict(over) if isinstance(over, Mapping) else dict.fromkeys(over, "log")
+    space = _Parameters(model, named)
     original = space.read()
     try:
         return _maximize(model, space, original, max_evaluations, tolerance, progressbar)
@@ -151,11 +158,11 @@ def maximize_evidence(
 def _maximize(
     model: pm.Model, space: _Parameters, start: FloatArray, max_evaluations: int, tolerance: float, progressbar: bool
 ) -> EvidenceMaximum:
-    read_problem = extractor(model)
+    read_problem = _problem_reader(model)
 
-    def problem_at(x: FloatArray) -> LinearGaussianProblem:
+    def problem_at(x: FloatArray) -> Problem:
         space.write(x)
-        return read_problem().problem
+        return read_problem()
 
     flat, free = _flat_directions(problem_at, start)
     words = tuple(space.describe(direction) for direction in flat)
@@ -183,28 +190,31 @@ def _maximize(
             message, converged, t = str(found.message), bool(found.success), found.x
     best = start + free @ t
     limit = tuple(space.labels[k] for k in np.flatnonzero(np.abs(best - start) > 0.99 * FARTHEST))
-    fit = fit_ep(problem_at(best), start=evidence.last)
+    problem_at(best)
+    with model:
+        approx = pm.fit(method=EP(), progressbar=False)
     if not free.shape[1]:
         warnings.warn(
             f"Evidence does not depend on {', '.join(space.names)}: " + "; ".join(words) + ". Nothing was changed.", stacklevel=3
         )
     return EvidenceMaximum(
         values=space.values(best),
-        approx=EPApproximation(fit, "EP", model),
-        log_evidence=fit.log_evidence,
+        approx=approx,
+        log_evidence=approx.log_evidence,
         start_log_evidence=float(evidence.trace["log_evidence"].iloc[0]),
         flat=words,
         trace=evidence.trace,
-        converged=converged and fit.converged,
+        converged=converged and approx.converged,
         message=message,
         at_limit=limit,
     )
 
 
 class _Parameters:
-    """The logarithms of some ``pm.Data`` as one vector."""
+    """The logarithms (or logits) of some ``pm.Data`` as one vector."""
 
-    def __init__(self, model: pm.Model, names: list[str]):
+    def __init__(self, model: pm.Model, transforms: dict[str, str]):
+        names = list(transforms)
         held = {variable.name: variable for variable in model.data_vars}
         if not names:
             raise ValueError(f"over is empty; the model's pm.Data are {', '.join(held) or 'none'}.")
@@ -214,13 +224,17 @@ class _Parameters:
                 f"{', '.join(unknown)} is not a pm.Data of the model ({', '.join(held) or 'it has none'}). Hold a "
                 "hyper-parameter in pm.Data to have it chosen."
             )
-        self.names = names
+        self.names, self._transforms = names, transforms
         self._variables = [held[name] for name in names]
         self._shapes = [np.shape(v.get_value()) for v in self._variables]
-        for name, variable in zip(names, self._variables, strict=True):
+        for (name, transform), variable in zip(transforms.items(), self._variables, strict=True):
+            if transform not in ("log", "logit"):
+                raise ValueError(f'The transform of {name} must be "log" or "logit"; got {transform!r}.')
             value = np.asarray(variable.get_value())
-            if value.dtype.kind != "f" or not (np.isfinite(value).all() and (value > 0).all()):
-                raise ValueError(f"{name} must hold positive floating-point numbers; it holds {value!r}.")
+            inside = (value > 0) & (value < (1.0 if transform == "logit" else np.inf))
+            if value.dtype.kind != "f" or not inside.all():
+                kind = "numbers between 0 and 1" if transform == "logit" else "positive numbers"
+                raise ValueError(f"{name} must hold {kind}, in floating point; it holds {value!r}.")
         self.labels = [
             f"{name}[{', '.join(map(str, at))}]" if at else name
             for name, shape in zip(names, self._shapes, strict=True)
@@ -228,7 +242,9 @@ class _Parameters:
         ]
 
     def read(self) -> FloatArray:
-        return np.log(np.concatenate([np.ravel(v.get_value()) for v in self._variables])).astype(np.float64)
+        forward = {"log": np.log, "logit": logit}
+        parts = zip(self._variables, self._transforms.values(), strict=True)
+        return np.concatenate([forward[kind](np.ravel(v.get_value()).astype(float)) for v, kind in parts])
 
     def write(self, x: FloatArray) -> None:
         for variable, value in zip(self._variables, self.values(x).values(), strict=True):
@@ -236,11 +252,17 @@ class _Parameters:
 
     def values(self, x: FloatArray) -> dict[str, Any]:
         stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        parts = np.split(np.exp(x), stops[:-1])
-        return {
-            name: part.reshape(shape) if shape else float(part[0])
-            for name, part, shape in zip(self.names, parts, self._shapes, strict=True)
-        }
+        backward = {"log": np.exp, "logit": expit}
+        found: dict[str, Any] = {}
+        for (name, kind), part, shape in zip(
+            self._transforms.items(), np.split(x, stops[:-1]), self._shapes, strict=True
+        ):
+            value = backward[kind](part)
+            found[name] = value.reshape(shape) if shape else float(value[0])
+        return found
+
+    def flat_values(self, x: FloatArray) -> FloatArray:
+        return np.concatenate([np.ravel(value) for value in self.values(x).values()])
 
     def describe(self, direction: FloatArray) -> str:
         """``a * b^0.5 * c^-1``: the product of powers that can change without effect."""
@@ -256,14 +278,13 @@ class _Parameters:
 class _Evidence:
     """Log evidence and its gradient along ``free`` directions, each fit started from the last."""
 
-    def __init__(self, problem_at: Callable[[FloatArray], LinearGaussianProblem], space: _Parameters):
+    def __init__(self, problem_at: Callable[[FloatArray], Problem], space: _Parameters):
         self._problem_at, self._space = problem_at, space
-        self.last: EPFit | None = None
+        self.last: Any = None
         self._rows: list[dict[str, float]] = []
 
     def __call__(self, x: FloatArray, free: FloatArray) -> tuple[float, FloatArray]:
-        problem = self._problem_at(x)
-        fit = fit_ep(problem, start=self.last, tolerance=1e-7)
+        fit = _fit(self._problem_at(x), self.last)
         gradient = np.array([self._slope(fit, x, direction) for direction in free.T])
         self.last = fit
         self._rows.append(
@@ -271,7 +292,7 @@ class _Evidence:
                 "log_evidence": fit.log_evidence,
                 "gradient": float(np.linalg.norm(gradient)),
                 "sweeps": fit.sweeps,
-                **dict(zip(self._space.labels, np.exp(x), strict=True)),
+                **dict(zip(self._space.labels, self._space.flat_values(x), strict=True)),
             }
         )
         return fit.log_evidence, gradient
@@ -280,44 +301,68 @@ class _Evidence:
     def trace(self) -> pd.DataFrame:
         return pd.DataFrame(self._rows)
 
-    def _slope(self, fit: EPFit, x: FloatArray, direction: FloatArray) -> float:
-        up, down = (self._problem_at(x + sign * STEP * direction) for sign in (1.0, -1.0))
-        if np.array_equal(up.X, down.X) and np.array_equal(up.offset, down.offset):
-            gradient = evidence_gradient(fit)
-            moved = (up.prior_covariance - down.prior_covariance) / (2.0 * STEP)
-            shifted = (up.prior_mean - down.prior_mean) / (2.0 * STEP)
-            return gradient.along(moved) + float(gradient.mean @ shifted)
-        values = [
-            fit_ep(self._problem_at(x + sign * EVIDENCE_STEP * direction), start=fit, tolerance=1e-8).log_evidence
-            for sign in (1.0, -1.0)
-        ]
-        return (values[0] - values[1]) / (2.0 * EVIDENCE_STEP)
+    def _slope(self, fit: Any, x: FloatArray, direction: FloatArray) -> float:
+        if isinstance(fit, EPFit):
+            up, down = (self._problem_at(x + sign * STEP * direction) for sign in (1.0, -1.0))
+            if np.array_equal(up.X, down.X) and np.array_equal(up.offset, down.offset):
+                gradient = evidence_gradient(fit)
+                moved = (up.prior_covariance - down.prior_covariance) / (2.0 * STEP)
+                shifted = (up.prior_mean - down.prior_mean) / (2.0 * STEP)
+                return gradient.along(moved) + float(gradient.mean @ shifted)
+        ends = [_fit(self._problem_at(x + sign * EVIDENCE_STEP * direction), fit) for sign in (1.0, -1.0)]
+        return (ends[0].log_evidence - ends[1].log_evidence) / (2.0 * EVIDENCE_STEP)
+
+
+def _problem_reader(model: pm.Model) -> Callable[[], Problem]:
+    """Reads the problem at the values that the model's data have when it is called."""
+    if extract_spike_slab(model) is not None:
+        return lambda: extract_spike_slab(model).problem
+    read = extractor(model)
+    return lambda: read().problem
+
+
+def _fit(problem: Problem, start: Any) -> Any:
+    if isinstance(problem, SpikeSlabProblem):
+        same = start is not None and np.array_equal(start.problem.X, problem.X) and np.array_equal(start.problem.v1, problem.v1)
+        return fit_spike_slab(problem, start=start if same else None, tolerance=1e-6)
+    return fit_ep(problem, start=start, tolerance=1e-8)
 
 
 def _flat_directions(
-    problem_at: Callable[[FloatArray], LinearGaussianProblem], x: FloatArray
+    problem_at: Callable[[FloatArray], Problem], x: FloatArray
 ) -> tuple[list[FloatArray], FloatArray]:
     """Directions of log-parameters without effect on any ranking, and an orthonormal basis of the others."""
     here = problem_at(x)
     rows = np.random.default_rng(0).permutation(here.n)[:ROWS]
 
-    def covariance(problem: LinearGaussianProblem) -> FloatArray:
-        Z = problem.whitened_design
-        part = Z[rows]  # centred over all rows
-        return np.concatenate([(part @ part.T).ravel(), problem.whitened_offset[rows]])
+    def scaled(problem: Problem) -> FloatArray:
+        """What a common scale of the prior multiplies: the prior covariance of some scores."""
+        gaussian = problem.slab_problem if isinstance(problem, SpikeSlabProblem) else problem
+        part = gaussian.whitened_design[rows]
+        return (part @ part.T).ravel()
 
-    scale = covariance(here)
-    size = float(np.linalg.norm(scale)) or 1.0
-    steps = np.eye(x.size)
-    columns = [(covariance(problem_at(x + STEP * e)) - covariance(problem_at(x - STEP * e))) / (2 * STEP) for e in steps]
-    change = np.stack(columns, axis=1) / size
+    def unscaled(problem: Problem) -> FloatArray:
+        """And what it must leave alone."""
+        if isinstance(problem, SpikeSlabProblem):
+            return np.concatenate([problem.inclusion_probability, problem.v0 / problem.v1])
+        return problem.whitened_offset[rows]
+
+    covariance, fixed = scaled(here), unscaled(here)
+    size = float(np.linalg.norm(covariance)) or 1.0
+    columns = []
+    for e in np.eye(x.size):
+        up, down = problem_at(x + STEP * e), problem_at(x - STEP * e)
+        moved = np.concatenate([(scaled(up) - scaled(down)) / size, unscaled(up) - unscaled(down)])
+        columns.append(moved / (2 * STEP))
+    change = np.stack(columns, axis=1)
+    scale = np.concatenate([covariance / size, np.zeros(fixed.size)])
     flat: list[FloatArray] = []
     _, singular, right = linalg.svd(change, full_matrices=True)
     padded = np.append(singular, np.zeros(x.size - singular.size))
     flat += [direction for value, direction in zip(padded, right, strict=True) if value < FLAT]
-    if here.scale_free:  # multiplying the covariance of the scores by a number has no effect either
-        common = linalg.lstsq(change, scale / size, cond=FLAT)[0]
-        if np.linalg.norm(change @ common - scale / size) < 100 * FLAT:
+    if isinstance(here, SpikeSlabProblem) or here.scale_free:  # a common factor of the covariance has no effect either
+        common = linalg.lstsq(change, scale, cond=FLAT)[0]
+        if np.linalg.norm(change @ common - scale) < 100 * FLAT:
             flat.append(common / np.linalg.norm(common))
     if not flat:
         return [], np.eye(x.size)

@@ -45,7 +45,7 @@ LARGEST_FITTED_DIMENSION = 100
 EP_DIMENSION = 20  # from here on a fit by EP pays for itself
 EP_TOLERANCE = 0.02  # it only has to be a good proposal
 CONCENTRATED = 0.9  # mean resultant length from which the gnomonic chart is better than the ambient space
-NEAR = 0.3  # height above the equator from which a direction counts in the fit of the chart
+NEAR = 0.5  # height above the equator from which a direction is near the pole
 ACCEPTANCE_TARGET = 0.3
 
 
@@ -138,24 +138,41 @@ def calibrate(
     """Fit a move to a weighted population: Algorithm 1(c), where the paper takes S = kappa * Sigma_hat."""
     x = population.x
     if ep is not None:
-        return _around_ep(path, ep, float(np.linalg.norm(weights @ x)))
+        return _around_ep(path, ep, x, weights)
     if not isinstance(path, DirectionPath):
         if move == "random_walk":
             return _random_walk(x, weights)
         return CrankNicolson(base if move == "prior" else fit_gaussian(x, weights))
     if move == "prior":
         return Lifted(CrankNicolson(base))
-    resultant = weights @ x
-    length = float(np.linalg.norm(resultant))
-    if move == "direction" and length > CONCENTRATED and path.dimension > 1:
-        chart = GnomonicChart(resultant / length)
-        near = x @ chart.pole > NEAR
+    if move == "direction" and _fits_a_chart(x, weights):
+        chart = GnomonicChart(unit((weights @ x)[None])[0])
+        near = np.abs(x @ chart.pole) > NEAR
         w, _ = chart.to_plane(x[near])
-        return InChart(chart, CrankNicolson(fit_gaussian(w, weights[near] / weights[near].sum())))
+        return _in_chart(chart, fit_gaussian(w, weights[near] / weights[near].sum()))
     lifted = x * np.sqrt(rng.chisquare(path.dimension, size=(len(x), 1)))
     if move == "random_walk":
         return Lifted(_random_walk(lifted, weights))
     return Lifted(CrankNicolson(fit_gaussian(lifted, weights)))
+
+
+def _in_chart(chart: GnomonicChart, fit: GaussianFit) -> InChart:
+    """A little wider than the fit, in few dimensions, because the chart's tails are heavier than a Gaussian's."""
+    return InChart(chart, CrankNicolson(GaussianFit(fit.mean, fit.factor * np.sqrt(1.0 + 2.0 / chart.d))))
+
+
+def _fits_a_chart(x: FloatArray, weights: FloatArray) -> bool:
+    """Whether lines through the particles are close enough to their mean line for its chart to be nearly Gaussian.
+
+    Directions near the equator are far out in the chart, where its tails are heavier than a Gaussian's and particles
+    get stuck: none may be there.
+    """
+    resultant = weights @ x
+    length = float(np.linalg.norm(resultant))
+    if x.shape[1] == 1 or length <= CONCENTRATED:
+        return False
+    far = np.abs(x @ resultant) <= NEAR * length
+    return float(weights[far].sum()) <= 1.0 / len(x)
 
 
 def fit_stage(path: Path, temperature: float, previous: EPFit | None) -> EPFit:
@@ -167,14 +184,13 @@ def fit_stage(path: Path, temperature: float, previous: EPFit | None) -> EPFit:
         return fit_ep(problem, start=previous, tolerance=EP_TOLERANCE, max_sweeps=50, threads=1)
 
 
-def _around_ep(path: Path, ep: EPFit, concentration: float) -> Proposal:
+def _around_ep(path: Path, ep: EPFit, x: FloatArray, weights: FloatArray) -> Proposal:
     assert isinstance(path, DirectionPath | WhitenedPath)
     mean, covariance = whitened_moments(path.problem, ep.posterior.mean, ep.posterior.covariance)
     if isinstance(path, WhitenedPath):
         return CrankNicolson(GaussianFit(mean, positive_factor(covariance)))
-    if concentration > CONCENTRATED and path.dimension > 1:
-        chart, fit = direction_fit(mean, covariance)
-        return InChart(chart, CrankNicolson(fit))
+    if _fits_a_chart(x, weights):
+        return _in_chart(*direction_fit(mean, covariance))
     return Lifted(CrankNicolson(GaussianFit(mean, positive_factor(covariance))))
 
 

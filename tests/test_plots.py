@@ -1,0 +1,126 @@
+import matplotlib as mpl
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_pacauc as pac
+
+mpl.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+rng = np.random.default_rng(2)
+X = rng.normal(size=(60, 3))
+y = X[:, 0] + rng.normal(size=60) > 0
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with pm.Model(coords={"covariate": ["a", "b", "c"]}) as model:
+        theta = pm.Normal("theta", dims="covariate")
+        pac.AUCPotential("auc", X @ theta, y, gamma=30.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+        step = pac.TemperingSMC(particles=300)
+        idata = pm.sample(300, step=step, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True)
+    return model, approx, idata
+
+
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    plt.close("all")
+
+
+def draw(axes):
+    """Rendering finds what plotting does not."""
+    figure = np.atleast_1d(axes).ravel()[0].figure
+    figure.canvas.draw()
+    return axes
+
+
+def test_roc(fitted):
+    _, approx, idata = fitted
+    scores = pac.predict_scores(approx, X, draws=50, random_seed=1)
+    curve = pac.roc(scores, y)
+    assert len(draw(pac.plot_roc(curve)).lines) == 2
+    axes = draw(pac.plot_roc({"EP": curve, "SMC": pac.roc(pac.predict_scores(idata, X), y)}))
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts[0].startswith("EP: AUC 0.")
+    assert texts[1].startswith("SMC")
+    draw(pac.plot_roc(curve, mean_score=True, band=False))
+    _, given = plt.subplots()
+    assert pac.plot_roc(pac.roc(X[:, 0], y), ax=given) is given
+
+
+def test_scores(fitted):
+    scores = pac.predict_scores(fitted[1], X, draws=50, random_seed=1)
+    threshold = pac.choose_threshold(scores, y, fpr=0.2)
+    axes = draw(pac.plot_scores(scores, y, threshold=threshold))
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts[0] == f"negative ({(~y).sum()} rows)"
+    assert "FPR" in texts[2]
+    assert axes.get_xlabel() == "score (in standard deviations)"
+    draw(pac.plot_scores(X[:, 0], y, threshold=0.3))
+
+
+def test_marginals(fitted):
+    _, approx, idata = fitted
+    axes = draw(pac.plot_marginals(approx, idata))
+    assert [a.get_title() for a in axes] == ["theta[a]", "theta[b]", "theta[c]"]
+    assert len(draw(pac.plot_marginals(approx, coefficients=["theta[b]"]))) == 1
+    with pytest.raises(ValueError, match="no coefficient theta"):
+        pac.plot_marginals(approx, coefficients=["theta[z]"])
+
+
+def test_gamma_path(fitted):
+    model, _, idata = fitted
+    selection = pac.select_gamma(model, [3.0, 10.0, 30.0], folds=3, random_seed=1)
+    top, bottom = draw(selection.plot())
+    assert top.get_legend() is not None
+    assert bottom.get_xscale() == "log"
+    draw(pac.plot_gamma_path(pac.select_gamma(model, [3.0, 30.0], criterion="certificate")))
+    draw(pac.plot_gamma_path(idata))
+    _, two = plt.subplots(2)
+    assert pac.plot_gamma_path(selection, ax=two)[0] is two[0]
+    with pytest.raises(ValueError, match="2 panels; ax holds 1"):
+        pac.plot_gamma_path(selection, ax=two[0])
+
+
+def test_tempering(fitted):
+    model, approx, idata = fitted
+    axes = draw(pac.plot_tempering(idata))
+    assert [len(a.lines) for a in axes] == [2, 2, 2]
+    with model:
+        step = pac.TemperingSMC(particles=300, start=approx)
+        bridged = pm.sample(100, step=step, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True)
+    assert "from the fit" in draw(pac.plot_tempering(bridged))[0].get_ylabel()
+
+
+def test_inclusion():
+    probabilities = xr.DataArray([0.9, 0.2, 0.6], dims="gene", coords={"gene": ["u", "v", "w"]})
+    axes = draw(pac.plot_inclusion(probabilities))
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["u", "w", "v"]
+    axes = draw(pac.plot_inclusion(np.linspace(0, 1, 50), most=5))
+    assert axes.get_title() == "5 largest of 50"
+    with pytest.raises(ValueError, match="3 probabilities but 1 names"):
+        pac.plot_inclusion(probabilities, names=["u"])
+    with pytest.raises(ValueError, match=r"numbers in \[0, 1\]"):
+        pac.plot_inclusion([0.5, 1.5])
+
+
+def test_spike_and_slab_figures():
+    with pm.Model(coords={"covariate": ["a", "b", "c"]}):
+        theta = pac.SpikeSlab("theta", p=0.4, v0=1e-3, dims="covariate")
+        pac.AUCPotential("auc", X @ theta, y, gamma=30.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    labels = [text.get_text() for text in draw(pac.plot_inclusion(approx)).get_yticklabels()]
+    assert labels[0] == "a"
+    draw(pac.plot_marginals(approx))
+    path = pac.regularization_path((X, y), v0=[1e-3, 1e-2, 1e-1], gamma=30.0, p=0.4)
+    axes = draw(pac.plot_regularization_path(path))
+    assert axes.get_xscale() == "log"
+
+
+def test_other_backends_are_refused():
+    with pytest.raises(ValueError, match='backend must be "matplotlib"'):
+        pac.plot_inclusion([0.5], backend="bokeh")

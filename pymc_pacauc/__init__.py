@@ -26,6 +26,7 @@ _MODULE_OF = {
     "choose_threshold": "roc_curve",
     "delong": "roc_curve",
     "empirical_risk": "risk",
+    "gp_evidence_gradient": "model.gp",
     "inclusion_probability": "model.spike_slab",
     "leave_out": "model.approximation",
     "linear_risk": "risk",
@@ -45,6 +46,7 @@ _MODULE_OF = {
     "plot_roc": "plots",
     "plot_scores": "plots",
     "plot_tempering": "plots",
+    "predict_gp": "model.gp",
     "predict_scores": "predict",
     "predictive_model": "model.predictive",
     "probability_above": "predict",
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
     from pymc_pacauc.model.approximation import EP as EP
     from pymc_pacauc.model.approximation import GaussianVB as GaussianVB
     from pymc_pacauc.model.approximation import leave_out as leave_out
+    from pymc_pacauc.model.gp import gp_evidence_gradient as gp_evidence_gradient
+    from pymc_pacauc.model.gp import predict_gp as predict_gp
     from pymc_pacauc.model.path import at_gamma as at_gamma
     from pymc_pacauc.model.path import log_evidence as log_evidence
     from pymc_pacauc.model.path import tempering_path as tempering_path
@@ -96,6 +100,7 @@ if TYPE_CHECKING:
     from pymc_pacauc.priors import pair_gamma as pair_gamma
     from pymc_pacauc.priors import theorem_defaults as theorem_defaults
     from pymc_pacauc.priors import u_statistic_gamma as u_statistic_gamma
+    from pymc_pacauc.regularization import regularization_path as regularization_path
     from pymc_pacauc.risk import empirical_risk as empirical_risk
     from pymc_pacauc.risk import linear_risk as linear_risk
     from pymc_pacauc.roc_curve import choose_threshold as choose_threshold

@@ -21,6 +21,7 @@ PEOPLE_LAYER = {
     "plots",
     "predict",
     "progress",
+    "regularization",
     "roc_curve",
     "selection",
     "summarize",

@@ -20,12 +20,14 @@ knows and the fixed point nearly maximises, is taken back and damped more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+
+from pymc_pacauc.ep.mixing import AndersonMixing
 
 __all__ = [
     "Interventions",
@@ -129,7 +131,7 @@ def solve_fixed_point(
     """
     q = kept_q = start
     kept = Sweep(start.precision, start.shift, -np.inf, {})
-    mixing = _Anderson()
+    mixing = _Mixing()
     history: list[dict[str, float]] = []
     damping, last_change, plain_until = DAMPING, np.inf, PLAIN_STEPS
     halved = restarts = rejected = 0
@@ -145,7 +147,7 @@ def solve_fixed_point(
             break
         lost = not new.bound > kept.bound - LOSS
         if lost or not change < GROWTH * last_change:
-            mixing = _Anderson()
+            mixing = _Mixing()
             damping = max(0.7 * damping, 0.05)
             plain_until = max(plain_until, count + 2)
             rejected += lost
@@ -201,34 +203,24 @@ def _rescale(q: NaturalGaussian, target: float) -> NaturalGaussian:
     return NaturalGaussian(q.precision / c**2, q.shift / c, q.factor / c, q.mean * c)
 
 
-@dataclass
-class _Anderson:
-    """History of points and their residuals; ``metric`` weighs residuals as q does."""
+class _Mixing:
+    """Anderson mixing of natural parameters, residuals weighed as by the q at which it begins."""
 
-    points: list[FloatArray] = field(default_factory=list)
-    residuals: list[FloatArray] = field(default_factory=list)
-    weighted: list[FloatArray] = field(default_factory=list)
-    metric: FloatArray | None = None
+    def __init__(self) -> None:
+        self.history = AndersonMixing(MEMORY)
+        self.metric: FloatArray | None = None
 
     def step(self, q: NaturalGaussian, mapped: NaturalGaussian) -> tuple[FloatArray, FloatArray]:
         """Direction from q, given the plain step's result."""
         precision, shift = mapped.precision - q.precision, mapped.shift - q.shift
         if self.metric is None:  # L^-1, q's precision being L L'
             self.metric = linalg.solve_triangular(q.factor, np.eye(q.mean.size), lower=True)
-        weighted = self.metric @ precision @ self.metric.T
-        self._remember(self.points, np.concatenate([q.precision.ravel(), q.shift]))
-        self._remember(self.residuals, np.concatenate([precision.ravel(), shift]))
-        self._remember(self.weighted, np.concatenate([weighted.ravel() / np.sqrt(2.0), self.metric @ shift]))
-        step = self.residuals[-1]
-        if len(self.points) > 1:
-            differences = np.diff(self.weighted, axis=0).T
-            mix = linalg.lstsq(differences, self.weighted[-1], cond=1e-8, check_finite=False)[0]
-            step = step - mix @ (np.diff(self.points, axis=0) + np.diff(self.residuals, axis=0))
+        seen = self.metric @ precision @ self.metric.T / np.sqrt(2.0)
+        step = self.history.step(
+            np.concatenate([q.precision.ravel(), q.shift]),
+            np.concatenate([precision.ravel(), shift]),
+            np.concatenate([seen.ravel(), self.metric @ shift]),
+        )
         d = q.mean.size
         direction = step[: d * d].reshape(d, d)
         return 0.5 * (direction + direction.T), step[d * d :]
-
-    @staticmethod
-    def _remember(values: list[FloatArray], value: FloatArray) -> None:
-        values.append(value)
-        del values[: -MEMORY - 1]

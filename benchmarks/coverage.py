@@ -83,8 +83,8 @@ def coverage(datasets, epsilon, seed):
             violations = int(np.sum(lower > truth))
             worst = max(worst, violations / datasets)
             print(
-                f"| {n_pos} | {n_neg} | {d} | {name} | {bound} | {lower.mean():.3f} | {truth.mean():.3f} | {violations} | "
-                f"{int(epsilon * datasets)} |",
+                f"| {n_pos} | {n_neg} | {d} | {name} | {bound} | {lower.mean():.3f} | {truth.mean():.3f} | "
+                f"{violations} | {int(epsilon * datasets)} |",
                 flush=True,
             )
     return worst
@@ -126,8 +126,8 @@ def tightness(largest, epsilon, seed):
         lower = " | ".join(f"{certified(fit, bound, epsilon):.3f}" for bound in ("kl", "Catoni", "linear"))
         print(
             f"| {n} | {d} | {m} | {fit.problem.gamma:.0f} | {fit.posterior.divergence_from_prior:.2f} | "
-            f"{1 - expected_risk(fit):.3f} | {lower} | {certified(vb, 'kl', epsilon):.3f} | {true_auc(fit, delta, rng):.3f} | "
-            f"{seconds:.1f} |",
+            f"{1 - expected_risk(fit):.3f} | {lower} | {certified(vb, 'kl', epsilon):.3f} | "
+            f"{true_auc(fit, delta, rng):.3f} | {seconds:.1f} |",
             flush=True,
         )
 

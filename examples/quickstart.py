@@ -50,7 +50,9 @@ def main(out: Path) -> None:
     with model:
         pm.set_data({"gamma": selection.best})
         approx = pm.fit(method=pac.EP())
-        idata = pm.sample(1000, step=pac.TemperingSMC(), chains=4, cores=1, random_seed=SEED, progressbar=False, quiet=True)
+        idata = pm.sample(
+            1000, step=pac.TemperingSMC(), chains=4, cores=1, random_seed=SEED, progressbar=False, quiet=True
+        )
     pac.annotate(idata, model)
     print(approx)
     print(f"log evidence by SMC: {pac.log_evidence(idata)}")
@@ -72,8 +74,9 @@ def main(out: Path) -> None:
     for name, curve in curves.items():
         said = curve.attrs
         print(
-            f"{name}: AUC {said['auc_mean']:.3f} ({said['auc_lower']:.3f} to {said['auc_upper']:.3f} over draws); mean score "
-            f"{said['auc_of_mean_score']:.3f} (DeLong {said['delong_lower']:.3f} to {said['delong_upper']:.3f} over rows)"
+            f"{name}: AUC {said['auc_mean']:.3f} ({said['auc_lower']:.3f} to {said['auc_upper']:.3f} over draws); "
+            f"mean score {said['auc_of_mean_score']:.3f} (DeLong {said['delong_lower']:.3f} to "
+            f"{said['delong_upper']:.3f} over rows)"
         )
     best = np.argmax(1.0 - pac.empirical_risk(X_test.T, y_test))
     alone = pac.delong(X_test[:, best], y_test, probability=0.9)

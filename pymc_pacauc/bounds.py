@@ -20,8 +20,9 @@ and with the exact moment of m Bernoulli terms in place of Hoeffding's lemma, be
 
     rho(R) <= (1 - exp(-beta rho(R_n) - [KL(rho, prior) + log(1 / epsilon)] / m)) / (1 - exp(-beta)),
 
-which is never worse, and at its best lambda equals PAC-Bayes-kl without the term log xi(m). All are numbers that can be computed. The paper's own theorems are not, because they contain constants nobody knows
-(C, c); :func:`theorem_excess` evaluates them at given constants, out of curiosity.
+which is never worse, and at its best lambda equals PAC-Bayes-kl without the term log xi(m). All are numbers that can
+be computed. The paper's own theorems are not, because they contain constants nobody knows (C, c);
+:func:`theorem_excess` evaluates them at given constants, out of curiosity.
 """
 
 from __future__ import annotations
@@ -195,8 +196,8 @@ def theorem_excess(
 ) -> float:
     """What a theorem of the paper adds to the excess risk of the best linear score, at given constants.
 
-    The theorems bound ``rho(R) - R_best <= f * (inf R(theta_0) - R_best) + excess`` with f = 2 (2.3 and 2.5) or 1 (2.4),
-    where R is the paper's risk over all ordered pairs, R_best the smallest risk of any score. The value
+    The theorems bound ``rho(R) - R_best <= f * (inf R(theta_0) - R_best) + excess`` with f = 2 (2.3 and 2.5) or 1
+    (2.4), where R is the paper's risk over all ordered pairs, R_best the smallest risk of any score. The value
     returned is ``excess`` with every constant of the proofs kept (delta = 1/n). It needs C (margin assumption)
     and c (density assumption), which are unknown, and exceeds 1 except for large n: a curiosity, not a certificate.
 

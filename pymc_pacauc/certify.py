@@ -116,13 +116,13 @@ def certificate(
     ----------
     result
         An approximation returned by ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` (risk and divergence in closed
-        form), draws of one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log Z,
-        estimated, hence on the safe side by three standard errors).
+        form), draws of one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log
+        Z, estimated, hence on the safe side by three standard errors).
     epsilon
         Probability, over the drawing of the data, with which the bound may fail.
     selected_from
-        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them. Choosing
-        *gamma* alone is free: the bounds hold for all posteriors at once.
+        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them.
+        Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
     bound
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see :mod:`pymc_pacauc.bounds`.
         ``"catoni"`` is often the tightest for a few hundred observations. Choose before looking: the better of two
@@ -248,7 +248,8 @@ def _of_tempering(idata: Any, model: pm.Model | None) -> _Evidence:
     said = tempering_attributes(idata, model)
     if not said["pacauc_only_auc"]:
         raise ValueError(
-            "The model has a likelihood or a potential besides the AUC term: log Z is then not that of the Gibbs posterior."
+            "The model has a likelihood or a potential besides the AUC term: log Z is then not that of the Gibbs "
+            "posterior."
         )
     if said["pacauc_ties"] != "half":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
@@ -269,8 +270,8 @@ def _of_tempering(idata: Any, model: pm.Model | None) -> _Evidence:
 def _assumptions(known: _Evidence, selected_from: int) -> tuple[str, ...]:
     said = [
         "Assumes that within each class observations are independent and identically distributed.",
-        "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them, by evidence or "
-        "otherwise, beyond the choice counted next."
+        "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them, by evidence "
+        "or otherwise, beyond the choice counted next."
         if selected_from > 1
         else "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them. Choosing "
         "gamma costs nothing; for the best of G priors say selected_from=G.",
@@ -279,8 +280,8 @@ def _assumptions(known: _Evidence, selected_from: int) -> tuple[str, ...]:
         said.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
     if known.standardized:
         said.append(
-            "CAUTION: the covariates have mean 0 and variance 1 over this very sample. Standardised with it, the prior on "
-            "scores depends on the data and the bound is not exact; use reference values or other rows to standardise."
+            "CAUTION: the covariates have mean 0 and variance 1 over this very sample. Standardised with it, the prior "
+            "on scores depends on the data and the bound is not exact; standardise with reference values or other rows."
         )
     else:
         said.append("Assumes that covariates were not standardised with these rows.")

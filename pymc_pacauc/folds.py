@@ -51,7 +51,9 @@ def _dealt(positive: NDArray[np.bool_], folds: int, rng: np.random.Generator) ->
     return fold
 
 
-def _grouped(positive: NDArray[np.bool_], folds: int, rng: np.random.Generator, groups: NDArray[Any]) -> NDArray[np.intp]:
+def _grouped(
+    positive: NDArray[np.bool_], folds: int, rng: np.random.Generator, groups: NDArray[Any]
+) -> NDArray[np.intp]:
     if groups.shape != positive.shape:
         raise ValueError(f"groups must have shape {positive.shape}, one label per observation; got {groups.shape}.")
     labels, index = np.unique(groups, return_inverse=True)

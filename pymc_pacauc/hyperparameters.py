@@ -1,17 +1,18 @@
 """Hyper-parameters of the prior by maximal evidence (the paper's section 3.1), on EP's gradient.
 
-The hyper-parameters live in ``pm.Data`` of the model: scales of groups or of single covariates (ARD), lengthscales, p, v0
-and v1 of a spike-and-slab prior. They are optimised by L-BFGS in their logarithms (probabilities in their logits). The
-model is compiled once; for other values its prior and its scores are evaluated anew, and EP starts from its last fit.
+The hyper-parameters live in ``pm.Data`` of the model: scales of groups or of single covariates (ARD), lengthscales, p,
+v0 and v1 of a spike-and-slab prior. They are optimised by L-BFGS in their logarithms (probabilities in their logits).
+The model is compiled once; for other values its prior and its scores are evaluated anew, and EP starts from its last
+fit.
 
 The gradient. Where a hyper-parameter moves the prior covariance alone, EP's evidence gradient is chained with the
 derivative of the covariance. Where it moves the scores (non-centred models, Gaussian processes written with a Cholesky
 factor) or a spike-and-slab prior, the evidence itself is differenced; it is stationary in the sites, so warm-started
 fits differ smoothly.
 
-Flat directions. The risk ignores the length of whitened theta, so multiplying all prior scales by one number changes nothing:
-evidence is constant along a common scale, and an optimiser would follow rounding errors. Such directions are found
-before the search, as the combinations of hyper-parameters that leave the prior covariance of the scores alone or
+Flat directions. The risk ignores the length of whitened theta, so multiplying all prior scales by one number changes
+nothing: evidence is constant along a common scale, and an optimiser would follow rounding errors. Such directions are
+found before the search, as the combinations of hyper-parameters that leave the prior covariance of the scores alone or
 multiply it by a number. They are reported and left alone: the search takes place in what is orthogonal to them.
 """
 
@@ -26,6 +27,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 from numpy.typing import NDArray
+from rich.progress import TextColumn
 from scipy import linalg, optimize
 from scipy.special import expit, logit
 
@@ -36,7 +38,7 @@ from pymc_pacauc.model.approximation import EP, EPApproximation
 from pymc_pacauc.model.extract import extractor
 from pymc_pacauc.model.spike_slab import extract_spike_slab
 from pymc_pacauc.problem import LinearGaussianProblem, SpikeSlabProblem
-from pymc_pacauc.progress import Ticker
+from pymc_pacauc.progress import LateBar
 
 __all__ = ["EvidenceMaximum", "maximize_evidence"]
 
@@ -84,10 +86,12 @@ class EvidenceMaximum:
 
     def __repr__(self) -> str:
         lines = [
-            f"Evidence maximum: log Z {self.start_log_evidence:.3f} -> {self.log_evidence:.3f} in {len(self.trace)} evaluations"
-            + ("" if self.converged else f" (NOT converged: {self.message})")
+            f"Evidence maximum: log Z {self.start_log_evidence:.3f} -> {self.log_evidence:.3f} "
+            f"in {len(self.trace)} evaluations" + ("" if self.converged else f" (NOT converged: {self.message})")
         ]
-        lines += [f"  {name} = {np.array2string(np.asarray(value), precision=4)}" for name, value in self.values.items()]
+        lines += [
+            f"  {name} = {np.array2string(np.asarray(value), precision=4)}" for name, value in self.values.items()
+        ]
         lines += [f"  flat, left alone: {words}" for words in self.flat]
         lines += [f"  at the limit of the search: {name}" for name in self.at_limit]
         return "\n".join(lines)
@@ -145,8 +149,8 @@ def maximize_evidence(
     (True, 1)
     """
     model = pm.modelcontext(model)
-    named = {over: "log"} if isinstance(over, str) else dict(over) if isinstance(over, Mapping) else dict.fromkeys(over, "log")
-    space = _Parameters(model, named)
+    names = [over] if isinstance(over, str) else over
+    space = _Parameters(model, dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, "log"))
     original = space.read()
     try:
         return _maximize(model, space, original, max_evaluations, tolerance, progressbar)
@@ -167,12 +171,13 @@ def _maximize(
     flat, free = _flat_directions(problem_at, start)
     words = tuple(space.describe(direction) for direction in flat)
     evidence = _Evidence(problem_at, space)
-    with Ticker("Evidence", progressbar) as ticker, warnings.catch_warnings():
+    column = TextColumn("log Z {task.fields[log_evidence]:.3f}", markup=False)
+    with LateBar("Evaluations of the evidence", column, show=progressbar) as bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
 
         def objective(t: FloatArray) -> tuple[float, FloatArray]:
             value, gradient = evidence(start + free @ t, free)
-            ticker.tick(f"log Z = {value:.3f}")
+            bar.update(len(evidence.trace), max_evaluations, log_evidence=value)
             return -value, -gradient
 
         if free.shape[1] == 0:
@@ -195,7 +200,8 @@ def _maximize(
         approx = pm.fit(method=EP(), progressbar=False)
     if not free.shape[1]:
         warnings.warn(
-            f"Evidence does not depend on {', '.join(space.names)}: " + "; ".join(words) + ". Nothing was changed.", stacklevel=3
+            f"Evidence does not depend on {', '.join(space.names)}: " + "; ".join(words) + ". Nothing was changed.",
+            stacklevel=3,
         )
     return EvidenceMaximum(
         values=space.values(best),
@@ -304,6 +310,8 @@ class _Evidence:
     def _slope(self, fit: Any, x: FloatArray, direction: FloatArray) -> float:
         if isinstance(fit, EPFit):
             up, down = (self._problem_at(x + sign * STEP * direction) for sign in (1.0, -1.0))
+            assert isinstance(up, LinearGaussianProblem)
+            assert isinstance(down, LinearGaussianProblem)
             if np.array_equal(up.X, down.X) and np.array_equal(up.offset, down.offset):
                 gradient = evidence_gradient(fit)
                 moved = (up.prior_covariance - down.prior_covariance) / (2.0 * STEP)
@@ -315,22 +323,25 @@ class _Evidence:
 
 def _problem_reader(model: pm.Model) -> Callable[[], Problem]:
     """Reads the problem at the values that the model's data have when it is called."""
-    if extract_spike_slab(model) is not None:
-        return lambda: extract_spike_slab(model).problem
+    sparse = extract_spike_slab(model)
+    if sparse is not None:  # compiled anew for every value
+        return lambda: (extract_spike_slab(model) or sparse).problem
     read = extractor(model)
     return lambda: read().problem
 
 
 def _fit(problem: Problem, start: Any) -> Any:
     if isinstance(problem, SpikeSlabProblem):
-        same = start is not None and np.array_equal(start.problem.X, problem.X) and np.array_equal(start.problem.v1, problem.v1)
+        same = (
+            start is not None
+            and np.array_equal(start.problem.X, problem.X)
+            and np.array_equal(start.problem.v1, problem.v1)
+        )
         return fit_spike_slab(problem, start=start if same else None, tolerance=1e-6)
     return fit_ep(problem, start=start, tolerance=1e-8)
 
 
-def _flat_directions(
-    problem_at: Callable[[FloatArray], Problem], x: FloatArray
-) -> tuple[list[FloatArray], FloatArray]:
+def _flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray) -> tuple[list[FloatArray], FloatArray]:
     """Directions of log-parameters without effect on any ranking, and an orthonormal basis of the others."""
     here = problem_at(x)
     rows = np.random.default_rng(0).permutation(here.n)[:ROWS]

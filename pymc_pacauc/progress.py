@@ -45,27 +45,3 @@ def track(items: Iterable[Item], description: str, total: int, show: bool = True
         for done, item in enumerate(items, start=1):
             yield item
             bar.update(done, total)
-
-
-class Ticker:
-    """A line that counts evaluations and shows the latest, once they have taken more than a second."""
-
-    def __init__(self, description: str, show: bool = True):
-        self._description, self._show = description, show
-        self._started, self._count, self._bar = perf_counter(), 0, None
-
-    def __enter__(self) -> Ticker:
-        return self
-
-    def tick(self, said: str) -> None:
-        self._count += 1
-        if self._show and self._bar is None and perf_counter() - self._started > BAR_AFTER:
-            self._bar = Progress(TextColumn("{task.description} {task.completed}: {task.fields[said]}"), TimeElapsedColumn())
-            self._bar.start()
-            self._task = self._bar.add_task(self._description, total=None, said=said)
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._count, said=said)
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()

@@ -45,7 +45,8 @@ def roc(scores: ArrayLike, y: ArrayLike, *, probability: float = 0.9, positive: 
     Dataset over ``fpr``: ``tpr`` (mean over draws), ``tpr_lower``, ``tpr_upper``, and ``tpr_of_mean_score``, the curve
     of ranking by the mean of the draws (each standardised first, as the scale of a score means nothing). Over
     ``sample``: ``auc`` of every draw. Attributes: ``auc_mean``, ``auc_lower``, ``auc_upper``, ``auc_of_mean_score``,
-    ``probability``, ``n_pos``, ``n_neg``, and DeLong's ``delong_se``, ``delong_lower``, ``delong_upper`` for the mean score.
+    ``probability``, ``n_pos``, ``n_neg``, and DeLong's ``delong_se``, ``delong_lower``, ``delong_upper`` for the mean
+    score.
 
     Examples
     --------

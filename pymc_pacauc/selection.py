@@ -49,7 +49,6 @@ class GammaSelection:
     """What :func:`select_gamma` found.
 
     Attributes
-    ----------
     table
         A row for each gamma: ``auc`` and ``se`` (cross-validated; NaN for the certificate criterion), ``expected_auc``
         (training, of the randomised score), ``log_evidence``, ``divergence`` from the prior, ``certified_auc`` (paying
@@ -76,7 +75,7 @@ class GammaSelection:
     fold_auc: FloatArray
 
     def plot(self, ax: Any = None) -> Any:
-        """CV-AUC, expected AUC, certificate and log evidence against gamma; see :func:`~pymc_pacauc.plot_gamma_path`."""
+        """AUCs, certificate and log evidence against gamma; see :func:`~pymc_pacauc.plot_gamma_path`."""
         from pymc_pacauc.plots import plot_gamma_path
 
         return plot_gamma_path(self, ax=ax)
@@ -111,7 +110,6 @@ def select_gamma(
     """Choose gamma by cross-validation or by certificate.
 
     Parameters
-    ----------
     model
         A model whose scores are affine in Gaussian variables; by default the one on the context stack. Its own gamma
         is not used.
@@ -133,8 +131,8 @@ def select_gamma(
         What certificates pay for, by default the size of the grid. PAC-Bayes-kl holds for all posteriors at once, so
         with a prior fixed beforehand 1 is enough.
     refine
-        At most so many sweeps over the remaining pairs after a fold's sites are removed; a few are usually enough, and the
-        column ``fold_change`` of the table says how far one more would have moved the worst fold.
+        At most so many sweeps over the remaining pairs after a fold's sites are removed; a few are usually enough, and
+        the column ``fold_change`` of the table says how far one more would have moved the worst fold.
     particles
         Of each SMC run.
     n_jobs
@@ -145,11 +143,9 @@ def select_gamma(
         Whether to show one when it takes more than a second.
 
     Returns
-    -------
     GammaSelection
 
     Examples
-    --------
     >>> import numpy as np, pymc as pm, pymc_pacauc as pac
     >>> rng = np.random.default_rng(1)
     >>> X = rng.normal(size=(150, 3))
@@ -192,7 +188,7 @@ def default_gammas(pairs: Pairs) -> FloatArray:
     return n_pos * n_neg / (4.0 * (n_pos + n_neg)) * 2.0 ** np.linspace(-2, 5, 15)
 
 
-# -- expectation propagation ----------------------------------------------------------------------------------------------
+# -- expectation propagation -----------------------------------------------------------------------------------------
 
 
 def _by_ep(
@@ -266,7 +262,7 @@ def _share_of_pairs(pairs: Pairs, fold: NDArray[np.intp]) -> float:
     return float(np.mean(kept) / pairs.n_pairs)
 
 
-# -- tempering SMC --------------------------------------------------------------------------------------------------------
+# -- tempering SMC ---------------------------------------------------------------------------------------------------
 
 
 def _by_smc(
@@ -352,7 +348,7 @@ class _Path:
         return draws_to_inference_data(model, theta[index][None], sample_stats={"risk": risk[index][None]}, attrs=attrs)
 
 
-# -- both -----------------------------------------------------------------------------------------------------------------
+# -- both ------------------------------------------------------------------------------------------------------------
 
 
 def _fill(table: pd.DataFrame, fold_auc: FloatArray) -> None:

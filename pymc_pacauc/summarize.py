@@ -62,8 +62,8 @@ class Summary:
         ]
         if certified is not None:
             lines.append(
-                f"  certified AUC  {certified.auc:.4f} (epsilon = {certified.epsilon:g}, {certified.bound}; see .certificate "
-                "for its assumptions)"
+                f"  certified AUC  {certified.auc:.4f} (epsilon = {certified.epsilon:g}, {certified.bound}; "
+                "see .certificate for its assumptions)"
             )
         if self.note:
             lines.append(f"  note           {self.note}")
@@ -157,7 +157,7 @@ def _closed_form(approx: EPApproximation, probability: float, var_names: Sequenc
         "P(> 0)": ndtr(mean / sd),
     }
     if hasattr(approx, "inclusion_probability"):
-        columns["inclusion"] = approx.fit.inclusion_probability
+        columns["inclusion"] = np.asarray(getattr(approx.fit, "inclusion_probability"))  # noqa: B009
     table = pd.DataFrame(columns, index=coefficient_labels(approx.model, approx.variable_names)).round(3)
     if var_names is None:
         return table

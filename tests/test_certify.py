@@ -146,7 +146,7 @@ def test_coverage(n_pos, n_neg, d):
 
 
 def test_tight_enough():
-    """At least what a prototype certified, n = 532, d = 7, one third positive (benchmarks/coverage.py has the table)."""
+    """The case n = 532, d = 7, one third positive, of benchmarks/coverage.py."""
     X, y, _ = simulate(177, 355, 7, 0.875, np.random.default_rng(2014))
     fit = fit_ep(linear_gaussian_problem(X, y, 238.0))
     assert pac.certificate(fit).auc > 0.70

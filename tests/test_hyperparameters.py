@@ -108,9 +108,9 @@ def test_spike_and_slab():
 
 def test_refusals_leave_the_model_alone():
     model = grouped(True)
-    with pytest.raises(ValueError, match="over is empty; the model's pm.Data are scale"):
+    with pytest.raises(ValueError, match="over is empty"):
         pac.maximize_evidence(model)
-    with pytest.raises(ValueError, match="sigma is not a pm.Data"):
+    with pytest.raises(ValueError, match="sigma is not a pm"):
         pac.maximize_evidence(model, ["sigma"])
     with pytest.raises(ValueError, match="between 0 and 1"):
         pac.maximize_evidence(model, {"scale": "logit"})

@@ -95,7 +95,7 @@ def test_nonlinear_models_predict_too():
 
 
 def test_the_pymc_way(fitted):
-    """pm.Data, pm.set_data, pm.sample_posterior_predictive: no warnings (they are errors), and the model is untouched."""
+    """pm.Data, pm.set_data, pm.sample_posterior_predictive, without warnings; the model is untouched."""
     model, _, idata = fitted
     with pac.predictive_model(model) as predictive:
         pm.set_data({"X": X_new}, coords={"row": np.arange(7)})
@@ -152,7 +152,7 @@ def test_rank_uncertainty(fitted):
 
 def test_refusals(fitted):
     model, approx, idata = fitted
-    with pytest.raises(ValueError, match="no pm.Data"):
+    with pytest.raises(ValueError, match=r"no pm\.Data"):
         pac.predict_scores(approx, X_new[:, :2])
     with pytest.raises(ValueError, match="NaN"):
         pac.predict_scores(approx, np.full((2, 3), np.nan))

@@ -1,7 +1,7 @@
 """What a run of tempering SMC says of itself, written into the idata that ``pm.sample`` returned.
 
-``pm.sample`` gives a step method no opportunity to attach anything to its result, and the labels and the model are not in
-it. :func:`annotate` adds them, so that a file of draws can be summarised and certified in another process.
+``pm.sample`` gives a step method no opportunity to attach anything to its result, and the labels and the model are not
+in it. :func:`annotate` adds them, so that a file of draws can be summarised and certified in another process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ __all__ = ["annotate", "group", "tempering_attributes"]
 
 
 def annotate(idata: Any, model: pm.Model | None = None) -> Any:
-    """Add gamma, method, versions, evidence, class sizes and labels to an idata of ``pm.sample(step=pac.TemperingSMC())``.
+    """Add gamma, method, versions, evidence, class sizes and labels to an idata of
+    ``pm.sample(step=pac.TemperingSMC())``.
 
     Attributes named ``pacauc_*`` go to the posterior and sample_stats groups; labels go to observed_data, where the
     model has no observed variables. Draws of an approximation have all this already.

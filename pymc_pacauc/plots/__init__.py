@@ -1,4 +1,4 @@
-"""Figures. Each function draws on ``ax`` (or on a new figure) and returns the axes; matplotlib is the ``plots`` extra."""
+"""Figures: each function draws on ``ax`` or on a new figure and returns the axes. They need the ``plots`` extra."""
 
 from pymc_pacauc.plots.coefficients import plot_inclusion, plot_marginals, plot_regularization_path
 from pymc_pacauc.plots.ranking import plot_roc, plot_scores

@@ -18,9 +18,9 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
     Parameters
     ----------
     result
-        What :func:`~pymc_pacauc.select_gamma` returned (cross-validated AUC with standard errors, expected training AUC,
-        certified AUC, log evidence), or an idata of :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log evidence of
-        each chain's stages).
+        What :func:`~pymc_pacauc.select_gamma` returned (cross-validated AUC with standard errors, expected training
+        AUC, certified AUC, log evidence), or an idata of :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log
+        evidence of each chain's stages).
     ax
         Two axes, one above the other; by default a new figure.
     backend
@@ -30,7 +30,7 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
     -------
     Array of two axes.
     """
-    options = {"sharex": True, "gridspec_kw": {"height_ratios": (3, 1.4)}} if ax is None else {}
+    options: Any = {"sharex": True, "gridspec_kw": {"height_ratios": (3, 1.4)}} if ax is None else {}
     top, bottom = axes = new_axes(ax, backend, rows=2, figsize=(6.2, 5.2), **options)[:2]
     if hasattr(result, "table"):
         _selection(result, top, bottom)
@@ -42,7 +42,9 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
         each.set_xscale("log")
         each.spines[["top", "right"]].set_visible(False)
     handles, _ = top.get_legend_handles_labels()
-    top.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(handles)), fontsize="small")
+    top.legend(
+        frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(handles)), fontsize="small"
+    )
     return axes
 
 
@@ -52,11 +54,13 @@ def _selection(result: Any, top: Any, bottom: Any) -> None:
     top.plot(gamma, table["expected_auc"], color=GREY, marker=".", linestyle="--", label="expected, training")
     if table["auc"].notna().any():
         label = f"cross-validated, {result.fold.max() + 1} folds ± s.e."
-        top.errorbar(gamma, table["auc"], yerr=table["se"], color=BLUE, marker="o", markersize=4, capsize=2, label=label)
+        top.errorbar(
+            gamma, table["auc"], yerr=table["se"], color=BLUE, marker="o", markersize=4, capsize=2, label=label
+        )
     if table["certified_auc"].notna().any():
         top.plot(gamma, table["certified_auc"], color=VERMILION, marker="s", markersize=4, label="certified")
-    for axes, label in ((top, rf"chosen, $\gamma$ = {result.best:.4g}"), (bottom, None)):
-        axes.axvline(result.best, color=ORANGE, linewidth=1.5, zorder=0, label=label)
+    top.axvline(result.best, color=ORANGE, linewidth=1.5, zorder=0, label=rf"chosen, $\gamma$ = {result.best:.4g}")
+    bottom.axvline(result.best, color=ORANGE, linewidth=1.5, zorder=0)
     bottom.plot(gamma, table["log_evidence"], color=GREEN, marker=".")
 
 
@@ -101,8 +105,7 @@ def plot_tempering(idata: Any, *, ax: Any = None, backend: str | None = None) ->
         axis.set(xlabel="stage", ylabel=label)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.spines[["top", "right"]].set_visible(False)
-    if name == "acceptance_rate":
-        axes[2].set_ylim(0, 1)
+    axes[2].set_ylim(0, 1)
     if not from_fit:
         axes[0].set_yscale("symlog", linthresh=1.0)
     axes[1].set_ylim(bottom=0)

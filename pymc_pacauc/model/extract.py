@@ -1,14 +1,16 @@
 """From a PyMC model to the arrays of a LinearGaussianProblem.
 
-Nothing is recognised by its type. The scores and the gradient of the prior's log-density are *evaluated*, at zero and
-at the unit vectors of the free variables, which gives the affine map, the prior mean and its precision; then random
-probes verify that the model really is affine and Gaussian. So any parametrisation works (scalar or vector sigma,
+Next to nothing is recognised by its type. The scores and the gradient of the prior's log-density are *evaluated*, at
+zero and at the unit vectors of the free variables, which gives the affine map, the prior mean and its precision; then
+random probes verify that the model really is affine and Gaussian. So any parametrisation works (scalar or vector sigma,
 ``pm.Data``, MvNormal, intercepts, Deterministics, non-centred hierarchies with fixed scales, gp.Latent, HSGP), and a
-model that is not of this form is refused with the name of the variable that breaks it.
+model that is not of this form is refused with the name of the variable that breaks it. The exception is an MvNormal,
+whose covariance is read off: a kernel matrix is often too close to singular to be recovered from its inverse.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +25,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.random.basic import MvNormalRV
 
 from pymc_pacauc.model.flat import MODE, FlatVariables, flat_variables
 from pymc_pacauc.model.op import AUCRisk
@@ -75,7 +78,7 @@ def extract(model: pm.Model) -> ExtractedProblem:
 
 
 def extractor(model: pm.Model) -> Callable[[], ExtractedProblem]:
-    """:func:`extract` compiled once: each call reads the values that the model's ``pm.Data`` (but the labels) have then."""
+    """:func:`extract` compiled once: each call reads the values of the model's ``pm.Data`` (but the labels) anew."""
     term = auc_term(model)
     if model.observed_RVs:
         raise refuse(f"it has a likelihood besides the AUC term ({_names(model.observed_RVs)})")
@@ -87,13 +90,12 @@ def extractor(model: pm.Model) -> Callable[[], ExtractedProblem]:
         raise refuse(f"the variable(s) {_names(model.values_to_rvs[v] for v in discrete)} are discrete")
     variables = flat_variables(model)
     scores = variables.function(model.replace_rvs_by_values([term.scores]))
-    gradients = pytensor.grad(model.varlogp, list(variables.values), disconnected_inputs="ignore")
-    slope = variables.function([pt.concatenate([g.ravel() for g in gradients])])
+    prior = _prior(model, variables)
     pairs = bipartite(term.labels)
 
     def evaluate() -> ExtractedProblem:
         design, offset = affine_scores(model, variables, scores)
-        mean, covariance = gaussian_prior(model, variables, slope)
+        mean, covariance = prior()
         problem = linear_gaussian_problem(
             design,
             pairs,
@@ -165,6 +167,76 @@ def affine_scores(
     if name is not None:
         raise refuse(f"the scores are not affine in {name}")
     return design.T, offset
+
+
+def _prior(model: pm.Model, variables: FlatVariables) -> Callable[[], tuple[FloatArray, FloatArray]]:
+    """Mean and covariance of the free variables; of an MvNormal as it is written, so that no covariance is inverted."""
+    written = {value: _written_moments(model, value) for value in variables.values}
+    rest = [value for value, moments in written.items() if moments is None]
+    others = FlatVariables(tuple(rest), tuple(s for v, s in zip(written, variables.shapes, strict=True) if v in rest))
+    slope = None
+    if rest:
+        logp = model.varlogp
+        if len(rest) < len(written):
+            logp = pt.sum([pt.sum(t) for t in model.logp([model.values_to_rvs[v] for v in rest], sum=False)])
+        gradients = pytensor.grad(logp, rest, disconnected_inputs="ignore")
+        slope = others.function([pt.concatenate([g.ravel() for g in gradients])])
+    if len(rest) == len(written):
+        return lambda: gaussian_prior(model, variables, slope)
+
+    def evaluate() -> tuple[FloatArray, FloatArray]:
+        mean, covariance = np.zeros(variables.dimension), np.zeros((variables.dimension, variables.dimension))
+        found = gaussian_prior(model, others, slope) if rest else None
+        for value, part in zip(variables.values, variables.slices, strict=True):
+            moments = written[value]
+            if moments is not None:
+                mean[part], covariance[part, part] = moments()
+        if found is not None:
+            places = np.concatenate(
+                [np.arange(variables.dimension)[variables.slices[i]] for i, v in enumerate(written) if v in rest]
+            )
+            mean[places] = found[0]
+            covariance[np.ix_(places, places)] = np.diag(found[1]) if found[1].ndim == 1 else found[1]
+        return mean, covariance
+
+    return evaluate
+
+
+def _written_moments(model: pm.Model, value: Variable) -> Callable[[], tuple[FloatArray, FloatArray]] | None:
+    """Mean and covariance of an MvNormal vector whose parameters are not random; None for any other variable."""
+    rv = model.values_to_rvs[value]
+    if not isinstance(rv.owner.op, MvNormalRV) or rv.type.ndim != 1 or model.rvs_to_transforms[rv] is not None:
+        return None
+    mean, covariance = rv.owner.op.dist_params(rv.owner)
+    if set(model.free_RVs) & set(ancestors([mean, covariance])):
+        return None
+    evaluate = compile_function([], [mean, covariance], mode=MODE)
+
+    def moments() -> tuple[FloatArray, FloatArray]:
+        centre, matrix = evaluate()
+        return centre, _stabilised(rv.name, np.asarray(matrix, dtype=np.float64))
+
+    return moments
+
+
+def _stabilised(name: str, covariance: FloatArray) -> FloatArray:
+    """The covariance, with the smallest jitter that makes its Cholesky factor exist; a jitter is reported."""
+    scale = float(np.diagonal(covariance).mean())
+    for relative in (0.0, *np.logspace(-14, -6, 9)):
+        jittered = covariance + relative * scale * np.eye(len(covariance))
+        try:
+            np.linalg.cholesky(jittered)
+        except np.linalg.LinAlgError:
+            continue
+        if relative:
+            warnings.warn(
+                f"The prior covariance of {name} is not positive definite in floating point: {relative * scale:.1e} "
+                "was added to its diagonal. Add a jitter of your own to be rid of this message.",
+                stacklevel=4,
+            )
+        return jittered
+    smallest = np.linalg.eigvalsh(covariance)[0]
+    raise ValueError(f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g}).")
 
 
 def gaussian_prior(

@@ -1,0 +1,119 @@
+"""Gaussian-process scores in PyMC: EP's prediction at new points, and the evidence's gradient in the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from pymc.pytensorf import compile as compile_function
+from pytensor.compile.sharedvalue import SharedVariable
+
+from pymc_pacauc.ep.gp import WhitenedScores, kernel_gradient, predict_scores_at, whiten_scores
+from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.flat import MODE
+from pymc_pacauc.risk import numeric_array
+
+__all__ = ["gp_evidence_gradient", "predict_gp"]
+
+JITTER = 1e-6  # what gp.prior adds by default
+
+
+def predict_gp(
+    approx: EPApproximation, gp: Any, X_new: ArrayLike, *, covariance: bool = False, jitter: float = JITTER
+) -> xr.Dataset:
+    """Scores at new points under EP's posterior of a Gaussian process, in closed form.
+
+    Parameters
+    ----------
+    approx
+        What ``pm.fit(method=pac.EP())`` returned.
+    gp
+        The ``pm.gp.Latent`` of the model, after ``gp.prior(...)``.
+    X_new
+        New points, one a row.
+    covariance
+        Also return the covariance of the new scores.
+    jitter
+        What ``gp.prior`` added to the diagonal of the kernel matrix (its argument ``jitter``).
+
+    Returns
+    -------
+    Dataset with ``mean`` and ``sd`` over row, and ``covariance`` if asked for.
+
+    Notes
+    -----
+    For draws of SMC, use ``gp.conditional`` and ``pm.sample_posterior_predictive``, as in any PyMC model.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.linspace(-2, 2, 30)[:, None]
+    >>> with pm.Model():
+    ...     gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    ...     scores = gp.prior("scores", X=X)
+    ...     auc = pac.AUCPotential("auc", scores, np.abs(X[:, 0]) < 1, gamma=30)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> predicted = pac.predict_gp(approx, gp, [[0.0], [2.5]])
+    >>> bool(predicted["mean"][0] > predicted["mean"][1])
+    True
+    """
+    points = np.atleast_2d(numeric_array("X_new", X_new))
+    old = np.asarray(compile_function([], pt.as_tensor(gp.X), mode=MODE)())
+    if points.shape[1] != old.shape[1]:
+        raise ValueError(f"X_new has {points.shape[1]} columns, the Gaussian process was given {old.shape[1]}.")
+    scores = _whitened(approx, gp, jitter)
+    outputs = [gp.cov_func(old, points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
+    cross, new, centre = compile_function([], outputs, mode=MODE)()
+    mean, spread = predict_scores_at(scores, cross, new)
+    variance = np.diagonal(spread) if covariance else spread
+    data = {"mean": ("row", mean + centre), "sd": ("row", np.sqrt(variance))}
+    if covariance:
+        data["covariance"] = (("row", "other_row"), spread)
+    return xr.Dataset(data, coords={"row": np.arange(len(points))})
+
+
+def gp_evidence_gradient(
+    approx: EPApproximation, gp: Any, over: Sequence[str] | str, *, jitter: float = JITTER
+) -> dict[str, NDArray[np.float64]]:
+    """Derivatives of EP's log evidence with respect to parameters of a kernel, by PyTensor's derivative of the kernel.
+
+    Parameters
+    ----------
+    approx, gp, jitter
+        As in :func:`predict_gp`.
+    over
+        Names of the ``pm.Data`` that hold the parameters (lengthscales, amplitude).
+
+    Notes
+    -----
+    Evidence does not depend on the amplitude of a kernel: the risk ignores the scale of the scores. The derivative with
+    respect to it is zero, up to the jitter and the tolerance of the fit.
+    """
+    names = [over] if isinstance(over, str) else list(over)
+    parameters = [approx.model[name] for name in names]
+    for name, parameter in zip(names, parameters, strict=True):
+        if not isinstance(parameter, SharedVariable) or not parameter.dtype.startswith("float"):
+            raise ValueError(f"{name} must be a pm.Data of floats.")
+    slope = kernel_gradient(_whitened(approx, gp, jitter))
+    total = pt.sum(pt.as_tensor(slope) * gp.cov_func(gp.X))
+    gradients = pytensor.grad(total, parameters, disconnected_inputs="ignore")
+    values = compile_function([], gradients, mode=MODE)()
+    return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+
+
+def _whitened(approx: EPApproximation, gp: Any, jitter: float) -> WhitenedScores:
+    """EP's posterior of the training scores, whitened by the kernel."""
+    if not hasattr(gp, "f"):
+        raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
+    kernel, centre = compile_function([], [gp.cov_func(gp.X), gp.mean_func(gp.X)], mode=MODE)()
+    d = approx.posterior.mean.size
+    [values] = approx.function(gp.f)(np.concatenate([np.zeros((1, d)), np.eye(d)]))
+    design = (values[1:] - values[0]).T  # training scores as an affine function of the free variables
+    mean = design @ approx.posterior.mean + values[0] - centre
+    root = design @ np.linalg.cholesky(approx.posterior.covariance)
+    return whiten_scores(kernel + jitter * np.eye(len(kernel)), mean, root)

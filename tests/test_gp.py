@@ -1,0 +1,213 @@
+"""Gaussian-process scores: extraction, prediction, kernel gradients, HSGP, SMC."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pymc as pm
+import pytest
+from quadrature import exact_orders
+
+import pymc_pacauc as pac
+from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.ep.gp import predict_scores_at, whiten_scores
+from pymc_pacauc.model.extract import extract
+from pymc_pacauc.problem import linear_gaussian_problem
+
+
+def ring_data(n, seed=0):
+    """Classes that no linear score separates."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, 2))
+    y = (np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 1 + 0.5 * rng.logistic(size=n) > 0).astype(int)
+    return X, y
+
+
+def gp_model(X, y, *, cov=None, gamma=None, reparameterize=True, jitter=1e-6):
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(X.shape[1], ls=1.0) if cov is None else cov)
+        scores = gp.prior("scores", X=X, reparameterize=reparameterize, jitter=jitter)
+        pac.AUCPotential("auc", scores, y, gamma=float(len(y)) if gamma is None else gamma)
+    return model, gp
+
+
+def fit(model, **options):
+    with model:
+        return pm.fit(method=pac.EP(**options), progressbar=False)
+
+
+def test_three_latent_scores_against_quadrature():
+    X, y = np.array([[0.0], [0.7], [1.5]]), [1, 0, 1]
+    K = np.exp(-0.5 * (X - X.T) ** 2)
+    log_z, mean = exact_orders(K, y, 3.0)
+    found = fit_ep(linear_gaussian_problem(np.eye(3), y, 3.0, prior_covariance=K))
+    assert found.log_evidence == pytest.approx(log_z, abs=0.05)
+    np.testing.assert_allclose(found.posterior.mean, mean, atol=0.06)
+
+
+def test_all_ways_to_write_a_gaussian_process_agree():
+    X, y = ring_data(60)
+    K = pm.gp.cov.ExpQuad(2, ls=1.0)(X).eval() + 1e-6 * np.eye(60)
+    with pm.Model() as plain:
+        scores = pm.MvNormal("scores", mu=np.zeros(60), cov=K)
+        pac.AUCPotential("auc", scores, y, gamma=60.0)
+    fits = [fit(gp_model(X, y)[0]), fit(gp_model(X, y, reparameterize=False)[0]), fit(plain)]
+    for other in fits[1:]:
+        assert other.log_evidence == pytest.approx(fits[0].log_evidence, abs=1e-6)
+    np.testing.assert_allclose(fits[1].posterior.mean, fits[2].posterior.mean, atol=1e-6)
+
+
+def test_the_covariance_of_an_mvnormal_is_read_not_inverted():
+    X, y = ring_data(80)
+    K = pm.gp.cov.ExpQuad(2, ls=2.0)(X).eval() + 1e-12 * np.eye(80)
+    with pm.Model() as model:
+        scale = pm.Normal("scale", 1.0, 2.0)
+        scores = pm.MvNormal("scores", mu=np.full(80, 0.3), cov=K)
+        pac.AUCPotential("auc", scores + scale * X[:, 0], y, gamma=10.0)
+    problem = extract(model).problem
+    np.testing.assert_allclose(problem.prior_covariance[1:, 1:], K, atol=1e-13)
+    np.testing.assert_allclose(problem.prior_mean, [1.0, *np.full(80, 0.3)])
+    assert problem.prior_covariance[0, 0] == pytest.approx(4.0)
+    assert not problem.prior_covariance[0, 1:].any()
+
+
+def test_a_jitter_is_reported():
+    X, y = ring_data(40)
+    K = X @ X.T  # of rank two
+    with pm.Model() as model:
+        scores = pm.MvNormal("scores", mu=np.zeros(40), cov=K)
+        pac.AUCPotential("auc", scores, y, gamma=10.0)
+    with pytest.warns(UserWarning, match="added to its diagonal"):
+        extract(model)
+
+
+def test_a_linear_kernel_is_the_linear_model():
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((50, 3))
+    y = (X @ [1.0, -1.0, 0.5] + rng.logistic(size=50) > 0).astype(int)
+    new = rng.standard_normal((6, 3))
+    jitter = 1e-9
+    model, gp = gp_model(X, y, cov=pm.gp.cov.Linear(3, c=np.zeros(3)), gamma=50.0, jitter=jitter)
+    process = fit(model, tolerance=1e-9)
+    linear = fit_ep(linear_gaussian_problem(X, y, 50.0), tolerance=1e-9)
+    assert process.log_evidence == pytest.approx(linear.log_evidence, abs=1e-5)
+    predicted = pac.predict_gp(process, gp, new, covariance=True, jitter=jitter)
+    np.testing.assert_allclose(predicted["mean"], new @ linear.posterior.mean, atol=1e-6)
+    np.testing.assert_allclose(predicted["covariance"], new @ linear.posterior.covariance @ new.T, atol=1e-6)
+
+
+def test_prediction_at_training_points_and_far_away():
+    X, y = ring_data(60)
+    model, gp = gp_model(X, y)
+    approx = fit(model)
+    draws = approx.sample(4000, random_seed=1)["posterior"]["scores"]
+    at = pac.predict_gp(approx, gp, X[:5])
+    np.testing.assert_allclose(at["mean"], draws.mean(("chain", "draw"))[:5], atol=0.06)
+    np.testing.assert_allclose(at["sd"], draws.std(("chain", "draw"))[:5], atol=0.05)
+    far = pac.predict_gp(approx, gp, [[50.0, 50.0]])
+    assert far["mean"].item() == pytest.approx(0.0, abs=1e-8)
+    assert far["sd"].item() == pytest.approx(1.0, abs=1e-8)
+    with pytest.raises(ValueError, match="columns"):
+        pac.predict_gp(approx, gp, [[1.0]])
+
+
+def test_variances_are_the_diagonal_of_the_covariance():
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((5, 5))
+    K = root @ root.T + np.eye(5)
+    scores = whiten_scores(K, rng.standard_normal(5), 0.3 * root)
+    cross, new = rng.standard_normal((5, 3)), 9 * np.eye(3)
+    mean, covariance = predict_scores_at(scores, cross, new)
+    same, variance = predict_scores_at(scores, cross, np.diagonal(new))
+    inverse = np.linalg.inv(K)
+    V = 0.09 * root @ root.T
+    np.testing.assert_allclose(covariance, new - cross.T @ (inverse - inverse @ V @ inverse) @ cross)
+    np.testing.assert_allclose(variance, np.diagonal(covariance))
+    np.testing.assert_allclose(same, mean)
+
+
+@pytest.mark.parametrize("reparameterize", [True, False])
+def test_kernel_gradients_against_finite_differences(reparameterize):
+    X, y = ring_data(40)
+    with pm.Model() as model:
+        ls, amplitude = pm.Data("ls", [1.0, 1.6]), pm.Data("amplitude", 1.3)
+        gp = pm.gp.Latent(cov_func=amplitude**2 * pm.gp.cov.Matern52(2, ls=ls))
+        scores = gp.prior("scores", X=X, reparameterize=reparameterize)
+        pac.AUCPotential("auc", scores, y, gamma=40.0)
+    gradient = pac.gp_evidence_gradient(fit(model, tolerance=1e-10), gp, ["ls", "amplitude"])
+
+    def evidence(values):
+        with model:
+            pm.set_data({"ls": values})
+        return fit(model, tolerance=1e-10).log_evidence
+
+    step = 1e-3
+    for k in range(2):
+        up, down = np.array([1.0, 1.6]), np.array([1.0, 1.6])
+        up[k] += step
+        down[k] -= step
+        assert gradient["ls"][k] == pytest.approx((evidence(up) - evidence(down)) / (2 * step), abs=2e-5)
+    assert abs(gradient["amplitude"]) < 1e-5  # the risk does not see the scale
+
+
+def test_only_float_data_has_a_gradient():
+    X, y = ring_data(20)
+    model, gp = gp_model(X, y)
+    with model:
+        pm.Data("count", np.array(3))
+        pm.Normal("other")
+    approx = fit(model)
+    with pytest.raises(ValueError, match=r"pm\.Data of floats"):
+        pac.gp_evidence_gradient(approx, gp, "count")
+
+
+def test_hsgp_goes_through_the_linear_engine_without_large_arrays():
+    X, y = ring_data(20_000)
+    with pm.Model() as model:
+        gp = pm.gp.HSGP(m=[6, 6], c=1.5, cov_func=pm.gp.cov.ExpQuad(2, ls=1.0))
+        scores = gp.prior("scores", X=X)
+        pac.AUCPotential("auc", scores, y, gamma=500.0)
+    tracemalloc.start()
+    problem = extract(model).problem
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (problem.n, problem.d) == (20_000, 36)
+    assert peak < 40 * problem.X.nbytes  # n x n would be 555 times X
+
+
+def test_a_gaussian_process_beats_the_linear_score_where_it_should():
+    X, y = ring_data(150)
+    new, labels = ring_data(1000, seed=1)
+    model, gp = gp_model(X, y)
+    linear = fit_ep(linear_gaussian_problem(X, y, 150.0))
+    by_process = 1 - pac.empirical_risk(pac.predict_gp(fit(model), gp, new)["mean"].values, labels)
+    by_line = 1 - pac.empirical_risk(new @ linear.posterior.mean, labels)
+    assert by_process > by_line + 0.1
+
+
+@pytest.mark.slow
+def test_smc_agrees_with_ep_on_a_gaussian_process():
+    X, y = ring_data(60)
+    model, gp = gp_model(X, y)
+    approx = fit(model)
+    with model:
+        idata = pm.sample(
+            1000,
+            tune=50,
+            step=pac.TemperingSMC(particles=2000),
+            chains=2,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+        new = gp.conditional("new", Xnew=X[:3] + 0.1)
+    found = pac.log_evidence(idata)
+    assert approx.log_evidence == pytest.approx(found.estimate, abs=1.0)
+    with pac.predictive_model(model):
+        drawn = pm.sample_posterior_predictive(idata, var_names=["new"], random_seed=1, progressbar=False)
+    predicted = pac.predict_gp(approx, gp, X[:3] + 0.1)
+    mean = drawn["posterior_predictive"]["new"].mean(("chain", "draw"))
+    np.testing.assert_allclose(mean, predicted["mean"], atol=0.25)
+    assert new is not None

@@ -133,7 +133,7 @@ def test_refusals(fitted):
 
 @pytest.mark.parametrize(("n_pos", "n_neg", "d"), [(15, 40, 2), (60, 60, 4)])
 def test_coverage(n_pos, n_neg, d):
-    """The long version is benchmarks/coverage.py."""
+    """The long version is benchmarks/certificates.py."""
     rng = np.random.default_rng(10)
     violations = 0
     for _ in range(60):
@@ -146,7 +146,7 @@ def test_coverage(n_pos, n_neg, d):
 
 
 def test_tight_enough():
-    """The case n = 532, d = 7, one third positive, of benchmarks/coverage.py."""
+    """The case n = 532, d = 7, one third positive, of benchmarks/certificates.py."""
     X, y, _ = simulate(177, 355, 7, 0.875, np.random.default_rng(2014))
     fit = fit_ep(linear_gaussian_problem(X, y, 238.0))
     assert pac.certificate(fit).auc > 0.70

@@ -9,7 +9,7 @@ negligible Monte Carlo error. Three questions:
    all posteriors at once, so this is allowed)?
 3. how far is it from the truth as n grows?
 
-python benchmarks/coverage.py [--datasets 500] [--largest 50000]
+python benchmarks/certificates.py [--datasets 500] [--largest 50000]
 """
 
 import os

@@ -11,7 +11,7 @@ from runs at gamma divided by the share of pairs that stay.)
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,14 +27,12 @@ from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep, fit_vb
 from pymc_pacauc.ep.leave_out import leave_out_sites
 from pymc_pacauc.folds import stratified_folds
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.draws import attributes, draws_to_inference_data
 from pymc_pacauc.model.extract import extract
 from pymc_pacauc.pairs import Block, Pairs
 from pymc_pacauc.problem import LinearGaussianProblem, check_gamma
 from pymc_pacauc.progress import track
-from pymc_pacauc.risk import pair_risk
-from pymc_pacauc.smc import Settings, State, prior_path, run_tempering
-from pymc_pacauc.smc.resampling import effective_sample_size, log_mean_exp, normalise
+from pymc_pacauc.smc import Settings
+from pymc_pacauc.tempered_folds import Tempered, TemperedModel, held_out_auc, temper, tempered_model
 
 __all__ = ["GammaSelection", "default_gammas", "select_gamma"]
 
@@ -111,8 +109,8 @@ def select_gamma(
 
     Parameters
     model
-        A model whose scores are affine in Gaussian variables; by default the one on the context stack. Its own gamma
-        is not used.
+        The model; by default the one on the context stack. Its own gamma is not used. EP and VB need scores that are
+        affine in Gaussian variables, SMC takes any.
     gammas
         Values to compare; by default :func:`default_gammas`.
     folds
@@ -162,23 +160,27 @@ def select_gamma(
     if criterion == "certificate" and method == "smc":
         raise ValueError('criterion="certificate" needs a divergence in closed form: method="ep" or "vb".')
     model = pm.modelcontext(model)
-    problem = extract(model).problem
-    class_sizes(problem.pairs)
-    grid = default_gammas(problem.pairs) if gammas is None else _grid(gammas)
+    if method == "smc":
+        target = tempered_model(model)
+        pairs = target.pairs
+    else:
+        problem = extract(model).problem
+        pairs = problem.pairs
+    class_sizes(pairs)
+    grid = default_gammas(pairs) if gammas is None else _grid(gammas)
     rng = get_random_generator(random_seed)
     fold = np.empty(0, dtype=np.intp)
     if criterion == "auc":
-        fold = stratified_folds(_positive(problem.pairs), folds, rng, groups)
+        fold = stratified_folds(_positive(pairs), folds, rng, groups)
     pays = grid.size if selected_from is None else selected_from
     if method == "smc":
-        table, fold_auc, refit = _by_smc(model, problem, grid, fold, particles, n_jobs, rng, progressbar)
+        table, fold_auc, whole = _by_smc(target, grid, fold, particles, n_jobs, rng, progressbar)
+        best = _choose(table, criterion, rule)
+        refit = whole[best].draws(model, rng)
     else:
         table, fold_auc, fits = _by_ep(problem, grid, fold, method, epsilon, pays, refine, n_jobs, progressbar)
-    best = _choose(table, criterion, rule)
-    if method != "smc":
+        best = _choose(table, criterion, rule)
         refit = EPApproximation(fits[best], METHODS[method][0], model)
-    else:
-        refit = refit(grid[best])
     return GammaSelection(table, float(grid[best]), refit, criterion, rule, method.upper(), fold, fold_auc)
 
 
@@ -266,86 +268,38 @@ def _share_of_pairs(pairs: Pairs, fold: NDArray[np.intp]) -> float:
 
 
 def _by_smc(
-    model: pm.Model,
-    problem: LinearGaussianProblem,
+    target: TemperedModel,
     grid: FloatArray,
     fold: NDArray[np.intp],
     particles: int,
     n_jobs: int,
     rng: np.random.Generator,
     progressbar: bool,
-) -> tuple[pd.DataFrame, FloatArray, Callable[[float], Any]]:
+) -> tuple[pd.DataFrame, FloatArray, list[Tempered]]:
     settings = Settings(particles=particles)
-    tasks = [
-        (replace(problem, pairs=_restrict(problem.pairs, fold != k)), _restrict(problem.pairs, fold == k), child)
-        for k, child in enumerate(rng.spawn(int(fold.max()) + 1))
-    ]
 
-    def one_fold(task: tuple[LinearGaussianProblem, Pairs, np.random.Generator]) -> list[dict[str, float]]:
-        training, held_out, child = task
-        return [_evaluate(training, held_out, *at) for at in _along(training, grid, settings, child)]
+    def one_fold(task: tuple[int, np.random.Generator]) -> FloatArray:
+        k, child = task
+        training, held_out = _restrict(target.pairs, fold != k), _restrict(target.pairs, fold == k)
+        return held_out_auc(target, held_out, temper(target, training, grid, settings, child))
 
-    by_fold = _map(one_fold, tasks, n_jobs, "SMC runs", progressbar)
-    fold_auc = np.array([[row["auc"] for row in rows] for rows in by_fold]).T
-    state = _Path(problem, grid, settings, rng)
+    tasks = list(enumerate(rng.spawn(int(fold.max()) + 1)))
+    fold_auc = np.array(_map(one_fold, tasks, n_jobs, "SMC runs", progressbar)).T
+    whole = temper(target, target.pairs, grid, settings, rng)
     table = pd.DataFrame(
         {
             "gamma": grid,
             "auc": np.nan,
             "se": np.nan,
-            "expected_auc": [1.0 - weights @ risk for _, risk, weights, _ in state.values],
-            "log_evidence": [log_evidence for *_, log_evidence in state.values],
-            "divergence": np.nan,
+            "expected_auc": [1.0 - at.expected_risk for at in whole],
+            "log_evidence": [at.log_evidence for at in whole],
+            "divergence": [-at.gamma * at.expected_risk - at.log_evidence for at in whole],
             "certified_auc": np.nan,
             "converged": True,
         }
     )
-    table["divergence"] = -grid * (1.0 - table["expected_auc"]) - table["log_evidence"]
     _fill(table, fold_auc)
-    return table, fold_auc, lambda gamma: state.draws(model, float(gamma), rng)
-
-
-def _along(
-    problem: LinearGaussianProblem, grid: FloatArray, settings: Settings, rng: np.random.Generator
-) -> list[tuple[FloatArray, FloatArray, FloatArray, float]]:
-    """For each gamma: particles, their risk, weights and log evidence, from the nearest stage of one run."""
-    path = prior_path(replace(problem, gamma=float(grid.max())))
-    stages: list[tuple[float, float, FloatArray, FloatArray]] = []
-
-    def keep(state: State) -> None:
-        theta, risk = path.finish(state.population, rng)
-        stages.append((state.stages[-1].gamma, state.log_evidence, theta, risk))
-
-    run_tempering(path, settings, rng, keep)
-    found = []
-    for gamma in grid:
-        options = [(-(gamma - at) * risk, at, log_z, theta, risk) for at, log_z, theta, risk in stages]
-        log_weights, _, log_z, theta, risk = max(options, key=lambda option: effective_sample_size(option[0]))
-        found.append((theta, risk, normalise(log_weights), log_z + log_mean_exp(log_weights)))
-    return found
-
-
-def _evaluate(
-    problem: LinearGaussianProblem, held_out: Pairs, theta: FloatArray, risk: FloatArray, weights: FloatArray, _: float
-) -> dict[str, float]:
-    mean = weights @ theta
-    scores = problem.X @ mean + problem.offset
-    return {"auc": float(1.0 - pair_risk(scores[None], held_out, ties=problem.ties)[0])}
-
-
-class _Path:
-    """One run on all observations."""
-
-    def __init__(self, problem: LinearGaussianProblem, grid: FloatArray, settings: Settings, rng: np.random.Generator):
-        self.grid = grid
-        self.values = _along(problem, grid, settings, rng)
-
-    def draws(self, model: pm.Model, gamma: float, rng: np.random.Generator) -> Any:
-        """Equally weighted draws at one gamma of the grid, as ArviZ data."""
-        theta, risk, weights, log_evidence = self.values[int(np.argmin(np.abs(self.grid - gamma)))]
-        index = rng.choice(len(theta), size=len(theta), p=weights)
-        attrs = attributes("TemperingSMC", gamma, log_evidence=log_evidence, expected_risk=float(weights @ risk))
-        return draws_to_inference_data(model, theta[index][None], sample_stats={"risk": risk[index][None]}, attrs=attrs)
+    return table, fold_auc, whole
 
 
 # -- both ------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ PEOPLE_LAYER = {
     "roc_curve",
     "selection",
     "summarize",
+    "tempered_folds",
 }
 
 ARRAY_LAYER = [

@@ -92,6 +92,26 @@ def test_smc_agrees_with_ep_along_gamma(model):
     np.testing.assert_allclose(smc["divergence"], ep["divergence"], atol=0.5)
 
 
+def test_smc_takes_any_model():
+    """The same scores, written so that they are not affine in Gaussian variables."""
+    with pm.Model() as nonlinear:
+        scale = pm.HalfNormal("scale")
+        theta = pm.Normal("theta", size=4)
+        pac.AUCPotential("auc", pm.math.tanh(0.1 * scale * (X @ theta)), y, gamma=1.0)
+    with pytest.raises(ValueError, match="not linear-Gaussian"):
+        pac.select_gamma(nonlinear, [5.0, 20.0])
+    options = {"folds": 3, "method": "smc", "random_seed": 1}
+    found = pac.select_gamma(nonlinear, [5.0, 20.0], particles=1000, **options)
+    with pm.Model() as linear:
+        theta = pm.Normal("theta", size=4)
+        pac.AUCPotential("auc", X @ theta, y, gamma=1.0)
+    expected = pac.select_gamma(linear, [5.0, 20.0], particles=1000, **options)
+    np.testing.assert_array_equal(found.fold, expected.fold)
+    np.testing.assert_allclose(found.table["auc"], expected.table["auc"], atol=0.03)
+    np.testing.assert_allclose(found.table["log_evidence"], expected.table["log_evidence"], atol=0.5)
+    assert found.refit["posterior"]["scale"].shape == (1, 1000)
+
+
 def test_by_certificate(model):
     found = pac.select_gamma(model, criterion="certificate")
     pairs = extract(model).problem.pairs

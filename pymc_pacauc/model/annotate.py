@@ -53,7 +53,11 @@ def annotate(idata: Any, model: pm.Model | None = None) -> Any:
     """
     model = pm.modelcontext(model)
     stated = tempering_attributes(idata, model)
-    missing = {name: data for name, data in data_groups(model).items() if group(idata, name) is None}
+    missing = {
+        name: data
+        for name, data in data_groups(model).items()
+        if not getattr(group(idata, name), "data_vars", ())  # PyMC 6 adds empty groups
+    }
     add_groups(idata, missing)
     for name in ("posterior", "sample_stats"):
         idata[name].attrs.update(stated)

@@ -23,7 +23,7 @@ from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_pacauc.model.extract import NotLinearGaussian, auc_term
 from pymc_pacauc.model.flat import flat_variables
-from pymc_pacauc.pairs import bipartite
+from pymc_pacauc.pairs import Pairs, bipartite
 from pymc_pacauc.risk import pair_risk
 from pymc_pacauc.smc.path import Energies, Population
 
@@ -38,13 +38,13 @@ class PyMCPath:
     """The path from the prior to the posterior of any model with continuous free variables.
 
     Without exactly one exact AUC term of constant gamma there is no gamma to speak of: the data terms are tempered from
-    0 to 1, and ``gamma`` is that fraction.
+    0 to 1, and ``gamma`` is that fraction. ``pairs`` and ``gamma`` take the place of the AUC term's own.
     """
 
     from_prior = True
     reference = None
 
-    def __init__(self, model: pm.Model):
+    def __init__(self, model: pm.Model, *, pairs: Pairs | None = None, gamma: float | None = None):
         self.variables = flat_variables(model)
         self.dimension = self.variables.dimension
         self.gamma, self._ties, self._pairs = 1.0, "half", None
@@ -54,7 +54,8 @@ class PyMCPath:
         except NotLinearGaussian:
             pass
         else:
-            self.gamma, self._ties, self._pairs = term.gamma, term.ties, bipartite(term.labels)
+            self.gamma, self._ties = term.gamma if gamma is None else gamma, term.ties
+            self._pairs = bipartite(term.labels) if pairs is None else pairs
             others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
             [scores, *others] = model.replace_rvs_by_values([term.scores, *others])
             outputs = [model.varlogp, model.observedlogp + sum(pt.sum(other) for other in others), scores]
@@ -78,6 +79,10 @@ class PyMCPath:
         reseed_rngs(shared, int(rng.integers(2**30)))
         rows = [np.concatenate([np.ravel(value) for value in self._draw()]) for _ in range(size)]
         return np.asarray(rows, dtype=np.float64)
+
+    def scores(self, x: FloatArray) -> FloatArray:
+        """Scores of all observations at each point."""
+        return np.asarray(self._evaluate(x)[2])
 
     def evaluate(self, x: FloatArray) -> Energies:
         width = self.dimension if self._pairs is None else self._pairs.n

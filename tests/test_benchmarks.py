@@ -19,3 +19,14 @@ def test_risk_keeps_its_speed():
     assert all(
         float(row[3]) < 1e-12 for row in rows[rows.index(risk) :] if row[0] in ("lognormal", "cauchy", "clusters")
     )
+
+
+@pytest.mark.slow
+def test_certificates_hold():
+    command = [sys.executable, BENCHMARKS / "coverage.py", "--datasets", "100", "--largest", "5000"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # fails above epsilon
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines() if "|" in line]
+    (large,) = [row for row in rows if row[0] == "5000"]
+    empirical, kl, catoni = (float(cell) for cell in large[5:8])
+    assert kl > empirical - 0.061  # what a prototype certified at this size
+    assert catoni >= kl

@@ -125,7 +125,7 @@ def plot_regularization_path(
     names
         Names of the coefficients.
     most
-        How many coefficients to name and colour: those included for most of the path.
+        How many coefficients to name and colour at most: those included anywhere, for most of the path first.
     ax, backend
         Where to draw.
     """
@@ -133,7 +133,8 @@ def plot_regularization_path(
     labels = np.asarray(found if names is None else list(names)).astype(str)
     [axes] = new_axes(ax, backend, figsize=(7.0, 4.6))
     weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
-    named = np.argsort(-weight, kind="stable")[: min(most, len(COLORS))]
+    included = [k for k in np.argsort(-weight, kind="stable") if (probabilities[:, k] >= 0.5).any()]
+    named = np.array(included[: min(most, len(COLORS))])
     for k in range(values.shape[1]):
         chosen = np.flatnonzero(named == k)
         color = COLORS[chosen[0]] if chosen.size else GREY

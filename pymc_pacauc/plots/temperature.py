@@ -41,10 +41,8 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
     for each in axes:
         each.set_xscale("log")
         each.spines[["top", "right"]].set_visible(False)
-    handles, _ = top.get_legend_handles_labels()
-    top.legend(
-        frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(handles)), fontsize="small"
-    )
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2 if hasattr(result, "table") else 4}
+    top.legend(frameon=False, fontsize="small", **place)
     return axes
 
 

@@ -14,11 +14,14 @@ __version__ = "0.1.0"
 
 _MODULE_OF = {
     "AUCPotential": "model.potential",
+    "ConvergenceWarning": "ep",
     "Dataset": "datasets",
     "EP": "model.approximation",
     "GaussianVB": "model.approximation",
+    "NotLinearGaussian": "model.extract",
     "SpikeSlab": "model.spike_slab",
     "TemperingSMC": "model.step",
+    "TemperingWarning": "smc.diagnose",
     "annotate": "model.annotate",
     "at_gamma": "model.path",
     "auc_risk": "model.potential",
@@ -71,11 +74,13 @@ if TYPE_CHECKING:
     from pymc_pacauc.datasets import load_glass as load_glass
     from pymc_pacauc.datasets import load_pima as load_pima
     from pymc_pacauc.datasets import load_spect as load_spect
+    from pymc_pacauc.ep import ConvergenceWarning as ConvergenceWarning
     from pymc_pacauc.hyperparameters import maximize_evidence as maximize_evidence
     from pymc_pacauc.model.annotate import annotate as annotate
     from pymc_pacauc.model.approximation import EP as EP
     from pymc_pacauc.model.approximation import GaussianVB as GaussianVB
     from pymc_pacauc.model.approximation import leave_out as leave_out
+    from pymc_pacauc.model.extract import NotLinearGaussian as NotLinearGaussian
     from pymc_pacauc.model.gp import gp_evidence_gradient as gp_evidence_gradient
     from pymc_pacauc.model.gp import predict_gp as predict_gp
     from pymc_pacauc.model.path import at_gamma as at_gamma
@@ -107,6 +112,7 @@ if TYPE_CHECKING:
     from pymc_pacauc.roc_curve import delong as delong
     from pymc_pacauc.roc_curve import roc as roc
     from pymc_pacauc.selection import select_gamma as select_gamma
+    from pymc_pacauc.smc.diagnose import TemperingWarning as TemperingWarning
     from pymc_pacauc.summarize import summary as summary
 
 

@@ -129,7 +129,7 @@ class TemperingSMC(BlockedStep):
         ess_threshold: float = 0.5,
         move: str = "auto",
         start: Any = None,
-        decorrelation: float = 0.1,
+        decorrelation: float = 0.05,
         max_moves: int = 200,
         waste_free: int | None = None,
         keep_particles: bool = False,

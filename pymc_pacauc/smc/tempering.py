@@ -72,7 +72,7 @@ class Settings:
     particles: int = 1000
     ess_threshold: float = 0.5
     move: str = "auto"
-    decorrelation: float = 0.1
+    decorrelation: float = 0.05
     max_moves: int = 200
     waste_free: int | None = None
 

@@ -2,12 +2,14 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+BENCH ?= .venv-bench
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test slow lint bench-risk bench clean
+.PHONY: demo test slow lint bench-risk bench reproduce clean
 
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
@@ -26,11 +28,14 @@ lint: $(VENV)/dev.stamp  ## style and types
 bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
 	$(BIN)/python benchmarks/risk.py
 
-bench: $(VENV)/dev.stamp  ## every benchmark
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/benchmarks.md (BENCH_ARGS="--only peers")
+	$(BENCH)/bin/python benchmarks/report.py $(BENCH_ARGS)
+
+reproduce: $(VENV)/dev.stamp  ## the paper's tables and figures, into docs/reproduction.md (COLON=path adds the colon data)
+	$(BIN)/python examples/reproduce_paper.py $(if $(COLON),--colon $(COLON))
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) $(BENCH) out build dist
 
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[$*]'
@@ -40,3 +45,11 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) must be Python 3.11 or later; name another with make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# particles 0.4 asks for NumPy 1 but runs on NumPy 2, so it comes without its dependencies (the others bring them).
+$(BENCH)/peers.stamp: pyproject.toml benchmarks/requirements-peers.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[plots,sklearn]' \
+		--requirement benchmarks/requirements-peers.txt
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps particles==0.4
+	touch $@

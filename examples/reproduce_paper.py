@@ -121,10 +121,10 @@ def path(design, y, gammas):
         yield last.posterior
 
 
-def ep_auc(X, y, X_test, rng):
+def ep_auc(X, y, X_test, rng, repeats=2, every=1):
     """Linear scores, prior N(0, I): its scale changes no ranking, so it is not chosen. Gamma both ways."""
-    gammas = gamma_grid(y)
-    of_mean, expected = cross_validate(X, y, gammas, rng, repeats=2)
+    gammas = gamma_grid(y)[::every]
+    of_mean, expected = cross_validate(X, y, gammas, rng, repeats)
     results = []
     for criterion in (expected, of_mean):
         gamma = gammas[criterion.argmax()]
@@ -404,10 +404,10 @@ Where and why we differ:
 - Prior scale: the paper maximises the evidence. For the AUC the evidence does not depend on a common scale of the
   prior, nor does any ranking ([conventions](conventions.md)), so there is nothing to choose: N(0, I).
 - gamma: {FOLDS}-fold cross-validation (repeated twice for linear scores) over {GAMMAS.size} values from {GAMMAS[0]:g}
-  to {GAMMAS[-1]:g} times n₊n₋/n. The paper does not say what it cross-validates. EP-AUC takes the gamma with the largest
-  *expected* held-out AUC of a score drawn from the posterior, the quantity that the theorems bound. The AUC of the mean
-  score is the other natural criterion; it hardly changes with gamma, so its choice is noisy. It has its own column,
-  because the choice between the two was made with the paper's digits in view.
+  to {GAMMAS[-1]:g} times n₊n₋/n. The paper does not say what it cross-validates. EP-AUC takes the gamma with the
+  largest *expected* held-out AUC of a score drawn from the posterior, the quantity that the theorems bound. The AUC
+  of the mean score is the other natural criterion; it hardly changes with gamma, so its choice is noisy. It has its
+  own column, because the choice between the two was made with the paper's digits in view.
 - GPEP-AUC: squared exponential kernel, its lengthscale by EP evidence at gamma = n among {lengths} times the median
   distance between rows; then gamma as for EP-AUC, among every second value. A long lengthscale makes the scores linear.
 - EP: damping is automatic. Rows are ranked by the posterior mean of their score.

@@ -1,0 +1,89 @@
+"""Run every benchmark and write what they print to docs/benchmarks.md.
+
+    python benchmarks/report.py [--only peers risk ...] [--out docs]
+
+Each script runs by itself too. What they print is kept under out/benchmarks, so that ``--only`` renews one and keeps
+the others.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SCRIPTS = {
+    "peers": ("AUC learners", ["--figures", "docs/figures"]),
+    "risk": ("The exact risk", []),
+    "ep": ("Expectation propagation", []),
+    "smc": ("Tempering SMC", ["--seeds", "6", "--peer-seeds", "4"]),
+    "coverage": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
+}
+PACKAGES = (
+    *("numpy", "scipy", "numba", "pymc", "scikit-learn", "xgboost", "libauc", "torch"),
+    *("nutpie", "particles", "blackjax"),
+)
+
+
+def machine():
+    """Processor, cores, memory and versions."""
+    names = [line.split(":")[1].strip() for line in cpu_info() if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} not installed")
+    processor = names[0] if names else platform.processor() or platform.machine()
+    return (
+        f"{processor}, {os.cpu_count()} cores (shared with other work), {memory:.0f} GB; Python "
+        f"{platform.python_version()}; {', '.join(found)}."
+    )
+
+
+def cpu_info():
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def section(title, name, printed):
+    lines = printed.strip().splitlines()
+    if not any(line.startswith("|") for line in lines):
+        lines = ["```text", *lines, "```"]
+    lines = [f"#{line}" if line.startswith("##") else line for line in lines]  # under this section's own heading
+    return "\n".join([f"## {title}", "", f"`python benchmarks/{name}.py`", "", *lines, ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=[*SCRIPTS, "nothing"])
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    arguments = parser.parse_args()
+    kept = Path("out/benchmarks")
+    kept.mkdir(parents=True, exist_ok=True)
+    sections = []
+    for name, (title, options) in SCRIPTS.items():
+        record = kept / f"{name}.md"
+        if arguments.only is None or name in arguments.only:
+            print(f"benchmarks/{name}.py", flush=True)
+            done = subprocess.run([sys.executable, HERE / f"{name}.py", *options], stdout=subprocess.PIPE, text=True)
+            if done.returncode:
+                raise SystemExit(f"benchmarks/{name}.py failed.")
+            record.write_text(done.stdout)
+        if record.exists():
+            sections.append(section(title, name, record.read_text()))
+    head = f"""# Benchmarks
+
+Written by `make bench` (`benchmarks/report.py`), in an environment of its own with the peers that
+`benchmarks/requirements-peers.txt` pins. One thread; competitors take turns. Ratios and exponents mean more than
+seconds, which are those of this machine: {machine()}
+"""
+    (arguments.out / "benchmarks.md").write_text("\n".join([head, *sections]))
+
+
+if __name__ == "__main__":
+    main()

@@ -125,11 +125,12 @@ def test_gaussian_coefficients_beside_sparse_ones():
     assert sparse.log_evidence == pytest.approx(dense.log_evidence, abs=1e-6)
 
 
-def test_the_dual_agrees_with_the_primal():
+@pytest.mark.parametrize("v0", [0.05, 1e-3])  # the second with sites of negative precision
+def test_the_dual_agrees_with_the_primal(v0):
     X, y, _ = sparse_data(40, 40)
     more = np.column_stack([X, np.zeros((40, 3))])  # three coefficients that reach no score: d > n
-    primal = fit_spike_slab(spike_slab_problem(X, y, 40.0, inclusion_probability=0.1, v0=0.05), tolerance=1e-8)
-    dual = fit_spike_slab(spike_slab_problem(more, y, 40.0, inclusion_probability=0.1, v0=0.05), tolerance=1e-8)
+    primal = fit_spike_slab(spike_slab_problem(X, y, 40.0, inclusion_probability=0.1, v0=v0), tolerance=1e-8)
+    dual = fit_spike_slab(spike_slab_problem(more, y, 40.0, inclusion_probability=0.1, v0=v0), tolerance=1e-8)
     np.testing.assert_allclose(dual.posterior.mean[:40], primal.posterior.mean, atol=1e-5)
     np.testing.assert_allclose(dual.inclusion_probability[:40], primal.inclusion_probability, atol=1e-5)
     np.testing.assert_allclose(dual.inclusion_probability[40:], 0.1, atol=1e-6)

@@ -276,14 +276,13 @@ def _sweep(
     )
     weighted = _in_units_of(q, steps)
     # The integral of the new sites' product, to first order from q's: at the fixed point they agree.
-    k, variance = len(q.shift), q.variance
     integral = (
         q.log_partition()
         + steps[1] @ q.reduced_mean
         + steps[3] @ q.mean
-        - 0.5 * (np.sqrt(2.0) * np.trace(weighted[: -k - 2 * problem.d].reshape(root.shape[1], -1)))
+        - 0.5 * np.sum(q.reduced_root * (steps[0] @ q.reduced_root))
         - 0.5 * q.reduced_mean @ steps[0] @ q.reduced_mean
-        - 0.5 * steps[2] @ (variance + q.mean**2)
+        - 0.5 * steps[2] @ (q.variance + q.mean**2)
     )
     log_sites = np.where(proper, sites.log_constant, 0.0).sum()
     return _Sweep(
@@ -347,8 +346,13 @@ def _solve(
             point = np.concatenate([q.precision.ravel(), q.shift, q.site_precision, q.site_shift])
             direction = mixing.step(point, direction, DAMPING * _in_units_of(metric, new.steps))
         matrix, *vectors = np.split(direction, np.cumsum([k * k, k, d]))
-        q, halved = _step(q, (0.5 * (matrix.reshape(k, k) + matrix.reshape(k, k).T), *vectors), rotation)
+        moved, halved = _step(q, (0.5 * (matrix.reshape(k, k) + matrix.reshape(k, k).T), *vectors), rotation)
         counts["halved_steps"] += halved
+        if moved is q and mixing is None:  # not even a tiny plain step is possible
+            break
+        if moved is q:
+            mixing, plain_until = None, count + PLAIN_AFTER_RESTART
+        q = moved
     return q, new, False
 
 
@@ -357,7 +361,8 @@ def _step(q: SparseGaussian, steps: tuple[FloatArray, ...], rotation: FloatArray
     old = (q.precision, q.shift, q.site_precision, q.site_shift)
     size, halved = 1.0, 0
     while halved < 40:
-        moved = sparse_gaussian(*(a + size * b for a, b in zip(old, steps, strict=True)), rotation)
+        precision, shift, u, h = (a + size * b for a, b in zip(old, steps, strict=True))
+        moved = sparse_gaussian(precision, shift, u, h, rotation)
         if moved is not None and (moved.proper.all() or not q.proper.all()):
             return moved, halved
         size, halved = size / 2.0, halved + 1

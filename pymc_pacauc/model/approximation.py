@@ -299,6 +299,8 @@ class EP(Inference):
         """Fit the model; ``n`` bounds the number of sweeps together with ``max_sweeps``."""
         model = pm.modelcontext(self.model)
         sparse = extract_spike_slab(model)
+        problem: Any
+        engine: Any
         if sparse is None:
             problem, engine, engine_options = extract(model).problem, self.engine, self.engine_options
         elif self.engine_options == {"power": 1.0}:

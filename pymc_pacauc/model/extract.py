@@ -171,32 +171,29 @@ def affine_scores(
 
 def _prior(model: pm.Model, variables: FlatVariables) -> Callable[[], tuple[FloatArray, FloatArray]]:
     """Mean and covariance of the free variables; of an MvNormal as it is written, so that no covariance is inverted."""
-    written = {value: _written_moments(model, value) for value in variables.values}
-    rest = [value for value, moments in written.items() if moments is None]
-    others = FlatVariables(tuple(rest), tuple(s for v, s in zip(written, variables.shapes, strict=True) if v in rest))
-    slope = None
-    if rest:
-        logp = model.varlogp
-        if len(rest) < len(written):
-            logp = pt.sum([pt.sum(t) for t in model.logp([model.values_to_rvs[v] for v in rest], sum=False)])
-        gradients = pytensor.grad(logp, rest, disconnected_inputs="ignore")
+    written = [_written_moments(model, value) for value in variables.values]
+    rest = [i for i, moments in enumerate(written) if moments is None]
+    if not rest:
+        others = None
+    else:
+        others = FlatVariables(tuple(variables.values[i] for i in rest), tuple(variables.shapes[i] for i in rest))
+        rvs = [model.values_to_rvs[value] for value in others.values]
+        logp = pt.sum([pt.sum(term) for term in model.logp(rvs, sum=False)])
+        gradients = pytensor.grad(logp, list(others.values), disconnected_inputs="ignore")
         slope = others.function([pt.concatenate([g.ravel() for g in gradients])])
-    if len(rest) == len(written):
-        return lambda: gaussian_prior(model, variables, slope)
+        if len(rest) == len(written):
+            return lambda: gaussian_prior(model, variables, slope)
 
     def evaluate() -> tuple[FloatArray, FloatArray]:
-        mean, covariance = np.zeros(variables.dimension), np.zeros((variables.dimension, variables.dimension))
-        found = gaussian_prior(model, others, slope) if rest else None
-        for value, part in zip(variables.values, variables.slices, strict=True):
-            moments = written[value]
+        d = variables.dimension
+        mean, covariance = np.zeros(d), np.zeros((d, d))
+        for moments, part in zip(written, variables.slices, strict=True):
             if moments is not None:
                 mean[part], covariance[part, part] = moments()
-        if found is not None:
-            places = np.concatenate(
-                [np.arange(variables.dimension)[variables.slices[i]] for i, v in enumerate(written) if v in rest]
-            )
-            mean[places] = found[0]
-            covariance[np.ix_(places, places)] = np.diag(found[1]) if found[1].ndim == 1 else found[1]
+        if others is not None:
+            places = np.concatenate([np.arange(d)[variables.slices[i]] for i in rest])
+            mean[places], found = gaussian_prior(model, others, slope)
+            covariance[np.ix_(places, places)] = np.diag(found) if found.ndim == 1 else found
         return mean, covariance
 
     return evaluate

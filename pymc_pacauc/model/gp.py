@@ -71,7 +71,7 @@ def predict_gp(
     cross, new, centre = compile_function([], outputs, mode=MODE)()
     mean, spread = predict_scores_at(scores, cross, new)
     variance = np.diagonal(spread) if covariance else spread
-    data = {"mean": ("row", mean + centre), "sd": ("row", np.sqrt(variance))}
+    data: dict[str, Any] = {"mean": ("row", mean + centre), "sd": ("row", np.sqrt(variance))}
     if covariance:
         data["covariance"] = (("row", "other_row"), spread)
     return xr.Dataset(data, coords={"row": np.arange(len(points))})

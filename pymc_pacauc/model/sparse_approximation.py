@@ -32,6 +32,8 @@ class SpikeSlabApproximation(EPApproximation):
     Dirac spike contain exact zeros: they have EP's marginals, spike included, and the Gaussian's dependence.
     """
 
+    fit: Any  # a SpikeSlabFit
+
     def __init__(self, fit: SpikeSlabFit, extracted: ExtractedSpikeSlab, method: str, model: pm.Model):
         SingleGroupApproximation.__init__(self, model=model)
         self.fit = fit

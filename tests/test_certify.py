@@ -27,8 +27,9 @@ def fitted():
         theta = pm.Normal("theta", size=3)
         pac.AUCPotential("auc", X @ theta, y, gamma=60.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
-        step = pac.TemperingSMC(particles=2000)
-        idata = pm.sample(2000, step=step, chains=4, cores=1, random_seed=1, progressbar=False, quiet=True)
+        idata = pm.sample(
+            1000, step=pac.TemperingSMC(), chains=2, cores=1, random_seed=1, progressbar=False, quiet=True
+        )
     return model, approx, idata
 
 

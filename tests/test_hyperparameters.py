@@ -80,7 +80,7 @@ def test_an_offset_fixes_the_scale():
 
 @pytest.mark.parametrize("reparameterize", [True, False])
 def test_lengthscale_of_a_gaussian_process(reparameterize):
-    rows = np.random.default_rng(2).uniform(-3, 3, size=(40, 1))
+    rows = np.random.default_rng(2).uniform(-3, 3, size=(30, 1))
     labels = np.sin(2 * rows[:, 0]) > 0.1
     with pm.Model() as model:
         lengthscale, amplitude = pm.Data("lengthscale", 1.5), pm.Data("amplitude", 0.7)

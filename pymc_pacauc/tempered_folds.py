@@ -29,17 +29,18 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class TemperedModel:
-    """A model whose AUC term can be given other pairs and another gamma."""
+    """An AUC term that can be given other pairs and another gamma: a ``problem`` of arrays, or a PyMC ``model``."""
 
-    model: pm.Model
     pairs: Pairs
     ties: str
-    problem: LinearGaussianProblem | None
+    problem: LinearGaussianProblem | None = None
+    model: pm.Model | None = None
 
     def path(self, pairs: Pairs, gamma: float) -> Any:
-        if self.problem is None:
-            return PyMCPath(self.model, pairs=pairs, gamma=gamma)
-        return prior_path(replace(self.problem, pairs=pairs, gamma=gamma))
+        if self.problem is not None:
+            return prior_path(replace(self.problem, pairs=pairs, gamma=gamma))
+        assert self.model is not None
+        return PyMCPath(self.model, pairs=pairs, gamma=gamma)
 
     def mean_scores(self, path: Any, theta: FloatArray, weights: FloatArray) -> FloatArray:
         if self.problem is None:
@@ -79,8 +80,8 @@ def tempered_model(model: pm.Model) -> TemperedModel:
         term = auc_term(model)  # refuses a model without one
         if model.observed_RVs or len(model.potentials) > 1:
             raise
-        return TemperedModel(model, bipartite(term.labels), term.ties, None)
-    return TemperedModel(model, problem.pairs, problem.ties, problem)
+        return TemperedModel(bipartite(term.labels), term.ties, model=model)
+    return TemperedModel(problem.pairs, problem.ties, problem=problem)
 
 
 def temper(

@@ -23,7 +23,7 @@ def test_risk_keeps_its_speed():
 
 @pytest.mark.slow
 def test_certificates_hold():
-    command = [sys.executable, BENCHMARKS / "coverage.py", "--datasets", "100", "--largest", "5000"]
+    command = [sys.executable, BENCHMARKS / "certificates.py", "--datasets", "100", "--largest", "5000"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # fails above epsilon
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines() if "|" in line]
     (large,) = [row for row in rows if row[0] == "5000"]

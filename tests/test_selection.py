@@ -100,6 +100,8 @@ def test_smc_takes_any_model():
         pac.AUCPotential("auc", pm.math.tanh(0.1 * scale * (X @ theta)), y, gamma=1.0)
     with pytest.raises(ValueError, match="not linear-Gaussian"):
         pac.select_gamma(nonlinear, [5.0, 20.0])
+    with pytest.raises(ValueError, match="stay in one"):
+        pac.select_gamma(nonlinear, [5.0, 20.0], method="smc", n_jobs=2)
     options = {"folds": 2, "method": "smc", "random_seed": 1, "particles": 500}
     found = pac.select_gamma(nonlinear, [5.0, 20.0], **options)
     with pm.Model() as linear:

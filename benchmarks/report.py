@@ -19,7 +19,7 @@ SCRIPTS = {
     "peers": ("AUC learners", ["--figures", "docs/figures"]),
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),
-    "smc": ("Tempering SMC", ["--seeds", "6", "--peer-seeds", "4"]),
+    "smc": ("Tempering SMC", ["--only", "pima", "--seeds", "6", "--peer-seeds", "4"]),
     "coverage": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
 }
 PACKAGES = (
@@ -50,12 +50,12 @@ def cpu_info():
     return path.read_text().splitlines() if path.exists() else []
 
 
-def section(title, name, printed):
+def section(title, command, printed):
     lines = printed.strip().splitlines()
     if not any(line.startswith("|") for line in lines):
         lines = ["```text", *lines, "```"]
     lines = [f"#{line}" if line.startswith("##") else line for line in lines]  # under this section's own heading
-    return "\n".join([f"## {title}", "", f"`python benchmarks/{name}.py`", "", *lines, ""])
+    return "\n".join([f"## {title}", "", f"`{command}`", "", *lines, ""])
 
 
 def main():
@@ -75,7 +75,7 @@ def main():
                 raise SystemExit(f"benchmarks/{name}.py failed.")
             record.write_text(done.stdout)
         if record.exists():
-            sections.append(section(title, name, record.read_text()))
+            sections.append(section(title, " ".join(["python", f"benchmarks/{name}.py", *options]), record.read_text()))
     head = f"""# Benchmarks
 
 Written by `make bench` (`benchmarks/report.py`), in an environment of its own with the peers that

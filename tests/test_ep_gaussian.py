@@ -262,6 +262,21 @@ def test_edge_cases_converge(X, y):
     assert np.isfinite(fit.posterior.covariance).all()
 
 
+def test_gamma_beyond_what_sites_can_represent():
+    X = np.random.default_rng(0).standard_normal((12, 2))
+    y = X[:, 0] > 0
+    n_pairs = bipartite(y).n_pairs
+    assert fit_ep(linear_gaussian_problem(X, y, 30.0 * n_pairs)).converged
+    with pytest.raises(ValueError, match="per pair"):
+        fit_ep(linear_gaussian_problem(X, y, 60.0 * n_pairs))
+
+
+def test_overflow_is_an_error():
+    X, y = small_data()
+    with pytest.raises(FloatingPointError, match="rescale"):
+        fit_ep(linear_gaussian_problem(1e200 * X, y, 24.0))
+
+
 def test_power_is_checked():
     X, y = small_data()
     with pytest.raises(ValueError, match="power"):

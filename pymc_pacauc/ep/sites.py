@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 __all__ = ["SiteFunctions", "SiteTable", "site_functions", "site_table"]
 
@@ -42,6 +42,7 @@ FloatArray = NDArray[np.float64]
 
 DEGREE = 5
 UPPER = 9.5  # phi(9.5) is 1e-20
+LARGEST_GAMMA = 50.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +91,11 @@ def site_functions(rho: FloatArray, gamma: float, power: float = 1.0) -> SiteFun
 
 def site_table(gamma: float, power: float = 1.0) -> SiteTable:
     """Tabulate :func:`site_functions` by Chebyshev interpolation on small intervals."""
+    if gamma * power > LARGEST_GAMMA:
+        raise ValueError(
+            f"gamma is {gamma:.3g} per pair: beyond {LARGEST_GAMMA:g} a wrong pair is all but forbidden, which no Gaussian "
+            "site can represent. Lower gamma (it is usually of the order of the number of observations)."
+        )
     per_unit = 16 if gamma * power < 0.5 else 64  # large sites are sharper, and then there are few of them
     lower = -math.ceil(math.sqrt(2.0 * gamma * power + UPPER**2))
     intervals = math.ceil((UPPER - lower) * per_unit)
@@ -116,8 +122,8 @@ def _phi(z: FloatArray) -> FloatArray:
 def _tilt(z: FloatArray, gamma: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """g, b and log Z of a standardised cavity."""
     loss = -math.expm1(-gamma)  # 1 - e^-gamma
-    log_z = np.log1p(-loss * ndtr(-z))
-    g = loss * _phi(z) * np.exp(-log_z)
+    log_z = np.log1p(-loss * ndtr(-z)) if gamma < 1.0 else np.logaddexp(-gamma, math.log(loss) + log_ndtr(z))
+    g = loss * np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_z)
     return g, g * (z + g), log_z
 
 

@@ -86,6 +86,8 @@ def sum_sites(
     map_tiles: Callable[..., Any] = map,
 ) -> SiteSums:
     """Add up the sites of all ``pairs``; see the module docstring."""
+    if not (np.isfinite(moments.mean).all() and np.isfinite(moments.square).all()):
+        raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
     # With an offset, s = [z, o] . [w, 1]: the sums over the extended rows contain all that is needed.
     extended = np.column_stack([design, offset]) if offset.any() else design
     d, size = design.shape[1], extended.shape[1]

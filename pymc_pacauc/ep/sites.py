@@ -93,8 +93,8 @@ def site_table(gamma: float, power: float = 1.0) -> SiteTable:
     """Tabulate :func:`site_functions` by Chebyshev interpolation on small intervals."""
     if gamma * power > LARGEST_GAMMA:
         raise ValueError(
-            f"gamma is {gamma:.3g} per pair: beyond {LARGEST_GAMMA:g} a wrong pair is all but forbidden, which no Gaussian "
-            "site can represent. Lower gamma (it is usually of the order of the number of observations)."
+            f"gamma is {gamma:.3g} per pair: beyond {LARGEST_GAMMA:g} a wrong pair is all but forbidden, which no "
+            "Gaussian site can represent. Lower gamma (it is usually of the order of the number of observations)."
         )
     per_unit = 16 if gamma * power < 0.5 else 64  # large sites are sharper, and then there are few of them
     lower = -math.ceil(math.sqrt(2.0 * gamma * power + UPPER**2))

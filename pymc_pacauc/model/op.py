@@ -12,6 +12,7 @@ from functools import partial
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -143,13 +144,14 @@ class _RegisterWithJax(MetaPathFinder):
             return None
         sys.meta_path.remove(self)
         spec = find_spec(fullname)
-        execute = spec.loader.exec_module
+        loader: Any = spec and spec.loader
+        execute = loader.exec_module
 
         def execute_and_register(module):
             execute(module)
             import_module("pymc_pacauc.model.jax_dispatch")
 
-        spec.loader.exec_module = execute_and_register
+        loader.exec_module = execute_and_register
         return spec
 
 

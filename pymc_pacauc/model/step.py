@@ -13,7 +13,7 @@ population in random order. When there are more draws than particles, the popula
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -105,7 +105,7 @@ class TemperingSMC(BlockedStep):
     name = "tempering_smc"
     default_blocked = True
     default_tune_steps = 50  # read by PyMC >= 6; a tuning step is a stage, or idle when the target is reached
-    stats_dtypes_shapes: ClassVar[dict[str, tuple[Any, Any]]] = {
+    stats_dtypes_shapes: dict[str, tuple[Any, Any]] = {  # noqa: RUF012 (an instance that keeps particles has its own)
         "tune": (bool, []),
         "gamma": (np.float64, []),
         "log_evidence": (np.float64, []),
@@ -193,19 +193,25 @@ class TemperingSMC(BlockedStep):
             self._enter(start(self._path, self._settings, self.rng))
         if self.tune:
             if not self._finished:
-                self._enter(advance(self._path, self._settings, self._state, self.rng))
+                self._enter(advance(self._path, self._settings, self._run, self.rng))
             return point, [self._stats(draw=None)]
         while not self._finished:
-            self._enter(advance(self._path, self._settings, self._state, self.rng))
+            self._enter(advance(self._path, self._settings, self._run, self.rng))
         draw = self._handed_out
-        row = draw % self._state.population.size
+        row = draw % self._run.population.size
         if row == 0:
             if draw > 0:
-                self._state = move_on(self._path, self._settings, self._state, self.rng)
+                self._state = move_on(self._path, self._settings, self._run, self.rng)
             self._hand_out()
         self._handed_out += 1
         particle = RaveledVars(self._theta[row], self._layout)
         return DictToArrayBijection.rmap(particle, start_point=point), [self._stats(draw)]
+
+    @property
+    def _run(self) -> State:
+        """The state of a run under way."""
+        assert self._state is not None
+        return self._state
 
     @property
     def _finished(self) -> bool:
@@ -224,16 +230,16 @@ class TemperingSMC(BlockedStep):
 
     def _hand_out(self) -> None:
         """The population in random order, so that any number of draws is a fair sample of it."""
-        theta, risk = self._path.finish(self._state.population, self.rng)
+        theta, risk = self._path.finish(self._run.population, self.rng)
         order = self.rng.permutation(len(theta))
         self._theta, self._risk = theta[order], risk[order]
         self._logp, self._tilt = _log_densities(self._target, self._theta, self._risk)
 
     def _stats(self, draw: int | None) -> dict[str, Any]:
         """Stats of a draw, or of a tuning step (None), whose record is of the stage reached."""
-        stages = self._state.stages
+        stages = self._run.stages
         stage = stages[-1]
-        row = None if draw is None else draw % self._state.population.size
+        row = None if draw is None else draw % self._run.population.size
         stats: dict[str, Any] = {
             "tune": self.tune,
             "gamma": stage.gamma,
@@ -244,7 +250,7 @@ class TemperingSMC(BlockedStep):
             "risk": stage.expected_risk if row is None else self._risk[row],
             "log_tilt": np.nan if row is None else self._tilt[row],
             "model_logp": np.nan if row is None else self._logp[row],
-            "progress": self._state.temperature / self._path.end,
+            "progress": self._run.temperature / self._path.end,
             "warning": None,
         }
         recorded = stages[len(stages) - 1 - draw] if draw is not None and draw < len(stages) else None  # the last first

@@ -15,6 +15,7 @@ import matplotlib
 matplotlib.use("Agg")
 warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS")  # nothing here runs in compiled PyTensor
 
+import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
@@ -61,6 +62,8 @@ def main(out: Path) -> None:
 
     step("4. Summary and certificate")
     print(pac.summary(approx))
+    print("\nArviZ's own summary of the SMC draws:")
+    print(az.summary(idata, var_names=["theta", "auc_risk"]))
     print()
     print(pac.certificate(approx, bound="catoni"))
     certified = pac.select_gamma(model, method="vb", criterion="certificate", selected_from=1)

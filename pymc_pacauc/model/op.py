@@ -58,7 +58,7 @@ class AUCRisk(PairOp):
         return [pt.dscalar()]
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = np.asarray(batch_risk(*inputs, self.ties))
+        output_storage[0][0] = np.asarray(batch_risk(inputs[0], inputs[1], self.ties))
 
     def pullback(self, inputs, outputs, cotangents):
         reason = "The AUC risk is piecewise constant in the scores."

@@ -90,7 +90,14 @@ def xgboost_pairwise(X, y, X_new, seed, rounds=None):
 
     def fitted(X, y, rounds):
         model = XGBRanker(
-            objective="rank:pairwise", n_estimators=rounds, max_depth=3, learning_rate=0.1, n_jobs=1, random_state=seed
+            objective="rank:pairwise",
+            lambdarank_pair_method="mean",  # pairs from the whole ranking; the default looks at its top
+            lambdarank_num_pair_per_sample=8,
+            n_estimators=rounds,
+            max_depth=3,
+            learning_rate=0.1,
+            n_jobs=1,
+            random_state=seed,
         )
         return model.fit(X, y, qid=np.zeros(len(y), dtype=int))
 

@@ -76,6 +76,9 @@ def main():
             record.write_text(done.stdout)
         if record.exists():
             sections.append(section(title, " ".join(["python", f"benchmarks/{name}.py", *options]), record.read_text()))
+    missing = [f"`benchmarks/{name}.py`" for name in SCRIPTS if not (kept / f"{name}.md").exists()]
+    if missing:
+        sections.append(f"Not run this time: {', '.join(missing)}.\n")
     head = f"""# Benchmarks
 
 Written by `make bench` (`benchmarks/report.py`), in an environment of its own with the peers that

@@ -20,7 +20,7 @@ SCRIPTS = {
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),
     "smc": ("Tempering SMC", ["--only", "pima", "--seeds", "6", "--peer-seeds", "4"]),
-    "coverage": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
+    "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
 }
 PACKAGES = (
     *("numpy", "scipy", "numba", "pymc", "scikit-learn", "xgboost", "libauc", "torch"),

@@ -408,7 +408,8 @@ Where and why we differ:
   to {GAMMAS[-1]:g} times n₊n₋/n. The paper does not say what it cross-validates. EP-AUC takes the gamma with the
   largest *expected* held-out AUC of a score drawn from the posterior, the quantity that the theorems bound. The AUC
   of the mean score is the other natural criterion; it hardly changes with gamma, so its choice is noisy. It has its
-  own column, because the choice between the two was made with the paper's digits in view.
+  own column, because the choice between the two was made with the paper's digits in view, as were the spacing of the
+  grid and the repetition of the folds.
 - GPEP-AUC: squared exponential kernel, its lengthscale by EP evidence at gamma = n among {lengths} times the median
   distance between rows; then gamma as for EP-AUC, among every second value. A long lengthscale makes the scores linear.
 - EP: damping is automatic. Rows are ranked by the posterior mean of their score.

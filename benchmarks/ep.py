@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from oracles import exact_plane, plane_data
 
 import pymc_pacauc as pac
-from pymc_pacauc.compat import log_mean, pareto_smooth
+from pymc_pacauc.compat import pareto_smooth
 from pymc_pacauc.ep import fit_ep, fit_vb
 from pymc_pacauc.ep.fixed_point import natural_gaussian
 from pymc_pacauc.ep.gaussian import coordinates, sweep_sums
-from pymc_pacauc.ep.importance import importance_draws
+from pymc_pacauc.ep.importance import importance_draws, log_mean
 from pymc_pacauc.ep.leave_out import leave_out_sites
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.problem import linear_gaussian_problem

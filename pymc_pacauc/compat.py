@@ -9,7 +9,6 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 try:
     from arviz_base import dict_to_dataset as _dict_to_dataset
@@ -74,10 +73,3 @@ def pareto_smooth(log_weights: NDArray[np.float64]) -> tuple[NDArray[np.float64]
     # Smoothing leaves the body of the weights alone, up to normalisation: the smallest weight tells the constant.
     smallest = np.argmin(log_weights)
     return normalised + (log_weights[smallest] - normalised[smallest]), float(shape)
-
-
-def log_mean(log_weights: NDArray[np.float64]) -> tuple[float, float]:
-    """log of the mean weight, and its standard error by the delta method."""
-    estimate = logsumexp(log_weights) - np.log(log_weights.size)
-    relative = np.exp(log_weights - estimate)
-    return float(estimate), float(relative.std(ddof=1) / np.sqrt(log_weights.size))

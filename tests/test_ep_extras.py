@@ -6,10 +6,10 @@ from oracles import exact_line, exact_plane, line_data, plane_data
 from scipy import integrate
 
 import pymc_pacauc as pac
-from pymc_pacauc.compat import log_mean, pareto_smooth
+from pymc_pacauc.compat import pareto_smooth
 from pymc_pacauc.ep import fit_ep
 from pymc_pacauc.ep.evidence import evidence_gradient
-from pymc_pacauc.ep.importance import _log_radial_integral, importance_draws
+from pymc_pacauc.ep.importance import _log_radial_integral, importance_draws, log_mean
 from pymc_pacauc.ep.leave_out import leave_out_sites
 from pymc_pacauc.pairs import bipartite
 from pymc_pacauc.problem import linear_gaussian_problem

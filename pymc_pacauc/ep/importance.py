@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, log_ndtr
+from scipy.special import gammaln, log_ndtr, logsumexp
 
 from pymc_pacauc.ep.fixed_point import NaturalGaussian
 from pymc_pacauc.ep.gaussian import EPFit, draw_natural
 from pymc_pacauc.risk import LinearRisk
 
-__all__ = ["WeightedDraws", "importance_draws"]
+__all__ = ["WeightedDraws", "importance_draws", "log_mean"]
 
 FloatArray = NDArray[np.float64]
 
@@ -55,6 +55,13 @@ def importance_draws(fit: EPFit, draws: int, rng: np.random.Generator) -> Weight
     theta = fit.posterior.complete(u, rng)
     risk = LinearRisk(problem.X, problem.pairs, offset=problem.offset, ties=problem.ties)(theta)
     return WeightedDraws(theta, risk, -problem.gamma * risk - log_proposal)
+
+
+def log_mean(log_weights: FloatArray) -> tuple[float, float]:
+    """log of the mean weight, and its standard error by the delta method."""
+    estimate = logsumexp(log_weights) - np.log(log_weights.size)
+    relative = np.exp(log_weights - estimate)
+    return float(estimate), float(relative.std(ddof=1) / np.sqrt(log_weights.size))
 
 
 def _log_direction_density(direction: FloatArray, q: NaturalGaussian) -> FloatArray:

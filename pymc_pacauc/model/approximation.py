@@ -24,11 +24,11 @@ from pymc.variational.inference import Inference
 from pymc.variational.opvi import node_property
 from rich.progress import TextColumn
 
-from pymc_pacauc.compat import log_mean, pareto_smooth
+from pymc_pacauc.compat import pareto_smooth
 from pymc_pacauc.ep.evidence import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import EPFit, GaussianPosterior, fit_ep, fit_vb
-from pymc_pacauc.ep.importance import importance_draws
+from pymc_pacauc.ep.importance import importance_draws, log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut, leave_out_sites
 from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.model.draws import attributes, draws_to_inference_data

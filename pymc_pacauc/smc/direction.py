@@ -20,10 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from pymc_pacauc.problem import LinearGaussianProblem
-from pymc_pacauc.risk import LinearRisk
 from pymc_pacauc.smc.gaussian import GaussianFit, positive_factor, squares
-from pymc_pacauc.smc.path import Energies, Population, whitened_risk
+from pymc_pacauc.smc.path import Energies, LinearPath, Population
 
 __all__ = ["DirectionPath", "GnomonicChart", "direction_fit", "stratified_radii", "unit"]
 
@@ -104,39 +102,15 @@ def direction_fit(mean: FloatArray, covariance: FloatArray) -> tuple[GnomonicCha
 
 
 @dataclass(frozen=True, eq=False)
-class DirectionPath:
-    """Uniform directions to the posterior of the direction, for a scale-free linear-Gaussian problem."""
+class DirectionPath(LinearPath):
+    """Uniform directions to the posterior of the direction, for a scale-free linear-Gaussian problem.
 
-    problem: LinearGaussianProblem
+    ``reference`` is that of the directions given a length, where the prior is N(0, I).
+    """
 
     def __post_init__(self) -> None:
         if not self.problem.scale_free:
             raise ValueError("this problem has an offset or a prior mean that ranks: its risk depends on the radius.")
-
-    @property
-    def dimension(self) -> int:
-        return self.problem.d
-
-    @property
-    def end(self) -> float:
-        return self.problem.gamma
-
-    @property
-    def gamma(self) -> float:
-        return self.problem.gamma
-
-    @property
-    def from_prior(self) -> bool:
-        return True
-
-    @property
-    def reference(self) -> GaussianFit:
-        """Of the directions given a length, where the prior is N(0, I)."""
-        return GaussianFit(np.zeros(self.dimension), np.ones(self.dimension))
-
-    @cached_property
-    def risk(self) -> LinearRisk:
-        return whitened_risk(self.problem)
 
     @cached_property
     def antipodal_sum(self) -> float:

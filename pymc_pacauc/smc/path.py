@@ -21,7 +21,7 @@ from pymc_pacauc.problem import LinearGaussianProblem
 from pymc_pacauc.risk import LinearRisk
 from pymc_pacauc.smc.gaussian import GaussianFit
 
-__all__ = ["Energies", "ModelPath", "Path", "Population", "WhitenedPath"]
+__all__ = ["Energies", "LinearPath", "ModelPath", "Path", "Population", "WhitenedPath"]
 
 FloatArray = NDArray[np.float64]
 
@@ -107,8 +107,8 @@ class Path(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class WhitenedPath:
-    """Prior to posterior of a linear-Gaussian problem, in coordinates whose prior is N(0, I)."""
+class LinearPath:
+    """What the paths from the prior of a linear-Gaussian problem share: gamma is the temperature, N(0, I) the prior."""
 
     problem: LinearGaussianProblem
 
@@ -135,6 +135,11 @@ class WhitenedPath:
     @cached_property
     def risk(self) -> LinearRisk:
         return whitened_risk(self.problem)
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedPath(LinearPath):
+    """Prior to posterior of a linear-Gaussian problem, in coordinates whose prior is N(0, I)."""
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         return rng.standard_normal((size, self.dimension))

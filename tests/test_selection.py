@@ -60,7 +60,9 @@ def test_impossible_folds_are_refused():
 @pytest.mark.parametrize("method", ["ep", "vb", "smc"])
 def test_cross_validation_is_that_of_refits(model, method):
     gammas = [5.0, 40.0]
-    found = pac.select_gamma(model, gammas, folds=4, method=method, random_seed=3, progressbar=False)
+    found = pac.select_gamma(
+        model, gammas, folds=4, method=method, particles=8000, random_seed=3, progressbar=False
+    )
     assert found.table["gamma"].tolist() == gammas
     np.testing.assert_array_equal(np.unique(found.fold), np.arange(4))
     for i, gamma in enumerate(gammas):
@@ -68,7 +70,7 @@ def test_cross_validation_is_that_of_refits(model, method):
             out = found.fold == k
             refit = fit_ep(linear_gaussian_problem(X[~out], y[~out], gamma))
             auc = 1 - pac.empirical_risk(X[out] @ refit.posterior.mean, y[out])
-            assert found.fold_auc[i, k] == pytest.approx(auc, abs=0.05 if method == "smc" else 0.02)
+            assert found.fold_auc[i, k] == pytest.approx(auc, abs=0.02)
     np.testing.assert_allclose(found.table["auc"], found.fold_auc.mean(axis=1))
     assert found.best == gammas[int(np.argmax(found.table["auc"]))]
     assert f"best={found.best:g} of 2" in repr(found)

@@ -149,6 +149,7 @@ def test_the_dual_agrees_with_the_primal(v0):
     ],
 )
 def test_inclusion_against_the_exact_plane(slope, gamma, p, v0):
+    """Cases that EP gets within 0.05; it does not get all (docs/priors.md says which and by how much)."""
     X, y = plane_data(slope=slope)
     exact = exact_spike_slab_plane(X, y, gamma, p, v0, 1.0)
     fit = fit_spike_slab(spike_slab_problem(X, y, gamma, inclusion_probability=p, v0=v0))

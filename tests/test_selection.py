@@ -60,9 +60,7 @@ def test_impossible_folds_are_refused():
 @pytest.mark.parametrize("method", ["ep", "vb", "smc"])
 def test_cross_validation_is_that_of_refits(model, method):
     gammas = [5.0, 40.0]
-    found = pac.select_gamma(
-        model, gammas, folds=4, method=method, particles=8000, random_seed=3, progressbar=False
-    )
+    found = pac.select_gamma(model, gammas, folds=4, method=method, particles=8000, random_seed=3, progressbar=False)
     assert found.table["gamma"].tolist() == gammas
     np.testing.assert_array_equal(np.unique(found.fold), np.arange(4))
     for i, gamma in enumerate(gammas):

@@ -155,12 +155,10 @@ def _gamma(model: pm.Model, potential: Variable, risk: Variable) -> float:
 def affine_scores(
     model: pm.Model, variables: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
 ) -> tuple[FloatArray, FloatArray]:
-    d = variables.dimension
-    offset = evaluate(np.zeros((1, d)))[0][0]
-    design = evaluate(np.eye(d))[0] - offset
+    offset, design = _affine(evaluate, variables.dimension)
 
     def departs(theta: FloatArray) -> bool:
-        values = evaluate(theta[None])[0][0]
+        values = evaluate(theta)[0]
         return not np.allclose(values, theta @ design + offset, rtol=1e-6, atol=1e-8 * (1 + np.abs(values).max()))
 
     name = _first_departure(model, variables, departs)
@@ -241,12 +239,11 @@ def gaussian_prior(
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance (or variances), from ``evaluate``, the gradient of the prior's log-density."""
     d = variables.dimension
-    slope = evaluate(np.zeros((1, d)))[0][0]
-    precision = slope - evaluate(np.eye(d))[0]
-    precision = 0.5 * (precision + precision.T)
+    slope, change = _affine(evaluate, d)
+    precision = -0.5 * (change + change.T)
 
     def departs(theta: FloatArray) -> bool:
-        value, expected = evaluate(theta[None])[0][0], slope - precision @ theta
+        value, expected = evaluate(theta)[0], slope - theta @ precision
         return not np.allclose(value, expected, rtol=1e-5, atol=1e-7 * (1 + np.abs(expected).max()))
 
     name = _first_departure(model, variables, departs)
@@ -265,19 +262,23 @@ def gaussian_prior(
     return root.T @ (root @ slope), root.T @ root
 
 
+def _affine(evaluate: Callable[[FloatArray], list[FloatArray]], d: int) -> tuple[FloatArray, FloatArray]:
+    """The value at zero, and its change towards each unit vector, a row each."""
+    values = evaluate(np.eye(d + 1, d, k=-1))[0]
+    return values[0], values[1:] - values[0]
+
+
 def _first_departure(model: pm.Model, variables: FlatVariables, departs: Callable[[FloatArray], bool]) -> str | None:
     """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in."""
-    rng = np.random.default_rng(0)
-    probes = [scale * rng.standard_normal(variables.dimension) for scale in PROBES]
-    if not any(departs(theta) for theta in probes):
+    probes = np.random.default_rng(0).standard_normal((len(PROBES), variables.dimension)) * np.array(PROBES)[:, None]
+    if not departs(probes):
         return None
     names = [model.values_to_rvs.get(value, value).name for value in variables.values]
     for name, part in zip(names, variables.slices, strict=True):
-        for theta in probes:
-            alone = np.zeros_like(theta)
-            alone[part] = theta[part]
-            if departs(alone):
-                return name
+        alone = np.zeros_like(probes)
+        alone[:, part] = probes[:, part]
+        if departs(alone):
+            return name
     return "the combination of " + ", ".join(names)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,26 @@ from pymc.pytensorf import compile as compile_function
 from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.scalar.basic import Add, Mul
+from pytensor.tensor.elemwise import Elemwise
 
 __all__ = ["FlatVariables", "flat_variables"]
 
 FloatArray = NDArray[np.float64]
 
-# A handful of calls: compilation would cost more than it saves. Products of more than two arrays, which two rewrites
-# make, have no NumPy equivalent and would run as Python loops over their elements.
-MODE = get_mode("FAST_COMPILE").excluding("local_mul_canonizer", "local_add_canonizer")
+
+
+@node_rewriter([Elemwise])
+def two_by_two(fgraph: Any, node: Any) -> Any:
+    """Sums and products of more than two arrays, which NumPy lacks and which would run as Python loops, in pairs."""
+    if isinstance(node.op.scalar_op, Add | Mul) and len(node.inputs) > 2:
+        return [reduce(node.op, node.inputs)]
+    return None
+
+
+# A handful of calls: compilation would cost more than it saves.
+MODE = get_mode("FAST_COMPILE").register((in2out(two_by_two), 100))
 NUMBERS_AT_ONCE = 2**24
 
 
@@ -69,9 +82,9 @@ class FlatVariables:
         compiled = compile_function([theta], batched, mode=mode, on_unused_input="ignore")
 
         def evaluate(points: FloatArray) -> list[NDArray[Any]]:
-            first = compiled(points[:1])
-            step = max(1, NUMBERS_AT_ONCE // max(self.dimension, *(value.size for value in first)))
-            pieces = [compiled(points[i : i + step]) for i in range(0, len(points), step)]
+            pieces = [compiled(points[:1])]
+            step = max(1, NUMBERS_AT_ONCE // max(self.dimension, *(value.size for value in pieces[0])))
+            pieces += [compiled(points[i : i + step]) for i in range(1, len(points), step)]
             return [np.concatenate(values) for values in zip(*pieces, strict=True)]
 
         return evaluate

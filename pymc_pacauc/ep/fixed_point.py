@@ -60,7 +60,8 @@ class NaturalGaussian:
 
     @cached_property
     def covariance(self) -> FloatArray:
-        return np.asarray(linalg.cho_solve((self.factor, True), np.eye(self.mean.size)))
+        inverse = linalg.lapack.dpotri(self.factor.T, lower=0)[0].T  # its lower triangle
+        return np.tril(inverse) + np.tril(inverse, -1).T
 
     @property
     def second_moment(self) -> float:
@@ -108,10 +109,10 @@ class Solution:
 
 def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussian | None:
     """The Gaussian with these natural parameters; None when the precision is not positive definite."""
-    try:
-        factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
-    except np.linalg.LinAlgError:
+    factor, failed = linalg.lapack.dpotrf(precision.T, lower=0)
+    if failed:
         return None
+    factor = factor.T
     mean = linalg.cho_solve((factor, True), shift, check_finite=False)
     return NaturalGaussian(precision, shift, factor, mean) if np.isfinite(mean).all() else None
 
@@ -208,19 +209,22 @@ class _Mixing:
 
     def __init__(self) -> None:
         self.history = AndersonMixing(MEMORY)
-        self.metric: FloatArray | None = None
+        self.factor: FloatArray | None = None
 
     def step(self, q: NaturalGaussian, mapped: NaturalGaussian) -> tuple[FloatArray, FloatArray]:
         """Direction from q, given the plain step's result."""
         precision, shift = mapped.precision - q.precision, mapped.shift - q.shift
-        if self.metric is None:  # L^-1, q's precision being L L'
-            self.metric = linalg.solve_triangular(q.factor, np.eye(q.mean.size), lower=True)
-        seen = self.metric @ precision @ self.metric.T / np.sqrt(2.0)
+        if self.factor is None:
+            self.factor = q.factor
+        L, d = self.factor, q.mean.size
+        seen = linalg.lapack.dsygst(precision, L.T, itype=1, lower=0)[0]  # the upper triangle of L^-1 P L^-T
+        seen[np.diag_indices(d)] /= np.sqrt(2.0)  # the others count twice, so that half the square of the norm is left
+        upper = np.triu_indices(d)
         step = self.history.step(
-            np.concatenate([q.precision.ravel(), q.shift]),
-            np.concatenate([precision.ravel(), shift]),
-            np.concatenate([seen.ravel(), self.metric @ shift]),
+            np.concatenate([q.precision[upper], q.shift]),
+            np.concatenate([precision[upper], shift]),
+            np.concatenate([seen[upper], linalg.solve_triangular(L, shift, lower=True, check_finite=False)]),
         )
-        d = q.mean.size
-        direction = step[: d * d].reshape(d, d)
-        return 0.5 * (direction + direction.T), step[d * d :]
+        direction = np.zeros((d, d))
+        direction[upper] = step[:-d]
+        return direction + np.triu(direction, 1).T, step[-d:]

@@ -231,7 +231,7 @@ def sweep_sums(
     space: Coordinates, q: NaturalGaussian, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
 ) -> SiteSums:
     """Sums of the sites of ``pairs`` under q."""
-    moments = score_moments(space.design, space.offset, q.mean, q.factor)
+    moments = score_moments(space.design, space.offset, q.mean, q.factor, map_tiles)
     tie_cost = 0.5 if space.problem.ties == "half" else 0.0
     return sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=tie_cost, map_tiles=map_tiles)
 

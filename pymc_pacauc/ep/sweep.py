@@ -9,6 +9,9 @@ and sum_ij K_ij (z_i - z_j)(z_i - z_j)' follows from the row and column sums of 
 costs O(n+ n- d + n d^2), a factor d below the paper's, and keeps nothing but sums: memory O(n d + tiles under way). A
 tile is computed from q alone, so tiles go through any ``map``: the built-in one, or that of a pool of threads. Their
 sums are added in a fixed order: the result does not depend on the number of threads.
+
+The K of a pair whose rows nearly coincide is huge, and rounding would leave nothing of it in those sums: such pairs are
+added one by one, from the difference of their rows.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,7 +31,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from threadpoolctl import ThreadpoolController
 
-from pymc_pacauc.ep.sites import SiteTable
+from pymc_pacauc.ep.sites import UPPER, SiteTable, site_functions
 from pymc_pacauc.pairs import Pairs
 
 __all__ = ["ScoreMoments", "SiteSums", "score_moments", "sum_sites", "tile_map"]
@@ -38,8 +41,9 @@ FloatArray = NDArray[np.float64]
 TILE_ROWS, TILE_COLUMNS = 512, 4096  # at most
 PAIRS_WORTH_THREADS = 200_000
 DIMENSION_WORTH_THREADS = 512
-CANCELLED = 1e-6  # variances below this fraction of |t_i|^2 + |t_j|^2 are recomputed without cancellation
-TIED = 1e-26  # and below this one the two rows are equal
+CANCELLED = 1e-6  # variances below this fraction of |t_i|^2 + |t_j|^2 are recomputed without cancellation,
+NEAR = 1e-10  # below this one the pair is added by itself,
+TIED = 1e-22  # and below this one the two rows are equal, to rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +71,18 @@ class SiteSums:
 
 
 def score_moments(
-    design: FloatArray, offset: FloatArray, mean: FloatArray, precision_factor: FloatArray
+    design: FloatArray,
+    offset: FloatArray,
+    mean: FloatArray,
+    precision_factor: FloatArray,
+    map_tiles: Callable[..., Any] = map,
 ) -> ScoreMoments:
     """Moments of ``design @ w + offset`` for w ~ N(mean, (L L')^-1), L the lower ``precision_factor``."""
-    root = linalg.solve_triangular(precision_factor, design.T, lower=True, check_finite=False).T
-    root = np.ascontiguousarray(root)
+
+    def solve(rows: slice) -> FloatArray:
+        return np.asarray(linalg.solve_triangular(precision_factor, design[rows].T, lower=True, check_finite=False)).T
+
+    root = np.concatenate(list(map_tiles(solve, _slices(len(design)))))
     return ScoreMoments(design @ mean + offset, root, np.einsum("ij,ij->i", root, root))
 
 
@@ -100,18 +111,25 @@ def sum_sites(
 
     k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
     totals = np.zeros(4)
+    near = []
     tiles = list(_tiles(pairs))
     for (rows, columns), sums in zip(tiles, map_tiles(tile_sums, tiles), strict=True):
-        k_row, h_row, k_column, h_column, tile_totals, weighted = sums
+        k_row, h_row, k_column, h_column, tile_totals, tile_near, weighted = sums
+        if len(tile_near):
+            at = tile_near[:, :2].astype(np.intp)
+            near.append((rows[at[:, 0]], columns[at[:, 1]], tile_near[:, 2]))
         k_point[rows] += k_row
         h_point[rows] += h_row
         k_point[columns] += k_column
         h_point[columns] -= h_column
         by_row[rows] += weighted
         totals += tile_totals
-    product = extended.T @ by_row
-    precision = (extended.T * k_point) @ extended - product - product.T
+    weighted = 0.5 * k_point[:, None] * extended - by_row
+    half = np.concatenate(list(map_tiles(lambda part: extended[:, part].T @ weighted, _slices(size))))
+    precision = half + half.T
     linear = extended.T @ h_point
+    for i, j, variance in near:
+        _add_near(i, j, variance, moments.mean, extended, table, precision, linear, totals)
     wrong, log_constant, tied, tied_wrong = map(float, totals)
     # The kernel treats a tied pair as rho = 0: put the constant factor in its place.
     wrong += tied_wrong - 0.5 * tied
@@ -123,30 +141,43 @@ def sum_sites(
     return SiteSums(precision, linear, log_constant, wrong, int(tied))
 
 
+def _add_near(
+    i: NDArray[np.intp],
+    j: NDArray[np.intp],
+    variance: FloatArray,
+    mean: FloatArray,
+    extended: FloatArray,
+    table: SiteTable,
+    precision: FloatArray,
+    linear: FloatArray,
+    totals: FloatArray,
+) -> None:
+    """Add the sites of pairs (i, j), counted so far as if their rho were 0, to the sums in place."""
+    rho = np.clip((mean[i] - mean[j]) / np.sqrt(variance), table.lower, UPPER)
+    site = site_functions(rho, table.gamma, table.power)
+    totals[0] += np.sum(site.wrong - 0.5)
+    totals[1] += np.sum(site.log_constant - table.log_constant_at_zero)
+    for part in _slices(len(i)):
+        difference = extended[i[part]] - extended[j[part]]
+        precision += (difference.T * (site.precision[part] / variance[part])) @ difference
+        linear += difference.T @ (site.shift[part] / np.sqrt(variance[part]))
+
+
 @contextmanager
 def tile_map(n_pairs: int, dimension: int, threads: int | None = None) -> Iterator[Callable[..., Any]]:
-    """A ``map`` over tiles: threads (by default one per core), each with its own single-threaded matrix products.
+    """A ``map`` over tiles, on threads (by default one per core) where there is work for them.
 
-    Within the context, matrix algebra in less than ``DIMENSION_WORTH_THREADS`` dimensions is single-threaded too:
-    waking BLAS's threads would cost more than they save.
+    Within the context matrix algebra is single-threaded: BLAS's own threads wait for each other at every step of a
+    factorization, which costs more than it saves wherever a core has other work to do.
     """
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with nullcontext() if dimension >= DIMENSION_WORTH_THREADS else _single_threaded_blas():
-        if threads == 1 or n_pairs < PAIRS_WORTH_THREADS:
+    with _blas().limit(limits=1, user_api="blas"):
+        if threads == 1 or (n_pairs < PAIRS_WORTH_THREADS and dimension < DIMENSION_WORTH_THREADS):
             yield map
         else:
             with ThreadPoolExecutor(threads) as pool:
-
-                def map_tiles(*args: Any) -> Iterator[Any]:
-                    with _single_threaded_blas():
-                        yield from pool.map(*args)
-
-                yield map_tiles
-
-
-def _single_threaded_blas() -> Any:
-    return _blas().limit(limits=1, user_api="blas")
+                yield pool.map
 
 
 @cache
@@ -163,6 +194,10 @@ def _tiles(pairs: Pairs) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
                 yield positive, negative
 
 
+def _slices(size: int) -> list[slice]:
+    return [slice(start, start + TILE_ROWS) for start in range(0, size, TILE_ROWS)]
+
+
 def _split(index: NDArray[np.intp], size: int) -> list[NDArray[np.intp]]:
     return [index[start : start + size] for start in range(0, index.size, size)]
 
@@ -173,12 +208,15 @@ def _of(moments: ScoreMoments, index: NDArray[np.intp]) -> tuple[FloatArray, Flo
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
 def _tile_sites(cross, mean_i, square_i, root_i, mean_j, square_j, root_j, table, lower, per_unit, tie_cost):
-    """Overwrite ``cross[i, j] = t_i . t_j`` by K_ij; return the sums of K and h along both axes, and the totals."""
+    """Overwrite ``cross[i, j] = t_i . t_j`` by K_ij; return the sums of K and h along both axes, the totals, and the
+    near pairs (i, j, variance), which are counted as if their rho were 0.
+    """
     n_i, n_j = cross.shape
     k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros(n_j), np.zeros(n_j)
     variance, position = np.empty(n_j), np.empty(n_j)
     last = table.shape[0] - 0.5
     wrong = log_constant = tied = tied_wrong = 0.0
+    near = [(0.0, 0.0, 0.0)]
     for i in range(n_i):
         row = cross[i]
         cancelled = 0
@@ -202,6 +240,9 @@ def _tile_sites(cross, mean_i, square_i, root_i, mean_j, square_j, root_j, table
                             tied_wrong += tie_cost
                         elif difference < 0.0:
                             tied_wrong += 1.0
+                    elif exact <= NEAR * scale:
+                        variance[j] = 1e300
+                        near.append((float(i), float(j), exact))
         for j in range(n_j):
             variance[j] = 1.0 / math.sqrt(variance[j])  # from here on 1 / sd
             rho = (mean_i[i] - mean_j[j]) * variance[j]
@@ -224,4 +265,5 @@ def _tile_sites(cross, mean_i, square_i, root_i, mean_j, square_j, root_j, table
             h_column[j] += h
         k_row[i] = k_sum
         h_row[i] = h_sum
-    return k_row, h_row, k_column, h_column, np.array([wrong, log_constant, tied, tied_wrong])
+    totals = np.array([wrong, log_constant, tied, tied_wrong])
+    return k_row, h_row, k_column, h_column, totals, np.array(near)[1:]

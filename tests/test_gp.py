@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -11,7 +12,7 @@ from quadrature import exact_orders
 
 import pymc_pacauc as pac
 from pymc_pacauc.ep.gaussian import fit_ep
-from pymc_pacauc.ep.gp import predict_scores_at, whiten_scores
+from pymc_pacauc.ep.gp import TrainingScores, predict_scores_at
 from pymc_pacauc.model.extract import extract
 from pymc_pacauc.problem import linear_gaussian_problem
 
@@ -112,19 +113,22 @@ def test_prediction_at_training_points_and_far_away():
         pac.predict_gp(approx, gp, [[1.0]])
 
 
-def test_variances_are_the_diagonal_of_the_covariance():
+def test_prediction_by_the_textbook_formula():
     rng = np.random.default_rng(0)
     root = rng.standard_normal((5, 5))
     K = root @ root.T + np.eye(5)
-    scores = whiten_scores(K, rng.standard_normal(5), 0.3 * root)
-    cross, new = rng.standard_normal((5, 3)), 9 * np.eye(3)
-    mean, covariance = predict_scores_at(scores, cross, new)
-    same, variance = predict_scores_at(scores, cross, np.diagonal(new))
-    inverse = np.linalg.inv(K)
-    V = 0.09 * root @ root.T
-    np.testing.assert_allclose(covariance, new - cross.T @ (inverse - inverse @ V @ inverse) @ cross)
-    np.testing.assert_allclose(variance, np.diagonal(covariance))
-    np.testing.assert_allclose(same, mean)
+    X, y = rng.standard_normal((5, 4)), [1, 0, 1, 0, 0]
+    posterior = fit_ep(linear_gaussian_problem(X, y, 3.0)).posterior
+    cross, new, offset = rng.standard_normal((5, 3)), 9 * np.eye(3), rng.standard_normal(5)
+    inverse, V = np.linalg.inv(K), X @ posterior.covariance @ X.T
+    for known in (posterior, SimpleNamespace(mean=posterior.mean, covariance=posterior.covariance)):
+        scores = TrainingScores(np.linalg.cholesky(K), X, offset, known)
+        mean, covariance = predict_scores_at(scores, cross, new)
+        same, variance = predict_scores_at(scores, cross, np.diagonal(new))
+        np.testing.assert_allclose(mean, cross.T @ inverse @ (X @ posterior.mean + offset))
+        np.testing.assert_allclose(covariance, new - cross.T @ (inverse - inverse @ V @ inverse) @ cross)
+        np.testing.assert_allclose(variance, np.diagonal(covariance))
+        np.testing.assert_allclose(same, mean)
 
 
 @pytest.mark.parametrize("reparameterize", [True, False])

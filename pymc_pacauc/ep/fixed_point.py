@@ -14,7 +14,7 @@ metric of q.
 
 The safeguards, each counted: a step is halved until Q is positive definite; a residual that grows discards the history;
 and a step that loses more than a little of the variational bound -gamma E_q[risk] - KL(q, prior), which the sweep
-knows and the fixed point nearly maximises, is taken back and damped more.
+knows and the fixed point nearly maximises, is taken back and damped more, until there is progress again.
 """
 
 from __future__ import annotations
@@ -59,14 +59,18 @@ class NaturalGaussian:
     mean: FloatArray
 
     @cached_property
+    def lower_covariance(self) -> FloatArray:
+        """The lower triangle of the covariance."""
+        return np.asarray(linalg.lapack.dpotri(self.factor.T, lower=0)[0]).T
+
+    @property
     def covariance(self) -> FloatArray:
-        inverse = linalg.lapack.dpotri(self.factor.T, lower=0)[0].T  # its lower triangle
-        return np.tril(inverse) + np.tril(inverse, -1).T
+        return self.lower_covariance + np.tril(self.lower_covariance, -1).T
 
     @property
     def second_moment(self) -> float:
         """E |w|^2."""
-        return float(np.trace(self.covariance) + self.mean @ self.mean)
+        return float(np.trace(self.lower_covariance) + self.mean @ self.mean)
 
     @property
     def divergence(self) -> float:
@@ -112,9 +116,8 @@ def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussia
     factor, failed = linalg.lapack.dpotrf(precision.T, lower=0)
     if failed:
         return None
-    factor = factor.T
-    mean = linalg.cho_solve((factor, True), shift, check_finite=False)
-    return NaturalGaussian(precision, shift, factor, mean) if np.isfinite(mean).all() else None
+    mean = linalg.cho_solve((factor, False), shift, check_finite=False)
+    return NaturalGaussian(precision, shift, factor.T, mean) if np.isfinite(mean).all() else None
 
 
 def solve_fixed_point(
@@ -156,6 +159,7 @@ def solve_fixed_point(
         if lost:
             q, new = kept_q, kept
         else:
+            damping = min(2.0 * damping, DAMPING) if change < last_change else damping
             last_change = change
             kept_q, kept = q, new
         damped, times = _step(q, new.precision - q.precision, new.shift - q.shift, damping)
@@ -171,8 +175,8 @@ def solve_fixed_point(
 
 
 def relative_change(q: NaturalGaussian, new: Sweep) -> float:
-    change = np.sum((new.precision - q.precision) ** 2) + np.sum((new.shift - q.shift) ** 2)
-    return float(np.sqrt(change / (np.sum(q.precision**2) + np.sum(q.shift**2))))
+    change = np.hypot(np.linalg.norm(new.precision - q.precision), np.linalg.norm(new.shift - q.shift))
+    return float(change / np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift)))
 
 
 def _step(q: NaturalGaussian, precision: FloatArray, shift: FloatArray, size: float) -> tuple[NaturalGaussian, int]:
@@ -190,10 +194,11 @@ def _step(q: NaturalGaussian, precision: FloatArray, shift: FloatArray, size: fl
 
 def _scale_target(q: NaturalGaussian, new: Sweep) -> float:
     """The value of tr V + m'm at a fixed point; see the module docstring."""
-    sites = new.precision - np.eye(q.mean.size)
-    sum_b = np.sum(q.covariance * sites)
-    sum_rest = q.mean @ new.shift - q.mean @ sites @ q.mean  # of c rho - b rho^2
-    return float(q.mean.size - sum_b + sum_rest)
+    low, m = q.lower_covariance, q.mean
+    diagonal = np.diagonal(low)
+    sum_b = 2.0 * np.vdot(low, new.precision) - diagonal @ np.diagonal(new.precision) - diagonal.sum()
+    sum_rest = m @ new.shift - m @ (new.precision @ m) + m @ m  # of c rho - b rho^2
+    return float(m.size - sum_b + sum_rest)
 
 
 def _rescale(q: NaturalGaussian, target: float) -> NaturalGaussian:

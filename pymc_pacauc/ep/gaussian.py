@@ -51,16 +51,21 @@ class Coordinates:
     def dimension(self) -> int:
         return self.design.shape[1]
 
-    def moments_of(self, theta_map: FloatArray, q: NaturalGaussian) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance of ``theta_map @ theta`` when u ~ q and the other directions keep their prior."""
+    def moments_of(
+        self, theta_map: FloatArray, q: NaturalGaussian, *, variances: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of ``theta_map @ theta`` when u ~ q and the other directions keep their prior.
+
+        ``variances`` asks for the diagonal of the covariance only.
+        """
         factor = self.problem.prior_factor
         whitened = theta_map * factor if factor.ndim == 1 else theta_map @ factor
-        centre = theta_map @ self.problem.prior_mean
-        if self.rotation is None:
-            return centre + whitened @ q.mean, whitened @ q.covariance @ whitened.T
-        reduced = whitened @ self.rotation.T
-        change = q.covariance - np.eye(q.mean.size)
-        return centre + reduced @ q.mean, whitened @ whitened.T + reduced @ change @ reduced.T
+        reduced = whitened if self.rotation is None else whitened @ self.rotation.T
+        mean = theta_map @ self.problem.prior_mean + reduced @ q.mean
+        root = linalg.solve_triangular(q.factor, reduced.T, lower=True, check_finite=False).T
+        square = _row_squares if variances else _gram
+        spread = square(root)
+        return mean, spread if self.rotation is None else spread + (square(whitened) - square(reduced))
 
 
 def coordinates(problem: LinearGaussianProblem) -> Coordinates:
@@ -82,6 +87,14 @@ def coordinates(problem: LinearGaussianProblem) -> Coordinates:
     return Coordinates(problem, design, offset, None)
 
 
+def _gram(root: FloatArray) -> FloatArray:
+    return root @ root.T
+
+
+def _row_squares(root: FloatArray) -> FloatArray:
+    return np.asarray(np.einsum("ij,ij->i", root, root))
+
+
 @dataclass(frozen=True, eq=False)
 class GaussianPosterior:
     """A Gaussian over theta, kept in the reduced coordinates of the fit."""
@@ -99,6 +112,10 @@ class GaussianPosterior:
     def covariance(self) -> FloatArray:
         covariance = self.coordinates.moments_of(np.eye(self.coordinates.problem.d), self.natural)[1]
         return 0.5 * (covariance + covariance.T)
+
+    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance (or variances) of ``theta_map @ theta``."""
+        return self.coordinates.moments_of(theta_map, self.natural, variances=variances)
 
     @property
     def divergence_from_prior(self) -> float:
@@ -257,7 +274,8 @@ def _fit(
         nonlocal tied
         sums = sweep_sums(space, q, problem.pairs, table, map_tiles)
         tied = sums.tied
-        precision = np.eye(q.mean.size) + sums.precision
+        precision = sums.precision
+        precision[np.diag_indices(q.mean.size)] += 1.0
         new = natural_gaussian(precision, sums.shift)
         risk = float(sums.wrong / problem.pairs.n_pairs)
         log_evidence = np.nan if new is None else float(sums.log_constant + new.log_partition())

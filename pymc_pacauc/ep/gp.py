@@ -1,60 +1,72 @@
 """Gaussian-process scores: new points, and the evidence's derivative in the kernel matrix (the paper's section 4).
 
-A GP prior over the n training scores is the linear problem with the kernel matrix K = L L' as prior covariance; EP
-works in the whitened scores w = L^-1 s, and K is never inverted. At a new point s* given s is the GP's conditional, so
-with c = L^-1 k*, k* the kernel between training points and x*,
+A GP prior over the n training scores is the linear problem with the kernel matrix K = L L' as prior covariance; K is
+never inverted. The training scores are an affine function A theta + a of the problem's coefficients, whose posterior q
+EP knows. At a new point s* given s is the GP's conditional, so with c = L^-1 k*, k* the kernel between training points
+and x*, s* = c' L^-1 s plus noise of variance k** - c'c: its moments are those of the row c' L^-1 A under q, and
 
-    E s* = c' E[w],     var s* = k** - c'c + c' cov(w) c,
+    var s* = k** - c'c + var(c' L^-1 A theta).
 
-and for any parameter of the kernel, at EP's fixed point, d log Z = sum(G * dK) with
+For any parameter of the kernel, at EP's fixed point, d log Z = sum(G * dK) with
 
-    G = L^-T (cov(w) + E[w] E[w]' - I) L^-1 / 2.
+    G = L^-T (cov(w) + E[w] E[w]' - I) L^-1 / 2,    w = L^-1 s.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-__all__ = ["WhitenedScores", "kernel_gradient", "predict_scores_at", "whiten_scores"]
+from pymc_pacauc.ep.gaussian import GaussianPosterior
+
+__all__ = ["TrainingScores", "kernel_gradient", "predict_scores_at"]
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class WhitenedScores:
-    """``factor`` is L; ``mean`` and ``covariance`` are those of w = L^-1 (s - prior mean) under the approximation."""
+class TrainingScores:
+    """Scores of the training points, the prior mean taken off: ``design @ theta + offset``, theta ~ ``posterior``.
+
+    ``factor`` is L, the Cholesky factor of the kernel matrix. The posterior has at least ``mean`` and ``covariance``.
+    """
 
     factor: FloatArray
-    mean: FloatArray
-    covariance: FloatArray
+    design: FloatArray
+    offset: FloatArray
+    posterior: Any
+
+    def moments_of(self, rows: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance (or variances) of ``rows @ scores``."""
+        theta_map = rows @ self.design
+        if isinstance(self.posterior, GaussianPosterior):
+            mean, spread = self.posterior.moments_of(theta_map, variances=variances)
+        else:
+            mean, spread = theta_map @ self.posterior.mean, theta_map @ self.posterior.covariance @ theta_map.T
+            spread = np.diagonal(spread) if variances else spread
+        return mean + rows @ self.offset, spread
 
 
-def whiten_scores(kernel: FloatArray, mean: FloatArray, covariance_root: FloatArray) -> WhitenedScores:
-    """Whiten scores with ``mean`` (the prior's taken off) and covariance ``covariance_root @ covariance_root.T``."""
-    factor = np.asarray(np.linalg.cholesky(kernel), dtype=np.float64)
-    root = linalg.solve_triangular(factor, covariance_root, lower=True, check_finite=False)
-    return WhitenedScores(factor, linalg.solve_triangular(factor, mean, lower=True, check_finite=False), root @ root.T)
-
-
-def predict_scores_at(scores: WhitenedScores, cross: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
+def predict_scores_at(scores: TrainingScores, cross: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance of the scores at m new points.
 
     ``cross`` is the kernel between training and new points, (n, m); ``new`` that among new points, (m, m), or its
     diagonal (m,), for which variances are returned in place of the covariance.
     """
     c = linalg.solve_triangular(scores.factor, cross, lower=True, check_finite=False)
-    mean = c.T @ scores.mean
-    if new.ndim == 1:
-        return mean, new - np.einsum("ij,ij->j", c, c) + np.einsum("ij,ij->j", c, scores.covariance @ c)
-    return mean, new + c.T @ (scores.covariance - np.eye(len(c))) @ c
+    rows = linalg.solve_triangular(scores.factor, c, lower=True, trans="T", check_finite=False).T
+    mean, spread = scores.moments_of(rows, variances=new.ndim == 1)
+    return mean, spread + (new - (np.einsum("ij,ij->j", c, c) if new.ndim == 1 else c.T @ c))
 
 
-def kernel_gradient(scores: WhitenedScores) -> FloatArray:
+def kernel_gradient(scores: TrainingScores) -> FloatArray:
     """G, the derivative of EP's log evidence in the kernel matrix; see the module docstring."""
-    inner = 0.5 * (scores.covariance + np.outer(scores.mean, scores.mean) - np.eye(len(scores.mean)))
-    left = linalg.solve_triangular(scores.factor, inner, lower=True, trans="T", check_finite=False)
-    return np.asarray(linalg.solve_triangular(scores.factor, left.T, lower=True, trans="T", check_finite=False))
+    identity = np.eye(len(scores.factor))
+    inverse = linalg.solve_triangular(scores.factor, identity, lower=True, check_finite=False)
+    mean, covariance = scores.moments_of(inverse)
+    inner = 0.5 * (covariance + np.outer(mean, mean) - identity)
+    return np.asarray(inverse.T @ inner @ inverse)

@@ -15,20 +15,24 @@ FloatArray = NDArray[np.float64]
 
 @dataclass
 class AndersonMixing:
-    """History of points and of the plain steps from them; ``memory`` differences are used."""
+    """The last points that plain steps led to, and those steps, as ``memory`` differences of each."""
 
     memory: int
-    points: list[FloatArray] = field(default_factory=list)
-    steps: list[FloatArray] = field(default_factory=list)
-    weighted: list[FloatArray] = field(default_factory=list)
+    last: tuple[FloatArray, FloatArray] | None = None
+    moves: list[FloatArray] = field(default_factory=list)
+    changes: list[FloatArray] = field(default_factory=list)
 
     def step(self, point: FloatArray, plain: FloatArray, weighted: FloatArray) -> FloatArray:
         """The accelerated step from ``point``, given the plain one, also in the metric of the least squares."""
-        for values, value in ((self.points, point), (self.steps, plain), (self.weighted, weighted)):
-            values.append(value)
-            del values[: -self.memory - 1]
-        if len(self.points) == 1:
+        reached, before = point + plain, self.last
+        self.last = reached, weighted
+        if before is None:
             return plain
-        differences = np.diff(self.weighted, axis=0).T
-        mix = linalg.lstsq(differences, weighted, cond=1e-8, check_finite=False)[0]
-        return np.asarray(plain - mix @ (np.diff(self.points, axis=0) + np.diff(self.steps, axis=0)))
+        for values, old, value in ((self.moves, before[0], reached), (self.changes, before[1], weighted)):
+            values.append(value - old)
+            del values[: -self.memory]
+        mix = linalg.lstsq(np.array(self.changes).T, weighted, cond=1e-8, overwrite_a=True, check_finite=False)[0]
+        step = plain.copy()
+        for share, move in zip(mix, self.moves, strict=True):
+            step -= share * move
+        return step

@@ -122,11 +122,9 @@ def sum_sites(
         h_point[rows] += h_row
         k_point[columns] += k_column
         h_point[columns] -= h_column
-        by_row[rows] += weighted
+        by_row[rows] -= weighted
         totals += tile_totals
-    weighted = 0.5 * k_point[:, None] * extended - by_row
-    half = np.concatenate(list(map_tiles(lambda part: extended[:, part].T @ weighted, _slices(size))))
-    precision = half + half.T
+    precision = _symmetric_product(extended, 0.5 * k_point, by_row, map_tiles)
     linear = extended.T @ h_point
     for i, j, variance in near:
         _add_near(i, j, variance, moments.mean, extended, table, precision, linear, totals)
@@ -139,6 +137,23 @@ def sum_sites(
         linear = linear[:d] - precision[:d, d]
         precision = precision[:d, :d]
     return SiteSums(precision, linear, log_constant, wrong, int(tied))
+
+
+def _symmetric_product(
+    Z: FloatArray, weights: FloatArray, W: FloatArray, map_tiles: Callable[..., Any]
+) -> FloatArray:
+    """H + H' with H = Z' (diag(weights) Z + W); W is overwritten."""
+    for rows in _slices(len(Z)):
+        W[rows] += weights[rows, None] * Z[rows]
+    parts = _slices(Z.shape[1])
+    product = np.empty((Z.shape[1], Z.shape[1]))
+    for part, rows in zip(parts, map_tiles(lambda part: Z[:, part].T @ W, parts), strict=True):
+        product[part] = rows
+    for k, part in enumerate(parts):
+        for other in parts[: k + 1]:
+            block = product[part, other] + product[other, part].T
+            product[part, other], product[other, part] = block, block.T
+    return product
 
 
 def _add_near(

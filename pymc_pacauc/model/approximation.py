@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from pymc.util import get_random_generator
 from pymc.variational.approximations import FullRankGroup, SingleGroupApproximation
 from pymc.variational.inference import Inference
 from pymc.variational.opvi import node_property
+from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 
 from pymc_pacauc.compat import pareto_smooth
@@ -34,6 +36,7 @@ from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.model.draws import attributes, draws_to_inference_data
 from pymc_pacauc.model.extract import extract
 from pymc_pacauc.model.flat import flat_variables
+from pymc_pacauc.model.predictive import HeldData
 from pymc_pacauc.model.spike_slab import extract_spike_slab
 from pymc_pacauc.progress import LateBar
 from pymc_pacauc.risk import LinearRisk
@@ -48,12 +51,17 @@ class _GaussianGroup(FullRankGroup):
     short_name = "pacauc_gaussian"
     alias_names: frozenset[str] = frozenset()
 
+    posterior: GaussianPosterior | None = None
+
     def create_shared_params(self, start=None):
         mean = np.asarray(self._prepare_start(start), dtype=pytensor.config.floatX)
         return {"mu": pytensor.shared(mean, "mu"), "chol": pytensor.shared(np.eye(mean.size, dtype=mean.dtype), "chol")}
 
     @node_property
     def L(self):
+        if self.posterior is not None:  # not before it is asked for: O(d^3)
+            factor = np.linalg.cholesky(self.posterior.covariance)
+            self.shared_params["chol"].set_value(factor.astype(pytensor.config.floatX))
         return self.params_dict["chol"]
 
 
@@ -98,6 +106,9 @@ class ImportanceSample:
 class EPApproximation(SingleGroupApproximation):
     """A Gaussian approximation of the AUC Gibbs posterior, with PyMC's interface and EP's by-products.
 
+    It is over the free variables that the model had when it was fitted, and its draws are those of the model with the
+    ``pm.Data`` of that time: the model may get other data, and other variables (``gp.conditional``), afterwards.
+
     Attributes
     ----------
     posterior
@@ -116,10 +127,11 @@ class EPApproximation(SingleGroupApproximation):
         super().__init__(model=model)
         self.fit = fit
         self.method = method
+        self._variables = flat_variables(model)
+        self._data = HeldData.of(model)
         group = self.groups[0]
         group.shared_params["mu"].set_value(fit.posterior.mean.astype(pytensor.config.floatX))
-        factor = np.linalg.cholesky(fit.posterior.covariance)
-        group.shared_params["chol"].set_value(factor.astype(pytensor.config.floatX))
+        group.posterior = fit.posterior
 
     @property
     def posterior(self) -> GaussianPosterior:
@@ -157,11 +169,24 @@ class EPApproximation(SingleGroupApproximation):
     @property
     def variable_names(self) -> tuple[str, ...]:
         """The variables that ``posterior`` is over, in its order."""
-        return flat_variables(self.model).names
+        return self._variables.names
 
     def function(self, graph: Any) -> Callable[[NDArray[np.float64]], list[NDArray[Any]]]:
-        """f(theta[N, D]) -> [graph[N, ...]] for an expression of the model, theta in the order of ``posterior``."""
-        return flat_variables(self.model).function(self.model.replace_rvs_by_values([graph]))
+        """f(theta[N, D]) -> [graph[N, ...]] for an expression of the model, theta in the order of ``posterior``.
+
+        The function reads the model's ``pm.Data`` when it is called; ``with approx.as_fitted():`` has them as they
+        were.
+        """
+        outputs = self.model.replace_rvs_by_values([graph])
+        unknown = (set(self.model.value_vars) - set(self._variables.values)) & set(ancestors(outputs))
+        if unknown:
+            names = ", ".join(sorted(self.model.values_to_rvs[value].name for value in unknown))
+            raise ValueError(f"The expression depends on {names}, which the model did not have when it was fitted.")
+        return self._variables.function(outputs)
+
+    def as_fitted(self) -> AbstractContextManager[None]:
+        """A block within which the model's ``pm.Data`` and coords are those of the fit."""
+        return self._data.held_by(self.model)
 
     def evidence_gradient(self) -> EvidenceGradient:
         """Derivatives of ``log_evidence`` with respect to the prior mean and covariance of the flat free variables."""
@@ -176,8 +201,17 @@ class EPApproximation(SingleGroupApproximation):
         theta = self.posterior.draw(draws, get_random_generator(random_seed))
         problem = self.fit.problem
         risk = LinearRisk(problem.X, problem.pairs, offset=problem.offset, ties=problem.ties)(theta)
-        attrs = self._attributes(**self._certified_by())
-        return draws_to_inference_data(self.model, theta[None], sample_stats={"risk": risk[None]}, attrs=attrs)
+        return self._inference_data(theta, {"risk": risk}, self._attributes(**self._certified_by()))
+
+    def _inference_data(self, theta: NDArray[np.float64], stats: dict[str, Any], attrs: dict[str, Any]) -> Any:
+        with self.as_fitted():
+            return draws_to_inference_data(
+                self.model,
+                theta[None],
+                variables=self._variables,
+                sample_stats={name: value[None] for name, value in stats.items()},
+                attrs=attrs,
+            )
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
         """Draws weighted by exact posterior / approximation, Pareto-smoothed, and the evidence they estimate.
@@ -195,12 +229,9 @@ class EPApproximation(SingleGroupApproximation):
                 stacklevel=2,
             )
         relative = np.exp(log_weights - log_evidence)
-        idata = draws_to_inference_data(
-            self.model,
-            weighted.theta[None],
-            sample_stats={"log_weight": (log_weights - log_evidence)[None], "risk": weighted.risk[None]},
-            attrs=self._attributes(pareto_k=pareto_k, log_evidence=log_evidence, log_evidence_se=error),
-        )
+        stats = {"log_weight": log_weights - log_evidence, "risk": weighted.risk}
+        attrs = self._attributes(pareto_k=pareto_k, log_evidence=log_evidence, log_evidence_se=error)
+        idata = self._inference_data(weighted.theta, stats, attrs)
         return ImportanceSample(idata, pareto_k, float(draws / np.mean(relative**2)), log_evidence, error)
 
     def _certified_by(self) -> dict[str, Any]:
@@ -327,6 +358,7 @@ class EP(Inference):
             from pymc_pacauc.model.sparse_approximation import SpikeSlabApproximation  # a subclass of this file's
 
             self._approx = SpikeSlabApproximation(fit, sparse, self.name, model)
+            self._approx._data = HeldData.of(model)
         self.hist = self._approx.hist
         for callback in callbacks or ():
             callback(self._approx, self.hist, len(self.hist))

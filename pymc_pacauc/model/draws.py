@@ -12,11 +12,12 @@ import xarray as xr
 from numpy.typing import NDArray
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
 from pymc.util import get_default_varnames
+from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc import __version__
 from pymc_pacauc.compat import dataset, inference_data
 from pymc_pacauc.model.extract import auc_term
-from pymc_pacauc.model.flat import flat_variables
+from pymc_pacauc.model.flat import FlatVariables, flat_variables
 
 __all__ = ["attributes", "coefficient_labels", "data_groups", "draws_to_inference_data", "posterior_dataset"]
 
@@ -25,22 +26,36 @@ def draws_to_inference_data(
     model: pm.Model,
     theta: NDArray[np.float64],
     *,
+    variables: FlatVariables | None = None,
     sample_stats: dict[str, NDArray[Any]] | None = None,
     attrs: dict[str, Any] | None = None,
 ) -> Any:
-    """InferenceData of ``theta[chain, draw, D]``, with the model's data and optional per-draw statistics."""
-    groups = {"posterior": posterior_dataset(model, theta, attrs=attrs)}
+    """InferenceData of ``theta[chain, draw, D]``, with the model's data and optional per-draw statistics.
+
+    ``variables`` is the layout of theta, where the model has got other variables since.
+    """
+    groups = {"posterior": posterior_dataset(model, theta, variables=variables, attrs=attrs)}
     if sample_stats:
         groups["sample_stats"] = dataset(sample_stats, attrs=attrs)
     return inference_data({**groups, **data_groups(model)})
 
 
 def posterior_dataset(
-    model: pm.Model, theta: NDArray[np.float64], *, attrs: dict[str, Any] | None = None
+    model: pm.Model,
+    theta: NDArray[np.float64],
+    *,
+    variables: FlatVariables | None = None,
+    attrs: dict[str, Any] | None = None,
 ) -> xr.Dataset:
     """Dataset of the model's variables and Deterministics at ``theta[chain, draw, D]``, in value space."""
-    outputs = get_default_varnames(model.unobserved_value_vars, include_transformed=False)
-    values = flat_variables(model).function(outputs)(theta.reshape(-1, theta.shape[-1]))
+    variables = flat_variables(model) if variables is None else variables
+    unknown = set(model.value_vars) - set(variables.values)
+    outputs = [
+        output
+        for output in get_default_varnames(model.unobserved_value_vars, include_transformed=False)
+        if not unknown & set(ancestors([output]))
+    ]
+    values = variables.function(outputs)(theta.reshape(-1, theta.shape[-1]))
     coords, dims = coords_and_dims_for_inferencedata(model)
     data = {
         output.name: value.reshape(*theta.shape[:2], *value.shape[1:])

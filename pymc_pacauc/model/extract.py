@@ -36,6 +36,7 @@ __all__ = [
     "AUCTerm",
     "ExtractedProblem",
     "NotLinearGaussian",
+    "affine_map",
     "affine_scores",
     "auc_term",
     "extract",
@@ -155,7 +156,7 @@ def _gamma(model: pm.Model, potential: Variable, risk: Variable) -> float:
 def affine_scores(
     model: pm.Model, variables: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
 ) -> tuple[FloatArray, FloatArray]:
-    offset, design = _affine(evaluate, variables.dimension)
+    offset, design = affine_map(evaluate, variables.dimension)
 
     def departs(theta: FloatArray) -> bool:
         values = evaluate(theta)[0]
@@ -239,7 +240,7 @@ def gaussian_prior(
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance (or variances), from ``evaluate``, the gradient of the prior's log-density."""
     d = variables.dimension
-    slope, change = _affine(evaluate, d)
+    slope, change = affine_map(evaluate, d)
     precision = -0.5 * (change + change.T)
 
     def departs(theta: FloatArray) -> bool:
@@ -262,7 +263,7 @@ def gaussian_prior(
     return root.T @ (root @ slope), root.T @ root
 
 
-def _affine(evaluate: Callable[[FloatArray], list[FloatArray]], d: int) -> tuple[FloatArray, FloatArray]:
+def affine_map(evaluate: Callable[[FloatArray], list[FloatArray]], d: int) -> tuple[FloatArray, FloatArray]:
     """The value at zero, and its change towards each unit vector, a row each."""
     values = evaluate(np.eye(d + 1, d, k=-1))[0]
     return values[0], values[1:] - values[0]

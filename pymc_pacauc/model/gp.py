@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_pacauc.ep.gp import WhitenedScores, kernel_gradient, predict_scores_at, whiten_scores
+from pymc_pacauc.ep.gp import TrainingScores, kernel_gradient, predict_scores_at
 from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.flat import MODE
 from pymc_pacauc.risk import numeric_array
 
@@ -63,12 +64,13 @@ def predict_gp(
     True
     """
     points = np.atleast_2d(numeric_array("X_new", X_new))
-    old = np.asarray(compile_function([], pt.as_tensor(gp.X), mode=MODE)())
-    if points.shape[1] != old.shape[1]:
-        raise ValueError(f"X_new has {points.shape[1]} columns, the Gaussian process was given {old.shape[1]}.")
-    scores = _whitened(approx, gp, jitter)
-    outputs = [gp.cov_func(old, points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
-    cross, new, centre = compile_function([], outputs, mode=MODE)()
+    with approx.as_fitted():
+        scores = _training_scores(approx, gp, jitter)
+        old = np.asarray(compile_function([], pt.as_tensor(gp.X), mode=MODE)())
+        if points.shape[1] != old.shape[1]:
+            raise ValueError(f"X_new has {points.shape[1]} columns, the Gaussian process was given {old.shape[1]}.")
+        outputs = [gp.cov_func(old, points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
+        cross, new, centre = compile_function([], outputs, mode=MODE)()
     mean, spread = predict_scores_at(scores, cross, new)
     variance = np.diagonal(spread) if covariance else spread
     data: dict[str, Any] = {"mean": ("row", mean + centre), "sd": ("row", np.sqrt(variance))}
@@ -99,21 +101,19 @@ def gp_evidence_gradient(
     for name, parameter in zip(names, parameters, strict=True):
         if not isinstance(parameter, SharedVariable) or not parameter.dtype.startswith("float"):
             raise ValueError(f"{name} must be a pm.Data of floats.")
-    slope = kernel_gradient(_whitened(approx, gp, jitter))
-    total = pt.sum(pt.as_tensor(slope) * gp.cov_func(gp.X))
-    gradients = pytensor.grad(total, parameters, disconnected_inputs="ignore")
-    values = compile_function([], gradients, mode=MODE)()
+    with approx.as_fitted():
+        slope = kernel_gradient(_training_scores(approx, gp, jitter))
+        total = pt.sum(pt.as_tensor(slope) * gp.cov_func(gp.X))
+        gradients = pytensor.grad(total, parameters, disconnected_inputs="ignore")
+        values = compile_function([], gradients, mode=MODE)()
     return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
 
 
-def _whitened(approx: EPApproximation, gp: Any, jitter: float) -> WhitenedScores:
-    """EP's posterior of the training scores, whitened by the kernel."""
+def _training_scores(approx: EPApproximation, gp: Any, jitter: float) -> TrainingScores:
+    """EP's posterior of the training scores, and the kernel's factor."""
     if not hasattr(gp, "f"):
         raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
     kernel, centre = compile_function([], [gp.cov_func(gp.X), gp.mean_func(gp.X)], mode=MODE)()
-    d = approx.posterior.mean.size
-    [values] = approx.function(gp.f)(np.concatenate([np.zeros((1, d)), np.eye(d)]))
-    design = (values[1:] - values[0]).T  # training scores as an affine function of the free variables
-    mean = design @ approx.posterior.mean + values[0] - centre
-    root = design @ np.linalg.cholesky(approx.posterior.covariance)
-    return whiten_scores(kernel + jitter * np.eye(len(kernel)), mean, root)
+    factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
+    offset, change = affine_map(approx.function(gp.f), approx.posterior.mean.size)
+    return TrainingScores(factor, change.T, offset - centre, approx.posterior)

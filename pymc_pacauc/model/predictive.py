@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pymc as pm
+from numpy.typing import NDArray
 from pymc.model.fgraph import ModelNamed, ModelPotential, fgraph_from_model, model_from_fgraph
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.model.extract import auc_term, is_auc_risk
 
-__all__ = ["data_of_scores", "predictive_model", "temporarily"]
+__all__ = ["HeldData", "data_of_scores", "predictive_model", "temporarily"]
 
 
 def predictive_model(model: pm.Model) -> pm.Model:
@@ -84,3 +87,31 @@ def temporarily(variable: Any, value: np.ndarray) -> Iterator[None]:
         yield
     finally:
         variable.set_value(before)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldData:
+    """What a model's ``pm.Data``, mutable dimensions and coords held at some time."""
+
+    values: dict[SharedVariable, NDArray[Any]]
+    coords: dict[str, Any]
+
+    @classmethod
+    def of(cls, model: pm.Model) -> HeldData:
+        lengths = [length for length in model.dim_lengths.values() if isinstance(length, SharedVariable)]
+        return cls({v: v.get_value(borrow=True) for v in (*model.data_vars, *lengths)}, dict(model.coords))
+
+    def write(self, model: pm.Model) -> None:
+        for variable, value in self.values.items():
+            variable.set_value(value, borrow=True)
+        model._coords.update({name: self.coords[name] for name in self.coords if name in model.coords})
+
+    @contextmanager
+    def held_by(self, model: pm.Model) -> Iterator[None]:
+        """The model as it was, for the duration of the block."""
+        now = HeldData.of(model)
+        self.write(model)
+        try:
+            yield
+        finally:
+            now.write(model)

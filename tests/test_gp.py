@@ -155,6 +155,43 @@ def test_kernel_gradients_against_finite_differences(reparameterize):
     assert abs(gradient["amplitude"]) < 1e-5  # the risk does not see the scale
 
 
+def test_an_approximation_outlives_changes_of_its_model():
+    X, y = ring_data(40)
+    with pm.Model(coords={"row": range(40)}) as model:
+        ls, rows = pm.Data("ls", 1.0), pm.Data("X", X, dims=("row", "covariate"))
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(2, ls=ls))
+        scores = gp.prior("scores", X=rows, dims="row")
+        pac.AUCPotential("auc", scores, y, gamma=40.0)
+    approx = fit(model)
+
+    def results():
+        predicted = pac.predict_gp(approx, gp, X[:3] + 0.1)
+        idata = approx.sample(20, random_seed=1)
+        weighted = approx.importance_sample(400, random_seed=1).idata
+        assert idata["constant_data"]["X"].shape == X.shape
+        assert set(idata["posterior"].data_vars) == {"scores_rotated_", "scores", "auc_risk"}
+        found = [predicted["mean"], predicted["sd"], pac.gp_evidence_gradient(approx, gp, "ls")["ls"]]
+        return found + [draws["posterior"]["scores"].values for draws in (idata, weighted)]
+
+    before = results()
+    with model:
+        new = gp.conditional("new", Xnew=X[:3] + 0.1)
+        pm.Deterministic("twice", 2.0 * new)
+    for value, expected in zip(results(), before, strict=True):
+        np.testing.assert_allclose(value, expected)
+    with model:
+        pm.set_data({"ls": 0.2, "X": X[:7]}, coords={"row": range(7)})
+    for value, expected in zip(results(), before, strict=True):
+        np.testing.assert_allclose(value, expected)
+    assert model["X"].get_value().shape == (7, 2)
+    assert model.coords["row"] == tuple(range(7))
+    assert approx.variable_names == ("scores_rotated_",)
+    with approx.as_fitted():
+        assert approx.function(gp.f)(approx.posterior.mean[None])[0].shape == (1, 40)
+    with pytest.raises(ValueError, match="depends on new, which the model did not have"):
+        approx.function(new)
+
+
 def test_only_float_data_has_a_gradient():
     X, y = ring_data(20)
     model, gp = gp_model(X, y)

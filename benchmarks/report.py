@@ -1,9 +1,9 @@
 """Run every benchmark and write what they print to docs/benchmarks.md.
 
-    python benchmarks/report.py [--only peers risk ...] [--out docs]
+    python benchmarks/report.py [--only quality smc ...] [--out docs]
 
 Each script runs by itself too. What they print is kept under out/benchmarks, so that ``--only`` renews one and keeps
-the others.
+the others. Lines that begin with Won, Lost or Even go to the top of the page.
 """
 
 import argparse
@@ -16,12 +16,17 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SCRIPTS = {
-    "peers": ("AUC learners", ["--figures", "docs/figures"]),
+    "quality": ("Held-out AUC", []),
+    "imbalance": ("Rare positives: AUC risk against log-loss", []),
+    "growth": ("Growth of the time of one fit", ["--figures", "docs/figures"]),
+    "memory": ("Memory of one fit", []),
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),
-    "smc": ("Tempering SMC", ["--only", "pima", "--seeds", "6", "--peer-seeds", "4"]),
+    "smc": ("Tempering SMC", []),
     "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
+    "priors": ("Three priors", []),
 }
+VERDICTS = {"Won": "What we win", "Lost": "What we lose", "Even": "Where there is no difference"}
 PACKAGES = (
     *("numpy", "scipy", "numba", "pymc", "scikit-learn", "xgboost", "libauc", "torch"),
     *("nutpie", "particles", "blackjax"),
@@ -51,11 +56,19 @@ def cpu_info():
 
 
 def section(title, command, printed):
-    lines = printed.strip().splitlines()
-    if not any(line.startswith("|") for line in lines):
-        lines = ["```text", *lines, "```"]
+    lines = [line for line in printed.strip().splitlines() if not line.startswith(tuple(f"{v}: " for v in VERDICTS))]
     lines = [f"#{line}" if line.startswith("##") else line for line in lines]  # under this section's own heading
-    return "\n".join([f"## {title}", "", f"`{command}`", "", *lines, ""])
+    return f"## {title}\n\n`{command}`\n\n" + "\n".join(lines).strip() + "\n"
+
+
+def summary(printed):
+    """The verdicts of all scripts, sorted by their outcome."""
+    said = []
+    for verdict, title in VERDICTS.items():
+        found = [line for text in printed for line in text.splitlines() if line.startswith(f"{verdict}: ")]
+        if found:
+            said += [f"### {title}", "", *(f"- {line.removeprefix(f'{verdict}: ')}" for line in found), ""]
+    return "\n".join(said)
 
 
 def main():
@@ -65,18 +78,19 @@ def main():
     arguments = parser.parse_args()
     kept = Path("out/benchmarks")
     kept.mkdir(parents=True, exist_ok=True)
-    sections = []
-    for name, (title, options) in SCRIPTS.items():
-        record = kept / f"{name}.md"
+    for name, (_, options) in SCRIPTS.items():
         if arguments.only is None or name in arguments.only:
             print(f"benchmarks/{name}.py", flush=True)
             done = subprocess.run([sys.executable, HERE / f"{name}.py", *options], stdout=subprocess.PIPE, text=True)
             if done.returncode:
                 raise SystemExit(f"benchmarks/{name}.py failed.")
-            record.write_text(done.stdout)
-        if record.exists():
-            sections.append(section(title, " ".join(["python", f"benchmarks/{name}.py", *options]), record.read_text()))
-    missing = [f"`benchmarks/{name}.py`" for name in SCRIPTS if not (kept / f"{name}.md").exists()]
+            (kept / f"{name}.md").write_text(done.stdout)
+    printed = {name: (kept / f"{name}.md").read_text() for name in SCRIPTS if (kept / f"{name}.md").exists()}
+    sections = []
+    for name, text in printed.items():
+        title, options = SCRIPTS[name]
+        sections.append(section(title, " ".join(["python", f"benchmarks/{name}.py", *options]), text))
+    missing = [f"`benchmarks/{name}.py`" for name in SCRIPTS if name not in printed]
     if missing:
         sections.append(f"Not run this time: {', '.join(missing)}.\n")
     head = f"""# Benchmarks
@@ -84,7 +98,10 @@ def main():
 Written by `make bench` (`benchmarks/report.py`), in an environment of its own with the peers that
 `benchmarks/requirements-peers.txt` pins. One thread; competitors take turns. Ratios and exponents mean more than
 seconds, which are those of this machine: {machine()}
-"""
+
+## In short
+
+{summary(printed.values())}"""
     (arguments.out / "benchmarks.md").write_text("\n".join([head, *sections]))
 
 

@@ -80,8 +80,9 @@ def main():
         },
         options.repeats,
     )
-    loop, product, *_ = seconds
+    loop, product, ours, *_ = seconds
     seconds[loop] *= N / few
+    faster = seconds[loop] / seconds[ours]
     print(f"n = {n} observations, {y.sum()} positive, N = {N} score vectors, one thread\n")
     print("| | ms | x faster than the loop | x the matrix product |\n|---|---:|---:|---:|")
     for name, time in seconds.items():
@@ -97,6 +98,7 @@ def main():
     for name, values in inputs.items():
         error = np.abs(pac.empirical_risk(values[:50], y) - merged(values[:50], y)).max()
         print(f"| {name} | {1e3 * seconds[name]:.1f} | {seconds[name] / seconds['normal']:.1f} | {error:.1g} |")
+    print(f"\nWon: exact risk of {N} score vectors: {faster:.0f} times faster than a loop of scikit-learn's.")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,68 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from paired import Table, paired, splits
+from paper_ep import fit_paper_ep
+from reference_ep import reference_ep
+from report import SCRIPTS, section, summary
+
+from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.problem import linear_gaussian_problem
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(30, 3))
+    return X, (X[:, 0] + rng.normal(size=30) > 0.3).astype(int)
+
+
+def test_the_papers_ep_reaches_the_fixed_point_of_the_package(data):
+    X, y = data
+    mean, covariance, sweeps = fit_paper_ep(X, y, 30.0, tolerance=1e-10)
+    for other in (
+        fit_ep(linear_gaussian_problem(X, y, 30.0), tolerance=1e-10).posterior.mean,
+        reference_ep(X, y, 30.0)[0],
+    ):
+        np.testing.assert_allclose(mean, other, rtol=1e-6)
+    assert sweeps > 10
+    np.testing.assert_allclose(covariance, covariance.T, rtol=1e-10)
+
+
+def test_splits_are_stratified():
+    y = np.repeat([1, 0], [9, 90])
+    for train in splits(y, 2 / 3, 3):
+        assert (train[y == 1].sum(), train[y == 0].sum()) == (6, 60)
+
+
+def test_paired_differences():
+    assert paired([0.01, 0.02, 0.03]) == ("+0.0200 ± 0.0058", 0)
+    assert paired([0.019, 0.020, 0.021]) == ("**+0.0200 ± 0.0006**", 1)
+    assert paired([-0.019, -0.020, -0.021])[1] == -1
+
+
+def test_verdicts_go_to_the_top_of_the_page(capsys):
+    table = Table()
+    auc = {"EP-AUC": [0.8, 0.8, 0.8], "EP-AUC, gamma by the mean score": [0.8, 0.7, 0.9], "peer": [0.71, 0.7, 0.72]}
+    table.add("pima", auc, {name: [1.0] for name in auc})
+    table.summarize("AUC")
+    printed = capsys.readouterr().out + "\n## Part\n"
+    assert "| pima | peer | 0.7100 | **+0.0900 ± 0.0058** | +0.0900 ± 0.0520 | 1.00 |" in printed
+    top, body = summary([printed]), section("Title", "command", printed)
+    assert "### What we win\n\n- AUC: EP-AUC is ahead of peer (pima).\n" in top
+    assert "- AUC: EP-AUC, gamma by the mean score does not differ significantly from peer.\n" in top
+    assert "Won" not in body
+    assert "### Part" in body
+
+
+def test_every_script_of_the_report_exists():
+    assert all((BENCHMARKS / f"{name}.py").exists() for name in SCRIPTS)
 
 
 @pytest.mark.slow

@@ -6,10 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pymc_pacauc import empirical_risk, load_spect
+from pymc_pacauc import empirical_risk
+from pymc_pacauc.ep.gaussian import ConvergenceWarning
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-reproduce_paper = pytest.importorskip("reproduce_paper", exc_type=ImportError)  # needs matplotlib
+from gamma_choice import cross_validate, expected_auc, fit, gamma_grid
+from paper import digits
+from paper.cases import cases
+from paper.outcomes import run
+from paper.page import page
+from paper_methods import kernel_features, squared_exponential
 
 
 @pytest.fixture
@@ -22,8 +29,8 @@ def data():
 def test_kernel_features_reproduce_the_centred_kernel(data):
     X, _ = data
     new = np.random.default_rng(1).normal(size=(7, 3))
-    features, new_features = reproduce_paper.kernel_features(X, new, 1.3)
-    kernel = reproduce_paper.squared_exponential(np.vstack([X, new]), X, 1.3)
+    features, new_features = kernel_features(X, new, 1.3)
+    kernel = squared_exponential(np.vstack([X, new]), X, 1.3)
     # differences of scores between rows are what ranks; their covariances with the training scores must agree
     cross = np.vstack([features, new_features]) @ features.T
     differences = (cross - cross[0]) - (cross - cross[0]).mean(axis=1, keepdims=True)
@@ -33,23 +40,39 @@ def test_kernel_features_reproduce_the_centred_kernel(data):
 
 def test_expected_auc_is_that_of_draws(data):
     X, y = data
-    posterior = reproduce_paper.fit(X, y, 30.0).posterior
+    posterior = fit(X, y, 30.0).posterior
     draws = posterior.draw(20_000, np.random.default_rng(0))
-    assert reproduce_paper.expected_auc(posterior, X, y) == pytest.approx(
-        1 - empirical_risk(draws @ X.T, y).mean(), abs=5e-3
-    )
+    assert expected_auc(posterior, X, y) == pytest.approx(1 - empirical_risk(draws @ X.T, y).mean(), abs=5e-3)
+
+
+def test_gamma_grid_ends_where_a_wrong_pair_costs_a_nat():
+    y = np.repeat([1, 0], [20, 60])
+    grid = gamma_grid(y)
+    assert grid[0] == pytest.approx(0.25 * 20 * 60 / 80)
+    assert 20 * 60 / np.sqrt(2) < grid[-1] <= 20 * 60
+    np.testing.assert_allclose(gamma_grid(y, every=2), grid[::2])
 
 
 def test_cross_validation_is_worse_than_training_and_better_than_chance(data):
     X, y = data
-    of_mean, expected = reproduce_paper.cross_validate(X, y, np.array([5.0, 50.0]), np.random.default_rng(0))
-    assert of_mean.shape == expected.shape == (2,)
-    assert (expected < of_mean).all()
-    assert 0.6 < of_mean.max() < 1
+    held_out = cross_validate(X, y, np.array([5.0, 50.0]), np.random.default_rng(0))
+    assert held_out.of_mean.shape == held_out.expected.shape == (2,)
+    assert (held_out.expected < held_out.of_mean).all()
+    assert 0.6 < held_out.of_mean.max() < 1
+    assert held_out.best("expected") == 50.0
+
+
+def test_gammas_beyond_convergence_are_no_candidates(data, monkeypatch):
+    X, y = data
+    monkeypatch.setattr("gamma_choice.MOST_SWEEPS", 8)
+    with pytest.warns(ConvergenceWarning):
+        held_out = cross_validate(X, y, np.array([1.0, 5.0, 1000.0]), np.random.default_rng(0))
+    assert 0 < held_out.gammas.size < 3
 
 
 @pytest.mark.slow
 def test_spect_is_within_a_hundredth_of_the_paper():
-    case = reproduce_paper.Case(load_spect(), 1, 80, "")
-    outcome = reproduce_paper.run(case)
-    assert outcome.auc("EP-AUC")[0] == pytest.approx(reproduce_paper.PAPER_AUC["spect"][0], abs=0.01)
+    outcome = run(cases()["spect"])
+    assert outcome.auc("EP-AUC")[0] == pytest.approx(digits.AUC["spect"][0], abs=0.01)
+    text = page({"spect": outcome}, "")
+    assert "within 0.01 of the paper on spect: met" in text

@@ -1,0 +1,85 @@
+"""One fit of each learner at fixed hyper-parameters, for measuring time and memory.
+
+``FITS[name].prepare(X, y)`` compiles what is compiled once per data set and returns a function that fits. ``rows`` and
+``covariates`` are the largest sizes it is run at. Learners that are not ``timed`` have their time measured in smc.py.
+"""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_ENABLE_X64", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+import numpy as np
+from baselines import fit_rankboost
+from learners import fit_xgboost, libauc_linear, nutpie_sampler, nuts_sampler, smc_at_n
+from paper_ep import fit_paper_ep
+from paper_methods import fit, kernel_features
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+from smc_peers import blackjax_smc, particles_smc, pymc_smc
+
+
+@dataclass(frozen=True)
+class Fit:
+    prepare: Callable
+    rows: int
+    covariates: int
+    timed: bool = True
+
+
+def at_once(function):
+    """For learners with nothing to prepare."""
+    return lambda X, y: partial(function, X, y)
+
+
+def gp_ep(X, y):
+    design, _ = kernel_features(X, X[:1], 2.0 * np.sqrt(X.shape[1]))
+    return fit(design, y, float(len(y)))
+
+
+def gp_classifier(X, y):
+    return GaussianProcessClassifier(RBF(2.0 * np.sqrt(X.shape[1])), optimizer=None).fit(X, y)
+
+
+FITS = {
+    "EP-AUC": Fit(at_once(lambda X, y: fit(X, y, float(len(y)))), 16_000, 320),
+    "SMC-AUC, from EP": Fit(at_once(lambda X, y: smc_at_n(X, y, X[:1], 0)), 8000, 160),
+    "GPEP-AUC": Fit(at_once(gp_ep), 1000, 80),
+    "the paper's EP": Fit(at_once(lambda X, y: fit_paper_ep(X, y, float(len(y)))), 1000, 40),
+    "LogisticRegression": Fit(at_once(lambda X, y: LogisticRegression(max_iter=2000).fit(X, y)), 32_000, 320),
+    "LinearSVC": Fit(at_once(lambda X, y: LinearSVC(max_iter=5000).fit(X, y)), 32_000, 320),
+    "RankBoost, 100 rounds": Fit(at_once(lambda X, y: fit_rankboost(X, y, 100)), 32_000, 320),
+    "GaussianProcessClassifier": Fit(at_once(gp_classifier), 1000, 80),
+    "NUTS, logistic pairs": Fit(nuts_sampler, 1000, 20),
+    "pm.sample_smc": Fit(lambda X, y: partial(pymc_smc(X, y, float(len(y)), "IMH"), 0), 1000, 20),
+}
+if find_spec("nutpie"):
+    FITS["NUTS by nutpie, logistic pairs"] = Fit(nutpie_sampler, 1000, 20)
+if find_spec("particles"):
+    FITS["particles, 10 moves"] = Fit(
+        lambda X, y: partial(particles_smc(X, y, float(len(y)), False, 11), 0), 1000, 10, timed=False
+    )
+if find_spec("blackjax"):
+    FITS["blackjax, 10 moves"] = Fit(
+        lambda X, y: partial(blackjax_smc(X, y, float(len(y)), moves=10), 0), 1000, 10, timed=False
+    )
+if find_spec("xgboost"):
+    FITS["XGBoost, 100 rounds"] = Fit(at_once(lambda X, y: fit_xgboost(X, y, 100)), 32_000, 320)
+if find_spec("libauc"):
+    FITS["LibAUC, linear"] = Fit(at_once(lambda X, y: libauc_linear(X, y, X[:1], 0)), 32_000, 320)
+
+
+def simulated(n, d, positive=0.3, seed=0):
+    """Rows, and labels from a noisy linear score."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    score = X @ rng.standard_normal(d) / np.sqrt(d) + rng.logistic(size=n)
+    return X, (score > np.quantile(score, 1 - positive)).astype(int)

@@ -1,0 +1,86 @@
+"""Learners on the same splits, and differences between them: paired, with standard errors, in words."""
+
+from time import process_time
+
+import numpy as np
+from scipy import stats
+
+import pymc_pacauc as pac
+
+SEED = 7
+OURS = ("EP-AUC", "EP-AUC, gamma by the mean score")
+OWN = (*OURS, "EP-AUC, gamma = n", "SMC-AUC, gamma = n", "GPEP-AUC")  # these are not compared with as peers
+
+
+def splits(y, share, repeats):
+    """Masks of the training rows, stratified by class."""
+    for rng in np.random.default_rng(SEED).spawn(repeats):
+        train = np.zeros(y.size, dtype=bool)
+        for label in (0, 1):
+            members = rng.permutation(np.flatnonzero(y == label))
+            train[members[: round(share * members.size)]] = True
+        yield train
+
+
+def compare(data, share, repeats, learners, slow=(), slow_repeats=0):
+    """AUC and CPU seconds of each learner on each split, taking turns; slow ones on the first splits only."""
+    auc, seconds = {name: [] for name in learners}, {name: [] for name in learners}
+    for number, train in enumerate(splits(data.y, share, repeats)):
+        center, scale = data.X[train].mean(axis=0), data.X[train].std(axis=0)
+        X = (data.X - center) / np.where(scale > 0, scale, 1.0)
+        for name, learner in learners.items():
+            if name in slow and number >= slow_repeats:
+                continue
+            began = process_time()
+            scores = learner(X[train], data.y[train], X[~train], number)
+            seconds[name].append(process_time() - began)
+            auc[name].append(1.0 - float(pac.empirical_risk(scores, data.y[~train])))
+    return auc, seconds
+
+
+def paired(difference):
+    """Mean ± standard error, bold where a paired t test rejects at 5 %, and then its sign, else 0."""
+    difference = np.asarray(difference)
+    mean, error = difference.mean(), difference.std(ddof=1) / np.sqrt(difference.size)
+    said = f"{mean:+.4f} ± {error:.4f}"
+    counts = abs(mean) > stats.t.ppf(0.975, difference.size - 1) * error
+    return (f"**{said}**", int(np.sign(mean))) if counts else (said, 0)
+
+
+class Table:
+    """Prints a row per learner and data set, and at the end what the top of the page says about the peers."""
+
+    def __init__(self):
+        self.signs = {ours: {} for ours in OURS}  # [ours][peer][data]: 1 where ours is ahead, -1 where behind
+        print(
+            "Differences: EP-AUC minus the learner, paired by split, ± standard error, once with gamma by the expected "
+            "AUC of a drawn score and once by the AUC of the mean score; **bold** where a paired t test rejects at 5 % "
+            "(splits of one data set overlap, so this is generous). CPU seconds: medians, with the choice of "
+            "hyper-parameters.\n"
+        )
+        print("| data | learner | AUC | EP-AUC minus it | by the mean score | CPU s |")
+        print("|---|---|---:|---:|---:|---:|", flush=True)
+
+    def add(self, data, auc, seconds):
+        for learner, values in auc.items():
+            cells = []
+            for ours in OURS:
+                said, sign = ("", 0) if learner == ours else paired(np.array(auc[ours][: len(values)]) - values)
+                cells.append(said)
+                if learner not in OWN:
+                    self.signs[ours].setdefault(learner, {})[data] = sign
+            cells = [data, learner, f"{np.mean(values):.4f}", *cells, f"{np.median(seconds[learner]):.2f}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+    def summarize(self, what):
+        for ours, signs in self.signs.items():
+            for verdict, wanted, words in (("Won", 1, "ahead of"), ("Lost", -1, "behind")):
+                where = {
+                    peer: [data for data, sign in found.items() if sign == wanted] for peer, found in signs.items()
+                }
+                said = [f"{peer} ({', '.join(names)})" for peer, names in where.items() if names]
+                if said:
+                    print(f"\n{verdict}: {what}: {ours} is {words} {'; '.join(said)}.")
+            even = [peer for peer, found in signs.items() if not any(found.values())]
+            if even:
+                print(f"\nEven: {what}: {ours} does not differ significantly from {'; '.join(even)}.")

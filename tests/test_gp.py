@@ -217,6 +217,20 @@ def test_hsgp_goes_through_the_linear_engine_without_large_arrays():
     assert peak < 40 * problem.X.nbytes  # n x n would be 555 times X
 
 
+def test_predictions_of_an_hsgp_are_those_of_its_conditional():
+    X, y = ring_data(80)
+    with pm.Model():
+        gp = pm.gp.HSGP(m=[5, 5], c=1.5, cov_func=pm.gp.cov.ExpQuad(2, ls=1.0))
+        pac.AUCPotential("auc", gp.prior("scores", X=X), y, gamma=80.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+        predicted = pac.predict_gp(approx, gp, X[:4] + 0.1, covariance=True)
+        gp.conditional("new", Xnew=X[:4] + 0.1)
+    draws = approx.sample(4000, random_seed=1)["posterior"]["new"].values[0]
+    np.testing.assert_allclose(draws.mean(axis=0), predicted["mean"], atol=0.05)
+    np.testing.assert_allclose(np.cov(draws.T), predicted["covariance"], atol=0.05)
+    np.testing.assert_allclose(np.diagonal(predicted["covariance"]), predicted["sd"] ** 2)
+
+
 def test_a_gaussian_process_beats_the_linear_score_where_it_should():
     X, y = ring_data(150)
     new, labels = ring_data(1000, seed=1)

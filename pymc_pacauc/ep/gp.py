@@ -23,7 +23,7 @@ from scipy import linalg
 
 from pymc_pacauc.ep.gaussian import GaussianPosterior
 
-__all__ = ["TrainingScores", "kernel_gradient", "predict_scores_at"]
+__all__ = ["TrainingScores", "kernel_gradient", "moments", "predict_scores_at"]
 
 FloatArray = NDArray[np.float64]
 
@@ -42,13 +42,16 @@ class TrainingScores:
 
     def moments_of(self, rows: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
         """Mean and covariance (or variances) of ``rows @ scores``."""
-        theta_map = rows @ self.design
-        if isinstance(self.posterior, GaussianPosterior):
-            mean, spread = self.posterior.moments_of(theta_map, variances=variances)
-        else:
-            mean, spread = theta_map @ self.posterior.mean, theta_map @ self.posterior.covariance @ theta_map.T
-            spread = np.diagonal(spread) if variances else spread
+        mean, spread = moments(self.posterior, rows @ self.design, variances=variances)
         return mean + rows @ self.offset, spread
+
+
+def moments(posterior: Any, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+    """Mean and covariance (or variances) of ``theta_map @ theta`` under any posterior with mean and covariance."""
+    if isinstance(posterior, GaussianPosterior):
+        return posterior.moments_of(theta_map, variances=variances)
+    spread = theta_map @ posterior.covariance @ theta_map.T
+    return theta_map @ posterior.mean, np.diagonal(spread) if variances else spread
 
 
 def predict_scores_at(scores: TrainingScores, cross: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:

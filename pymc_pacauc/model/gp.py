@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
@@ -13,13 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_pacauc.ep.gp import TrainingScores, kernel_gradient, predict_scores_at
+from pymc_pacauc.ep.gp import TrainingScores, kernel_gradient, moments, predict_scores_at
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.flat import MODE
 from pymc_pacauc.risk import numeric_array
 
 __all__ = ["gp_evidence_gradient", "predict_gp"]
+
+FloatArray = NDArray[np.float64]
 
 JITTER = 1e-6  # what gp.prior adds by default
 
@@ -34,13 +37,13 @@ def predict_gp(
     approx
         What ``pm.fit(method=pac.EP())`` returned.
     gp
-        The ``pm.gp.Latent`` of the model, after ``gp.prior(...)``.
+        The ``pm.gp.Latent`` or ``pm.gp.HSGP`` of the model, after ``gp.prior(...)``.
     X_new
         New points, one a row.
     covariance
         Also return the covariance of the new scores.
     jitter
-        What ``gp.prior`` added to the diagonal of the kernel matrix (its argument ``jitter``).
+        What ``gp.prior`` of a Latent added to the diagonal of the kernel matrix (its argument ``jitter``).
 
     Returns
     -------
@@ -64,16 +67,15 @@ def predict_gp(
     True
     """
     points = np.atleast_2d(numeric_array("X_new", X_new))
+    if not hasattr(gp, "f"):
+        raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
+    if points.shape[1] != gp.cov_func.input_dim:
+        raise ValueError(f"X_new has {points.shape[1]} columns, the kernel {gp.cov_func.input_dim} dimensions.")
+    predict = _predict_features if isinstance(gp, pm.gp.HSGP) else _predict_latent
     with approx.as_fitted():
-        scores = _training_scores(approx, gp, jitter)
-        old = np.asarray(compile_function([], pt.as_tensor(gp.X), mode=MODE)())
-        if points.shape[1] != old.shape[1]:
-            raise ValueError(f"X_new has {points.shape[1]} columns, the Gaussian process was given {old.shape[1]}.")
-        outputs = [gp.cov_func(old, points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
-        cross, new, centre = compile_function([], outputs, mode=MODE)()
-    mean, spread = predict_scores_at(scores, cross, new)
+        mean, spread = predict(approx, gp, points, covariance, jitter)
     variance = np.diagonal(spread) if covariance else spread
-    data: dict[str, Any] = {"mean": ("row", mean + centre), "sd": ("row", np.sqrt(variance))}
+    data: dict[str, Any] = {"mean": ("row", mean), "sd": ("row", np.sqrt(variance))}
     if covariance:
         data["covariance"] = (("row", "other_row"), spread)
     return xr.Dataset(data, coords={"row": np.arange(len(points))})
@@ -109,10 +111,26 @@ def gp_evidence_gradient(
     return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
 
 
+def _predict_latent(
+    approx: EPApproximation, gp: Any, points: FloatArray, covariance: bool, jitter: float
+) -> tuple[FloatArray, FloatArray]:
+    outputs = [gp.cov_func(gp.X, points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
+    cross, new, centre = compile_function([], outputs, mode=MODE)()
+    mean, spread = predict_scores_at(_training_scores(approx, gp, jitter), cross, new)
+    return mean + centre, spread
+
+
+def _predict_features(
+    approx: EPApproximation, gp: Any, points: FloatArray, covariance: bool, jitter: float
+) -> tuple[FloatArray, FloatArray]:
+    """Of an HSGP: new scores are affine in the coefficients of its features."""
+    offset, change = affine_map(approx.function(gp._build_conditional(points)), approx.posterior.mean.size)
+    mean, spread = moments(approx.posterior, change.T, variances=not covariance)
+    return mean + offset, spread
+
+
 def _training_scores(approx: EPApproximation, gp: Any, jitter: float) -> TrainingScores:
     """EP's posterior of the training scores, and the kernel's factor."""
-    if not hasattr(gp, "f"):
-        raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
     kernel, centre = compile_function([], [gp.cov_func(gp.X), gp.mean_func(gp.X)], mode=MODE)()
     factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
     offset, change = affine_map(approx.function(gp.f), approx.posterior.mean.size)

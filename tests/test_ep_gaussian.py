@@ -288,3 +288,23 @@ def test_start_must_fit():
     first = fit_ep(linear_gaussian_problem(X[:, :2], y, 1.0))
     with pytest.raises(ValueError, match="start has 2 coefficients"):
         fit_ep(linear_gaussian_problem(X, y, 1.0), start=first)
+
+
+def test_rows_that_nearly_coincide():
+    """Their sites are huge: in the sums over all pairs rounding would leave nothing of them."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 4))
+    y = (X[:, 0] + rng.standard_normal(60) > 0).astype(int)
+    i, j = np.flatnonzero(y == 1)[:5], np.flatnonzero(y == 0)[:5]
+    direction = rng.standard_normal((5, 4))
+    fits = {}
+    for distance in (1e-4, 1e-6, 1e-8, 1e-10):
+        close = X.copy()
+        close[j] = close[i] + distance * direction
+        fits[distance] = fit_ep(linear_gaussian_problem(close, y, 60.0))
+        assert fits[distance].converged
+        assert fits[distance].tied_pairs == 0
+        assert fits[distance].log_evidence == pytest.approx(fits[1e-4].log_evidence, abs=1e-3)
+        np.testing.assert_allclose(fits[distance].posterior.mean, fits[1e-4].posterior.mean, atol=1e-3)
+    close[j] = close[i]
+    assert fit_ep(linear_gaussian_problem(close, y, 60.0)).tied_pairs == 5

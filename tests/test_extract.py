@@ -1,10 +1,12 @@
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc.model.extract import NotLinearGaussian, extract
+from pymc_pacauc.model.flat import MODE
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((30, 3))
@@ -124,3 +126,10 @@ def test_refusals_name_the_reason_and_the_way_out(build, reason):
     with pytest.raises(NotLinearGaussian, match=reason) as caught:
         extract(model)
     assert "TemperingSMC" in str(caught.value)
+
+
+def test_long_sums_and_products_run_in_numpy():
+    arrays = [pt.vector(str(k)) for k in range(4)]
+    function = pytensor.function(arrays, [pt.add(*arrays), pt.mul(*arrays)], mode=MODE)
+    assert all(len(node.inputs) <= 2 for node in function.maker.fgraph.apply_nodes)
+    np.testing.assert_allclose(function(*np.arange(1.0, 9.0).reshape(4, 2)), [[16.0, 20.0], [105.0, 384.0]])

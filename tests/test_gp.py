@@ -140,19 +140,37 @@ def test_kernel_gradients_against_finite_differences(reparameterize):
         scores = gp.prior("scores", X=X, reparameterize=reparameterize)
         pac.AUCPotential("auc", scores, y, gamma=40.0)
     gradient = pac.gp_evidence_gradient(fit(model, tolerance=1e-10), gp, ["ls", "amplitude"])
-
-    def evidence(values):
-        with model:
-            pm.set_data({"ls": values})
-        return fit(model, tolerance=1e-10).log_evidence
-
-    step = 1e-3
-    for k in range(2):
-        up, down = np.array([1.0, 1.6]), np.array([1.0, 1.6])
-        up[k] += step
-        down[k] -= step
-        assert gradient["ls"][k] == pytest.approx((evidence(up) - evidence(down)) / (2 * step), abs=2e-5)
+    np.testing.assert_allclose(gradient["ls"], differences(model, "ls"), atol=2e-5)
     assert abs(gradient["amplitude"]) < 1e-5  # the risk does not see the scale
+
+
+def test_kernel_gradients_of_a_lengthscale_and_of_an_amplitude_that_matters():
+    X, y = ring_data(40)
+    with pm.Model() as model:
+        ls, amplitude = pm.Data("ls", 1.2), pm.Data("amplitude", 0.7)
+        curved = amplitude**2 * pm.gp.cov.ExpQuad(2, ls=ls)
+        gp = pm.gp.Latent(cov_func=curved + pm.gp.cov.Linear(2, c=np.zeros(2)))
+        pac.AUCPotential("auc", gp.prior("scores", X=X), y, gamma=40.0)
+    gradient = pac.gp_evidence_gradient(fit(model, tolerance=1e-10), gp, ["ls", "amplitude"])
+    for name in ("ls", "amplitude"):
+        assert abs(gradient[name]) > 0.05
+        np.testing.assert_allclose(gradient[name], differences(model, name), atol=2e-5)
+
+
+def differences(model, name, step=1e-3):
+    """Central differences of the log evidence in each entry of a ``pm.Data``."""
+    value = model[name].get_value()
+    slopes = np.zeros(value.shape)
+    for index in np.ndindex(value.shape):
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = np.array(value)
+            moved[index] += sign * step
+            model[name].set_value(moved)
+            ends.append(fit(model, tolerance=1e-10).log_evidence)
+        slopes[index] = (ends[0] - ends[1]) / (2 * step)
+    model[name].set_value(value)
+    return slopes
 
 
 def test_an_approximation_outlives_changes_of_its_model():
@@ -266,3 +284,27 @@ def test_smc_agrees_with_ep_on_a_gaussian_process():
         drawn = pm.sample_posterior_predictive(idata, var_names=["new"], random_seed=1, progressbar=False)
     mean = drawn["posterior_predictive"]["new"].mean(("chain", "draw"))
     np.testing.assert_allclose(mean, predicted["mean"], atol=0.25)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Detected variables likely created by GP objects")  # gp is not used on the copy
+def test_smc_draws_of_a_linear_kernel_are_those_of_the_linear_model():
+    rng = np.random.default_rng(4)
+    X, new = rng.standard_normal((40, 2)), rng.standard_normal((4, 2))
+    y = (X @ [1.0, -1.0] + rng.logistic(size=40) > 0).astype(int)
+    options = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
+    model, gp = gp_model(X, y, cov=pm.gp.cov.Linear(2, c=np.zeros(2)), gamma=40.0)
+    with model:
+        idata = pm.sample(2000, step=pac.TemperingSMC(particles=2000), **options)
+        gp.conditional("new", Xnew=new)
+    with pac.predictive_model(model):
+        drawn = pm.sample_posterior_predictive(idata, var_names=["new"], random_seed=1, progressbar=False)
+    by_process = drawn["posterior_predictive"]["new"].values.reshape(-1, 4)
+    with pm.Model():
+        theta = pm.Normal("theta", size=2)
+        pac.AUCPotential("auc", X @ theta, y, gamma=40.0)
+        direct = pm.sample(2000, step=pac.TemperingSMC(particles=2000), **options)
+    by_line = direct["posterior"]["theta"].values.reshape(-1, 2) @ new.T
+    sd = by_line.std(axis=0)
+    np.testing.assert_allclose(by_process.mean(axis=0) / sd, by_line.mean(axis=0) / sd, atol=0.12)
+    np.testing.assert_allclose(by_process.std(axis=0), sd, rtol=0.08)

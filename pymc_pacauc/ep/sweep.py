@@ -139,9 +139,7 @@ def sum_sites(
     return SiteSums(precision, linear, log_constant, wrong, int(tied))
 
 
-def _symmetric_product(
-    Z: FloatArray, weights: FloatArray, W: FloatArray, map_tiles: Callable[..., Any]
-) -> FloatArray:
+def _symmetric_product(Z: FloatArray, weights: FloatArray, W: FloatArray, map_tiles: Callable[..., Any]) -> FloatArray:
     """H + H' with H = Z' (diag(weights) Z + W); W is overwritten."""
     for rows in _slices(len(Z)):
         W[rows] += weights[rows, None] * Z[rows]

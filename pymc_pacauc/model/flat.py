@@ -28,7 +28,6 @@ __all__ = ["FlatVariables", "flat_variables"]
 FloatArray = NDArray[np.float64]
 
 
-
 @node_rewriter([Elemwise])
 def two_by_two(fgraph: Any, node: Any) -> Any:
     """Sums and products of more than two arrays, which NumPy lacks and which would run as Python loops, in pairs."""

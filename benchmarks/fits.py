@@ -69,7 +69,7 @@ if find_spec("particles"):
     )
 if find_spec("blackjax"):
     FITS["blackjax, 10 moves"] = Fit(
-        lambda X, y: partial(blackjax_smc(X, y, float(len(y)), moves=10), 0), 1000, 10, timed=False
+        lambda X, y: partial(blackjax_smc(X, y, float(len(y)), moves=10), 0), 500, 10, timed=False
     )
 if find_spec("xgboost"):
     FITS["XGBoost, 100 rounds"] = Fit(at_once(lambda X, y: fit_xgboost(X, y, 100)), 32_000, 320)

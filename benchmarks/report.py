@@ -25,6 +25,7 @@ SCRIPTS = {
     "smc": ("Tempering SMC", []),
     "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
     "priors": ("Three priors", []),
+    "processes": ("Gaussian processes at scale", []),
 }
 VERDICTS = {"Won": "What we win", "Lost": "What we lose", "Even": "Where there is no difference"}
 PACKAGES = (
@@ -78,13 +79,15 @@ def main():
     arguments = parser.parse_args()
     kept = Path("out/benchmarks")
     kept.mkdir(parents=True, exist_ok=True)
+    failed = []
     for name, (_, options) in SCRIPTS.items():
         if arguments.only is None or name in arguments.only:
             print(f"benchmarks/{name}.py", flush=True)
             done = subprocess.run([sys.executable, HERE / f"{name}.py", *options], stdout=subprocess.PIPE, text=True)
             if done.returncode:
-                raise SystemExit(f"benchmarks/{name}.py failed.")
-            (kept / f"{name}.md").write_text(done.stdout)
+                failed.append(f"benchmarks/{name}.py")
+            else:
+                (kept / f"{name}.md").write_text(done.stdout)
     printed = {name: (kept / f"{name}.md").read_text() for name in SCRIPTS if (kept / f"{name}.md").exists()}
     sections = []
     for name, text in printed.items():
@@ -103,6 +106,8 @@ seconds, which are those of this machine: {machine()}
 
 {summary(printed.values())}"""
     (arguments.out / "benchmarks.md").write_text("\n".join([head, *sections]))
+    if failed:
+        raise SystemExit(f"Failed: {', '.join(failed)}.")
 
 
 if __name__ == "__main__":

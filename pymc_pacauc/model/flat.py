@@ -20,7 +20,7 @@ from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
-from pytensor.scalar.basic import Add, Mul
+from pytensor.scalar.basic import Add, Clip, Mul
 from pytensor.tensor.elemwise import Elemwise
 
 __all__ = ["FlatVariables", "flat_variables"]
@@ -29,15 +29,25 @@ FloatArray = NDArray[np.float64]
 
 
 @node_rewriter([Elemwise])
-def two_by_two(fgraph: Any, node: Any) -> Any:
-    """Sums and products of more than two arrays, which NumPy lacks and which would run as Python loops, in pairs."""
-    if isinstance(node.op.scalar_op, Add | Mul) and len(node.inputs) > 2:
+def numpy_equivalents(fgraph: Any, node: Any) -> Any:
+    """Sums and products of many arrays two by two, and clip: NumPy has no such ufuncs, Python loops would run."""
+    op = node.op.scalar_op
+    if isinstance(op, Add | Mul) and len(node.inputs) > 2:
         return [reduce(node.op, node.inputs)]
+    if isinstance(op, Clip):
+        value, lower, upper = node.inputs
+        return [pt.minimum(pt.maximum(value, lower), upper).astype(node.outputs[0].dtype)]
     return None
 
 
-# A handful of calls: compilation would cost more than it saves.
-MODE = get_mode("FAST_COMPILE").register((in2out(two_by_two), 100))
+# A handful of calls: compilation would cost more than it saves. Constants are folded between the two passes; the
+# canonizers would merge sums and products before.
+MODE = (
+    get_mode("FAST_COMPILE")
+    .excluding("local_mul_canonizer", "local_add_canonizer")
+    .register((in2out(numpy_equivalents, name="numpy_equivalents_first"), 0.01))
+    .register((in2out(numpy_equivalents, name="numpy_equivalents_last"), 100))
+)
 NUMBERS_AT_ONCE = 2**24
 
 

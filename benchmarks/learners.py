@@ -50,7 +50,7 @@ def smc_at_n(X, y, X_new, seed):
 
 
 def gp_ep(X, y, X_new, seed):
-    return paper_methods.gpep_auc(X, y, X_new, np.random.default_rng(seed)).scores
+    return paper_methods.gpep_auc(X, y, X_new, np.random.default_rng(seed))[0].scores
 
 
 def bayesian_logit(X, y, X_new, seed):

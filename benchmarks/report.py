@@ -25,7 +25,7 @@ SCRIPTS = {
     "smc": ("Tempering SMC", []),
     "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
     "priors": ("Three priors", []),
-    "processes": ("Gaussian processes at scale", []),
+    "processes": ("Gaussian processes at scale", ["latent", "hsgp", "lengthscales"]),
 }
 VERDICTS = {"Won": "What we win", "Lost": "What we lose", "Even": "Where there is no difference"}
 PACKAGES = (

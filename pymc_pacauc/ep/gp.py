@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.ep.gaussian import GaussianPosterior
+from pymc_pacauc.ep.sweep import tile_map
 
 __all__ = ["TrainingScores", "kernel_gradient", "moments", "predict_scores_at"]
 
 FloatArray = NDArray[np.float64]
+
+POINTS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,16 @@ def predict_scores_at(scores: TrainingScores, cross: FloatArray, new: FloatArray
     ``cross`` is the kernel between training and new points, (n, m); ``new`` that among new points, (m, m), or its
     diagonal (m,), for which variances are returned in place of the covariance.
     """
+    if new.ndim == 2:
+        return _predict(scores, cross, new)
+    parts = [slice(start, start + POINTS_AT_ONCE) for start in range(0, max(new.size, 1), POINTS_AT_ONCE)]
+    with tile_map(0, len(scores.factor)) as map_parts:
+        found = list(map_parts(lambda part: _predict(scores, cross[:, part], new[part]), parts))
+    mean, variance = (np.concatenate(pieces) for pieces in zip(*found, strict=True))
+    return mean, variance
+
+
+def _predict(scores: TrainingScores, cross: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
     c = linalg.solve_triangular(scores.factor, cross, lower=True, check_finite=False)
     rows = linalg.solve_triangular(scores.factor, c, lower=True, trans="T", check_finite=False).T
     mean, spread = scores.moments_of(rows, variances=new.ndim == 1)

@@ -102,6 +102,9 @@ Written by `make bench` (`benchmarks/report.py`), in an environment of its own w
 `benchmarks/requirements-peers.txt` pins. One thread; competitors take turns. Ratios and exponents mean more than
 seconds, which are those of this machine: {machine()}
 
+EP-AUC chooses gamma as on the [page that reproduces the paper](reproduction.md), by the expected AUC of a drawn score;
+*gamma by the mean score* is what `pac.select_gamma` does.
+
 ## In short
 
 {summary(printed.values())}"""

@@ -65,8 +65,8 @@ def compared(curves):
             ratio = theirs[last] / curves[ours][1][last]
             verdict = "Won" if ratio > CLEAR else "Lost" if ratio < 1 / CLEAR else "Even"
             factor = max(ratio, 1 / ratio)
-            than = "" if ours == OURS else f" than {ours}"
-            yield verdict, f"{name} {factor:.{0 if factor >= 10 else 1}f} times{than} (at {sizes[last]})"
+            against = "" if ours == OURS else f"against {ours}, "
+            yield verdict, f"{name} {factor:.{0 if factor >= 10 else 1}f} times ({against}at {sizes[last]})"
 
 
 def draw(curves, path):

@@ -65,8 +65,6 @@ def regularization_path(
     for value in grid[::-1]:  # from wide to narrow
         target = SpikeSlabProblem(problem.slab_problem, problem.inclusion_probability, np.minimum(value, problem.v1))
         fit = fit_spike_slab(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, threads=threads)
-        if not fit.converged and start is not None:  # the other way in: from the slab
-            fit = fit_spike_slab(target, tolerance=tolerance, max_sweeps=max_sweeps, threads=threads)
         start = fit if fit.converged else start
         rows.append(_row(fit))
     rows.reverse()

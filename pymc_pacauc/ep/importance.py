@@ -23,7 +23,7 @@ from pymc_pacauc.ep.fixed_point import NaturalGaussian
 from pymc_pacauc.ep.gaussian import EPFit, draw_natural
 from pymc_pacauc.risk import LinearRisk
 
-__all__ = ["WeightedDraws", "importance_draws", "log_mean"]
+__all__ = ["WeightedDraws", "importance_draws", "log_direction_density", "log_mean"]
 
 FloatArray = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ def importance_draws(fit: EPFit, draws: int, rng: np.random.Generator) -> Weight
     u = draw_natural(q, draws, rng)
     if problem.scale_free:
         direction = u / np.linalg.norm(u, axis=1, keepdims=True)
-        log_proposal = _log_direction_density(direction, q)
+        log_proposal = log_direction_density(direction, q)
         u = direction * np.sqrt(rng.chisquare(q.mean.size, size=(draws, 1)))
     else:
         centred = (u - q.mean) @ q.factor
@@ -64,7 +64,7 @@ def log_mean(log_weights: FloatArray) -> tuple[float, float]:
     return float(estimate), float(relative.std(ddof=1) / np.sqrt(log_weights.size))
 
 
-def _log_direction_density(direction: FloatArray, q: NaturalGaussian) -> FloatArray:
+def log_direction_density(direction: FloatArray, q: NaturalGaussian) -> FloatArray:
     """log density of e = u / |u|, u ~ q, relative to the uniform distribution on the sphere."""
     k = q.mean.size
     along = direction @ q.factor

@@ -1,9 +1,9 @@
 """The site of a spike-and-slab prior, one per coefficient (the paper's section 3.4 and its appendix).
 
-The prior of a coefficient is t(w) = p N(w; 0, v1) + (1 - p) N(w; 0, v0); the indicator z of the slab appears nowhere
-else, so a product of a Bernoulli site for z and a Gaussian site for w is a Gaussian site for w alone, and the
-Bernoulli's parameter is read off at the end. The cavity is exp(-tau w^2 / 2 + nu w). With c_j = v_j / (1 + v_j tau)
-the component j of cavity times prior has mean nu c_j, variance c_j and mass
+In units of the slab the prior of a coefficient is t(w) = p N(w; 0, 1) + (1 - p) N(w; 0, v0); the indicator z of the
+slab appears nowhere else, so a product of a Bernoulli site for z and a Gaussian site for w is a Gaussian site for w
+alone, and the Bernoulli's parameter is read off at the end. The cavity is exp(-tau w^2 / 2 + nu w). With c_j = v_j /
+(1 + v_j tau) the component j of cavity times prior has mean nu c_j, variance c_j and mass
 
     Z_j = (1 + v_j tau)^(-1/2) exp(nu^2 c_j / 2)     times p or 1 - p,
 
@@ -12,25 +12,26 @@ so that r = p Z_1 / (p Z_1 + (1 - p) Z_0) is the probability of the slab, and th
     M = nu (r c_1 + (1 - r) c_0),     W = r c_1 + (1 - r) c_0 + r (1 - r) nu^2 (c_1 - c_0)^2.
 
 The site exp(-u w^2 / 2 + h w) has u = 1 / W - tau and h = M / W - nu. Written in tau and nu all this holds for a Dirac
-spike, v0 = 0, and for cavities that are not densities, as long as 1 + v1 tau > 0. u is negative where spike and slab
-are both likely and far apart (the mixture is wider than the cavity), and stays so, down to -tau / 2: beyond, the sites
-of correlated coefficients would chase each other out of the positive definite. Such a site still matches the mean, is
-narrower than the mixture, and is marked as ``limited``.
+spike, v0 = 0, and for cavities that are not densities, as long as 1 + tau > 0. u is negative where spike and slab are
+both likely and far apart (the mixture is wider than the cavity), and stays so, unless one asks for u >= 0: such a
+*limited* site still matches the mean, and is narrower than the mixture.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import exp, log1p
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit
+from scipy.special import log_expit
 
-__all__ = ["MixtureSite", "mixture_site"]
+__all__ = ["MixtureSite", "match_mixture", "mixture_site"]
 
 FloatArray = NDArray[np.float64]
 
-WIDENING = 0.5  # a site takes away at most this share of its cavity's precision
+NARROWEST = 1e-10  # variance of a coefficient that is certainly at a Dirac spike
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class MixtureSite:
     log_constant
         log C, such that C exp(-u w^2 / 2 + h w) has the prior's integral under the cavity, up to (2 pi)^(1/2).
     limited
-        Where u was limited.
+        Where u would be negative but may not.
     inclusion
         r, the probability of the slab.
     slab_mean, slab_variance
@@ -60,26 +61,43 @@ class MixtureSite:
     slab_variance: FloatArray
 
 
-def mixture_site(tau: FloatArray, nu: FloatArray, log_odds: FloatArray, v0: FloatArray, v1: FloatArray) -> MixtureSite:
-    """Match the moments of cavity times prior; ``log_odds`` is log(p / (1 - p)), infinite for a Gaussian N(0, v1)."""
-    c0, c1 = v0 / (1.0 + v0 * tau), v1 / (1.0 + v1 * tau)
-    log_z0 = 0.5 * (nu**2 * c0 - np.log1p(v0 * tau))
-    log_z1 = 0.5 * (nu**2 * c1 - np.log1p(v1 * tau))
-    slab = expit(log_odds + log_z1 - log_z0)
-    within = slab * c1 + (1.0 - slab) * c0
-    mean = nu * within
-    variance = within + slab * (1.0 - slab) * (nu * (c1 - c0)) ** 2
-    # log(p Z1 + (1 - p) Z0), p = expit(log_odds)
-    log_z = np.logaddexp(log_expit(log_odds) + log_z1, log_expit(-log_odds) + log_z0)
-    lowest = (1.0 - WIDENING) * tau
-    limited = 1.0 / variance < lowest
-    marginal = np.where(limited, lowest, 1.0 / variance)  # precision of cavity times site
-    return MixtureSite(
-        precision=marginal - tau,
-        shift=mean * marginal - nu,
-        log_constant=log_z + 0.5 * np.log(marginal) - 0.5 * mean**2 * marginal,
-        limited=limited,
-        inclusion=slab,
-        slab_mean=nu * c1,
-        slab_variance=c1,
+def mixture_site(
+    tau: FloatArray, nu: FloatArray, log_odds: FloatArray, spike: FloatArray, *, limited: bool = False
+) -> MixtureSite:
+    """Match the moments of cavity times prior; ``log_odds`` is log(p / (1 - p)), infinite for a Gaussian N(0, 1)."""
+    inclusion, mean, precision = _match_all(tau, nu, log_odds, spike, limited)
+    slab_variance, spike_variance = 1.0 / (1.0 + tau), spike / (1.0 + spike * tau)
+    log_z = np.logaddexp(
+        log_expit(log_odds) + 0.5 * (nu**2 * slab_variance - np.log1p(tau)),
+        log_expit(-log_odds) + 0.5 * (nu**2 * spike_variance - np.log1p(spike * tau)),
     )
+    return MixtureSite(
+        precision=precision - tau,
+        shift=mean * precision - nu,
+        log_constant=log_z + 0.5 * np.log(precision) - 0.5 * mean**2 * precision,
+        limited=np.full(tau.shape, limited) & (precision == tau),
+        inclusion=inclusion,
+        slab_mean=nu * slab_variance,
+        slab_variance=slab_variance,
+    )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def match_mixture(tau, nu, log_odds, spike, limited):
+    """r, M and 1 / W of one coefficient; see the module docstring."""
+    slab_variance, spike_variance = 1.0 / (1.0 + tau), spike / (1.0 + spike * tau)
+    apart = slab_variance - spike_variance
+    log_ratio = log_odds + 0.5 * (nu * nu * apart - log1p(tau) + log1p(spike * tau))
+    slab = 1.0 / (1.0 + exp(-log_ratio))
+    within = slab * slab_variance + (1.0 - slab) * spike_variance
+    variance = within + slab * (1.0 - slab) * (nu * apart) ** 2
+    precision = 1.0 / max(variance, NARROWEST)
+    return slab, nu * within, max(precision, tau) if limited else precision
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _match_all(tau, nu, log_odds, spike, limited):
+    inclusion, mean, precision = np.empty_like(tau), np.empty_like(tau), np.empty_like(tau)
+    for k in range(tau.size):
+        inclusion[k], mean[k], precision[k] = match_mixture(tau[k], nu[k], log_odds[k], spike[k], limited)
+    return inclusion, mean, precision

@@ -1,19 +1,16 @@
 """EP with a spike-and-slab prior (the paper's sections 2.4 and 3.4): d prior sites beside the n+ n- pair sites.
 
-A sweep sums the pair sites given q, as for a Gaussian prior, and matches one mixture site per coefficient to its cavity
-(:mod:`~pymc_pacauc.ep.mixture_site`); q is their product (:mod:`~pymc_pacauc.ep.sparse_gaussian`).
+q is the product of all sites (:mod:`~pymc_pacauc.ep.sparse_gaussian`). Two loops find the fixed point. The outer one
+sums the pair sites given q, as for a Gaussian prior, with damped and then Anderson-mixed steps; after each step the
+inner one (:mod:`~pymc_pacauc.ep.prior_sites`) brings the prior sites, and the scale of q, to their own fixed point
+given the pair sites, which costs next to nothing. A step after which they do not get there is halved. Where all this
+finds no fixed point, it is tried again with short steps of all sites at once, and at last with the negative precisions
+of prior sites cut at zero, which is stabler but another fixed point.
 
 Where to start matters. The risk ignores the length of theta, so a posterior whose coefficients are *all* in the spike
 ranks as well as the same one in the slab, at another scale: with v0 > 0 both are modes, and the exact inclusion
 probabilities add them up, whereas EP describes the one it finds. It is meant to find the slab's: the start is the fit
-with every coefficient in the slab, from which the spikes collect the coefficients the data do not need. A Dirac spike,
-for which there is no second mode, is reached through a very narrow one. Prior sites are strong and of either sign,
-and a coefficient between spike and slab answers a small change by a large one: plain steps are short until q is near
-its fixed point, where Anderson mixing takes over.
-
-Interventions are counted: steps halved because the precision would be indefinite or a cavity improper, restarts of the
-mixing, prior sites that keep their value for a sweep because their cavity is improper, and sites whose negative
-precision is limited.
+with every coefficient in the slab, from which the spikes collect the coefficients the data do not need.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +27,9 @@ from numpy.typing import NDArray
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, Coordinates, EPFit, coordinates, fit_ep
 from pymc_pacauc.ep.mixing import AndersonMixing
 from pymc_pacauc.ep.mixture_site import MixtureSite, mixture_site
-from pymc_pacauc.ep.sites import SiteTable, site_table
+from pymc_pacauc.ep.model_average import ModelAverage, average_models
+from pymc_pacauc.ep.prior_sites import settle_prior_sites
+from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse_gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sweep import ScoreMoments, sum_sites, tile_map
 from pymc_pacauc.problem import SpikeSlabProblem
@@ -39,23 +38,26 @@ __all__ = ["SpikeSlabFit", "SpikeSlabInterventions", "SpikeSlabPosterior", "fit_
 
 FloatArray = NDArray[np.float64]
 
-DAMPING = 0.25
-MEMORY = 8
-NEAR = 0.05  # change of a sweep below which steps are mixed
+DAMPING = 0.5
+SMALLEST_DAMPING = 0.05
+SHORT = 0.25  # of steps that move pair and prior sites together
+MEMORY = 6
+PLAIN_STEPS = 3  # damped steps before mixing starts, and starts again
+NEAR = 0.05  # change below which steps of all sites are mixed
 GROWTH = 1.5  # a change that grows by more than this discards the mixing's history
-PLAIN_AFTER_RESTART = 5
-NARROW = 1e-6  # v0 / v1 of the spike that leads to narrower ones
-DIVERGED = 1e6  # give up
-ROUGHLY = 0.01  # tolerance of the fits on the way
+MOST_HALVINGS = 4  # of a step
+ALL_HALVINGS = 12
+PATIENCE = 60  # sweeps in which the change must halve
+ROUGHLY = 0.01  # tolerance of what only leads there
+INNER_SHARE = 0.005  # tolerance of the prior sites, as a share of the change of the pair sites
 
 
 @dataclass(frozen=True)
 class SpikeSlabInterventions:
-    """How often each safeguard acted; ``limited_sites`` are those of the last sweep, whose moments do not match."""
+    """Steps halved, restarts of the mixing, and how many prior sites' negative precisions were cut at zero."""
 
     halved_steps: int = 0
     restarts: int = 0
-    skipped_sites: int = 0
     limited_sites: int = 0
 
 
@@ -128,9 +130,15 @@ class SpikeSlabFit:
     def sweeps(self) -> int:
         return len(self.history)
 
+    @cached_property
+    def average(self) -> ModelAverage | None:
+        """Exact model probabilities by importance sampling, where there are few enough models to list."""
+        return average_models(self.problem, self.posterior.gaussian, np.random.default_rng(0))
+
     @property
     def inclusion_probability(self) -> FloatArray:
-        return self.posterior.inclusion_probability
+        """Probability of the slab for each coefficient: that of ``average`` where there is one, else EP's."""
+        return self.posterior.inclusion_probability if self.average is None else self.average.inclusion
 
     @property
     def expected_model_size(self) -> float:
@@ -147,19 +155,15 @@ class SpikeSlabFit:
 
 @dataclass(frozen=True, eq=False)
 class _Sweep:
-    """New parameters given q, as steps from the old ones, and what is known of q."""
+    """The sums of the pair sites given q, as steps from the old ones, and what is known of q."""
 
-    steps: tuple[FloatArray, ...]  # of P, r, u, h
-    weighted: FloatArray  # the same in units of q
+    precision_step: FloatArray
+    shift_step: FloatArray
+    change: float
     sites: MixtureSite
     log_evidence: float
     expected_risk: float
-    skipped: int
     tied: int
-
-    @property
-    def change(self) -> float:
-        return float(np.sqrt(np.mean(self.weighted**2) * self.weighted.size / self.steps[2].size))
 
 
 def fit_spike_slab(
@@ -196,41 +200,37 @@ def fit_spike_slab(
     >>> fit_spike_slab(problem).inclusion_probability.round(1)
     array([1., 0., 0., 0.])
     """
-    table = site_table(problem.gamma / problem.pairs.n_pairs)
     if start is None:
-        dense = fit_ep(
-            problem.slab_problem, tolerance=ROUGHLY, max_sweeps=max_sweeps, threads=threads, callback=callback
-        )
-    spikes = [problem.spike]
-    if start is None and problem.spike.min() < 0.1 * NARROW:
-        spikes.insert(0, np.maximum(problem.spike, NARROW))
-    history: list[dict[str, float]] = []
-    counts = {"halved_steps": 0, "restarts": 0, "skipped_sites": 0}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
+            dense = fit_ep(
+                problem.slab_problem, tolerance=ROUGHLY, max_sweeps=max_sweeps, threads=threads, callback=callback
+            )
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
         space = coordinates(problem.slab_problem)
         q = _from_dense(dense, space) if start is None else _from_earlier(start, problem)
-        for spike in spikes:
-
-            def sweep(q: SparseGaussian, spike: FloatArray = spike) -> _Sweep:
-                return _sweep(problem, space, table, q, spike, map_tiles)
-
-            goal = tolerance if spike is problem.spike else max(ROUGHLY, tolerance)
-            q, last, converged = _solve(sweep, q, space.rotation, goal, max_sweeps, history, counts, callback)
+        search = _Search(problem, space, map_tiles, max_sweeps, callback)
+        found, last, converged = search.run(q, tolerance)
+        for way in (search.run_together, partial(search.run, limited=True)):
+            if not converged and len(search.history) < max_sweeps:
+                other, end, converged = way(q, tolerance)
+                if converged or end.change < last.change:
+                    found, last = other, end
     if not converged:
         warnings.warn(
-            f"EP did not converge in {len(history)} sweeps (last change {last.change:.2g}, tolerance {tolerance:g}). "
-            "Raise max_sweeps or v0, lower gamma, or check the result against tempering SMC.",
+            f"EP did not converge in {len(search.history)} sweeps (last change {last.change:.2g}, tolerance "
+            f"{tolerance:g}). Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC.",
             ConvergenceWarning,
             stacklevel=2,
         )
     return SpikeSlabFit(
         problem=problem,
-        posterior=SpikeSlabPosterior(problem, q, last.sites),
+        posterior=SpikeSlabPosterior(problem, found, last.sites),
         log_evidence=last.log_evidence,
         expected_risk=last.expected_risk,
         converged=converged,
-        history=tuple(history),
-        interventions=SpikeSlabInterventions(**counts, limited_sites=int(last.sites.limited.sum())),
+        history=tuple(search.history),
+        interventions=SpikeSlabInterventions(search.halved_steps, search.restarts, int(last.sites.limited.sum())),
         tied_pairs=last.tied,
     )
 
@@ -253,117 +253,202 @@ def _from_earlier(start: SpikeSlabFit, problem: SpikeSlabProblem) -> SparseGauss
     return start.posterior.gaussian
 
 
-def _sweep(
-    problem: SpikeSlabProblem,
-    space: Coordinates,
-    table: SiteTable,
+class _Search:
+    """The two loops; see the module docstring."""
+
+    def __init__(
+        self,
+        problem: SpikeSlabProblem,
+        space: Coordinates,
+        map_tiles: Callable[..., Any],
+        max_sweeps: int,
+        callback: Callable[[dict[str, float]], None] | None,
+    ):
+        self.problem = problem
+        self.space = space
+        self.map_tiles = map_tiles
+        self.max_sweeps = max_sweeps
+        self.callback = callback
+        self.limited = False
+        self.table = site_table(problem.gamma / problem.pairs.n_pairs)
+        self.history: list[dict[str, float]] = []
+        self.halved_steps = 0
+        self.restarts = 0
+
+    def run_together(self, q: SparseGaussian, tolerance: float) -> tuple[SparseGaussian, _Sweep, bool]:
+        """Iterate with short steps of pair and prior sites at once, mixed near the fixed point."""
+        self.limited = False
+        mixing: AndersonMixing | None = None
+        metric, previous, plain_until = q, np.inf, 0
+        k, d = len(q.shift), q.mean.size
+        for count in range(self.max_sweeps - len(self.history)):
+            new = self.sweep(q)
+            self.record(new)
+            steps = [
+                new.precision_step,
+                new.shift_step,
+                new.sites.precision - q.site_precision,
+                new.sites.shift - q.site_shift,
+            ]
+            change = np.linalg.norm(_in_units(q, *steps)) / np.sqrt(d)
+            if change < tolerance:
+                return q, new, True
+            if mixing is not None and change > GROWTH * previous:
+                mixing, plain_until = None, count + PLAIN_STEPS
+                self.restarts += 1
+            previous = change
+            step = SHORT * np.concatenate([part.ravel() for part in steps])
+            if count >= plain_until and change < NEAR:
+                if mixing is None:
+                    mixing, metric = AndersonMixing(MEMORY), q
+                point = np.concatenate([q.precision.ravel(), q.shift, q.site_precision, q.site_shift])
+                step = mixing.step(point, step, SHORT * _in_units(metric, *steps))
+            matrix, shift, u, h = np.split(step, np.cumsum([k * k, k, d]))
+            matrix = matrix.reshape(k, k)
+            for halvings in range(MOST_HALVINGS):
+                size = 0.5**halvings
+                moved = sparse_gaussian(
+                    q.precision + size * 0.5 * (matrix + matrix.T),
+                    q.shift + size * shift,
+                    q.site_precision + size * u,
+                    q.site_shift + size * h,
+                    self.space.rotation,
+                )
+                if moved is not None and moved.proper.all():
+                    break
+                self.halved_steps += 1
+            else:
+                break
+            q = moved
+        return q, new, False
+
+    def run(self, q: SparseGaussian, tolerance: float, *, limited: bool = False) -> tuple[SparseGaussian, _Sweep, bool]:
+        """Iterate from q until a sweep changes it by less than ``tolerance``."""
+        self.limited = limited
+        most_halved = self.halved_steps + ALL_HALVINGS
+        inner = ROUGHLY
+        q = self.settle(q, inner) or q
+        mixing: AndersonMixing | None = None
+        metric = q
+        damping, plain_until = DAMPING, PLAIN_STEPS
+        changes: list[float] = []
+        for count in range(self.max_sweeps - len(self.history)):
+            new = self.sweep(q)
+            self.record(new)
+            if new.change < tolerance and inner <= tolerance:
+                return q, new, True
+            if changes and new.change > GROWTH * changes[-1]:
+                mixing, plain_until = None, count + PLAIN_STEPS
+                damping = max(0.7 * damping, SMALLEST_DAMPING)
+                self.restarts += 1
+            changes.append(new.change)
+            if len(changes) > PATIENCE and min(changes[-PATIENCE:]) > 0.5 * min(changes[:-PATIENCE]):
+                break
+            step = damping * np.concatenate([new.precision_step.ravel(), new.shift_step])
+            if count >= plain_until:
+                if mixing is None:
+                    mixing, metric = AndersonMixing(MEMORY), q
+                weighted = damping * _in_units(metric, new.precision_step, new.shift_step)
+                step = mixing.step(np.concatenate([q.precision.ravel(), q.shift]), step, weighted)
+            inner = INNER_SHARE * min(max(new.change, tolerance), 0.1)
+            moved, halvings = self.step(q, step, inner)
+            self.halved_steps += halvings
+            if moved is None or self.halved_steps > most_halved:
+                break
+            if halvings:
+                mixing, plain_until = None, count + PLAIN_STEPS
+            q = moved
+        return q, new, False
+
+    def settle(self, q: SparseGaussian, tolerance: float) -> SparseGaussian | None:
+        problem = self.problem
+        return settle_prior_sites(
+            q,
+            problem.log_odds,
+            problem.spike,
+            self.space.rotation,
+            tolerance,
+            limited=self.limited,
+            scaled=self.problem.slab_problem.scale_free,
+        )
+
+    def step(self, q: SparseGaussian, step: FloatArray, tolerance: float) -> tuple[SparseGaussian | None, int]:
+        """q with its pair sites moved, by half as much until its prior sites settle; and how often it was halved."""
+        k = len(q.shift)
+        matrix = step[: k * k].reshape(k, k)
+        matrix = 0.5 * (matrix + matrix.T)
+        for halvings in range(MOST_HALVINGS):
+            size = 0.5**halvings
+            moved = sparse_gaussian(
+                q.precision + size * matrix,
+                q.shift + size * step[k * k :],
+                q.site_precision,
+                q.site_shift,
+                self.space.rotation,
+            )
+            settled = None if moved is None else self.settle(moved, tolerance)
+            if settled is not None:
+                return settled, halvings
+        return None, MOST_HALVINGS
+
+    def sweep(self, q: SparseGaussian) -> _Sweep:
+        problem, space = self.problem, self.space
+        root = space.design @ q.reduced_root
+        moments = ScoreMoments(space.design @ q.reduced_mean + space.offset, root, np.einsum("ij,ij->i", root, root))
+        tie_cost = 0.5 if problem.ties == "half" else 0.0
+        pairs = sum_sites(
+            space.design,
+            space.offset,
+            moments,
+            problem.pairs,
+            self.table,
+            tie_cost=tie_cost,
+            map_tiles=self.map_tiles,
+        )
+        sites = mixture_site(q.cavity_precision, q.cavity_shift, problem.log_odds, problem.spike, limited=self.limited)
+        precision, shift = pairs.precision - q.precision, pairs.shift - q.shift
+        # The integral of the new sites' product, to first order from q's: at the fixed point they agree.
+        integral = (
+            q.log_partition()
+            + shift @ q.reduced_mean
+            - 0.5 * np.sum(q.reduced_root * (precision @ q.reduced_root))
+            - 0.5 * q.reduced_mean @ precision @ q.reduced_mean
+        )
+        change = np.linalg.norm(_in_units(q, precision, shift)) / np.sqrt(problem.d)
+        return _Sweep(
+            precision_step=precision,
+            shift_step=shift,
+            change=float(change),
+            sites=sites,
+            log_evidence=float(pairs.log_constant + sites.log_constant.sum() + integral),
+            expected_risk=float(pairs.wrong / problem.pairs.n_pairs),
+            tied=pairs.tied,
+        )
+
+    def record(self, new: _Sweep) -> None:
+        self.history.append(
+            {
+                "sweep": len(self.history) + 1,
+                "change": new.change,
+                "log_evidence": new.log_evidence,
+                "expected_risk": new.expected_risk,
+                "expected_model_size": float(new.sites.inclusion.sum()),
+            }
+        )
+        if self.callback is not None:
+            self.callback(self.history[-1])
+
+
+def _in_units(
     q: SparseGaussian,
-    spike: FloatArray,
-    map_tiles: Callable[..., Any],
-) -> _Sweep:
-    root = space.design @ q.reduced_root
-    moments = ScoreMoments(space.design @ q.reduced_mean + space.offset, root, np.einsum("ij,ij->i", root, root))
-    tie_cost = 0.5 if problem.ties == "half" else 0.0
-    pairs = sum_sites(space.design, space.offset, moments, problem.pairs, table, tie_cost=tie_cost, map_tiles=map_tiles)
-    proper = q.proper
-    tau = np.where(proper, q.cavity_precision, 0.0)
-    sites = mixture_site(tau, q.cavity_shift, problem.log_odds, spike, np.ones_like(spike))
-    steps = (
-        pairs.precision - q.precision,
-        pairs.shift - q.shift,
-        np.where(proper, sites.precision - q.site_precision, 0.0),
-        np.where(proper, sites.shift - q.site_shift, 0.0),
-    )
-    weighted = _in_units_of(q, steps)
-    # The integral of the new sites' product, to first order from q's: at the fixed point they agree.
-    integral = (
-        q.log_partition()
-        + steps[1] @ q.reduced_mean
-        + steps[3] @ q.mean
-        - 0.5 * np.sum(q.reduced_root * (steps[0] @ q.reduced_root))
-        - 0.5 * q.reduced_mean @ steps[0] @ q.reduced_mean
-        - 0.5 * steps[2] @ (q.variance + q.mean**2)
-    )
-    log_sites = np.where(proper, sites.log_constant, 0.0).sum()
-    return _Sweep(
-        steps=steps,
-        weighted=weighted,
-        sites=sites,
-        log_evidence=float(pairs.log_constant + log_sites + integral),
-        expected_risk=float(pairs.wrong / problem.pairs.n_pairs),
-        skipped=int(np.sum(~proper)),
-        tied=pairs.tied,
-    )
-
-
-def _in_units_of(q: SparseGaussian, steps: tuple[FloatArray, ...]) -> FloatArray:
-    """Steps of P, r, u, h as changes of q's log-density seen from q itself."""
-    root, sd = q.reduced_root, np.sqrt(q.variance)
-    precision, shift, u, h = steps
-    seen = root.T @ precision @ root / np.sqrt(2.0)
-    return np.concatenate([seen.ravel(), root.T @ shift, u * sd**2 / np.sqrt(2.0), h * sd])
-
-
-def _solve(
-    sweep: Callable[[SparseGaussian], _Sweep],
-    q: SparseGaussian,
-    rotation: FloatArray | None,
-    tolerance: float,
-    max_sweeps: int,
-    history: list[dict[str, float]],
-    counts: dict[str, int],
-    callback: Callable[[dict[str, float]], None] | None,
-) -> tuple[SparseGaussian, _Sweep, bool]:
-    """Damped, then mixed steps until a sweep changes q by less than ``tolerance``."""
-    mixing: AndersonMixing | None = None
-    metric, previous, plain_until = q, np.inf, 0
-    k, d = len(q.shift), q.mean.size
-    for count in range(max_sweeps):
-        new = sweep(q)
-        record = {
-            "sweep": len(history) + 1,
-            "change": new.change,
-            "log_evidence": new.log_evidence,
-            "expected_risk": new.expected_risk,
-            "expected_model_size": float(new.sites.inclusion.sum()),
-        }
-        history.append(record)
-        counts["skipped_sites"] += new.skipped
-        if callback is not None:
-            callback(record)
-        if new.change < tolerance and not new.skipped:
-            return q, new, True
-        if new.change > DIVERGED:
-            break
-        if mixing is not None and new.change > GROWTH * previous:
-            mixing, plain_until = None, count + PLAIN_AFTER_RESTART
-            counts["restarts"] += 1
-        previous = new.change
-        direction = DAMPING * np.concatenate([step.ravel() for step in new.steps])
-        if count >= plain_until and new.change < NEAR:
-            if mixing is None:
-                mixing, metric = AndersonMixing(MEMORY), q
-            point = np.concatenate([q.precision.ravel(), q.shift, q.site_precision, q.site_shift])
-            direction = mixing.step(point, direction, DAMPING * _in_units_of(metric, new.steps))
-        matrix, *vectors = np.split(direction, np.cumsum([k * k, k, d]))
-        moved, halved = _step(q, (0.5 * (matrix.reshape(k, k) + matrix.reshape(k, k).T), *vectors), rotation)
-        counts["halved_steps"] += halved
-        if moved is q and mixing is None:  # not even a tiny plain step is possible
-            break
-        if moved is q:
-            mixing, plain_until = None, count + PLAIN_AFTER_RESTART
-        q = moved
-    return q, new, False
-
-
-def _step(q: SparseGaussian, steps: tuple[FloatArray, ...], rotation: FloatArray | None) -> tuple[SparseGaussian, int]:
-    """q moved by ``steps``, halved until it is a Gaussian and its cavities are proper; and how often they were."""
-    old = (q.precision, q.shift, q.site_precision, q.site_shift)
-    size, halved = 1.0, 0
-    while halved < 40:
-        precision, shift, u, h = (a + size * b for a, b in zip(old, steps, strict=True))
-        moved = sparse_gaussian(precision, shift, u, h, rotation)
-        if moved is not None and (moved.proper.all() or not q.proper.all()):
-            return moved, halved
-        size, halved = size / 2.0, halved + 1
-    return q, halved
+    precision: FloatArray,
+    shift: FloatArray,
+    site_precision: FloatArray | None = None,
+    site_shift: FloatArray | None = None,
+) -> FloatArray:
+    """Steps of P, r and perhaps u, h as changes of q's log-density seen from q itself."""
+    root = q.reduced_root
+    parts = [(root.T @ precision @ root).ravel() / np.sqrt(2.0), root.T @ shift]
+    if site_precision is not None and site_shift is not None:
+        parts += [site_precision * q.variance / np.sqrt(2.0), site_shift * np.sqrt(q.variance)]
+    return np.concatenate(parts)

@@ -13,6 +13,7 @@ from pymc.util import get_random_generator
 from pymc.variational.approximations import SingleGroupApproximation
 from scipy.special import ndtr, ndtri
 
+from pymc_pacauc.ep.model_average import ModelAverage
 from pymc_pacauc.ep.spike_slab import SpikeSlabFit
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.draws import draws_to_inference_data
@@ -28,8 +29,9 @@ class SpikeSlabApproximation(EPApproximation):
     """A Gaussian over the coefficients with a Bernoulli inclusion for each, with PyMC's interface.
 
     ``posterior.mean`` and ``posterior.covariance`` are over the SpikeSlab variables, then the others. Beyond
-    :class:`EPApproximation` it has ``inclusion_probability`` and ``expected_model_size``. Draws of a model with a
-    Dirac spike contain exact zeros: they have EP's marginals, spike included, and the Gaussian's dependence.
+    :class:`EPApproximation` it has ``inclusion_probability`` and ``expected_model_size``: exact up to the error that
+    ``model_average`` states for up to ten coefficients, EP's beyond. Draws have EP's marginals, and the Gaussian's
+    dependence; with a Dirac spike they contain exact zeros.
     """
 
     fit: Any  # a SpikeSlabFit
@@ -56,6 +58,11 @@ class SpikeSlabApproximation(EPApproximation):
             if hasattr(variable.tag, "spike_slab")
         }
         return next(iter(found.values())) if len(found) == 1 else found
+
+    @property
+    def model_average(self) -> ModelAverage | None:
+        """Where ``inclusion_probability`` comes from, with its standard error; None if it is EP's."""
+        return self.fit.average
 
     @property
     def expected_model_size(self) -> float:

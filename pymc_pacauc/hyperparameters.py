@@ -6,9 +6,9 @@ The model is compiled once; for other values its prior and its scores are evalua
 fit.
 
 The gradient. Where a hyper-parameter moves the prior covariance alone, EP's evidence gradient is chained with the
-derivative of the covariance. Where it moves the scores (non-centred models, Gaussian processes written with a Cholesky
-factor) or a spike-and-slab prior, the evidence itself is differenced; it is stationary in the sites, so warm-started
-fits differ smoothly.
+derivative of the covariance; for a Gaussian process, with PyTensor's derivative of its kernel. Where it moves the
+scores in other ways (non-centred models) or a spike-and-slab prior, the evidence itself is differenced; it is
+stationary in the sites, so warm-started fits differ smoothly.
 
 Flat directions. The risk ignores the length of whitened theta, so multiplying all prior scales by one number changes
 nothing: evidence is constant along a common scale, and an optimiser would follow rounding errors. Such directions are
@@ -36,6 +36,7 @@ from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
 from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.model.approximation import EP, EPApproximation
 from pymc_pacauc.model.extract import extractor
+from pymc_pacauc.model.gp import KernelDerivative
 from pymc_pacauc.model.spike_slab import extract_spike_slab
 from pymc_pacauc.problem import LinearGaussianProblem, SpikeSlabProblem
 from pymc_pacauc.progress import LateBar
@@ -101,6 +102,7 @@ def maximize_evidence(
     model: pm.Model | None = None,
     over: Sequence[str] | Mapping[str, str] | str = (),
     *,
+    gp: Any = None,
     max_evaluations: int = 100,
     tolerance: float = 1e-3,
     progressbar: bool = True,
@@ -115,6 +117,9 @@ def maximize_evidence(
         Names of the ``pm.Data`` that hold the hyper-parameters: positive numbers, or arrays of them. A mapping from
         names to ``"log"`` or ``"logit"`` says how to transform them; probabilities, such as p of a
         :func:`~pymc_pacauc.SpikeSlab`, need ``"logit"``.
+    gp
+        The ``pm.gp.Latent`` whose prior the scores are, if ``over`` are parameters of its kernel: the gradient is then
+        analytic, by PyTensor, instead of by differences of fits.
     max_evaluations
         Evaluations of evidence and gradient after which to stop.
     tolerance
@@ -153,14 +158,20 @@ def maximize_evidence(
     space = _Parameters(model, dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, "log"))
     original = space.read()
     try:
-        return _maximize(model, space, original, max_evaluations, tolerance, progressbar)
+        return _maximize(model, space, original, gp, max_evaluations, tolerance, progressbar)
     except BaseException:
         space.write(original)
         raise
 
 
 def _maximize(
-    model: pm.Model, space: _Parameters, start: FloatArray, max_evaluations: int, tolerance: float, progressbar: bool
+    model: pm.Model,
+    space: _Parameters,
+    start: FloatArray,
+    gp: Any,
+    max_evaluations: int,
+    tolerance: float,
+    progressbar: bool,
 ) -> EvidenceMaximum:
     read_problem = _problem_reader(model)
 
@@ -170,7 +181,7 @@ def _maximize(
 
     flat, free = _flat_directions(problem_at, start)
     words = tuple(space.describe(direction) for direction in flat)
-    evidence = _Evidence(problem_at, space)
+    evidence = _Evidence(problem_at, space, None if gp is None else KernelDerivative(model, gp, space.names))
     column = TextColumn("log Z {task.fields[log_evidence]:.3f}", markup=False)
     with LateBar("Evaluations of the evidence", column, show=progressbar) as bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -270,6 +281,14 @@ class _Parameters:
     def flat_values(self, x: FloatArray) -> FloatArray:
         return np.concatenate([np.ravel(value) for value in self.values(x).values()])
 
+    def derivative(self, x: FloatArray) -> FloatArray:
+        """Of the values in x."""
+        logits = np.repeat(
+            [kind == "logit" for kind in self._transforms.values()], [int(np.prod(shape)) for shape in self._shapes]
+        )
+        value = self.flat_values(x)
+        return np.where(logits, value * (1.0 - value), value)
+
     def describe(self, direction: FloatArray) -> str:
         """``a * b^0.5 * c^-1``: the product of powers that can change without effect."""
         powers = direction / direction[np.argmax(np.abs(direction))]
@@ -284,14 +303,23 @@ class _Parameters:
 class _Evidence:
     """Log evidence and its gradient along ``free`` directions, each fit started from the last."""
 
-    def __init__(self, problem_at: Callable[[FloatArray], Problem], space: _Parameters):
-        self._problem_at, self._space = problem_at, space
+    def __init__(
+        self,
+        problem_at: Callable[[FloatArray], Problem],
+        space: _Parameters,
+        kernel: KernelDerivative | None,
+    ):
+        self._problem_at, self._space, self._kernel = problem_at, space, kernel
         self.last: Any = None
         self._rows: list[dict[str, float]] = []
 
     def __call__(self, x: FloatArray, free: FloatArray) -> tuple[float, FloatArray]:
         fit = _fit(self._problem_at(x), self.last)
-        gradient = np.array([self._slope(fit, x, direction) for direction in free.T])
+        if self._kernel is not None:
+            parts = [np.ravel(part) for part in self._kernel.of_fit(fit)]
+            gradient = free.T @ (np.concatenate(parts) * self._space.derivative(x))
+        else:
+            gradient = np.array([self._slope(fit, x, direction) for direction in free.T])
         self.last = fit
         self._rows.append(
             {

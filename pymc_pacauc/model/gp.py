@@ -14,17 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 
+from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.gp import TrainingScores, kernel_gradient, moments, predict_scores_at
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.flat import MODE
 from pymc_pacauc.risk import numeric_array
 
-__all__ = ["gp_evidence_gradient", "predict_gp"]
+__all__ = ["KernelDerivative", "gp_evidence_gradient", "predict_gp"]
 
 FloatArray = NDArray[np.float64]
 
 JITTER = 1e-6  # what gp.prior adds by default
+ROWS = 50  # of the kernel that are compared with the prior covariance of the scores
 
 
 def predict_gp(
@@ -99,16 +101,40 @@ def gp_evidence_gradient(
     respect to it is zero, up to the jitter and the tolerance of the fit.
     """
     names = [over] if isinstance(over, str) else list(over)
-    parameters = [approx.model[name] for name in names]
-    for name, parameter in zip(names, parameters, strict=True):
-        if not isinstance(parameter, SharedVariable) or not parameter.dtype.startswith("float"):
-            raise ValueError(f"{name} must be a pm.Data of floats.")
+    derivative = KernelDerivative(approx.model, gp, names, jitter)
     with approx.as_fitted():
-        slope = kernel_gradient(_training_scores(approx, gp, jitter))
-        total = pt.sum(pt.as_tensor(slope) * gp.cov_func(gp.X))
-        gradients = pytensor.grad(total, parameters, disconnected_inputs="ignore")
-        values = compile_function([], gradients, mode=MODE)()
-    return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+        return dict(zip(names, derivative(_training_scores(approx, gp, jitter)), strict=True))
+
+
+class KernelDerivative:
+    """d log Z / d parameters of a kernel, held by ``pm.Data`` of the model; compiled once, read when called."""
+
+    def __init__(self, model: pm.Model, gp: Any, names: Sequence[str], jitter: float = JITTER):
+        if not hasattr(gp, "f"):
+            raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
+        parameters = [model[name] for name in names]
+        for name, parameter in zip(names, parameters, strict=True):
+            if not isinstance(parameter, SharedVariable) or not parameter.dtype.startswith("float"):
+                raise ValueError(f"{name} must be a pm.Data of floats.")
+        kernel, slope = gp.cov_func(gp.X), pt.matrix("slope")
+        gradients = pytensor.grad(pt.sum(slope * kernel), parameters, disconnected_inputs="ignore")
+        self._gradients = compile_function([slope], gradients, mode=MODE)
+        self._kernel = compile_function([], [kernel, gp.mean_func(gp.X)], mode=MODE)
+        self._jitter = jitter
+
+    def __call__(self, scores: TrainingScores) -> list[FloatArray]:
+        return [np.asarray(value) for value in self._gradients(kernel_gradient(scores))]
+
+    def of_fit(self, fit: EPFit) -> list[FloatArray]:
+        """The same for a fit to scores that are those of the process."""
+        problem = fit.problem
+        kernel, centre = self._kernel()
+        kernel = kernel + self._jitter * np.eye(len(kernel))
+        factor, part = problem.prior_factor, problem.X[:ROWS]
+        part = part * factor if factor.ndim == 1 else part @ factor
+        if len(kernel) != problem.n or not np.allclose(part @ part.T, kernel[:ROWS, :ROWS], rtol=1e-5):
+            raise ValueError("The scores of the AUC potential are not those of gp.prior, or its jitter is another one.")
+        return self(TrainingScores(np.linalg.cholesky(kernel), problem.X, problem.offset - centre, fit.posterior))
 
 
 def _predict_latent(

@@ -384,6 +384,36 @@ def test_smc_against_the_exact_plane(v0):
     assert abs(found.estimate - exact.log_evidence) < 3 * max(found.standard_error, 0.02)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*TemperingSMC:UserWarning")
+@pytest.mark.parametrize("v0", [0.0, 0.05])
+def test_smc_and_the_average_over_models_agree_for_six_coefficients(v0):
+    """Two exact methods that share the risk alone: tempering from the prior, importance weights from EP's sites."""
+    X, y, _ = sparse_data(150, 6, active=(1.5, -1.0, 0.4))
+    with pm.Model() as model:
+        theta = pac.SpikeSlab("theta", p=0.3, v0=v0, shape=6)
+        pac.AUCPotential("auc", X @ theta, y, gamma=60.0)
+        average = pm.fit(method=pac.EP(), progressbar=False).model_average
+        idata = pm.sample(
+            1000,
+            step=pac.TemperingSMC(particles=1000),
+            chains=4,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+    by_chain = [
+        pac.inclusion_probability({"posterior": idata["posterior"].isel(chain=[c])}, model=model).values
+        for c in range(4)
+    ]
+    error = np.hypot(np.std(by_chain, axis=0, ddof=1) / 2, average.standard_error)
+    assert error.max() < 0.02
+    np.testing.assert_array_less(np.abs(np.mean(by_chain, axis=0) - average.inclusion), 3.5 * np.maximum(error, 0.004))
+    found = pac.log_evidence(idata)
+    assert abs(found.estimate - average.log_evidence) < 3.5 * np.hypot(found.standard_error, average.log_evidence_se)
+
+
 # -- the path ----------------------------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,8 @@ def pymc_smc(X, y, gamma, kernel_name):
         AUCPotential("auc", scores, y, gamma=gamma, track_risk=False)
         kernel = {"IMH": IMH, "MH": MH}[kernel_name](draws=PARTICLES, compile_kwargs={"mode": "NUMBA"})
 
+    kernel.set_rng = lambda rng: setattr(kernel, "rng", rng)  # it would copy its functions, and compile them again
+
     def start(seed):
         rng = np.random.default_rng(seed)
         kernel.initialize({"theta": rng.standard_normal((PARTICLES, X.shape[1]))}, rng)

@@ -114,3 +114,15 @@ def test_jax():
     """
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("loss", ["exact", "logistic"])
+def test_numba_mode_takes_scores_that_are_not_contiguous(loss):
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=3)
+        X = np.random.default_rng(0).standard_normal((40, 3))
+        options = {} if loss == "exact" else {"loss": loss}
+        pac.AUCPotential("auc", X @ theta, X[:, 0] > 0, gamma=10.0, **options)
+    point = {"theta": np.array([0.3, 0.2, -1.0])}
+    found, expected = (model.compile_logp(mode=mode)(point) for mode in ("NUMBA", "FAST_COMPILE"))
+    assert found == pytest.approx(expected)

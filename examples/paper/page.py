@@ -62,8 +62,8 @@ Where and why we differ:
   of each data set ([benchmarks](benchmarks.md)) it is mostly the better guide.
 - What was decided when: the choice between these two criteria, the spacing of the grid and the repetition of the folds
   were made with the paper's digits in view. The grid then ended at 32 n₊n₋/n, and four data sets chose its end; its
-  end was moved to n₊n₋, and values without convergence were excluded, on the grounds above and on counts of
-  converged fits in training folds, before any test AUC was computed on the new grid.
+  end was moved to n₊n₋, and values without convergence were excluded, on the grounds above and after a look at counts
+  of converged fits and at cross-validated AUC in training folds, before any test AUC was computed on the new grid.
 - GPEP-AUC: squared exponential kernel, its lengthscale by EP evidence at gamma = n among {lengths} times the median
   distance between rows, without those at which EP did not converge; then gamma as for EP-AUC, among every second
   value, on one set of folds. A long lengthscale makes the scores linear. The last column averages the scores of all

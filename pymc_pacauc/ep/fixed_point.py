@@ -42,6 +42,7 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 
 DAMPING = 0.7
+RECOVERED = 0.3  # to which a smaller damping grows again while the change falls
 PLAIN_STEPS = 5  # damped, rescaled steps before mixing starts
 MEMORY = 6
 GROWTH = 1.5  # a residual that grows by more than this discards the history
@@ -159,7 +160,8 @@ def solve_fixed_point(
         if lost:
             q, new = kept_q, kept
         else:
-            damping = min(2.0 * damping, DAMPING) if change < last_change else damping
+            if change < last_change and damping < RECOVERED:
+                damping = min(2.0 * damping, RECOVERED)
             last_change = change
             kept_q, kept = q, new
         damped, times = _step(q, new.precision - q.precision, new.shift - q.shift, damping)

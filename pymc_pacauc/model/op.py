@@ -24,7 +24,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from pymc_pacauc.risk import empirical_risk, vector_risk
 from pymc_pacauc.surrogate import LOSSES
 
-KERNEL_VERSION = 1  # part of PyTensor's disk-cache key: bump with every change of a kernel
+KERNEL_VERSION = 2  # part of PyTensor's disk-cache key: bump with every change of a kernel
 
 
 class PairOp(Op):
@@ -113,7 +113,7 @@ def numba_funcify_auc_risk(op, node=None, **kwargs):
 
     @numba_njit
     def auc_risk(scores, labels):
-        return np.asarray(vector_risk(scores, labels, half))
+        return np.asarray(vector_risk(np.ascontiguousarray(scores), labels, half))
 
     return auc_risk, KERNEL_VERSION
 
@@ -124,7 +124,7 @@ def numba_funcify_surrogate_risk(op, node=None, **kwargs):
 
     @numba_njit
     def surrogate_risk(scores, labels):
-        value, gradient = kernel(scores, labels)
+        value, gradient = kernel(np.ascontiguousarray(scores), labels)
         return np.asarray(value), gradient
 
     return surrogate_risk, KERNEL_VERSION

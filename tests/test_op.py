@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest

@@ -147,7 +147,7 @@ def test_the_dual_agrees_with_the_primal(v0):
 
 
 @pytest.mark.parametrize("slope", [(1.0, -0.6), (1.0, 0.0), (0.6, 0.2)])
-@pytest.mark.parametrize("gamma", [20.0, 60.0, 200.0])
+@pytest.mark.parametrize("gamma", [20.0, 200.0])
 @pytest.mark.parametrize(("p", "v0"), [(0.5, 0.0), (0.1, 0.0), (0.5, 0.2), (0.1, 0.2), (0.5, 0.01), (0.1, 0.001)])
 def test_inclusion_against_the_exact_plane(slope, gamma, p, v0):
     X, y = plane_data(slope=slope)

@@ -179,6 +179,10 @@ def test_the_average_of_models_leaves_gaussian_coefficients_alone_and_knows_its_
     average = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.0)).average
     assert average.inclusion[3] == pytest.approx(1.0)
     assert average.standard_error[3] == pytest.approx(0.0, abs=1e-12)
+    v0 = np.array([0.1, 0.1, 0.1, 0.0])  # that of a Gaussian coefficient means nothing
+    average = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=v0)).average
+    other = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.1)).average
+    np.testing.assert_allclose(average.inclusion, other.inclusion, atol=0.01)
     X, y, _ = sparse_data(100, 12, active=(1.5, -1.0))
     many = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=0.5, v0=0.0))
     assert many.average is None
@@ -357,6 +361,11 @@ def test_variational_bayes_is_refused():
         pm.fit(method=pac.GaussianVB(), progressbar=False)
 
 
+def tempered(**options):
+    options |= {"chains": 4, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
+    return pm.sample(1000, step=pac.TemperingSMC(particles=1000), **options)
+
+
 @pytest.mark.parametrize("v0", [0.0, 0.2])
 def test_smc_against_the_exact_plane(v0):
     X, y = plane_data()
@@ -364,16 +373,7 @@ def test_smc_against_the_exact_plane(v0):
     with pm.Model():
         theta = pac.SpikeSlab("theta", p=0.5, v0=v0, shape=2)
         pac.AUCPotential("auc", X @ theta, y, gamma=20.0)
-        idata = pm.sample(
-            1000,
-            tune=20,
-            step=pac.TemperingSMC(particles=1000),
-            chains=4,
-            cores=1,
-            random_seed=3,
-            progressbar=False,
-            compute_convergence_checks=False,
-        )
+        idata = tempered(tune=20, random_seed=3)
         by_chain = [
             pac.inclusion_probability({"posterior": idata["posterior"].isel(chain=[c])}).values for c in range(4)
         ]
@@ -394,15 +394,7 @@ def test_smc_and_the_average_over_models_agree_for_six_coefficients(v0):
         theta = pac.SpikeSlab("theta", p=0.3, v0=v0, shape=6)
         pac.AUCPotential("auc", X @ theta, y, gamma=60.0)
         average = pm.fit(method=pac.EP(), progressbar=False).model_average
-        idata = pm.sample(
-            1000,
-            step=pac.TemperingSMC(particles=1000),
-            chains=4,
-            cores=1,
-            random_seed=1,
-            progressbar=False,
-            compute_convergence_checks=False,
-        )
+        idata = tempered(random_seed=1)
     by_chain = [
         pac.inclusion_probability({"posterior": idata["posterior"].isel(chain=[c])}, model=model).values
         for c in range(4)

@@ -28,6 +28,7 @@ from pymc_pacauc.ep.importance import log_direction_density, log_mean
 from pymc_pacauc.ep.sparse_gaussian import SparseGaussian
 from pymc_pacauc.problem import SpikeSlabProblem
 from pymc_pacauc.risk import LinearRisk
+from pymc_pacauc.smc.resampling import systematic
 
 __all__ = ["ModelAverage", "average_models"]
 
@@ -84,16 +85,18 @@ def average_models(problem: SpikeSlabProblem, q: SparseGaussian, rng: np.random.
 
 def _slab_given_direction(problem: SpikeSlabProblem, w: FloatArray) -> FloatArray:
     """Probability of each slab given the direction of w, by the trapezoidal rule in the log of its length."""
-    narrowest = np.sqrt(problem.spike[problem.spike > 0.0].min())
-    log_length = np.arange(np.log(narrowest) - 6.0, np.log(problem.d) + 3.0, 0.05)
+    p = problem.inclusion_probability
+    variance = np.where(p < 1.0, problem.spike, 1.0)  # a Gaussian coefficient has no spike
+    log_length = np.arange(0.5 * np.log(variance.min()) - 6.0, np.log(problem.d) + 3.0, 0.05)
+    log_p = np.log(p)
+    with np.errstate(divide="ignore"):
+        log_spike = np.log1p(-p) - 0.5 * np.log(variance)
     slab = np.empty_like(w)
     for rows in np.array_split(np.arange(len(w)), max(1, w.size * log_length.size // CHUNK)):
         direction = w[rows] / np.linalg.norm(w[rows], axis=1, keepdims=True)
         squared = (np.exp(log_length)[:, None] * direction[:, None, :]) ** 2
-        with np.errstate(divide="ignore"):
-            spike = np.log1p(-problem.inclusion_probability) - 0.5 * np.log(problem.spike)
-        log_slab = np.log(problem.inclusion_probability) - 0.5 * squared
-        log_both = np.logaddexp(log_slab, spike - 0.5 * squared / problem.spike)
+        log_slab = log_p - 0.5 * squared
+        log_both = np.logaddexp(log_slab, log_spike - 0.5 * squared / variance)
         log_density = problem.d * log_length + log_both.sum(axis=2)
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         slab[rows] = np.einsum("ij,ijk->ik", density, np.exp(log_slab - log_both)) / density.sum(axis=1)[:, None]
@@ -131,8 +134,7 @@ class _Proposal:
         self, probability: FloatArray, draws: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.intp], FloatArray, FloatArray]:
         """Numbers of models, theta in units of the slab, and log weights; z is drawn with ``probability``."""
-        numbers = np.searchsorted(np.cumsum(probability), (rng.random() + np.arange(draws)) / draws)
-        numbers = np.minimum(numbers, len(self.models) - 1)
+        numbers = systematic(probability, draws, rng)
         x = np.empty((draws, self.problem.d))
         log_direction = np.empty(draws)
         for number in np.unique(numbers):

@@ -87,7 +87,6 @@ class SparseSearch:
         self.limited = False
         mixing: AndersonMixing | None = None
         metric, previous, plain_until = q, np.inf, 0
-        k, d = len(q.shift), q.mean.size
         for count in range(self.max_sweeps - len(self.history)):
             new = self.sweep(q)
             self.record(new)
@@ -97,7 +96,7 @@ class SparseSearch:
                 new.sites.precision - q.site_precision,
                 new.sites.shift - q.site_shift,
             ]
-            change = np.linalg.norm(_in_units(q, *steps)) / np.sqrt(d)
+            change = np.linalg.norm(_in_units(q, *steps)) / np.sqrt(q.mean.size)
             if change < tolerance:
                 return q, new, True
             if mixing is not None and change > GROWTH * previous:
@@ -110,17 +109,8 @@ class SparseSearch:
                     mixing, metric = AndersonMixing(MEMORY), q
                 point = np.concatenate([q.precision.ravel(), q.shift, q.site_precision, q.site_shift])
                 step = mixing.step(point, step, SHORT * _in_units(metric, *steps))
-            matrix, shift, u, h = np.split(step, np.cumsum([k * k, k, d]))
-            matrix = matrix.reshape(k, k)
             for halvings in range(MOST_HALVINGS):
-                size = 0.5**halvings
-                moved = sparse_gaussian(
-                    q.precision + size * 0.5 * (matrix + matrix.T),
-                    q.shift + size * shift,
-                    q.site_precision + size * u,
-                    q.site_shift + size * h,
-                    self.space.rotation,
-                )
+                moved = _moved(q, 0.5**halvings * step, self.space.rotation)
                 if moved is not None and moved.proper.all():
                     break
                 self.halved_steps += 1
@@ -181,18 +171,8 @@ class SparseSearch:
 
     def step(self, q: SparseGaussian, step: FloatArray, tolerance: float) -> tuple[SparseGaussian | None, int]:
         """q with its pair sites moved, by half as much until its prior sites settle; and how often it was halved."""
-        k = len(q.shift)
-        matrix = step[: k * k].reshape(k, k)
-        matrix = 0.5 * (matrix + matrix.T)
         for halvings in range(MOST_HALVINGS):
-            size = 0.5**halvings
-            moved = sparse_gaussian(
-                q.precision + size * matrix,
-                q.shift + size * step[k * k :],
-                q.site_precision,
-                q.site_shift,
-                self.space.rotation,
-            )
+            moved = _moved(q, 0.5**halvings * step, self.space.rotation)
             settled = None if moved is None else self.settle(moved, tolerance)
             if settled is not None:
                 return settled, halvings
@@ -244,6 +224,17 @@ class SparseSearch:
         )
         if self.callback is not None:
             self.callback(self.history[-1])
+
+
+def _moved(q: SparseGaussian, step: FloatArray, rotation: FloatArray | None) -> SparseGaussian | None:
+    """q after a step of P, r and perhaps u, h, one after the other; None where that is no Gaussian."""
+    k, d = q.shift.size, q.mean.size
+    whole = np.zeros(k * k + k + 2 * d)
+    whole[: step.size] = step
+    matrix, shift, u, h = np.split(whole, np.cumsum([k * k, k, d]))
+    matrix = matrix.reshape(k, k)
+    precision = q.precision + 0.5 * (matrix + matrix.T)
+    return sparse_gaussian(precision, q.shift + shift, q.site_precision + u, q.site_shift + h, rotation)
 
 
 def _in_units(

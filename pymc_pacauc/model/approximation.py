@@ -358,7 +358,6 @@ class EP(Inference):
             from pymc_pacauc.model.sparse_approximation import SpikeSlabApproximation  # a subclass of this file's
 
             self._approx = SpikeSlabApproximation(fit, sparse, self.name, model)
-            self._approx._data = HeldData.of(model)
         self.hist = self._approx.hist
         for callback in callbacks or ():
             callback(self._approx, self.hist, len(self.hist))

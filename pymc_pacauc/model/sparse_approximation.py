@@ -18,6 +18,7 @@ from pymc_pacauc.ep.spike_slab import SpikeSlabFit
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.draws import draws_to_inference_data
 from pymc_pacauc.model.flat import flat_variables
+from pymc_pacauc.model.predictive import HeldData
 from pymc_pacauc.model.spike_slab import ExtractedSpikeSlab, labelled
 
 __all__ = ["SpikeSlabApproximation"]
@@ -42,6 +43,7 @@ class SpikeSlabApproximation(EPApproximation):
         self.method = method
         self.extracted = extracted
         self._variables = flat_variables(model)
+        self._data = HeldData.of(model)
         if not self._dirac:
             group, order = self.groups[0], self._order()
             mean = fit.posterior.mean[order]
@@ -106,7 +108,9 @@ class SpikeSlabApproximation(EPApproximation):
         raise NotImplementedError("The evidence gradient is for Gaussian priors; compare log_evidence over p and v0.")
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> Any:
-        raise NotImplementedError("Importance sampling is for Gaussian priors; use pm.sample(step=pac.TemperingSMC()).")
+        raise NotImplementedError(
+            "Weighted draws are for Gaussian priors; see model_average, or pm.sample(step=pac.TemperingSMC())."
+        )
 
     @property
     def _dirac(self) -> bool:

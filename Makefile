@@ -26,13 +26,13 @@ lint: $(VENV)/dev.stamp  ## style and types
 	$(BIN)/mypy
 
 bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
-	$(BIN)/python benchmarks/risk.py
+	$(BIN)/python -m benchmarks.risk
 
 bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/benchmarks.md (BENCH_ARGS="--only smc")
-	$(BENCH)/bin/python benchmarks/report.py $(BENCH_ARGS)
+	$(BENCH)/bin/python -m benchmarks.report $(BENCH_ARGS)
 
 reproduce: $(VENV)/dev.stamp  ## the paper's tables and figures, into docs/reproduction.md (COLON=path adds the colon data)
-	$(BIN)/python examples/reproduce_paper.py $(if $(COLON),--colon $(COLON))
+	$(BIN)/python -m examples.reproduce_paper $(if $(COLON),--colon $(COLON))
 
 clean:
 	rm -rf $(VENV) $(BENCH) out build dist

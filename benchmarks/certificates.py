@@ -9,7 +9,7 @@ negligible Monte Carlo error. Three questions:
    all posteriors at once, so this is allowed)?
 3. how far is it from the truth as n grows?
 
-python benchmarks/certificates.py [--datasets 500] [--largest 50000]
+python -m benchmarks.certificates [--datasets 500] [--largest 50000]
 """
 
 import os
@@ -24,10 +24,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.bounds import catoni_bound, catoni_rate, linear_bound, linear_rate, pac_bayes_kl
-from pymc_pacauc.certify import class_sizes, expected_risk
+from pymc_pacauc.analysis.certify import class_sizes, expected_risk
+from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, linear_bound, linear_rate, pac_bayes_kl
+from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep, fit_vb
-from pymc_pacauc.problem import linear_gaussian_problem
 
 GRID = (0.5, 1.0, 2.0, 4.0)  # times the default rate
 CONFIGURATIONS = ((20, 20, 2, 0.80), (50, 150, 5, 0.80), (177, 355, 7, 0.87))

@@ -1,6 +1,6 @@
 """Expectation propagation: cost of a sweep, of a fit, memory, and how far the answers are from exact ones.
 
-    python benchmarks/ep.py [sweep] [fit] [memory] [sweeps] [accuracy] [leave-out]
+    python -m benchmarks.ep [sweep] [fit] [memory] [sweeps] [accuracy] [leave-out]
 
 Everything by default. One thread; competitors take turns, times are medians. The paper's own formulation (every site
 stored, O(n+ n- d^2) a sweep, damping) is the reference, in ``paper_ep.py``.
@@ -16,25 +16,22 @@ import dataclasses
 import resource
 import subprocess
 import sys
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from oracles import exact_plane, plane_data
-from paper_ep import paper_sweep
-
 import pymc_pacauc as pac
-from pymc_pacauc.compat import pareto_smooth
+from benchmarks.paper_ep import paper_sweep
+from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep, fit_vb
 from pymc_pacauc.ep.fixed_point import natural_gaussian
 from pymc_pacauc.ep.gaussian import coordinates, sweep_sums
 from pymc_pacauc.ep.importance import importance_draws, log_mean
 from pymc_pacauc.ep.leave_out import leave_out_sites
 from pymc_pacauc.ep.sites import site_table
-from pymc_pacauc.problem import linear_gaussian_problem
+from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.smc import Settings, prior_path, run_tempering
+from tests.oracles import exact_plane, plane_data
 
 SHIPPED = ("pima", "spect", "glass", "credit", "dna")
 
@@ -166,7 +163,7 @@ def fit():
 
 def memory(inside=False):
     if not inside:
-        subprocess.run([sys.executable, __file__, "memory-child"], check=True)
+        subprocess.run([sys.executable, "-m", "benchmarks.ep", "memory-child"], check=True)
         return
     rng = np.random.default_rng(0)
     n_pos, n_neg, d = 10_000, 1_000_000, 20

@@ -16,15 +16,16 @@ from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
-from baselines import fit_rankboost
-from learners import fit_xgboost, libauc_linear, nutpie_sampler, nuts_sampler, smc_at_n
-from paper_ep import fit_paper_ep
-from paper_methods import fit, kernel_features
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
-from smc_peers import blackjax_smc, particles_smc, pymc_smc
+
+from benchmarks.baselines import fit_rankboost
+from benchmarks.learners import fit_xgboost, libauc_linear, nutpie_sampler, nuts_sampler, smc_at_n
+from benchmarks.paper_ep import fit_paper_ep
+from benchmarks.paper_methods import fit, kernel_features
+from benchmarks.smc_peers import blackjax_smc, particles_smc, pymc_smc
 
 
 @dataclass(frozen=True)

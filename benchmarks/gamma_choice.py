@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import ndtr
 
 import pymc_pacauc as pac
+from pymc_pacauc.core.folds import stratified_folds
+from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep
-from pymc_pacauc.folds import stratified_folds
-from pymc_pacauc.problem import linear_gaussian_problem
 
 FOLDS = 5
 SMALLEST = 0.25  # times n+ n- / n

@@ -1,6 +1,6 @@
 """How the time of one fit grows with the rows and with the covariates.
 
-    python benchmarks/growth.py [--figures docs/figures] [--largest 32000]
+    python -m benchmarks.growth [--figures docs/figures] [--largest 32000]
 
 CPU seconds at fixed hyper-parameters, one thread, compilation not counted. At each size the learners take turns, three
 times or until one has used its share of time; medians.
@@ -18,8 +18,9 @@ from pathlib import Path
 from time import process_time
 
 import numpy as np
-from fits import FITS as ALL
-from fits import simulated
+
+from benchmarks.fits import FITS as ALL
+from benchmarks.fits import simulated
 
 FITS = {name: fit for name, fit in ALL.items() if fit.timed}
 OURS = "EP-AUC"
@@ -75,7 +76,7 @@ def draw(curves, path):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from pymc_pacauc.plots.canvas import COLORS
+    from pymc_pacauc.analysis.plots.canvas import COLORS
 
     path.parent.mkdir(parents=True, exist_ok=True)
     figure, axes = plt.subplots(1, 2, figsize=(11.5, 5.0), layout="constrained", sharey=True)

@@ -1,6 +1,6 @@
 """Rare positives: where ranking by the AUC risk beats log-loss, and where it does not.
 
-    python benchmarks/imbalance.py [--replicates 20]
+    python -m benchmarks.imbalance [--replicates 20]
 
 All scores are linear. Glass has 4 % positives; the simulated data have about 1 %, in eight skewed, correlated
 measurements like the sizes and weights of abalone. What differs is how the chance of a positive depends on the score:
@@ -20,10 +20,10 @@ import warnings
 from time import process_time
 
 import numpy as np
-from learners import LEARNERS
-from paired import OURS, SEED, Table, compare
 
 import pymc_pacauc as pac
+from benchmarks.learners import LEARNERS
+from benchmarks.paired import OURS, SEED, Table, compare
 
 CHOSEN = (*OURS, "EP-AUC, gamma = n", "LogisticRegression", "Bayesian logit (Laplace)")
 WEIGHTS = np.array([1.0, -0.8, 0.6, 0.0, 0.5, -0.4, 0.0, 0.3])

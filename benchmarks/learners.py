@@ -7,9 +7,6 @@
 from importlib.util import find_spec
 
 import numpy as np
-import paper_methods
-from baselines import fit_bayesian_logit
-from gamma_choice import fit
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LogisticRegression
@@ -17,7 +14,10 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import LinearSVC
 
 import pymc_pacauc as pac
-from pymc_pacauc.problem import linear_gaussian_problem
+from benchmarks import paper_methods
+from benchmarks.baselines import fit_bayesian_logit
+from benchmarks.gamma_choice import fit
+from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
 PENALTIES = np.geomspace(1e-4, 1e2, 7)

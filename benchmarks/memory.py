@@ -1,6 +1,6 @@
 """Peak memory of one fit of each learner.
 
-    python benchmarks/memory.py [--rows 4000]
+    python -m benchmarks.memory [--rows 4000]
 
 Growth of the peak resident memory during a fit, in a process of its own, after a fit of 100 rows; ten covariates.
 """
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import warnings
 
-from fits import FITS, simulated
+from benchmarks.fits import FITS, simulated
 
 COVARIATES = 10
 ALIKE = (("EP-AUC", "LogisticRegression"), ("GPEP-AUC", "GaussianProcessClassifier"))
@@ -55,7 +55,7 @@ def main():
     found = {}
     for name, fit in FITS.items():
         rows = min(fit.rows, arguments.rows)
-        command = [sys.executable, __file__, "--learner", name, "--rows", str(rows)]
+        command = [sys.executable, "-m", "benchmarks.memory", "--learner", name, "--rows", str(rows)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         found[name] = (rows, int(done.stdout.split()[-1]))
         print(f"| {name} | {rows} | {found[name][1]} |", flush=True)

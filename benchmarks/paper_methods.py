@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from time import process_time
 
 import numpy as np
-from baselines import fit_bayesian_logit, fit_rankboost
-from gamma_choice import FOLDS, cross_validate, fit, gamma_grid
 from scipy.spatial.distance import cdist, pdist
 
 import pymc_pacauc as pac
-from pymc_pacauc.folds import stratified_folds
+from benchmarks.baselines import fit_bayesian_logit, fit_rankboost
+from benchmarks.gamma_choice import FOLDS, cross_validate, fit, gamma_grid
+from pymc_pacauc.core.folds import stratified_folds
 
 LENGTHSCALES = 2.0 ** np.arange(5)  # times the median distance between training rows
 MOST_ROUNDS = 300

@@ -1,6 +1,6 @@
 """Three priors by EP: held-out AUC, exact inclusion probabilities, the regularisation path.
 
-    python benchmarks/priors.py [table] [exact] [path] [--colon PATH]
+    python -m benchmarks.priors [table] [exact] [path] [--colon PATH]
 
 Everything by default. ``table``: linear Gaussian, spike and slab, Gaussian process on the same stratified halves;
 covariates standardised with the training half; gamma its size. Spike and slab: Dirac spike, p = 0.5 below ten
@@ -15,21 +15,19 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
 import argparse
-import sys
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter, process_time
 
 import numpy as np
-from paired import splits
 from scipy.spatial.distance import cdist
 
 import pymc_pacauc as pac
+from benchmarks.paired import splits
+from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.ep import fit_ep
-from pymc_pacauc.ep.gp import TrainingScores, predict_scores_at
-from pymc_pacauc.ep.spike_slab import fit_spike_slab
-from pymc_pacauc.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
+from pymc_pacauc.ep.sparse.fit import fit_spike_slab
 
 SHIPPED = ("pima", "spect", "glass", "credit", "dna")
 SPLITS = 5
@@ -90,9 +88,8 @@ def table(colon):
 
 
 def exact():
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from oracles import plane_data
-    from quadrature import exact_spike_slab_plane
+    from tests.oracles import plane_data
+    from tests.quadrature import exact_spike_slab_plane
 
     print("\n### Inclusion probabilities of two coefficients\n")
     print(

@@ -1,6 +1,6 @@
 """Gaussian processes at scale, through PyMC: model, extraction, EP, prediction; seconds and peak memory.
 
-    python benchmarks/processes.py [latent] [mvnormal] [rough] [hsgp] [lengthscales]
+    python -m benchmarks.processes [latent] [mvnormal] [rough] [hsgp] [lengthscales]
 
 Everything by default, each size in a process of its own, on all cores: about ten minutes on two. The classes are not
 linearly separable in two covariates. Elapsed seconds are those of a machine that may have other work; CPU seconds are
@@ -17,15 +17,15 @@ from time import perf_counter, process_time
 
 import numpy as np
 import pymc as pm
-from paired import splits
 
 import pymc_pacauc as pac
-from pymc_pacauc.compat import pareto_smooth
+from benchmarks.paired import splits
+from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep
-from pymc_pacauc.ep.gp import TrainingScores, predict_scores_at
 from pymc_pacauc.ep.importance import importance_draws, log_mean
+from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
+from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.extract import extract
-from pymc_pacauc.problem import linear_gaussian_problem
 
 COLUMNS = ("model", "rows", "pairs", "extraction", "fit", "CPU of the fit", "sweeps", "prediction", "peak", "AUC")
 NEW_ROWS = 5000
@@ -134,7 +134,7 @@ def main():
     print(f"| {' | '.join(COLUMNS)} |\n|---|{'---:|' * (len(COLUMNS) - 1)}", flush=True)
     for part in parts:
         if part != "lengthscales":
-            command = [sys.executable, __file__, "--inside", part]
+            command = [sys.executable, "-m", "benchmarks.processes", "--inside", part]
             print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="", flush=True)
     if "lengthscales" in parts:
         lengthscales()

@@ -1,6 +1,6 @@
 """Held-out AUC of AUC learners over repeated splits of the shipped data, with paired differences.
 
-    python benchmarks/quality.py [data ...] [--splits 20] [--slow-splits 8]
+    python -m benchmarks.quality [data ...] [--splits 20] [--slow-splits 8]
 
 One thread; learners take turns on the same rows. Peers that are not installed are left out.
 """
@@ -14,10 +14,9 @@ import argparse
 import logging
 import warnings
 
-from learners import LEARNERS, SLOW
-from paired import Table, compare
-
 import pymc_pacauc as pac
+from benchmarks.learners import LEARNERS, SLOW
+from benchmarks.paired import Table, compare
 
 SHARE = {"pima": 2 / 3, "spect": 2 / 3, "glass": 2 / 3, "credit": 1 / 2, "dna": 1 / 8}  # of the rows, for training
 SMALL = ("pima", "spect", "glass")  # where slow learners are run

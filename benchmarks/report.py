@@ -1,6 +1,6 @@
 """Run every benchmark and write what they print to docs/benchmarks.md.
 
-    python benchmarks/report.py [--only quality smc ...] [--out docs]
+    python -m benchmarks.report [--only quality smc ...] [--out docs]
 
 Each script runs by itself too. What they print is kept under out/benchmarks, so that ``--only`` renews one and keeps
 the others. Lines that begin with Won, Lost or Even go to the top of the page.
@@ -83,7 +83,9 @@ def main():
     for name, (_, options) in SCRIPTS.items():
         if arguments.only is None or name in arguments.only:
             print(f"benchmarks/{name}.py", flush=True)
-            done = subprocess.run([sys.executable, HERE / f"{name}.py", *options], stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(
+                [sys.executable, "-m", f"benchmarks.{name}", *options], stdout=subprocess.PIPE, text=True
+            )
             if done.returncode:
                 failed.append(f"benchmarks/{name}.py")
             else:

@@ -1,6 +1,6 @@
 """Exact AUC risk: how fast, and is it still exact on awkward scores?
 
-    python benchmarks/risk.py [--rows 1000] [--observations 3186] [--repeats 9]
+    python -m benchmarks.risk [--rows 1000] [--observations 3186] [--repeats 9]
 
 One thread. The competitors take turns and each time is a median over the repeats, so ratios hold on a noisy machine.
 """
@@ -17,8 +17,8 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import pymc_pacauc as pac
-from pymc_pacauc.pairs import bipartite
-from pymc_pacauc.risk import LinearRisk
+from pymc_pacauc.core.pairs import bipartite
+from pymc_pacauc.core.risk import LinearRisk
 
 SCORES = {
     "normal": lambda rng, shape: rng.standard_normal(shape),

@@ -9,7 +9,7 @@ ten times more particles started from EP; an exact oracle checks the engine in t
 
 Peers are given every advantage that is easy to give (``smc_peers.py``); those not installed are left out.
 
-    python benchmarks/smc.py [pima] [simulated] [dna] [process] [--seeds 10] [--peer-seeds 5]
+    python -m benchmarks.smc [pima] [simulated] [dna] [process] [--seeds 10] [--peer-seeds 5]
 """
 
 import os
@@ -26,11 +26,11 @@ from importlib.util import find_spec
 from time import process_time
 
 import numpy as np
-from smc_peers import PARTICLES, blackjax_smc, particles_smc, pymc_smc
 
 import pymc_pacauc as pac
+from benchmarks.smc_peers import PARTICLES, blackjax_smc, particles_smc, pymc_smc
+from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import fit_ep
-from pymc_pacauc.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
 PAPER = "the paper's: one random-walk move"

@@ -1,6 +1,6 @@
 """Tables 1 and 2 and Figures 1 to 3 of Ridgway, Alquier, Chopin and Liang (2014), with the paper's digits beside ours.
 
-    python examples/reproduce_paper.py [--colon colon.csv] [--only pima spect ...] [--out docs]
+    python -m examples.reproduce_paper [--colon colon.csv] [--only pima spect ...] [--out docs]
 
 Writes ``reproduction.md`` and ``figures/paper_figure_*.png`` under ``--out``. One thread; about ten minutes.
 """
@@ -13,10 +13,10 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import argparse
 from pathlib import Path
 
-from paper.cases import cases
-from paper.figures import figure_1, figure_2, figure_3
-from paper.outcomes import run
-from paper.page import figures_text, page
+from examples.paper.cases import cases
+from examples.paper.figures import figure_1, figure_2, figure_3
+from examples.paper.outcomes import run
+from examples.paper.page import figures_text, page
 
 
 def main():

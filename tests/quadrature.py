@@ -16,8 +16,9 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-from oracles import exact_plane
 from scipy import special
+
+from tests.oracles import exact_plane
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,17 +1,12 @@
 """The paper's competitors, as the benchmarks run them."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import expit
 
+from benchmarks.baselines import fit_bayesian_logit, fit_rankboost
 from pymc_pacauc import empirical_risk
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from baselines import fit_bayesian_logit, fit_rankboost
 
 
 @pytest.fixture

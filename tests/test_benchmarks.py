@@ -5,14 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from paired import Table, paired, splits
-from paper_ep import fit_paper_ep
-from reference_ep import reference_ep
-from report import SCRIPTS, section, summary
-
+from benchmarks.paired import Table, paired, splits
+from benchmarks.paper_ep import fit_paper_ep
+from benchmarks.report import SCRIPTS, section, summary
+from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep
-from pymc_pacauc.problem import linear_gaussian_problem
+from tests.reference_ep import reference_ep
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -68,7 +66,7 @@ def test_every_script_of_the_report_exists():
 
 @pytest.mark.slow
 def test_risk_keeps_its_speed():
-    command = [sys.executable, BENCHMARKS / "risk.py", "--repeats", "7"]
+    command = [sys.executable, "-m", "benchmarks.risk", "--repeats", "7"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines() if "|" in line]
     (risk,) = [row for row in rows if row[0] == "`empirical_risk(scores, y)`"]
@@ -82,7 +80,7 @@ def test_risk_keeps_its_speed():
 
 @pytest.mark.slow
 def test_certificates_hold():
-    command = [sys.executable, BENCHMARKS / "certificates.py", "--datasets", "100", "--largest", "5000"]
+    command = [sys.executable, "-m", "benchmarks.certificates", "--datasets", "100", "--largest", "5000"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # fails above epsilon
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines() if "|" in line]
     (large,) = [row for row in rows if row[0] == "5000"]

@@ -11,27 +11,13 @@ import pymc_pacauc
 
 SOURCE = Path(pymc_pacauc.__file__)
 
-# Everything else is the array layer, which knows nothing of PyMC.
-PYMC_LAYER = {"model", "compat"}
-PEOPLE_LAYER = {
-    "certify",
-    "cluster",
-    "estimator",
-    "hyperparameters",
-    "plots",
-    "predict",
-    "progress",
-    "regularization",
-    "roc_curve",
-    "selection",
-    "summarize",
-    "tempered_folds",
-}
+# Folders show the layers: imports point from right to left.
+ARRAYS, PYMC, PEOPLE = {"core", "ep", "smc", "arrays", "datasets"}, {"model"}, {"analysis"}
 
 ARRAY_LAYER = [
     module.name
     for module in pkgutil.walk_packages(pymc_pacauc.__path__, "pymc_pacauc.")
-    if module.name.split(".")[1] not in PYMC_LAYER | PEOPLE_LAYER
+    if module.name.split(".")[1] in ARRAYS
 ]
 
 BLOCK = """
@@ -53,26 +39,54 @@ def run(code):
 @pytest.mark.parametrize("name", pymc_pacauc.__all__)
 def test_every_public_name_resolves(name):
     value = getattr(pymc_pacauc, name)
-    assert value.__name__ == name
+    assert value.__name__.rpartition(".")[2] == name
     assert value.__doc__
     assert name in dir(pymc_pacauc)
 
 
-def test_names_for_type_checkers_agree_with_the_lazy_table():
-    tree = ast.parse(SOURCE.read_text())
-    (block,) = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    typed = {}
-    for statement in block.body:
-        assert isinstance(statement, ast.ImportFrom)
-        for alias in statement.names:
-            assert alias.asname == alias.name, f"import {alias.name} as {alias.name}, so that it is re-exported"
-            typed[alias.name] = statement.module.removeprefix("pymc_pacauc.")
-    assert typed == pymc_pacauc._MODULE_OF
-    assert pymc_pacauc.__all__ == sorted(typed)
+def package_imports():
+    """(importing module, imported module) for every import of the package's own modules, lazy ones included."""
+    for file in SOURCE.parent.rglob("*.py"):
+        module = ".".join(file.relative_to(SOURCE.parent.parent).with_suffix("").parts)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pymc_pacauc."):
+                yield module, node.module
+            elif isinstance(node, ast.Import):
+                yield from ((module, alias.name) for alias in node.names if alias.name.startswith("pymc_pacauc."))
+
+
+def test_every_folder_belongs_to_a_layer():
+    modules = {module.name for module in pkgutil.iter_modules(pymc_pacauc.__path__)}
+    assert modules == ARRAYS | PYMC | PEOPLE
+
+
+def test_layers_point_one_way():
+    rank = {name: k for k, layer in enumerate((ARRAYS, PYMC, PEOPLE)) for name in layer}
+    wrong = [
+        (importing, imported)
+        for importing, imported in package_imports()
+        if rank[importing.split(".")[1]] < rank[imported.split(".")[1]]
+    ]
+    assert not wrong
+
+
+def test_packages_do_not_import_each_other_in_a_circle():
+    depends = {}
+    for importing, imported in package_imports():
+        a, b = importing.split(".")[1], imported.split(".")[1]
+        if a != b:
+            depends.setdefault(a, set()).add(b)
+    for package in depends:
+        reached, waiting = set(), list(depends[package])
+        while waiting:
+            if (name := waiting.pop()) not in reached:
+                reached.add(name)
+                waiting += depends.get(name, ())
+        assert package not in reached
 
 
 def test_unknown_name():
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+    with pytest.raises(AttributeError, match="No pymc_pacauc attribute nonsense"):
         pymc_pacauc.nonsense  # noqa: B018
 
 
@@ -90,7 +104,7 @@ def test_importing_the_package_imports_nothing_else():
 
 
 def test_array_layer_is_not_empty():
-    assert {"pymc_pacauc.pairs", "pymc_pacauc.risk", "pymc_pacauc.datasets.loaders"} <= set(ARRAY_LAYER)
+    assert {"pymc_pacauc.core.pairs", "pymc_pacauc.core.risk", "pymc_pacauc.datasets.loaders"} <= set(ARRAY_LAYER)
 
 
 def test_array_layer_imports_without_pymc():
@@ -101,7 +115,7 @@ def test_array_layer_imports_without_pymc():
 def test_array_layer_works_without_pymc():
     code = """
 import pymc_pacauc as pac
-data = pac.load_pima().standardized()
+data = pac.datasets.load_pima().standardized()
 print(round(float(pac.linear_risk([0, 1, 0, 0, 0, 0, 0], data.X, data.y)), 3))
 """
     assert 0 < float(run(BLOCK.format(blocked={"pymc", "pytensor", "arviz"}) + code)) < 0.5

@@ -1,22 +1,16 @@
 """The script that reproduces the paper: its pieces on small data, and (slow) the data sets with a known split."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from benchmarks.gamma_choice import cross_validate, expected_auc, fit, gamma_grid
+from benchmarks.paper_methods import kernel_features, squared_exponential
+from examples.paper import digits
+from examples.paper.cases import cases
+from examples.paper.outcomes import run
+from examples.paper.page import page
 from pymc_pacauc import empirical_risk
 from pymc_pacauc.ep.gaussian import ConvergenceWarning
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from gamma_choice import cross_validate, expected_auc, fit, gamma_grid
-from paper import digits
-from paper.cases import cases
-from paper.outcomes import run
-from paper.page import page
-from paper_methods import kernel_features, squared_exponential
 
 
 @pytest.fixture
@@ -64,7 +58,7 @@ def test_cross_validation_is_worse_than_training_and_better_than_chance(data):
 
 def test_gammas_beyond_convergence_are_no_candidates(data, monkeypatch):
     X, y = data
-    monkeypatch.setattr("gamma_choice.MOST_SWEEPS", 8)
+    monkeypatch.setattr("benchmarks.gamma_choice.MOST_SWEEPS", 8)
     with pytest.warns(ConvergenceWarning):
         held_out = cross_validate(X, y, np.array([1.0, 5.0, 1000.0]), np.random.default_rng(0))
     assert 0 < held_out.gammas.size < 3

@@ -14,7 +14,7 @@ SEED = 2014
 class Case:
     """A data set and how it is split; ``repeats`` = 1 stands for the one known split."""
 
-    data: pac.Dataset
+    data: pac.datasets.Dataset
     repeats: int
     train_rows: int
     said: str

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from paper_methods import Fitted, ep_auc, gpep_auc, logit, rankboost
 
 import pymc_pacauc as pac
+from benchmarks.paper_methods import Fitted, ep_auc, gpep_auc, logit, rankboost
 from pymc_pacauc.ep.gaussian import ConvergenceWarning
 
 from .cases import SEED, Case

@@ -1,7 +1,7 @@
 """The page: tables with the paper's digits beside ours, the choices made, and why results differ."""
 
-from gamma_choice import FOLDS, SMALLEST, gamma_grid
-from paper_methods import LENGTHSCALES, MOST_ROUNDS
+from benchmarks.gamma_choice import FOLDS, SMALLEST, gamma_grid
+from benchmarks.paper_methods import LENGTHSCALES, MOST_ROUNDS
 
 from . import digits
 from .outcomes import AVERAGED, BY_MEAN

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.problem import LinearGaussianProblem
 from pymc_pacauc.ep.fixed_point import Interventions, NaturalGaussian, Sweep, natural_gaussian, solve_fixed_point
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites, tile_map
-from pymc_pacauc.pairs import Pairs
-from pymc_pacauc.problem import LinearGaussianProblem
 
 __all__ = ["ConvergenceWarning", "Coordinates", "EPFit", "GaussianPosterior", "coordinates", "fit_ep", "fit_vb"]
 
@@ -220,7 +220,7 @@ def fit_ep(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_pacauc.problem import linear_gaussian_problem
+    >>> from pymc_pacauc.core.problem import linear_gaussian_problem
     >>> X = np.random.default_rng(1).normal(size=(50, 2))
     >>> fit = fit_ep(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=50.0))
     >>> fit.converged, bool(fit.posterior.mean[0] > 3 * abs(fit.posterior.mean[1]))

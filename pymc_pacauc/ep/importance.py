@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, log_ndtr, logsumexp
 
+from pymc_pacauc.core.risk import LinearRisk
 from pymc_pacauc.ep.fixed_point import NaturalGaussian
 from pymc_pacauc.ep.gaussian import EPFit, draw_natural
-from pymc_pacauc.risk import LinearRisk
 
 __all__ = ["WeightedDraws", "importance_draws", "log_direction_density", "log_mean"]
 

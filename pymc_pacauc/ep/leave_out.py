@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_pacauc.core.pairs import Block, Pairs
+from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.ep.fixed_point import NaturalGaussian, Sweep, natural_gaussian, relative_change, solve_fixed_point
 from pymc_pacauc.ep.gaussian import EPFit, sweep_sums
 from pymc_pacauc.ep.sweep import tile_map
-from pymc_pacauc.pairs import Block, Pairs
-from pymc_pacauc.risk import pair_risk
 
 __all__ = ["LeaveOut", "leave_out_sites"]
 

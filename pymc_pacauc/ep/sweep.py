@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from scipy import linalg
 from threadpoolctl import ThreadpoolController
 
+from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.ep.sites import UPPER, SiteTable, site_functions
-from pymc_pacauc.pairs import Pairs
 
 __all__ = ["ScoreMoments", "SiteSums", "score_moments", "sum_sites", "tile_map"]
 

@@ -26,20 +26,20 @@ from pymc.variational.opvi import node_property
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 
-from pymc_pacauc.compat import pareto_smooth
-from pymc_pacauc.ep.evidence import EvidenceGradient, evidence_gradient
+from pymc_pacauc.core.risk import LinearRisk
 from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import EPFit, GaussianPosterior, fit_ep, fit_vb
+from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import importance_draws, log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut, leave_out_sites
-from pymc_pacauc.ep.spike_slab import fit_spike_slab
-from pymc_pacauc.model.draws import attributes, draws_to_inference_data
+from pymc_pacauc.ep.sparse.fit import fit_spike_slab
+from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.extract import extract
 from pymc_pacauc.model.flat import flat_variables
+from pymc_pacauc.model.idata import attributes, draws_to_inference_data
 from pymc_pacauc.model.predictive import HeldData
+from pymc_pacauc.model.progress import LateBar
 from pymc_pacauc.model.spike_slab import extract_spike_slab
-from pymc_pacauc.progress import LateBar
-from pymc_pacauc.risk import LinearRisk
 
 __all__ = ["EP", "EPApproximation", "GaussianVB", "ImportanceSample", "leave_out"]
 

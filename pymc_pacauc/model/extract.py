@@ -27,10 +27,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.random.basic import MvNormalRV
 
+from pymc_pacauc.core.pairs import bipartite
+from pymc_pacauc.core.problem import LinearGaussianProblem, linear_gaussian_problem
 from pymc_pacauc.model.flat import MODE, FlatVariables, flat_variables
 from pymc_pacauc.model.op import AUCRisk
-from pymc_pacauc.pairs import bipartite
-from pymc_pacauc.problem import LinearGaussianProblem, linear_gaussian_problem
 
 __all__ = [
     "AUCTerm",
@@ -74,7 +74,7 @@ class ExtractedProblem:
 
 
 def extract(model: pm.Model) -> ExtractedProblem:
-    """The :class:`~pymc_pacauc.problem.LinearGaussianProblem` of a model, or :class:`NotLinearGaussian`."""
+    """The :class:`~pymc_pacauc.core.problem.LinearGaussianProblem` of a model, or :class:`NotLinearGaussian`."""
     return extractor(model)()
 
 

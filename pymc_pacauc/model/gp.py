@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 
+from pymc_pacauc.core.risk import numeric_array
 from pymc_pacauc.ep.gaussian import EPFit
-from pymc_pacauc.ep.gp import TrainingScores, kernel_gradient, moments, predict_scores_at
+from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, predict_scores_at
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.flat import MODE
-from pymc_pacauc.risk import numeric_array
 
 __all__ = ["KernelDerivative", "gp_evidence_gradient", "predict_gp"]
 

@@ -21,10 +21,10 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
-from pymc_pacauc.risk import empirical_risk, vector_risk
-from pymc_pacauc.surrogate import LOSSES
+from pymc_pacauc.core.risk import empirical_risk, vector_risk
+from pymc_pacauc.core.surrogate import LOSSES
 
-KERNEL_VERSION = 2  # part of PyTensor's disk-cache key: bump with every change of a kernel
+KERNEL_VERSION = 3  # part of PyTensor's disk-cache key: bump with every change of a kernel
 
 
 class PairOp(Op):

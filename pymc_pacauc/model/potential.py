@@ -15,12 +15,12 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_pacauc.core.pairs import encode_labels
+from pymc_pacauc.core.problem import check_gamma
+from pymc_pacauc.core.risk import check_ties
+from pymc_pacauc.core.surrogate import LOSSES
+from pymc_pacauc.core.theorems import TheoremDefaults, theorem_defaults
 from pymc_pacauc.model.op import AUCRisk, SurrogateRisk
-from pymc_pacauc.pairs import encode_labels
-from pymc_pacauc.priors import TheoremDefaults, theorem_defaults
-from pymc_pacauc.problem import check_gamma
-from pymc_pacauc.risk import check_ties
-from pymc_pacauc.surrogate import LOSSES
 
 __all__ = ["AUCPotential", "auc_risk", "surrogate_risk"]
 
@@ -89,7 +89,7 @@ def AUCPotential(
         Labels, as in :func:`auc_risk`.
     gamma
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
-        :class:`~pymc_pacauc.priors.TheoremDefaults`, or the name of the margin assumption whose theorem sets it
+        :class:`~pymc_pacauc.core.theorems.TheoremDefaults`, or the name of the margin assumption whose theorem sets it
         (``"MA1"``, ``"MAinf"``, see :func:`~pymc_pacauc.theorem_defaults`).
     loss
         ``"exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used.

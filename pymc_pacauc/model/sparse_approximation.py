@@ -13,11 +13,11 @@ from pymc.util import get_random_generator
 from pymc.variational.approximations import SingleGroupApproximation
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.ep.model_average import ModelAverage
-from pymc_pacauc.ep.spike_slab import SpikeSlabFit
+from pymc_pacauc.ep.sparse.fit import SpikeSlabFit
+from pymc_pacauc.ep.sparse.model_average import ModelAverage
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.draws import draws_to_inference_data
 from pymc_pacauc.model.flat import flat_variables
+from pymc_pacauc.model.idata import draws_to_inference_data
 from pymc_pacauc.model.predictive import HeldData
 from pymc_pacauc.model.spike_slab import ExtractedSpikeSlab, labelled
 

@@ -25,12 +25,12 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from scipy.special import expit, ndtri
 
+from pymc_pacauc.core.pairs import bipartite
+from pymc_pacauc.core.problem import SpikeSlabProblem, spike_slab_problem
+from pymc_pacauc.core.risk import LinearRisk
+from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.model.extract import affine_scores, auc_term, gaussian_prior, refuse
 from pymc_pacauc.model.flat import MODE, FlatVariables
-from pymc_pacauc.pairs import bipartite
-from pymc_pacauc.priors import theorem_defaults
-from pymc_pacauc.problem import SpikeSlabProblem, spike_slab_problem
-from pymc_pacauc.risk import LinearRisk
 
 __all__ = ["ExtractedSpikeSlab", "SpikeSlab", "SpikeSlabPrior", "extract_spike_slab", "inclusion_probability"]
 
@@ -151,7 +151,7 @@ def SpikeSlab(
 
 
 def extract_spike_slab(model: pm.Model) -> ExtractedSpikeSlab | None:
-    """The :class:`~pymc_pacauc.problem.SpikeSlabProblem` of a model; None when it has no :func:`SpikeSlab` variable.
+    """The :class:`~pymc_pacauc.core.problem.SpikeSlabProblem` of a model; None without :func:`SpikeSlab` variables.
 
     Other free variables must have independent Gaussian priors.
     """

@@ -7,7 +7,7 @@ population in random order. When there are more draws than particles, the popula
 ``pm.sample`` has no hook to attach anything to its result, and wants none here: the record of the path travels in
 ``sample_stats`` itself. Draw ``i`` of a chain carries the record of the i-th stage from the end in the stats ``path_*``
 (NaN where there is no such stage), and, with ``keep_particles``, the i-th particle of every stage.
-:mod:`pymc_pacauc.model.path` reads them back. So the path survives pickling, processes, netCDF.
+:mod:`pymc_pacauc.analysis.gamma_path` reads them back. So the path survives pickling, processes, netCDF.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from pytensor.tensor.blockwise import Blockwise
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_pacauc.model.batched import PyMCPath
 from pymc_pacauc.model.extract import NotLinearGaussian, extract
+from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.diagnose import diagnose

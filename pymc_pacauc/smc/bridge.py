@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, direction_fit, stratified_radii
-from pymc_pacauc.smc.gaussian import GaussianFit, positive_factor, whitened_moments
-from pymc_pacauc.smc.path import Energies, Path, Population, WhitenedPath
+from pymc_pacauc.smc.gaussian_fit import GaussianFit, positive_factor, whitened_moments
+from pymc_pacauc.smc.paths import Energies, Path, Population, WhitenedPath
 
 __all__ = ["DirectionBridge", "GaussianBridge", "bridge_path"]
 

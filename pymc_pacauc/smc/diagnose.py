@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pymc_pacauc.smc.moves import PARTICLES_PER_DIMENSION
-from pymc_pacauc.smc.path import Path
+from pymc_pacauc.smc.paths import Path
 
 if TYPE_CHECKING:
     from pymc_pacauc.smc.tempering import Settings, State

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from pymc_pacauc.smc.gaussian import GaussianFit, positive_factor, squares
-from pymc_pacauc.smc.path import Energies, LinearPath, Population
+from pymc_pacauc.smc.gaussian_fit import GaussianFit, positive_factor, squares
+from pymc_pacauc.smc.paths import Energies, LinearPath, Population
 
 __all__ = ["DirectionPath", "GnomonicChart", "direction_fit", "stratified_radii", "unit"]
 

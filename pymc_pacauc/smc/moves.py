@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
 from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, direction_fit, unit
-from pymc_pacauc.smc.gaussian import GaussianFit, fit_gaussian, positive_factor, squares, whitened_moments
-from pymc_pacauc.smc.path import Path, Population, WhitenedPath
+from pymc_pacauc.smc.gaussian_fit import GaussianFit, fit_gaussian, positive_factor, squares, whitened_moments
+from pymc_pacauc.smc.paths import Path, Population, WhitenedPath
 
 __all__ = ["MOVES", "Proposal", "calibrate", "choose_move", "fit_stage", "metropolis"]
 

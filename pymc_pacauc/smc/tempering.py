@@ -28,13 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.ep.gaussian import EPFit
-from pymc_pacauc.smc.diagnose import TemperingWarning, diagnose
-from pymc_pacauc.smc.evidence import stage_variance
-from pymc_pacauc.smc.gaussian import GaussianFit
-from pymc_pacauc.smc.moves import InChart, Proposal, adapt, calibrate, choose_move, fit_stage, metropolis
-from pymc_pacauc.smc.path import Energies, Path, Population
-from pymc_pacauc.smc.resampling import (
+from pymc_pacauc.core.weights import (
     effective_sample_size,
     incremental_log_weights,
     log_mean_exp,
@@ -42,6 +36,12 @@ from pymc_pacauc.smc.resampling import (
     normalise,
     systematic,
 )
+from pymc_pacauc.ep.gaussian import EPFit
+from pymc_pacauc.smc.diagnose import TemperingWarning, diagnose
+from pymc_pacauc.smc.evidence import stage_variance
+from pymc_pacauc.smc.gaussian_fit import GaussianFit
+from pymc_pacauc.smc.moves import InChart, Proposal, adapt, calibrate, choose_move, fit_stage, metropolis
+from pymc_pacauc.smc.paths import Energies, Path, Population
 
 __all__ = ["Settings", "Stage", "State", "advance", "move_on", "run_tempering", "start"]
 
@@ -208,7 +208,7 @@ def run_tempering(
 
     Examples
     --------
-    >>> from pymc_pacauc.problem import linear_gaussian_problem
+    >>> from pymc_pacauc.core.problem import linear_gaussian_problem
     >>> from pymc_pacauc.smc import Settings, prior_path, run_tempering
     >>> problem = linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
     >>> state = run_tempering(prior_path(problem), Settings(particles=500), np.random.default_rng(1))

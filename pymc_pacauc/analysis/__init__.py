@@ -1,0 +1,1 @@
+"""From a posterior to a decision: choosing gamma, certifying, predicting, ranking, figures."""

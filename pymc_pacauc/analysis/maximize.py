@@ -1,0 +1,408 @@
+"""Hyper-parameters of the prior by maximal evidence (the paper's section 3.1), on EP's gradient.
+
+The hyper-parameters live in ``pm.Data`` of the model: scales of groups or of single covariates (ARD), lengthscales, p,
+v0 and v1 of a spike-and-slab prior. They are optimised by L-BFGS in their logarithms (probabilities in their logits).
+The model is compiled once; for other values its prior and its scores are evaluated anew, and EP starts from its last
+fit.
+
+The gradient. Where a hyper-parameter moves the prior covariance alone, EP's evidence gradient is chained with the
+derivative of the covariance; for a Gaussian process, with PyTensor's derivative of its kernel. Where it moves the
+scores in other ways (non-centred models) or a spike-and-slab prior, the evidence itself is differenced; it is
+stationary in the sites, so warm-started fits differ smoothly.
+
+Flat directions. The risk ignores the length of whitened theta, so multiplying all prior scales by one number changes
+nothing: evidence is constant along a common scale, and an optimiser would follow rounding errors. Such directions are
+found before the search, as the combinations of hyper-parameters that leave the prior covariance of the scores alone or
+multiply it by a number. They are reported and left alone: the search takes place in what is orthogonal to them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+from numpy.typing import NDArray
+from rich.progress import TextColumn
+from scipy import linalg, optimize
+from scipy.special import expit, logit
+
+from pymc_pacauc.core.problem import LinearGaussianProblem, SpikeSlabProblem
+from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
+from pymc_pacauc.ep.gradient import evidence_gradient
+from pymc_pacauc.ep.sparse.fit import fit_spike_slab
+from pymc_pacauc.model.approximation import EP, EPApproximation
+from pymc_pacauc.model.extract import extractor
+from pymc_pacauc.model.gp import KernelDerivative
+from pymc_pacauc.model.progress import LateBar
+from pymc_pacauc.model.spike_slab import extract_spike_slab
+
+__all__ = ["EvidenceMaximum", "maximize_evidence"]
+
+FloatArray = NDArray[np.float64]
+Problem = LinearGaussianProblem | SpikeSlabProblem
+
+STEP = 1e-4  # of central differences, in log-parameters
+EVIDENCE_STEP = 1e-2  # the same where the evidence is differenced
+FLAT = 1e-6  # relative residual below which a direction counts as flat
+ROWS = 80  # rows whose score covariance is looked at for flat directions
+FARTHEST = 12.0  # log-parameters move at most so far
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceMaximum:
+    """What :func:`maximize_evidence` found.
+
+    Attributes
+    ----------
+    values
+        The hyper-parameters chosen, by name. The model holds them too.
+    approx
+        The EP approximation there.
+    log_evidence, start_log_evidence
+        At the chosen values and at the values the model had.
+    flat
+        Directions along which the evidence is constant, in words; the search left them alone.
+    trace
+        A row per evaluation: log evidence, norm of the (projected) gradient, and the values.
+    converged, message
+        How the search ended.
+    at_limit
+        Hyper-parameters that ran into the limit of the search: the evidence still grows as they do (or shrink).
+    """
+
+    values: dict[str, Any]
+    approx: EPApproximation
+    log_evidence: float
+    start_log_evidence: float
+    flat: tuple[str, ...]
+    trace: pd.DataFrame
+    converged: bool
+    message: str
+    at_limit: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Evidence maximum: log Z {self.start_log_evidence:.3f} -> {self.log_evidence:.3f} "
+            f"in {len(self.trace)} evaluations" + ("" if self.converged else f" (NOT converged: {self.message})")
+        ]
+        lines += [
+            f"  {name} = {np.array2string(np.asarray(value), precision=4)}" for name, value in self.values.items()
+        ]
+        lines += [f"  flat, left alone: {words}" for words in self.flat]
+        lines += [f"  at the limit of the search: {name}" for name in self.at_limit]
+        return "\n".join(lines)
+
+
+def maximize_evidence(
+    model: pm.Model | None = None,
+    over: Sequence[str] | Mapping[str, str] | str = (),
+    *,
+    gp: Any = None,
+    max_evaluations: int = 100,
+    tolerance: float = 1e-3,
+    progressbar: bool = True,
+) -> EvidenceMaximum:
+    """Choose hyper-parameters of the prior by maximising EP's log evidence.
+
+    Parameters
+    ----------
+    model
+        A model whose scores are affine in Gaussian variables; by default the one on the context stack.
+    over
+        Names of the ``pm.Data`` that hold the hyper-parameters: positive numbers, or arrays of them. A mapping from
+        names to ``"log"`` or ``"logit"`` says how to transform them; probabilities, such as p of a
+        :func:`~pymc_pacauc.SpikeSlab`, need ``"logit"``.
+    gp
+        The ``pm.gp.Latent`` whose prior the scores are, if ``over`` are parameters of its kernel: the gradient is then
+        analytic, by PyTensor, instead of by differences of fits.
+    max_evaluations
+        Evaluations of evidence and gradient after which to stop.
+    tolerance
+        Largest entry of the gradient, in nats per unit of a log-parameter, at which to stop.
+    progressbar
+        Whether to show one when it takes more than a second.
+
+    Returns
+    -------
+    EvidenceMaximum
+        The model keeps the chosen values, so that ``pm.fit`` and ``pm.sample`` use them.
+
+    Notes
+    -----
+    Evidence compares priors on the data at hand: a certificate for the fit no longer holds as it stands, because its
+    prior was not fixed beforehand.
+
+    Examples
+    --------
+    Which of two groups of covariates matters?
+
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(200, 6))
+    >>> y = X[:, :3].sum(axis=1) + rng.normal(size=200) > 0
+    >>> with pm.Model() as model:
+    ...     scale = pm.Data("scale", [1.0, 1.0])
+    ...     theta = pm.Normal("theta", 0.0, scale[[0, 0, 0, 1, 1, 1]], shape=6)
+    ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=100)
+    >>> found = pac.maximize_evidence(model, over=["scale"], progressbar=False)
+    >>> bool(found.values["scale"][0] > 3 * found.values["scale"][1]), len(found.flat)
+    (True, 1)
+    """
+    model = pm.modelcontext(model)
+    names = [over] if isinstance(over, str) else over
+    space = _Parameters(model, dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, "log"))
+    original = space.read()
+    try:
+        return _maximize(model, space, original, gp, max_evaluations, tolerance, progressbar)
+    except BaseException:
+        space.write(original)
+        raise
+
+
+def _maximize(
+    model: pm.Model,
+    space: _Parameters,
+    start: FloatArray,
+    gp: Any,
+    max_evaluations: int,
+    tolerance: float,
+    progressbar: bool,
+) -> EvidenceMaximum:
+    read_problem = _problem_reader(model)
+
+    def problem_at(x: FloatArray) -> Problem:
+        space.write(x)
+        return read_problem()
+
+    flat, free = _flat_directions(problem_at, start)
+    words = tuple(space.describe(direction) for direction in flat)
+    evidence = _Evidence(problem_at, space, None if gp is None else KernelDerivative(model, gp, space.names))
+    column = TextColumn("log Z {task.fields[log_evidence]:.3f}", markup=False)
+    with LateBar("Evaluations of the evidence", column, show=progressbar) as bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+
+        def objective(t: FloatArray) -> tuple[float, FloatArray]:
+            value, gradient = evidence(start + free @ t, free)
+            bar.update(len(evidence.trace), max_evaluations, log_evidence=value)
+            return -value, -gradient
+
+        if free.shape[1] == 0:
+            objective(np.zeros(0))
+            message, converged, t = "every direction is flat", True, np.zeros(0)
+        else:
+            found = optimize.minimize(
+                objective,
+                np.zeros(free.shape[1]),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[(-FARTHEST, FARTHEST)] * free.shape[1],
+                options={"maxfun": max_evaluations, "gtol": tolerance, "ftol": 1e-10},
+            )
+            message, converged, t = str(found.message), bool(found.success), found.x
+    best = start + free @ t
+    limit = tuple(space.labels[k] for k in np.flatnonzero(np.abs(best - start) > 0.99 * FARTHEST))
+    problem_at(best)
+    with model:
+        approx = pm.fit(method=EP(), progressbar=False)
+    if not free.shape[1]:
+        warnings.warn(
+            f"Evidence does not depend on {', '.join(space.names)}: " + "; ".join(words) + ". Nothing was changed.",
+            stacklevel=3,
+        )
+    return EvidenceMaximum(
+        values=space.values(best),
+        approx=approx,
+        log_evidence=approx.log_evidence,
+        start_log_evidence=float(evidence.trace["log_evidence"].iloc[0]),
+        flat=words,
+        trace=evidence.trace,
+        converged=converged and approx.converged,
+        message=message,
+        at_limit=limit,
+    )
+
+
+class _Parameters:
+    """The logarithms (or logits) of some ``pm.Data`` as one vector."""
+
+    def __init__(self, model: pm.Model, transforms: dict[str, str]):
+        names = list(transforms)
+        held = {variable.name: variable for variable in model.data_vars}
+        if not names:
+            raise ValueError(f"over is empty; the model's pm.Data are {', '.join(held) or 'none'}.")
+        unknown = [name for name in names if name not in held]
+        if unknown:
+            raise ValueError(
+                f"{', '.join(unknown)} is not a pm.Data of the model ({', '.join(held) or 'it has none'}). Hold a "
+                "hyper-parameter in pm.Data to have it chosen."
+            )
+        self.names, self._transforms = names, transforms
+        self._variables = [held[name] for name in names]
+        self._shapes = [np.shape(v.get_value()) for v in self._variables]
+        for (name, transform), variable in zip(transforms.items(), self._variables, strict=True):
+            if transform not in ("log", "logit"):
+                raise ValueError(f'The transform of {name} must be "log" or "logit"; got {transform!r}.')
+            value = np.asarray(variable.get_value())
+            inside = (value > 0) & (value < (1.0 if transform == "logit" else np.inf))
+            if value.dtype.kind != "f" or not inside.all():
+                kind = "numbers between 0 and 1" if transform == "logit" else "positive numbers"
+                raise ValueError(f"{name} must hold {kind}, in floating point; it holds {value!r}.")
+        self.labels = [
+            f"{name}[{', '.join(map(str, at))}]" if at else name
+            for name, shape in zip(names, self._shapes, strict=True)
+            for at in np.ndindex(*shape)
+        ]
+
+    def read(self) -> FloatArray:
+        forward = {"log": np.log, "logit": logit}
+        parts = zip(self._variables, self._transforms.values(), strict=True)
+        return np.concatenate([forward[kind](np.ravel(v.get_value()).astype(float)) for v, kind in parts])
+
+    def write(self, x: FloatArray) -> None:
+        for variable, value in zip(self._variables, self.values(x).values(), strict=True):
+            variable.set_value(np.asarray(value, dtype=variable.type.dtype))
+
+    def values(self, x: FloatArray) -> dict[str, Any]:
+        stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        backward = {"log": np.exp, "logit": expit}
+        found: dict[str, Any] = {}
+        for (name, kind), part, shape in zip(
+            self._transforms.items(), np.split(x, stops[:-1]), self._shapes, strict=True
+        ):
+            value = backward[kind](part)
+            found[name] = value.reshape(shape) if shape else float(value[0])
+        return found
+
+    def flat_values(self, x: FloatArray) -> FloatArray:
+        return np.concatenate([np.ravel(value) for value in self.values(x).values()])
+
+    def derivative(self, x: FloatArray) -> FloatArray:
+        """Of the values in x."""
+        logits = np.repeat(
+            [kind == "logit" for kind in self._transforms.values()], [int(np.prod(shape)) for shape in self._shapes]
+        )
+        value = self.flat_values(x)
+        return np.where(logits, value * (1.0 - value), value)
+
+    def describe(self, direction: FloatArray) -> str:
+        """``a * b^0.5 * c^-1``: the product of powers that can change without effect."""
+        powers = direction / direction[np.argmax(np.abs(direction))]
+        terms = [
+            label if abs(power - 1.0) < 1e-3 else f"{label}^{power:.3g}"
+            for label, power in zip(self.labels, powers, strict=True)
+            if abs(power) > 1e-3
+        ]
+        return f"a common scale of {' * '.join(terms)}" if len(terms) > 1 else f"the scale of {terms[0]}"
+
+
+class _Evidence:
+    """Log evidence and its gradient along ``free`` directions, each fit started from the last."""
+
+    def __init__(
+        self,
+        problem_at: Callable[[FloatArray], Problem],
+        space: _Parameters,
+        kernel: KernelDerivative | None,
+    ):
+        self._problem_at, self._space, self._kernel = problem_at, space, kernel
+        self.last: Any = None
+        self._rows: list[dict[str, float]] = []
+
+    def __call__(self, x: FloatArray, free: FloatArray) -> tuple[float, FloatArray]:
+        fit = _fit(self._problem_at(x), self.last)
+        if self._kernel is not None:
+            parts = [np.ravel(part) for part in self._kernel.of_fit(fit)]
+            gradient = free.T @ (np.concatenate(parts) * self._space.derivative(x))
+        else:
+            gradient = np.array([self._slope(fit, x, direction) for direction in free.T])
+        self.last = fit
+        self._rows.append(
+            {
+                "log_evidence": fit.log_evidence,
+                "gradient": float(np.linalg.norm(gradient)),
+                "sweeps": fit.sweeps,
+                **dict(zip(self._space.labels, self._space.flat_values(x), strict=True)),
+            }
+        )
+        return fit.log_evidence, gradient
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        return pd.DataFrame(self._rows)
+
+    def _slope(self, fit: Any, x: FloatArray, direction: FloatArray) -> float:
+        if isinstance(fit, EPFit):
+            up, down = (self._problem_at(x + sign * STEP * direction) for sign in (1.0, -1.0))
+            assert isinstance(up, LinearGaussianProblem)
+            assert isinstance(down, LinearGaussianProblem)
+            if np.array_equal(up.X, down.X) and np.array_equal(up.offset, down.offset):
+                gradient = evidence_gradient(fit)
+                moved = (up.prior_covariance - down.prior_covariance) / (2.0 * STEP)
+                shifted = (up.prior_mean - down.prior_mean) / (2.0 * STEP)
+                return gradient.along(moved) + float(gradient.mean @ shifted)
+        ends = [_fit(self._problem_at(x + sign * EVIDENCE_STEP * direction), fit) for sign in (1.0, -1.0)]
+        return (ends[0].log_evidence - ends[1].log_evidence) / (2.0 * EVIDENCE_STEP)
+
+
+def _problem_reader(model: pm.Model) -> Callable[[], Problem]:
+    """Reads the problem at the values that the model's data have when it is called."""
+    sparse = extract_spike_slab(model)
+    if sparse is not None:  # compiled anew for every value
+        return lambda: (extract_spike_slab(model) or sparse).problem
+    read = extractor(model)
+    return lambda: read().problem
+
+
+def _fit(problem: Problem, start: Any) -> Any:
+    if isinstance(problem, SpikeSlabProblem):
+        same = (
+            start is not None
+            and np.array_equal(start.problem.X, problem.X)
+            and np.array_equal(start.problem.v1, problem.v1)
+        )
+        return fit_spike_slab(problem, start=start if same else None, tolerance=1e-6)
+    return fit_ep(problem, start=start, tolerance=1e-8)
+
+
+def _flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray) -> tuple[list[FloatArray], FloatArray]:
+    """Directions of log-parameters without effect on any ranking, and an orthonormal basis of the others."""
+    here = problem_at(x)
+    rows = np.random.default_rng(0).permutation(here.n)[:ROWS]
+
+    def scaled(problem: Problem) -> FloatArray:
+        """What a common scale of the prior multiplies: the prior covariance of some scores."""
+        gaussian = problem.slab_problem if isinstance(problem, SpikeSlabProblem) else problem
+        part = gaussian.whitened_design[rows]
+        return (part @ part.T).ravel()
+
+    def unscaled(problem: Problem) -> FloatArray:
+        """And what it must leave alone."""
+        if isinstance(problem, SpikeSlabProblem):
+            return np.concatenate([problem.inclusion_probability, problem.v0 / problem.v1])
+        return problem.whitened_offset[rows]
+
+    covariance, fixed = scaled(here), unscaled(here)
+    size = float(np.linalg.norm(covariance)) or 1.0
+    columns = []
+    for e in np.eye(x.size):
+        up, down = problem_at(x + STEP * e), problem_at(x - STEP * e)
+        moved = np.concatenate([(scaled(up) - scaled(down)) / size, unscaled(up) - unscaled(down)])
+        columns.append(moved / (2 * STEP))
+    change = np.stack(columns, axis=1)
+    scale = np.concatenate([covariance / size, np.zeros(fixed.size)])
+    flat: list[FloatArray] = []
+    _, singular, right = linalg.svd(change, full_matrices=True)
+    padded = np.append(singular, np.zeros(x.size - singular.size))
+    flat += [direction for value, direction in zip(padded, right, strict=True) if value < FLAT]
+    if isinstance(here, SpikeSlabProblem) or here.scale_free:  # a common factor of the covariance has no effect either
+        common = linalg.lstsq(change, scale, cond=FLAT)[0]
+        if np.linalg.norm(change @ common - scale) < 100 * FLAT:
+            flat.append(common / np.linalg.norm(common))
+    if not flat:
+        return [], np.eye(x.size)
+    return flat, linalg.null_space(np.stack(flat), rcond=1e-6)

@@ -1,0 +1,175 @@
+"""Posterior of the coefficients: marginals, inclusion probabilities, and the path over the spike's width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.stats import gaussian_kde, norm
+
+from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, VERMILION, new_axes
+from pymc_pacauc.model.idata import coefficient_labels
+
+__all__ = ["plot_inclusion", "plot_marginals", "plot_regularization_path"]
+
+MOST_PANELS = 40
+
+
+def plot_marginals(
+    approx: Any,
+    idata: Any = None,
+    *,
+    coefficients: Sequence[str] | None = None,
+    ax: Any = None,
+    backend: str | None = None,
+) -> Any:
+    """Marginals of the coefficients: the approximation as a line over the density of draws (the paper's Figure 1).
+
+    Parameters
+    ----------
+    approx
+        What ``pm.fit(method=pac.EP())`` returned.
+    idata
+        Draws of the same model to compare with, for example by tempering SMC.
+    coefficients
+        Which to show, by their labels, such as ``"theta[glu]"``; by default the first forty.
+    ax
+        One axes for each; by default a new figure.
+    backend
+        ``"matplotlib"``.
+
+    Returns
+    -------
+    Array of axes.
+    """
+    names = approx.variable_names
+    labels = coefficient_labels(approx.model, names)
+    shown = labels[:MOST_PANELS] if coefficients is None else list(coefficients)
+    unknown = [label for label in shown if label not in labels]
+    if unknown:
+        raise ValueError(f"There is no coefficient {', '.join(unknown)}; there are {', '.join(labels[:20])}.")
+    draws = None if idata is None else _flat_draws(names, idata)
+    columns = min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    axes = new_axes(ax, backend, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
+    mean, sd = approx.posterior.mean, np.sqrt(np.diagonal(approx.posterior.covariance))
+    for axis, label in zip(axes, shown, strict=False):
+        k = labels.index(label)
+        low, high = mean[k] - 4 * sd[k], mean[k] + 4 * sd[k]
+        if draws is not None:
+            low, high = min(low, draws[:, k].min()), max(high, draws[:, k].max())
+        grid = np.linspace(low, high, 300)
+        if draws is not None:
+            density = gaussian_kde(draws[:, k])(grid)
+            axis.fill_between(grid, density, color=BLUE, alpha=0.3, linewidth=0, label="draws")
+        line = getattr(approx, "method", "approximation")
+        axis.plot(grid, norm.pdf(grid, mean[k], sd[k]), color=VERMILION, label=line)
+        axis.axvline(0.0, color=GREY, linewidth=0.8, linestyle=":")
+        axis.set(title=label, yticks=[], ylim=(0, None))
+        axis.title.set_fontsize("medium")
+        axis.spines[["top", "right", "left"]].set_visible(False)
+    for axis in axes[len(shown) :]:
+        axis.set_visible(ax is not None)
+    if draws is not None:
+        axes[0].legend(frameon=False, fontsize="small", loc="upper left")
+    return axes[: len(shown)]
+
+
+def plot_inclusion(
+    result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None, backend: str | None = None
+) -> Any:
+    """Inclusion probabilities of a spike-and-slab fit, largest first.
+
+    Parameters
+    ----------
+    result
+        An approximation with ``inclusion_probability``, or the probabilities (array, DataArray or Series).
+    names
+        Names of the coefficients; by default their coordinates or numbers.
+    most
+        How many to show.
+    ax, backend
+        Where to draw.
+    """
+    values, found = _probabilities(result)
+    labels = np.asarray(found if names is None else list(names)).astype(str)
+    if labels.size != values.size:
+        raise ValueError(f"There are {values.size} probabilities but {labels.size} names.")
+    order = np.argsort(-values, kind="stable")[:most]
+    [axes] = new_axes(ax, backend, figsize=(5.5, 0.24 * order.size + 1.0))
+    rows = np.arange(order.size)
+    colors = [BLUE if values[k] >= 0.5 else GREY for k in order]
+    axes.hlines(rows, 0, values[order], color=colors, linewidth=2)
+    axes.scatter(values[order], rows, color=colors, s=28, zorder=3)
+    axes.axvline(0.5, color=BLACK, linewidth=0.8, linestyle="--")
+    axes.set(yticks=rows, yticklabels=labels[order], xlim=(0, 1.02), xlabel="probability of inclusion")
+    axes.invert_yaxis()
+    if values.size > order.size:
+        axes.set_title(f"{order.size} largest of {values.size}", fontsize="medium")
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def plot_regularization_path(
+    path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None, backend: str | None = None
+) -> Any:
+    """Coefficients against the spike's variance, circled where included (the paper's Figure 3).
+
+    Parameters
+    ----------
+    path
+        What :func:`~pymc_pacauc.regularization_path` returned, or a Dataset with ``coefficient`` and
+        ``inclusion_probability`` over (v0, coefficient).
+    names
+        Names of the coefficients.
+    most
+        How many coefficients to name and colour at most: those included anywhere, for most of the path first.
+    ax, backend
+        Where to draw.
+    """
+    v0, values, probabilities, found = _path_arrays(path)
+    labels = np.asarray(found if names is None else list(names)).astype(str)
+    [axes] = new_axes(ax, backend, figsize=(7.0, 4.6))
+    weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
+    included = [k for k in np.argsort(-weight, kind="stable") if (probabilities[:, k] >= 0.5).any()]
+    named = np.array(included[: min(most, len(COLORS))])
+    for k in range(values.shape[1]):
+        chosen = np.flatnonzero(named == k)
+        color = COLORS[chosen[0]] if chosen.size else GREY
+        label = labels[k] if chosen.size else None
+        width, z = (1.6, 2) if chosen.size else (0.6, 1)
+        axes.plot(v0, values[:, k], color=color, linewidth=width, label=label, zorder=z)
+        inside = probabilities[:, k] >= 0.5
+        axes.scatter(v0[inside], values[inside, k], s=34, facecolors="none", edgecolors=color, zorder=z + 1)
+    axes.scatter([], [], s=34, facecolors="none", edgecolors=BLACK, label="probability ≥ 0.5")
+    axes.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set(xscale="log", xlabel=r"spike variance $v_0$", ylabel="posterior mean")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axes
+
+
+def _flat_draws(names: Sequence[str], idata: Any) -> np.ndarray:
+    posterior = idata["posterior"]
+    columns = [posterior[name].transpose("chain", "draw", ...).values for name in names]
+    return np.concatenate([c.reshape(c.shape[0] * c.shape[1], -1) for c in columns], axis=1)
+
+
+def _probabilities(result: Any) -> tuple[np.ndarray, Any]:
+    values = getattr(result, "inclusion_probability", result)
+    labels = getattr(values, "index", None)  # of a Series
+    if isinstance(values, xr.DataArray):
+        labels = values[values.dims[-1]].values if values.dims[-1] in values.coords else None
+    array = np.asarray(values, dtype=float).ravel()
+    if array.size == 0 or not ((array >= 0) & (array <= 1)).all():
+        raise ValueError("Inclusion probabilities must be numbers in [0, 1].")
+    return array, np.arange(array.size) if labels is None or callable(labels) else np.asarray(labels)
+
+
+def _path_arrays(path: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    data = path if isinstance(path, xr.Dataset) else path.to_dataset()
+    names = data["coefficient"].dims
+    found = data[names[1]].values if names[1] in data.coords else np.arange(data.sizes[names[1]])
+    return data["v0"].values, data["coefficient"].values, data["inclusion_probability"].values, found

@@ -1,0 +1,1 @@
+"""What is compared, what it costs, what is certified: arrays, and nothing of PyMC."""

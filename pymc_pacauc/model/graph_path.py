@@ -1,0 +1,110 @@
+"""A PyMC model evaluated at many points at once: the path of tempering SMC for models that are not linear-Gaussian.
+
+The model's graphs are vectorised over a matrix of particles (one row per particle, the free variables in their
+unconstrained space one after the other), so that a move of the whole population is one call. The scores come out of
+the graph, and the risk is counted outside it by the batched kernel.
+
+What is tempered is everything PyMC counts as data: the AUC term, and any observed variable or further potential, all
+raised to the power ``gamma / gamma_T``. In a model with exactly one AUC term this is the paper's path.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.initial_point import make_initial_point_expression
+from pymc.pytensorf import compile as compile_function
+from pymc.pytensorf import reseed_rngs
+from pytensor.compile.mode import Mode
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomGeneratorType
+
+from pymc_pacauc.core.pairs import Pairs, bipartite
+from pymc_pacauc.core.risk import pair_risk
+from pymc_pacauc.model.extract import NotLinearGaussian, auc_term
+from pymc_pacauc.model.flat import flat_variables
+from pymc_pacauc.smc.paths import Energies, Population
+
+__all__ = ["PyMCPath"]
+
+FloatArray = NDArray[np.float64]
+
+NUMBERS_AT_ONCE = 2**22  # scores in one batch of evaluations
+
+
+class PyMCPath:
+    """The path from the prior to the posterior of any model with continuous free variables.
+
+    Without exactly one exact AUC term of constant gamma there is no gamma to speak of: the data terms are tempered from
+    0 to 1, and ``gamma`` is that fraction. ``pairs`` and ``gamma`` take the place of the AUC term's own.
+    """
+
+    from_prior = True
+    reference = None
+
+    def __init__(self, model: pm.Model, *, pairs: Pairs | None = None, gamma: float | None = None):
+        self.variables = flat_variables(model)
+        self.dimension = self.variables.dimension
+        self.gamma, self._ties, self._pairs = 1.0, "half", None
+        outputs = [model.varlogp, model.datalogp]
+        try:
+            term = auc_term(model)
+        except NotLinearGaussian:
+            pass
+        else:
+            self.gamma, self._ties = term.gamma if gamma is None else gamma, term.ties
+            self._pairs = bipartite(term.labels) if pairs is None else pairs
+            others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
+            [scores, *others] = model.replace_rvs_by_values([term.scores, *others])
+            outputs = [model.varlogp, model.observedlogp + sum(pt.sum(other) for other in others), scores]
+        theta, batched = self.variables.vectorize(outputs)
+        self._evaluate = compile_function([theta], batched, mode=_mode(), on_unused_input="ignore")
+        prior = make_initial_point_expression(
+            free_rvs=[model.values_to_rvs[value] for value in model.value_vars],
+            rvs_to_transforms=model.rvs_to_transforms,
+            initval_strategies={},  # a user's initval is a place to start, not the prior
+            default_strategy="prior",
+            return_transformed=True,
+        )
+        self._draw = compile_function([], prior, mode=_mode())
+
+    @property
+    def end(self) -> float:
+        return self.gamma
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        shared = [v for v in self._draw.get_shared() if isinstance(v.type, RandomGeneratorType)]
+        reseed_rngs(shared, int(rng.integers(2**30)))
+        rows = [np.concatenate([np.ravel(value) for value in self._draw()]) for _ in range(size)]
+        return np.asarray(rows, dtype=np.float64)
+
+    def scores(self, x: FloatArray) -> FloatArray:
+        """Scores of all observations at each point."""
+        return np.asarray(self._evaluate(x)[2])
+
+    def evaluate(self, x: FloatArray) -> Energies:
+        width = self.dimension if self._pairs is None else self._pairs.n
+        step = max(1, NUMBERS_AT_ONCE // width)
+        parts = [self._evaluate_batch(x[i : i + step]) for i in range(0, len(x), step)]
+        return Energies(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def _evaluate_batch(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        with np.errstate(all="ignore"):  # what is not finite is counted by the engine
+            log_prior, other, *scores = self._evaluate(x)
+        if self._pairs is None:
+            return log_prior, other, -other
+        risk = pair_risk(np.ascontiguousarray(scores[0]), self._pairs, ties=self._ties)
+        return log_prior, other / self.gamma - risk, risk
+
+    def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
+        return population
+
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        return population.x, population.energies.risk
+
+
+def _mode() -> Mode:
+    """Quick to build, and as fast as compiled code where the work is in a few large array operations."""
+    return Mode(linker="py", optimizer="fast_run").excluding("fusion")

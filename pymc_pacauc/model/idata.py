@@ -1,0 +1,99 @@
+"""Flat draws of the free variables as ArviZ data: named, untransformed, with dims, coords and Deterministics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
+from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
+from pymc.util import get_default_varnames
+from pytensor.graph.traversal import ancestors
+
+from pymc_pacauc import __version__
+from pymc_pacauc.model.compat import dataset, inference_data
+from pymc_pacauc.model.extract import auc_term
+from pymc_pacauc.model.flat import FlatVariables, flat_variables
+
+__all__ = ["attributes", "coefficient_labels", "data_groups", "draws_to_inference_data", "posterior_dataset"]
+
+
+def draws_to_inference_data(
+    model: pm.Model,
+    theta: NDArray[np.float64],
+    *,
+    variables: FlatVariables | None = None,
+    sample_stats: dict[str, NDArray[Any]] | None = None,
+    attrs: dict[str, Any] | None = None,
+) -> Any:
+    """InferenceData of ``theta[chain, draw, D]``, with the model's data and optional per-draw statistics.
+
+    ``variables`` is the layout of theta, where the model has got other variables since.
+    """
+    groups = {"posterior": posterior_dataset(model, theta, variables=variables, attrs=attrs)}
+    if sample_stats:
+        groups["sample_stats"] = dataset(sample_stats, attrs=attrs)
+    return inference_data({**groups, **data_groups(model)})
+
+
+def posterior_dataset(
+    model: pm.Model,
+    theta: NDArray[np.float64],
+    *,
+    variables: FlatVariables | None = None,
+    attrs: dict[str, Any] | None = None,
+) -> xr.Dataset:
+    """Dataset of the model's variables and Deterministics at ``theta[chain, draw, D]``, in value space."""
+    variables = flat_variables(model) if variables is None else variables
+    unknown = set(model.value_vars) - set(variables.values)
+    outputs = [
+        output
+        for output in get_default_varnames(model.unobserved_value_vars, include_transformed=False)
+        if not unknown & set(ancestors([output]))
+    ]
+    values = variables.function(outputs)(theta.reshape(-1, theta.shape[-1]))
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    data = {
+        output.name: value.reshape(*theta.shape[:2], *value.shape[1:])
+        for output, value in zip(outputs, values, strict=True)
+    }
+    return dataset(data, coords=coords, dims=dims, attrs=attrs)
+
+
+def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
+    """The constant_data and observed_data groups of a model, those that are not empty; at least the labels."""
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    observed = find_observations(model) or {"labels": auc_term(model).labels}
+    groups = {"constant_data": find_constants(model), "observed_data": observed}
+    return {name: dataset(data, coords=coords, dims=dims, sample_dims=()) for name, data in groups.items() if data}
+
+
+def coefficient_labels(model: pm.Model, names: Sequence[str] | None = None) -> list[str]:
+    """A label for each entry of the named variables, ``theta[glu]``, or the name alone for a scalar.
+
+    By default those of the flat free variables, in their order.
+    """
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    if names is None:
+        names = flat_variables(model).names
+    labels = []
+    for name in names:
+        shape = model[name].shape.eval() if name not in model.initial_point() else model.initial_point()[name].shape
+        own = dims.get(name) or [None] * len(shape)
+        axes = [
+            [str(value) for value in coords[dim]] if dim in coords else [str(i) for i in range(size)]
+            for dim, size in zip(own, shape, strict=True)
+        ]
+        index = np.ndindex(*(int(size) for size in shape))
+        labels += [f"{name}[{', '.join(a[i] for a, i in zip(axes, at, strict=True))}]" if at else name for at in index]
+    return labels
+
+
+def attributes(method: str, gamma: float, **more: Any) -> dict[str, Any]:
+    """What every group says of where it came from: scalars and strings only, so that netCDF can hold them."""
+    stated = {"method": method, "gamma": gamma, "version": __version__, "pymc_version": version("pymc"), **more}
+    return {f"pacauc_{name}": int(value) if isinstance(value, bool) else value for name, value in stated.items()}

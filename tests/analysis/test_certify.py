@@ -1,0 +1,154 @@
+import math
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import ndtr, ndtri
+
+import pymc_pacauc as pac
+from pymc_pacauc.analysis.certify import expected_risk
+from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, linear_bound, linear_rate, pac_bayes_kl
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep, fit_vb
+
+
+def simulate(n_pos, n_neg, d, auc, rng):
+    delta = rng.normal(size=d)
+    delta *= np.sqrt(2) * ndtri(auc) / np.linalg.norm(delta)
+    y = np.repeat([1, 0], [n_pos, n_neg])
+    return rng.normal(size=(n_pos + n_neg, d)) + np.outer(y - 0.5, delta), y, delta
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, _ = simulate(60, 90, 3, 0.85, np.random.default_rng(1))
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=3)
+        pac.AUCPotential("auc", X @ theta, y, gamma=60.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+        idata = pm.sample(
+            1000, step=pac.TemperingSMC(), chains=2, cores=1, random_seed=1, progressbar=False, quiet=True
+        )
+    return model, approx, idata
+
+
+def test_closed_form(fitted):
+    _, approx, _ = fitted
+    known = (approx.expected_risk, approx.posterior.divergence_from_prior, 60, 0.05)
+    certified = pac.certificate(approx)
+    assert certified.auc == pytest.approx(1 - pac_bayes_kl(*known))
+    assert certified.mean_score_auc == pytest.approx(max(0, 1 - 2 * pac_bayes_kl(*known)))
+    assert (certified.m, certified.n_pos, certified.n_neg) == (60, 60, 90)
+    assert 0.5 < certified.auc < certified.empirical_auc
+    assert certified.monte_carlo is None
+    linear = pac.certificate(approx, bound="linear")
+    assert linear.auc == pytest.approx(1 - linear_bound(*known, rate=linear_rate(60, 3)))
+    catoni = pac.certificate(approx, bound="catoni", selected_from=5)
+    assert catoni.auc == pytest.approx(1 - catoni_bound(*known, rate=catoni_rate(60, 3), selected_from=5))
+    assert "among 5 priors" in repr(catoni)
+    assert "PAC-Bayes-kl" in repr(certified)
+
+
+def test_from_draws_of_an_approximation(fitted):
+    _, approx, _ = fitted
+    assert pac.certificate(approx.sample(10)).auc == pytest.approx(pac.certificate(approx).auc)
+
+
+def test_from_tempering(fitted):
+    model, approx, idata = fitted
+    certified = pac.certificate(idata, model=model)
+    z, gamma = pac.log_evidence(idata), 60.0
+    risk = idata["sample_stats"]["risk"].values.mean()
+    assert certified.empirical_auc == pytest.approx(1 - risk)
+    assert certified.divergence > -gamma * risk - z.estimate  # on the safe side
+    assert abs(certified.auc - pac.certificate(approx).auc) < 0.02
+    assert math.isnan(certified.mean_score_auc)
+    assert "not a proof" in repr(certified)
+    with model:
+        assert pac.certificate(idata) == certified
+
+
+def test_the_gibbs_posterior_is_not_worse_than_the_best_gaussian(fitted):
+    """It minimises gamma * risk + KL, up to the Monte Carlo margin."""
+    model, _, idata = fitted
+    with model:
+        vb = pm.fit(method=pac.GaussianVB(), progressbar=False)
+    gibbs, gaussian = pac.certificate(idata, model=model), pac.certificate(vb)
+    margin = 60 * 3 * gibbs.monte_carlo[0] + 3 * gibbs.monte_carlo[1]
+    objective = [60 * (1 - c.empirical_auc) + c.divergence for c in (gibbs, gaussian)]
+    assert objective[0] <= objective[1] + margin + 1e-9
+
+
+def test_annotated_draws_need_no_model(fitted):
+    model, _, idata = fitted
+    idata = idata.copy()
+    with pytest.raises(ValueError, match="does not hold the labels"):
+        pac.certificate(idata)
+    expected = pac.certificate(idata, model=model)
+    assert pac.annotate(idata, model) is idata
+    assert pac.certificate(idata).auc == pytest.approx(expected.auc)
+
+
+def test_standardised_covariates_are_pointed_out():
+    X, y, _ = simulate(40, 40, 3, 0.85, np.random.default_rng(2))
+    for design, said in ((X, False), ((X - X.mean(0)) / X.std(0), True)):
+        fit = fit_ep(linear_gaussian_problem(design, y, 30.0))
+        assert any("CAUTION" in words for words in pac.certificate(fit).assumptions) is said
+
+
+def test_ties_always_cost_one_half():
+    X = np.random.default_rng(0).integers(0, 2, size=(60, 2)).astype(float)
+    y = np.arange(60) % 2
+    half, strict = (fit_ep(linear_gaussian_problem(X, y, 20.0, ties=ties)) for ties in ("half", "strict"))
+    assert strict.expected_risk < half.expected_risk
+    assert expected_risk(strict) == pytest.approx(half.expected_risk, abs=0.01)
+
+
+def test_unconverged_fits_are_certified_for_what_they_are():
+    X, y, _ = simulate(40, 40, 3, 0.85, np.random.default_rng(2))
+    problem = linear_gaussian_problem(X, y, 100.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        rough = fit_ep(problem, max_sweeps=3)
+    scores = rough.posterior.draw(20_000, np.random.default_rng(1)) @ X.T
+    monte_carlo = pac.empirical_risk(scores, y)
+    assert expected_risk(rough) == pytest.approx(monte_carlo.mean(), abs=5 * monte_carlo.std() / np.sqrt(20_000))
+
+
+def test_refusals(fitted):
+    model, approx, idata = fitted
+    with pytest.raises(ValueError, match="bound must be"):
+        pac.certificate(approx, bound="best")
+    with pytest.raises(ValueError, match="epsilon"):
+        pac.certificate(approx, epsilon=0)
+    with pytest.raises(TypeError, match="tempering path"):
+        pac.certificate(3.0)
+    with pm.Model() as other:
+        theta = pm.Normal("theta", size=3)
+        pac.AUCPotential("auc", np.eye(3) @ theta, [0, 1, 1], gamma=1.0)
+    with pytest.raises(ValueError, match="sampled at gamma = 60"):
+        pac.certificate(idata, model=other)
+    del model
+
+
+@pytest.mark.parametrize(("n_pos", "n_neg", "d"), [(15, 40, 2), (60, 60, 4)])
+def test_coverage(n_pos, n_neg, d):
+    """The long version is benchmarks/certificates.py."""
+    rng = np.random.default_rng(10)
+    violations = 0
+    for _ in range(60):
+        X, y, delta = simulate(n_pos, n_neg, d, 0.8, rng)
+        fit = fit_vb(linear_gaussian_problem(X, y, 40.0))
+        theta = fit.posterior.draw(2000, rng)
+        truth = ndtr(theta @ delta / (np.sqrt(2) * np.linalg.norm(theta, axis=1))).mean()
+        violations += any(pac.certificate(fit, bound=bound).auc > truth for bound in ("kl", "catoni", "linear"))
+    assert violations <= 3
+
+
+def test_tight_enough():
+    """The case n = 532, d = 7, one third positive, of benchmarks/certificates.py."""
+    X, y, _ = simulate(177, 355, 7, 0.875, np.random.default_rng(2014))
+    fit = fit_ep(linear_gaussian_problem(X, y, 238.0))
+    assert pac.certificate(fit).auc > 0.70
+    assert pac.certificate(fit, bound="catoni").auc > 0.72

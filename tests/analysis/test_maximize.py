@@ -1,0 +1,148 @@
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.ep.gaussian import fit_ep
+
+rng = np.random.default_rng(1)
+X = rng.normal(size=(150, 6))
+y = X[:, :3].sum(axis=1) + rng.normal(size=150) > 0
+GROUP = [0, 0, 0, 1, 1, 1]
+
+
+def grouped(centred, start=(1.0, 1.0)):
+    with pm.Model() as model:
+        scale = pm.Data("scale", list(start))
+        if centred:
+            theta = pm.Normal("theta", 0.0, scale[GROUP], shape=6)
+        else:
+            theta = pm.Normal("unit", 0.0, 1.0, shape=6) * scale[GROUP]
+        pac.AUCPotential("auc", X @ theta, y, gamma=60.0)
+    return model
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_group_scales(centred):
+    model = grouped(centred, start=(2.0, 0.5))
+    found = pac.maximize_evidence(model, over=["scale"], progressbar=False)
+    assert found.converged
+    assert found.log_evidence > found.start_log_evidence
+    assert found.flat == ("a common scale of scale[0] * scale[1]",)
+    # left alone: the product stays what it was; chosen: the ratio
+    assert np.prod(found.values["scale"]) == pytest.approx(1.0, rel=1e-3)
+    np.testing.assert_allclose(model["scale"].get_value(), found.values["scale"])
+
+    def evidence(ratio):
+        sd = np.array([1.0, 1.0 / ratio])[GROUP]
+        return fit_ep(linear_gaussian_problem(X, y, 60.0, prior_covariance=sd**2)).log_evidence
+
+    best = found.values["scale"][0] / found.values["scale"][1]
+    assert found.log_evidence == pytest.approx(evidence(best), abs=1e-3)
+    assert all(evidence(best * factor) < found.log_evidence + 1e-3 for factor in (0.3, 0.6, 1.7, 3.0))
+    assert found.approx.log_evidence == found.log_evidence
+    assert len(found.trace) >= 2
+    assert "flat, left alone" in repr(found)
+
+
+def test_gradients_agree_between_the_two_ways():
+    """The chained gradient of a centred model against differences of the evidence of the non-centred one."""
+    slopes = []
+    for centred in (True, False):
+        found = pac.maximize_evidence(grouped(centred, start=(1.0, 0.5)), "scale", max_evaluations=1, progressbar=False)
+        slopes.append(found.trace["gradient"].iloc[0])
+    assert slopes[0] == pytest.approx(slopes[1], rel=1e-3)
+
+
+def test_a_common_scale_is_flat_and_left_alone():
+    with pm.Model() as model:
+        tau = pm.Data("tau", 2.0)
+        theta = pm.Normal("theta", 0.0, tau, shape=6)
+        pac.AUCPotential("auc", X @ theta, y, gamma=60.0)
+    with pytest.warns(UserWarning, match="does not depend on tau"):
+        found = pac.maximize_evidence(model, "tau", progressbar=False)
+    assert found.values == {"tau": pytest.approx(2.0)}
+    assert found.flat == ("the scale of tau",)
+    assert found.log_evidence == pytest.approx(found.start_log_evidence)
+
+
+def test_an_offset_fixes_the_scale():
+    with pm.Model() as model:
+        tau = pm.Data("tau", 0.3)
+        theta = pm.Normal("theta", 0.0, tau, shape=6)
+        pac.AUCPotential("auc", X @ theta + X[:, 0], y, gamma=60.0)
+    found = pac.maximize_evidence(model, "tau", progressbar=False)
+    assert found.flat == ()
+    assert found.values["tau"] != pytest.approx(0.3, rel=0.05)
+    assert found.log_evidence > found.start_log_evidence
+
+
+@pytest.mark.parametrize("reparameterize", [True, False])
+def test_lengthscale_of_a_gaussian_process(reparameterize):
+    rows = np.random.default_rng(2).uniform(-3, 3, size=(30, 1))
+    labels = np.sin(2 * rows[:, 0]) > 0.1
+    with pm.Model() as model:
+        lengthscale, amplitude = pm.Data("lengthscale", 1.5), pm.Data("amplitude", 0.7)
+        gp = pm.gp.Latent(cov_func=amplitude**2 * pm.gp.cov.Matern32(1, ls=lengthscale))
+        f = gp.prior("f", rows, reparameterize=reparameterize)
+        pac.AUCPotential("auc", f, labels, gamma=20.0)
+    found = pac.maximize_evidence(model, ["lengthscale", "amplitude"], progressbar=False)
+    assert found.flat == ("the scale of amplitude",)
+    assert found.values["amplitude"] == pytest.approx(0.7, rel=1e-3)
+    assert found.log_evidence >= found.start_log_evidence
+    assert 0.1 < found.values["lengthscale"] < 10
+    pm.set_data({"lengthscale": 1.5, "amplitude": 0.7}, model=model)
+    analytic = pac.maximize_evidence(model, ["lengthscale", "amplitude"], gp=gp, progressbar=False)
+    assert analytic.values["lengthscale"] == pytest.approx(found.values["lengthscale"], rel=1e-2)
+    assert analytic.trace["gradient"].iloc[0] == pytest.approx(found.trace["gradient"].iloc[0], rel=1e-3)
+    assert analytic.trace["gradient"].iloc[-1] < 1e-2
+
+
+def test_lengthscales_of_a_process_one_by_one():
+    rows = np.random.default_rng(2).uniform(-3, 3, size=(40, 2))
+    labels = np.sin(2 * rows[:, 0]) > 0.1  # the second covariate is noise
+    with pm.Model() as model:
+        lengthscale = pm.Data("lengthscale", [1.0, 1.0])
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(2, ls=lengthscale))
+        f = gp.prior("f", rows)
+        pac.AUCPotential("auc", f, labels, gamma=40.0)
+    found = pac.maximize_evidence(model, "lengthscale", gp=gp, progressbar=False)
+    assert found.log_evidence > found.start_log_evidence
+    assert found.values["lengthscale"][1] > 3 * found.values["lengthscale"][0]
+    with model:
+        other = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(2, ls=lengthscale))
+        other.prior("g", rows)
+    with pytest.raises(ValueError, match=r"not those of gp\.prior"):
+        pac.maximize_evidence(model, "lengthscale", gp=other, progressbar=False)
+
+
+@pytest.mark.slow
+def test_spike_and_slab():
+    with pm.Model() as model:
+        p, v0, v1 = pm.Data("p", 0.5), pm.Data("v0", 1e-2), pm.Data("v1", 1.0)
+        theta = pac.SpikeSlab("theta", p=p, v0=v0, v1=v1, shape=6)
+        pac.AUCPotential("auc", X @ theta, y, gamma=60.0)
+    found = pac.maximize_evidence(model, {"p": "logit", "v0": "log", "v1": "log"}, progressbar=False)
+    assert found.flat == ("a common scale of v0 * v1",)
+    assert 0 < found.values["p"] < 1
+    assert found.log_evidence > found.start_log_evidence
+
+
+def test_refusals_leave_the_model_alone():
+    model = grouped(True)
+    with pytest.raises(ValueError, match="over is empty"):
+        pac.maximize_evidence(model)
+    with pytest.raises(ValueError, match="sigma is not a pm"):
+        pac.maximize_evidence(model, ["sigma"])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        pac.maximize_evidence(model, {"scale": "logit"})
+    with pytest.raises(ValueError, match='"log" or "logit"'):
+        pac.maximize_evidence(model, {"scale": "square"})
+    with pm.Model() as counts:
+        n = pm.Data("n", [1, 2])
+        theta = pm.Normal("theta", 0.0, n[GROUP], shape=6)
+        pac.AUCPotential("auc", X @ theta, y, gamma=60.0)
+    with pytest.raises(ValueError, match="floating point"):
+        pac.maximize_evidence(counts, "n")
+    np.testing.assert_array_equal(model["scale"].get_value(), [1.0, 1.0])

@@ -1,0 +1,128 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from pymc_pacauc.core import bounds
+
+
+@given(st.floats(0, 1), st.floats(0, 5))
+def test_kl_inversion_is_the_largest_solution(q, bound):
+    p = bounds.kl_upper(q, bound)
+    assert q <= p <= 1
+    if p < 1:
+        assert bounds.binary_kl(q, p) >= bound * (1 - 1e-9) - 1e-12
+        assert bounds.binary_kl(q, max(q, p - 1e-6)) <= bound + 1e-12
+
+
+def test_kl_at_the_edges():
+    assert bounds.binary_kl(0.0, 0.0) == 0
+    assert bounds.binary_kl(1.0, 1.0) == 0
+    assert bounds.binary_kl(0.3, 0.0) == math.inf
+    assert bounds.kl_upper(0.0, 0.1) == pytest.approx(1 - math.exp(-0.1))
+    assert bounds.kl_upper(0.2, 0.0) == pytest.approx(0.2)
+    assert bounds.kl_upper(0.2, math.inf) == bounds.kl_upper(1.0, 0.1) == 1
+
+
+@pytest.mark.parametrize("m", [1, 2, 7, 8, 50, 1000])
+def test_moment_by_direct_summation(m):
+    direct = sum(binom.pmf(k, m, k / m) for k in range(m + 1))
+    assert bounds.log_moment(m) == pytest.approx(math.log(direct), rel=1e-10)
+    assert bounds.log_moment(m) <= math.log(2 * math.sqrt(m)) + 1e-12
+
+
+def test_moment_is_the_expectation_it_bounds():
+    """E exp(m kl(mean, p)) of m Bernoulli(p) terms equals xi(m) whatever p is."""
+    m, p = 40, 0.3
+    k = np.arange(m + 1)
+    kl = np.array([bounds.binary_kl(i / m, p) for i in k])
+    assert np.log(np.sum(binom.pmf(k, m, p) * np.exp(m * kl))) == pytest.approx(bounds.log_moment(m))
+
+
+def test_bounds_move_the_right_way():
+    def at(**changes):
+        return bounds.pac_bayes_kl(**{"risk": 0.2, "divergence": 5.0, "m": 100, "epsilon": 0.05, **changes})
+
+    assert at(risk=0.1) < at() < at(risk=0.3)
+    assert at(divergence=1.0) < at() < at(divergence=10.0)
+    assert at(m=1000) < at() < at(m=50)
+    assert at(epsilon=0.5) < at() < at(epsilon=0.001) < 1
+    assert at(selected_from=10) == pytest.approx(at(epsilon=0.005))
+
+
+def test_the_kl_bound_is_below_pinsker():
+    risk, divergence, m = 0.15, 6.0, 177
+    excess = math.sqrt((divergence + bounds.log_moment(m) + math.log(20)) / (2 * m))
+    assert risk < bounds.pac_bayes_kl(risk, divergence, m) < risk + excess
+
+
+def test_linear_bound_formula():
+    value = bounds.linear_bound(0.1, 2.0, 200, 0.05, rate=80.0, selected_from=4)
+    assert value == pytest.approx(0.1 + (2.0 + math.log(4 / 0.05)) / 80 + 80 / 1600)
+    assert bounds.linear_bound(0.5, 100.0, 5, rate=1.0) == 1
+
+
+def test_linear_rate_is_optimal_for_a_divergence_of_d():
+    m, d = 300, 6
+    rate = bounds.linear_rate(m, d, 0.05)
+    best = bounds.linear_bound(0.1, d, m, 0.05, rate=rate)
+    assert all(best <= bounds.linear_bound(0.1, d, m, 0.05, rate=f * rate) for f in (0.9, 1.1))
+
+
+@given(st.floats(0, 1), st.floats(0, 50), st.integers(1, 5000), st.floats(0.1, 5))
+def test_catoni_is_never_worse_than_linear(risk, divergence, m, beta):
+    arguments = (risk, divergence, m)
+    catoni, linear = (bound(*arguments, rate=beta * m) for bound in (bounds.catoni_bound, bounds.linear_bound))
+    assert risk - 1e-12 <= catoni <= linear + 1e-12
+
+
+def test_catoni_at_its_best_rate_is_kl_without_the_moment():
+    risk, divergence, m = 0.15, 6.0, 177
+    best = min(bounds.catoni_bound(risk, divergence, m, rate=m * beta) for beta in np.linspace(0.2, 2, 2001))
+    assert best == pytest.approx(bounds.kl_upper(risk, (divergence + math.log(20)) / m), abs=1e-6)
+    assert bounds.catoni_bound(risk, divergence, m, rate=bounds.catoni_rate(m, 7)) < best + 0.002
+
+
+def test_theorems_at_given_constants():
+    n, d, C, c, epsilon = 1000, 5, 2.0, 1.5, 0.1
+    variance, gamma = 2 / d * (1 + 1 / (n * n * d)), (n - 1) / (8 * C)
+    inside = d * math.log(n) + d / 2 * math.log(8 * math.pi * variance * d) + 1 / variance + 1 / (n * n * variance * d)
+    expected = 2 * (2 * c / n + 2 / gamma * (inside + math.log(4 / epsilon)))
+    assert bounds.theorem_excess(n, d, C=C, c=c, epsilon=epsilon) == pytest.approx(expected)
+    for theorem in ("2.3", "2.4", "2.5"):
+        small, large = (bounds.theorem_excess(k, d, C=C, c=c, theorem=theorem) for k in (10**4, 10**7))
+        assert 0 < large < small
+    sparse = bounds.theorem_excess(n, 200, C=1, c=1, theorem="2.5", sparsity=3)
+    assert sparse < bounds.theorem_excess(n, 200, C=1, c=1, theorem="2.3")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"risk": 1.2}, "risk must lie in"),
+        ({"risk": math.nan}, "risk must lie in"),
+        ({"divergence": -1.0}, "divergence must be >= 0"),
+        ({"m": 0}, "smaller class"),
+        ({"epsilon": 0.0}, "epsilon must lie strictly"),
+        ({"epsilon": 1.0}, "epsilon must lie strictly"),
+        ({"selected_from": 0}, "selected_from counts"),
+        ({"selected_from": 1.5}, "selected_from counts"),
+    ],
+)
+def test_bad_input_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        bounds.pac_bayes_kl(**{"risk": 0.2, "divergence": 5.0, "m": 100, **changes})
+
+
+def test_bad_rates_and_theorems_are_refused():
+    with pytest.raises(ValueError, match="rate must be"):
+        bounds.linear_bound(0.2, 1.0, 10, rate=0.0)
+    with pytest.raises(ValueError, match="theorem must be"):
+        bounds.theorem_excess(100, 2, C=1, c=1, theorem="3")
+    with pytest.raises(ValueError, match="C must be"):
+        bounds.theorem_excess(100, 2, C=0.5, c=1)
+    with pytest.raises(ValueError, match="bound must be"):
+        bounds.kl_upper(0.2, -1.0)

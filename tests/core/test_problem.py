@@ -1,0 +1,102 @@
+import pickle
+
+import numpy as np
+import pytest
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.pairs import bipartite
+from pymc_pacauc.core.problem import check_gamma, linear_gaussian_problem
+
+RNG = np.random.default_rng(5)
+X, Y = RNG.standard_normal((30, 3)), np.arange(30) % 3 == 0
+FULL = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 0.5]])
+COVARIANCES = pytest.mark.parametrize("covariance", [2.0, [1.0, 4.0, 9.0], FULL], ids=["scalar", "vector", "matrix"])
+
+
+@COVARIANCES
+def test_whitening(covariance):
+    problem = linear_gaussian_problem(
+        X, Y, 10.0, prior_covariance=covariance, prior_mean=[1.0, 0.0, -1.0], offset=X[:, 0]
+    )
+    expected = FULL if np.ndim(covariance) == 2 else np.diag(np.broadcast_to(covariance, 3))
+    np.testing.assert_allclose(problem.prior_covariance, expected, atol=1e-15)
+    w = RNG.standard_normal((7, 3))
+    theta = problem.color(w)
+    np.testing.assert_allclose(problem.whiten(theta), w)
+    np.testing.assert_allclose(problem.whiten(theta[0]), w[0])
+    np.testing.assert_allclose(problem.color(w[0]), theta[0])
+    scores = theta @ X.T + X[:, 0]
+    whitened = w @ problem.whitened_design.T + problem.whitened_offset
+    np.testing.assert_allclose(np.diff(whitened), np.diff(scores), atol=1e-12)  # equal but for a constant
+    assert not problem.scale_free
+
+
+@COVARIANCES
+def test_scale_free_without_an_offset(covariance):
+    problem = linear_gaussian_problem(X, Y, 10.0, prior_covariance=covariance)
+    assert problem.scale_free
+    w = RNG.standard_normal((5, 3))
+    np.testing.assert_array_equal(
+        pac.linear_risk(problem.color(w), X, Y), pac.linear_risk(problem.color(7.0 * w), X, Y)
+    )
+
+
+def test_constant_offset_is_none():
+    assert linear_gaussian_problem(X, Y, 1.0, offset=0.1).scale_free
+    shifted = linear_gaussian_problem(X, Y, 1.0, offset=1e8)
+    assert shifted.scale_free
+
+
+def test_accepts_pairs_and_copies_arrays():
+    design = X.copy()
+    problem = linear_gaussian_problem(design, bipartite(Y), 1.0)
+    design[:] = 0.0
+    np.testing.assert_array_equal(problem.X, X)
+    assert repr(problem) == "LinearGaussianProblem(n=30, d=3, pairs=200, gamma=1)"
+    assert pickle.loads(pickle.dumps(problem)).pairs.n_pairs == 200
+
+
+def test_nearly_symmetric_covariance_is_symmetric():
+    noisy = np.eye(3)
+    noisy[0, 1] = 1e-17
+    linear_gaussian_problem(X, Y, 1.0, prior_covariance=noisy)
+
+
+def changed(value):
+    design = X.copy()
+    design[0, 1] = design[4, 2] = value
+    return design
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((changed(np.nan), Y, 1.0), {}, r"X has 2 NaN or infinite value.*in columns \[1, 2\]; impute or drop"),
+        ((changed(-np.inf), Y, 1.0), {}, "X has 2 NaN or infinite value"),
+        ((X[0], Y, 1.0), {}, r"X must be a matrix of shape \(n, d\).*got shape \(3,\)"),
+        ((X[:, :0], Y, 1.0), {}, "n, d >= 1"),
+        ((X[:-1], Y, 1.0), {}, "X has 29 rows but y has 30 labels"),
+        (([["a"], ["b"]], [0, 1], 1.0), {}, "X must be a rectangular array of numbers"),
+        (([[1.0], [1.0, 2.0]], [0, 1], 1.0), {}, "X must be a rectangular array of numbers"),
+        ((X, Y, 1.0), {"prior_mean": [1.0]}, r"prior_mean must be a scalar or have shape \(3,\); got \(1,\)"),
+        ((X, Y, 1.0), {"prior_mean": np.nan}, "prior_mean must be finite"),
+        ((X, Y, 1.0), {"offset": [1.0, 2.0]}, r"offset must be a scalar or have shape \(30,\)"),
+        ((X, Y, 1.0), {"prior_covariance": [1.0, 0.0, -1.0]}, r"prior_covariance has 2 variance\(s\) <= 0"),
+        ((X, Y, 1.0), {"prior_covariance": np.eye(2)}, r"prior_covariance must be a scalar or have shape \(3, 3\)"),
+        ((X, Y, 1.0), {"prior_covariance": np.triu(np.ones((3, 3)))}, "prior_covariance must be symmetric"),
+        ((X, Y, 1.0), {"prior_covariance": np.ones((3, 3))}, "prior_covariance is singular.*add a small multiple"),
+        ((X, Y, 1.0), {"prior_covariance": np.inf}, "prior_covariance must be finite"),
+        ((X, Y, 1.0), {"ties": "none"}, "ties must be"),
+    ],
+)
+def test_bad_input(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        linear_gaussian_problem(*arguments, **options)
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, np.nan, np.inf, None, "ten", [1.0, 2.0], np.array([1.0])])
+def test_bad_gamma(gamma):
+    with pytest.raises(ValueError, match="gamma must be one finite number > 0"):
+        check_gamma(gamma)
+    with pytest.raises(ValueError, match="gamma must be one finite number > 0"):
+        linear_gaussian_problem(X, Y, gamma)

@@ -1,0 +1,186 @@
+"""What EP gives beyond the fit: evidence gradient, importance weights, leave-out."""
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.pairs import bipartite
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.ep.gradient import evidence_gradient
+from pymc_pacauc.ep.importance import _log_radial_integral, importance_draws, log_mean
+from pymc_pacauc.ep.leave_out import leave_out_sites
+from pymc_pacauc.model.compat import pareto_smooth
+from tests.oracles import exact_line, exact_plane, line_data, plane_data
+
+TIGHT = {"tolerance": 1e-12, "max_sweeps": 1000}
+
+
+def data(n=30, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    return X, (X[:, 0] - 0.5 * X[:, 1] + rng.standard_normal(n) > 0.2).astype(int)
+
+
+def prior(d, seed=1):
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((d, d))
+    return rng.standard_normal(d), A @ A.T / d + 0.3 * np.eye(d)
+
+
+class TestEvidenceGradient:
+    @pytest.mark.parametrize("d", [4, 40], ids=["primal", "dual"])
+    def test_finite_differences(self, d):
+        X, y = data(d=d)
+        mean, covariance = prior(d)
+        rng = np.random.default_rng(2)
+        move = rng.standard_normal((d, d))
+        move, shift = move + move.T, rng.standard_normal(d)
+
+        def fit(step, shift_step):
+            return fit_ep(
+                linear_gaussian_problem(
+                    X, y, 30.0, prior_mean=mean + shift_step * shift, prior_covariance=covariance + step * move
+                ),
+                **TIGHT,
+            )
+
+        gradient = evidence_gradient(fit(0.0, 0.0))
+        h = 1e-5
+        along = (fit(h, 0.0).log_evidence - fit(-h, 0.0).log_evidence) / (2 * h)
+        assert gradient.along(move) == pytest.approx(along, rel=1e-5, abs=1e-6)
+        along = (fit(0.0, h).log_evidence - fit(0.0, -h).log_evidence) / (2 * h)
+        assert gradient.mean @ shift == pytest.approx(along, rel=1e-5, abs=1e-6)
+
+    def test_variances(self):
+        X, y = data()
+        variances = np.array([1.0, 0.5, 2.0, 0.1])
+        gradient = evidence_gradient(fit_ep(linear_gaussian_problem(X, y, 30.0, prior_covariance=variances), **TIGHT))
+        h = 1e-5 * np.eye(4)[3]
+        up, down = (
+            fit_ep(linear_gaussian_problem(X, y, 30.0, prior_covariance=v), **TIGHT).log_evidence
+            for v in (variances + h, variances - h)
+        )
+        assert gradient.variances[3] == pytest.approx((up - down) / 2e-5, rel=1e-5)
+
+    def test_common_scale_is_flat(self):
+        X, y = data()
+        problem = linear_gaussian_problem(X, y, 30.0, prior_covariance=prior(4)[1])
+        assert evidence_gradient(fit_ep(problem, **TIGHT)).along(problem.prior_covariance) == pytest.approx(0, abs=1e-9)
+
+
+class TestImportance:
+    @pytest.mark.parametrize("power", [0, 1, 6, 100])
+    def test_radial_integral(self, power):
+        for slope in (-30.0, -3.0, 0.0, 2.0, 40.0):
+            mode = 0.5 * (slope + np.sqrt(slope**2 + 4 * max(power, 1)))
+            top = power * np.log(mode) - 0.5 * mode**2 + slope * mode
+
+            def integrand(t, slope=slope, top=top):
+                return (
+                    np.exp(power * np.log(t) - 0.5 * t * t + slope * t - top)
+                    if t > 0
+                    else float(power == 0) / np.exp(top)
+                )
+
+            total = (
+                integrate.quad(integrand, 0, mode, limit=500)[0]
+                + integrate.quad(integrand, mode, mode + 30, limit=500)[0]
+            )
+            assert _log_radial_integral(np.array([slope]), power)[0] == pytest.approx(top + np.log(total), abs=1e-7)
+
+    @pytest.mark.parametrize("gamma", [40.0, 300.0, 600.0])
+    def test_exact_evidence_in_the_plane(self, gamma):
+        X, y = plane_data(300)
+        fit = fit_ep(linear_gaussian_problem(X, y, gamma, prior_covariance=2.0))
+        draws = importance_draws(fit, 4000, np.random.default_rng(1))
+        log_weights, k = pareto_smooth(draws.log_weights)
+        estimate, error = log_mean(log_weights)
+        exact = exact_plane(X, y, gamma)
+        assert k < 0.5
+        assert error < 0.01
+        assert abs(estimate - exact.log_evidence) < 3 * error
+        weights = np.exp(log_weights - np.logaddexp.reduce(log_weights))
+        mean = weights @ draws.theta / np.sqrt(2.0)
+        spread = np.sqrt(np.sum(weights[:, None] ** 2 * (draws.theta / np.sqrt(2.0) - mean) ** 2, axis=0))
+        assert (np.abs(mean - exact.mean) < 4 * spread).all()
+
+    def test_exact_evidence_with_an_offset(self):
+        x, offset, y = line_data()
+        fit = fit_ep(linear_gaussian_problem(x[:, None], y, 100.0, offset=offset, prior_mean=0.3, prior_covariance=0.8))
+        draws = importance_draws(fit, 20_000, np.random.default_rng(2))
+        estimate, error = log_mean(draws.log_weights)
+        exact = exact_line(x, y, 100.0, offset=offset, prior_mean=0.3, prior_sd=np.sqrt(0.8))
+        assert abs(estimate - exact.log_evidence) < 3 * error < 0.1
+
+    def test_more_coefficients_than_observations(self):
+        """Only the directions that reach the scores are weighted: 40 coefficients are no harder than 10."""
+        X, y = data(n=10, d=40)
+        fit = fit_ep(linear_gaussian_problem(X, y, 10.0))
+        log_weights, k = pareto_smooth(importance_draws(fit, 4000, np.random.default_rng(3)).log_weights)
+        estimate, error = log_mean(log_weights)
+        assert k < 0.7
+        prior_draws = np.random.default_rng(4).standard_normal((200_000, 40))
+        plain, plain_error = log_mean(-10.0 * pac.linear_risk(prior_draws, X, y))
+        assert abs(estimate - plain) < 3 * np.hypot(error, plain_error)
+
+    def test_constant_weights(self):
+        smoothed, k = pareto_smooth(np.full(100, -3.0))
+        assert k == -np.inf
+        assert log_mean(smoothed) == (pytest.approx(-3.0), pytest.approx(0.0))
+
+
+def refit(X, y, gamma, out):
+    kept = bipartite(y[~out])
+    part = linear_gaussian_problem(X[~out], y[~out], gamma * kept.n_pairs / bipartite(y).n_pairs)
+    scores = (X - X.mean(axis=0)) @ fit_ep(part, **TIGHT).posterior.mean
+    return ((scores - scores.mean()) / scores.std())[out]
+
+
+@pytest.fixture(scope="module")
+def fit():
+    data = pac.load_pima()
+    X = ((data.X - data.X.mean(axis=0)) / data.X.std(axis=0))[data.train]
+    return fit_ep(linear_gaussian_problem(X, data.y[data.train], 200.0), **TIGHT)
+
+
+class TestLeaveOut:
+    def brute_force(self, fit, groups):
+        X, y = fit.problem.X, np.zeros(fit.problem.n, dtype=int)
+        y[fit.problem.pairs.blocks[0].positive] = 1
+        scores = np.empty(len(y))
+        for g in np.unique(groups):
+            scores[groups == g] = refit(X, y, 200.0, groups == g)
+        return scores, 1 - pac.empirical_risk(scores, y)
+
+    def test_folds_converge_to_the_refit(self, fit):
+        groups = np.arange(fit.problem.n) % 5
+        scores, auc = self.brute_force(fit, groups)
+        errors = [np.abs(leave_out_sites(fit, groups, refine=r).scores - scores).max() for r in (0, 3)]
+        assert errors[0] < 0.5
+        assert errors[1] < 0.05
+        exact = leave_out_sites(fit, groups, refine=50, tolerance=1e-10)
+        np.testing.assert_allclose(exact.scores, scores, atol=1e-7)
+        assert exact.auc == pytest.approx(auc, abs=1e-12)
+        assert exact.change.max() < 1e-9
+        assert leave_out_sites(fit, groups).auc == pytest.approx(auc, abs=0.01)
+
+    def test_leave_one_out_without_refinement_is_close(self, fit):
+        few = np.flatnonzero(np.arange(fit.problem.n) % 25 == 0)
+        X, y = fit.problem.X, np.zeros(fit.problem.n, dtype=int)
+        y[fit.problem.pairs.blocks[0].positive] = 1
+        result = leave_out_sites(fit, refine=0)
+        expected = [refit(X, y, 200.0, np.arange(len(y)) == i)[0] for i in few]
+        np.testing.assert_allclose(result.scores[few], expected, atol=0.1)
+        assert result.auc < 1 - pac.empirical_risk(X @ fit.posterior.mean, y)
+
+    def test_bad_groups(self, fit):
+        with pytest.raises(ValueError, match="shape"):
+            leave_out_sites(fit, np.arange(3))
+        with pytest.raises(ValueError, match="one value only"):
+            leave_out_sites(fit, np.zeros(fit.problem.n))
+        whole_class = np.zeros(fit.problem.n)
+        whole_class[fit.problem.pairs.blocks[0].positive] = 1
+        with pytest.raises(ValueError, match="whole class"):
+            leave_out_sites(fit, whole_class)

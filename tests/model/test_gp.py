@@ -1,0 +1,345 @@
+"""Gaussian-process scores: extraction, prediction, kernel gradients, HSGP, SMC."""
+
+from __future__ import annotations
+
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.ep.fixed_point import natural_gaussian
+from pymc_pacauc.ep.gaussian import coordinates, fit_ep, sweep_sums
+from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
+from pymc_pacauc.ep.sites import site_functions, site_table
+from pymc_pacauc.ep.sweep import tile_map
+from pymc_pacauc.model.extract import extract
+from tests.quadrature import exact_orders
+
+
+def ring_data(n, seed=0):
+    """Classes that no linear score separates."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, 2))
+    y = (np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 1 + 0.5 * rng.logistic(size=n) > 0).astype(int)
+    return X, y
+
+
+def gp_model(X, y, *, cov=None, gamma=None, reparameterize=True, jitter=1e-6):
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(X.shape[1], ls=1.0) if cov is None else cov)
+        scores = gp.prior("scores", X=X, reparameterize=reparameterize, jitter=jitter)
+        pac.AUCPotential("auc", scores, y, gamma=float(len(y)) if gamma is None else gamma)
+    return model, gp
+
+
+def fit(model, **options):
+    with model:
+        return pm.fit(method=pac.EP(**options), progressbar=False)
+
+
+def test_three_latent_scores_against_quadrature():
+    X, y = np.array([[0.0], [0.7], [1.5]]), [1, 0, 1]
+    K = np.exp(-0.5 * (X - X.T) ** 2)
+    log_z, mean = exact_orders(K, y, 3.0)
+    found = fit_ep(linear_gaussian_problem(np.eye(3), y, 3.0, prior_covariance=K))
+    assert found.log_evidence == pytest.approx(log_z, abs=0.05)
+    np.testing.assert_allclose(found.posterior.mean, mean, atol=0.06)
+
+
+def test_all_ways_to_write_a_gaussian_process_agree():
+    X, y = ring_data(60)
+    K = pm.gp.cov.ExpQuad(2, ls=1.0)(X).eval() + 1e-6 * np.eye(60)
+    with pm.Model() as plain:
+        scores = pm.MvNormal("scores", mu=np.zeros(60), cov=K)
+        pac.AUCPotential("auc", scores, y, gamma=60.0)
+    fits = [fit(gp_model(X, y)[0]), fit(gp_model(X, y, reparameterize=False)[0]), fit(plain)]
+    for other in fits[1:]:
+        assert other.log_evidence == pytest.approx(fits[0].log_evidence, abs=1e-6)
+    np.testing.assert_allclose(fits[1].posterior.mean, fits[2].posterior.mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_sweep_in_many_dimensions_is_the_sum_over_pairs(threads):
+    """More rows and dimensions than a block holds; the fixed point's matrix algebra beside NumPy's."""
+    X, y = ring_data(700)
+    K = np.exp(-0.5 * np.sum((X[:, None] - X[None]) ** 2, axis=-1)) + 1e-6 * np.eye(700)
+    problem = linear_gaussian_problem(np.linalg.cholesky(K), y, 700.0)
+    space = coordinates(problem)
+    root = np.random.default_rng(0).standard_normal((700, 700)) / 30
+    q = natural_gaussian(np.eye(700) + root @ root.T, root[0])
+    covariance = np.linalg.inv(q.precision)
+    np.testing.assert_allclose(q.covariance, covariance, atol=1e-10)
+    np.testing.assert_allclose(q.mean, covariance @ root[0], atol=1e-10)
+    table = site_table(700.0 / problem.pairs.n_pairs)
+    with tile_map(problem.pairs.n_pairs, 700, threads) as map_tiles:
+        sums = sweep_sums(space, q, problem.pairs, table, map_tiles)
+    Z, (positive, negative) = space.design, (np.flatnonzero(y == 1), np.flatnonzero(y == 0))
+    C, mean = Z @ covariance @ Z.T, Z @ q.mean
+    square = np.diagonal(C)
+    v = square[positive, None] + square[negative] - 2 * C[np.ix_(positive, negative)]
+    site = site_functions(((mean[positive, None] - mean[negative]) / np.sqrt(v)).ravel(), table.gamma)
+    weights, shifts = site.precision.reshape(v.shape) / v, site.shift.reshape(v.shape) / np.sqrt(v)
+    P, h = np.zeros((700, 700)), np.zeros(700)
+    P[np.ix_(positive, negative)] = -weights
+    P += P.T
+    P[np.diag_indices(700)] = -P.sum(axis=1)
+    h[positive], h[negative] = shifts.sum(axis=1), -shifts.sum(axis=0)
+    np.testing.assert_allclose(sums.precision, Z.T @ P @ Z, atol=1e-8 * np.abs(Z.T @ P @ Z).max())
+    np.testing.assert_allclose(sums.shift, Z.T @ h, atol=1e-8 * np.abs(Z.T @ h).max())
+    assert sums.wrong == pytest.approx(site.wrong.sum())
+    assert sums.log_constant == pytest.approx(site.log_constant.sum())
+
+
+def test_the_covariance_of_an_mvnormal_is_read_not_inverted():
+    X, y = ring_data(80)
+    K = pm.gp.cov.ExpQuad(2, ls=2.0)(X).eval() + 1e-12 * np.eye(80)
+    with pm.Model() as model:
+        scale = pm.Normal("scale", 1.0, 2.0)
+        scores = pm.MvNormal("scores", mu=np.full(80, 0.3), cov=K)
+        pac.AUCPotential("auc", scores + scale * X[:, 0], y, gamma=10.0)
+    problem = extract(model).problem
+    np.testing.assert_allclose(problem.prior_covariance[1:, 1:], K, atol=1e-13)
+    np.testing.assert_allclose(problem.prior_mean, [1.0, *np.full(80, 0.3)])
+    assert problem.prior_covariance[0, 0] == pytest.approx(4.0)
+    assert not problem.prior_covariance[0, 1:].any()
+
+
+def test_a_jitter_is_reported():
+    X, y = ring_data(40)
+    K = X @ X.T  # of rank two
+    with pm.Model() as model:
+        scores = pm.MvNormal("scores", mu=np.zeros(40), cov=K)
+        pac.AUCPotential("auc", scores, y, gamma=10.0)
+    with pytest.warns(UserWarning, match="added to its diagonal"):
+        extract(model)
+
+
+def test_a_linear_kernel_is_the_linear_model():
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((50, 3))
+    y = (X @ [1.0, -1.0, 0.5] + rng.logistic(size=50) > 0).astype(int)
+    new = rng.standard_normal((6, 3))
+    jitter = 1e-9
+    model, gp = gp_model(X, y, cov=pm.gp.cov.Linear(3, c=np.zeros(3)), gamma=50.0, jitter=jitter)
+    process = fit(model, tolerance=1e-9)
+    linear = fit_ep(linear_gaussian_problem(X, y, 50.0), tolerance=1e-9)
+    assert process.log_evidence == pytest.approx(linear.log_evidence, abs=1e-5)
+    predicted = pac.predict_gp(process, gp, new, covariance=True, jitter=jitter)
+    np.testing.assert_allclose(predicted["mean"], new @ linear.posterior.mean, atol=1e-6)
+    np.testing.assert_allclose(predicted["covariance"], new @ linear.posterior.covariance @ new.T, atol=1e-6)
+
+
+def test_prediction_at_training_points_and_far_away():
+    X, y = ring_data(60)
+    model, gp = gp_model(X, y)
+    approx = fit(model)
+    draws = approx.sample(4000, random_seed=1)["posterior"]["scores"]
+    at = pac.predict_gp(approx, gp, X[:5])
+    np.testing.assert_allclose(at["mean"], draws.mean(("chain", "draw"))[:5], atol=0.06)
+    np.testing.assert_allclose(at["sd"], draws.std(("chain", "draw"))[:5], atol=0.05)
+    far = pac.predict_gp(approx, gp, [[50.0, 50.0]])
+    assert far["mean"].item() == pytest.approx(0.0, abs=1e-8)
+    assert far["sd"].item() == pytest.approx(1.0, abs=1e-8)
+    with pytest.raises(ValueError, match="columns"):
+        pac.predict_gp(approx, gp, [[1.0]])
+
+
+def test_prediction_by_the_textbook_formula():
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((5, 5))
+    K = root @ root.T + np.eye(5)
+    X, y = rng.standard_normal((5, 4)), [1, 0, 1, 0, 0]
+    posterior = fit_ep(linear_gaussian_problem(X, y, 3.0)).posterior
+    cross, new, offset = rng.standard_normal((5, 3)), 9 * np.eye(3), rng.standard_normal(5)
+    inverse, V = np.linalg.inv(K), X @ posterior.covariance @ X.T
+    for known in (posterior, SimpleNamespace(mean=posterior.mean, covariance=posterior.covariance)):
+        scores = TrainingScores(np.linalg.cholesky(K), X, offset, known)
+        mean, covariance = predict_scores_at(scores, cross, new)
+        same, variance = predict_scores_at(scores, cross, np.diagonal(new))
+        np.testing.assert_allclose(mean, cross.T @ inverse @ (X @ posterior.mean + offset))
+        np.testing.assert_allclose(covariance, new - cross.T @ (inverse - inverse @ V @ inverse) @ cross)
+        np.testing.assert_allclose(variance, np.diagonal(covariance))
+        np.testing.assert_allclose(same, mean)
+
+
+@pytest.mark.parametrize("reparameterize", [True, False])
+def test_kernel_gradients_against_finite_differences(reparameterize):
+    X, y = ring_data(40)
+    with pm.Model() as model:
+        ls, amplitude = pm.Data("ls", [1.0, 1.6]), pm.Data("amplitude", 1.3)
+        gp = pm.gp.Latent(cov_func=amplitude**2 * pm.gp.cov.Matern52(2, ls=ls))
+        scores = gp.prior("scores", X=X, reparameterize=reparameterize)
+        pac.AUCPotential("auc", scores, y, gamma=40.0)
+    gradient = pac.gp_evidence_gradient(fit(model, tolerance=1e-10), gp, ["ls", "amplitude"])
+    np.testing.assert_allclose(gradient["ls"], differences(model, "ls"), atol=2e-5)
+    assert abs(gradient["amplitude"]) < 1e-5  # the risk does not see the scale
+
+
+def test_kernel_gradients_of_a_lengthscale_and_of_an_amplitude_that_matters():
+    X, y = ring_data(40)
+    with pm.Model() as model:
+        ls, amplitude = pm.Data("ls", 1.2), pm.Data("amplitude", 0.7)
+        curved = amplitude**2 * pm.gp.cov.ExpQuad(2, ls=ls)
+        gp = pm.gp.Latent(cov_func=curved + pm.gp.cov.Linear(2, c=np.zeros(2)))
+        pac.AUCPotential("auc", gp.prior("scores", X=X), y, gamma=40.0)
+    gradient = pac.gp_evidence_gradient(fit(model, tolerance=1e-10), gp, ["ls", "amplitude"])
+    for name in ("ls", "amplitude"):
+        assert abs(gradient[name]) > 0.05
+        np.testing.assert_allclose(gradient[name], differences(model, name), atol=2e-5)
+
+
+def differences(model, name, step=1e-3):
+    """Central differences of the log evidence in each entry of a ``pm.Data``."""
+    value = model[name].get_value()
+    slopes = np.zeros(value.shape)
+    for index in np.ndindex(value.shape):
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = np.array(value)
+            moved[index] += sign * step
+            model[name].set_value(moved)
+            ends.append(fit(model, tolerance=1e-10).log_evidence)
+        slopes[index] = (ends[0] - ends[1]) / (2 * step)
+    model[name].set_value(value)
+    return slopes
+
+
+def test_an_approximation_outlives_changes_of_its_model():
+    X, y = ring_data(40)
+    with pm.Model(coords={"row": range(40)}) as model:
+        ls, rows = pm.Data("ls", 1.0), pm.Data("X", X, dims=("row", "covariate"))
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(2, ls=ls))
+        scores = gp.prior("scores", X=rows, dims="row")
+        pac.AUCPotential("auc", scores, y, gamma=40.0)
+    approx = fit(model)
+
+    def results():
+        predicted = pac.predict_gp(approx, gp, X[:3] + 0.1)
+        idata = approx.sample(20, random_seed=1)
+        weighted = approx.importance_sample(400, random_seed=1).idata
+        assert idata["constant_data"]["X"].shape == X.shape
+        assert set(idata["posterior"].data_vars) == {"scores_rotated_", "scores", "auc_risk"}
+        found = [predicted["mean"], predicted["sd"], pac.gp_evidence_gradient(approx, gp, "ls")["ls"]]
+        return found + [draws["posterior"]["scores"].values for draws in (idata, weighted)]
+
+    before = results()
+    with model:
+        new = gp.conditional("new", Xnew=X[:3] + 0.1)
+        pm.Deterministic("twice", 2.0 * new)
+    for value, expected in zip(results(), before, strict=True):
+        np.testing.assert_allclose(value, expected)
+    with model:
+        pm.set_data({"ls": 0.2, "X": X[:7]}, coords={"row": range(7)})
+    for value, expected in zip(results(), before, strict=True):
+        np.testing.assert_allclose(value, expected)
+    assert model["X"].get_value().shape == (7, 2)
+    assert model.coords["row"] == tuple(range(7))
+    assert approx.variable_names == ("scores_rotated_",)
+    with approx.as_fitted():
+        assert approx.function(gp.f)(approx.posterior.mean[None])[0].shape == (1, 40)
+    with pytest.raises(ValueError, match="depends on new, which the model did not have"):
+        approx.function(new)
+
+
+def test_only_float_data_has_a_gradient():
+    X, y = ring_data(20)
+    model, gp = gp_model(X, y)
+    with model:
+        pm.Data("count", np.array(3))
+        pm.Normal("other")
+    approx = fit(model)
+    with pytest.raises(ValueError, match=r"pm\.Data of floats"):
+        pac.gp_evidence_gradient(approx, gp, "count")
+
+
+def test_hsgp_goes_through_the_linear_engine_without_large_arrays():
+    X, y = ring_data(20_000)
+    with pm.Model() as model:
+        gp = pm.gp.HSGP(m=[6, 6], c=1.5, cov_func=pm.gp.cov.ExpQuad(2, ls=1.0))
+        scores = gp.prior("scores", X=X)
+        pac.AUCPotential("auc", scores, y, gamma=500.0)
+    tracemalloc.start()
+    problem = extract(model).problem
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (problem.n, problem.d) == (20_000, 36)
+    assert peak < 40 * problem.X.nbytes  # n x n would be 555 times X
+
+
+def test_predictions_of_an_hsgp_are_those_of_its_conditional():
+    X, y = ring_data(80)
+    with pm.Model():
+        gp = pm.gp.HSGP(m=[5, 5], c=1.5, cov_func=pm.gp.cov.ExpQuad(2, ls=1.0))
+        pac.AUCPotential("auc", gp.prior("scores", X=X), y, gamma=80.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+        predicted = pac.predict_gp(approx, gp, X[:4] + 0.1, covariance=True)
+        gp.conditional("new", Xnew=X[:4] + 0.1)
+    draws = approx.sample(4000, random_seed=1)["posterior"]["new"].values[0]
+    np.testing.assert_allclose(draws.mean(axis=0), predicted["mean"], atol=0.05)
+    np.testing.assert_allclose(np.cov(draws.T), predicted["covariance"], atol=0.05)
+    np.testing.assert_allclose(np.diagonal(predicted["covariance"]), predicted["sd"] ** 2)
+
+
+def test_a_gaussian_process_beats_the_linear_score_where_it_should():
+    X, y = ring_data(150)
+    new, labels = ring_data(1000, seed=1)
+    model, gp = gp_model(X, y)
+    linear = fit_ep(linear_gaussian_problem(X, y, 150.0))
+    by_process = 1 - pac.empirical_risk(pac.predict_gp(fit(model), gp, new)["mean"].values, labels)
+    by_line = 1 - pac.empirical_risk(new @ linear.posterior.mean, labels)
+    assert by_process > by_line + 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Detected variables likely created by GP objects")  # gp is not used on the copy
+def test_smc_agrees_with_ep_on_a_gaussian_process():
+    X, y = ring_data(60)
+    model, gp = gp_model(X, y)
+    approx = fit(model)
+    predicted = pac.predict_gp(approx, gp, X[:3] + 0.1)
+    with model:
+        idata = pm.sample(
+            1000,
+            tune=50,
+            step=pac.TemperingSMC(particles=2000),
+            chains=2,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+        gp.conditional("new", Xnew=X[:3] + 0.1)
+    found = pac.log_evidence(idata)
+    assert approx.log_evidence == pytest.approx(found.estimate, abs=1.0)
+    with pac.predictive_model(model):
+        drawn = pm.sample_posterior_predictive(idata, var_names=["new"], random_seed=1, progressbar=False)
+    mean = drawn["posterior_predictive"]["new"].mean(("chain", "draw"))
+    np.testing.assert_allclose(mean, predicted["mean"], atol=0.25)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Detected variables likely created by GP objects")  # gp is not used on the copy
+def test_smc_draws_of_a_linear_kernel_are_those_of_the_linear_model():
+    rng = np.random.default_rng(4)
+    X, new = rng.standard_normal((40, 2)), rng.standard_normal((4, 2))
+    y = (X @ [1.0, -1.0] + rng.logistic(size=40) > 0).astype(int)
+    options = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
+    model, gp = gp_model(X, y, cov=pm.gp.cov.Linear(2, c=np.zeros(2)), gamma=40.0)
+    with model:
+        idata = pm.sample(2000, step=pac.TemperingSMC(particles=2000), **options)
+        gp.conditional("new", Xnew=new)
+    with pac.predictive_model(model):
+        drawn = pm.sample_posterior_predictive(idata, var_names=["new"], random_seed=1, progressbar=False)
+    by_process = drawn["posterior_predictive"]["new"].values.reshape(-1, 4)
+    with pm.Model():
+        theta = pm.Normal("theta", size=2)
+        pac.AUCPotential("auc", X @ theta, y, gamma=40.0)
+        direct = pm.sample(2000, step=pac.TemperingSMC(particles=2000), **options)
+    by_line = direct["posterior"]["theta"].values.reshape(-1, 2) @ new.T
+    sd = by_line.std(axis=0)
+    np.testing.assert_allclose(by_process.mean(axis=0) / sd, by_line.mean(axis=0) / sd, atol=0.12)
+    np.testing.assert_allclose(by_process.std(axis=0), sd, rtol=0.08)

@@ -1,0 +1,129 @@
+"""The Ops on every linker, batched or not, against the array functions."""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.gradient import NullTypeGradError
+from pytensor.tensor.blockwise import Blockwise
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.surrogate import LOSSES
+from pymc_pacauc.model.op import AUCRisk
+from pymc_pacauc.model.potential import surrogate_risk
+
+MODES = ["FAST_COMPILE", "FAST_RUN", "NUMBA"]
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((6, 50)).round(1)  # ties
+    scores[3] = 0.0
+    scores[4, 5] = np.nan
+    scores[5, :3] = np.inf, -np.inf, 1e300
+    return scores, rng.random(50) < 0.3
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ties", ["half", "strict"])
+def test_auc_risk_equals_empirical_risk(batch, mode, ties):
+    scores, y = batch
+    expected = pac.empirical_risk(scores, y, ties=ties)
+    vector, matrix = pt.dvector(), pt.dmatrix()
+    one = pytensor.function([vector], pac.auc_risk(vector, y, ties=ties), mode=mode)
+    many = pytensor.function([matrix], pac.auc_risk(matrix, y, ties=ties), mode=mode)
+    np.testing.assert_allclose([float(one(s)) for s in scores], expected, rtol=1e-14)
+    np.testing.assert_allclose(many(scores), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_surrogates_and_their_gradients(batch, mode, loss):
+    scores, y = batch[0][:3], batch[1]
+    matrix = pt.dmatrix()
+    value = surrogate_risk(matrix, y, loss)
+    function = pytensor.function([matrix], [value, pytensor.grad(value.sum(), matrix)], mode=mode)
+    for row, found, gradient in zip(scores, *function(scores), strict=True):
+        expected = LOSSES[loss](row, y.astype(np.int8))
+        np.testing.assert_allclose(found, expected[0], rtol=1e-14)
+        np.testing.assert_allclose(gradient, expected[1], rtol=1e-14)
+
+
+def test_gradient_is_undefined_not_zero(batch):
+    vector = pt.dvector()
+    with pytest.raises(NullTypeGradError):
+        pytensor.grad(pac.auc_risk(vector, batch[1]), vector)
+
+
+def test_labels_can_be_replaced(batch):
+    scores, y = batch
+    labels = pytensor.shared(y.astype(int))
+    vector = pt.dvector()
+    function = pytensor.function([vector], pac.auc_risk(vector, labels), mode="FAST_COMPILE")
+    np.testing.assert_allclose(function(scores[0]), pac.empirical_risk(scores[0], y))
+    labels.set_value(1 - y.astype(int))
+    np.testing.assert_allclose(function(scores[0]), 1 - pac.empirical_risk(scores[0], y))
+
+
+def test_labels_may_differ_along_the_batch(batch):
+    scores, y = batch
+    labels = np.stack([y, ~y, y, ~y, y, np.zeros_like(y)]).astype(int)
+    matrix, label_matrix = pt.dmatrix(), pt.lmatrix()
+    found = pytensor.function(
+        [matrix, label_matrix], Blockwise(AUCRisk("half"))(matrix, label_matrix), mode="FAST_COMPILE"
+    )(scores, labels)
+    expected = [pac.empirical_risk(s, row) for s, row in zip(scores[:5], labels, strict=False)]
+    np.testing.assert_allclose(found, [*expected, np.nan])
+
+
+def test_runtime_lengths_must_agree(batch):
+    vector, labels = pt.dvector(), pt.lvector()
+    function = pytensor.function([vector, labels], pac.auc_risk(vector, labels), mode="FAST_COMPILE")
+    with pytest.raises(ValueError, match="different lengths"):
+        function(batch[0][0][:-1], batch[1].astype(int))
+
+
+def test_jax():
+    pytest.importorskip("jax")
+    code = """
+        import sys
+        import numpy as np, pytensor, pytensor.tensor as pt
+        import pymc_pacauc as pac
+        from pymc_pacauc.model.potential import surrogate_risk
+        from pymc_pacauc.core.surrogate import LOSSES
+        pac.AUCPotential
+        assert "jax" not in sys.modules  # its threads do not mix with forks
+        rng = np.random.default_rng(0)
+        y, S = rng.random(60) < 0.3, rng.standard_normal((4, 60)).round(1)
+        S[3, :2] = np.inf, -np.inf
+        s, m = pt.dvector(), pt.dmatrix()
+        for ties in ("half", "strict"):
+            f = pytensor.function([m], pac.auc_risk(m, y, ties=ties), mode="JAX")
+            np.testing.assert_allclose(f(S), pac.empirical_risk(S, y, ties=ties), rtol=1e-12)
+        for loss, kernel in LOSSES.items():
+            v = surrogate_risk(s, y, loss)
+            f = pytensor.function([s], [v, pytensor.grad(v, s)], mode="JAX")
+            x = S[0] + 1e-3 * rng.standard_normal(60)  # away from the hinge's kinks
+            for found, expected in zip(f(x), kernel(x, y.astype(np.int8))):
+                np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("loss", ["exact", "logistic"])
+def test_numba_mode_takes_scores_that_are_not_contiguous(loss):
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=3)
+        X = np.random.default_rng(0).standard_normal((40, 3))
+        options = {} if loss == "exact" else {"loss": loss}
+        pac.AUCPotential("auc", X @ theta, X[:, 0] > 0, gamma=10.0, **options)
+    point = {"theta": np.array([0.3, 0.2, -1.0])}
+    found, expected = (model.compile_logp(mode=mode)(point) for mode in ("NUMBA", "FAST_COMPILE"))
+    assert found == pytest.approx(expected)

@@ -1,0 +1,442 @@
+"""TemperingSMC inside pm.sample, on whichever PyMC is installed."""
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+import xarray as xr
+from scipy import stats
+
+from pymc_pacauc.analysis.gamma_path import at_gamma, log_evidence, tempering_path
+from pymc_pacauc.model.potential import AUCPotential, auc_risk
+from pymc_pacauc.model.step import STAGES_KEPT, TemperingSMC
+from pymc_pacauc.smc.diagnose import TemperingWarning
+from tests.oracles import exact_line, exact_plane, line_data, plane_data
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:PyTensor could not link to a BLAS:UserWarning",
+    "ignore:The rhat statistic:UserWarning",
+    "ignore:.*fork.*:DeprecationWarning",
+)
+
+GAMMA = 60.0
+QUIET = {"progressbar": False, "compute_convergence_checks": False, "cores": 1}
+
+
+def plane_model(gamma=GAMMA):
+    X, y = plane_data()
+    with pm.Model(coords={"feature": ["a", "b"]}) as model:
+        theta = pm.Normal("theta", dims="feature")
+        AUCPotential("auc", X @ theta, y, gamma=gamma)
+    return model
+
+
+def sample(model, draws=500, chains=2, seed=1, **kwargs):
+    options = {key: kwargs.pop(key) for key in list(kwargs) if key in ("cores", "mp_ctx", "tune", "progressbar")}
+    with model:
+        step = TemperingSMC(**kwargs)
+        return pm.sample(draws, step=step, chains=chains, random_seed=seed, **{**QUIET, **options})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """PyMC compiles a function that records draws; here it runs so seldom that compiling it well does not pay."""
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return exact_plane(*plane_data(), GAMMA)
+
+
+@pytest.fixture(scope="module")
+def idata():
+    return sample(plane_model(), draws=1000, chains=4, keep_particles=True)
+
+
+def test_draws_have_the_exact_distribution(idata, exact):
+    theta = idata["posterior"]["theta"].values.reshape(-1, 2)
+    angle = np.mod(np.arctan2(theta[:, 1], theta[:, 0]), 2 * np.pi)
+    assert stats.kstest(angle, exact.cdf).pvalue > 0.001
+    assert stats.kstest(np.linalg.norm(theta, axis=1), stats.chi(2).cdf).pvalue > 0.001
+
+
+def test_evidence_with_its_error(idata, exact):
+    result = log_evidence(idata)
+    assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
+    assert 0.005 < result.standard_error < 0.05
+    assert result.agree
+
+
+def test_sample_stats(idata):
+    stats_ = idata["sample_stats"]
+    for name in ("gamma", "log_evidence", "particle_ess", "acceptance_rate", "stage", "risk", "lp"):
+        assert stats_[name].shape == (4, 1000), name
+        assert np.isfinite(stats_[name].values).all(), name
+    assert (stats_["gamma"].values == GAMMA).all()
+    np.testing.assert_allclose(stats_["risk"].values, idata["posterior"]["auc_risk"].values)
+    assert "warning" not in stats_
+
+
+def test_lp_is_the_models(idata):
+    model = plane_model()
+    logp = model.compile_logp()
+    for draw in range(3):
+        point = {"theta": idata["posterior"]["theta"].values[1, draw]}
+        assert idata["sample_stats"]["lp"].values[1, draw] == pytest.approx(float(logp(point)))
+
+
+def test_path(idata, exact):
+    path = tempering_path(idata)
+    assert path["gamma"].dims == ("chain", "stage")
+    assert (path["gamma"].isel(stage=0) == 0).all()
+    for chain in range(4):
+        stages = path.isel(chain=chain).dropna("stage", subset=["gamma"])
+        assert stages["gamma"].values[-1] == GAMMA
+        assert (np.diff(stages["gamma"].values) > 0).all()
+        for k in range(1, stages.sizes["stage"]):
+            stage = stages.isel(stage=k)
+            there = exact.at(float(stage["gamma"]))
+            assert (
+                abs(float(stage["log_evidence"]) - there.log_evidence)
+                < 4 * float(stage["log_evidence_variance"]) ** 0.5
+            )
+            assert abs(float(stage["expected_risk"]) - there.expected_risk) < 4 * (there.risk_variance / 1000) ** 0.5
+
+
+@pytest.mark.parametrize("gamma", [0.0, 3.0, 25.0, 59.0])
+def test_posterior_at_any_gamma(idata, exact, gamma):
+    with plane_model():
+        posterior = at_gamma(idata, gamma, random_seed=0)
+    assert posterior["theta"].dims == ("chain", "draw", "feature")
+    there = exact.at(gamma)
+    effective = posterior["particle_ess"].values.sum()
+    assert effective > 4 * 400  # the nearest stage is never further than an ESS threshold
+    error = np.sqrt(there.risk_variance / effective)
+    assert abs(float(posterior["auc_risk"].mean()) - there.expected_risk) < 4 * error
+
+
+def test_posterior_at_gamma_without_kept_particles(exact):
+    idata = sample(plane_model())
+    posterior = at_gamma(idata, 50.0, random_seed=0)  # needs no model
+    error = np.sqrt(exact.at(50.0).risk_variance / posterior["particle_ess"].values.sum())
+    assert abs(float(posterior["auc_risk"].mean()) - exact.at(50.0).expected_risk) < 4 * error
+    with pytest.warns(TemperingWarning, match="keep_particles=True"):
+        at_gamma(idata, 1.0)
+    with pytest.raises(ValueError, match="between 0 and the gamma sampled, 60"):
+        at_gamma(idata, 61.0)
+
+
+def test_netcdf_round_trip(idata, tmp_path):
+    pytest.importorskip("h5netcdf")
+    pytest.importorskip("h5py")
+    file = tmp_path / "idata.nc"
+    idata.to_netcdf(file, engine="h5netcdf")
+    if hasattr(xr, "DataTree") and isinstance(idata, xr.DataTree):
+        again = xr.open_datatree(file, engine="h5netcdf")
+    else:
+        again = type(idata).from_netcdf(file, engine="h5netcdf")
+    xr.testing.assert_equal(tempering_path(again), tempering_path(idata))
+    assert log_evidence(again) == log_evidence(idata)
+    with plane_model():
+        xr.testing.assert_equal(at_gamma(again, 25.0, random_seed=3), at_gamma(idata, 25.0, random_seed=3))
+
+
+def test_keeping_particles_does_not_change_draws(idata):
+    plain = sample(plane_model(), draws=1000, chains=4)
+    np.testing.assert_array_equal(plain["posterior"]["theta"].values, idata["posterior"]["theta"].values)
+
+
+def test_same_seed_same_draws_in_processes_and_whatever_the_tuning(idata):
+    for options in ({"cores": 2, "mp_ctx": "fork"}, {"tune": 0}, {"tune": 2}):
+        again = sample(plane_model(), draws=1000, chains=4, **options)
+        np.testing.assert_array_equal(again["posterior"]["theta"].values, idata["posterior"]["theta"].values)
+    assert not np.array_equal(idata["posterior"]["theta"].values[0], idata["posterior"]["theta"].values[1])
+
+
+@pytest.mark.slow
+def test_same_seed_same_draws_under_spawn(idata):
+    again = sample(plane_model(), draws=1000, chains=4, cores=2, mp_ctx="spawn")
+    np.testing.assert_array_equal(again["posterior"]["theta"].values, idata["posterior"]["theta"].values)
+
+
+def test_more_draws_than_particles(exact):
+    idata = sample(plane_model(), draws=1200, chains=2, particles=400)
+    theta = idata["posterior"]["theta"].values.reshape(-1, 2)
+    angle = np.mod(np.arctan2(theta[:, 1], theta[:, 0]), 2 * np.pi)
+    assert stats.kstest(angle, exact.cdf).pvalue > 0.001
+    assert len(np.unique(angle)) > 1600
+
+
+def test_waste_free_population_need_not_divide(exact):
+    idata = sample(plane_model(), draws=1000, particles=1000, waste_free=30)  # 33 chains of 30
+    result = log_evidence(idata)
+    assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
+
+
+def test_fewer_draws_than_stages():
+    idata = sample(plane_model(), draws=2)
+    with pytest.warns(TemperingWarning, match="first stages are missing"):
+        path = tempering_path(idata)
+    assert np.isnan(path["gamma"].values[0, 0])
+    assert path["gamma"].values[0, -1] == GAMMA
+    assert np.isfinite(log_evidence(idata).estimate)
+
+
+def test_progress_bar_runs():
+    sample(plane_model(), draws=20, progressbar=True)
+
+
+def test_start_from_a_fit(exact):
+    mean, covariance = exact.mean, np.array([[0.5, 0.2], [0.2, 0.4]])
+    idata = sample(plane_model(), draws=1000, chains=4, start=(mean, covariance))
+    path = tempering_path(idata)
+    assert path.sizes["stage"] <= 4
+    result = log_evidence(idata)
+    assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
+    theta = idata["posterior"]["theta"].values.reshape(-1, 2)
+    angle = np.mod(np.arctan2(theta[:, 1], theta[:, 0]), 2 * np.pi)
+    assert stats.kstest(angle, exact.cdf).pvalue > 0.001
+
+
+def test_start_from_expectation_propagation(exact):
+    approximation = pytest.importorskip("pymc_pacauc.model.approximation")
+    model = plane_model()
+    with model:
+        fit = pm.fit(method=approximation.EP(), progressbar=False)
+    idata = sample(model, start=fit)
+    assert tempering_path(idata).sizes["stage"] <= 3
+    result = log_evidence(idata)
+    assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
+
+
+# -- models that are not linear-Gaussian -------------------------------------------------------------------------------
+
+
+def test_transformed_variables_and_hierarchies(exact):
+    """The evidence of a scale-free score does not depend on a hierarchical scale, however it is written."""
+    X, y = plane_data()
+    with pm.Model() as model:
+        scale = pm.Gamma("scale", 3.0, 1.0)
+        direction = pm.Normal("direction", size=2)
+        AUCPotential("auc", pm.math.tanh(X @ (scale * direction)), y, gamma=GAMMA)
+    idata = sample(model, draws=1000)
+    result = log_evidence(idata)
+    assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
+    scale = idata["posterior"]["scale"].values.ravel()
+    assert stats.kstest(scale, stats.gamma(3.0).cdf).pvalue > 0.001  # the data say nothing about it
+    logp = model.compile_logp()
+    point = {"scale_log__": np.log(scale[0]), "direction": idata["posterior"]["direction"].values[0, 0]}
+    assert idata["sample_stats"]["lp"].values[0, 0] == pytest.approx(float(logp(point)))
+
+
+def test_other_data_terms_are_tempered_along():
+    """A Gaussian likelihood besides the AUC: the evidence of both is the AUC's under the conjugate posterior."""
+    x, _, y = line_data()
+    with pm.Model() as model:
+        theta = pm.Normal("theta")
+        pm.Normal("z", theta, 0.8, observed=0.9)
+        AUCPotential("auc", x * theta, y, gamma=10.0)
+    idata = sample(model, draws=500, chains=4, keep_particles=True)
+    result = log_evidence(idata)
+    variance = 1 / (1 + 1 / 0.8**2)
+    conditional = exact_line(x, y, 10.0, prior_mean=variance * 0.9 / 0.8**2, prior_sd=np.sqrt(variance))
+    marginal = stats.norm(0, np.sqrt(1 + 0.8**2)).logpdf(0.9)
+    assert abs(result.estimate - marginal - conditional.log_evidence) < 3 * result.standard_error
+    with model:
+        half = at_gamma(idata, 5.0, random_seed=0)  # half of the AUC term and half of the likelihood
+    variance = 1 / (1 + 0.5 / 0.8**2)
+    conditional = exact_line(x, y, 5.0, prior_mean=variance * 0.45 / 0.8**2, prior_sd=np.sqrt(variance))
+    theta, effective = half["theta"].values, half["particle_ess"].values.sum()
+    assert abs(theta.mean() - conditional.mean) < 3 * theta.std() / np.sqrt(effective)
+
+
+def test_start_from_a_fit_of_a_nonlinear_model():
+    x, _, y = line_data()
+    with pm.Model() as model:
+        theta = pm.Normal("theta")
+        AUCPotential("auc", pm.math.tanh(x * theta), y, gamma=10.0)
+    result = log_evidence(sample(model, chains=4, start=([0.8], [[0.6]])))
+    assert abs(result.estimate - exact_line(x, y, 10.0).log_evidence) < 3 * result.standard_error
+
+
+def test_gamma_held_in_data():
+    X, y = plane_data()
+    with pm.Model() as model:
+        gamma = pm.Data("gamma", 5.0)
+        theta = pm.Normal("theta", size=2)
+        AUCPotential("auc", X @ theta, y, gamma=gamma)
+    assert sample(model, draws=10)["sample_stats"]["gamma"].values[0, 0] == 5.0
+    with model:
+        pm.set_data({"gamma": 7.0})
+    assert sample(model, draws=10)["sample_stats"]["gamma"].values[0, 0] == 7.0
+
+
+# -- what pm.sample chooses --------------------------------------------------------------------------------------------
+
+
+def test_plain_sample_picks_it():
+    with plane_model():
+        idata = pm.sample(50, chains=1, random_seed=1, **QUIET)
+    assert "path_gamma" in idata["sample_stats"]
+
+
+def test_plain_sample_picks_it_for_variables_with_a_gradient():
+    """A centred scale has a gradient, which must not send it to NUTS."""
+    X, y = plane_data()
+    with pm.Model():
+        scale = pm.Gamma("scale", 10.0, 10.0)
+        theta = pm.Normal("theta", 0.0, scale, size=2)
+        AUCPotential("auc", X @ theta, y, gamma=5.0)
+        idata = pm.sample(50, chains=1, random_seed=1, **QUIET)
+    assert "path_gamma" in idata["sample_stats"]
+
+
+def test_competence_is_for_auc_models_only():
+    X, y = plane_data()
+    with pm.Model() as smooth:
+        theta = pm.Normal("theta", size=2)
+        AUCPotential("auc", X @ theta, y, gamma=5.0, loss="logistic")
+        assert not TemperingSMC.competence(theta, True)
+    with pm.Model():
+        mu = pm.Normal("mu")
+        pm.Normal("z", mu, observed=1.0)
+        assert not TemperingSMC.competence(mu, True)
+    exact = plane_model()
+    assert TemperingSMC.competence(exact["theta"], False)  # outside of the context, by its tag
+    assert not TemperingSMC.competence(smooth["theta"], True)
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+def test_partial_blocks_are_refused():
+    with pm.Model():
+        a, b = pm.Normal("a"), pm.Normal("b")
+        AUCPotential("auc", a * np.arange(4.0) + b, [0, 1, 0, 1], gamma=1.0)
+        with pytest.raises(ValueError, match="these are missing: b"):
+            TemperingSMC([a])
+
+
+def test_discrete_variables_are_refused():
+    with pm.Model():
+        z = pm.Bernoulli("z", 0.5)
+        AUCPotential("auc", z * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
+        with pytest.raises(ValueError, match="z are discrete"):
+            TemperingSMC()
+
+
+def test_improper_priors_are_refused():
+    with pm.Model():
+        theta = pm.Flat("theta")
+        AUCPotential("auc", theta * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
+        with pytest.raises(ValueError, match="cannot be drawn from: replace improper"):
+            TemperingSMC()
+
+
+def test_models_without_one_gamma_temper_all_data():
+    """No AUC term at all: plain tempering of the likelihood, whose evidence is known."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("z", mu, observed=[0.3, 1.2])
+    idata = sample(model, chains=4)
+    result = log_evidence(idata)
+    exact = stats.multivariate_normal(np.zeros(2), np.eye(2) + 1).logpdf([0.3, 1.2])
+    assert abs(result.estimate - exact) < 3 * result.standard_error
+    assert (idata["sample_stats"]["gamma"].values == 1.0).all()
+
+
+def test_not_a_fit():
+    with plane_model(), pytest.raises(TypeError, match=r"pm.fit\(method=pac.EP\(\)\)"):
+        TemperingSMC(start="ep")
+
+
+def test_nan_everywhere_names_the_term_and_the_value():
+    with pm.Model():
+        theta = pm.Normal("theta")
+        AUCPotential("auc", pm.math.log(-pm.math.exp(theta)) * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
+        with pytest.raises(pm.exceptions.SamplingError, match=r"auc = nan.*theta = "):
+            TemperingSMC()
+
+
+def test_nan_somewhere_is_counted_and_logged(caplog):
+    with pm.Model() as model:
+        theta = pm.Normal("theta")
+        AUCPotential("auc", pm.math.log(theta + 1) * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
+    with caplog.at_level(logging.WARNING):
+        idata = sample(model, chains=1)
+    assert sum("of the 1000 starting particles" in record.message for record in caplog.records) == 1
+    assert (idata["posterior"]["theta"].values > -1).all()
+    assert tempering_path(idata)["failed"].values[0, 0] > 50
+
+
+def test_chains_that_disagree(idata):
+    forged = idata["sample_stats"]["path_log_evidence"].copy()
+    forged[0, 0] -= 5.0
+    stats_ = {
+        "sample_stats": idata["sample_stats"].to_dataset()
+        if hasattr(idata["sample_stats"], "to_dataset")
+        else idata["sample_stats"]
+    }
+    stats_["sample_stats"] = stats_["sample_stats"].assign(path_log_evidence=forged)
+    with pytest.warns(TemperingWarning, match="chains disagree about the log evidence"):
+        assert not log_evidence(stats_).agree
+
+
+def test_no_path_in_other_samplers():
+    with pytest.raises(ValueError, match="no tempering path here"):
+        tempering_path({"sample_stats": xr.Dataset()})
+
+
+class Interrupting(TemperingSMC):
+    """Interrupts the fourth draw, as a user would."""
+
+    def step(self, point):
+        if not self.tune and self._handed_out == 3:
+            raise KeyboardInterrupt
+        return super().step(point)
+
+
+def test_interrupt_returns_what_there_is():
+    with plane_model():
+        idata = pm.sample(100, step=Interrupting(), chains=1, random_seed=1, **QUIET)
+    assert idata["posterior"].sizes["draw"] == 3
+    assert np.isfinite(log_evidence(idata).estimate)
+
+
+def test_kept_stages_are_bounded():
+    with plane_model(gamma=2e4) as model:
+        idata = pm.sample(
+            30,
+            step=TemperingSMC(keep_particles=True, ess_threshold=0.97, particles=100, max_moves=2),
+            chains=1,
+            **QUIET,
+        )
+        kept = idata["sample_stats"]["path_kept_gamma"].values[0, 0]
+        assert idata["sample_stats"]["stage"].values[0, 0] > STAGES_KEPT
+        assert kept[0] == 0.0
+        assert kept[~np.isnan(kept)][-1] == 2e4
+        assert model is not None
+
+
+def test_risk_expression_alone_does_not_count():
+    with pm.Model():
+        theta = pm.Normal("theta", size=2)
+        pm.Deterministic("risk", auc_risk(plane_data()[0] @ theta, plane_data()[1]))
+        assert not TemperingSMC.competence(theta, True)
+
+
+def test_the_potential_brings_its_sampler():
+    """pm.sample() can only choose a step method that has been registered."""
+    code = (
+        "import pymc_pacauc.model.potential\n"
+        "from pymc.step_methods import STEP_METHODS\n"
+        "print([method.__name__ for method in STEP_METHODS].count('TemperingSMC'))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "1"

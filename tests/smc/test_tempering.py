@@ -1,0 +1,398 @@
+"""The engine against exact answers; tolerances are three standard errors throughout."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.core.risk import linear_risk
+from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.smc import (
+    DirectionPath,
+    ModelPath,
+    Settings,
+    WhitenedPath,
+    advance,
+    bridge_path,
+    combine,
+    move_on,
+    prior_path,
+    run_tempering,
+    start,
+)
+from pymc_pacauc.smc.diagnose import TemperingWarning
+from pymc_pacauc.smc.direction import GnomonicChart, stratified_radii, unit
+from tests.oracles import exact_line, exact_plane, line_data, plane_data
+
+GAMMA = 60.0
+
+
+@pytest.fixture(scope="module")
+def plane():
+    X, y = plane_data()
+    return linear_gaussian_problem(X, y, GAMMA), exact_plane(X, y, GAMMA)
+
+
+@pytest.fixture(scope="module")
+def line():
+    x, offset, y = line_data()
+    problem = linear_gaussian_problem(x[:, None], y, 40.0, offset=offset, prior_mean=0.3, prior_covariance=1.4**2)
+    return problem, exact_line(x, y, 40.0, offset=offset, prior_mean=0.3, prior_sd=1.4)
+
+
+def runs(path, settings, seeds):
+    """Quiet runs: warnings are the subject of other tests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TemperingWarning)
+        return [run_tempering(path, settings, np.random.default_rng(seed)) for seed in range(seeds)]
+
+
+def assert_evidence(states, exact):
+    """Mean of Z_hat / Z is 1 within 3 s.e., and log Z_hat is spread as its own variance says."""
+    ratio = np.exp([state.log_evidence - exact for state in states])
+    assert abs(ratio.mean() - 1.0) < 3 * ratio.std(ddof=1) / np.sqrt(len(ratio))
+    claimed = np.sqrt(np.mean([state.stages[-1].log_evidence_variance for state in states]))
+    spread = np.std([state.log_evidence for state in states], ddof=1)
+    error = 1 / np.sqrt(2 * (len(states) - 1))  # relative s.e. of a standard deviation
+    assert 1 - 3 * error - 0.15 < spread / claimed < 1 + 3 * error + 0.15  # the estimate is first order
+
+
+@pytest.mark.parametrize("move", ["auto", "direction", "ep", "gaussian", "prior", "random_walk"])
+def test_every_move_gets_the_plane_right(plane, move):
+    problem, exact = plane
+    states = runs(prior_path(problem), Settings(particles=500, move=move), 24)
+    assert_evidence(states, exact.log_evidence)
+    risk = np.array([state.stages[-1].expected_risk for state in states])
+    assert abs(risk.mean() - exact.expected_risk) < 3 * risk.std(ddof=1) / np.sqrt(len(risk))
+
+
+def test_waste_free_gets_the_plane_right(plane):
+    problem, exact = plane
+    states = runs(prior_path(problem), Settings(particles=1000, waste_free=25), 24)
+    assert_evidence(states, exact.log_evidence)
+    assert {state.population.size for state in states} == {1000}
+    assert {stage.moves for state in states for stage in state.stages[1:]} == {24}
+
+
+@pytest.mark.slow
+def test_evidence_is_unbiased_over_200_seeds(plane):
+    problem, exact = plane
+    assert_evidence(runs(prior_path(problem), Settings(particles=1000), 200), exact.log_evidence)
+
+
+def test_angle_has_the_exact_distribution(plane):
+    problem, exact = plane
+    path = prior_path(problem)
+    state = run_tempering(path, Settings(particles=4000), np.random.default_rng(1))
+    theta, risk = path.finish(state.population, np.random.default_rng(2))
+    angle = np.mod(np.arctan2(theta[:, 1], theta[:, 0]), 2 * np.pi)
+    assert stats.kstest(angle, exact.cdf).pvalue > 0.001
+    assert stats.kstest(np.linalg.norm(theta, axis=1), stats.chi(2).cdf).pvalue > 0.001
+    np.testing.assert_allclose(risk, linear_risk(theta, problem.X, plane_data()[1]))
+
+
+def test_every_stage_is_a_posterior(plane):
+    problem, exact = plane
+    for stage in run_tempering(prior_path(problem), Settings(particles=4000), np.random.default_rng(3)).stages:
+        there = exact.at(stage.gamma)
+        assert abs(stage.log_evidence - there.log_evidence) <= 3 * np.sqrt(stage.log_evidence_variance)
+        assert abs(stage.expected_risk - there.expected_risk) < 4 * np.sqrt(there.risk_variance / 4000)
+
+
+@pytest.mark.parametrize("move", ["auto", "ep", "prior", "random_walk"])
+def test_offset_breaks_scale_freedom(line, move):
+    problem, exact = line
+    path = prior_path(problem)
+    assert isinstance(path, WhitenedPath)
+    states = runs(path, Settings(particles=500, move=move), 24)
+    assert_evidence(states, exact.log_evidence)
+    theta = np.concatenate([path.finish(state.population, None)[0] for state in states[:8]])[:, 0]
+    assert stats.kstest(theta, exact.cdf).pvalue > 0.001
+
+
+@pytest.mark.parametrize("ties", ["half", "strict"])
+def test_one_coefficient_is_two_points(ties):
+    x, y = np.array([0.0, 1.0, 2.0, 2.0, 5.0]), np.array([0, 1, 0, 1, 1])
+    problem = linear_gaussian_problem(x[:, None], y, 6.0, ties=ties)
+    exact = exact_line(x, y, 6.0, ties=ties)
+    assert isinstance(prior_path(problem), DirectionPath)
+    states = runs(prior_path(problem), Settings(particles=500), 24)
+    assert_evidence(states, exact.log_evidence)
+    state = run_tempering(prior_path(problem), Settings(particles=4000), np.random.default_rng(0))
+    positive = np.mean(state.population.x > 0)
+    truth = 1 - float(exact.cdf(0.0))
+    assert abs(positive - truth) < 3 * np.sqrt(truth * (1 - truth) / 4000)
+
+
+def test_a_target_given_by_functions(plane):
+    _, exact = plane
+    X, y = plane_data()
+    path = ModelPath(
+        prior_logp=lambda theta: stats.norm.logpdf(theta).sum(axis=1),
+        risk=lambda theta: linear_risk(theta, X, y),
+        prior_draw=lambda size, rng: rng.standard_normal((size, 2)),
+        gamma=GAMMA,
+        dimension=2,
+    )
+    assert_evidence(runs(path, Settings(particles=500), 24), exact.log_evidence)
+
+
+def test_evidence_does_not_depend_on_the_prior_scale(plane):
+    problem, _ = plane
+    wide = dataclasses.replace(problem, prior_factor=7.0 * problem.prior_factor)
+    one, other = (run_tempering(prior_path(p), Settings(), np.random.default_rng(4)) for p in (problem, wide))
+    assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-12)
+
+
+def test_same_generator_same_run(plane):
+    problem, _ = plane
+    a, b = (run_tempering(prior_path(problem), Settings(), np.random.default_rng(5)) for _ in range(2))
+    np.testing.assert_array_equal(a.population.x, b.population.x)
+
+
+def test_moving_on_keeps_the_distribution(plane):
+    problem, exact = plane
+    path, rng = prior_path(problem), np.random.default_rng(6)
+    state = run_tempering(path, Settings(particles=2000), rng)
+    moved = move_on(path, Settings(particles=2000), state, rng)
+    assert not np.array_equal(moved.population.x, state.population.x)
+    assert moved.stages == state.stages
+    angle = np.mod(np.arctan2(moved.population.x[:, 1], moved.population.x[:, 0]), 2 * np.pi)
+    assert stats.kstest(angle, exact.cdf).pvalue > 0.001
+
+
+# -- starting from a fit ---------------------------------------------------------------------------------------------
+
+
+def test_bridge_is_exact_whatever_the_fit(plane):
+    problem, exact = plane
+    mean = exact.mean + np.array([0.3, -0.2])
+    states = runs(bridge_path(prior_path(problem), mean, [[0.5, 0.1], [0.1, 0.3]]), Settings(particles=500), 24)
+    assert_evidence(states, exact.log_evidence)
+
+
+def test_bridge_keeps_the_other_hemisphere():
+    """At a small gamma a fifth of the posterior lies opposite the fit; a one-sided bridge would miss it."""
+    X, y = plane_data()
+    exact = exact_plane(X, y, 4.0)
+    problem = linear_gaussian_problem(X, y, 4.0)
+    path = bridge_path(prior_path(problem), exact.mean, np.eye(2))
+    states = runs(path, Settings(particles=500), 24)
+    assert_evidence(states, exact.log_evidence)
+    theta = np.concatenate([path.finish(s.population, np.random.default_rng(i))[0] for i, s in enumerate(states[:8])])
+    angle = np.mod(np.arctan2(theta[:, 1], theta[:, 0]), 2 * np.pi)
+    assert stats.kstest(angle, exact.cdf).pvalue > 0.001
+    away = np.mean(theta @ exact.mean < 0)
+    assert away > 0.1
+
+
+def test_bridge_in_theta_space(line):
+    problem, exact = line
+    states = runs(bridge_path(prior_path(problem), [exact.mean], [[0.3]]), Settings(particles=500), 24)
+    assert_evidence(states, exact.log_evidence)
+
+
+def test_bridge_of_one_coefficient():
+    x, y = np.array([0.0, 1.0, 2.0, 3.0]), np.array([0, 1, 0, 1])
+    problem = linear_gaussian_problem(x[:, None], y, 5.0)
+    states = runs(bridge_path(prior_path(problem), [0.5], [[0.6]]), Settings(particles=500), 24)
+    assert_evidence(states, exact_line(x, y, 5.0).log_evidence)
+
+
+def test_bridge_needs_few_stages(plane):
+    problem, exact = plane
+    state = run_tempering(
+        bridge_path(prior_path(problem), exact.mean, 0.4 * np.eye(2)), Settings(), np.random.default_rng(0)
+    )
+    assert len(state.stages) - 1 <= 2
+    assert np.isnan(state.stages[0].gamma)
+    assert state.stages[-1].gamma == GAMMA
+
+
+@pytest.mark.parametrize(
+    ("mean", "covariance", "message"),
+    [
+        ([1.0], np.eye(2), "the target has 2 coefficients"),
+        ([1.0, np.nan], np.eye(2), "NaN or infinite"),
+        ([1.0, 0.0], -np.eye(2), "not positive definite"),
+    ],
+)
+def test_bridge_refuses_what_is_not_a_fit(plane, mean, covariance, message):
+    with pytest.raises(ValueError, match=message):
+        bridge_path(prior_path(plane[0]), mean, covariance)
+
+
+# -- charts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [2, 3, 7])
+def test_chart_round_trip(d):
+    rng = np.random.default_rng(d)
+    chart = GnomonicChart(unit(rng.standard_normal((1, d)))[0])
+    u = unit(rng.standard_normal((50, d)))
+    w, sign = chart.to_plane(u)
+    assert w.shape == (50, d - 1)
+    np.testing.assert_allclose(chart.to_sphere(w, sign), u, atol=1e-12)
+    np.testing.assert_allclose(chart.basis.T @ chart.basis, np.eye(d - 1), atol=1e-12)
+    np.testing.assert_allclose(chart.basis.T @ chart.pole, 0.0, atol=1e-12)
+    np.testing.assert_allclose(chart.to_sphere(np.zeros((1, d - 1)))[0], chart.pole, atol=1e-12)
+
+
+def test_uniform_lines_have_the_density_of_the_chart():
+    chart = GnomonicChart(np.array([0.6, -0.8]))
+    w, _ = chart.to_plane(unit(np.random.default_rng(0).standard_normal((4000, 2))))
+    assert stats.kstest(w[:, 0], stats.cauchy.cdf).pvalue > 0.001  # d = 2: a Cauchy variable
+    np.testing.assert_allclose(chart.log_uniform(w)[:5], stats.cauchy.logpdf(w[:5, 0]))
+
+
+def test_radii_are_chi_distributed_and_stratified():
+    radii = stratified_radii(1000, 5, np.random.default_rng(0))
+    assert stats.kstest(radii, stats.chi(5).cdf).statistic < 1 / 1000
+    assert abs(radii.mean() - stats.chi(5).mean()) < 0.1 * stats.chi(5).std() / np.sqrt(1000)
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------
+
+
+def faulty(bad):
+    """A plane target whose log-density cannot be computed where ``bad(theta)``."""
+    X, y = plane_data()
+
+    def risk(theta):
+        return np.where(bad(theta), np.nan, linear_risk(theta, X, y))
+
+    return ModelPath(
+        prior_logp=lambda theta: stats.norm.logpdf(theta).sum(axis=1),
+        risk=risk,
+        prior_draw=lambda size, rng: rng.standard_normal((size, 2)),
+        gamma=GAMMA,
+        dimension=2,
+    )
+
+
+def test_failed_evaluations_are_counted_and_have_no_weight():
+    path = faulty(lambda theta: theta[:, 0] > 1.0)
+    with pytest.warns(TemperingWarning, match=r"at \d+ of the 1000 starting particles.*proposed points"):
+        state = run_tempering(path, Settings(), np.random.default_rng(0))
+    assert state.stages[0].failed > 100
+    assert state.population.x[:, 0].max() <= 1.0
+    assert np.isfinite(state.population.energies.risk).all()
+
+
+def test_failed_particles_count_as_zeros_in_the_evidence(plane):
+    """Cutting the half plane x < 0 off a symmetric problem must remove its mass from Z, not rescale what is left."""
+    _, exact = plane
+    path = faulty(lambda theta: theta[:, 0] < 0.0)
+    inside = float(exact.cdf(np.pi / 2) + 1 - exact.cdf(3 * np.pi / 2))
+    assert_evidence(runs(path, Settings(particles=500), 24), exact.log_evidence + np.log(inside))
+
+
+def test_nothing_but_failures_is_an_error():
+    with pytest.raises(FloatingPointError, match="all 1000 starting particles"):
+        run_tempering(faulty(lambda theta: np.ones(len(theta), bool)), Settings(), np.random.default_rng(0))
+
+
+def test_constant_risk_takes_one_stage():
+    problem = linear_gaussian_problem(np.ones((4, 2)), [0, 1, 0, 1], 10.0)
+    state = run_tempering(prior_path(problem), Settings(), np.random.default_rng(0))
+    assert len(state.stages) == 2
+    assert state.log_evidence == pytest.approx(-5.0)
+    assert state.stages[-1].log_evidence_variance == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_single_pair():
+    problem = linear_gaussian_problem([[0.0, 0.0], [1.0, 1.0]], [0, 1], 3.0)
+    states = runs(prior_path(problem), Settings(particles=500), 24)
+    assert_evidence(states, np.log((1 + np.exp(-3.0)) / 2))
+
+
+def test_two_particles_run():
+    problem = linear_gaussian_problem([[0.0, 0.0], [1.0, 1.0]], [0, 1], 3.0)
+    state = start(prior_path(problem), Settings(particles=2), np.random.default_rng(0))
+    state = advance(prior_path(problem), Settings(particles=2), state, np.random.default_rng(0))
+    assert np.isfinite(state.log_evidence)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"particles": 1}, "particles must be at least 2"),
+        ({"ess_threshold": 1.0}, "ess_threshold"),
+        ({"decorrelation": 0.0}, "decorrelation"),
+        ({"max_moves": 0}, "max_moves"),
+        ({"waste_free": 1}, "waste_free"),
+        ({"waste_free": 600}, "waste_free"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**settings)
+
+
+def test_bad_move(plane, line):
+    with pytest.raises(ValueError, match="move must be one of"):
+        run_tempering(prior_path(plane[0]), Settings(move="nuts"), np.random.default_rng(0))
+    with pytest.raises(ValueError, match="linear scores without an offset"):
+        run_tempering(prior_path(line[0]), Settings(move="direction"), np.random.default_rng(0))
+
+
+def simulated(n, d, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    y = rng.random(n) < 1 / (1 + np.exp(1.1 - X @ (0.3 * rng.standard_normal(d))))
+    return linear_gaussian_problem(X, y, float(n))
+
+
+def test_one_random_walk_move_warns():
+    """The paper's single move is off by tens of nats at d = 50; that must not happen in silence."""
+    problem = simulated(400, 30, 1)
+    with pytest.warns(TemperingWarning, match="left particles correlated with where they started"):
+        run_tempering(prior_path(problem), Settings(move="random_walk", max_moves=1), np.random.default_rng(0))
+
+
+def test_too_few_particles_for_a_fit():
+    problem = simulated(100, 30, 1)
+    with pytest.warns(TemperingWarning, match="too few to fit"):
+        run_tempering(
+            prior_path(problem), Settings(particles=100, move="gaussian", max_moves=2), np.random.default_rng(0)
+        )
+    assert start(prior_path(problem), Settings(particles=100), np.random.default_rng(0)).move == "ep"
+    path = prior_path(problem)
+    generic = ModelPath(lambda theta: stats.norm.logpdf(theta).sum(axis=1), path.risk, path.draw, 1.0, 30)
+    assert start(generic, Settings(particles=100), np.random.default_rng(0)).move == "prior"
+
+
+@pytest.mark.slow
+def test_fifty_dimensions():
+    """Default moves agree with the start from EP, another path; the paper's single move is far off, and warns."""
+    problem = simulated(1500, 50, 2)
+    path = prior_path(problem)
+    fit = fit_ep(problem)
+    bridge = run_tempering(
+        bridge_path(path, fit.posterior.mean, fit.posterior.covariance),
+        Settings(particles=4000),
+        np.random.default_rng(0),
+    )
+    truth = bridge.log_evidence
+    results = [run_tempering(path, Settings(), np.random.default_rng(seed)).stages[-1] for seed in range(4)]
+    pooled = combine([r.log_evidence for r in results], [r.log_evidence_variance for r in results])
+    assert pooled.agree
+    assert abs(pooled.estimate - truth) < 3 * pooled.standard_error
+    with pytest.warns(TemperingWarning, match="left particles correlated"):
+        wrong = run_tempering(path, Settings(move="random_walk", max_moves=1), np.random.default_rng(0))
+    assert abs(wrong.log_evidence - truth) > 10
+
+
+@pytest.mark.slow
+def test_gaussian_process_with_500_latent_scores():
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((500, 4))
+    y = rng.random(500) < 1 / (1 + np.exp(1 - 3 * np.sin(2 * X[:, 0]) - X[:, 2]))
+    K = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=-1)) + 1e-6 * np.eye(500)
+    path = prior_path(linear_gaussian_problem(np.eye(500), y, 500.0, prior_covariance=K))
+    states = [run_tempering(path, Settings(), np.random.default_rng(seed)) for seed in range(3)]
+    assert np.ptp([state.log_evidence for state in states]) < 1.0
+    assert min(stage.acceptance_rate for state in states for stage in state.stages[1:]) > 0.2

@@ -230,7 +230,7 @@ def expected_risk(fit: EPFit) -> float:
     """E_q[risk] of the q that was returned, a tie costing one half."""
     risk = fit.expected_risk
     if not fit.converged:  # the record of the last sweep is of the q before it
-        sums = sweep_sums(fit.posterior.coordinates, fit.posterior.natural, fit.problem.pairs, fit.table)
+        sums = sweep_sums(fit.problem, fit.posterior.natural, fit.problem.pairs, fit.table)
         risk = float(sums.wrong / fit.problem.pairs.n_pairs)
     return risk + (0.5 * fit.tied_pairs / fit.problem.pairs.n_pairs if fit.problem.ties == "strict" else 0.0)
 

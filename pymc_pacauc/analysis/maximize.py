@@ -31,7 +31,7 @@ from rich.progress import TextColumn
 from scipy import linalg, optimize
 from scipy.special import expit, logit
 
-from pymc_pacauc.core.problem import LinearGaussianProblem, SpikeSlabProblem
+from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
 from pymc_pacauc.ep.gradient import evidence_gradient
 from pymc_pacauc.ep.sparse.fit import fit_spike_slab
@@ -44,7 +44,6 @@ from pymc_pacauc.model.spike_slab import extract_spike_slab
 __all__ = ["EvidenceMaximum", "maximize_evidence"]
 
 FloatArray = NDArray[np.float64]
-Problem = LinearGaussianProblem | SpikeSlabProblem
 
 STEP = 1e-4  # of central differences, in log-parameters
 EVIDENCE_STEP = 1e-2  # the same where the evidence is differenced
@@ -338,12 +337,10 @@ class _Evidence:
     def _slope(self, fit: Any, x: FloatArray, direction: FloatArray) -> float:
         if isinstance(fit, EPFit):
             up, down = (self._problem_at(x + sign * STEP * direction) for sign in (1.0, -1.0))
-            assert isinstance(up, LinearGaussianProblem)
-            assert isinstance(down, LinearGaussianProblem)
             if np.array_equal(up.X, down.X) and np.array_equal(up.offset, down.offset):
                 gradient = evidence_gradient(fit)
-                moved = (up.prior_covariance - down.prior_covariance) / (2.0 * STEP)
-                shifted = (up.prior_mean - down.prior_mean) / (2.0 * STEP)
+                moved = (up.prior.covariance - down.prior.covariance) / (2.0 * STEP)
+                shifted = (up.prior.mean - down.prior.mean) / (2.0 * STEP)
                 return gradient.along(moved) + float(gradient.mean @ shifted)
         ends = [_fit(self._problem_at(x + sign * EVIDENCE_STEP * direction), fit) for sign in (1.0, -1.0)]
         return (ends[0].log_evidence - ends[1].log_evidence) / (2.0 * EVIDENCE_STEP)
@@ -359,11 +356,11 @@ def _problem_reader(model: pm.Model) -> Callable[[], Problem]:
 
 
 def _fit(problem: Problem, start: Any) -> Any:
-    if isinstance(problem, SpikeSlabProblem):
+    if problem.spikes is not None:
         same = (
             start is not None
             and np.array_equal(start.problem.X, problem.X)
-            and np.array_equal(start.problem.v1, problem.v1)
+            and np.array_equal(start.problem.prior.factor, problem.prior.factor)
         )
         return fit_spike_slab(problem, start=start if same else None, tolerance=1e-6)
     return fit_ep(problem, start=start, tolerance=1e-8)
@@ -376,15 +373,14 @@ def _flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray)
 
     def scaled(problem: Problem) -> FloatArray:
         """What a common scale of the prior multiplies: the prior covariance of some scores."""
-        gaussian = problem.slab_problem if isinstance(problem, SpikeSlabProblem) else problem
-        part = gaussian.whitened_design[rows]
+        part = problem.scores.whitened_design[rows]
         return (part @ part.T).ravel()
 
     def unscaled(problem: Problem) -> FloatArray:
         """And what it must leave alone."""
-        if isinstance(problem, SpikeSlabProblem):
-            return np.concatenate([problem.inclusion_probability, problem.v0 / problem.v1])
-        return problem.whitened_offset[rows]
+        if problem.spikes is not None:
+            return np.concatenate([problem.spikes.inclusion_probability, problem.spikes.ratio])
+        return problem.scores.whitened_offset[rows]
 
     covariance, fixed = scaled(here), unscaled(here)
     size = float(np.linalg.norm(covariance)) or 1.0
@@ -399,7 +395,7 @@ def _flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray)
     _, singular, right = linalg.svd(change, full_matrices=True)
     padded = np.append(singular, np.zeros(x.size - singular.size))
     flat += [direction for value, direction in zip(padded, right, strict=True) if value < FLAT]
-    if isinstance(here, SpikeSlabProblem) or here.scale_free:  # a common factor of the covariance has no effect either
+    if here.scale_free:  # a common factor of the covariance has no effect either
         common = linalg.lstsq(change, scale, cond=FLAT)[0]
         if np.linalg.norm(change @ common - scale) < 100 * FLAT:
             flat.append(common / np.linalg.norm(common))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import SpikeSlabProblem, spike_slab_problem
+from pymc_pacauc.core.problem import Problem, Spikes, spike_slab_problem
 from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.ep.sparse.fit import SpikeSlabFit, fit_spike_slab
 from pymc_pacauc.model.spike_slab import extract_spike_slab
@@ -59,11 +60,14 @@ def regularization_path(
     array([1., 0., 0., 0.])
     """
     problem, dim, labels = _problem(model_or_data, gamma, p, v1)
-    grid = np.geomspace(1e-6, 0.1, 13) * problem.v1.max() if v0 is None else np.unique(np.asarray(v0, dtype=float))
+    assert problem.spikes is not None
+    v1 = problem.prior.factor**2
+    grid = np.geomspace(1e-6, 0.1, 13) * v1.max() if v0 is None else np.unique(np.asarray(v0, dtype=float))
     rows: list[dict[str, Any]] = []
     start: SpikeSlabFit | None = None
     for value in grid[::-1]:  # from wide to narrow
-        target = SpikeSlabProblem(problem.slab_problem, problem.inclusion_probability, np.minimum(value, problem.v1))
+        spikes = Spikes(problem.spikes.inclusion_probability, np.minimum(value / v1, 1.0))
+        target = replace(problem, spikes=spikes)
         fit = fit_spike_slab(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, threads=threads)
         start = fit if fit.converged else start
         rows.append(_row(fit))
@@ -91,7 +95,7 @@ def _row(fit: SpikeSlabFit) -> dict[str, Any]:
     }
 
 
-def _problem(model_or_data: Any, gamma: Any, p: Any, v1: Any) -> tuple[SpikeSlabProblem, str, Any]:
+def _problem(model_or_data: Any, gamma: Any, p: Any, v1: Any) -> tuple[Problem, str, Any]:
     if model_or_data is None or isinstance(model_or_data, pm.Model):
         model = pm.modelcontext(model_or_data)
         extracted = extract_spike_slab(model)

@@ -26,7 +26,7 @@ from pymc_pacauc.analysis.tempered_folds import Tempered, TemperedModel, held_ou
 from pymc_pacauc.core.bounds import pac_bayes_kl
 from pymc_pacauc.core.folds import stratified_folds
 from pymc_pacauc.core.pairs import Block, Pairs
-from pymc_pacauc.core.problem import LinearGaussianProblem, check_gamma
+from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep, fit_vb
 from pymc_pacauc.ep.leave_out import leave_out_sites
 from pymc_pacauc.model.approximation import EPApproximation
@@ -196,7 +196,7 @@ def default_gammas(pairs: Pairs) -> FloatArray:
 
 
 def _by_ep(
-    problem: LinearGaussianProblem,
+    problem: Problem,
     grid: FloatArray,
     fold: NDArray[np.intp],
     method: str,
@@ -247,9 +247,7 @@ def _by_ep(
     return table, fold_auc, fits
 
 
-def _path(
-    engine: Any, problem: LinearGaussianProblem, gammas: Iterable[float], starts: Sequence[EPFit] | None = None
-) -> list[EPFit]:
+def _path(engine: Any, problem: Problem, gammas: Iterable[float], starts: Sequence[EPFit] | None = None) -> list[EPFit]:
     """Fits along gamma, each from the one before or from those in ``starts``; failures are told from `converged`."""
     fits: list[EPFit] = []
     with warnings.catch_warnings():

@@ -14,7 +14,7 @@ import pymc as pm
 from numpy.typing import NDArray
 
 from pymc_pacauc.core.pairs import Pairs, bipartite
-from pymc_pacauc.core.problem import LinearGaussianProblem
+from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.core.weights import effective_sample_size, log_mean_exp, normalise
 from pymc_pacauc.model.extract import NotLinearGaussian, auc_term, extract
@@ -33,7 +33,7 @@ class TemperedModel:
 
     pairs: Pairs
     ties: str
-    problem: LinearGaussianProblem | None = None
+    problem: Problem | None = None
     model: pm.Model | None = None
 
     def path(self, pairs: Pairs, gamma: float) -> Any:

@@ -1,10 +1,14 @@
-"""The arrays an engine needs: an AUC Gibbs posterior whose scores are affine in Gaussian variables.
+"""The one description an engine needs: which pairs, what scores, under which prior, at which gamma.
 
-    scores(theta) = X theta + offset,   theta ~ N(prior_mean, prior_covariance),   target = prior * exp(-gamma * risk)
+    target(theta) = prior(theta) * exp(-gamma * risk(X theta + offset))
 
-Linear scores, Gaussian-process scores (X = I, covariance K), HSGP features and any PyMC model that is affine in
-Gaussian variables all have this form. The risk sees score *differences* only, so the columns of X and the offset may
-be centred, and it sees their signs only, so without an offset it ignores the length of (whitened) theta.
+The prior is Gaussian, or a *spike and slab*: the same Gaussian, its slab, with a spike at zero on some of the
+coefficients. A :class:`Problem` is cheap to vary: ``dataclasses.replace(problem, gamma=...)`` or other pairs, or other
+spikes, share the scores and all that was worked out about them.
+
+To add a kind of prior, describe it relative to a Gaussian, as ``Spikes`` does, and give
+:func:`pymc_pacauc.fitting.fit` an engine for it; to add a kind of comparison, add a function to
+:mod:`pymc_pacauc.core.pairs`.
 """
 
 from __future__ import annotations
@@ -15,99 +19,127 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg
 
 from pymc_pacauc.core.pairs import Pairs, bipartite
-from pymc_pacauc.core.risk import check_ties, numeric_array
+from pymc_pacauc.core.risk import LinearRisk, check_ties, numeric_array
+from pymc_pacauc.core.scores import GaussianPrior, LinearScores
 
-__all__ = [
-    "LinearGaussianProblem",
-    "SpikeSlabProblem",
-    "check_gamma",
-    "linear_gaussian_problem",
-    "spike_slab_problem",
-]
+__all__ = ["Problem", "Spikes", "check_gamma", "linear_gaussian_problem", "spike_slab_problem"]
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class LinearGaussianProblem:
-    """Scores ``X @ theta + offset`` under ``theta ~ N(prior_mean, L @ L.T)``.
-
-    Build one with :func:`linear_gaussian_problem`.
+class Spikes:
+    """Independent ``theta_k ~ p N(0, v1) + (1 - p) N(0, v0)``, v1 the variance that the Gaussian prior gives.
 
     Attributes
     ----------
-    X
-        Design, shape (n, d).
+    inclusion_probability
+        p, the probability of the slab, shape (d,); 1 for a coefficient whose prior is Gaussian.
+    ratio
+        v0 / v1, shape (d,); 0 for a point mass at zero.
+    """
+
+    inclusion_probability: FloatArray
+    ratio: FloatArray
+
+    @cached_property
+    def log_odds(self) -> FloatArray:
+        """log(p / (1 - p)), infinite where p = 1."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.inclusion_probability) - np.log1p(-self.inclusion_probability)
+
+    @property
+    def sparse(self) -> NDArray[np.bool_]:
+        """Which coefficients have a spike."""
+        return self.inclusion_probability < 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """An AUC Gibbs posterior. Build one with :func:`linear_gaussian_problem` or :func:`spike_slab_problem`.
+
+    Attributes
+    ----------
+    scores
+        The scores and the Gaussian prior of their coefficients.
     pairs
         The pairs compared.
     gamma
         Inverse temperature, multiplying the pair risk.
-    prior_mean
-        Shape (d,).
-    prior_factor
-        Shape (d,) for a diagonal prior (standard deviations), else the lower Cholesky factor, shape (d, d).
-    offset
-        Shape (n,).
     ties
         Cost convention of tied pairs, ``"half"`` or ``"strict"``.
+    spikes
+        None for a Gaussian prior.
     """
 
-    X: FloatArray
+    scores: LinearScores
     pairs: Pairs
     gamma: float
-    prior_mean: FloatArray
-    prior_factor: FloatArray
-    offset: FloatArray
     ties: str = "half"
+    spikes: Spikes | None = None
+
+    @property
+    def X(self) -> FloatArray:
+        return self.scores.X
+
+    @property
+    def offset(self) -> FloatArray:
+        return self.scores.offset
+
+    @property
+    def prior(self) -> GaussianPrior:
+        """The Gaussian prior, or the slab."""
+        return self.scores.prior
 
     @property
     def n(self) -> int:
-        return self.X.shape[0]
+        return self.scores.n
 
     @property
     def d(self) -> int:
-        return self.X.shape[1]
-
-    @cached_property
-    def prior_covariance(self) -> FloatArray:
-        if self.prior_factor.ndim == 1:
-            return np.diag(self.prior_factor**2)
-        return self.prior_factor @ self.prior_factor.T
-
-    @cached_property
-    def whitened_design(self) -> FloatArray:
-        """Z with scores = Z w + whitened_offset (up to a common constant), w ~ N(0, I); columns are centred."""
-        centred = self.X - self.X.mean(axis=0)
-        return centred * self.prior_factor if self.prior_factor.ndim == 1 else centred @ self.prior_factor
-
-    @cached_property
-    def whitened_offset(self) -> FloatArray:
-        """Scores at the prior mean, centred; exactly zero where only rounding would be left."""
-        scores = self.X @ self.prior_mean + self.offset
-        centred = scores - scores.mean()
-        return np.where(np.abs(centred).max() > 1e-12 * (1.0 + np.abs(scores).max()), centred, 0.0)
+        return self.scores.d
 
     @property
     def scale_free(self) -> bool:
         """True when the risk depends on the direction of whitened theta alone, so its radius stays chi-distributed."""
-        return not self.whitened_offset.any()
+        return self.scores.scale_free
 
-    def color(self, w: FloatArray) -> FloatArray:
-        """Map whitened coefficients ``w[..., d]`` to theta."""
-        return self.prior_mean + (w * self.prior_factor if self.prior_factor.ndim == 1 else w @ self.prior_factor.T)
+    @property
+    def gamma_per_pair(self) -> float:
+        return self.gamma / self.pairs.n_pairs
 
-    def whiten(self, theta: FloatArray) -> FloatArray:
-        """Inverse of :meth:`color`."""
-        centred = theta - self.prior_mean
-        if self.prior_factor.ndim == 1:
-            return centred / self.prior_factor
-        return linalg.solve_triangular(self.prior_factor, centred.T, lower=True).T
+    @property
+    def tie_cost(self) -> float:
+        return 0.5 if self.ties == "half" else 0.0
+
+    @cached_property
+    def risk(self) -> LinearRisk:
+        """The map ``theta[N, d] -> risk[N]``."""
+        return LinearRisk(
+            self.X, self.pairs, offset=self._ranking(self.offset), ties=self.ties, distinct=self.scores.distinct
+        )
+
+    @cached_property
+    def whitened_risk(self) -> LinearRisk:
+        """The map from whitened coefficients ``w[N, d]`` to the risk."""
+        scores = self.scores
+        return LinearRisk(
+            scores.whitened_design,
+            self.pairs,
+            offset=self._ranking(scores.whitened_offset),
+            ties=self.ties,
+            distinct=scores.distinct,
+        )
+
+    @staticmethod
+    def _ranking(offset: FloatArray) -> FloatArray | None:
+        return offset if offset.any() else None
 
     def __repr__(self) -> str:
-        return f"LinearGaussianProblem(n={self.n}, d={self.d}, pairs={self.pairs.n_pairs}, gamma={self.gamma:g})"
+        prior = "Gaussian" if self.spikes is None else "spike-and-slab"
+        return f"Problem(n={self.n}, d={self.d}, pairs={self.pairs.n_pairs}, gamma={self.gamma:g}, {prior} prior)"
 
 
 def linear_gaussian_problem(
@@ -116,15 +148,16 @@ def linear_gaussian_problem(
     gamma: float,
     *,
     prior_mean: ArrayLike = 0.0,
-    prior_covariance: ArrayLike = 1.0,
+    prior_covariance: ArrayLike | None = None,
+    prior_factor: FloatArray | None = None,
     offset: ArrayLike = 0.0,
     ties: str = "half",
     positive: Any = None,
-) -> LinearGaussianProblem:
-    """Validate arrays into a :class:`LinearGaussianProblem`.
+) -> Problem:
+    """Validate arrays into a :class:`Problem` with a Gaussian prior.
 
-    ``prior_covariance`` is a scalar or vector of variances, or a full matrix; ``y`` labels, or a ready
-    :class:`~pymc_pacauc.core.pairs.Pairs`.
+    ``y`` holds labels, or is a ready :class:`~pymc_pacauc.core.pairs.Pairs`. ``prior_covariance`` is a scalar or vector
+    of variances, or a full matrix, by default 1; whoever has its Cholesky factor gives ``prior_factor`` instead.
     """
     design = numeric_array("X", X).copy()
     if design.ndim != 2 or 0 in design.shape:
@@ -138,77 +171,13 @@ def linear_gaussian_problem(
         columns = np.flatnonzero(~np.isfinite(design).all(axis=0))[:5].tolist()
         raise ValueError(f"X has {bad} NaN or infinite value(s), in columns {columns}; impute or drop them first.")
     check_ties(ties)
-    return LinearGaussianProblem(
-        X=design,
-        pairs=pairs,
-        gamma=check_gamma(gamma),
-        prior_mean=_finite("prior_mean", prior_mean, (d,)),
-        prior_factor=_factor(prior_covariance, d),
-        offset=_finite("offset", offset, (n,)),
-        ties=ties,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class SpikeSlabProblem:
-    """Scores ``X @ theta + offset`` under independent ``theta_k ~ p N(0, v1) + (1 - p) N(0, v0)``.
-
-    Build one with :func:`spike_slab_problem`. The spike is a point mass at zero where v0 = 0; a coefficient with p = 1
-    has the Gaussian prior N(0, v1).
-
-    Attributes
-    ----------
-    slab_problem
-        The same target with every coefficient in the slab.
-    inclusion_probability, v0, v1
-        p, and the variances of spike and slab, shape (d,).
-    """
-
-    slab_problem: LinearGaussianProblem
-    inclusion_probability: FloatArray
-    v0: FloatArray
-
-    @property
-    def v1(self) -> FloatArray:
-        return self.slab_problem.prior_factor**2
-
-    @property
-    def X(self) -> FloatArray:
-        return self.slab_problem.X
-
-    @property
-    def n(self) -> int:
-        return self.slab_problem.n
-
-    @property
-    def d(self) -> int:
-        return self.slab_problem.d
-
-    @property
-    def pairs(self) -> Pairs:
-        return self.slab_problem.pairs
-
-    @property
-    def gamma(self) -> float:
-        return self.slab_problem.gamma
-
-    @property
-    def ties(self) -> str:
-        return self.slab_problem.ties
-
-    @cached_property
-    def spike(self) -> FloatArray:
-        """v0 / v1."""
-        return self.v0 / self.v1
-
-    @cached_property
-    def log_odds(self) -> FloatArray:
-        """log(p / (1 - p)), infinite where p = 1."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.inclusion_probability) - np.log1p(-self.inclusion_probability)
-
-    def __repr__(self) -> str:
-        return f"SpikeSlabProblem(n={self.n}, d={self.d}, pairs={self.pairs.n_pairs}, gamma={self.gamma:g})"
+    if prior_factor is None:
+        prior_factor = _factor(1.0 if prior_covariance is None else prior_covariance, d)
+    elif prior_covariance is not None:
+        raise ValueError("Give prior_covariance or its factor, not both.")
+    prior = GaussianPrior(_finite("prior_mean", prior_mean, (d,)), prior_factor)
+    scores = LinearScores(design, _finite("offset", offset, (n,)), prior)
+    return Problem(scores, pairs, check_gamma(gamma), ties)
 
 
 def spike_slab_problem(
@@ -223,32 +192,26 @@ def spike_slab_problem(
     offset: ArrayLike = 0.0,
     ties: str = "half",
     positive: Any = None,
-) -> SpikeSlabProblem:
-    """Validate arrays into a :class:`SpikeSlabProblem`; ``inclusion_probability``, v0 and v1 are scalars or vectors.
+) -> Problem:
+    """Validate arrays into a :class:`Problem` with a spike-and-slab prior.
 
-    ``prior_mean`` is for Gaussian coefficients, those with inclusion probability 1; spike and slab are centred at zero.
+    ``inclusion_probability``, v0 and v1 are scalars or vectors. ``prior_mean`` is for Gaussian coefficients, those with
+    inclusion probability 1; spike and slab are centred at zero.
     """
     if numeric_array("v1", v1).ndim > 1:
         raise ValueError("v1 must be a scalar or a vector: the slabs are independent.")
-    slab = linear_gaussian_problem(
-        X,
-        y,
-        gamma,
-        prior_mean=prior_mean,
-        prior_covariance=v1,
-        offset=offset,
-        ties=ties,
-        positive=positive,
+    dense = linear_gaussian_problem(
+        X, y, gamma, prior_mean=prior_mean, prior_covariance=v1, offset=offset, ties=ties, positive=positive
     )
-    p = _finite("inclusion_probability", inclusion_probability, (slab.d,))
+    p = _finite("inclusion_probability", inclusion_probability, (dense.d,))
     if not ((p > 0.0) & (p <= 1.0)).all():
         raise ValueError("inclusion_probability must be in (0, 1]: drop a coefficient that is never included.")
-    spike = _finite("v0", v0, (slab.d,))
-    if not ((spike >= 0.0) & (spike <= slab.prior_factor**2)).all():
+    ratio = _finite("v0", v0, (dense.d,)) / dense.prior.factor**2
+    if not ((ratio >= 0.0) & (ratio <= 1.0 + 1e-12)).all():
         raise ValueError("v0, the variance of the spike, must be at least 0 and at most v1, that of the slab.")
-    if (slab.prior_mean[p < 1.0] != 0.0).any():
+    if (dense.prior.mean[p < 1.0] != 0.0).any():
         raise ValueError("prior_mean must be 0 where inclusion_probability < 1.")
-    return SpikeSlabProblem(slab, p, spike)
+    return Problem(dense.scores, dense.pairs, dense.gamma, dense.ties, Spikes(p, np.minimum(ratio, 1.0)))
 
 
 def check_gamma(gamma: Any) -> float:

@@ -19,6 +19,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.core.pairs import Pairs, bipartite
+from pymc_pacauc.core.rows import DistinctRows, distinct_rows
 
 __all__ = ["LinearRisk", "check_ties", "empirical_risk", "linear_risk", "numeric_array", "pair_risk", "vector_risk"]
 
@@ -88,10 +89,19 @@ def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "ha
 class LinearRisk:
     """The map ``theta[N, d] -> risk[N]`` for the scores ``X @ theta + offset``: what the samplers call.
 
-    The columns of every tile of scores are the *distinct* rows of X, so duplicates tie exactly.
+    The columns of every tile of scores are the *distinct* rows of X, so duplicates tie exactly; ``distinct`` are those
+    rows where they are known already.
     """
 
-    def __init__(self, X: FloatArray, pairs: Pairs, *, offset: FloatArray | None = None, ties: str = "half"):
+    def __init__(
+        self,
+        X: FloatArray,
+        pairs: Pairs,
+        *,
+        offset: FloatArray | None = None,
+        ties: str = "half",
+        distinct: DistinctRows | None = None,
+    ):
         check_ties(ties)
         if X.ndim != 2 or X.shape[0] != pairs.n:
             raise ValueError(f"X must have shape (n, d) with n = {pairs.n}, the number of labels; got {X.shape}.")
@@ -100,11 +110,11 @@ class LinearRisk:
             raise ValueError(f"X has {bad} NaN or infinite value(s); impute or drop them first.")
         self.d = X.shape[1]
         self.ties = ties
-        rows = X if offset is None else np.column_stack([X, offset])
-        distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
-        self.pairs = pairs.map(inverse.reshape(-1).astype(np.intp), len(distinct))
-        self._design = np.ascontiguousarray(distinct[:, : self.d].T)
-        self._offset = None if offset is None else np.ascontiguousarray(distinct[:, self.d])
+        if distinct is None:
+            distinct = distinct_rows(X if offset is None else np.column_stack([X, offset]))
+        self.pairs = pairs.map(distinct.place, distinct.first.size)
+        self._design = np.ascontiguousarray(X[distinct.first].T)
+        self._offset = None if offset is None else offset[distinct.first]
 
     def __call__(self, theta: FloatArray) -> FloatArray:
         out = np.empty(len(theta))

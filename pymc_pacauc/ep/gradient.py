@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from pymc_pacauc.ep.gaussian import EPFit
 
@@ -46,23 +45,9 @@ class EvidenceGradient:
 
 def evidence_gradient(fit: EPFit) -> EvidenceGradient:
     """Gradient of ``fit.log_evidence``; valid at a converged fit."""
-    space, q = fit.posterior.coordinates, fit.posterior.natural
-    u = q.mean
-    half = 0.5 * (q.covariance + np.outer(u, u) - np.eye(u.size))  # in the reduced, whitened coordinates
-    mean, covariance = _unwhiten(space.problem.prior_factor, u, half, space.rotation)
-    return EvidenceGradient(mean, covariance)
-
-
-def _unwhiten(
-    factor: FloatArray, mean: FloatArray, half: FloatArray, rotation: FloatArray | None
-) -> tuple[FloatArray, FloatArray]:
-    """Multiply by F^-T from the left, and the matrix by F^-1 from the right, F the prior factor."""
+    scores, q = fit.problem.scores, fit.posterior.natural
+    mean, half = q.mean, 0.5 * (q.covariance + np.outer(q.mean, q.mean) - np.eye(q.mean.size))
+    rotation, unwhiten = scores.reduced.rotation, scores.prior.unwhiten_rows
     if rotation is not None:
         mean, half = mean @ rotation, rotation.T @ half @ rotation
-    if factor.ndim == 1:
-        return mean / factor, half / np.outer(factor, factor)
-    left = linalg.solve_triangular(factor, half, lower=True, trans="T")
-    return (
-        linalg.solve_triangular(factor, mean, lower=True, trans="T"),
-        linalg.solve_triangular(factor, left.T, lower=True, trans="T"),
-    )
+    return EvidenceGradient(unwhiten(mean[None])[0], unwhiten(unwhiten(half).T))

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, log_ndtr, logsumexp
 
-from pymc_pacauc.core.risk import LinearRisk
 from pymc_pacauc.ep.fixed_point import NaturalGaussian
-from pymc_pacauc.ep.gaussian import EPFit, draw_natural
+from pymc_pacauc.ep.gaussian import EPFit
+from pymc_pacauc.ep.posterior import draw_natural
 
 __all__ = ["WeightedDraws", "importance_draws", "log_direction_density", "log_mean"]
 
@@ -53,7 +53,7 @@ def importance_draws(fit: EPFit, draws: int, rng: np.random.Generator) -> Weight
             0.5 * (np.sum(u * u, axis=1) - np.sum(centred * centred, axis=1)) + np.log(np.diagonal(q.factor)).sum()
         )
     theta = fit.posterior.complete(u, rng)
-    risk = LinearRisk(problem.X, problem.pairs, offset=problem.offset, ties=problem.ties)(theta)
+    risk = problem.risk(theta)
     return WeightedDraws(theta, risk, -problem.gamma * risk - log_proposal)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pymc_pacauc.ep.gaussian import GaussianPosterior
+from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.sweep import tile_map
 
 __all__ = ["TrainingScores", "kernel_gradient", "moments", "predict_scores_at"]

@@ -92,7 +92,8 @@ def leave_out_sites(
     """
     if refine is None:
         refine = 1 if groups is None else 3
-    problem, space, q = fit.problem, fit.posterior.coordinates, fit.posterior.natural
+    problem, q = fit.problem, fit.posterior.natural
+    space = problem.scores.reduced
     labels, index = _encode(groups, problem.n)
     scores, variance, change = np.empty(problem.n), np.empty(problem.n), np.empty(labels.size)
     group_auc = np.full(labels.size, np.nan)
@@ -104,7 +105,7 @@ def leave_out_sites(
             touched, kept = _split(problem.pairs, out)
             if kept.n_pairs == 0:
                 raise ValueError(f"Without group {labels[g]!r} there is no pair left: it holds a whole class.")
-            removed = sweep_sums(space, q, touched, fit.table, map_tiles)
+            removed = sweep_sums(problem, q, touched, fit.table, map_tiles)
             left = natural_gaussian(q.precision - removed.precision, q.shift - removed.shift)
             sweeps = refine
             if left is None:
@@ -112,7 +113,7 @@ def leave_out_sites(
                 rematched += 1
 
             def sweep(q: NaturalGaussian, kept: Pairs = kept) -> Sweep:
-                sums = sweep_sums(space, q, kept, fit.table, map_tiles)
+                sums = sweep_sums(problem, q, kept, fit.table, map_tiles)
                 bound = -fit.table.gamma * sums.wrong - q.divergence
                 return Sweep(identity + sums.precision, sums.shift, bound, {})
 

@@ -26,12 +26,12 @@ from pymc.variational.opvi import node_property
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 
-from pymc_pacauc.core.risk import LinearRisk
 from pymc_pacauc.ep.fixed_point import Interventions
-from pymc_pacauc.ep.gaussian import EPFit, GaussianPosterior, fit_ep, fit_vb
+from pymc_pacauc.ep.gaussian import EPFit, fit_ep, fit_vb
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import importance_draws, log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut, leave_out_sites
+from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.sparse.fit import fit_spike_slab
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.extract import extract
@@ -199,8 +199,7 @@ class EPApproximation(SingleGroupApproximation):
         if not return_inferencedata:
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
         theta = self.posterior.draw(draws, get_random_generator(random_seed))
-        problem = self.fit.problem
-        risk = LinearRisk(problem.X, problem.pairs, offset=problem.offset, ties=problem.ties)(theta)
+        risk = self.fit.problem.risk(theta)
         return self._inference_data(theta, {"risk": risk}, self._attributes(**self._certified_by()))
 
     def _inference_data(self, theta: NDArray[np.float64], stats: dict[str, Any], attrs: dict[str, Any]) -> Any:

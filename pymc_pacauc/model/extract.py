@@ -1,4 +1,4 @@
-"""From a PyMC model to the arrays of a LinearGaussianProblem.
+"""From a PyMC model to the arrays of a Problem.
 
 Next to nothing is recognised by its type. The scores and the gradient of the prior's log-density are *evaluated*, at
 zero and at the unit vectors of the free variables, which gives the affine map, the prior mean and its precision; then
@@ -28,7 +28,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.random.basic import MvNormalRV
 
 from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import LinearGaussianProblem, linear_gaussian_problem
+from pymc_pacauc.core.problem import Problem, linear_gaussian_problem
 from pymc_pacauc.model.flat import MODE, FlatVariables, flat_variables
 from pymc_pacauc.model.op import AUCRisk
 
@@ -69,12 +69,12 @@ class AUCTerm:
 class ExtractedProblem:
     """A problem whose theta is the concatenation of the model's value variables, in the model's order."""
 
-    problem: LinearGaussianProblem
+    problem: Problem
     variables: FlatVariables
 
 
 def extract(model: pm.Model) -> ExtractedProblem:
-    """The :class:`~pymc_pacauc.core.problem.LinearGaussianProblem` of a model, or :class:`NotLinearGaussian`."""
+    """The :class:`~pymc_pacauc.core.problem.Problem` of a model, or :class:`NotLinearGaussian`."""
     return extractor(model)()
 
 

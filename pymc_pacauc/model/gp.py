@@ -130,8 +130,7 @@ class KernelDerivative:
         problem = fit.problem
         kernel, centre = self._kernel()
         kernel = kernel + self._jitter * np.eye(len(kernel))
-        factor, part = problem.prior_factor, problem.X[:ROWS]
-        part = part * factor if factor.ndim == 1 else part @ factor
+        part = problem.prior.whiten_rows(problem.X[:ROWS])
         if len(kernel) != problem.n or not np.allclose(part @ part.T, kernel[:ROWS, :ROWS], rtol=1e-5):
             raise ValueError("The scores of the AUC potential are not those of gp.prior, or its jitter is another one.")
         return self(TrainingScores(np.linalg.cholesky(kernel), problem.X, problem.offset - centre, fit.posterior))

@@ -124,8 +124,8 @@ class SpikeSlabApproximation(EPApproximation):
     def _split(self, theta: FloatArray, part: slice, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Slab coefficients and latents of draws whose marginals are EP's mixtures of a point mass and a Gaussian."""
         problem, posterior, sites = self.fit.problem, self.fit.posterior, self.fit.posterior.sites
-        unit = np.sqrt(problem.v1[part])
-        r, p = sites.inclusion[part], problem.inclusion_probability[part]
+        unit = problem.prior.factor[part]
+        r, p = sites.inclusion[part], problem.spikes.inclusion_probability[part]
         mean, sd = sites.slab_mean[part] * unit, np.sqrt(sites.slab_variance[part]) * unit
         uniform = ndtr((theta - posterior.mean[part]) / np.sqrt(posterior.variance[part]))
         below = r * ndtr(-mean / sd)  # mass of the slab below zero, where the point mass sits

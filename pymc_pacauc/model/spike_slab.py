@@ -26,8 +26,7 @@ from pytensor.graph.replace import graph_replace
 from scipy.special import expit, ndtri
 
 from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import SpikeSlabProblem, spike_slab_problem
-from pymc_pacauc.core.risk import LinearRisk
+from pymc_pacauc.core.problem import Problem, spike_slab_problem
 from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.model.extract import affine_scores, auc_term, gaussian_prior, refuse
 from pymc_pacauc.model.flat import MODE, FlatVariables
@@ -57,7 +56,7 @@ class ExtractedSpikeSlab:
     """A problem whose theta is made of the ``sparse`` variables first, then the ``gaussian`` ones, each flattened."""
 
     model: pm.Model
-    problem: SpikeSlabProblem
+    problem: Problem
     sparse: tuple[Variable, ...]
     gaussian: tuple[Variable, ...]
     variables: FlatVariables
@@ -151,7 +150,7 @@ def SpikeSlab(
 
 
 def extract_spike_slab(model: pm.Model) -> ExtractedSpikeSlab | None:
-    """The :class:`~pymc_pacauc.core.problem.SpikeSlabProblem` of a model; None without :func:`SpikeSlab` variables.
+    """The :class:`~pymc_pacauc.core.problem.Problem` of a model; None without :func:`SpikeSlab` variables.
 
     Other free variables must have independent Gaussian priors.
     """
@@ -255,8 +254,7 @@ def _flip(extracted: ExtractedSpikeSlab, draws: Any, index: int, log_odds: Float
     theta = np.concatenate([draws[name].values.reshape(rows, -1) for name in names], axis=1)
     first = extracted.variables.slices[index].start
     slab = draws[f"{names[index]}_slab"].values.reshape(rows, -1)
-    offset = problem.slab_problem.offset
-    risk = LinearRisk(problem.X, problem.pairs, offset=offset if offset.any() else None, ties=problem.ties)
+    risk = problem.risk
     at = risk(theta)
     probabilities = np.empty(slab.shape[1])
     for k in range(slab.shape[1]):

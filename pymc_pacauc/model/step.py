@@ -360,8 +360,7 @@ def _log_densities(target: Any, theta: FloatArray, risk: FloatArray) -> tuple[Fl
         energies = target.evaluate(theta)
         return energies.log_base + target.end * energies.log_tilt, energies.log_tilt
     problem = target.problem
-    scales = problem.prior_factor if problem.prior_factor.ndim == 1 else np.diag(problem.prior_factor)
-    log_prior = target.reference.logp(problem.whiten(theta)) - np.log(scales).sum()
+    log_prior = target.reference.logp(problem.prior.whiten(theta)) - problem.prior.log_volume
     return log_prior - problem.gamma * risk, -risk
 
 

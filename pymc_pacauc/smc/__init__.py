@@ -1,6 +1,6 @@
 """Tempering SMC on arrays; see :mod:`pymc_pacauc.smc.tempering` for the algorithm."""
 
-from pymc_pacauc.core.problem import LinearGaussianProblem
+from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.smc.bridge import bridge_path
 from pymc_pacauc.smc.direction import DirectionPath
 from pymc_pacauc.smc.evidence import LogEvidence, combine
@@ -26,6 +26,6 @@ __all__ = [
 ]
 
 
-def prior_path(problem: LinearGaussianProblem) -> Path:
+def prior_path(problem: Problem) -> Path:
     """From the prior to the posterior of a linear-Gaussian problem, on the sphere where the radius does not matter."""
     return DirectionPath(problem) if problem.scale_free else WhitenedPath(problem)

@@ -156,7 +156,7 @@ class DirectionBridge:
         flip = rng.random(len(u)) >= self._positive(risk)
         risk = np.where(flip, self._both - risk, risk)
         radii = stratified_radii(len(u), self.path.dimension, rng)
-        return self.path.problem.color(np.where(flip, -radii, radii)[:, None] * u), risk
+        return self.path.problem.prior.color(np.where(flip, -radii, radii)[:, None] * u), risk
 
     def _positive(self, risk: FloatArray) -> FloatArray:
         """Probability of +u given the line through u."""

@@ -134,4 +134,4 @@ class DirectionPath(LinearPath):
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         radii = stratified_radii(population.size, self.dimension, rng)
-        return self.problem.color(population.x * radii[:, None]), population.energies.risk
+        return self.problem.prior.color(population.x * radii[:, None]), population.energies.risk

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pymc_pacauc.core.problem import LinearGaussianProblem
+from pymc_pacauc.core.problem import Problem
 
 __all__ = ["GaussianFit", "fit_gaussian", "positive_factor", "squares", "whitened_moments"]
 
@@ -66,9 +66,7 @@ def positive_factor(covariance: FloatArray) -> FloatArray:
             jitter = max(1e-12, 10.0 * jitter)
 
 
-def whitened_moments(
-    problem: LinearGaussianProblem, mean: FloatArray, covariance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def whitened_moments(problem: Problem, mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance of theta in the coordinates whose prior is N(0, I)."""
-    rows = problem.whiten(np.linalg.cholesky(covariance).T + problem.prior_mean)
-    return problem.whiten(mean[None])[0], rows.T @ rows
+    rows = problem.prior.whiten(np.linalg.cholesky(covariance).T + problem.prior.mean)
+    return problem.prior.whiten(mean[None])[0], rows.T @ rows

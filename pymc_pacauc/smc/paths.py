@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.problem import LinearGaussianProblem
+from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.risk import LinearRisk
 from pymc_pacauc.smc.gaussian_fit import GaussianFit
 
@@ -110,7 +110,7 @@ class Path(Protocol):
 class LinearPath:
     """What the paths from the prior of a linear-Gaussian problem share: gamma is the temperature, N(0, I) the prior."""
 
-    problem: LinearGaussianProblem
+    problem: Problem
 
     @property
     def dimension(self) -> int:
@@ -134,7 +134,7 @@ class LinearPath:
 
     @cached_property
     def risk(self) -> LinearRisk:
-        return whitened_risk(self.problem)
+        return self.problem.whitened_risk
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +152,7 @@ class WhitenedPath(LinearPath):
         return population
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        return self.problem.color(population.x), population.energies.risk
+        return self.problem.prior.color(population.x), population.energies.risk
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,9 +205,3 @@ class ModelPath:
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         return population.x, population.energies.risk
-
-
-def whitened_risk(problem: LinearGaussianProblem) -> LinearRisk:
-    """The risk as a function of whitened coefficients."""
-    offset = None if problem.scale_free else problem.whitened_offset
-    return LinearRisk(problem.whitened_design, problem.pairs, offset=offset, ties=problem.ties)

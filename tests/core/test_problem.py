@@ -1,3 +1,4 @@
+import dataclasses
 import pickle
 
 import numpy as np
@@ -19,14 +20,14 @@ def test_whitening(covariance):
         X, Y, 10.0, prior_covariance=covariance, prior_mean=[1.0, 0.0, -1.0], offset=X[:, 0]
     )
     expected = FULL if np.ndim(covariance) == 2 else np.diag(np.broadcast_to(covariance, 3))
-    np.testing.assert_allclose(problem.prior_covariance, expected, atol=1e-15)
+    np.testing.assert_allclose(problem.prior.covariance, expected, atol=1e-15)
     w = RNG.standard_normal((7, 3))
-    theta = problem.color(w)
-    np.testing.assert_allclose(problem.whiten(theta), w)
-    np.testing.assert_allclose(problem.whiten(theta[0]), w[0])
-    np.testing.assert_allclose(problem.color(w[0]), theta[0])
+    theta = problem.prior.color(w)
+    np.testing.assert_allclose(problem.prior.whiten(theta), w)
+    np.testing.assert_allclose(problem.prior.whiten(theta[0]), w[0])
+    np.testing.assert_allclose(problem.prior.color(w[0]), theta[0])
     scores = theta @ X.T + X[:, 0]
-    whitened = w @ problem.whitened_design.T + problem.whitened_offset
+    whitened = w @ problem.scores.whitened_design.T + problem.scores.whitened_offset
     np.testing.assert_allclose(np.diff(whitened), np.diff(scores), atol=1e-12)  # equal but for a constant
     assert not problem.scale_free
 
@@ -37,7 +38,7 @@ def test_scale_free_without_an_offset(covariance):
     assert problem.scale_free
     w = RNG.standard_normal((5, 3))
     np.testing.assert_array_equal(
-        pac.linear_risk(problem.color(w), X, Y), pac.linear_risk(problem.color(7.0 * w), X, Y)
+        pac.linear_risk(problem.prior.color(w), X, Y), pac.linear_risk(problem.prior.color(7.0 * w), X, Y)
     )
 
 
@@ -52,7 +53,7 @@ def test_accepts_pairs_and_copies_arrays():
     problem = linear_gaussian_problem(design, bipartite(Y), 1.0)
     design[:] = 0.0
     np.testing.assert_array_equal(problem.X, X)
-    assert repr(problem) == "LinearGaussianProblem(n=30, d=3, pairs=200, gamma=1)"
+    assert repr(problem) == "Problem(n=30, d=3, pairs=200, gamma=1, Gaussian prior)"
     assert pickle.loads(pickle.dumps(problem)).pairs.n_pairs == 200
 
 
@@ -100,3 +101,38 @@ def test_bad_gamma(gamma):
         check_gamma(gamma)
     with pytest.raises(ValueError, match="gamma must be one finite number > 0"):
         linear_gaussian_problem(X, Y, gamma)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_rows_tie_after_whitening_by_a_full_covariance(seed):
+    """A matrix product alone does not give equal rows equal scores."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(3, 13))[[0, 1, 2, 0, 1, 2, 0]]
+    y = np.array([1, 0, 1, 0, 1, 0, 0])
+    root = rng.normal(size=(13, 13))
+    problem = linear_gaussian_problem(rows, y, 5.0, prior_mean=rng.normal(size=13), prior_covariance=root @ root.T)
+    w = rng.standard_normal((200, 13))
+    values = problem.prior.color(w) @ rows[:3].T
+    exact = pac.empirical_risk(values[:, [0, 1, 2, 0, 1, 2, 0]], y)
+    np.testing.assert_allclose(problem.whitened_risk(w), exact, atol=1e-12)
+    np.testing.assert_allclose(problem.risk(problem.prior.color(w)), exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-13, 1e-6, 1.0, 1e9])
+def test_a_prior_mean_ranks_whatever_the_scale_of_the_scores(scale):
+    tiny = linear_gaussian_problem(scale * X, Y, 1.0, prior_mean=[0.8, -0.5, 0.0])
+    one = linear_gaussian_problem(X, Y, 1.0, prior_mean=[0.8, -0.5, 0.0])
+    assert not tiny.scale_free
+    w = np.random.default_rng(1).standard_normal((50, 3))
+    np.testing.assert_allclose(tiny.whitened_risk(w), one.whitened_risk(w), atol=1e-12)
+
+
+def test_an_offset_that_the_prior_drowns_is_none():
+    assert linear_gaussian_problem(X, Y, 1.0, offset=1e-14 * X[:, 0]).scale_free
+    assert not linear_gaussian_problem(X, Y, 1.0, offset=1e-9 * X[:, 0]).scale_free
+
+
+def test_varying_gamma_keeps_what_was_worked_out():
+    problem = linear_gaussian_problem(X, Y, 1.0, prior_covariance=np.eye(3) + 0.1)
+    design = problem.scores.whitened_design
+    assert dataclasses.replace(problem, gamma=2.0).scores.whitened_design is design

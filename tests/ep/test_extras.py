@@ -67,7 +67,7 @@ class TestEvidenceGradient:
     def test_common_scale_is_flat(self):
         X, y = data()
         problem = linear_gaussian_problem(X, y, 30.0, prior_covariance=prior(4)[1])
-        assert evidence_gradient(fit_ep(problem, **TIGHT)).along(problem.prior_covariance) == pytest.approx(0, abs=1e-9)
+        assert evidence_gradient(fit_ep(problem, **TIGHT)).along(problem.prior.covariance) == pytest.approx(0, abs=1e-9)
 
 
 class TestImportance:

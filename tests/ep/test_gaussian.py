@@ -116,8 +116,8 @@ def test_gamma_to_zero_gives_the_prior():
     X, y = small_data()
     problem = linear_gaussian_problem(X, y, 1e-7, prior_mean=[1.0, 2.0, 3.0], prior_covariance=spd(3))
     fit = fit_ep(problem)
-    np.testing.assert_allclose(fit.posterior.mean, problem.prior_mean, atol=1e-6)
-    np.testing.assert_allclose(fit.posterior.covariance, problem.prior_covariance, atol=1e-6)
+    np.testing.assert_allclose(fit.posterior.mean, problem.prior.mean, atol=1e-6)
+    np.testing.assert_allclose(fit.posterior.covariance, problem.prior.covariance, atol=1e-6)
     assert fit.log_evidence == pytest.approx(-1e-7 * fit.expected_risk, abs=1e-12)
 
 
@@ -180,7 +180,7 @@ def test_more_coefficients_than_observations(n):
     covariance, offset = spd(40), 0.3 * rng.standard_normal(n)
     problem = linear_gaussian_problem(X, y, float(n), prior_covariance=covariance, offset=offset)
     fit = fit_ep(problem, **TIGHT)
-    assert (fit.posterior.coordinates.rotation is not None) == (n < 40)
+    assert (fit.problem.scores.reduced.rotation is not None) == (n < 40)
     mean, V, log_evidence = reference_ep(X, y, float(n), prior_covariance=covariance, offset=offset)
     np.testing.assert_allclose(fit.posterior.mean, mean, atol=1e-8)
     np.testing.assert_allclose(fit.posterior.covariance, V, atol=1e-8)

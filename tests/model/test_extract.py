@@ -52,7 +52,7 @@ def test_arrays_reproduce_the_model(build):
     for row, log_term in zip(theta, term, strict=True):
         risk = pac.empirical_risk(problem.X @ row + problem.offset, Y)
         assert log_term == pytest.approx(-7.0 * risk, abs=1e-10)
-    w = problem.whiten(theta)
+    w = problem.prior.whiten(theta)
     assert prior[0] - prior[1] == pytest.approx(-0.5 * (w[0] @ w[0] - w[1] @ w[1]), rel=1e-6)
 
 

@@ -12,7 +12,7 @@ import pytest
 import pymc_pacauc as pac
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.fixed_point import natural_gaussian
-from pymc_pacauc.ep.gaussian import coordinates, fit_ep, sweep_sums
+from pymc_pacauc.ep.gaussian import fit_ep, sweep_sums
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.ep.sites import site_functions, site_table
 from pymc_pacauc.ep.sweep import tile_map
@@ -68,7 +68,7 @@ def test_a_sweep_in_many_dimensions_is_the_sum_over_pairs(threads):
     X, y = ring_data(700)
     K = np.exp(-0.5 * np.sum((X[:, None] - X[None]) ** 2, axis=-1)) + 1e-6 * np.eye(700)
     problem = linear_gaussian_problem(np.linalg.cholesky(K), y, 700.0)
-    space = coordinates(problem)
+    space = problem.scores.reduced
     root = np.random.default_rng(0).standard_normal((700, 700)) / 30
     q = natural_gaussian(np.eye(700) + root @ root.T, root[0])
     covariance = np.linalg.inv(q.precision)
@@ -76,7 +76,7 @@ def test_a_sweep_in_many_dimensions_is_the_sum_over_pairs(threads):
     np.testing.assert_allclose(q.mean, covariance @ root[0], atol=1e-10)
     table = site_table(700.0 / problem.pairs.n_pairs)
     with tile_map(problem.pairs.n_pairs, 700, threads) as map_tiles:
-        sums = sweep_sums(space, q, problem.pairs, table, map_tiles)
+        sums = sweep_sums(problem, q, problem.pairs, table, map_tiles)
     Z, (positive, negative) = space.design, (np.flatnonzero(y == 1), np.flatnonzero(y == 0))
     C, mean = Z @ covariance @ Z.T, Z @ q.mean
     square = np.diagonal(C)
@@ -102,10 +102,10 @@ def test_the_covariance_of_an_mvnormal_is_read_not_inverted():
         scores = pm.MvNormal("scores", mu=np.full(80, 0.3), cov=K)
         pac.AUCPotential("auc", scores + scale * X[:, 0], y, gamma=10.0)
     problem = extract(model).problem
-    np.testing.assert_allclose(problem.prior_covariance[1:, 1:], K, atol=1e-13)
-    np.testing.assert_allclose(problem.prior_mean, [1.0, *np.full(80, 0.3)])
-    assert problem.prior_covariance[0, 0] == pytest.approx(4.0)
-    assert not problem.prior_covariance[0, 1:].any()
+    np.testing.assert_allclose(problem.prior.covariance[1:, 1:], K, atol=1e-13)
+    np.testing.assert_allclose(problem.prior.mean, [1.0, *np.full(80, 0.3)])
+    assert problem.prior.covariance[0, 0] == pytest.approx(4.0)
+    assert not problem.prior.covariance[0, 1:].any()
 
 
 def test_a_jitter_is_reported():

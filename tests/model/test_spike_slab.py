@@ -196,7 +196,7 @@ def test_sequential_prior_sites_are_matched():
     X, y, _ = sparse_data(100, 6, active=(1.5, -1.0))
     problem = spike_slab_problem(X, y, 80.0, inclusion_probability=0.2, v0=0.01)
     q = fit_spike_slab(problem, tolerance=1e-8).posterior.gaussian
-    matched = mixture_site(q.cavity_precision, q.cavity_shift, problem.log_odds, problem.spike)
+    matched = mixture_site(q.cavity_precision, q.cavity_shift, problem.spikes.log_odds, problem.spikes.ratio)
     np.testing.assert_allclose(q.site_precision, matched.precision, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(q.site_shift, matched.shift, rtol=1e-5, atol=1e-6)
     assert np.sum(q.site_precision * (q.variance + q.mean**2) - q.site_shift * q.mean) == pytest.approx(6.0, abs=1e-5)
@@ -348,8 +348,8 @@ def test_gaussian_variables_beside_a_spike_slab():
         pac.AUCPotential("auc", X[:, :2] @ before + X[:, 2:] @ theta, y, gamma=40.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
     problem = extract_spike_slab(model).problem
-    np.testing.assert_allclose(problem.slab_problem.prior_mean, [0, 0, 0, 0.5, 0.5])
-    np.testing.assert_allclose(problem.inclusion_probability, [0.2, 0.2, 0.2, 1, 1])
+    np.testing.assert_allclose(problem.prior.mean, [0, 0, 0, 0.5, 0.5])
+    np.testing.assert_allclose(problem.spikes.inclusion_probability, [0.2, 0.2, 0.2, 1, 1])
     draws = approx.sample(3000, random_seed=1)["posterior"]
     np.testing.assert_allclose(draws["before"].mean(("chain", "draw")), approx.posterior.mean[3:], atol=0.15)
     np.testing.assert_allclose(draws["theta"].mean(("chain", "draw")), approx.posterior.mean[:3], atol=0.05)

@@ -142,7 +142,8 @@ def test_a_target_given_by_functions(plane):
 
 def test_evidence_does_not_depend_on_the_prior_scale(plane):
     problem, _ = plane
-    wide = dataclasses.replace(problem, prior_factor=7.0 * problem.prior_factor)
+    prior = dataclasses.replace(problem.prior, factor=7.0 * problem.prior.factor)
+    wide = dataclasses.replace(problem, scores=dataclasses.replace(problem.scores, prior=prior))
     one, other = (run_tempering(prior_path(p), Settings(), np.random.default_rng(4)) for p in (problem, wide))
     assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-12)
 

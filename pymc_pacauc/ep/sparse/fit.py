@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.problem import SpikeSlabProblem
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, Coordinates, EPFit, coordinates, fit_ep
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.core.scores import ReducedScores
+from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sparse.mixture_site import MixtureSite
 from pymc_pacauc.ep.sparse.model_average import ModelAverage, average_models
@@ -45,13 +46,13 @@ class SpikeSlabInterventions:
 class SpikeSlabPosterior:
     """The approximate posterior: a Gaussian over theta and a Bernoulli for each coefficient's slab."""
 
-    problem: SpikeSlabProblem
+    problem: Problem
     gaussian: SparseGaussian
     sites: MixtureSite
 
     @cached_property
     def mean(self) -> FloatArray:
-        return self.problem.slab_problem.prior_mean + self.gaussian.mean * self._unit
+        return self.problem.prior.mean + self.gaussian.mean * self._unit
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -68,11 +69,11 @@ class SpikeSlabPosterior:
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws of theta from the Gaussian, shape (draws, d)."""
-        return self.problem.slab_problem.prior_mean + self.gaussian.draw(draws, rng) * self._unit
+        return self.problem.prior.mean + self.gaussian.draw(draws, rng) * self._unit
 
     @property
     def _unit(self) -> FloatArray:
-        return np.sqrt(self.problem.v1)
+        return self.problem.prior.factor
 
     def __repr__(self) -> str:
         return f"SpikeSlabPosterior(d={self.problem.d}, expected model size {self.sites.inclusion.sum():.2f})"
@@ -97,7 +98,7 @@ class SpikeSlabFit:
         How often each safeguard acted.
     """
 
-    problem: SpikeSlabProblem
+    problem: Problem
     posterior: SpikeSlabPosterior
     log_evidence: float
     expected_risk: float
@@ -134,7 +135,7 @@ class SpikeSlabFit:
 
 
 def fit_spike_slab(
-    problem: SpikeSlabProblem,
+    problem: Problem,
     *,
     start: SpikeSlabFit | None = None,
     tolerance: float = 1e-5,
@@ -171,10 +172,14 @@ def fit_spike_slab(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
             dense = fit_ep(
-                problem.slab_problem, tolerance=ROUGHLY, max_sweeps=max_sweeps, threads=threads, callback=callback
+                replace(problem, spikes=None),
+                tolerance=ROUGHLY,
+                max_sweeps=max_sweeps,
+                threads=threads,
+                callback=callback,
             )
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
-        space = coordinates(problem.slab_problem)
+        space = problem.scores.reduced
         q = _from_dense(dense, space) if start is None else _from_earlier(start, problem)
         search = SparseSearch(problem, space, map_tiles, max_sweeps, callback)
         found, last, converged = search.run(q, tolerance)
@@ -202,10 +207,10 @@ def fit_spike_slab(
     )
 
 
-def _from_dense(dense: EPFit, space: Coordinates) -> SparseGaussian:
+def _from_dense(dense: EPFit, space: ReducedScores) -> SparseGaussian:
     """The fit with every coefficient in the slab: site precisions 1."""
     natural = dense.posterior.natural
-    d = space.problem.d
+    d = dense.problem.d
     q = sparse_gaussian(
         natural.precision - np.eye(space.dimension), natural.shift, np.ones(d), np.zeros(d), space.rotation
     )
@@ -213,8 +218,8 @@ def _from_dense(dense: EPFit, space: Coordinates) -> SparseGaussian:
     return q
 
 
-def _from_earlier(start: SpikeSlabFit, problem: SpikeSlabProblem) -> SparseGaussian:
+def _from_earlier(start: SpikeSlabFit, problem: Problem) -> SparseGaussian:
     old = start.problem
-    if not (np.array_equal(old.X, problem.X) and np.array_equal(old.v1, problem.v1)):
+    if not (np.array_equal(old.X, problem.X) and np.array_equal(old.prior.factor, problem.prior.factor)):
         raise ValueError("start must be a fit with the same X and v1.")
     return start.posterior.gaussian

@@ -22,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from pymc_pacauc.core.problem import SpikeSlabProblem
-from pymc_pacauc.core.risk import LinearRisk
+from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.weights import systematic
 from pymc_pacauc.ep.fixed_point import natural_gaussian
-from pymc_pacauc.ep.gaussian import coordinates, draw_natural
 from pymc_pacauc.ep.importance import log_direction_density, log_mean
+from pymc_pacauc.ep.posterior import draw_natural
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian
 
 __all__ = ["ModelAverage", "average_models"]
@@ -61,10 +60,11 @@ class ModelAverage:
         )
 
 
-def average_models(problem: SpikeSlabProblem, q: SparseGaussian, rng: np.random.Generator) -> ModelAverage | None:
+def average_models(problem: Problem, q: SparseGaussian, rng: np.random.Generator) -> ModelAverage | None:
     """Weigh models and directions, from the pair sites of q; None where that is not possible, or not accurate."""
-    sparse = np.flatnonzero(problem.inclusion_probability < 1.0)
-    if sparse.size > MOST_SPARSE or problem.d > MOST_COEFFICIENTS or not problem.slab_problem.scale_free:
+    assert problem.spikes is not None
+    sparse = np.flatnonzero(problem.spikes.sparse)
+    if sparse.size > MOST_SPARSE or problem.d > MOST_COEFFICIENTS or not problem.scale_free:
         return None
     proposal = _Proposal(problem, q, sparse)
     numbers, _, log_weights = proposal.draw(proposal.by_sites, PILOT, rng)
@@ -74,7 +74,7 @@ def average_models(problem: SpikeSlabProblem, q: SparseGaussian, rng: np.random.
         numbers, w, log_weights = proposal.draw(by_pilot, draws, rng)
         weights = np.exp(log_weights - logsumexp(log_weights))
         slab = proposal.models[numbers].astype(float)
-        if (problem.spike[sparse] > 0.0).all():
+        if (problem.spikes.ratio[sparse] > 0.0).all():
             slab[:, sparse] = _slab_given_direction(problem, w)[:, sparse]
         inclusion = weights @ slab
         error = np.sqrt(weights**2 @ (slab - inclusion) ** 2)
@@ -83,10 +83,11 @@ def average_models(problem: SpikeSlabProblem, q: SparseGaussian, rng: np.random.
     return None
 
 
-def _slab_given_direction(problem: SpikeSlabProblem, w: FloatArray) -> FloatArray:
+def _slab_given_direction(problem: Problem, w: FloatArray) -> FloatArray:
     """Probability of each slab given the direction of w, by the trapezoidal rule in the log of its length."""
-    p = problem.inclusion_probability
-    variance = np.where(p < 1.0, problem.spike, 1.0)  # a Gaussian coefficient has no spike
+    assert problem.spikes is not None
+    p = problem.spikes.inclusion_probability
+    variance = np.where(p < 1.0, problem.spikes.ratio, 1.0)  # a Gaussian coefficient has no spike
     log_length = np.arange(0.5 * np.log(variance.min()) - 6.0, np.log(problem.d) + 3.0, 0.05)
     log_p = np.log(p)
     with np.errstate(divide="ignore"):
@@ -106,22 +107,24 @@ def _slab_given_direction(problem: SpikeSlabProblem, w: FloatArray) -> FloatArra
 class _Proposal:
     """Models z, and for each the Gaussian of x that the pair sites imply."""
 
-    def __init__(self, problem: SpikeSlabProblem, q: SparseGaussian, sparse: NDArray[np.intp]):
+    def __init__(self, problem: Problem, q: SparseGaussian, sparse: NDArray[np.intp]):
         self.problem = problem
-        self.risk = LinearRisk(problem.X, problem.pairs, offset=problem.slab_problem.offset, ties=problem.ties)
+        assert problem.spikes is not None
+        spike = problem.spikes.ratio
+        self.risk = problem.risk
         self.models: BoolArray = np.ones((2**sparse.size, problem.d), dtype=bool)
         self.models[:, sparse] = list(itertools.product([False, True], repeat=sparse.size))
-        p = problem.inclusion_probability[sparse]
+        p = problem.spikes.inclusion_probability[sparse]
         chosen = self.models[:, sparse]
         self.log_prior = np.where(chosen, np.log(p), np.log1p(-p)).sum(axis=1)
-        self.sd = np.where(self.models, 1.0, np.sqrt(problem.spike))
-        rotation = coordinates(problem.slab_problem).rotation
+        self.sd = np.where(self.models, 1.0, np.sqrt(spike))
+        rotation = problem.scores.reduced.rotation
         A = np.eye(problem.d) if rotation is None else rotation
         precision, shift = A.T @ q.precision @ A, A.T @ q.shift
         self.values, self.vectors = np.linalg.eigh(precision * self.sd[:, :, None] * self.sd[:, None, :])
         self.values = np.maximum(self.values, 0.0)
         along = np.einsum("mij,mi->mj", self.vectors, self.sd * shift)
-        scales = np.geomspace(0.1, 10.0 / np.sqrt(problem.spike[problem.spike > 0].min(initial=1.0)), 60)
+        scales = np.geomspace(0.1, 10.0 / np.sqrt(spike[spike > 0].min(initial=1.0)), 60)
         curvature = 1.0 + scales[:, None, None] ** 2 * self.values
         evidence = 0.5 * np.sum((scales[:, None, None] * along) ** 2 / curvature - np.log(curvature), axis=2)
         self.scale = scales[evidence.argmax(axis=0)]
@@ -141,7 +144,7 @@ class _Proposal:
             rows = numbers == number
             x[rows], log_direction[rows] = self.directions(number, int(rows.sum()), rng)
         w = x * self.sd[numbers]
-        log_target = self.log_prior[numbers] - self.problem.gamma * self.risk(w * np.sqrt(self.problem.v1))
+        log_target = self.log_prior[numbers] - self.problem.gamma * self.risk(w * self.problem.prior.factor)
         return numbers, w, log_target - np.log(probability[numbers]) - log_direction
 
     def directions(self, number: int, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.problem import SpikeSlabProblem
-from pymc_pacauc.ep.gaussian import Coordinates
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.core.scores import ReducedScores
 from pymc_pacauc.ep.mixing import AndersonMixing
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
@@ -65,19 +65,21 @@ class SparseSearch:
 
     def __init__(
         self,
-        problem: SpikeSlabProblem,
-        space: Coordinates,
+        problem: Problem,
+        space: ReducedScores,
         map_tiles: Callable[..., Any],
         max_sweeps: int,
         callback: Callable[[dict[str, float]], None] | None,
     ):
+        assert problem.spikes is not None
         self.problem = problem
+        self.spikes = problem.spikes
         self.space = space
         self.map_tiles = map_tiles
         self.max_sweeps = max_sweeps
         self.callback = callback
         self.limited = False
-        self.table = site_table(problem.gamma / problem.pairs.n_pairs)
+        self.table = site_table(problem.gamma_per_pair)
         self.history: list[dict[str, float]] = []
         self.halved_steps = 0
         self.restarts = 0
@@ -158,15 +160,14 @@ class SparseSearch:
         return q, new, False
 
     def settle(self, q: SparseGaussian, tolerance: float) -> SparseGaussian | None:
-        problem = self.problem
         return settle_prior_sites(
             q,
-            problem.log_odds,
-            problem.spike,
+            self.spikes.log_odds,
+            self.spikes.ratio,
             self.space.rotation,
             tolerance,
             limited=self.limited,
-            scaled=self.problem.slab_problem.scale_free,
+            scaled=self.problem.scale_free,
         )
 
     def step(self, q: SparseGaussian, step: FloatArray, tolerance: float) -> tuple[SparseGaussian | None, int]:
@@ -182,17 +183,18 @@ class SparseSearch:
         problem, space = self.problem, self.space
         root = space.design @ q.reduced_root
         moments = ScoreMoments(space.design @ q.reduced_mean + space.offset, root, np.einsum("ij,ij->i", root, root))
-        tie_cost = 0.5 if problem.ties == "half" else 0.0
         pairs = sum_sites(
             space.design,
             space.offset,
             moments,
             problem.pairs,
             self.table,
-            tie_cost=tie_cost,
+            tie_cost=problem.tie_cost,
             map_tiles=self.map_tiles,
         )
-        sites = mixture_site(q.cavity_precision, q.cavity_shift, problem.log_odds, problem.spike, limited=self.limited)
+        sites = mixture_site(
+            q.cavity_precision, q.cavity_shift, self.spikes.log_odds, self.spikes.ratio, limited=self.limited
+        )
         precision, shift = pairs.precision - q.precision, pairs.shift - q.shift
         # The integral of the new sites' product, to first order from q's: at the fixed point they agree.
         integral = (

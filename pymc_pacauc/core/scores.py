@@ -1,0 +1,177 @@
+"""Scores that are affine in Gaussian coefficients, and the coordinates in which engines work with them.
+
+    scores(theta) = X theta + offset,    theta ~ N(mean, F F')
+
+Linear scores, Gaussian-process scores (X = I, F F' = K), HSGP features and any PyMC model that is affine in Gaussian
+variables have this form. Three things about it are worked out here, once, when they are first asked for:
+
+* equal rows: observations with the same covariates and offset tie exactly, before and after whitening;
+* *whitened* coefficients w ~ N(0, I): scores = ``whitened_design @ w + whitened_offset``, up to a common constant,
+  which no comparison sees, so both are centred;
+* *reduced* coordinates u: w rotated and cut to the at most n directions that reach the scores (the dual, when there are
+  more coefficients than observations); the other directions keep their prior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from pymc_pacauc.core.rows import DistinctRows, distinct_rows
+
+__all__ = ["GaussianPrior", "LinearScores", "ReducedScores"]
+
+FloatArray = NDArray[np.float64]
+
+LARGEST_RANKED = 512
+RANK_TOLERANCE = 1e-12
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianPrior:
+    """theta ~ N(mean, F F').
+
+    Attributes
+    ----------
+    mean
+        Shape (d,).
+    factor
+        F: shape (d,) for independent coefficients (standard deviations), else lower triangular, shape (d, d).
+    """
+
+    mean: FloatArray
+    factor: FloatArray
+
+    @property
+    def independent(self) -> bool:
+        return self.factor.ndim == 1
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        return np.diag(self.factor**2) if self.independent else self.factor @ self.factor.T
+
+    @property
+    def log_volume(self) -> float:
+        """log det F."""
+        return float(np.log(self.factor if self.independent else np.diagonal(self.factor)).sum())
+
+    def color(self, w: FloatArray) -> FloatArray:
+        """theta of whitened coefficients ``w[..., d]``."""
+        return self.mean + (w * self.factor if self.independent else w @ self.factor.T)
+
+    def whiten(self, theta: FloatArray) -> FloatArray:
+        """Inverse of :meth:`color`, for ``theta[N, d]``."""
+        centred = theta - self.mean
+        if self.independent:
+            return centred / self.factor
+        return np.asarray(linalg.solve_triangular(self.factor, centred.T, lower=True)).T
+
+    def whiten_rows(self, rows: FloatArray) -> FloatArray:
+        """``rows @ F``: linear functions of theta - mean as functions of w."""
+        return rows * self.factor if self.independent else rows @ self.factor
+
+    def unwhiten_rows(self, rows: FloatArray) -> FloatArray:
+        """``rows @ F^-1``: linear functions of w as functions of theta - mean."""
+        if self.independent:
+            return rows / self.factor
+        return np.asarray(linalg.solve_triangular(self.factor, rows.T, lower=True, trans="T")).T
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedScores:
+    """Scores = ``design @ u + offset`` with u ~ N(0, I_k) and u = ``rotation @ w``.
+
+    ``rotation`` has orthonormal rows, shape (k, d); None stands for the identity.
+    """
+
+    design: FloatArray
+    offset: FloatArray
+    rotation: FloatArray | None
+
+    @property
+    def dimension(self) -> int:
+        return self.design.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScores:
+    """Scores ``X @ theta + offset`` of n observations under a Gaussian prior of theta.
+
+    Attributes
+    ----------
+    X
+        Design, shape (n, d).
+    offset
+        Shape (n,).
+    prior
+        Of theta.
+    """
+
+    X: FloatArray
+    offset: FloatArray
+    prior: GaussianPrior
+
+    @property
+    def n(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def d(self) -> int:
+        return self.X.shape[1]
+
+    @cached_property
+    def distinct(self) -> DistinctRows:
+        """Observations that have the same score whatever theta."""
+        return distinct_rows(np.column_stack([self.X, self.offset]) if self.offset.any() else self.X)
+
+    @cached_property
+    def whitened_design(self) -> FloatArray:
+        """Z with scores = Z w + whitened_offset up to a common constant, w ~ N(0, I), shape (n, d); centred."""
+        centred = self.X - self.X.mean(axis=0)
+        if self.prior.independent or self.distinct.none_repeat:
+            return self.prior.whiten_rows(centred)
+        # A matrix product need not give equal rows equal results: multiply each distinct row once.
+        return self.prior.whiten_rows(centred[self.distinct.first])[self.distinct.place]
+
+    @cached_property
+    def whitened_offset(self) -> FloatArray:
+        """Scores at the prior mean, centred, shape (n,); exactly zero where only rounding would be left.
+
+        What is left counts as rounding next to the terms it is the sum of, or next to the scores' own prior standard
+        deviations: a ranking cannot see it.
+        """
+        X, offset = self.X[self.distinct.first], self.offset[self.distinct.first]
+        scores = (X @ self.prior.mean + offset)[self.distinct.place]
+        centred = scores - scores.mean()
+        terms = float((np.abs(X) @ np.abs(self.prior.mean) + np.abs(offset)).max())
+        spread = float(np.sqrt(np.einsum("ij,ij->i", self.whitened_design, self.whitened_design).max()))
+        return np.where(np.abs(centred).max() > ROUNDING * max(terms, spread), centred, 0.0)
+
+    @property
+    def scale_free(self) -> bool:
+        """True when rankings depend on the direction of w alone, so that its length stays chi-distributed."""
+        return not self.whitened_offset.any()
+
+    @cached_property
+    def reduced(self) -> ReducedScores:
+        """Whitened coefficients, cut to the directions that reach the scores where there are fewer of these.
+
+        That is so with more coefficients than observations, and with intercepts or linearly dependent columns. (In more
+        than ``LARGEST_RANKED`` dimensions dependence is not looked for: those directions just stay at their prior.)
+        """
+        design, offset = self.whitened_design, self.whitened_offset
+        if self.d > self.n:
+            q, r = linalg.qr(design.T, mode="economic", check_finite=False)
+            return ReducedScores(np.ascontiguousarray(r.T), offset, q.T)
+        if self.d <= LARGEST_RANKED:
+            diagonal = np.abs(np.diagonal(linalg.qr(design, mode="r", pivoting=True, check_finite=False)[0]))
+            if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
+                _, singular, rotation = linalg.svd(design, full_matrices=False, check_finite=False)
+                rank = max(1, int(np.sum(singular > RANK_TOLERANCE * singular[0])))
+                return ReducedScores(design @ rotation[:rank].T, offset, rotation[:rank])
+        return ReducedScores(design, offset, None)

@@ -45,6 +45,11 @@ class Pairs:
         """The same pairs, with observation ``i`` found at position ``index[i]`` of an array of length ``n``."""
         return Pairs(n, tuple(Block(index[b.positive], index[b.negative]) for b in self.blocks))
 
+    def among(self, chosen: NDArray[np.bool_]) -> Pairs:
+        """The pairs of which both observations are chosen."""
+        blocks = (Block(b.positive[chosen[b.positive]], b.negative[chosen[b.negative]]) for b in self.blocks)
+        return Pairs(self.n, tuple(block for block in blocks if block.n_pairs))
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{b.positive.size} x {b.negative.size}" for b in self.blocks)
         return f"Pairs(n={self.n}, blocks=[{sizes}])"

@@ -12,7 +12,7 @@ import pymc as pm
 from pymc_pacauc.analysis.annotate import group, tempering_attributes
 from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, linear_bound, linear_rate, pac_bayes_kl
 from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.ep.gaussian import EPFit, sweep_sums
+from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.model.approximation import EPApproximation
 
 __all__ = ["Certificate", "certificate"]
@@ -228,11 +228,9 @@ def _of_fit(fit: EPFit, method: str) -> _Evidence:
 
 def expected_risk(fit: EPFit) -> float:
     """E_q[risk] of the q that was returned, a tie costing one half."""
-    risk = fit.expected_risk
-    if not fit.converged:  # the record of the last sweep is of the q before it
-        sums = sweep_sums(fit.problem, fit.posterior.natural, fit.problem.pairs, fit.table)
-        risk = float(sums.wrong / fit.problem.pairs.n_pairs)
-    return risk + (0.5 * fit.tied_pairs / fit.problem.pairs.n_pairs if fit.problem.ties == "strict" else 0.0)
+    return fit.expected_risk + (
+        0.5 * fit.tied_pairs / fit.problem.pairs.n_pairs if fit.problem.ties == "strict" else 0.0
+    )
 
 
 def class_sizes(pairs: Pairs) -> tuple[int, int]:

@@ -33,7 +33,6 @@ from scipy.special import expit, logit
 
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
-from pymc_pacauc.ep.gradient import evidence_gradient
 from pymc_pacauc.ep.sparse.fit import fit_spike_slab
 from pymc_pacauc.model.approximation import EP, EPApproximation
 from pymc_pacauc.model.extract import extractor
@@ -338,7 +337,7 @@ class _Evidence:
         if isinstance(fit, EPFit):
             up, down = (self._problem_at(x + sign * STEP * direction) for sign in (1.0, -1.0))
             if np.array_equal(up.X, down.X) and np.array_equal(up.offset, down.offset):
-                gradient = evidence_gradient(fit)
+                gradient = fit.evidence_gradient()
                 moved = (up.prior.covariance - down.prior.covariance) / (2.0 * STEP)
                 shifted = (up.prior.mean - down.prior.mean) / (2.0 * STEP)
                 return gradient.along(moved) + float(gradient.mean @ shifted)

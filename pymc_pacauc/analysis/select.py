@@ -28,7 +28,6 @@ from pymc_pacauc.core.folds import stratified_folds
 from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep, fit_vb
-from pymc_pacauc.ep.leave_out import leave_out_sites
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.extract import extract
 from pymc_pacauc.model.progress import track
@@ -232,7 +231,7 @@ def _by_ep(
 
         def cross_validate(fit: EPFit) -> tuple[FloatArray, float]:
             threads = 1 if n_jobs != 1 else None
-            left = leave_out_sites(fit, fold, refine=refine, tolerance=FOLD_TOLERANCE, threads=threads)
+            left = fit.leave_out(fold, refine=refine, tolerance=FOLD_TOLERANCE, threads=threads)
             return left.group_auc, float(left.change.max())
 
         results = _map(cross_validate, cut, n_jobs, "Folds", progressbar)

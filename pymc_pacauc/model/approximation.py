@@ -28,9 +28,9 @@ from rich.progress import TextColumn
 
 from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import EPFit, fit_ep, fit_vb
-from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
-from pymc_pacauc.ep.importance import importance_draws, log_mean
-from pymc_pacauc.ep.leave_out import LeaveOut, leave_out_sites
+from pymc_pacauc.ep.gradient import EvidenceGradient
+from pymc_pacauc.ep.importance import log_mean
+from pymc_pacauc.ep.leave_out import LeaveOut
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.sparse.fit import fit_spike_slab
 from pymc_pacauc.model.compat import pareto_smooth
@@ -190,7 +190,7 @@ class EPApproximation(SingleGroupApproximation):
 
     def evidence_gradient(self) -> EvidenceGradient:
         """Derivatives of ``log_evidence`` with respect to the prior mean and covariance of the flat free variables."""
-        return evidence_gradient(self.fit)
+        return self.fit.evidence_gradient()
 
     def sample(
         self, draws: int = 500, *, random_seed: Any = None, return_inferencedata: bool = True, **kwargs: Any
@@ -218,7 +218,7 @@ class EPApproximation(SingleGroupApproximation):
         For scores without an offset only directions are weighted and the length is drawn from its exact law, so
         the draws are not those of :meth:`sample`.
         """
-        weighted = importance_draws(self.fit, draws, get_random_generator(random_seed))
+        weighted = self.fit.importance(draws, get_random_generator(random_seed))
         log_weights, pareto_k = pareto_smooth(weighted.log_weights)
         log_evidence, error = log_mean(log_weights)
         if pareto_k > 0.7:
@@ -422,4 +422,4 @@ def leave_out(
     :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores, the cross-validated AUC and an error indicator.
     """
     with LateBar("leaving out", show=progressbar) as bar:
-        return leave_out_sites(approx.fit, groups, refine=refine, threads=threads, callback=bar.update)
+        return approx.fit.leave_out(groups, refine=refine, threads=threads, callback=bar.update)

@@ -11,7 +11,6 @@ import xarray as xr
 from numpy.typing import NDArray
 from pymc.util import get_random_generator
 from pymc.variational.approximations import SingleGroupApproximation
-from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.ep.sparse.fit import SpikeSlabFit
 from pymc_pacauc.ep.sparse.model_average import ModelAverage
@@ -64,7 +63,7 @@ class SpikeSlabApproximation(EPApproximation):
     @property
     def model_average(self) -> ModelAverage | None:
         """Where ``inclusion_probability`` comes from, with its standard error; None if it is EP's."""
-        return self.fit.average
+        return self.fit.model_average
 
     @property
     def expected_model_size(self) -> float:
@@ -85,6 +84,7 @@ class SpikeSlabApproximation(EPApproximation):
             raise NotImplementedError("Draws under a SpikeSlab prior come as InferenceData only.")
         rng = get_random_generator(random_seed)
         theta = self.fit.posterior.draw(draws, rng)
+        slab, latent = self.fit.posterior.slab_and_latent(theta, rng)
         flat = np.empty((draws, self._variables.dimension))
         place = dict(zip(self._variables.names, self._variables.slices, strict=True))
         for variable, part in self.extracted.parts:
@@ -92,9 +92,8 @@ class SpikeSlabApproximation(EPApproximation):
             if prior is None or not prior.dirac:
                 flat[:, place[self.model.rvs_to_values[variable].name]] = theta[:, part]
                 continue
-            coefficient, latent = self._split(theta[:, part], part, rng)
-            flat[:, place[self.model.rvs_to_values[prior.slab].name]] = coefficient
-            flat[:, place[self.model.rvs_to_values[prior.latent].name]] = latent
+            flat[:, place[self.model.rvs_to_values[prior.slab].name]] = slab[:, part]
+            flat[:, place[self.model.rvs_to_values[prior.latent].name]] = latent[:, part]
         return draws_to_inference_data(self.model, flat[None], attrs=self._attributes())
 
     @property
@@ -120,18 +119,3 @@ class SpikeSlabApproximation(EPApproximation):
         """Position, in the fit's theta, of each of the model's flat free parameters."""
         start = {self.model.rvs_to_values[v].name: part for v, part in self.extracted.parts}
         return np.concatenate([np.arange(self.fit.problem.d)[start[name]] for name in self._variables.names])
-
-    def _split(self, theta: FloatArray, part: slice, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Slab coefficients and latents of draws whose marginals are EP's mixtures of a point mass and a Gaussian."""
-        problem, posterior, sites = self.fit.problem, self.fit.posterior, self.fit.posterior.sites
-        unit = problem.prior.factor[part]
-        r, p = sites.inclusion[part], problem.spikes.inclusion_probability[part]
-        mean, sd = sites.slab_mean[part] * unit, np.sqrt(sites.slab_variance[part]) * unit
-        uniform = ndtr((theta - posterior.mean[part]) / np.sqrt(posterior.variance[part]))
-        below = r * ndtr(-mean / sd)  # mass of the slab below zero, where the point mass sits
-        included = (uniform < below) | (uniform >= below + 1.0 - r)
-        level = np.where(uniform < below, uniform, uniform - (1.0 - r)) / r
-        slab = mean + sd * ndtri(np.clip(level, 1e-16, 1.0 - 1e-16))
-        coefficient = np.where(included, slab, unit * rng.standard_normal(theta.shape))
-        share = rng.uniform(size=theta.shape)
-        return coefficient, ndtri(np.where(included, p * share, p + (1.0 - p) * share))

@@ -24,10 +24,9 @@ import pymc_pacauc as pac
 from benchmarks.paper_ep import paper_sweep
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep, fit_vb
-from pymc_pacauc.ep.fixed_point import natural_gaussian
 from pymc_pacauc.ep.gaussian import coordinates, sweep_sums
-from pymc_pacauc.ep.importance import importance_draws, log_mean
-from pymc_pacauc.ep.leave_out import leave_out_sites
+from pymc_pacauc.ep.importance import log_mean
+from pymc_pacauc.ep.natural import natural_gaussian
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.smc import Settings, prior_path, run_tempering
@@ -208,7 +207,7 @@ def accuracy():
         gamma = 300 * factor
         problem, exact = linear_gaussian_problem(X, y, gamma), exact_plane(X, y, gamma)
         ep, vb = fit_ep(problem), fit_vb(problem)
-        estimate, error = log_mean(pareto_smooth(importance_draws(ep, 10_000, np.random.default_rng(1)).log_weights)[0])
+        estimate, error = log_mean(pareto_smooth(ep.importance(10_000, np.random.default_rng(1)).log_weights)[0])
         direction = ep.posterior.mean / np.linalg.norm(ep.posterior.mean)
         angle = np.degrees(np.arccos(direction @ exact.mean_direction / np.linalg.norm(exact.mean_direction)))
         rows.append(
@@ -224,7 +223,7 @@ def accuracy():
     X, y = shipped("pima")
     problem = linear_gaussian_problem(X, y, 532.0)
     ep = fit_ep(problem)
-    draws = importance_draws(ep, 20_000, np.random.default_rng(1))
+    draws = ep.importance(20_000, np.random.default_rng(1))
     log_weights, k = pareto_smooth(draws.log_weights)
     estimate, error = log_mean(log_weights)
     path, generators = prior_path(problem), [np.random.default_rng(seed) for seed in range(4)]
@@ -261,11 +260,11 @@ def leave_out():
         found = fit_ep(problem, tolerance=1e-8)
         groups = np.random.default_rng(0).permutation(len(y)) % 5
         start = perf_counter()
-        exact = leave_out_sites(found, groups, refine=100, tolerance=1e-8)
+        exact = found.leave_out(groups, refine=100, tolerance=1e-8)
         seconds = perf_counter() - start
         for refine in (0, 1, 3):
             start = perf_counter()
-            result = leave_out_sites(found, groups, refine=refine)
+            result = found.leave_out(groups, refine=refine)
             taken = perf_counter() - start
             error = np.abs(result.scores - exact.scores).max()
             rows.append(

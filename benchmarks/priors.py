@@ -110,7 +110,7 @@ def exact():
                         np.abs(fit.posterior.inclusion_probability - truth.inclusion).max(),
                         np.abs(fit.inclusion_probability - truth.inclusion).max(),
                         abs(fit.log_evidence - truth.log_evidence),
-                        abs(fit.average.log_evidence - truth.log_evidence),
+                        abs(fit.model_average.log_evidence - truth.log_evidence),
                     ]
                 )
                 failed += not fit.converged

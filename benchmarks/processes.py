@@ -22,7 +22,7 @@ import pymc_pacauc as pac
 from benchmarks.paired import splits
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep
-from pymc_pacauc.ep.importance import importance_draws, log_mean
+from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.extract import extract
@@ -112,7 +112,7 @@ def lengthscales():
         K = np.exp(-0.5 * square / (multiple**2 * median))
         factor = np.linalg.cholesky(K[np.ix_(train, train)] + 1e-6 * np.eye(train.sum()))
         fit = fit_ep(linear_gaussian_problem(factor, glass.y[train], float(train.sum())))
-        log_weights, k = pareto_smooth(importance_draws(fit, 20_000, np.random.default_rng(1)).log_weights)
+        log_weights, k = pareto_smooth(fit.importance(20_000, np.random.default_rng(1)).log_weights)
         estimate, error = log_mean(log_weights)
         scores = TrainingScores(factor, factor, np.zeros(len(factor)), fit.posterior)
         mean, _ = predict_scores_at(scores, K[np.ix_(train, ~train)], np.ones((~train).sum()))

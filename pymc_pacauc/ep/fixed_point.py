@@ -21,20 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.ep.mixing import AndersonMixing
+from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
 
 __all__ = [
     "Interventions",
-    "NaturalGaussian",
     "Solution",
     "Sweep",
-    "natural_gaussian",
     "relative_change",
     "solve_fixed_point",
 ]
@@ -51,39 +49,6 @@ SMALLEST_STEP = 2.0**-40
 
 
 @dataclass(frozen=True, eq=False)
-class NaturalGaussian:
-    """A Gaussian by its natural parameters ``precision`` and ``shift``, with the Cholesky factor of the precision."""
-
-    precision: FloatArray
-    shift: FloatArray
-    factor: FloatArray
-    mean: FloatArray
-
-    @cached_property
-    def lower_covariance(self) -> FloatArray:
-        """The lower triangle of the covariance."""
-        return np.asarray(linalg.lapack.dpotri(self.factor.T, lower=0)[0]).T
-
-    @property
-    def covariance(self) -> FloatArray:
-        return self.lower_covariance + np.tril(self.lower_covariance, -1).T
-
-    @property
-    def second_moment(self) -> float:
-        """E |w|^2."""
-        return float(np.trace(self.lower_covariance) + self.mean @ self.mean)
-
-    @property
-    def divergence(self) -> float:
-        """KL divergence from N(0, I)."""
-        return 0.5 * (self.second_moment - self.mean.size) + float(np.log(np.diagonal(self.factor)).sum())
-
-    def log_partition(self) -> float:
-        """log of the integral of exp(-w'Qw/2 + r'w), relative to Q = I, r = 0."""
-        return float(0.5 * self.shift @ self.mean - np.log(np.diagonal(self.factor)).sum())
-
-
-@dataclass(frozen=True, eq=False)
 class Sweep:
     """What a sweep returns: new natural parameters, the variational bound at q, and what is recorded of q."""
 
@@ -91,6 +56,7 @@ class Sweep:
     shift: FloatArray
     bound: float
     record: dict[str, float]
+    tied: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,25 +66,19 @@ class Interventions:
     halved_steps: int = 0
     restarts: int = 0
     rejected_steps: int = 0
+    limited_sites: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The last q, whether it is a fixed point to the tolerance, the records of all sweeps, and the interventions."""
+    """The last q, its sweep, where the next step leads, whether q is a fixed point, all records, the interventions."""
 
     q: NaturalGaussian
+    last: Sweep
+    following: NaturalGaussian
     converged: bool
     history: tuple[dict[str, float], ...]
     interventions: Interventions
-
-
-def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussian | None:
-    """The Gaussian with these natural parameters; None when the precision is not positive definite."""
-    factor, failed = linalg.lapack.dpotrf(precision.T, lower=0)
-    if failed:
-        return None
-    mean = linalg.cho_solve((factor, False), shift, check_finite=False)
-    return NaturalGaussian(precision, shift, factor.T, mean) if np.isfinite(mean).all() else None
 
 
 def solve_fixed_point(
@@ -149,6 +109,7 @@ def solve_fixed_point(
             callback(history[-1])
         if change < tolerance:
             converged = True
+            kept_q, kept = q, new
             break
         lost = not new.bound > kept.bound - LOSS
         if lost or not change < GROWTH * last_change:
@@ -173,7 +134,7 @@ def solve_fixed_point(
         else:
             q, times = _step(q, *mixing.step(q, damped), 1.0)
             halved += times
-    return Solution(q, converged, tuple(history), Interventions(halved, restarts, rejected))
+    return Solution(kept_q, kept, q, converged, tuple(history), Interventions(halved, restarts, rejected))
 
 
 def relative_change(q: NaturalGaussian, new: Sweep) -> float:

@@ -13,47 +13,50 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.fixed_point import Interventions, NaturalGaussian, Sweep, natural_gaussian, solve_fixed_point
+from pymc_pacauc.ep.fixed_point import Interventions, Sweep, solve_fixed_point
+from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
+from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
+from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
+from pymc_pacauc.ep.results import ConvergenceWarning, Fit
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites, tile_map
 
 __all__ = ["ConvergenceWarning", "EPFit", "fit_ep", "fit_vb", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
-
-
-class ConvergenceWarning(UserWarning):
-    """EP stopped before its fixed point."""
+Callback = Callable[[dict[str, float]], None]
 
 
 @dataclass(frozen=True, eq=False)
 class EPFit:
-    """Result of :func:`fit_ep` or :func:`fit_vb`.
+    """Result of :func:`fit_ep` or :func:`fit_vb`; a :class:`~pymc_pacauc.ep.results.Fit`.
 
     Attributes
     ----------
     posterior
         The Gaussian approximation q of the posterior of theta.
+    table
+        The site functions, with gamma per pair and the power: 1 for EP, in (0, 1) for fractional EP, 0 for variational
+        Bayes.
     log_evidence
         EP's approximation of log Z; for variational Bayes the lower bound ``-gamma E_q[risk] - KL(q, prior)``.
     expected_risk
         E_q[risk], in closed form.
-    converged, sweeps, history
-        Whether the natural parameters changed by less than the tolerance in the last sweep, the number of sweeps, and
-        per sweep its change, log evidence and expected risk.
+    converged, interrupted, sweeps, history
+        Whether the natural parameters change by less than the tolerance in a sweep from q, whether the fit was ended
+        from the keyboard, the number of sweeps, and per sweep its change, log evidence and expected risk.
     interventions
         How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken
         back.
     tied_pairs
-        Number of pairs with equal rows, which are constant factors.
-    power
-        1 for EP, in (0, 1) for fractional EP, 0 for variational Bayes.
+        Number of pairs that tie whatever theta.
     """
 
     problem: Problem
@@ -65,6 +68,10 @@ class EPFit:
     history: tuple[dict[str, float], ...]
     interventions: Interventions
     tied_pairs: int
+    interrupted: bool = False
+
+    log_evidence_error = float("nan")
+    model_average = None
 
     @property
     def sweeps(self) -> int:
@@ -73,6 +80,62 @@ class EPFit:
     @property
     def power(self) -> float:
         return self.table.power
+
+    @property
+    def method(self) -> str:
+        return "GaussianVB" if self.power == 0.0 else "EP"
+
+    @property
+    def divergence(self) -> float:
+        """KL(q, prior)."""
+        return self.posterior.divergence_from_prior
+
+    @property
+    def inclusion_probability(self) -> FloatArray:
+        return np.ones(self.problem.d)
+
+    def evidence_gradient(self) -> EvidenceGradient:
+        """Derivatives of ``log_evidence`` with respect to the prior mean and covariance; valid at a converged fit."""
+        return evidence_gradient(self.posterior)
+
+    def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
+        """Draws weighted by exact posterior / approximation; see :mod:`pymc_pacauc.ep.importance`."""
+        return importance_draws(self.problem, self.posterior, draws, rng)
+
+    def leave_out(
+        self,
+        groups: ArrayLike | None = None,
+        *,
+        gamma: float | None = None,
+        refine: int | None = None,
+        tolerance: float = 1e-6,
+        threads: int | None = None,
+        callback: Callable[[int, int], None] | None = None,
+    ) -> LeaveOut:
+        """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
+
+        ``tolerance`` is the relative change of the natural parameters at which sweeping stops; the other parameters
+        are those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
+        """
+        q = self.posterior.natural
+
+        def refit(touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
+            removed = sweep_sums(self.problem, q, touched, self.table, map_tiles)
+            start = natural_gaussian(q.precision - removed.precision, q.shift - removed.shift)
+            if start is None:
+                sweeps = max(sweeps, 3)
+            found = solve_fixed_point(
+                _sweep(left, site_table(left.gamma_per_pair, self.power), map_tiles),
+                q if start is None else start,
+                scale_free=left.scale_free,
+                tolerance=tolerance,
+                max_sweeps=max(sweeps, 1),
+            )
+            end = found.q if found.converged or not sweeps else found.following
+            return WithoutGroup(end.mean, end.root, found.history[-1]["change"], start is None)
+
+        with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), threads) as map_tiles:
+            return leave_out_pairs(self.problem, refit, groups, gamma=gamma, refine=refine, callback=callback)
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"
@@ -86,11 +149,11 @@ def fit_ep(
     problem: Problem,
     *,
     power: float = 1.0,
-    start: EPFit | None = None,
+    start: Fit | None = None,
     tolerance: float = 1e-6,
     max_sweeps: int = 200,
     threads: int | None = None,
-    callback: Callable[[dict[str, float]], None] | None = None,
+    callback: Callback | None = None,
 ) -> EPFit:
     """Approximate the AUC Gibbs posterior by a Gaussian.
 
@@ -128,11 +191,11 @@ def fit_ep(
 def fit_vb(
     problem: Problem,
     *,
-    start: EPFit | None = None,
+    start: Fit | None = None,
     tolerance: float = 1e-6,
     max_sweeps: int = 200,
     threads: int | None = None,
-    callback: Callable[[dict[str, float]], None] | None = None,
+    callback: Callback | None = None,
 ) -> EPFit:
     """The Gaussian q that maximises ``-gamma E_q[risk] - KL(q, prior)``: the limit of power zero of :func:`fit_ep`."""
     return _fit(problem, 0.0, start, tolerance, max_sweeps, threads, callback)
@@ -150,40 +213,26 @@ def sweep_sums(
 def _fit(
     problem: Problem,
     power: float,
-    start: EPFit | None,
+    start: Fit | None,
     tolerance: float,
     max_sweeps: int,
     threads: int | None,
-    callback: Callable[[dict[str, float]], None] | None,
+    callback: Callback | None,
 ) -> EPFit:
     table = site_table(problem.gamma_per_pair, power)
-    tied = 0
-
-    def sweep(q: NaturalGaussian) -> Sweep:
-        nonlocal tied
-        sums = sweep_sums(problem, q, problem.pairs, table, map_tiles)
-        tied = sums.tied
-        precision = sums.precision
-        precision[np.diag_indices(q.mean.size)] += 1.0
-        new = natural_gaussian(precision, sums.shift)
-        risk = float(sums.wrong / problem.pairs.n_pairs)
-        log_evidence = np.nan if new is None else float(sums.log_constant + new.log_partition())
-        record = {"log_evidence": log_evidence, "expected_risk": risk}
-        return Sweep(precision, sums.shift, -problem.gamma * risk - q.divergence, record)
-
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
         solution = solve_fixed_point(
-            sweep,
+            _sweep(problem, table, map_tiles),
             _start(problem, start),
             scale_free=problem.scale_free,
             tolerance=tolerance,
             max_sweeps=max_sweeps,
             callback=callback,
         )
-    last = solution.history[-1]
     if not solution.converged:
+        change = solution.history[-1]["change"]
         warnings.warn(
-            f"EP did not converge in {len(solution.history)} sweeps (last relative change {last['change']:.2g}, "
+            f"EP did not converge in {len(solution.history)} sweeps (last relative change {change:.2g}, "
             f"tolerance {tolerance:g}). Raise max_sweeps, lower gamma, or check the result against tempering SMC.",
             ConvergenceWarning,
             stacklevel=3,
@@ -192,25 +241,45 @@ def _fit(
         problem=problem,
         posterior=GaussianPosterior(problem.scores, solution.q),
         table=table,
-        log_evidence=last["log_evidence"],
-        expected_risk=last["expected_risk"],
+        log_evidence=solution.last.record["log_evidence"],
+        expected_risk=solution.last.record["expected_risk"],
         converged=solution.converged,
         history=solution.history,
         interventions=solution.interventions,
-        tied_pairs=tied,
+        tied_pairs=solution.last.tied,
     )
 
 
-def _start(problem: Problem, start: EPFit | None) -> NaturalGaussian:
+def _sweep(problem: Problem, table: SiteTable, map_tiles: Callable[..., Any]) -> Callable[[NaturalGaussian], Sweep]:
+    """The map of q whose fixed point is EP's, with what each sweep tells about the q it started from."""
+
+    def sweep(q: NaturalGaussian) -> Sweep:
+        sums = sweep_sums(problem, q, problem.pairs, table, map_tiles)
+        precision = sums.precision
+        precision[np.diag_indices(q.mean.size)] += 1.0  # the prior N(0, I)
+        risk = float(sums.wrong / problem.pairs.n_pairs)
+        bound = -problem.gamma * risk - q.divergence
+        if table.power == 0.0:
+            log_evidence = bound
+        else:
+            new = natural_gaussian(precision, sums.shift)
+            log_evidence = np.nan if new is None else float(sums.log_constant + new.log_partition())
+        record = {"log_evidence": log_evidence, "expected_risk": risk}
+        return Sweep(precision, sums.shift, bound, record, sums.tied)
+
+    return sweep
+
+
+def _start(problem: Problem, start: Fit | None) -> NaturalGaussian:
     """The prior, or an earlier fit in the present coordinates."""
     scores = problem.scores
     k = scores.reduced.dimension
-    prior = NaturalGaussian(np.eye(k), np.zeros(k), np.eye(k), np.zeros(k))
+    prior = standard_gaussian(k)
     if start is None:
         return prior
     if start.problem.d != problem.d:
         raise ValueError(f"start has {start.problem.d} coefficients, the problem has {problem.d}.")
-    if start.problem.scores is scores:
+    if isinstance(start, EPFit) and start.problem.scores is scores:
         return start.posterior.natural
     rotation = scores.reduced.rotation
     to_u = scores.prior.unwhiten_rows(np.eye(problem.d) if rotation is None else rotation)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.ep.gaussian import EPFit
+from pymc_pacauc.ep.posterior import GaussianPosterior
 
 __all__ = ["EvidenceGradient", "evidence_gradient"]
 
@@ -43,9 +43,9 @@ class EvidenceGradient:
         return float(np.sum(self.covariance * direction))
 
 
-def evidence_gradient(fit: EPFit) -> EvidenceGradient:
-    """Gradient of ``fit.log_evidence``; valid at a converged fit."""
-    scores, q = fit.problem.scores, fit.posterior.natural
+def evidence_gradient(posterior: GaussianPosterior) -> EvidenceGradient:
+    """Gradient of EP's log evidence at its fixed point, which ``posterior`` is."""
+    scores, q = posterior.scores, posterior.natural
     mean, half = q.mean, 0.5 * (q.covariance + np.outer(q.mean, q.mean) - np.eye(q.mean.size))
     rotation, unwhiten = scores.reduced.rotation, scores.prior.unwhiten_rows
     if rotation is not None:

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, log_ndtr, logsumexp
 
-from pymc_pacauc.ep.fixed_point import NaturalGaussian
-from pymc_pacauc.ep.gaussian import EPFit
-from pymc_pacauc.ep.posterior import draw_natural
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.natural import NaturalGaussian, draw_natural
+from pymc_pacauc.ep.posterior import GaussianPosterior
 
 __all__ = ["WeightedDraws", "importance_draws", "log_direction_density", "log_mean"]
 
@@ -39,9 +39,11 @@ class WeightedDraws:
     log_weights: FloatArray
 
 
-def importance_draws(fit: EPFit, draws: int, rng: np.random.Generator) -> WeightedDraws:
+def importance_draws(
+    problem: Problem, posterior: GaussianPosterior, draws: int, rng: np.random.Generator
+) -> WeightedDraws:
     """Draw from the approximation and weight by the exact posterior; see the module docstring."""
-    problem, q = fit.problem, fit.posterior.natural
+    q = posterior.natural
     u = draw_natural(q, draws, rng)
     if problem.scale_free:
         direction = u / np.linalg.norm(u, axis=1, keepdims=True)
@@ -52,7 +54,7 @@ def importance_draws(fit: EPFit, draws: int, rng: np.random.Generator) -> Weight
         log_proposal = (
             0.5 * (np.sum(u * u, axis=1) - np.sum(centred * centred, axis=1)) + np.log(np.diagonal(q.factor)).sum()
         )
-    theta = fit.posterior.complete(u, rng)
+    theta = posterior.complete(u, rng)
     risk = problem.risk(theta)
     return WeightedDraws(theta, risk, -problem.gamma * risk - log_proposal)
 

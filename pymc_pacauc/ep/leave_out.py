@@ -3,30 +3,51 @@
 Leaving observations out of an EP fit means leaving out the sites of all pairs they belong to: subtract those sites from
 the natural parameters of q, and what remains approximates the posterior without these observations, at the price of
 one pass over the pairs that go, instead of a new fit. Every pair that stays keeps its weight gamma / (n+ n-), so the
-posterior approximated is the one a refit would find at gamma times the fraction of pairs that stay.
+posterior approximated is the one a refit would find at gamma times the fraction of pairs that stay; or, given a
+``gamma``, every group's posterior is trained at that gamma on the pairs it has.
 
 The sites that stay were matched to the full q, not to the new one; sweeping over the remaining pairs a few times
 (``refine``) removes that error. ``change`` says how far the last sweep still moved the natural parameters.
+
+How to remove sites and how to sweep is the matter of the fit, of any prior, which hands in ``refit``; what is done with
+its answers is the same for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.core.pairs import Block, Pairs
+from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.risk import pair_risk
-from pymc_pacauc.ep.fixed_point import NaturalGaussian, Sweep, natural_gaussian, relative_change, solve_fixed_point
-from pymc_pacauc.ep.gaussian import EPFit, sweep_sums
-from pymc_pacauc.ep.sweep import tile_map
 
-__all__ = ["LeaveOut", "leave_out_sites"]
+__all__ = ["LeaveOut", "Refit", "WithoutGroup", "leave_out_pairs"]
 
 FloatArray = NDArray[np.float64]
+
+MOST_SWEEPS = 200  # over the pairs that stay, where a group is to be trained to convergence
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutGroup:
+    """The posterior of the reduced coefficients u that has not seen a group, and how well it is known.
+
+    ``mean`` has shape (k,) and ``root @ root.T`` is the covariance (k, k). ``change`` is the relative change of the
+    natural parameters in the last sweep; ``rematched`` says that the sites that stay did not make a Gaussian.
+    """
+
+    mean: FloatArray
+    root: FloatArray
+    change: float
+    rematched: bool
+
+
+Refit = Callable[[Pairs, Problem, int], WithoutGroup]  # given the pairs that go, the problem that stays, and sweeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,75 +84,57 @@ class LeaveOut:
         return f"LeaveOut(auc={self.auc:.4f}, groups={self.change.size}, largest change={self.change.max():.2g})"
 
 
-def leave_out_sites(
-    fit: EPFit,
+def leave_out_pairs(
+    problem: Problem,
+    refit: Refit,
     groups: ArrayLike | None = None,
     *,
+    gamma: float | None = None,
     refine: int | None = None,
-    tolerance: float = 1e-6,
-    threads: int | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> LeaveOut:
     """Leave out each group of observations in turn (by default each observation).
 
     Parameters
     ----------
-    fit
-        A converged fit.
+    problem
+        What was fitted.
+    refit
+        Gives the posterior without the pairs that go.
     groups
         Group label of each observation, for k-fold or grouped cross-validation.
+    gamma
+        By default every pair that stays keeps its weight. With a number, every group's posterior is the one at this
+        gamma, of its own pairs.
     refine
-        At most this many sweeps over the remaining pairs after the removal; by default 3 for groups and 1 for single
-        observations, which change less.
-    tolerance
-        Relative change of the natural parameters at which sweeping stops earlier.
-    threads
-        Threads, by default one per core.
+        At most this many sweeps over the remaining pairs after the removal. By default 3 for groups and 1 for single
+        observations, which change less; given ``gamma``, as many as it takes.
     callback
         Called with the number of groups done and their total.
     """
     if refine is None:
-        refine = 1 if groups is None else 3
-    problem, q = fit.problem, fit.posterior.natural
+        refine = MOST_SWEEPS if gamma is not None else 1 if groups is None else 3
     space = problem.scores.reduced
     labels, index = _encode(groups, problem.n)
     scores, variance, change = np.empty(problem.n), np.empty(problem.n), np.empty(labels.size)
     group_auc = np.full(labels.size, np.nan)
-    identity = np.eye(space.dimension)
     rematched = 0
-    with tile_map(problem.pairs.n_pairs // labels.size, space.dimension, threads) as map_tiles:
-        for g in range(labels.size):
-            out = index == g
-            touched, kept = _split(problem.pairs, out)
-            if kept.n_pairs == 0:
-                raise ValueError(f"Without group {labels[g]!r} there is no pair left: it holds a whole class.")
-            removed = sweep_sums(problem, q, touched, fit.table, map_tiles)
-            left = natural_gaussian(q.precision - removed.precision, q.shift - removed.shift)
-            sweeps = refine
-            if left is None:
-                left, sweeps = q, max(refine, 3)
-                rematched += 1
-
-            def sweep(q: NaturalGaussian, kept: Pairs = kept) -> Sweep:
-                sums = sweep_sums(problem, q, kept, fit.table, map_tiles)
-                bound = -fit.table.gamma * sums.wrong - q.divergence
-                return Sweep(identity + sums.precision, sums.shift, bound, {})
-
-            if sweeps:
-                solution = solve_fixed_point(
-                    sweep, left, scale_free=problem.scale_free, tolerance=tolerance, max_sweeps=sweeps
-                )
-                left, change[g] = solution.q, solution.history[-1]["change"]
-            else:
-                change[g] = relative_change(left, sweep(left))
-            design = space.design[out]
-            mean = design @ left.mean + space.offset[out]
-            everyone = space.design @ left.mean + space.offset
-            scores[out] = (mean - everyone.mean()) / (everyone.std() or 1.0)
-            variance[out] = np.einsum("ij,jk,ik->i", design, left.covariance, design) / (everyone.var() or 1.0)
-            group_auc[g] = _auc(scores, problem.pairs, out)
-            if callback is not None:
-                callback(g + 1, labels.size)
+    for g in range(labels.size):
+        out = index == g
+        touched, kept = _split(problem.pairs, out)
+        if kept.n_pairs == 0:
+            raise ValueError(f"Without group {labels[g]!r} there is no pair left: it holds a whole class.")
+        at = problem.gamma_per_pair * kept.n_pairs if gamma is None else check_gamma(gamma)
+        left = refit(touched, replace(problem, pairs=kept, gamma=at), refine)
+        change[g] = left.change
+        rematched += left.rematched
+        everyone = space.design @ left.mean + space.offset
+        spread = space.design[out] @ left.root
+        scores[out] = (everyone[out] - everyone.mean()) / (everyone.std() or 1.0)
+        variance[out] = np.einsum("ij,ij->i", spread, spread) / (everyone.var() or 1.0)
+        group_auc[g] = _auc(scores, problem.pairs, out)
+        if callback is not None:
+            callback(g + 1, labels.size)
     return LeaveOut(
         scores=scores,
         variance=variance,

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.core.scores import LinearScores
-from pymc_pacauc.ep.fixed_point import NaturalGaussian
+from pymc_pacauc.ep.natural import NaturalGaussian, draw_natural
 
-__all__ = ["GaussianPosterior", "draw_natural"]
+__all__ = ["GaussianPosterior"]
 
 FloatArray = NDArray[np.float64]
 
@@ -69,12 +69,6 @@ class GaussianPosterior:
 
     def __repr__(self) -> str:
         return f"GaussianPosterior(d={self.scores.d})"
-
-
-def draw_natural(q: NaturalGaussian, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Independent draws from q, shape (draws, k)."""
-    noise = rng.standard_normal((q.mean.size, draws))
-    return q.mean + linalg.solve_triangular(q.factor, noise, lower=True, trans="T").T
 
 
 def _gram(root: FloatArray) -> FloatArray:

@@ -60,7 +60,7 @@ class SiteSums:
     """Sums over pairs of the site parameters, in the natural parameters of q, and of two scalars.
 
     ``log_constant`` includes what the sites contribute at zero coefficients when there is an offset; ``wrong`` is the
-    expected number of wrong pairs, ``tied`` the number of pairs with equal rows (constant factors).
+    expected number of wrong pairs, ``tied`` the number of pairs that tie whatever the coefficients.
     """
 
     precision: FloatArray
@@ -110,7 +110,7 @@ def sum_sites(
         return *sums, cross @ extended[tile[1]]
 
     k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
-    totals = np.zeros(4)
+    totals = np.zeros(5)
     near = []
     tiles = list(_tiles(pairs))
     for (rows, columns), sums in zip(tiles, map_tiles(tile_sums, tiles), strict=True):
@@ -128,10 +128,10 @@ def sum_sites(
     linear = extended.T @ h_point
     for i, j, variance in near:
         _add_near(i, j, variance, moments.mean, extended, table, precision, linear, totals)
-    wrong, log_constant, tied, tied_wrong = map(float, totals)
-    # The kernel treats a tied pair as rho = 0: put the constant factor in its place.
-    wrong += tied_wrong - 0.5 * tied
-    log_constant -= table.gamma * tied_wrong + tied * table.log_constant_at_zero
+    wrong, log_constant, equal, equal_wrong, tied = map(float, totals)
+    # The kernel treats a pair of equal rows as rho = 0: put the constant factor in its place.
+    wrong += equal_wrong - 0.5 * equal
+    log_constant -= table.gamma * equal_wrong + equal * table.log_constant_at_zero
     if size > d:
         log_constant += float(linear[d] - 0.5 * precision[d, d])
         linear = linear[:d] - precision[:d, d]
@@ -228,7 +228,7 @@ def _tile_sites(cross, mean_i, square_i, root_i, mean_j, square_j, root_j, table
     k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros(n_j), np.zeros(n_j)
     variance, position = np.empty(n_j), np.empty(n_j)
     last = table.shape[0] - 0.5
-    wrong = log_constant = tied = tied_wrong = 0.0
+    wrong = log_constant = equal = equal_wrong = tied = 0.0
     near = [(0.0, 0.0, 0.0)]
     for i in range(n_i):
         row = cross[i]
@@ -248,11 +248,12 @@ def _tile_sites(cross, mean_i, square_i, root_i, mean_j, square_j, root_j, table
                     if exact <= TIED * scale:  # equal rows: the difference of the scores is their offsets' alone
                         variance[j] = 1e300
                         difference = mean_i[i] - mean_j[j]
-                        tied += 1.0
+                        equal += 1.0
                         if abs(difference) <= 1e-12 * (abs(mean_i[i]) + abs(mean_j[j])):
-                            tied_wrong += tie_cost
+                            tied += 1.0
+                            equal_wrong += tie_cost
                         elif difference < 0.0:
-                            tied_wrong += 1.0
+                            equal_wrong += 1.0
                     elif exact <= NEAR * scale:
                         variance[j] = 1e300
                         near.append((float(i), float(j), exact))
@@ -278,5 +279,5 @@ def _tile_sites(cross, mean_i, square_i, root_i, mean_j, square_j, root_j, table
             h_column[j] += h
         k_row[i] = k_sum
         h_row[i] = h_sum
-    totals = np.array([wrong, log_constant, tied, tied_wrong])
+    totals = np.array([wrong, log_constant, equal, equal_wrong, tied])
     return k_row, h_row, k_column, h_column, totals, np.array(near)[1:]

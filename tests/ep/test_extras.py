@@ -8,9 +8,7 @@ import pymc_pacauc as pac
 from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep
-from pymc_pacauc.ep.gradient import evidence_gradient
-from pymc_pacauc.ep.importance import _log_radial_integral, importance_draws, log_mean
-from pymc_pacauc.ep.leave_out import leave_out_sites
+from pymc_pacauc.ep.importance import _log_radial_integral, log_mean
 from pymc_pacauc.model.compat import pareto_smooth
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
@@ -46,7 +44,7 @@ class TestEvidenceGradient:
                 **TIGHT,
             )
 
-        gradient = evidence_gradient(fit(0.0, 0.0))
+        gradient = fit(0.0, 0.0).evidence_gradient()
         h = 1e-5
         along = (fit(h, 0.0).log_evidence - fit(-h, 0.0).log_evidence) / (2 * h)
         assert gradient.along(move) == pytest.approx(along, rel=1e-5, abs=1e-6)
@@ -56,7 +54,7 @@ class TestEvidenceGradient:
     def test_variances(self):
         X, y = data()
         variances = np.array([1.0, 0.5, 2.0, 0.1])
-        gradient = evidence_gradient(fit_ep(linear_gaussian_problem(X, y, 30.0, prior_covariance=variances), **TIGHT))
+        gradient = fit_ep(linear_gaussian_problem(X, y, 30.0, prior_covariance=variances), **TIGHT).evidence_gradient()
         h = 1e-5 * np.eye(4)[3]
         up, down = (
             fit_ep(linear_gaussian_problem(X, y, 30.0, prior_covariance=v), **TIGHT).log_evidence
@@ -67,7 +65,9 @@ class TestEvidenceGradient:
     def test_common_scale_is_flat(self):
         X, y = data()
         problem = linear_gaussian_problem(X, y, 30.0, prior_covariance=prior(4)[1])
-        assert evidence_gradient(fit_ep(problem, **TIGHT)).along(problem.prior.covariance) == pytest.approx(0, abs=1e-9)
+        assert fit_ep(problem, **TIGHT).evidence_gradient().along(problem.prior.covariance) == pytest.approx(
+            0, abs=1e-9
+        )
 
 
 class TestImportance:
@@ -94,7 +94,7 @@ class TestImportance:
     def test_exact_evidence_in_the_plane(self, gamma):
         X, y = plane_data(300)
         fit = fit_ep(linear_gaussian_problem(X, y, gamma, prior_covariance=2.0))
-        draws = importance_draws(fit, 4000, np.random.default_rng(1))
+        draws = fit.importance(4000, np.random.default_rng(1))
         log_weights, k = pareto_smooth(draws.log_weights)
         estimate, error = log_mean(log_weights)
         exact = exact_plane(X, y, gamma)
@@ -109,7 +109,7 @@ class TestImportance:
     def test_exact_evidence_with_an_offset(self):
         x, offset, y = line_data()
         fit = fit_ep(linear_gaussian_problem(x[:, None], y, 100.0, offset=offset, prior_mean=0.3, prior_covariance=0.8))
-        draws = importance_draws(fit, 20_000, np.random.default_rng(2))
+        draws = fit.importance(20_000, np.random.default_rng(2))
         estimate, error = log_mean(draws.log_weights)
         exact = exact_line(x, y, 100.0, offset=offset, prior_mean=0.3, prior_sd=np.sqrt(0.8))
         assert abs(estimate - exact.log_evidence) < 3 * error < 0.1
@@ -118,7 +118,7 @@ class TestImportance:
         """Only the directions that reach the scores are weighted: 40 coefficients are no harder than 10."""
         X, y = data(n=10, d=40)
         fit = fit_ep(linear_gaussian_problem(X, y, 10.0))
-        log_weights, k = pareto_smooth(importance_draws(fit, 4000, np.random.default_rng(3)).log_weights)
+        log_weights, k = pareto_smooth(fit.importance(4000, np.random.default_rng(3)).log_weights)
         estimate, error = log_mean(log_weights)
         assert k < 0.7
         prior_draws = np.random.default_rng(4).standard_normal((200_000, 40))
@@ -157,30 +157,30 @@ class TestLeaveOut:
     def test_folds_converge_to_the_refit(self, fit):
         groups = np.arange(fit.problem.n) % 5
         scores, auc = self.brute_force(fit, groups)
-        errors = [np.abs(leave_out_sites(fit, groups, refine=r).scores - scores).max() for r in (0, 3)]
+        errors = [np.abs(fit.leave_out(groups, refine=r).scores - scores).max() for r in (0, 3)]
         assert errors[0] < 0.5
         assert errors[1] < 0.05
-        exact = leave_out_sites(fit, groups, refine=50, tolerance=1e-10)
+        exact = fit.leave_out(groups, refine=50, tolerance=1e-10)
         np.testing.assert_allclose(exact.scores, scores, atol=1e-7)
         assert exact.auc == pytest.approx(auc, abs=1e-12)
         assert exact.change.max() < 1e-9
-        assert leave_out_sites(fit, groups).auc == pytest.approx(auc, abs=0.01)
+        assert fit.leave_out(groups).auc == pytest.approx(auc, abs=0.01)
 
     def test_leave_one_out_without_refinement_is_close(self, fit):
         few = np.flatnonzero(np.arange(fit.problem.n) % 25 == 0)
         X, y = fit.problem.X, np.zeros(fit.problem.n, dtype=int)
         y[fit.problem.pairs.blocks[0].positive] = 1
-        result = leave_out_sites(fit, refine=0)
+        result = fit.leave_out(refine=0)
         expected = [refit(X, y, 200.0, np.arange(len(y)) == i)[0] for i in few]
         np.testing.assert_allclose(result.scores[few], expected, atol=0.1)
         assert result.auc < 1 - pac.empirical_risk(X @ fit.posterior.mean, y)
 
     def test_bad_groups(self, fit):
         with pytest.raises(ValueError, match="shape"):
-            leave_out_sites(fit, np.arange(3))
+            fit.leave_out(np.arange(3))
         with pytest.raises(ValueError, match="one value only"):
-            leave_out_sites(fit, np.zeros(fit.problem.n))
+            fit.leave_out(np.zeros(fit.problem.n))
         whole_class = np.zeros(fit.problem.n)
         whole_class[fit.problem.pairs.blocks[0].positive] = 1
         with pytest.raises(ValueError, match="whole class"):
-            leave_out_sites(fit, whole_class)
+            fit.leave_out(whole_class)

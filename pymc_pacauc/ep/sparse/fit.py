@@ -12,71 +12,37 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.core.scores import ReducedScores
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
+from pymc_pacauc.ep.fixed_point import Interventions
+from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.ep.importance import WeightedDraws
+from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.results import ConvergenceWarning, Fit, UnsupportedError
+from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
-from pymc_pacauc.ep.sparse.mixture_site import MixtureSite
-from pymc_pacauc.ep.sparse.model_average import ModelAverage, average_models
-from pymc_pacauc.ep.sparse.search import SparseSearch
+from pymc_pacauc.ep.sparse.gradient import SpikeSlabGradient, spike_slab_gradient
+from pymc_pacauc.ep.sparse.model_average import (
+    MOST_SPARSE,
+    ModelAverage,
+    average_models,
+    draw_models,
+    models_can_be_listed,
+)
+from pymc_pacauc.ep.sparse.posterior import SpikeSlabPosterior
+from pymc_pacauc.ep.sparse.search import SparseSearch, pair_sums
 from pymc_pacauc.ep.sweep import tile_map
 
-__all__ = ["SpikeSlabFit", "SpikeSlabInterventions", "SpikeSlabPosterior", "fit_spike_slab"]
+__all__ = ["SpikeSlabFit", "fit_spike_slab"]
 
 FloatArray = NDArray[np.float64]
 
 ROUGHLY = 0.01  # tolerance of the fit with every coefficient in the slab
-
-
-@dataclass(frozen=True)
-class SpikeSlabInterventions:
-    """Steps halved, restarts of the mixing, and how many prior sites' negative precisions were cut at zero."""
-
-    halved_steps: int = 0
-    restarts: int = 0
-    limited_sites: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class SpikeSlabPosterior:
-    """The approximate posterior: a Gaussian over theta and a Bernoulli for each coefficient's slab."""
-
-    problem: Problem
-    gaussian: SparseGaussian
-    sites: MixtureSite
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        return self.problem.prior.mean + self.gaussian.mean * self._unit
-
-    @cached_property
-    def covariance(self) -> FloatArray:
-        return self.gaussian.covariance() * np.outer(self._unit, self._unit)
-
-    @cached_property
-    def variance(self) -> FloatArray:
-        return self.gaussian.variance * self._unit**2
-
-    @property
-    def inclusion_probability(self) -> FloatArray:
-        """Probability that each coefficient comes from the slab."""
-        return self.sites.inclusion
-
-    def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws of theta from the Gaussian, shape (draws, d)."""
-        return self.problem.prior.mean + self.gaussian.draw(draws, rng) * self._unit
-
-    @property
-    def _unit(self) -> FloatArray:
-        return self.problem.prior.factor
-
-    def __repr__(self) -> str:
-        return f"SpikeSlabPosterior(d={self.problem.d}, expected model size {self.sites.inclusion.sum():.2f})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,27 +70,89 @@ class SpikeSlabFit:
     expected_risk: float
     converged: bool
     history: tuple[dict[str, float], ...]
-    interventions: SpikeSlabInterventions
+    interventions: Interventions
     tied_pairs: int
+    interrupted: bool = False
+
+    method = "EP"
+    power = 1.0
+    log_evidence_error = float("nan")
+    divergence = float("nan")  # from a mixture to a Gaussian: no closed form
 
     @property
     def sweeps(self) -> int:
         return len(self.history)
 
     @cached_property
-    def average(self) -> ModelAverage | None:
+    def model_average(self) -> ModelAverage | None:
         """Exact model probabilities by importance sampling, where there are few enough models to list."""
         return average_models(self.problem, self.posterior.gaussian, np.random.default_rng(0))
 
     @property
     def inclusion_probability(self) -> FloatArray:
-        """Probability of the slab for each coefficient: that of ``average`` where there is one, else EP's."""
-        return self.posterior.inclusion_probability if self.average is None else self.average.inclusion
+        """Probability of the slab for each coefficient: that of ``model_average`` where there is one, else EP's."""
+        return self.posterior.inclusion_probability if self.model_average is None else self.model_average.inclusion
 
     @property
     def expected_model_size(self) -> float:
         """Expected number of coefficients from the slab."""
         return float(self.inclusion_probability.sum())
+
+    def evidence_gradient(self) -> SpikeSlabGradient:
+        """Derivatives of ``log_evidence`` with respect to p, v0 and v1; valid at a converged fit."""
+        if self.interventions.limited_sites:
+            raise UnsupportedError(
+                f"{self.interventions.limited_sites} site(s) of the prior were limited, so this is not a fixed point "
+                "of EP and its evidence has no simple gradient: compare log_evidence over p and v0."
+            )
+        return spike_slab_gradient(self.problem, self.posterior.gaussian, self.posterior.sites)
+
+    def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
+        """Draws weighted by exact posterior / proposal; see :mod:`pymc_pacauc.ep.sparse.model_average`."""
+        if not models_can_be_listed(self.problem):
+            raise UnsupportedError(
+                f"Weighted draws under a spike-and-slab prior are for at most {MOST_SPARSE} coefficients with a spike, "
+                "and scores without an offset: draw from the exact posterior with pm.sample(step=pac.TemperingSMC())."
+            )
+        return draw_models(self.problem, self.posterior.gaussian, draws, rng)
+
+    def leave_out(
+        self,
+        groups: ArrayLike | None = None,
+        *,
+        gamma: float | None = None,
+        refine: int | None = None,
+        tolerance: float = 1e-6,
+        threads: int | None = None,
+        callback: Callable[[int, int], None] | None = None,
+    ) -> LeaveOut:
+        """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
+
+        The pair sites of the group are removed, and those of the prior settle anew.
+        """
+        q, problem = self.posterior.gaussian, self.problem
+        table = site_table(problem.gamma_per_pair)
+
+        def refit(touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
+            removed = pair_sums(replace(problem, pairs=touched), q, table, map_tiles)
+            start = sparse_gaussian(
+                q.precision - removed.precision,
+                q.shift - removed.shift,
+                q.site_precision,
+                q.site_shift,
+                problem.scores.reduced.rotation,
+            )
+            search = SparseSearch(left, map_tiles, max(sweeps, 1), None)
+            start = None if start is None else search.settle(start, tolerance)
+            rematched = start is None
+            if rematched:
+                search = SparseSearch(left, map_tiles, max(sweeps, 3), None)
+            found = search.find(q if start is None else start, tolerance)
+            end = found.q if found.converged or not sweeps else found.following
+            return WithoutGroup(end.reduced_mean, end.reduced_root, found.last.change, rematched)
+
+        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
+            return leave_out_pairs(problem, refit, groups, gamma=gamma, refine=refine, callback=callback)
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"
@@ -137,9 +165,9 @@ class SpikeSlabFit:
 def fit_spike_slab(
     problem: Problem,
     *,
-    start: SpikeSlabFit | None = None,
-    tolerance: float = 1e-5,
-    max_sweeps: int = 300,
+    start: Fit | None = None,
+    tolerance: float = 1e-6,
+    max_sweeps: int = 200,
     threads: int | None = None,
     callback: Callable[[dict[str, float]], None] | None = None,
 ) -> SpikeSlabFit:
@@ -150,8 +178,8 @@ def fit_spike_slab(
     problem
         The target.
     start
-        An earlier fit of the same design and slab to begin from, for example at another v0, p or gamma; by default
-        the fit with every coefficient in the slab.
+        An earlier fit of the same design and slab to begin from, for example at another v0, p or gamma, or with every
+        coefficient in the slab (a Gaussian prior), which is the default.
     tolerance
         Change at which to stop; see :class:`SpikeSlabFit`.
     max_sweeps
@@ -171,7 +199,7 @@ def fit_spike_slab(
     if start is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
-            dense = fit_ep(
+            start = fit_ep(
                 replace(problem, spikes=None),
                 tolerance=ROUGHLY,
                 max_sweeps=max_sweeps,
@@ -179,16 +207,11 @@ def fit_spike_slab(
                 callback=callback,
             )
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
-        space = problem.scores.reduced
-        q = _from_dense(dense, space) if start is None else _from_earlier(start, problem)
-        search = SparseSearch(problem, space, map_tiles, max_sweeps, callback)
-        found, last, converged = search.run(q, tolerance)
-        for way in (search.run_together, partial(search.run, limited=True)):
-            if not converged and len(search.history) < max_sweeps:
-                other, end, converged = way(q, tolerance)
-                if converged or end.change < last.change:
-                    found, last = other, end
-    if not converged:
+        q = _start(start, problem)
+        search = SparseSearch(problem, map_tiles, max_sweeps, callback)
+        found = search.find(q, tolerance)
+    last = found.last
+    if not found.converged:
         warnings.warn(
             f"EP did not converge in {len(search.history)} sweeps (last change {last.change:.2g}, tolerance "
             f"{tolerance:g}). Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC.",
@@ -197,29 +220,28 @@ def fit_spike_slab(
         )
     return SpikeSlabFit(
         problem=problem,
-        posterior=SpikeSlabPosterior(problem, found, last.sites),
+        posterior=SpikeSlabPosterior(problem, found.q, last.sites),
         log_evidence=last.log_evidence,
         expected_risk=last.expected_risk,
-        converged=converged,
+        converged=found.converged,
         history=tuple(search.history),
-        interventions=SpikeSlabInterventions(search.halved_steps, search.restarts, int(last.sites.limited.sum())),
+        interventions=Interventions(
+            halved_steps=search.halved_steps, restarts=search.restarts, limited_sites=int(last.sites.limited.sum())
+        ),
         tied_pairs=last.tied,
     )
 
 
-def _from_dense(dense: EPFit, space: ReducedScores) -> SparseGaussian:
-    """The fit with every coefficient in the slab: site precisions 1."""
-    natural = dense.posterior.natural
-    d = dense.problem.d
-    q = sparse_gaussian(
-        natural.precision - np.eye(space.dimension), natural.shift, np.ones(d), np.zeros(d), space.rotation
-    )
-    assert q is not None  # it is the dense fit itself
-    return q
-
-
-def _from_earlier(start: SpikeSlabFit, problem: Problem) -> SparseGaussian:
+def _start(start: Fit, problem: Problem) -> SparseGaussian:
+    """An earlier fit in the coefficients of this one, whose pair sites are then those of the same scores."""
     old = start.problem
     if not (np.array_equal(old.X, problem.X) and np.array_equal(old.prior.factor, problem.prior.factor)):
         raise ValueError("start must be a fit with the same X and v1.")
-    return start.posterior.gaussian
+    if isinstance(start, SpikeSlabFit):
+        return start.posterior.gaussian
+    natural, space = start.posterior.natural, problem.scores.reduced
+    k, d = space.dimension, problem.d
+    # Every coefficient in the slab: site precisions 1.
+    q = sparse_gaussian(natural.precision - np.eye(k), natural.shift, np.ones(d), np.zeros(d), space.rotation)
+    assert q is not None  # it is the dense fit itself
+    return q

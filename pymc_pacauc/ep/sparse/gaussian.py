@@ -79,6 +79,17 @@ class SparseGaussian:
             inner = np.eye(self.mean.size) + self.basis @ (inner - np.eye(len(inner))) @ self.basis.T
         return inner * np.outer(self.scale, self.scale)
 
+    def spread_of(self, rows: FloatArray, *, variances: bool = False) -> FloatArray:
+        """Covariance (or variances) of ``rows @ w``, rows[m, d], without the covariance of w."""
+        scaled = rows * self.scale
+        inside = scaled if self.basis is None else scaled @ self.basis
+        root = linalg.solve_triangular(self.factor, inside.T, lower=True, check_finite=False).T
+
+        def square(a: FloatArray) -> FloatArray:
+            return np.asarray(np.einsum("ij,ij->i", a, a) if variances else a @ a.T)
+
+        return square(root) if self.basis is None else square(root) + (square(scaled) - square(inside))
+
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (draws, d)."""
         noise = rng.standard_normal((len(self.factor), draws))

@@ -24,12 +24,11 @@ from scipy.special import logsumexp
 
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.weights import systematic
-from pymc_pacauc.ep.fixed_point import natural_gaussian
-from pymc_pacauc.ep.importance import log_direction_density, log_mean
-from pymc_pacauc.ep.posterior import draw_natural
+from pymc_pacauc.ep.importance import WeightedDraws, log_direction_density, log_mean
+from pymc_pacauc.ep.natural import draw_natural, natural_gaussian
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian
 
-__all__ = ["ModelAverage", "average_models"]
+__all__ = ["ModelAverage", "average_models", "draw_models", "models_can_be_listed"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -62,14 +61,12 @@ class ModelAverage:
 
 def average_models(problem: Problem, q: SparseGaussian, rng: np.random.Generator) -> ModelAverage | None:
     """Weigh models and directions, from the pair sites of q; None where that is not possible, or not accurate."""
-    assert problem.spikes is not None
-    sparse = np.flatnonzero(problem.spikes.sparse)
-    if sparse.size > MOST_SPARSE or problem.d > MOST_COEFFICIENTS or not problem.scale_free:
+    if not models_can_be_listed(problem):
         return None
-    proposal = _Proposal(problem, q, sparse)
-    numbers, _, log_weights = proposal.draw(proposal.by_sites, PILOT, rng)
-    found = np.bincount(numbers, np.exp(log_weights - log_weights.max()), len(proposal.models))
-    by_pilot = (1.0 - DEFENCE) * found / found.sum() + DEFENCE * proposal.by_sites
+    assert problem.spikes is not None
+    sparse = problem.spikes.sparse
+    proposal = _Proposal(problem, q)
+    by_pilot = proposal.improved(rng)
     for draws in DRAWS:
         numbers, w, log_weights = proposal.draw(by_pilot, draws, rng)
         weights = np.exp(log_weights - logsumexp(log_weights))
@@ -81,6 +78,24 @@ def average_models(problem: Problem, q: SparseGaussian, rng: np.random.Generator
         if error.max() < WANTED_ERROR:
             return ModelAverage(inclusion, error, *log_mean(log_weights), float(1.0 / np.sum(weights**2)))
     return None
+
+
+def draw_models(problem: Problem, q: SparseGaussian, draws: int, rng: np.random.Generator) -> WeightedDraws:
+    """Draws of theta weighted by the exact posterior, from the pair sites of q.
+
+    Given model and direction the length of x is free: its law is that of the prior, chi with d degrees of freedom.
+    """
+    proposal = _Proposal(problem, q)
+    _, w, log_weights = proposal.draw(proposal.improved(rng), draws, rng)
+    theta = problem.prior.color(w * np.sqrt(rng.chisquare(problem.d, size=(draws, 1))))
+    return WeightedDraws(theta, problem.risk(theta), log_weights)
+
+
+def models_can_be_listed(problem: Problem) -> bool:
+    """Whether there are few enough coefficients, and no offset that would make the length matter."""
+    assert problem.spikes is not None
+    few = np.count_nonzero(problem.spikes.sparse) <= MOST_SPARSE and problem.d <= MOST_COEFFICIENTS
+    return bool(few and problem.scale_free)
 
 
 def _slab_given_direction(problem: Problem, w: FloatArray) -> FloatArray:
@@ -107,10 +122,10 @@ def _slab_given_direction(problem: Problem, w: FloatArray) -> FloatArray:
 class _Proposal:
     """Models z, and for each the Gaussian of x that the pair sites imply."""
 
-    def __init__(self, problem: Problem, q: SparseGaussian, sparse: NDArray[np.intp]):
+    def __init__(self, problem: Problem, q: SparseGaussian):
         self.problem = problem
         assert problem.spikes is not None
-        spike = problem.spikes.ratio
+        spike, sparse = problem.spikes.ratio, np.flatnonzero(problem.spikes.sparse)
         self.risk = problem.risk
         self.models: BoolArray = np.ones((2**sparse.size, problem.d), dtype=bool)
         self.models[:, sparse] = list(itertools.product([False, True], repeat=sparse.size))
@@ -132,6 +147,12 @@ class _Proposal:
         log_posterior = self.log_prior + evidence.max(axis=0)
         self.by_sites = (1.0 - DEFENCE) * np.exp(log_posterior - logsumexp(log_posterior))
         self.by_sites += 0.5 * DEFENCE * (np.exp(self.log_prior) + 1.0 / len(self.models))
+
+    def improved(self, rng: np.random.Generator) -> FloatArray:
+        """Probabilities of the models by a pilot run, from which some defence is left."""
+        numbers, _, log_weights = self.draw(self.by_sites, PILOT, rng)
+        found = np.bincount(numbers, np.exp(log_weights - log_weights.max()), len(self.models))
+        return np.asarray((1.0 - DEFENCE) * found / found.sum() + DEFENCE * self.by_sites)
 
     def draw(
         self, probability: FloatArray, draws: int, rng: np.random.Generator

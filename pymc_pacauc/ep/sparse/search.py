@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.core.scores import ReducedScores
 from pymc_pacauc.ep.mixing import AndersonMixing
-from pymc_pacauc.ep.sites import site_table
+from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sparse.mixture_site import MixtureSite, mixture_site
 from pymc_pacauc.ep.sparse.prior_sites import settle_prior_sites
-from pymc_pacauc.ep.sweep import ScoreMoments, sum_sites
+from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, sum_sites
 
-__all__ = ["Ended", "SparseSearch", "SparseSweep"]
+__all__ = ["Ended", "SparseSearch", "SparseSweep", "pair_sums"]
 
 FloatArray = NDArray[np.float64]
 
@@ -57,7 +57,14 @@ class SparseSweep:
     tied: int
 
 
-Ended = tuple[SparseGaussian, SparseSweep, bool]  # the last q, its sweep, and whether it is a fixed point
+@dataclass(frozen=True, eq=False)
+class Ended:
+    """The last q, its sweep, where the next step leads, and whether q is a fixed point."""
+
+    q: SparseGaussian
+    last: SparseSweep
+    following: SparseGaussian
+    converged: bool
 
 
 class SparseSearch:
@@ -66,7 +73,6 @@ class SparseSearch:
     def __init__(
         self,
         problem: Problem,
-        space: ReducedScores,
         map_tiles: Callable[..., Any],
         max_sweeps: int,
         callback: Callable[[dict[str, float]], None] | None,
@@ -74,23 +80,34 @@ class SparseSearch:
         assert problem.spikes is not None
         self.problem = problem
         self.spikes = problem.spikes
-        self.space = space
+        self.space = problem.scores.reduced
         self.map_tiles = map_tiles
         self.max_sweeps = max_sweeps
         self.callback = callback
-        self.limited = False
         self.table = site_table(problem.gamma_per_pair)
+        self.limited = False
         self.history: list[dict[str, float]] = []
         self.halved_steps = 0
         self.restarts = 0
+
+    def find(self, q: SparseGaussian, tolerance: float) -> Ended:
+        """The fixed point by the first of the three ways that gets there, or where the best of them ended."""
+        found = self.run(q, tolerance)
+        for way in (self.run_together, partial(self.run, limited=True)):
+            if not found.converged and len(self.history) < self.max_sweeps:
+                other = way(q, tolerance)
+                if other.converged or other.last.change < found.last.change:
+                    found = other
+        return found
 
     def run_together(self, q: SparseGaussian, tolerance: float) -> Ended:
         """Iterate with short steps of pair and prior sites at once, mixed near the fixed point."""
         self.limited = False
         mixing: AndersonMixing | None = None
         metric, previous, plain_until = q, np.inf, 0
+        swept = q
         for count in range(self.max_sweeps - len(self.history)):
-            new = self.sweep(q)
+            new, swept = self.sweep(q), q
             self.record(new)
             steps = [
                 new.precision_step,
@@ -100,7 +117,7 @@ class SparseSearch:
             ]
             change = np.linalg.norm(_in_units(q, *steps)) / np.sqrt(q.mean.size)
             if change < tolerance:
-                return q, new, True
+                return Ended(q, new, q, True)
             if mixing is not None and change > GROWTH * previous:
                 mixing, plain_until = None, count + PLAIN_STEPS
                 self.restarts += 1
@@ -119,7 +136,7 @@ class SparseSearch:
             else:
                 break
             q = moved
-        return q, new, False
+        return Ended(swept, new, q, False)
 
     def run(self, q: SparseGaussian, tolerance: float, *, limited: bool = False) -> Ended:
         """Iterate from q until a sweep changes it by less than ``tolerance``."""
@@ -130,12 +147,13 @@ class SparseSearch:
         mixing: AndersonMixing | None = None
         metric = q
         damping, plain_until = DAMPING, PLAIN_STEPS
+        swept = q
         changes: list[float] = []
         for count in range(self.max_sweeps - len(self.history)):
-            new = self.sweep(q)
+            new, swept = self.sweep(q), q
             self.record(new)
             if new.change < tolerance and inner <= tolerance:
-                return q, new, True
+                return Ended(q, new, q, True)
             if changes and new.change > GROWTH * changes[-1]:
                 mixing, plain_until = None, count + PLAIN_STEPS
                 damping = max(0.7 * damping, SMALLEST_DAMPING)
@@ -157,7 +175,7 @@ class SparseSearch:
             if halvings:
                 mixing, plain_until = None, count + PLAIN_STEPS
             q = moved
-        return q, new, False
+        return Ended(swept, new, q, False)
 
     def settle(self, q: SparseGaussian, tolerance: float) -> SparseGaussian | None:
         return settle_prior_sites(
@@ -180,18 +198,8 @@ class SparseSearch:
         return None, MOST_HALVINGS
 
     def sweep(self, q: SparseGaussian) -> SparseSweep:
-        problem, space = self.problem, self.space
-        root = space.design @ q.reduced_root
-        moments = ScoreMoments(space.design @ q.reduced_mean + space.offset, root, np.einsum("ij,ij->i", root, root))
-        pairs = sum_sites(
-            space.design,
-            space.offset,
-            moments,
-            problem.pairs,
-            self.table,
-            tie_cost=problem.tie_cost,
-            map_tiles=self.map_tiles,
-        )
+        problem = self.problem
+        pairs = pair_sums(problem, q, self.table, self.map_tiles)
         sites = mixture_site(
             q.cavity_precision, q.cavity_shift, self.spikes.log_odds, self.spikes.ratio, limited=self.limited
         )
@@ -226,6 +234,16 @@ class SparseSearch:
         )
         if self.callback is not None:
             self.callback(self.history[-1])
+
+
+def pair_sums(problem: Problem, q: SparseGaussian, table: SiteTable, map_tiles: Callable[..., Any]) -> SiteSums:
+    """Sums of the sites of the problem's pairs under q."""
+    space = problem.scores.reduced
+    root = space.design @ q.reduced_root  # (n, k)
+    moments = ScoreMoments(space.design @ q.reduced_mean + space.offset, root, np.einsum("ij,ij->i", root, root))
+    return sum_sites(
+        space.design, space.offset, moments, problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
+    )
 
 
 def _moved(q: SparseGaussian, step: FloatArray, rotation: FloatArray | None) -> SparseGaussian | None:

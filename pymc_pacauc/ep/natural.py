@@ -1,0 +1,78 @@
+"""A Gaussian by its natural parameters: what EP adds sites to, and takes them from.
+
+    q(w) = N(m, V),    Q = V^-1  (k, k),    r = Q m  (k,)
+
+A product of Gaussian sites adds up in (Q, r); whether the sum is a density at all is what its Cholesky factor says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+__all__ = ["NaturalGaussian", "draw_natural", "natural_gaussian", "standard_gaussian"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NaturalGaussian:
+    """A Gaussian by its natural parameters ``precision`` and ``shift``, with the Cholesky factor of the precision."""
+
+    precision: FloatArray
+    shift: FloatArray
+    factor: FloatArray
+    mean: FloatArray
+
+    @cached_property
+    def lower_covariance(self) -> FloatArray:
+        """The lower triangle of the covariance."""
+        return np.asarray(linalg.lapack.dpotri(self.factor.T, lower=0)[0]).T
+
+    @property
+    def covariance(self) -> FloatArray:
+        return self.lower_covariance + np.tril(self.lower_covariance, -1).T
+
+    @property
+    def root(self) -> FloatArray:
+        """A root of the covariance: ``root @ root.T``."""
+        identity = np.eye(self.mean.size)
+        return np.asarray(linalg.solve_triangular(self.factor, identity, lower=True, trans="T", check_finite=False))
+
+    @property
+    def second_moment(self) -> float:
+        """E |w|^2."""
+        return float(np.trace(self.lower_covariance) + self.mean @ self.mean)
+
+    @property
+    def divergence(self) -> float:
+        """KL divergence from N(0, I)."""
+        return 0.5 * (self.second_moment - self.mean.size) + float(np.log(np.diagonal(self.factor)).sum())
+
+    def log_partition(self) -> float:
+        """log of the integral of exp(-w'Qw/2 + r'w), relative to Q = I, r = 0."""
+        return float(0.5 * self.shift @ self.mean - np.log(np.diagonal(self.factor)).sum())
+
+
+def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussian | None:
+    """The Gaussian with these natural parameters; None when the precision is not positive definite."""
+    factor, failed = linalg.lapack.dpotrf(precision.T, lower=0)
+    if failed:
+        return None
+    mean = linalg.cho_solve((factor, False), shift, check_finite=False)
+    return NaturalGaussian(precision, shift, factor.T, mean) if np.isfinite(mean).all() else None
+
+
+def standard_gaussian(k: int) -> NaturalGaussian:
+    """N(0, I)."""
+    return NaturalGaussian(np.eye(k), np.zeros(k), np.eye(k), np.zeros(k))
+
+
+def draw_natural(q: NaturalGaussian, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Independent draws from q, shape (draws, k)."""
+    noise = rng.standard_normal((q.mean.size, draws))
+    return q.mean + linalg.solve_triangular(q.factor, noise, lower=True, trans="T").T

@@ -1,0 +1,130 @@
+"""What every fit has, whatever its prior and method: the protocol that certificates, predictions and folds rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.fixed_point import Interventions
+from pymc_pacauc.ep.importance import WeightedDraws
+from pymc_pacauc.ep.leave_out import LeaveOut
+
+__all__ = ["ConvergenceWarning", "Fit", "Posterior", "UnsupportedError"]
+
+FloatArray = NDArray[np.float64]
+
+
+class ConvergenceWarning(UserWarning):
+    """EP stopped before its fixed point."""
+
+
+class UnsupportedError(ValueError):
+    """A method or quantity that this kind of prior does not have; the message names what to use instead."""
+
+
+class Posterior(Protocol):
+    """The approximate posterior of theta."""
+
+    @property
+    def mean(self) -> FloatArray:
+        """Shape (d,)."""
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Shape (d, d)."""
+
+    @property
+    def variance(self) -> FloatArray:
+        """The diagonal of ``covariance``, shape (d,)."""
+
+    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance (or ``variances``) of ``theta_map @ theta``."""
+
+    def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Independent draws, shape (draws, d); where a Dirac spike holds a coefficient, it is exactly zero."""
+
+
+class Fit(Protocol):
+    """Result of :func:`pymc_pacauc.fitting.fit`."""
+
+    @property
+    def problem(self) -> Problem:
+        """What was fitted."""
+
+    @property
+    def method(self) -> str:
+        """``"EP"`` or ``"GaussianVB"``."""
+
+    @property
+    def posterior(self) -> Any:
+        """The approximation q, a :class:`Posterior`."""
+
+    @property
+    def log_evidence(self) -> float:
+        """log Z; for variational Bayes the lower bound. NaN where q is not close enough to a fixed point to tell."""
+
+    @property
+    def log_evidence_error(self) -> float:
+        """Standard error of ``log_evidence``; NaN where the method gives none."""
+
+    @property
+    def expected_risk(self) -> float:
+        """E_q[risk] of the q returned, in closed form."""
+
+    @property
+    def converged(self) -> bool:
+        """Whether q is a fixed point to the tolerance asked for."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the fit was ended from the keyboard."""
+
+    @property
+    def sweeps(self) -> int:
+        """Sweeps over all pairs."""
+
+    @property
+    def history(self) -> tuple[dict[str, float], ...]:
+        """What each sweep found."""
+
+    @property
+    def interventions(self) -> Interventions:
+        """How often each safeguard acted."""
+
+    @property
+    def tied_pairs(self) -> int:
+        """Pairs whose scores are equal whatever theta."""
+
+    @property
+    def divergence(self) -> float:
+        """KL(q, prior); NaN where it has no closed form."""
+
+    @property
+    def inclusion_probability(self) -> FloatArray:
+        """Probability of the slab for each coefficient, shape (d,); one where the prior is Gaussian."""
+
+    @property
+    def model_average(self) -> Any:
+        """Exact inclusion probabilities and evidence by importance sampling, or None."""
+
+    def leave_out(
+        self,
+        groups: ArrayLike | None = None,
+        *,
+        gamma: float | None = None,
+        refine: int | None = None,
+        tolerance: float = 1e-6,
+        threads: int | None = None,
+        callback: Callable[[int, int], None] | None = None,
+    ) -> LeaveOut:
+        """Scores of every observation under the posterior that has not seen its group."""
+
+    def evidence_gradient(self) -> Any:
+        """Derivatives of ``log_evidence`` with respect to the prior."""
+
+    def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
+        """Draws weighted by exact posterior / approximation."""

@@ -1,0 +1,87 @@
+"""The one way from a problem to a fit, whatever the prior and the method.
+
+>>> import numpy as np
+>>> from pymc_pacauc.core.problem import linear_gaussian_problem
+>>> X = np.random.default_rng(1).normal(size=(50, 2))
+>>> result = fit(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=50.0))
+>>> result.converged, result.method
+(True, 'EP')
+
+Every result follows the protocol :class:`Fit`. To add a prior, describe it in
+:class:`~pymc_pacauc.core.problem.Problem`, write its engine (a function of the problem and the options of :func:`fit`,
+which returns a :class:`Fit`), and choose it in :func:`fit`; to add a method, add it to ``METHODS`` and do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.results import ConvergenceWarning, Fit, Posterior, UnsupportedError
+from pymc_pacauc.ep.sparse.fit import fit_spike_slab
+
+__all__ = ["MAX_SWEEPS", "METHODS", "TOLERANCE", "ConvergenceWarning", "Fit", "Posterior", "UnsupportedError", "fit"]
+
+METHODS = {"ep": "EP", "vb": "GaussianVB"}  # by what the results call them
+
+TOLERANCE = 1e-6
+MAX_SWEEPS = 200
+
+
+def fit(
+    problem: Problem,
+    method: str = "ep",
+    *,
+    power: float = 1.0,
+    start: Fit | None = None,
+    tolerance: float = TOLERANCE,
+    max_sweeps: int = MAX_SWEEPS,
+    threads: int | None = None,
+    callback: Callable[[dict[str, float]], None] | None = None,
+) -> Fit:
+    """Approximate the AUC Gibbs posterior of ``problem``.
+
+    Parameters
+    ----------
+    problem
+        The target, with a Gaussian or a spike-and-slab prior.
+    method
+        ``"ep"`` for expectation propagation, or ``"vb"`` for Gaussian variational Bayes (Gaussian priors only).
+    power
+        Of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
+    start
+        An earlier fit to begin from, for example at another gamma or another prior.
+    tolerance
+        Change of q in a sweep at which to stop: relative, of the natural parameters; for a spike-and-slab prior root
+        mean square over coefficients in q's own standard deviations.
+    max_sweeps
+        Sweeps after which to give up, with a :class:`ConvergenceWarning`.
+    threads
+        Threads, by default one per core; the result does not depend on their number.
+    callback
+        Called after every sweep with its record. A KeyboardInterrupt, there or elsewhere, ends the fit, which is then
+        returned as it is, marked ``interrupted``.
+
+    Returns
+    -------
+    Fit
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
+    options: dict[str, Any] = {"start": start, "tolerance": tolerance, "max_sweeps": max_sweeps}
+    if problem.spikes is None:
+        if method == "vb":
+            return fit_vb(problem, **options, threads=threads, callback=callback)
+        return fit_ep(problem, power=power, **options, threads=threads, callback=callback)
+    if method == "vb":
+        raise UnsupportedError(
+            'Variational Bayes is for Gaussian priors; this problem has a spike-and-slab prior: use method="ep".'
+        )
+    if power != 1.0:
+        raise UnsupportedError(
+            "Fractional EP is for Gaussian priors; this problem has a spike-and-slab prior: use power=1, "
+            f"not {power:g}."
+        )
+    return fit_spike_slab(problem, **options, threads=threads, callback=callback)

@@ -1,0 +1,263 @@
+"""One way from a problem to a fit: what every result has, for every prior and method."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import ndtr, ndtri
+
+from pymc_pacauc.core.pairs import bipartite
+from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.ep.importance import log_mean
+from pymc_pacauc.fitting import METHODS, ConvergenceWarning, UnsupportedError, fit
+from tests.oracles import exact_plane, plane_data
+from tests.quadrature import exact_spike_slab_plane
+
+TIGHT = {"tolerance": 1e-9, "max_sweeps": 1000}
+
+
+def data(n=60, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    return X, (X[:, 0] - 0.7 * X[:, 1] + rng.logistic(size=n) > 0.3).astype(int)
+
+
+def gaussian(d=5, **options):
+    X, y = data(d=d)
+    return linear_gaussian_problem(X, y, 30.0, prior_covariance=np.linspace(0.5, 1.5, d), **options)
+
+
+def sparse(d=5, v0=0.02, p=0.3, **options):
+    X, y = data(d=d)
+    return spike_slab_problem(X, y, 30.0, inclusion_probability=p, v0=v0, v1=np.linspace(0.5, 1.5, d), **options)
+
+
+KINDS = {
+    "gaussian": (gaussian, "ep"),
+    "variational": (gaussian, "vb"),
+    "mixture": (sparse, "ep"),
+    "dirac": (lambda **options: sparse(v0=0.0, **options), "ep"),
+    "dual": (lambda **options: gaussian(80, **options), "ep"),
+    "sparse dual": (lambda **options: sparse(80, v0=0.0, p=0.1, **options), "ep"),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
+
+
+class TestProtocol:
+    """Each kind of prior and method gives the same things, in the same shapes, with the same meaning."""
+
+    def test_everything_is_there(self, kind):
+        make, method = kind
+        problem = make()
+        result = fit(problem, method)
+        assert result.problem is problem
+        assert result.method == METHODS[method]
+        assert result.converged
+        assert not result.interrupted
+        assert result.sweeps == len(result.history) >= result.history[-1]["sweep"]
+        assert -30.0 < result.log_evidence < 0.0
+        assert np.isnan(result.log_evidence_error)
+        assert 0.0 < result.expected_risk < 0.5
+        assert result.tied_pairs == 0
+        assert np.isnan(result.divergence) == (problem.spikes is not None)
+        assert result.inclusion_probability.shape == (problem.d,)
+        assert (result.inclusion_probability == 1.0).all() == (problem.spikes is None)
+        assert (result.model_average is None) == (problem.spikes is None or problem.d > 10)
+        assert "converged" in repr(result)
+
+    def test_moments_agree_with_each_other_and_with_draws(self, kind):
+        make, method = kind
+        problem = make()
+        posterior = fit(problem, method).posterior
+        rng = np.random.default_rng(1)
+        rows = rng.standard_normal((4, problem.d))
+        mean, covariance = posterior.moments_of(rows)
+        np.testing.assert_allclose(mean, rows @ posterior.mean, atol=1e-12)
+        np.testing.assert_allclose(covariance, rows @ posterior.covariance @ rows.T, atol=1e-10)
+        np.testing.assert_allclose(posterior.moments_of(rows, variances=True)[1], np.diagonal(covariance), atol=1e-10)
+        np.testing.assert_allclose(posterior.variance, np.diagonal(posterior.covariance), rtol=1e-8, atol=1e-12)
+        theta = posterior.draw(40_000, rng)
+        assert theta.shape == (40_000, problem.d)
+        error = np.sqrt(posterior.variance / len(theta))
+        assert (np.abs(theta.mean(axis=0) - posterior.mean) < 4.5 * error + 1e-12).all()
+        np.testing.assert_allclose(theta.var(axis=0), posterior.variance, rtol=0.2, atol=1e-4)
+
+    def test_expected_risk_is_that_of_draws_of_q(self, kind):
+        make, method = kind
+        result = fit(make(), method)
+        if result.problem.spikes is not None and (result.problem.spikes.ratio == 0.0).any():
+            return  # draws of a Dirac spike are of q's marginals, not of q
+        risk = result.problem.risk(result.posterior.draw(20_000, np.random.default_rng(2)))
+        assert abs(risk.mean() - result.expected_risk) < 4 * risk.std() / np.sqrt(risk.size)
+
+    def test_an_unconverged_fit_describes_the_q_it_returns(self, kind):
+        make, method = kind
+        problem = make()
+        with pytest.warns(ConvergenceWarning):
+            result = fit(problem, method, tolerance=1e-14, max_sweeps=2)
+        assert not result.converged
+        with pytest.warns(ConvergenceWarning):
+            again = fit(problem, method, start=result, tolerance=1e-14, max_sweeps=1)
+        if problem.spikes is None:  # a start is taken as it is; that of a spike-and-slab prior is settled first
+            np.testing.assert_allclose(again.posterior.mean, result.posterior.mean, rtol=1e-12)
+            assert again.history[0]["expected_risk"] == pytest.approx(result.expected_risk, rel=1e-12)
+            assert again.history[0]["log_evidence"] == pytest.approx(result.log_evidence, rel=1e-12)
+        if method == "vb":
+            bound = -problem.gamma * result.expected_risk - result.divergence
+            assert result.log_evidence == pytest.approx(bound, rel=1e-12)
+        difference = problem.X[problem.pairs.blocks[0].positive][:, None] - problem.X[problem.pairs.blocks[0].negative]
+        mean, variance = result.posterior.moments_of(difference.reshape(-1, problem.d), variances=True)
+        assert ndtr(-mean / np.sqrt(variance)).mean() == pytest.approx(result.expected_risk, abs=1e-9)
+
+    def test_a_start_is_taken(self, kind):
+        make, method = kind
+        problem = make()
+        first = fit(problem, method, **TIGHT)
+        again = fit(problem, method, start=first)
+        assert again.sweeps <= 3
+        np.testing.assert_allclose(again.posterior.mean, first.posterior.mean, atol=1e-5)
+        warmer = fit(replace(problem, gamma=33.0), method, start=first, **TIGHT)
+        cold = fit(replace(problem, gamma=33.0), method, **TIGHT)
+        np.testing.assert_allclose(warmer.posterior.mean, cold.posterior.mean, atol=1e-5)
+
+    def test_leaving_groups_out_approaches_the_refit(self, kind):
+        """With the weights of the pairs kept, and at a gamma of one's own; also for unequal groups."""
+        make, method = kind
+        problem = make()
+        result = fit(problem, method, **TIGHT)
+        groups = np.repeat([0, 1, 2], [10, 30, 20])
+        y = np.zeros(problem.n, dtype=int)
+        y[problem.pairs.blocks[0].positive] = 1
+        for gamma in (None, 25.0):
+            left = result.leave_out(groups, gamma=gamma, refine=200, tolerance=1e-8)
+            assert left.change.max() < 1e-8
+            rough = result.leave_out(groups) if gamma is None else result.leave_out(groups, gamma=gamma)
+            for g in range(3):
+                out = groups == g
+                kept = bipartite(y[~out])
+                at = problem.gamma_per_pair * kept.n_pairs if gamma is None else gamma
+                scores = replace(problem.scores, X=problem.X[~out], offset=problem.offset[~out])
+                part = fit(replace(problem, scores=scores, pairs=kept, gamma=at), method, **TIGHT)
+                centred = problem.X - problem.X.mean(axis=0)
+                mean, variance = part.posterior.moments_of(centred, variances=True)
+                np.testing.assert_allclose(left.scores[out], mean[out] / mean.std(), atol=2e-5)
+                np.testing.assert_allclose(left.variance[out], variance[out] / mean.var(), rtol=2e-4)
+                if gamma is None:  # three sweeps, one of the groups being half of the data
+                    assert np.corrcoef(rough.scores[out], mean[out])[0, 1] > (0.98 if problem.d < 10 else 0.85)
+                else:  # as many as it takes
+                    np.testing.assert_allclose(rough.scores[out], mean[out] / mean.std(), atol=1e-3)
+
+    def test_leaving_one_out(self, kind):
+        make, method = kind
+        result = fit(make(), method)
+        left = result.leave_out()
+        assert left.scores.shape == (60,)
+        in_sample = 1 - result.problem.risk(result.posterior.mean[None])[0]
+        assert (0.5 if result.problem.d < 10 else 0.4) < left.auc < in_sample
+
+
+@pytest.mark.parametrize("kind", ["mixture", "dirac", "sparse dual"])
+def test_spike_slab_gradient_by_finite_differences(kind):
+    problem = KINDS[kind][0]()
+    spikes, v1 = problem.spikes, problem.prior.factor**2
+    rng = np.random.default_rng(3)
+    gradient = fit(problem, **TIGHT).evidence_gradient()
+    start = fit(problem, **TIGHT)
+
+    def log_evidence(p, v0, v1):
+        changed = spike_slab_problem(problem.X, problem.pairs, problem.gamma, inclusion_probability=p, v0=v0, v1=v1)
+        return fit(changed, **TIGHT, start=start if np.array_equal(v1, problem.prior.factor**2) else None).log_evidence
+
+    p, v0 = spikes.inclusion_probability, spikes.ratio * v1
+    direction = rng.uniform(0.5, 1.5, problem.d)
+    h = 1e-4
+    up, down = (log_evidence(p * (1 + s * h * direction), v0, v1) for s in (1, -1))
+    assert gradient.inclusion_probability @ (p * direction) == pytest.approx((up - down) / (2 * h), rel=1e-3, abs=1e-4)
+    if v0.all():
+        up, down = (log_evidence(p, v0 * (1 + s * h * direction), v1) for s in (1, -1))
+        assert gradient.v0 @ (v0 * direction) == pytest.approx((up - down) / (2 * h), rel=1e-3, abs=1e-4)
+    else:
+        h0 = 1e-7
+        up = log_evidence(p, h0 * direction, v1)
+        assert gradient.v0 @ direction == pytest.approx((up - log_evidence(p, v0, v1)) / h0, rel=2e-2)
+    up, down = (log_evidence(p, v0, v1 * (1 + s * h * direction)) for s in (1, -1))
+    assert gradient.v1 @ (v1 * direction) == pytest.approx((up - down) / (2 * h), rel=1e-3, abs=1e-4)
+    # A common scale of spike and slab is not seen by the risk.
+    assert gradient.v1 @ v1 + gradient.v0 @ v0 == pytest.approx(0.0, abs=1e-5)
+
+
+def test_gradient_of_a_gaussian_coefficient_beside_sparse_ones():
+    X, y = data(d=3)
+    v1 = np.array([1.0, 0.7, 1.3])
+    problem = spike_slab_problem(X, y, 30.0, inclusion_probability=1.0, v0=0.0, v1=v1)
+    dense = linear_gaussian_problem(X, y, 30.0, prior_covariance=v1)
+    found, expected = (fit(p, **TIGHT).evidence_gradient() for p in (problem, dense))
+    np.testing.assert_allclose(found.v1, expected.variances, atol=1e-6)
+    assert not found.inclusion_probability.any()
+    assert not found.v0.any()
+
+
+class TestImportance:
+    @pytest.mark.parametrize(("p", "v0"), [(0.5, 0.0), (0.3, 0.05)])
+    def test_exact_answers_in_the_plane(self, p, v0):
+        X, y = plane_data(slope=(1.0, -0.6))
+        exact = exact_spike_slab_plane(X, y, 60.0, p, v0, 1.0)
+        result = fit(spike_slab_problem(X, y, 60.0, inclusion_probability=p, v0=v0))
+        draws = result.importance(40_000, np.random.default_rng(5))
+        estimate, error = log_mean(draws.log_weights)
+        assert abs(estimate - exact.log_evidence) < 4 * error < 0.2
+        np.testing.assert_array_equal(draws.risk, result.problem.risk(draws.theta))
+        weights = np.exp(draws.log_weights - np.logaddexp.reduce(draws.log_weights))
+        for values, truth in ((draws.theta, exact.mean), (draws.risk[:, None], exact.expected_risk)):
+            mean = weights @ values
+            error = np.sqrt(weights**2 @ (values - mean) ** 2)
+            assert (np.abs(mean - truth) < 4 * error + 1e-3).all()
+        if v0 == 0.0:
+            assert weights @ (draws.theta != 0.0) == pytest.approx(exact.inclusion, abs=0.02)
+
+    def test_gaussian_prior(self):
+        X, y = plane_data(300)
+        draws = fit(linear_gaussian_problem(X, y, 40.0)).importance(4000, np.random.default_rng(1))
+        estimate, error = log_mean(draws.log_weights)
+        assert abs(estimate - exact_plane(X, y, 40.0).log_evidence) < 4 * error < 0.1
+
+    def test_too_many_coefficients(self):
+        with pytest.raises(UnsupportedError, match=r"at most 10 .*TemperingSMC"):
+            fit(sparse(12)).importance(10, np.random.default_rng(0))
+
+
+class TestDraws:
+    def test_a_dirac_spike_gives_exact_zeros_with_its_probability(self):
+        result = fit(sparse(v0=0.0))
+        theta = result.posterior.draw(40_000, np.random.default_rng(7))
+        included = (theta != 0.0).mean(axis=0)
+        np.testing.assert_allclose(included, result.posterior.inclusion_probability, atol=0.012)
+
+    def test_slab_and_latent_make_theta_and_have_their_prior(self):
+        problem = replace(sparse(v0=0.0), gamma=1e-3)
+        posterior = fit(problem).posterior
+        rng = np.random.default_rng(8)
+        theta = posterior.draw(40_000, rng)
+        slab, latent = posterior.slab_and_latent(theta, rng)
+        p = problem.spikes.inclusion_probability
+        np.testing.assert_array_equal(np.where(latent < ndtri(p), slab, 0.0), theta)
+        np.testing.assert_allclose(latent.std(axis=0), 1.0, atol=0.03)
+        np.testing.assert_allclose(slab.std(axis=0), problem.prior.factor, rtol=0.03)
+
+
+class TestRefusals:
+    def test_variational_bayes_under_a_spike_and_slab_prior(self):
+        with pytest.raises(UnsupportedError, match=r"Variational Bayes is for Gaussian priors; .* method=\"ep\""):
+            fit(sparse(), "vb")
+
+    def test_fractional_ep_under_a_spike_and_slab_prior(self):
+        with pytest.raises(UnsupportedError, match="power=1"):
+            fit(sparse(), power=0.5)
+
+    def test_unknown_method(self):
+        with pytest.raises(ValueError, match="method must be one of 'ep', 'vb'; got 'mcmc'"):
+            fit(gaussian(), "mcmc")

@@ -19,17 +19,15 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
 from pymc_pacauc.core.risk import numeric_array
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
+from pymc_pacauc.model.draws import evaluate_at_draws
 from pymc_pacauc.model.extract import affine_map
-from pymc_pacauc.model.flat import MODE
 from pymc_pacauc.model.gp import conditional_draws, predict_gp
 from pymc_pacauc.model.held_data import temporarily
 from pymc_pacauc.model.results import as_result, dataset_of
@@ -257,7 +255,9 @@ def _new_rows(source: _Source, X_new: Any, data: str | None, var_name: str | Non
     if isinstance(X_new, Mapping) and not hasattr(X_new, "columns"):
         return _replaced(source, X_new, feeding)
     if data is not None and data not in {v.name for v in feeding}:
-        raise ValueError(f"No pm.Data named {data!r} feeds the scores ({', '.join(v.name for v in feeding) or 'none'}).")
+        raise ValueError(
+            f"No pm.Data named {data!r} feeds the scores ({', '.join(v.name for v in feeding) or 'none'})."
+        )
     ndim = max(1, np.ndim(X_new))
     fitting = [v for v in feeding if (v.name == data if data is not None else v.type.ndim in (2, ndim))]
     if not fitting:
@@ -290,7 +290,9 @@ def _replaced(source: _Source, values: Mapping[str, Any], feeding: list[SharedVa
     if unknown:
         raise ValueError(f"{', '.join(unknown)} is no pm.Data that feeds the scores ({', '.join(held) or 'none'}).")
     if missing:
-        raise ValueError(f"The scores depend on {', '.join(missing)} too: give a mapping with new values of all of them.")
+        raise ValueError(
+            f"The scores depend on {', '.join(missing)} too: give a mapping with new values of all of them."
+        )
     new, labels = {}, None
     for name, value in values.items():
         array = _matrix(value, _names(source, held[name])) if held[name].type.ndim == 2 else _vector(name, value)
@@ -503,30 +505,15 @@ def _evaluate(source: _Source, new: _NewRows) -> FloatArray:
     posterior = source.posterior
     assert posterior is not None
     if new.data is not None:
+        model, term = source.model, source.term
+        assert model is not None
+        assert term is not None
         with temporarily(new.data):
-            return _evaluate_model(source, posterior, new.size)
+            return _as_rows(lambda _: [evaluate_at_draws(model, term.scores, posterior)], np.empty(0), new.size)
     assert new.matrix is not None
     columns = [posterior[name].transpose("chain", "draw", ...).values for name in new.names]
     theta = np.concatenate([c.reshape(*c.shape[:2], -1) for c in columns], axis=-1)
     return theta @ new.matrix.T
-
-
-def _evaluate_model(source: _Source, posterior: xr.Dataset, rows: int) -> FloatArray:
-    assert source.model is not None
-    assert source.term is not None
-    scores = source.term.scores
-    used = set(ancestors([scores]))
-    variables = [rv for rv in source.model.free_RVs if rv in used]
-    missing = [rv.name for rv in variables if rv.name not in posterior]
-    if missing:
-        raise ValueError(f"The posterior has no draws of {', '.join(missing)}, which the scores depend on.")
-    values = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in variables]
-    shape = values[0].shape[:2]
-    batched = [rv.type.clone(shape=(None, *rv.type.shape))(f"{rv.name}_draws") for rv in variables]
-    output = vectorize_graph(scores, dict(zip(variables, batched, strict=True)))
-    function = compile_function(batched, output, mode=MODE, on_unused_input="ignore")
-    points = [v.reshape(-1, *v.shape[2:]).astype(rv.dtype) for v, rv in zip(values, variables, strict=True)]
-    return _as_rows(lambda _: [function(*points)], np.empty(0), rows).reshape(*shape, rows)
 
 
 def _process(source: _Source, gp: Any, X_new: Any, summary: bool, draws: int, random_seed: Any) -> Any:
@@ -534,11 +521,11 @@ def _process(source: _Source, gp: Any, X_new: Any, summary: bool, draws: int, ra
     points = np.atleast_2d(_matrix(X_new, None))
     labels = _index(X_new, len(points))
     if source.approx is not None:
-        found = predict_gp(source.approx, gp, points, covariance=not summary)
+        mean, spread = predict_gp(source.approx, gp, points, covariance=not summary)
         if summary:
-            return _moments(found.mean, np.sqrt(found.spread), labels)
+            return _moments(mean, np.sqrt(spread), labels)
         rng = np.random.default_rng(random_seed)
-        values = rng.multivariate_normal(found.mean, found.spread, size=draws, method="eigh")
+        values = rng.multivariate_normal(mean, spread, size=draws, method="eigh")
         coords = {"chain": [0], "draw": np.arange(draws), "row": labels}
         return xr.DataArray(values[None], dims=("chain", "draw", "row"), coords=coords, name="scores")
     assert source.posterior is not None

@@ -108,8 +108,8 @@ def _report(known: dict[str, Any]) -> str:
     ]
     if certified is not None:
         lines.append(
-            f"  certified AUC  {certified.auc:.4f} with probability {1 - certified.epsilon:g} ({certified.bound}; under "
-            "the assumptions that the certificate lists)"
+            f"  certified AUC  {certified.auc:.4f} with probability {1 - certified.epsilon:g} ({certified.bound}; "
+            "under the assumptions that the certificate lists)"
         )
     if known["note"]:
         lines.append(f"  note           {known['note']}")

@@ -8,7 +8,7 @@ to, whatever the prior, and is a :class:`~pymc_pacauc.model.results.Result` like
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,12 +24,13 @@ from pymc.variational.approximations import FullRankGroup, SingleGroupApproximat
 from pymc.variational.opvi import node_property
 
 from pymc_pacauc.core.fitted_to import FittedTo
-from pymc_pacauc.core.weights import log_mean
+from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
 from pymc_pacauc.fitting import Fit
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.extract import ModelProblem
 from pymc_pacauc.model.fitted_to import fitted_to
+from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.progress import LateBar
 from pymc_pacauc.model.results import ArrayResult, Estimate
@@ -276,13 +277,14 @@ class EPApproximation(SingleGroupApproximation):
         with LateBar("leaving out", show=progressbar) as bar:
             return self.fit.leave_out(groups, refine=refine, threads=threads, callback=bar.update)
 
-    def evidence_gradient(self) -> Any:
+    def evidence_gradient(self, gp: Any = None, over: Sequence[str] | str = ()) -> Any:
         """Derivatives of ``log_evidence`` with respect to the prior.
 
         For a Gaussian prior those of the prior mean and covariance of the flat free variables; for a spike-and-slab
-        prior those of each coefficient's p, v0 and v1.
+        prior those of each coefficient's p, v0 and v1. With a ``pm.gp.Latent`` whose prior the scores are, those of the
+        kernel's parameters named in ``over``, held in ``pm.Data``, by PyTensor's derivative of the kernel.
         """
-        return self.fit.evidence_gradient()
+        return self.fit.evidence_gradient() if gp is None else gp_evidence_gradient(self, gp, over)
 
     def sample(
         self, draws: int = 500, *, random_seed: Any = None, return_inferencedata: bool = True, **kwargs: Any

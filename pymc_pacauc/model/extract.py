@@ -138,7 +138,7 @@ def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
         offset, slope = affine_map(scores, layout.dimension)
         _check_scores(model, variables, layout, scores, slope, offset)
         labels, gamma = term.read()
-        options = {"offset": offset, "ties": term.ties}
+        options: dict[str, Any] = {"offset": offset, "ties": term.ties}
         if not sparse:
             mean, factor = prior()
             problem = linear_gaussian_problem(slope.T, labels, gamma, prior_mean=mean, prior_factor=factor, **options)

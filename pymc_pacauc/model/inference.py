@@ -102,7 +102,12 @@ class EP(Inference):
         self.state = None
         self.model = model
         self.start = start
-        self.options = {"power": power, "tolerance": tolerance, "max_sweeps": max_sweeps, "threads": threads}
+        self.options: dict[str, Any] = {
+            "power": power,
+            "tolerance": tolerance,
+            "max_sweeps": max_sweeps,
+            "threads": threads,
+        }
         self._approx: EPApproximation | None = None
 
     @property

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pymc as pm
 from pymc.model.fgraph import ModelNamed, ModelPotential, fgraph_from_model, model_from_fgraph
 from pytensor.graph.traversal import ancestors

@@ -5,7 +5,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.model.extract import NotLinearGaussian, extract
+from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
 from pymc_pacauc.model.flat import MODE
 
 RNG = np.random.default_rng(0)
@@ -44,8 +44,8 @@ def hilbert_space_process():
 def test_arrays_reproduce_the_model(build):
     with pm.Model() as model:
         build()
-    extracted = extract(model)
-    problem, variables = extracted.problem, extracted.variables
+    extracted = problem_of(model)
+    problem, variables = extracted.problem, extracted.layout
     assert problem.gamma == 7.0
     theta = np.random.default_rng(1).standard_normal((2, problem.d))
     prior, term = variables.function([model.varlogp, model.potentiallogp])(theta)
@@ -123,8 +123,8 @@ def shifted():
 def test_refusals_name_the_reason_and_the_way_out(build, reason):
     with pm.Model() as model:
         build()
-    with pytest.raises(NotLinearGaussian, match=reason) as caught:
-        extract(model)
+    with pytest.raises(NotLinearGaussianError, match=reason) as caught:
+        problem_of(model)
     assert "TemperingSMC" in str(caught.value)
 
 

@@ -13,7 +13,7 @@ from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
 from pymc_pacauc.ep.sparse.fit import fit_spike_slab
 from pymc_pacauc.ep.sparse.gaussian import sparse_gaussian
 from pymc_pacauc.ep.sparse.mixture_site import mixture_site
-from pymc_pacauc.model.spike_slab import extract_spike_slab
+from pymc_pacauc.model.extract import problem_of
 from tests.oracles import plane_data
 from tests.quadrature import exact_spike_slab_plane
 
@@ -347,7 +347,7 @@ def test_gaussian_variables_beside_a_spike_slab():
         theta = pac.SpikeSlab("theta", p=0.2, v0=0.1, shape=3)
         pac.AUCPotential("auc", X[:, :2] @ before + X[:, 2:] @ theta, y, gamma=40.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
-    problem = extract_spike_slab(model).problem
+    problem = problem_of(model).problem
     np.testing.assert_allclose(problem.prior.mean, [0, 0, 0, 0.5, 0.5])
     np.testing.assert_allclose(problem.spikes.inclusion_probability, [0.2, 0.2, 0.2, 1, 1])
     draws = approx.sample(3000, random_seed=1)["posterior"]

@@ -210,11 +210,14 @@ def _check_scores(
     offset: FloatArray,
 ) -> None:
     if not (np.isfinite(slope).all() and np.isfinite(offset).all()):
-        bad = np.flatnonzero(~(np.isfinite(slope).all(axis=0) & np.isfinite(offset)))
-        raise ValueError(
-            f"The scores of {bad.size} observation(s) are NaN or infinite (rows {bad[:5].tolist()}...): look for NaN, "
-            "infinities or overflow in the covariates; impute or drop them first."
-        )
+        probes = evaluate(np.random.default_rng(0).standard_normal((4, layout.dimension)))[0]
+        bad = np.flatnonzero(~np.isfinite(probes).any(axis=0))  # whatever theta: it is the data
+        if 0 < bad.size < offset.size:
+            raise ValueError(
+                f"The scores of {bad.size} observation(s) are NaN or infinite (rows {_some(bad)}): look for NaN, "
+                "infinities or overflow in the covariates; impute or drop them first."
+            )
+        raise refuse("its scores are not finite everywhere")
 
     def departs(theta: FloatArray) -> bool:
         values = evaluate(theta)[0]
@@ -322,6 +325,10 @@ def _gaussian_prior(
         raise refuse("its prior precision is not positive definite") from None
     root = np.linalg.solve(factor, np.eye(d))  # precision^-1 = root' root
     return root.T @ (root @ slope), np.linalg.cholesky(root.T @ root)
+
+
+def _some(numbers: NDArray[np.intp]) -> str:
+    return ", ".join(map(str, numbers[:5])) + (", ..." if numbers.size > 5 else "")
 
 
 def _first_departure(

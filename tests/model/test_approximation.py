@@ -58,7 +58,7 @@ def test_sample_has_names_dims_and_deterministics(data, approx):
     assert (np.abs(theta.mean(axis=0) - approx.posterior.mean[1:]) < 4 * error).all()
     assert idata["constant_data"]["X"].dims == ("obs", "feature")
     assert posterior.attrs["pacauc_method"] == "EP"
-    assert posterior.attrs["pacauc_gamma"] == 60.0
+    assert approx.fitted_to.gamma == 60.0
 
 
 def test_same_seed_same_draws(approx):

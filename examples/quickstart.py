@@ -82,7 +82,7 @@ def main(out: Path) -> None:
             f"{said['delong_upper']:.3f} over rows)"
         )
     best = np.argmax(1.0 - pac.empirical_risk(X_test.T, y_test))
-    alone = pac.delong(X_test[:, best], y_test, probability=0.9)
+    alone = pac.delong(X_test[:, best], y_test, ci_prob=0.9)
     print(f"best single covariate, {data.feature_names[best]}: AUC {alone.auc:.3f}")
     figure(out / "roc.png", pac.plot_roc(curves))
     predicted = pac.predict_scores(idata, X_test, model=model)

@@ -141,15 +141,15 @@ def probability_above(result: Any, x: ArrayLike, other: ArrayLike, **options: An
     return float(probability[0]) if np.ndim(x) == 1 and np.ndim(other) == 1 else probability
 
 
-def rank_uncertainty(scores: xr.DataArray, probability: float = 0.9) -> xr.Dataset:
+def rank_uncertainty(scores: xr.DataArray, ci_prob: float = 0.9) -> xr.Dataset:
     """The rank of every row among the others, over the draws; rank 1 scores highest, ties share the mean rank.
 
     Parameters
     ----------
     scores
         Draws from :func:`predict_scores`; the last dimension is the rows.
-    probability
-        Of the interval ``lower`` to ``upper``.
+    ci_prob
+        Probability of the interval ``lower`` to ``upper``.
 
     Returns
     -------
@@ -164,12 +164,12 @@ def rank_uncertainty(scores: xr.DataArray, probability: float = 0.9) -> xr.Datas
     """
     from scipy.stats import rankdata
 
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability must lie strictly between 0 and 1; got {probability!r}.")
+    if not 0.0 < ci_prob < 1.0:
+        raise ValueError(f"ci_prob is a probability strictly between 0 and 1; got {ci_prob!r}.")
     row = scores.dims[-1]
     flat = scores.values.reshape(-1, scores.shape[-1])
     ranks = rankdata(-flat, axis=1)
-    tail = 0.5 * (1.0 - probability)
+    tail = 0.5 * (1.0 - ci_prob)
     lower, upper = np.quantile(ranks, [tail, 1.0 - tail], axis=0)
     best = ranks == ranks.min(axis=1, keepdims=True)
     columns = {

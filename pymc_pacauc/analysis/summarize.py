@@ -74,7 +74,7 @@ def summary(
     result: Any,
     *,
     epsilon: float = 0.05,
-    probability: float = 0.9,
+    ci_prob: float = 0.9,
     var_names: Sequence[str] | None = None,
     model: pm.Model | None = None,
     **options: Any,
@@ -87,8 +87,8 @@ def summary(
         What ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or draws read from a file.
     epsilon
         Of the certificate.
-    probability
-        Of the central intervals of an approximation.
+    ci_prob
+        Probability of the central intervals of an approximation.
     var_names
         Variables of the table; by default all but those with an entry for each observation or very many.
     model
@@ -109,7 +109,7 @@ def summary(
     ['theta[a]', 'theta[b]']
     """
     if isinstance(result, EPApproximation):
-        table = _closed_form(result, probability, var_names)
+        table = _closed_form(result, ci_prob, var_names)
         certified, note = _certificate(result, epsilon, model)
         said = {"log_evidence": result.log_evidence, "expected_risk": result.expected_risk}
         return _summary(table, result.method, result.fit.problem.gamma, said, certified, note)
@@ -144,11 +144,11 @@ def _summary(
     )
 
 
-def _closed_form(approx: EPApproximation, probability: float, var_names: Sequence[str] | None) -> pd.DataFrame:
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability must lie strictly between 0 and 1; got {probability!r}.")
+def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:
+    if not 0.0 < ci_prob < 1.0:
+        raise ValueError(f"ci_prob is a probability strictly between 0 and 1; got {ci_prob!r}.")
     mean, sd = approx.posterior.mean, np.sqrt(np.diagonal(approx.posterior.covariance))
-    tail = 0.5 * (1.0 - probability)
+    tail = 0.5 * (1.0 - ci_prob)
     columns = {
         "mean": mean,
         "sd": sd,

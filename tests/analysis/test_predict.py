@@ -140,14 +140,14 @@ def test_probability_above(fitted):
 def test_rank_uncertainty(fitted):
     _, approx, _ = fitted
     scores = pac.predict_scores(approx, X_new, draws=300, random_seed=1)
-    ranks = pac.rank_uncertainty(scores, probability=0.8)
+    ranks = pac.rank_uncertainty(scores, ci_prob=0.8)
     assert ranks["rank"].sum() == pytest.approx(28)
     assert ranks["top"].sum() == pytest.approx(1)
     assert ((ranks["lower"] <= ranks["rank"]) & (ranks["rank"] <= ranks["upper"])).all()
     above = [pac.probability_above(approx, X_new[k], X_new[j]) for k in (0,) for j in range(1, 7)]
     assert ranks["rank"].values[0] == pytest.approx(7 - np.sum(above), abs=0.5)
-    with pytest.raises(ValueError, match="probability"):
-        pac.rank_uncertainty(scores, probability=0)
+    with pytest.raises(ValueError, match="ci_prob"):
+        pac.rank_uncertainty(scores, ci_prob=0)
 
 
 def test_refusals(fitted):

@@ -29,15 +29,15 @@ def fitted():
 
 def test_of_an_approximation(fitted):
     _, approx, _ = fitted
-    summary = pac.summary(approx, probability=0.8)
+    summary = pac.summary(approx, ci_prob=0.8)
     assert list(summary.table.index) == ["theta[a]", "theta[b]", "theta[c]"]
     assert list(summary.table.columns) == ["mean", "sd", "10.0%", "90.0%", "P(> 0)"]
     np.testing.assert_allclose(summary.table["mean"], approx.posterior.mean, atol=5e-4)
     assert summary.certificate.auc == pac.certificate(approx).auc
     assert summary.log_evidence == approx.log_evidence
     assert "certified AUC" in repr(summary)
-    with pytest.raises(ValueError, match="probability"):
-        pac.summary(approx, probability=2.0)
+    with pytest.raises(ValueError, match="ci_prob"):
+        pac.summary(approx, ci_prob=2.0)
 
 
 def test_of_draws(fitted):

@@ -21,7 +21,7 @@ from scipy.special import betaincinv
 from scipy.stats import rankdata
 
 from pymc_pacauc.core.pairs import encode_labels
-from pymc_pacauc.core.risk import empirical_risk, numeric_array
+from pymc_pacauc.core.risk import empirical_risk, score_array
 
 __all__ = ["DeLong", "Threshold", "choose_threshold", "delong", "roc", "standardized_mean"]
 
@@ -272,7 +272,7 @@ def standardized_mean(scores: ArrayLike, y: ArrayLike) -> FloatArray:
 
 
 def _draws(scores: ArrayLike, y: ArrayLike, positive: Any) -> tuple[FloatArray, NDArray[np.bool_]]:
-    values = numeric_array("scores", scores)
+    values = score_array(scores)
     mask = encode_labels(y, positive)
     if values.ndim == 0 or values.shape[-1] != mask.size:
         raise ValueError(f"scores must have one column per label, {mask.size}; their shape is {values.shape}.")

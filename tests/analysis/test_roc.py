@@ -1,11 +1,15 @@
 import numpy as np
 import pytest
 import xarray as xr
-from scipy.stats import binomtest
+from hypothesis import assume
+from hypothesis import strategies as st
+from scipy.stats import binomtest, rankdata
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import pymc_pacauc as pac
 from benchmarks.coverage_auc import LOWEST, measure, measure_all
+from tests.core.test_risk import scored
+from tests.fuzzing import fuzz
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +254,76 @@ def test_bad_input_is_refused(rows):
         pac.choose_threshold(draws, y, fpr=1.2)
     with pytest.raises(ValueError, match="cost must be"):
         pac.choose_threshold(draws, y, cost=(-1.0, 1.0))
+
+
+# --- on inputs nobody chose -------------------------------------------------------------------------------------------
+
+finite = scored(st.one_of(st.integers(-3, 3).map(float), st.floats(-1e300, 1e300)))
+
+
+@fuzz(data=finite)
+def test_roc_of_any_score(data):
+    score, y = data
+    assume(min(y.sum(), (~y).sum()) > 1)
+    curves = pac.roc(score, y)
+    exact = roc_auc_score(y, rankdata(score))
+    assert curves["auc"].item() == pytest.approx(exact, abs=1e-12)
+    assert curves.attrs["auc_of_mean_score"] == curves["auc"].item() == curves.attrs["auc_mean"]
+    fpr, tpr, _ = roc_curve(y, rankdata(score), drop_intermediate=False)
+    np.testing.assert_allclose(curves["tpr"], np.interp(curves["fpr"], fpr, tpr), atol=1e-12)
+    assert (np.diff(curves["tpr"]) >= 0).all()
+    assert curves["tpr"].values[-1] == 1
+
+
+@fuzz(data=finite, seed=st.integers(0, 10**6), ci_prob=st.floats(0.05, 0.99))
+def test_roc_of_any_draws(data, seed, ci_prob):
+    score, y = data
+    assume(min(y.sum(), (~y).sum()) > 1)
+    rng = np.random.default_rng(seed)
+    draws = np.stack([score, rng.normal(size=y.size), rng.integers(0, 3, y.size) * 1e200])
+    curves = pac.roc(draws, y, ci_prob=ci_prob)
+    each = [roc_auc_score(y, rankdata(row)) for row in draws]
+    np.testing.assert_allclose(curves["auc"], each, atol=1e-12)
+    low, high = np.quantile(each, [0.5 - 0.5 * ci_prob, 0.5 + 0.5 * ci_prob])
+    assert (curves.attrs["auc_lower"], curves.attrs["auc_upper"]) == pytest.approx((low, high), abs=1e-12)
+    assert curves.attrs["ci_prob"] == ci_prob
+    scaled = pac.roc(np.ldexp(draws, [[-3], [40], [7]]), y, ci_prob=ci_prob)
+    np.testing.assert_allclose(scaled["tpr_of_mean_score"], curves["tpr_of_mean_score"], atol=1e-12)
+
+
+@fuzz(data=finite, ci_prob=st.floats(0.05, 0.95))
+def test_delong_of_any_score(data, ci_prob):
+    score, y = data
+    assume(min(y.sum(), (~y).sum()) > 1)
+    result = pac.delong(score, y, ci_prob=ci_prob)
+    kernel = (score[y][:, None] > score[~y]) + 0.5 * (score[y][:, None] == score[~y])
+    variance = kernel.mean(axis=1).var(ddof=1) / y.sum() + kernel.mean(axis=0).var(ddof=1) / (~y).sum()
+    assert result.auc == pytest.approx(kernel.mean(), abs=1e-12)
+    assert result.se == pytest.approx(np.sqrt(variance), abs=1e-9)
+    assert 0 <= result.lower <= result.auc <= result.upper <= 1
+    assert result.lower < result.upper
+    assert pac.delong(rankdata(score), y, ci_prob=ci_prob) == result
+    mirrored = pac.delong(-score, y, ci_prob=ci_prob)
+    assert (mirrored.lower, mirrored.upper) == pytest.approx((1 - result.upper, 1 - result.lower), abs=1e-9)
+    wider = pac.delong(score, y, ci_prob=ci_prob + 0.04)
+    assert wider.lower <= result.lower <= result.upper <= wider.upper
+
+
+@fuzz(data=finite, rule=st.sampled_from(["fpr", "tpr", "cost"]), at=st.floats(0, 1), cost=st.floats(0.1, 10))
+def test_threshold_of_any_score(data, rule, at, cost):
+    score, y = data
+    chosen = pac.choose_threshold(score, y, **{rule: (1.0, cost) if rule == "cost" else at})
+    called = score > chosen.value
+    fpr, tpr = called[~y].mean(), called[y].mean()
+    assert (chosen.fpr, chosen.tpr) == pytest.approx((fpr, tpr), abs=1e-12)
+    others = [score > value for value in (-np.inf, *score)]
+    rates = [(other[~y].mean(), other[y].mean()) for other in others]
+    if rule == "fpr":
+        assert fpr <= at + 1e-12
+        assert tpr >= max((t for f, t in rates if f <= at - 1e-12), default=0.0)
+    elif rule == "tpr":
+        assert tpr >= at - 1e-12
+        assert fpr <= min(f for f, t in rates if t >= at)
+    else:
+        costs = [f * (~y).sum() + cost * (1 - t) * y.sum() for f, t in rates]
+        assert fpr * (~y).sum() + cost * (1 - tpr) * y.sum() <= min(costs) + 1e-9

@@ -181,3 +181,21 @@ def test_a_gaussian_process_is_not_predicted_by_replacing_its_data():
         approx = pm.fit(method=pac.EP(), progressbar=False)
     with pytest.raises(ValueError, match="one row at a time"):
         pac.predict_scores(approx, X_new, summary=True)
+
+
+def one_draw_each(values):
+    """Draws of one coefficient."""
+    return xr.Dataset({"theta": (("chain", "draw", "k"), np.array(values, dtype=float)[None, :, None])})
+
+
+def test_draws_that_tie_count_one_half():
+    zero_positive_negative = one_draw_each([0.0, 0.0, 1.0, -1.0, 2.0])
+    assert pac.probability_above(zero_positive_negative, [2.0], [1.0], var_name="theta") == pytest.approx(3 / 5)
+    assert pac.probability_above(zero_positive_negative, [1.0], [1.0], var_name="theta") == 0.5
+
+
+def test_rows_that_tie_share_the_top():
+    scores = xr.DataArray([[[2.0, 2.0, 1.0], [3.0, 1.0, 2.0], [5.0, 5.0, 5.0]]], dims=("chain", "draw", "row"))
+    ranks = pac.rank_uncertainty(scores)
+    np.testing.assert_allclose(ranks["top"], [(1 / 2 + 1 + 1 / 3) / 3, (1 / 2 + 1 / 3) / 3, (1 / 3) / 3])
+    np.testing.assert_allclose(ranks["rank"], [(1.5 + 1 + 2) / 3, (1.5 + 3 + 2) / 3, (3 + 2 + 2) / 3])

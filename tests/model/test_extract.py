@@ -138,8 +138,8 @@ def test_a_random_gamma_is_refused():
     with pm.Model():
         theta, gamma = pm.Normal("theta", size=3), pm.HalfNormal("gamma")
         with pytest.raises(ValueError, match=r"gamma of auc is random \(gamma\).*select_gamma"):
-            pac.AUCPotential("auc", X @ theta, y, gamma=gamma)
-        pm.Potential("by_hand", -gamma * pac.auc_risk(X @ theta, y))
+            pac.AUCPotential("auc", X @ theta, Y, gamma=gamma)
+        pm.Potential("by_hand", -gamma * pac.auc_risk(X @ theta, Y))
         for use in (lambda: pm.fit(method=pac.EP(), progressbar=False), pac.TemperingSMC):
             with pytest.raises(ValueError, match=r"gamma of by_hand is random"):
                 use()
@@ -149,7 +149,7 @@ def test_a_nan_in_the_covariates_is_named_by_its_row():
     holed = X.copy()
     holed[4, 1] = np.nan
     with pm.Model():
-        pac.AUCPotential("auc", holed @ pm.Normal("theta", size=3), y, gamma=5.0)
+        pac.AUCPotential("auc", holed @ pm.Normal("theta", size=3), Y, gamma=5.0)
         for use in (lambda: pm.fit(method=pac.EP(), progressbar=False), pac.TemperingSMC):
             with pytest.raises(ValueError, match=r"scores of 1 observation\(s\) are NaN or infinite \(rows 4\)"):
                 use()
@@ -157,8 +157,8 @@ def test_a_nan_in_the_covariates_is_named_by_its_row():
 
 @pytest.mark.parametrize("v0", [0.0, 0.05])
 def test_frozen_models_are_fitted_as_they_are(v0):
-    with pm.Model(coords={"covariate": list("abc"), "row": range(len(y))}) as model:
-        rows, labels = pm.Data("X", X, dims=("row", "covariate")), pm.Data("y", y, dims="row")
+    with pm.Model(coords={"covariate": list("abc"), "row": range(len(Y))}) as model:
+        rows, labels = pm.Data("X", X, dims=("row", "covariate")), pm.Data("y", Y, dims="row")
         gamma = pm.Data("gamma", 20.0)
         theta = pm.Normal("theta", dims="covariate") if v0 else pac.SpikeSlab("theta", p=0.3, dims="covariate")
         pac.AUCPotential("auc", rows @ theta, labels, gamma=gamma)

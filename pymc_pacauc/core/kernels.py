@@ -15,9 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from numba import njit
+from numba import config, njit
 from numba.core.caching import FunctionCache
-from numba.core.dispatcher import Dispatcher
 
 __all__ = ["kernel"]
 
@@ -26,8 +25,8 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     """Compile ``function`` at its first call; ``options`` are numba's, such as ``fastmath``."""
     if function is None:
         return lambda function: kernel(function, **options)
-    compiled = njit(nogil=True, error_model="numpy", **options)(function)
-    if isinstance(compiled, Dispatcher):  # and not the function itself, as with NUMBA_DISABLE_JIT=1
+    compiled: Any = njit(nogil=True, error_model="numpy", **options)(function)
+    if not config.DISABLE_JIT:
         try:
             compiled._cache = KernelCache(function)  # what njit(cache=True) does with a FunctionCache
         except RuntimeError as error:  # no folder can be written

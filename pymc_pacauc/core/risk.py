@@ -17,9 +17,9 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.rows import DistinctRows, distinct_rows
 
@@ -249,7 +249,7 @@ def _sort_rows(
     _merge_rows(a, b, rows, below, at_most)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def vector_risk(scores, labels, half):
     """Pair risk of one score vector, labels > 0 being positive; NaN for a NaN score or a missing class."""
     if labels.size != scores.size:
@@ -267,7 +267,7 @@ def vector_risk(scores, labels, half):
     return (wrong + 0.5 * tied if half else wrong) / (positive.size * negative.size)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _merge_rows(a, b, rows, below, at_most):
     """Two pointers through both sorted classes. NaN sorts last, so the last entries tell."""
     for k in range(rows.size):
@@ -287,7 +287,7 @@ def _merge_rows(a, b, rows, below, at_most):
         at_most[rows[k]] = less_equal
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _bucket_rows(scores, small, large, below, at_most):
     """Count every row it can; mark the others NaN and return how many there are."""
     p, m = small.size, large.size
@@ -312,7 +312,7 @@ def _bucket_rows(scores, small, large, below, at_most):
     return left
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _bucket_count(a, b, start, bucketed, index_a, index_b):
     """#{a_i < b_j} and #{a_i <= b_j}, or (-1, -1) when the buckets would not help."""
     p, m = a.size, b.size
@@ -359,7 +359,7 @@ def _bucket_count(a, b, start, bucketed, index_a, index_b):
     return less, less_equal
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@kernel(fastmath={"reassoc", "contract", "nsz"})
 def _moments(values):
     total = square = 0.0
     for i in range(values.size):
@@ -368,7 +368,7 @@ def _moments(values):
     return total, square
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "ninf", "nsz"})
+@kernel(fastmath={"nnan", "ninf", "nsz"})
 def _bucket_index(values, low, scale, last, index):
     """A non-decreasing map from scores to buckets: subtraction, multiplication and truncation all preserve order."""
     for i in range(values.size):

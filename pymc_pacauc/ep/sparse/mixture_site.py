@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from math import exp, log1p
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import log_expit
+
+from pymc_pacauc.core.kernels import kernel
 
 __all__ = ["MixtureSite", "match_mixture", "mixture_site"]
 
@@ -82,7 +83,7 @@ def mixture_site(
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def match_mixture(tau, nu, log_odds, spike, limited):
     """r, M and 1 / W of one coefficient; see the module docstring."""
     slab_variance, spike_variance = 1.0 / (1.0 + tau), spike / (1.0 + spike * tau)
@@ -95,7 +96,7 @@ def match_mixture(tau, nu, log_odds, spike, limited):
     return slab, nu * within, max(precision, tau) if limited else precision
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _match_all(tau, nu, log_odds, spike, limited):
     inclusion, mean, precision = np.empty_like(tau), np.empty_like(tau), np.empty_like(tau)
     for k in range(tau.size):

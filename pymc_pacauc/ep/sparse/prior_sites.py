@@ -22,9 +22,9 @@ and each pass moves l towards that. Near the fixed point Anderson mixing takes o
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.ep.mixing import AndersonMixing
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sparse.mixture_site import match_mixture
@@ -121,7 +121,7 @@ def _others(
     return np.ascontiguousarray(0.5 * (H + H.T)), c
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _pass(H, c, r, columns, u, h, tau, log_odds, spike, order, damping, limited):
     """Match each site in turn, in place; fill tau. No columns: they are the identity's.
 

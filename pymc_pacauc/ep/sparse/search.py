@@ -251,8 +251,8 @@ def _moved(q: SparseGaussian, step: FloatArray, rotation: FloatArray | None) -> 
     k, d = q.shift.size, q.mean.size
     whole = np.zeros(k * k + k + 2 * d)
     whole[: step.size] = step
-    matrix, shift, u, h = np.split(whole, np.cumsum([k * k, k, d]))
-    matrix = matrix.reshape(k, k)
+    flat, shift, u, h = np.split(whole, np.cumsum([k * k, k, d]))
+    matrix = flat.reshape(k, k)
     precision = q.precision + 0.5 * (matrix + matrix.T)
     return sparse_gaussian(precision, q.shift + shift, q.site_precision + u, q.site_shift + h, rotation)
 

@@ -84,6 +84,9 @@ class PyMCPath:
         rows = [np.concatenate([np.ravel(value) for value in self._draw()]) for _ in range(size)]
         return np.asarray(rows, dtype=np.float64)
 
+    def embed(self, x: FloatArray) -> FloatArray:
+        return x
+
     def scores(self, x: FloatArray) -> FloatArray:
         """Scores of all observations at each point."""
         return np.asarray(self._evaluate(x)[2])

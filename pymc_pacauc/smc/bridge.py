@@ -5,8 +5,9 @@ A fit q (expectation propagation, Laplace, variational) is close to the target, 
     q(x)^(1 - t) * target(x)^t,      0 <= t <= 1
 
 needs one to three stages where tempering from the prior needs dozens, and its evidence is as exact: the fit is only
-where particles come from. A small share of them comes from the prior (a *defensive mixture*), which bounds the
-weights whatever the fit is worth.
+where particles come from. Because a fit that is too narrow would lose the tails of the target at the first weighting,
+particles are drawn from the t distribution around it (:mod:`pymc_pacauc.smc.student`), and a small share of them from
+the prior (a *defensive mixture*), which bounds the weights whatever the fit is worth.
 
 For scale-free linear scores the fit is first brought to the direction. A Gaussian cannot hold a chi-distributed
 length, so in theta-space even the best q wastes most of its draws; in the gnomonic chart of its mean direction the
@@ -26,6 +27,7 @@ from scipy import special
 from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, direction_fit, stratified_radii
 from pymc_pacauc.smc.gaussian_fit import GaussianFit, positive_factor, whitened_moments
 from pymc_pacauc.smc.paths import Energies, Path, Population, WhitenedPath
+from pymc_pacauc.smc.student import StudentFit
 
 __all__ = ["DirectionBridge", "GaussianBridge", "bridge_path"]
 
@@ -84,13 +86,23 @@ class GaussianBridge:
     def reference(self) -> GaussianFit:
         return self.fit
 
+    @cached_property
+    def base(self) -> StudentFit:
+        return heavy_tailed(self.fit)
+
+    def embed(self, x: FloatArray) -> FloatArray:
+        return x
+
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        x = self.fit.restore(rng.standard_normal((size, self.dimension)))
-        return np.where(rng.random((size, 1)) < DEFENSIVE_SHARE, self.path.draw(size, rng), x)
+        x = self.base.draw(size, rng)
+        guard = rng.random(size) < DEFENSIVE_SHARE
+        if guard.any():
+            x[guard] = self.path.draw(int(guard.sum()), rng)
+        return x
 
     def evaluate(self, x: FloatArray) -> Energies:
         energies = self.path.evaluate(x)
-        log_fit = defensive(self.fit.logp(x), energies.log_base)
+        log_fit = defensive(self.base.logp(x), energies.log_base)
         target = energies.log_base + self.path.end * energies.log_tilt
         return Energies(log_fit, target - log_fit, energies.risk)
 
@@ -130,18 +142,27 @@ class DirectionBridge:
         return self.fit
 
     @cached_property
+    def base(self) -> StudentFit:
+        return heavy_tailed(self.fit)
+
+    def embed(self, x: FloatArray) -> FloatArray:
+        return self.chart.to_sphere(x)
+
+    @cached_property
     def _both(self) -> float:
         return self.path.antipodal_sum
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        w = self.fit.restore(rng.standard_normal((size, self.dimension)))
-        uniform, _ = self.chart.to_plane(self.path.draw(size, rng))
-        return np.where(rng.random((size, 1)) < DEFENSIVE_SHARE, uniform, w)
+        w = self.base.draw(size, rng)
+        guard = rng.random(size) < DEFENSIVE_SHARE
+        if guard.any():
+            w[guard], _ = self.chart.to_plane(self.path.draw(int(guard.sum()), rng))
+        return w
 
     def evaluate(self, x: FloatArray) -> Energies:
         risk = self.path.risk(self.chart.to_sphere(x))
         log_prior = self.chart.log_uniform(x)
-        log_fit = defensive(self.fit.logp(x), log_prior)
+        log_fit = defensive(self.base.logp(x), log_prior)
         both_signs = np.logaddexp(-self.gamma * risk, -self.gamma * (self._both - risk)) - np.log(2.0)
         keep = self._positive(risk)
         expected = keep * risk + (1.0 - keep) * (self._both - risk)
@@ -162,6 +183,15 @@ class DirectionBridge:
         """Probability of +u given the line through u."""
         probability: FloatArray = special.expit(self.gamma * (self._both - 2.0 * risk))
         return probability
+
+
+def heavy_tailed(fit: GaussianFit) -> StudentFit:
+    """Where the particles of a bridge come from: 5 + d degrees of freedom.
+
+    In few dimensions the tails are heavy, at no cost. In many, a fixed number of degrees of freedom would spread the
+    length of the standardised coefficients far beyond the fit's and waste most particles; this one keeps half of them.
+    """
+    return StudentFit(fit, 5.0 + fit.mean.size)
 
 
 def defensive(log_fit: FloatArray, log_prior: FloatArray) -> FloatArray:

@@ -25,9 +25,14 @@ FloatArray = NDArray[np.float64]
 
 
 def stage_variance(weights: FloatArray, parent: NDArray[np.intp]) -> float:
-    """v_t for normalised weights."""
+    """v_t for normalised weights.
+
+    The excesses of G parents sum to zero, so that their squares are short of the variance by 1 - 1/G: little for
+    particles, not for a few waste-free chains.
+    """
     excess = np.bincount(parent, weights - 1.0 / weights.size)
-    return float(excess @ excess)
+    groups = np.unique(parent).size
+    return float(excess @ excess) * (groups / (groups - 1) if groups > 1 else 1.0)
 
 
 @dataclass(frozen=True)

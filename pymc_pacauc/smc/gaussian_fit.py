@@ -31,9 +31,13 @@ class GaussianFit:
     def restore(self, z: FloatArray) -> FloatArray:
         return self.mean + (z * self.factor if self.factor.ndim == 1 else z @ self.factor.T)
 
+    @property
+    def log_scale(self) -> float:
+        """log of the determinant of the factor."""
+        return float(np.log(self.factor if self.factor.ndim == 1 else np.diag(self.factor)).sum())
+
     def logp(self, x: FloatArray) -> FloatArray:
-        scales = self.factor if self.factor.ndim == 1 else np.diag(self.factor)
-        constant = -np.log(scales).sum() - 0.5 * self.mean.size * np.log(2 * np.pi)
+        constant = -self.log_scale - 0.5 * self.mean.size * np.log(2 * np.pi)
         log_density: FloatArray = constant - 0.5 * squares(self.standardise(x))
         return log_density
 

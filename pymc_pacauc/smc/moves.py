@@ -31,9 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
+from pymc_pacauc.smc.bridge import DirectionBridge
 from pymc_pacauc.smc.direction import DirectionPath, GnomonicChart, direction_fit, unit
 from pymc_pacauc.smc.gaussian_fit import GaussianFit, fit_gaussian, positive_factor, squares, whitened_moments
 from pymc_pacauc.smc.paths import Path, Population, WhitenedPath
+from pymc_pacauc.smc.student import StudentFit
 
 __all__ = ["MOVES", "Proposal", "calibrate", "choose_move", "fit_stage", "metropolis"]
 
@@ -47,6 +49,7 @@ EP_TOLERANCE = 0.02  # it only has to be a good proposal
 CONCENTRATED = 0.9  # mean resultant length from which the gnomonic chart is better than the ambient space
 NEAR = 0.5  # height above the equator from which a direction is near the pole
 ACCEPTANCE_TARGET = 0.3
+DEGREES_OF_FREEDOM = 1.0  # of the moves around a fit
 
 
 class Proposal(Protocol):
@@ -75,6 +78,23 @@ class CrankNicolson:
         z = self.fit.standardise(x)
         proposed = np.sqrt(1.0 - step * step) * z + step * rng.standard_normal(z.shape)
         return self.fit.restore(proposed), 0.5 * (squares(proposed) - squares(z))
+
+
+@dataclass(frozen=True, eq=False)
+class StudentCrankNicolson:
+    """Reversible with respect to a t distribution: Crank-Nicolson given the mixing precision, which is drawn first.
+
+    A particle far out has a small precision, so it proposes as far: it does not wait for the bulk to release it.
+    """
+
+    fit: StudentFit
+
+    def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        z = self.fit.centre.standardise(x)  # (N, d)
+        far = squares(z)  # (N,)
+        spread = step / np.sqrt(self.fit.precision_given(far, rng))
+        proposed = np.sqrt(1.0 - step * step) * z + spread[:, None] * rng.standard_normal(z.shape)
+        return self.fit.centre.restore(proposed), self.fit.log_kernel(far) - self.fit.log_kernel(squares(proposed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +162,11 @@ def calibrate(
     if not isinstance(path, DirectionPath):
         if move == "random_walk":
             return _random_walk(x, weights)
-        return CrankNicolson(base if move == "prior" else fit_gaussian(x, weights))
+        if isinstance(path, DirectionBridge):
+            return around(base if move == "prior" else _near_fit(path, x, weights))
+        if move == "prior" and not path.from_prior:
+            return around(base)
+        return CrankNicolson(base) if move == "prior" else around(fit_gaussian(x, weights))
     if move == "prior":
         return Lifted(CrankNicolson(base))
     if move == "direction" and _fits_a_chart(x, weights):
@@ -153,12 +177,28 @@ def calibrate(
     lifted = x * np.sqrt(rng.chisquare(path.dimension, size=(len(x), 1)))
     if move == "random_walk":
         return Lifted(_random_walk(lifted, weights))
-    return Lifted(CrankNicolson(fit_gaussian(lifted, weights)))
+    return Lifted(around(fit_gaussian(lifted, weights)))
+
+
+def _near_fit(path: DirectionBridge, x: FloatArray, weights: FloatArray) -> GaussianFit:
+    """A Gaussian fit of the particles of a chart that are near its pole, the one it started from if they are few.
+
+    The uniform distribution is a Cauchy distribution in a chart: particles near the equator have no covariance.
+    """
+    near = squares(x) < 1.0 / NEAR**2 - 1.0
+    if near.sum() < PARTICLES_PER_DIMENSION * path.dimension:
+        return path.fit
+    return fit_gaussian(x[near], weights[near] / weights[near].sum())
+
+
+def around(fit: GaussianFit) -> StudentCrankNicolson:
+    """The move around a Gaussian fit: with heavier tails than it."""
+    return StudentCrankNicolson(StudentFit(fit, DEGREES_OF_FREEDOM))
 
 
 def _in_chart(chart: GnomonicChart, fit: GaussianFit) -> InChart:
-    """A little wider than the fit, in few dimensions, because the chart's tails are heavier than a Gaussian's."""
-    return InChart(chart, CrankNicolson(GaussianFit(fit.mean, fit.factor * np.sqrt(1.0 + 2.0 / chart.d))))
+    """With the tails of the uniform distribution, which is a Cauchy distribution in the chart."""
+    return InChart(chart, around(fit))
 
 
 def _fits_a_chart(x: FloatArray, weights: FloatArray) -> bool:
@@ -188,10 +228,10 @@ def _around_ep(path: Path, ep: EPFit, x: FloatArray, weights: FloatArray) -> Pro
     assert isinstance(path, DirectionPath | WhitenedPath)
     mean, covariance = whitened_moments(path.problem, ep.posterior.mean, ep.posterior.covariance)
     if isinstance(path, WhitenedPath):
-        return CrankNicolson(GaussianFit(mean, positive_factor(covariance)))
+        return around(GaussianFit(mean, positive_factor(covariance)))
     if _fits_a_chart(x, weights):
         return _in_chart(*direction_fit(mean, covariance))
-    return Lifted(CrankNicolson(GaussianFit(mean, positive_factor(covariance))))
+    return Lifted(around(GaussianFit(mean, positive_factor(covariance))))
 
 
 def metropolis(

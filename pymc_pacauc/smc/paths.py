@@ -99,6 +99,9 @@ class Path(Protocol):
     def evaluate(self, x: FloatArray) -> Energies:
         """Energies of ``x[N, D]``, in one vectorised call."""
 
+    def embed(self, x: FloatArray) -> FloatArray:
+        """``x[N, D]`` in coordinates in which particles are compared, shape (N, any)."""
+
     def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
         """Resample whatever has a known conditional distribution, once a stage."""
 
@@ -131,6 +134,9 @@ class LinearPath:
     @property
     def reference(self) -> GaussianFit:
         return GaussianFit(np.zeros(self.dimension), np.ones(self.dimension))
+
+    def embed(self, x: FloatArray) -> FloatArray:
+        return x
 
     @cached_property
     def risk(self) -> LinearRisk:
@@ -199,6 +205,9 @@ class ModelPath:
         risk = self.risk(x)
         tilt = -risk if self.data_logp is None else self.data_logp(x) / self.gamma
         return Energies(self.prior_logp(x), tilt, risk)
+
+    def embed(self, x: FloatArray) -> FloatArray:
+        return x
 
     def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
         return population

@@ -1,198 +1,288 @@
-"""The fixed point of parallel EP: damped steps, the exact scale, and safeguarded Anderson mixing.
+"""One safeguarded loop for every fixed point of EP: damped steps, Anderson mixing, and what to do when they fail.
 
-A sweep maps the natural parameters (Q, r) of q to new ones, the prior's plus the sums of the sites. Plain iteration
-oscillates when gamma is of the order of n, and damped iteration crawls, for one reason mostly: when the scores have no
-offset, the risk ignores the length of the (whitened) coefficients, so nothing but the prior fixes the scale of q.
-That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
+A *sweep* looks at a point and says where the map sends it; what comes of that is the same whether the point is a
+Gaussian (:mod:`~pymc_pacauc.ep.gaussian`), the product of pair and prior sites
+(:mod:`~pymc_pacauc.ep.sparse.search`) or the prior sites alone (:mod:`~pymc_pacauc.ep.sparse.prior_sites`). Steps are
+damped first, then mixed (:mod:`~pymc_pacauc.ep.mixing`). The safeguards, each counted:
 
-    tr V + m'm = k - sum (b (1 + rho^2) - c rho),
+* a step that leaves the domain (a precision that is not positive definite) is halved until it does not;
+* a change that grows discards the history of the mixing, and damps more;
+* a step that loses more than a little of ``bound``, which the fixed point nearly maximises, is taken back and damped
+  more, until there is progress again;
+* a change that has not halved for too long, or too many halvings, end the loop: it would not get there.
 
-where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the
-rescaling of q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing:
-the step that would have annulled the residual to first order, judging by the last few steps, its least squares in the
-metric of q.
-
-The safeguards, each counted: a step is halved until Q is positive definite; a residual that grows discards the history;
-and a step that loses more than a little of the variational bound -gamma E_q[risk] - KL(q, prior), which the sweep
-knows and the fixed point nearly maximises, is taken back and damped more, until there is progress again.
+To solve another fixed point, describe it by an :class:`Iteration` (five functions) and a :class:`Policy`.
+A KeyboardInterrupt ends the loop, which then returns where it was.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
-from pymc_pacauc.ep.mixing import AndersonMixing
-from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.mixing import MixingHistory, mixed_step
 
-__all__ = [
-    "Interventions",
-    "Solution",
-    "Sweep",
-    "relative_change",
-    "solve_fixed_point",
-]
+__all__ = ["Interventions", "Iteration", "Pace", "Policy", "Seen", "Solution", "halved_move", "solve_fixed_point"]
 
 FloatArray = NDArray[np.float64]
 
-DAMPING = 0.7
-RECOVERED = 0.3  # to which a smaller damping grows again while the change falls
-PLAIN_STEPS = 5  # damped, rescaled steps before mixing starts
-MEMORY = 6
-GROWTH = 1.5  # a residual that grows by more than this discards the history
-LOSS = 1.0  # nats of the bound that a step may lose
-SMALLEST_STEP = 2.0**-40
+
+class Seen(Protocol):
+    """What a sweep finds at a point.
+
+    ``change``: how far the map moves the point. ``final``: whether a small change means a fixed point. ``bound``: what
+    must not fall by much. ``record``: what is kept of it in the history.
+    """
+
+    @property
+    def change(self) -> float: ...
+    @property
+    def final(self) -> bool: ...
+    @property
+    def bound(self) -> float: ...
+    @property
+    def record(self) -> dict[str, float]: ...
 
 
-@dataclass(frozen=True, eq=False)
-class Sweep:
-    """What a sweep returns: new natural parameters, the variational bound at q, and what is recorded of q."""
+Point = TypeVar("Point")
+Sight = TypeVar("Sight", bound=Seen)
 
-    precision: FloatArray
-    shift: FloatArray
-    bound: float
-    record: dict[str, float]
-    tied: int = 0
+
+@dataclass(frozen=True)
+class Pace:
+    """How the loop goes at the moment: the damping, and the number of the last sweep that was not mixed."""
+
+    damping: float
+    turn: int
+
+
+@dataclass(frozen=True)
+class Iteration(Generic[Point, Sight]):
+    """A fixed-point map.
+
+    Attributes
+    ----------
+    sweep
+        What the map does to a point. (Maps whose own parts are damped look at the pace.)
+    plain
+        The damped step from a point, flat, given its sweep and the damping (NaN where there is none), and how often it
+        had to be halved.
+    flat
+        A point as a flat vector, in which steps are added up.
+    weigh
+        A step in the metric of a point and its sweep.
+    move
+        The point that a step leads to from a point with its sweep; None outside of the domain.
+    """
+
+    sweep: Callable[[Point, Pace], Sight]
+    plain: Callable[[Point, Sight, float], tuple[FloatArray, int]]
+    flat: Callable[[Point], FloatArray]
+    weigh: Callable[[Point, Sight, FloatArray], FloatArray]
+    move: Callable[[Point, Sight, FloatArray], Point | None]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The constants of the loop.
+
+    Attributes
+    ----------
+    damping, least_damping, damping_factor, recovered_damping
+        Share of a plain step that is taken at first, at least, by how much it falls where the change grows, and up to
+        what it grows again, twofold, while the change falls.
+    plain_steps, plain_after_restart
+        Sweeps before steps are mixed, at first and after the history was discarded.
+    mixed_below
+        Change below which steps are mixed.
+    memory
+        Differences that the mixing remembers.
+    growth
+        Factor by which the change may grow.
+    loss
+        How much of the bound a step may lose.
+    patience
+        Sweeps in which the change must halve.
+    halvings, all_halvings
+        How often a step is halved at most, and all steps together.
+    restarts_when_halved
+        Whether a halved step discards the history of the mixing.
+    """
+
+    damping: float
+    least_damping: float
+    damping_factor: float = 0.7
+    recovered_damping: float = 0.0
+    plain_steps: int = 0
+    plain_after_restart: int = 3
+    mixed_below: float = math.inf
+    memory: int = 6
+    growth: float = 1.5
+    loss: float = math.inf
+    patience: int | None = None
+    halvings: int = 40
+    all_halvings: float = math.inf
+    restarts_when_halved: bool = False
 
 
 @dataclass(frozen=True)
 class Interventions:
-    """How often each safeguard acted."""
+    """How often each safeguard acted, in the loop or in what it iterates.
+
+    Attributes
+    ----------
+    halved_steps, restarts, rejected_steps
+        Steps halved to stay in the domain, histories of the mixing discarded, steps taken back.
+    limited_sites
+        Prior sites whose negative precision was cut at zero, at the q returned: it is then not EP's fixed point.
+    narrowest_sites
+        Prior sites at a Dirac spike whose variance is held at a smallest number, at the q returned.
+    reset_sites, clipped_rescalings
+        Prior sites put back into the slab, and changes of scale cut to a largest one, on the way.
+    dropped_directions
+        Directions of the coefficients that, to rounding, reach no score, and were left at their prior.
+    """
 
     halved_steps: int = 0
     restarts: int = 0
     rejected_steps: int = 0
     limited_sites: int = 0
+    narrowest_sites: int = 0
+    reset_sites: int = 0
+    clipped_rescalings: int = 0
+    dropped_directions: int = 0
+
+    def __add__(self, other: Interventions) -> Interventions:
+        return Interventions(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
-    """The last q, its sweep, where the next step leads, whether q is a fixed point, all records, the interventions."""
+class Solution(Generic[Point, Sight]):
+    """Where the loop ended.
 
-    q: NaturalGaussian
-    last: Sweep
-    following: NaturalGaussian
+    Attributes
+    ----------
+    point, seen
+        The last point that was kept, and what its sweep found: they belong together, converged or not.
+    following
+        The point that would have been swept next.
+    converged, interrupted
+        Whether ``point`` is a fixed point to the tolerance; whether the loop was ended from the keyboard.
+    history
+        The records of all sweeps.
+    interventions
+        What the loop's own safeguards did.
+    """
+
+    point: Point
+    seen: Sight
+    following: Point
     converged: bool
+    interrupted: bool
     history: tuple[dict[str, float], ...]
     interventions: Interventions
 
 
 def solve_fixed_point(
-    sweep: Callable[[NaturalGaussian], Sweep],
-    start: NaturalGaussian,
+    iteration: Iteration[Point, Sight],
+    start: Point,
+    policy: Policy,
     *,
-    scale_free: bool,
     tolerance: float,
     max_sweeps: int,
     callback: Callable[[dict[str, float]], None] | None = None,
-) -> Solution:
-    """Iterate ``sweep`` from ``start`` until (Q, r) changes by less than ``tolerance``, relatively.
+    counted: int = 0,
+) -> Solution[Point, Sight]:
+    """Iterate from ``start`` until a sweep changes the point by less than ``tolerance``; see the module docstring.
 
-    ``scale_free`` says that sweeps do not depend on the scale of q, which allows the exact rescaling.
+    Records are numbered from ``counted`` on, the sweeps made before.
     """
-    q = kept_q = start
-    kept = Sweep(start.precision, start.shift, -np.inf, {})
-    mixing = _Mixing()
+    point, kept = start, start
+    kept_seen: Sight | None = None
+    mixing: MixingHistory | None = None
+    metric: tuple[Point, Sight] | None = None
+    damping, plain_until, turn = policy.damping, policy.plain_steps, 0
     history: list[dict[str, float]] = []
-    damping, last_change, plain_until = DAMPING, np.inf, PLAIN_STEPS
+    changes: list[float] = []
     halved = restarts = rejected = 0
-    converged = False
-    for count in range(max_sweeps):
-        new = sweep(q)
-        change = relative_change(q, new)
-        history.append({"sweep": count + 1, "change": change, **new.record})
-        if callback is not None:
-            callback(history[-1])
-        if change < tolerance:
-            converged = True
-            kept_q, kept = q, new
+    converged = interrupted = False
+    for count in range(max(max_sweeps, 1)):
+        if mixing is None:
+            turn = count
+        try:
+            seen = iteration.sweep(point, Pace(damping, turn))
+            history.append({"sweep": counted + count + 1, "change": seen.change, **seen.record})
+            if callback is not None:
+                callback(history[-1])
+        except KeyboardInterrupt:
+            interrupted = True
+            if len(history) == count:  # during the sweep
+                if kept_seen is not None:
+                    break
+                seen = iteration.sweep(point, Pace(damping, turn))  # something must be known of what is returned
+                history.append({"sweep": counted + count + 1, "change": seen.change, **seen.record})
+        last_change = changes[-1] if changes else math.inf
+        lost = kept_seen is not None and not seen.bound > kept_seen.bound - policy.loss
+        if not lost:
+            kept, kept_seen = point, seen
+            changes.append(seen.change)
+        if interrupted:
             break
-        lost = not new.bound > kept.bound - LOSS
-        if lost or not change < GROWTH * last_change:
-            mixing = _Mixing()
-            damping = max(0.7 * damping, 0.05)
-            plain_until = max(plain_until, count + 2)
+        if seen.change < tolerance and seen.final:
+            kept, kept_seen, converged = point, seen, True
+            break
+        if lost or not seen.change < policy.growth * last_change:
+            mixing = None
+            damping = max(policy.damping_factor * damping, policy.least_damping)
+            plain_until = max(plain_until, count + policy.plain_after_restart)
             rejected += lost
             restarts += not lost
         if lost:
-            q, new = kept_q, kept
-        else:
-            if change < last_change and damping < RECOVERED:
-                damping = min(2.0 * damping, RECOVERED)
-            last_change = change
-            kept_q, kept = q, new
-        damped, times = _step(q, new.precision - q.precision, new.shift - q.shift, damping)
+            assert kept_seen is not None
+            point, seen = kept, kept_seen
+        elif seen.change < last_change and damping < policy.recovered_damping:
+            damping = min(2.0 * damping, policy.recovered_damping)
+        if _stalled(changes, policy.patience):
+            break
+        step, times = iteration.plain(point, seen, damping)
         halved += times
-        if scale_free:
-            damped = _rescale(damped, _scale_target(q, new))
-        if count < plain_until:
-            q = damped
-        else:
-            q, times = _step(q, *mixing.step(q, damped), 1.0)
-            halved += times
-    return Solution(kept_q, kept, q, converged, tuple(history), Interventions(halved, restarts, rejected))
+        if not np.isfinite(step).all():
+            break
+        if count >= plain_until and seen.change < policy.mixed_below:
+            if mixing is None or metric is None:
+                mixing, metric = MixingHistory(), (point, seen)
+            weighed = iteration.weigh(*metric, step)
+            step, mixing = mixed_step(mixing, iteration.flat(point), step, weighed, policy.memory)
+        moved, times = halved_move(partial(iteration.move, point, seen), step, policy.halvings)
+        halved += times
+        if moved is None or halved > policy.all_halvings:
+            break
+        if times and policy.restarts_when_halved:
+            mixing, plain_until = None, count + policy.plain_after_restart
+        point = moved
+    assert kept_seen is not None
+    acted = Interventions(halved_steps=halved, restarts=restarts, rejected_steps=rejected)
+    return Solution(kept, kept_seen, point, converged, interrupted, tuple(history), acted)
 
 
-def relative_change(q: NaturalGaussian, new: Sweep) -> float:
-    change = np.hypot(np.linalg.norm(new.precision - q.precision), np.linalg.norm(new.shift - q.shift))
-    return float(change / np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift)))
-
-
-def _step(q: NaturalGaussian, precision: FloatArray, shift: FloatArray, size: float) -> tuple[NaturalGaussian, int]:
-    """q moved by ``size`` times a direction, halved until the precision is positive definite; and how often it was."""
-    times = 0
-    while True:
-        moved = natural_gaussian(q.precision + size * precision, q.shift + size * shift)
+def halved_move(move: Callable[[FloatArray], Point | None], step: FloatArray, most: int) -> tuple[Point | None, int]:
+    """The point that a step leads to, the step halved until it stays in the domain; and how often it was."""
+    for times in range(most):
+        moved = move(step)
         if moved is not None:
             return moved, times
-        size /= 2.0
-        times += 1
-        if size < SMALLEST_STEP:
-            return q, times
+        step = 0.5 * step
+    return None, most
 
 
-def _scale_target(q: NaturalGaussian, new: Sweep) -> float:
-    """The value of tr V + m'm at a fixed point; see the module docstring."""
-    low, m = q.lower_covariance, q.mean
-    diagonal = np.diagonal(low)
-    sum_b = 2.0 * np.vdot(low, new.precision) - diagonal @ np.diagonal(new.precision) - diagonal.sum()
-    sum_rest = m @ new.shift - m @ (new.precision @ m) + m @ m  # of c rho - b rho^2
-    return float(m.size - sum_b + sum_rest)
-
-
-def _rescale(q: NaturalGaussian, target: float) -> NaturalGaussian:
-    """The Gaussian of c w, w ~ q, with c such that tr V + m'm = target."""
-    if target <= 0.0:
-        return q
-    c = np.sqrt(target / q.second_moment)
-    return NaturalGaussian(q.precision / c**2, q.shift / c, q.factor / c, q.mean * c)
-
-
-class _Mixing:
-    """Anderson mixing of natural parameters, residuals weighed as by the q at which it begins."""
-
-    def __init__(self) -> None:
-        self.history = AndersonMixing(MEMORY)
-        self.factor: FloatArray | None = None
-
-    def step(self, q: NaturalGaussian, mapped: NaturalGaussian) -> tuple[FloatArray, FloatArray]:
-        """Direction from q, given the plain step's result."""
-        precision, shift = mapped.precision - q.precision, mapped.shift - q.shift
-        if self.factor is None:
-            self.factor = q.factor
-        L, d = self.factor, q.mean.size
-        seen = linalg.lapack.dsygst(precision, L.T, itype=1, lower=0)[0]  # the upper triangle of L^-1 P L^-T
-        seen[np.diag_indices(d)] /= np.sqrt(2.0)  # the others count twice, so that half the square of the norm is left
-        upper = np.triu_indices(d)
-        step = self.history.step(
-            np.concatenate([q.precision[upper], q.shift]),
-            np.concatenate([precision[upper], shift]),
-            np.concatenate([seen[upper], linalg.solve_triangular(L, shift, lower=True, check_finite=False)]),
-        )
-        direction = np.zeros((d, d))
-        direction[upper] = step[:-d]
-        return direction + np.triu(direction, 1).T, step[-d:]
+def _stalled(changes: list[float], patience: int | None) -> bool:
+    """Whether the change has not halved for ``patience`` sweeps."""
+    if patience is None or len(changes) <= patience:
+        return False
+    return min(changes[-patience:]) > 0.5 * min(changes[:-patience])

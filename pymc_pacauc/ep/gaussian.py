@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +17,8 @@ from scipy import linalg
 
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.fixed_point import Interventions, Sweep, solve_fixed_point
+from pymc_pacauc.ep.fixed_point import Interventions, solve_fixed_point
+from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
 from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
@@ -26,7 +26,7 @@ from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_g
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import ConvergenceWarning, Fit
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites, tile_map
+from pymc_pacauc.ep.sweep import tile_map
 
 __all__ = ["ConvergenceWarning", "EPFit", "fit_ep", "fit_vb", "sweep_sums"]
 
@@ -125,13 +125,13 @@ class EPFit:
             if start is None:
                 sweeps = max(sweeps, 3)
             found = solve_fixed_point(
-                _sweep(left, site_table(left.gamma_per_pair, self.power), map_tiles),
+                gaussian_iteration(left, site_table(left.gamma_per_pair, self.power), map_tiles),
                 q if start is None else start,
-                scale_free=left.scale_free,
+                POLICY,
                 tolerance=tolerance,
                 max_sweeps=max(sweeps, 1),
             )
-            end = found.q if found.converged or not sweeps else found.following
+            end = found.point if found.converged or not sweeps else found.following
             return WithoutGroup(end.mean, end.root, found.history[-1]["change"], start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), threads) as map_tiles:
@@ -201,15 +201,6 @@ def fit_vb(
     return _fit(problem, 0.0, start, tolerance, max_sweeps, threads, callback)
 
 
-def sweep_sums(
-    problem: Problem, q: NaturalGaussian, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
-) -> SiteSums:
-    """Sums of the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients."""
-    space = problem.scores.reduced
-    moments = score_moments(space.design, space.offset, q.mean, q.factor, map_tiles)
-    return sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
-
-
 def _fit(
     problem: Problem,
     power: float,
@@ -222,15 +213,15 @@ def _fit(
     table = site_table(problem.gamma_per_pair, power)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
         solution = solve_fixed_point(
-            _sweep(problem, table, map_tiles),
+            gaussian_iteration(problem, table, map_tiles),
             _start(problem, start),
-            scale_free=problem.scale_free,
+            POLICY,
             tolerance=tolerance,
             max_sweeps=max_sweeps,
             callback=callback,
         )
     if not solution.converged:
-        change = solution.history[-1]["change"]
+        change = solution.seen.change
         warnings.warn(
             f"EP did not converge in {len(solution.history)} sweeps (last relative change {change:.2g}, "
             f"tolerance {tolerance:g}). Raise max_sweeps, lower gamma, or check the result against tempering SMC.",
@@ -239,35 +230,16 @@ def _fit(
         )
     return EPFit(
         problem=problem,
-        posterior=GaussianPosterior(problem.scores, solution.q),
+        posterior=GaussianPosterior(problem.scores, solution.point),
         table=table,
-        log_evidence=solution.last.record["log_evidence"],
-        expected_risk=solution.last.record["expected_risk"],
+        log_evidence=solution.seen.log_evidence,
+        expected_risk=solution.seen.expected_risk,
         converged=solution.converged,
         history=solution.history,
         interventions=solution.interventions,
-        tied_pairs=solution.last.tied,
+        tied_pairs=solution.seen.tied,
+        interrupted=solution.interrupted,
     )
-
-
-def _sweep(problem: Problem, table: SiteTable, map_tiles: Callable[..., Any]) -> Callable[[NaturalGaussian], Sweep]:
-    """The map of q whose fixed point is EP's, with what each sweep tells about the q it started from."""
-
-    def sweep(q: NaturalGaussian) -> Sweep:
-        sums = sweep_sums(problem, q, problem.pairs, table, map_tiles)
-        precision = sums.precision
-        precision[np.diag_indices(q.mean.size)] += 1.0  # the prior N(0, I)
-        risk = float(sums.wrong / problem.pairs.n_pairs)
-        bound = -problem.gamma * risk - q.divergence
-        if table.power == 0.0:
-            log_evidence = bound
-        else:
-            new = natural_gaussian(precision, sums.shift)
-            log_evidence = np.nan if new is None else float(sums.log_constant + new.log_partition())
-        record = {"log_evidence": log_evidence, "expected_risk": risk}
-        return Sweep(precision, sums.shift, bound, record, sums.tied)
-
-    return sweep
 
 
 def _start(problem: Problem, start: Fit | None) -> NaturalGaussian:

@@ -1,38 +1,47 @@
-"""Anderson mixing: the step that would have annulled the residual to first order, judging by the last few steps."""
+"""Anderson mixing: the step that would have annulled the residual to first order, judging by the last few steps.
+
+A fixed-point map sends a point x to x + f. From the last points reached, g = x + f, and their residuals, weighed by a
+metric, the mixed step is f - sum_j c_j (change of g)_j with c the least-squares solution of (changes of f) c = f: the
+"type II" method of Walker & Ni (2011, doi:10.1137/10078356X).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-__all__ = ["AndersonMixing"]
+__all__ = ["MixingHistory", "mixed_step"]
 
 FloatArray = NDArray[np.float64]
 
+SMALLEST_SINGULAR = 1e-8  # relative, in the least squares
 
-@dataclass
-class AndersonMixing:
-    """The last points that plain steps led to, and those steps, as ``memory`` differences of each."""
 
-    memory: int
+@dataclass(frozen=True, eq=False)
+class MixingHistory:
+    """The point last reached and its weighed residual, and differences of such points and residuals, oldest first."""
+
     last: tuple[FloatArray, FloatArray] | None = None
-    moves: list[FloatArray] = field(default_factory=list)
-    changes: list[FloatArray] = field(default_factory=list)
+    moves: tuple[FloatArray, ...] = ()
+    changes: tuple[FloatArray, ...] = ()
 
-    def step(self, point: FloatArray, plain: FloatArray, weighted: FloatArray) -> FloatArray:
-        """The accelerated step from ``point``, given the plain one, also in the metric of the least squares."""
-        reached, before = point + plain, self.last
-        self.last = reached, weighted
-        if before is None:
-            return plain
-        for values, old, value in ((self.moves, before[0], reached), (self.changes, before[1], weighted)):
-            values.append(value - old)
-            del values[: -self.memory]
-        mix = linalg.lstsq(np.array(self.changes).T, weighted, cond=1e-8, overwrite_a=True, check_finite=False)[0]
-        step = plain.copy()
-        for share, move in zip(mix, self.moves, strict=True):
-            step -= share * move
-        return step
+
+def mixed_step(
+    history: MixingHistory, point: FloatArray, plain: FloatArray, weighed: FloatArray, memory: int
+) -> tuple[FloatArray, MixingHistory]:
+    """The accelerated step from ``point``, given the plain one, also in the metric of the least squares; and with it
+    the history, of at most ``memory`` differences.
+    """
+    reached = point + plain
+    if history.last is None:
+        return plain, MixingHistory((reached, weighed))
+    moves = (*history.moves, reached - history.last[0])[-memory:]
+    changes = (*history.changes, weighed - history.last[1])[-memory:]
+    mix = linalg.lstsq(np.array(changes).T, weighed, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
+    step = plain.copy()
+    for share, move in zip(mix, moves, strict=True):
+        step -= share * move
+    return step, MixingHistory((reached, weighed), moves, changes)

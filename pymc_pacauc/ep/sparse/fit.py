@@ -35,7 +35,7 @@ from pymc_pacauc.ep.sparse.model_average import (
     models_can_be_listed,
 )
 from pymc_pacauc.ep.sparse.posterior import SpikeSlabPosterior
-from pymc_pacauc.ep.sparse.search import SparseSearch, pair_sums
+from pymc_pacauc.ep.sparse.search import pair_sums, settle, solve_sparse
 from pymc_pacauc.ep.sweep import tile_map
 
 __all__ = ["SpikeSlabFit", "fit_spike_slab"]
@@ -142,14 +142,18 @@ class SpikeSlabFit:
                 q.site_shift,
                 problem.scores.reduced.rotation,
             )
-            search = SparseSearch(left, map_tiles, max(sweeps, 1), None)
-            start = None if start is None else search.settle(start, tolerance)
-            rematched = start is None
-            if rematched:
-                search = SparseSearch(left, map_tiles, max(sweeps, 3), None)
-            found = search.find(q if start is None else start, tolerance)
-            end = found.q if found.converged or not sweeps else found.following
-            return WithoutGroup(end.reduced_mean, end.reduced_root, found.last.change, rematched)
+            settled = None if start is None else settle(left, start, tolerance)
+            if settled is None:
+                sweeps = max(sweeps, 3)
+            found = solve_sparse(
+                left,
+                q if settled is None else settled.q,
+                map_tiles,
+                tolerance=tolerance,
+                max_sweeps=max(sweeps, 1),
+            )
+            end = (found.point if found.converged or not sweeps else found.following).q
+            return WithoutGroup(end.reduced_mean, end.reduced_root, found.seen.change, settled is None)
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
             return leave_out_pairs(problem, refit, groups, gamma=gamma, refine=refine, callback=callback)
@@ -196,6 +200,7 @@ def fit_spike_slab(
     >>> fit_spike_slab(problem).inclusion_probability.round(1)
     array([1., 0., 0., 0.])
     """
+    before: tuple[dict[str, float], ...] = ()
     if start is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
@@ -206,29 +211,35 @@ def fit_spike_slab(
                 threads=threads,
                 callback=callback,
             )
+        before = tuple({**row, "expected_model_size": float(problem.d)} for row in start.history)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
-        q = _start(start, problem)
-        search = SparseSearch(problem, map_tiles, max_sweeps, callback)
-        found = search.find(q, tolerance)
-    last = found.last
+        found = solve_sparse(
+            problem,
+            _start(start, problem),
+            map_tiles,
+            tolerance=tolerance,
+            max_sweeps=max_sweeps - len(before),
+            callback=callback,
+            counted=len(before),
+        )
+    seen, history = found.seen, before + found.history
     if not found.converged:
         warnings.warn(
-            f"EP did not converge in {len(search.history)} sweeps (last change {last.change:.2g}, tolerance "
+            f"EP did not converge in {len(history)} sweeps (last change {seen.change:.2g}, tolerance "
             f"{tolerance:g}). Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC.",
             ConvergenceWarning,
             stacklevel=2,
         )
     return SpikeSlabFit(
         problem=problem,
-        posterior=SpikeSlabPosterior(problem, found.q, last.sites),
-        log_evidence=last.log_evidence,
-        expected_risk=last.expected_risk,
+        posterior=SpikeSlabPosterior(problem, found.point.q, seen.sites),
+        log_evidence=seen.log_evidence,
+        expected_risk=seen.expected_risk,
         converged=found.converged,
-        history=tuple(search.history),
-        interventions=Interventions(
-            halved_steps=search.halved_steps, restarts=search.restarts, limited_sites=int(last.sites.limited.sum())
-        ),
-        tied_pairs=last.tied,
+        history=history,
+        interventions=found.interventions + Interventions(limited_sites=int(seen.sites.limited.sum())),
+        tied_pairs=seen.tied,
+        interrupted=found.interrupted,
     )
 
 

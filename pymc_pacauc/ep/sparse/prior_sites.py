@@ -21,29 +21,65 @@ and each pass moves l towards that. Near the fixed point Anderson mixing takes o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.core.kernels import kernel
-from pymc_pacauc.ep.mixing import AndersonMixing
+from pymc_pacauc.ep.fixed_point import Iteration, Pace, Policy, solve_fixed_point
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sparse.mixture_site import match_mixture
 
-__all__ = ["settle_prior_sites"]
+__all__ = ["SettledSites", "settle_prior_sites"]
 
 FloatArray = NDArray[np.float64]
 
-DAMPING = 0.5
-SMALLEST_DAMPING = 0.1
+POLICY = Policy(
+    damping=0.5,
+    least_damping=0.1,
+    damping_factor=0.8,
+    plain_after_restart=5,
+    mixed_below=0.05,
+    patience=50,
+    halvings=3,
+    restarts_when_halved=True,
+)
 MOST_PASSES = 200
-PATIENCE = 50  # passes in which the change must halve
 LARGEST_RESCALING = 0.25
-MEMORY = 6
-NEAR = 0.05  # change of a pass below which passes are mixed
-GROWTH = 1.5  # a change that grows by more than this discards the mixing's history
-PLAIN_AFTER_RESTART = 5
 SMALLEST_PRECISION = 1e-8  # sites in between act as this one
 NEGLIGIBLE = 1e-13  # relative change of H
+
+
+@dataclass(frozen=True, eq=False)
+class SettledSites:
+    """q with its prior sites at their fixed point, None where they did not get there, and what that took."""
+
+    q: SparseGaussian | None
+    passes: int
+    reset_sites: int
+    clipped_rescalings: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """A pass over the prior sites of a point (u, h, l): where it led, and the cavities' precisions, shape (d,)."""
+
+    led_to: FloatArray
+    cavity_precision: FloatArray
+    change: float
+    reset: int
+    clipped: bool
+
+    bound = 0.0
+
+    @property
+    def final(self) -> bool:
+        return not self.reset
+
+    @property
+    def record(self) -> dict[str, float]:
+        return {"reset": self.reset, "clipped": self.clipped}
 
 
 def settle_prior_sites(
@@ -55,55 +91,50 @@ def settle_prior_sites(
     *,
     limited: bool,
     scaled: bool,
-) -> SparseGaussian | None:
-    """q with its prior sites, and if ``scaled`` its scale, at their fixed point; None where they do not get there.
+) -> SettledSites:
+    """q with its prior sites, and if ``scaled`` its scale, at their fixed point.
 
     ``rotation`` is A, None standing for the identity; ``limited`` is that of :func:`mixture_site`.
     """
     d = q.mean.size
     columns = np.empty((0, d)) if rotation is None else np.ascontiguousarray(rotation.T)
-    rng = np.random.default_rng(0)  # the order in which coefficients are visited
-    order = rng.permutation(d)
-    point = np.concatenate([q.site_precision, q.site_shift, [0.0]])
-    mixing: AndersonMixing | None = None
-    metric = np.empty(0)
-    damping, plain_until = DAMPING, 0
-    changes: list[float] = []
-    for count in range(MOST_PASSES):
+
+    def sweep(point: FloatArray, pace: Pace) -> _Pass:
         u, h, scale, tau = point[:d].copy(), point[d:-1].copy(), np.exp(point[-1]), np.empty(d)
         precision, shift = q.precision * scale**2, q.shift * scale
-        if mixing is None:
-            order = rng.permutation(d)
         H, c = _others(precision, shift, u, h, columns)
-        squared, reset, rescaling = _pass(H, c, shift, columns, u, h, tau, log_odds, spike, order, damping, limited)
-        if not 0.0 <= squared < np.inf:  # the mixing led out of what is a Gaussian
-            return None
-        rescaling = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING)) if scaled else 0.0
-        change = float(np.sqrt((squared + rescaling**2) / d))
-        if change < tolerance and not reset:
-            settled = sparse_gaussian(precision, shift, point[:d], point[d:-1], rotation)
-            return settled if settled is not None and settled.proper.all() else None
-        previous = changes[-1] if changes else np.inf
-        changes.append(change)
-        stalled = count % PATIENCE == 0 and min(changes[-PATIENCE:]) > 0.5 * min(changes[:-PATIENCE], default=np.inf)
-        if stalled:
-            return None
-        if mixing is not None and change > GROWTH * previous:
-            mixing, plain_until = None, count + PLAIN_AFTER_RESTART
-        elif count > 10 and change > previous:
-            damping = max(0.8 * damping, SMALLEST_DAMPING)
-        step = np.concatenate([u, h, [point[-1] + damping * rescaling]]) - point
-        if change < NEAR and count >= plain_until:
-            variance = 1.0 / (tau + point[:d])
-            if mixing is None:
-                mixing, metric = AndersonMixing(MEMORY), np.concatenate([variance, np.sqrt(variance), [1.0]])
-            mixed = mixing.step(point, step, step * metric)
-            if (tau + point[:d] + mixed[:d] > 0.1 * (tau + u)).all() and abs(mixed[-1]) < LARGEST_RESCALING:
-                step = mixed
-            else:
-                mixing, plain_until = None, count + PLAIN_AFTER_RESTART
-        point = point + step
-    return None
+        order = np.random.default_rng(pace.turn).permutation(d)  # in which coefficients are visited
+        squared, reset, rescaling = _pass(
+            H, c, shift, columns, u, h, tau, log_odds, spike, order, pace.damping, limited
+        )
+        rescaling = rescaling if scaled else 0.0
+        clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
+        led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
+        return _Pass(led_to, tau, float(np.sqrt((squared + clipped**2) / d)), reset, clipped != rescaling)
+
+    def weigh(point: FloatArray, seen: _Pass, step: FloatArray) -> FloatArray:
+        variance = 1.0 / (seen.cavity_precision + point[:d])
+        return step * np.concatenate([variance, np.sqrt(variance), [1.0]])
+
+    def move(point: FloatArray, seen: _Pass, step: FloatArray) -> FloatArray | None:
+        tau = seen.cavity_precision
+        wide = (tau + point[:d] + step[:d] > 0.1 * (tau + seen.led_to[:d])).all()
+        return point + step if wide and abs(step[-1]) < LARGEST_RESCALING else None
+
+    found = solve_fixed_point(
+        Iteration(sweep, lambda point, seen, damping: (seen.led_to - point, 0), lambda point: point, weigh, move),
+        np.concatenate([q.site_precision, q.site_shift, [0.0]]),
+        POLICY,
+        tolerance=tolerance,
+        max_sweeps=MOST_PASSES,
+    )
+    settled = None
+    if found.converged:
+        u, h, scale = found.point[:d], found.point[d:-1], np.exp(found.point[-1])
+        settled = sparse_gaussian(q.precision * scale**2, q.shift * scale, u, h, rotation)
+    reset, clipped = (sum(int(row[name]) for row in found.history) for name in ("reset", "clipped"))
+    proper = settled is not None and settled.proper.all()
+    return SettledSites(settled if proper else None, len(found.history), reset, clipped)
 
 
 def _others(

@@ -1,0 +1,153 @@
+"""The fixed point of parallel EP with a Gaussian prior, as an iteration of natural parameters.
+
+A sweep maps the natural parameters (Q, r) of q to new ones, the prior's plus the sums of the sites. Plain iteration
+oscillates when gamma is of the order of n, and damped iteration crawls, for one reason mostly: when the scores have no
+offset, the risk ignores the length of the (whitened) coefficients, so nothing but the prior fixes the scale of q.
+That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
+
+    tr V + m'm = k - sum (b (1 + rho^2) - c rho),
+
+where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the
+rescaling of q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing,
+its least squares in the metric of q: a step (P, h) of the natural parameters weighs tr (V P)^2 / 2 + h'V h, the second
+order of the divergence.
+
+The bound -gamma E_q[risk] - KL(q, prior), which the sweep knows and the fixed point nearly maximises, is the loop's
+safeguard against steps that lead away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.fixed_point import Iteration, Pace, Policy, halved_move
+from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.sites import SiteTable
+from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
+
+__all__ = ["POLICY", "GaussianSweep", "gaussian_iteration", "sweep_sums"]
+
+FloatArray = NDArray[np.float64]
+
+POLICY = Policy(
+    damping=0.7,
+    least_damping=0.05,
+    recovered_damping=0.3,
+    plain_steps=5,
+    plain_after_restart=2,
+    loss=1.0,  # nat
+)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianSweep:
+    """What a sweep finds at q: the new natural parameters (k, k) and (k,), and what is known of q.
+
+    ``change`` is that of the natural parameters, relative to them; ``bound`` the variational one, at q.
+    """
+
+    precision: FloatArray
+    shift: FloatArray
+    change: float
+    bound: float
+    log_evidence: float
+    expected_risk: float
+    tied: int
+
+    final = True
+
+    @property
+    def record(self) -> dict[str, float]:
+        return {"log_evidence": self.log_evidence, "expected_risk": self.expected_risk}
+
+
+def gaussian_iteration(
+    problem: Problem, table: SiteTable, map_tiles: Callable[..., Any]
+) -> Iteration[NaturalGaussian, GaussianSweep]:
+    """EP's map of q, a Gaussian of the problem's reduced coefficients u."""
+
+    def sweep(q: NaturalGaussian, pace: Pace) -> GaussianSweep:
+        sums = sweep_sums(problem, q, problem.pairs, table, map_tiles)
+        precision = sums.precision
+        precision[np.diag_indices(q.mean.size)] += 1.0  # the prior N(0, I)
+        risk = float(sums.wrong / problem.pairs.n_pairs)
+        bound = -problem.gamma * risk - q.divergence
+        if table.power == 0.0:
+            log_evidence = bound
+        else:
+            new = natural_gaussian(precision, sums.shift)
+            log_evidence = np.nan if new is None else float(sums.log_constant + new.log_partition())
+        change = np.hypot(np.linalg.norm(precision - q.precision), np.linalg.norm(sums.shift - q.shift))
+        change /= np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
+        return GaussianSweep(precision, sums.shift, float(change), bound, log_evidence, risk, sums.tied)
+
+    def plain(q: NaturalGaussian, seen: GaussianSweep, damping: float) -> tuple[FloatArray, int]:
+        step = damping * _flat(seen.precision - q.precision, seen.shift - q.shift)
+        damped, times = halved_move(partial(_move, q, seen), step, POLICY.halvings)
+        if damped is None:
+            return np.full_like(step, np.nan), times
+        if problem.scale_free:
+            damped = _rescale(damped, _scale_target(q, seen))
+        return _flat(damped.precision - q.precision, damped.shift - q.shift), times
+
+    return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _weigh, _move)
+
+
+def sweep_sums(
+    problem: Problem, q: NaturalGaussian, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
+) -> SiteSums:
+    """Sums of the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients."""
+    space = problem.scores.reduced
+    moments = score_moments(space.design, space.offset, q.mean, q.factor, map_tiles)
+    return sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
+
+
+def _flat(precision: FloatArray, shift: FloatArray) -> FloatArray:
+    """The upper triangle of the precision, then the shift: shape (k (k + 3) / 2,)."""
+    return np.concatenate([precision[np.triu_indices(shift.size)], shift])
+
+
+def _unflat(step: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    upper = np.zeros((k, k))
+    upper[np.triu_indices(k)] = step[:-k]
+    return upper + np.triu(upper, 1).T, step[-k:]
+
+
+def _move(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> NaturalGaussian | None:
+    precision, shift = _unflat(step, q.mean.size)
+    return natural_gaussian(q.precision + precision, q.shift + shift)
+
+
+def _weigh(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> FloatArray:
+    """A step as a change of the log-density seen from q itself, with L L' = Q: L^-1 P L^-T and L^-1 h."""
+    k = q.mean.size
+    precision, shift = _unflat(step, k)
+    inner = linalg.lapack.dsygst(precision, q.factor.T, itype=1, lower=0)[0]  # the upper triangle of L^-1 P L^-T
+    inner[np.diag_indices(k)] /= np.sqrt(2.0)  # the others count twice, so that half the square of the norm is left
+    return _flat(inner, linalg.solve_triangular(q.factor, shift, lower=True, check_finite=False))
+
+
+def _scale_target(q: NaturalGaussian, seen: GaussianSweep) -> float:
+    """The value of tr V + m'm at a fixed point; see the module docstring."""
+    low, m = q.lower_covariance, q.mean
+    diagonal = np.diagonal(low)
+    sum_b = 2.0 * np.vdot(low, seen.precision) - diagonal @ np.diagonal(seen.precision) - diagonal.sum()
+    sum_rest = m @ seen.shift - m @ (seen.precision @ m) + m @ m  # of c rho - b rho^2
+    return float(m.size - sum_b + sum_rest)
+
+
+def _rescale(q: NaturalGaussian, target: float) -> NaturalGaussian:
+    """The Gaussian of c w, w ~ q, with c such that tr V + m'm = target."""
+    if target <= 0.0:
+        return q
+    c = np.sqrt(target / q.second_moment)
+    return NaturalGaussian(q.precision / c**2, q.shift / c, q.factor / c, q.mean * c)

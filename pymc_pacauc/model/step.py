@@ -365,7 +365,14 @@ def _target(model: pm.Model) -> tuple[Any, Problem | None]:
 
 
 def _gaussian_of(fit: Any) -> tuple[Any, Any]:
-    """Mean and covariance of an approximation, or of a pair."""
+    """Mean and covariance of an approximation, of what holds one, or of a pair."""
+    for holder in ("refit", "approx"):
+        fit = getattr(fit, holder, fit)
+    if any(sparse.dirac for sparse in getattr(getattr(fit, "source", None), "sparse", ())):
+        raise TypeError(
+            "start is an approximation with a point mass at zero, which is no Gaussian over the free variables: start "
+            "from the prior (leave start away)."
+        )
     posterior = getattr(fit, "posterior", fit)
     if hasattr(posterior, "mean") and hasattr(posterior, "covariance"):
         return posterior.mean, posterior.covariance

@@ -124,9 +124,9 @@ def test_at_gamma_of_a_selection(idata, exact):
     part = transformed(idata, SELECTIONS["without the first ten"])
     lower = pac.at_gamma(part, 29.0, model=model_of(), random_seed=1)
     assert lower.sizes["draw"] == 390
+    mixed = inference_data({"posterior": groups(idata)["posterior"], "sample_stats": groups(part)["sample_stats"]})
     with pytest.raises(ValueError, match="different draws"):
-        mixed = {"posterior": groups(idata)["posterior"], "sample_stats": groups(part)["sample_stats"]}
-        pac.at_gamma(inference_data(mixed), 29.0)
+        pac.at_gamma(mixed, 29.0)
     with pytest.raises(ValueError, match="pass model="):
         pac.at_gamma(part, 29.0)
 

@@ -25,7 +25,8 @@ from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.model.extract import NotLinearGaussian, auc_term
 from pymc_pacauc.model.flat import flat_variables
-from pymc_pacauc.smc.paths import Energies, Population
+from pymc_pacauc.smc.paths import Energies
+from pymc_pacauc.smc.prior_paths import FromPrior
 
 __all__ = ["PyMCPath"]
 
@@ -34,15 +35,12 @@ FloatArray = NDArray[np.float64]
 NUMBERS_AT_ONCE = 2**22  # scores in one batch of evaluations
 
 
-class PyMCPath:
+class PyMCPath(FromPrior):
     """The path from the prior to the posterior of any model with continuous free variables.
 
     Without exactly one exact AUC term of constant gamma there is no gamma to speak of: the data terms are tempered from
     0 to 1, and ``gamma`` is that fraction. ``pairs`` and ``gamma`` take the place of the AUC term's own.
     """
-
-    from_prior = True
-    reference = None
 
     def __init__(self, model: pm.Model, *, pairs: Pairs | None = None, gamma: float | None = None):
         self.variables = flat_variables(model)
@@ -70,18 +68,11 @@ class PyMCPath:
         )
         self._draw = compile_function([], prior, mode=_mode())
 
-    @property
-    def end(self) -> float:
-        return self.gamma
-
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         shared = [v for v in self._draw.get_shared() if isinstance(v.type, RandomGeneratorType)]
         reseed_rngs(shared, int(rng.integers(2**30)))
         rows = [np.concatenate([np.ravel(value) for value in self._draw()]) for _ in range(size)]
         return np.asarray(rows, dtype=np.float64)
-
-    def embed(self, x: FloatArray) -> FloatArray:
-        return x
 
     def scores(self, x: FloatArray) -> FloatArray:
         """Scores of all observations at each point."""
@@ -100,12 +91,6 @@ class PyMCPath:
             return log_prior, other, -other
         risk = pair_risk(np.ascontiguousarray(scores[0]), self._pairs, ties=self._ties)
         return log_prior, other / self.gamma - risk, risk
-
-    def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
-        return population
-
-    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        return population.x, population.energies.risk
 
 
 def _mode() -> Mode:

@@ -23,8 +23,8 @@ from pymc_pacauc.smc import (
     run_tempering,
     start,
 )
+from pymc_pacauc.smc.chart import GnomonicChart, stratified_radii, unit
 from pymc_pacauc.smc.diagnose import TemperingWarning
-from pymc_pacauc.smc.direction import GnomonicChart, stratified_radii, unit
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
 GAMMA = 60.0

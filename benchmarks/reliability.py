@@ -76,8 +76,8 @@ def sliced(idata):
 
     whole = pac.log_evidence(idata).estimate, pac.certificate(idata).auc
     for name, selection, log_z, auc in (
-        ("slice(1, None)", slice(1, None), "−11.1 → −4.9", "0.406 → 0.499"),
-        ("slice(10, None)", slice(10, None), "−11.1 → NaN", "NaN"),
+        ("slice(1, None)", slice(1, None), "-11.1 → -4.9", "0.406 → 0.499"),
+        ("slice(10, None)", slice(10, None), "-11.1 → NaN", "NaN"),
         ("slice(None, None, 7)", slice(None, None, 7), "—", "—"),
     ):
         found = pac.log_evidence(part(selection)).estimate, pac.certificate(part(selection)).auc
@@ -128,17 +128,25 @@ def scales():
     y = (x + rng.normal(size=12) < 0).astype(int)
     exact = exact_line(x, y, 10.0, prior_mean=1.5, prior_sd=1.0).log_evidence
     tiny = fit(linear_gaussian_problem(1e-13 * x[:, None], y, 10.0, prior_mean=1.5)).log_evidence
-    yield f"EP's log Z with scores of 1e-13 and a prior mean (exact {exact:.2f})", "−1.95 for −4.01", f"{tiny:.2f}"
+    yield f"EP's log Z with scores of 1e-13 and a prior mean (exact {exact:.2f})", "-1.95 for -4.01", f"{tiny:.2f}"
     X, labels, _ = simulated(5)
     far = linear_gaussian_problem(X, labels, 20.0, offset=1e8 * np.arange(60.0))
     yield "EP with an offset 1e8 prior standard deviations away", "converged, log Z = +1.8e6", refusal(lambda: fit(far))
     yield "`linear_risk` of an infinite theta", "0.75", refusal(lambda: pac.linear_risk([np.inf, 0.0], X, labels))
-    yield "`linear_risk` of scores that overflow", "0.5", refusal(lambda: pac.linear_risk([1e308, 1e308], X * 10, labels))
+    yield (
+        "`linear_risk` of scores that overflow",
+        "0.5",
+        refusal(lambda: pac.linear_risk([1e308, 1e308], X * 10, labels)),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rough = fit(linear_gaussian_problem(X, labels, 60.0), "vb", max_sweeps=3)
     bound = -60.0 * rough.expected_risk - rough.divergence
-    yield "unconverged VB: reported bound − bound of the q returned", "of another q", f"{rough.log_evidence - bound:.1e}"
+    yield (
+        "unconverged VB: reported bound - bound of the q returned",
+        "of another q",
+        f"{rough.log_evidence - bound:.1e}",
+    )
 
 
 # -- certificates and prediction -------------------------------------------------------------------------------------
@@ -157,7 +165,11 @@ def cautions():
         np.argsort(np.argsort(X, axis=0), axis=0).astype(float),
     ]
     found = sum(map(looks_standardized, forms))
-    yield "forms of standardisation with the sample that are pointed out", f"2 of {len(forms)}", f"{found} of {len(forms)}"
+    yield (
+        "forms of standardisation with the sample that are pointed out",
+        f"2 of {len(forms)}",
+        f"{found} of {len(forms)}",
+    )
     data, y, _ = simulated(6, n=100, d=4)
     with pm.Model() as model:
         scale = pm.Data("scale", [1.0, 1.0])
@@ -165,7 +177,9 @@ def cautions():
         pac.AUCPotential("auc", data @ theta, y, gamma=50.0)
     tuned = pac.maximize_evidence(model, over=["scale"], progressbar=False)
     yield "certificate of `maximize_evidence(...).approx`", "a number", refusal(lambda: pac.certificate(tuned.approx))
-    chosen = pac.select_gamma(model, [5.0, 50.0], folds=2, method="smc", particles=300, random_seed=1, progressbar=False)
+    chosen = pac.select_gamma(
+        model, [5.0, 50.0], folds=2, method="smc", particles=300, random_seed=1, progressbar=False
+    )
     certified = pac.certificate(chosen, tuned_prior="accept").auc
     yield '`certificate(select_gamma(method="smc").refit)`', "TypeError", f"{certified:.3f}"
 
@@ -226,15 +240,33 @@ def sparse():
 # -- the page --------------------------------------------------------------------------------------------------------
 
 FIXED_BY_TESTS = (
-    ("Labels and inputs", "`positive=` as an array, masked arrays, NaT, integers above 2^53, zero draws, huge counts, "
-     "`load_colon` with BOM, quotes, NaN, `#`, other encodings", "tests/core/test_pairs.py, tests/core/test_risk.py, "
-     "tests/datasets/test_datasets.py"),
-    ("Read-only installation, no home, a full or damaged cache", "kernels compile without a cache, one warning with the "
-     "remedy", "tests/test_faults.py"),
-    ("Ctrl-C in `pm.fit(method=pac.EP())`", "returns the approximation so far, marked unconverged", "tests/test_fitting.py"),
+    (
+        "Labels and inputs",
+        "`positive=` as an array, masked arrays, NaT, integers above 2^53, zero draws, huge counts, "
+        "`load_colon` with BOM, quotes, NaN, `#`, other encodings",
+        "tests/core/test_pairs.py, tests/core/test_risk.py, tests/datasets/test_datasets.py",
+    ),
+    (
+        "Read-only installation, no home, a full or damaged cache",
+        "kernels compile without a cache, one warning with the remedy",
+        "tests/test_faults.py",
+    ),
+    (
+        "Ctrl-C in `pm.fit(method=pac.EP())`",
+        "returns the approximation so far, marked unconverged",
+        "tests/test_fitting.py",
+    ),
     ("EP in several threads", "BLAS threads are left as they were found", "tests/test_faults.py"),
-    ("Every result by every analysis function", "works, or refuses in the same words", "tests/analysis/test_contract.py"),
-    ("Selections, joins and files of draws", "the same evidence, path and certificate", "tests/analysis/test_handling.py"),
+    (
+        "Every result by every analysis function",
+        "works, or refuses in the same words",
+        "tests/analysis/test_contract.py",
+    ),
+    (
+        "Selections, joins and files of draws",
+        "the same evidence, path and certificate",
+        "tests/analysis/test_handling.py",
+    ),
 )
 
 
@@ -289,7 +321,10 @@ def page(runs, datasets):
 
 
 def coverage_rows(cells):
-    for name, covered, width in (("before: logit DeLong", "logit_coverage", "logit_width"), ("after", "coverage", "width")):
+    for name, covered, width in (
+        ("before: logit DeLong", "logit_coverage", "logit_width"),
+        ("after", "coverage", "width"),
+    ):
         coverages = [getattr(cell, covered) for cell in cells]
         widths = [getattr(cell, width) for cell in cells]
         yield name, f"{min(coverages):.3f}", f"{np.mean(coverages):.3f}", f"{np.mean(widths):.3f}"

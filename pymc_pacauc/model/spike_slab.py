@@ -28,11 +28,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV
 from scipy.special import ndtr, ndtri
 
-<<<<<<< HEAD
-=======
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import Problem, default_inclusion_probability, spike_slab_problem
->>>>>>> ep
+from pymc_pacauc.core.problem import default_inclusion_probability
 from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.model.flat import MODE
 

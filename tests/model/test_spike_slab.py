@@ -49,25 +49,16 @@ def test_the_mixture_has_the_density_of_the_paper():
 
 
 def test_theorem_defaults_are_used():
-<<<<<<< HEAD
     with pm.Model() as model:
         pac.SpikeSlab("a", shape=7)
+        pac.SpikeSlab("c", shape=81)
         pac.SpikeSlab("b", shape=7, n=200)
-    dirac, mixture = sparse_variables(model)
+    dirac, many, mixture = sparse_variables(model)
     np.testing.assert_allclose(dirac.hyperparameters(), [[1 - np.exp(-1 / 7)] * 7, [0.0] * 7, [1.0] * 7])
     assert dirac.dirac
+    np.testing.assert_allclose(many.hyperparameters()[0], 0.1)
     assert not mixture.dirac
     np.testing.assert_allclose(mixture.hyperparameters()[1], 1 / (2 * 200 * 7 * np.log(7)))
-=======
-    with pm.Model():
-        dirac = pac.SpikeSlab("a", shape=7)
-        many = pac.SpikeSlab("c", shape=81)
-        mixture = pac.SpikeSlab("b", shape=7, n=200)
-    assert dirac.tag.spike_slab.p == pytest.approx(1 - np.exp(-1 / 7))
-    assert many.tag.spike_slab.p == 0.1
-    assert dirac.tag.spike_slab.dirac
-    assert mixture.tag.spike_slab.v0 == pytest.approx(1 / (2 * 200 * 7 * np.log(7)))
->>>>>>> ep
 
 
 @pytest.mark.parametrize(

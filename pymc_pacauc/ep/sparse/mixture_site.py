@@ -81,13 +81,8 @@ def mixture_site(tau: FloatArray, nu: FloatArray, log_odds: FloatArray, spike: F
     )
 
 
-<<<<<<< HEAD
 @kernel
-def match_mixture(tau, nu, log_odds, spike, limited):
-=======
-@njit(cache=True, nogil=True, error_model="numpy")
 def match_mixture(tau, nu, log_odds, spike):
->>>>>>> ep
     """r, M and 1 / W of one coefficient; see the module docstring."""
     slab_variance, spike_variance = 1.0 / (1.0 + tau), spike / (1.0 + spike * tau)
     apart = slab_variance - spike_variance
@@ -99,13 +94,8 @@ def match_mixture(tau, nu, log_odds, spike):
     return slab, nu * within, precision
 
 
-<<<<<<< HEAD
 @kernel
-def _match_all(tau, nu, log_odds, spike, limited):
-=======
-@njit(cache=True, nogil=True, error_model="numpy")
 def _match_all(tau, nu, log_odds, spike):
->>>>>>> ep
     inclusion, mean, precision = np.empty_like(tau), np.empty_like(tau), np.empty_like(tau)
     for k in range(tau.size):
         inclusion[k], mean[k], precision[k] = match_mixture(tau[k], nu[k], log_odds[k], spike[k])

@@ -149,13 +149,8 @@ def _others(
     return np.ascontiguousarray(0.5 * (H + H.T)), c
 
 
-<<<<<<< HEAD
 @kernel
-def _pass(H, c, r, columns, u, h, tau, log_odds, spike, order, damping, limited):
-=======
-@njit(cache=True, nogil=True, error_model="numpy")
 def _pass(H, c, r, columns, u, h, tau, log_odds, spike, order, damping):
->>>>>>> ep
     """Match each site in turn, in place; fill tau. No columns: they are the identity's.
 
     Returns the squared change, were there no damping, in units of q; how many sites could not be matched, and were put

@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 QUICK := tests/core tests/ep tests/test_package.py tests/test_versions.py tests/test_faults.py \
 	tests/model/test_op.py tests/model/test_potential.py tests/model/test_approximation.py
 
-.PHONY: demo test quick test-lowest slow lint types bench-risk bench reproduce clean
+.PHONY: demo test quick test-lowest slow lint types bench-risk bench reliability reproduce clean
 
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
@@ -42,6 +42,9 @@ bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
 
 bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/benchmarks.md (BENCH_ARGS="--only smc")
 	$(BENCH)/bin/python -m benchmarks.report $(BENCH_ARGS)
+
+reliability: $(VENV)/dev.stamp  ## what could go wrong, before and after, into docs/reliability.md
+	$(BIN)/python -m benchmarks.reliability
 
 reproduce: $(VENV)/dev.stamp  ## the paper's tables and figures, into docs/reproduction.md (COLON=path adds the colon data)
 	$(BIN)/python -m examples.reproduce_paper $(if $(COLON),--colon $(COLON))

@@ -242,8 +242,7 @@ def sparse():
 FIXED_BY_TESTS = (
     (
         "Labels and inputs",
-        "`positive=` as an array, masked arrays, NaT, integers above 2^53, zero draws, huge counts, "
-        "`load_colon` with BOM, quotes, NaN, `#`, other encodings",
+        "right, or a clear error: `positive=` as an array, masked arrays, NaT, large integers, zero draws, files",
         "tests/core/test_pairs.py, tests/core/test_risk.py, tests/datasets/test_datasets.py",
     ),
     (
@@ -279,7 +278,7 @@ def table(rows, header=("what", "before", "after")):
 def page(runs, datasets):
     yield "# Reliability"
     yield ""
-    yield "Written by `make reliability` (`benchmarks/reliability.py`): what people do with results, and what comes of it."
+    yield "Written by `make reliability` (`benchmarks/reliability.py`): what people do with results, what comes of it."
     yield ""
     model, idata, X, y = sampled()
     for title, rows in (
@@ -298,7 +297,7 @@ def page(runs, datasets):
     yield "## Draws from a start at a fit"
     yield ""
     yield f"E[theta²] over its exact value, prior mean, n = 16, d = 2, gamma = 20, N = 1000, {runs} runs; see"
-    yield "`python -m benchmarks.starts` for d = 1, a Laplace prior, integer covariates, waste-free chains and the time."
+    yield "`python -m benchmarks.starts` for d = 1, a Laplace prior, integer covariates, waste-free chains, time."
     yield ""
     measured = [(name, f"{ratio:.3f} ± {error:.3f}") for name, ratio, error in started_from_a_fit(runs)]
     yield from table(measured, ("base", "ratio"))
@@ -306,8 +305,8 @@ def page(runs, datasets):
     yield "## Coverage of DeLong's interval"
     yield ""
     cells = [cell for row in coverage_auc.measure_all(datasets) for cell in row]
-    yield f"Nominal 0.95, {len(cells)} cells of four shapes, class sizes 5 to 1000 and AUC 0.5 to 0.995, {datasets} data sets each"
-    yield "(`python -m benchmarks.coverage_auc`)."
+    yield f"Nominal 0.95, {len(cells)} cells of four shapes, class sizes 5 to 1000 and AUC 0.5 to 0.995, {datasets}"
+    yield "data sets each (`python -m benchmarks.coverage_auc`)."
     yield ""
     yield from table(coverage_rows(cells), ("interval", "lowest coverage", "mean coverage", "mean width"))
     yield ""
@@ -316,7 +315,7 @@ def page(runs, datasets):
     yield from table(FIXED_BY_TESTS, ("what", "what happens", "tests"))
     yield ""
     fuzzed = fuzz_tests()
-    yield f"Fuzzing: {len(fuzzed)} properties of public functions, 50 examples each in `make test` and 500 in `make slow`:"
+    yield f"Fuzzing: {len(fuzzed)} properties of public functions, 50 examples each in `make test`, 500 in `make slow`:"
     yield ", ".join(f"`{name}`" for name in fuzzed) + "."
 
 

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.smc.gaussian_fit import GaussianFit
 from pymc_pacauc.smc.paths import Energies, Path, PathDefaults, Population
-from pymc_pacauc.smc.proposals import Proposal, around
+from pymc_pacauc.smc.proposals import Proposal
 from pymc_pacauc.smc.student import StudentFit
 
 __all__ = ["Bridge", "GaussianBridge", "bridge_path", "defensive"]
@@ -97,7 +97,7 @@ class Bridge(PathDefaults):
         return self.path.log_density(theta, risk)
 
     def base_move(self, x: FloatArray) -> Proposal:
-        return around(self.fit)
+        return self.around(self.fit)
 
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
         raise ValueError("start from a fit to a path from the prior, not to one that starts from a fit already.")

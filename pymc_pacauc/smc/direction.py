@@ -20,10 +20,10 @@ from scipy import special
 
 from pymc_pacauc.smc.bridge import Bridge, defensive
 from pymc_pacauc.smc.chart import GnomonicChart, concentrated, direction_fit, near_pole, stratified_radii, unit
-from pymc_pacauc.smc.gaussian_fit import PARTICLES_PER_DIMENSION, GaussianFit, fit_gaussian, standard_fit
+from pymc_pacauc.smc.gaussian_fit import PARTICLES_PER_DIMENSION, Fit, GaussianFit, fit_gaussian, standard_fit
 from pymc_pacauc.smc.paths import Energies, Path, Population
 from pymc_pacauc.smc.prior_paths import LinearPath, WhitenedPath
-from pymc_pacauc.smc.proposals import CrankNicolson, Lifted, Proposal
+from pymc_pacauc.smc.proposals import CrankNicolson, Lifted, Proposal, around
 
 __all__ = ["DirectionBridge", "DirectionPath"]
 
@@ -130,6 +130,10 @@ class DirectionBridge(Bridge):
         if near.sum() < PARTICLES_PER_DIMENSION * self.dimension:
             return self.fit
         return fit_gaussian(x[near], weights[near] / weights[near].sum())
+
+    def around(self, fit: Fit) -> Proposal:
+        """With the tails of the prior, which is a Cauchy distribution in a chart."""
+        return around(fit, 1.0)
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         u = self.chart.to_sphere(population.x)

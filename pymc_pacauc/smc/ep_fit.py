@@ -3,8 +3,8 @@
 EP works in whitened coefficients w ~ N(0, I), cut to the k directions that reach the scores, with natural parameters: a
 Cholesky factor C of the precision and a mean. Moves need nothing else. In space the fit is used as it is
 (:func:`space_fit`); in the gnomonic chart of its mean direction (:func:`chart_fit`) the covariance across the pole is
-``(C^-1 B)' (C^-1 B)``, so that a triangular solve and a QR decomposition give its factor. No covariance is formed, and
-directions that do not reach the scores cost products with k vectors only.
+``(C^-1 B)' (C^-1 B)``, so that a triangular solve and a QR decomposition give its factor. EP's own is not inverted, and
+directions that do not reach the scores cost products with k vectors only, where these are few.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy import linalg
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
 from pymc_pacauc.smc.chart import GnomonicChart
-from pymc_pacauc.smc.gaussian_fit import Fit, GaussianFit, PrecisionFit, ReducedFit
+from pymc_pacauc.smc.gaussian_fit import Fit, GaussianFit, PrecisionFit, ReducedFit, positive_factor
 
 __all__ = ["chart_fit", "fit_stage", "space_fit"]
 
@@ -38,8 +38,13 @@ def fit_stage(problem: Problem, gamma: float, previous: EPFit | None) -> EPFit:
 def space_fit(ep: EPFit) -> Fit:
     """EP's Gaussian of the whitened coefficients."""
     q, rotation = ep.posterior.natural, ep.problem.scores.reduced.rotation
-    inner = PrecisionFit(q.mean, q.factor)
-    return inner if rotation is None else ReducedFit(inner, rotation, 1.0)
+    if rotation is None:
+        return PrecisionFit(q.mean, q.factor)
+    if _few(rotation):
+        return ReducedFit(PrecisionFit(q.mean, q.factor), rotation, 1.0)
+    root = rotation.T @ q.factor  # (d, k)
+    precision = np.eye(rotation.shape[1]) + root @ root.T - rotation.T @ rotation
+    return PrecisionFit(q.mean @ rotation, linalg.cholesky(precision, lower=True, check_finite=False))
 
 
 def chart_fit(ep: EPFit) -> tuple[GnomonicChart, Fit]:
@@ -62,4 +67,14 @@ def chart_fit(ep: EPFit) -> tuple[GnomonicChart, Fit]:
     fit = GaussianFit(np.zeros(k - 1), scale * upper.T)
     if rotation is None:
         return chart, fit
-    return chart, ReducedFit(fit, inner.basis.T @ chart.across(rotation), scale)  # rotation[k - 1, d - 1]
+    across = inner.basis.T @ chart.across(rotation)  # (k - 1, d - 1)
+    if _few(rotation):
+        return chart, ReducedFit(fit, across, scale)
+    root = fit.factor.T @ across
+    covariance = scale**2 * (np.eye(chart.d - 1) - across.T @ across) + root.T @ root
+    return chart, GaussianFit(np.zeros(chart.d - 1), *positive_factor(covariance))
+
+
+def _few(rotation: FloatArray) -> bool:
+    """Whether working in the k directions costs less than in all d."""
+    return 4 * rotation.shape[0] < rotation.shape[1]

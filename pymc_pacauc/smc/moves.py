@@ -7,7 +7,8 @@ evaluates, accepts and adapts, the same for all of them.
   time grows with the dimension; kept for comparison.
 * ``gaussian``: preconditioned Crank-Nicolson around the particles' fitted Gaussian N(m, C),
   ``x' = m + sqrt(1 - b^2) (x - m) + b s^(-1/2) L xi``, with a random precision s that makes it reversible with respect
-  to the Cauchy distribution around the fit. Only the *misfit* of that can reject, and b = 1 forgets where x was.
+  to a t distribution around the fit, with heavier tails than the target's. Only the *misfit* of that can reject, and
+  b = 1 forgets where x was.
 * ``prior``: the same around the base of the path. It needs no fit, so it cannot be misled by one: the choice when the
   particles are too few for the dimension, Gaussian-process priors with hundreds of latent scores among them.
 * ``ep``: the same around the expectation-propagation fit *of the stage's own target*, for linear-Gaussian problems. The
@@ -81,7 +82,7 @@ def _random_walk(s: Situation) -> Proposal:
 
 
 def _gaussian(s: Situation) -> Proposal:
-    return s.path.lower(around(s.path.gaussian(s.x, s.weights, s.rng)))
+    return s.path.around(s.path.gaussian(s.x, s.weights, s.rng))
 
 
 def _prior(s: Situation) -> Proposal:
@@ -100,7 +101,7 @@ def _direction(s: Situation) -> Proposal:
 def _ep(s: Situation) -> Proposal:
     assert s.ep is not None  # the engine fits it where the path has a problem to fit
     if s.path.chart_of(s.x, s.weights) is None or not s.ep.posterior.natural.mean.any():
-        return s.path.lower(around(space_fit(s.ep)))
+        return s.path.around(space_fit(s.ep))
     chart, fit = chart_fit(s.ep)
     return InChart(chart, around(fit))
 

@@ -11,7 +11,7 @@ arXiv:1410.1771); starting from a Gaussian fit q has ``log_base = log q``, ``log
 To add a path from a prior, subclass :class:`~pymc_pacauc.smc.prior_paths.FromPrior` and give it ``dimension``,
 ``gamma``, ``draw`` and ``evaluate``; everything else has a default that suits coordinates that are theta itself. What
 a path can do beyond that it says by what it offers, not by its type: ``ep_problem`` for moves around EP's fit,
-``lower``, ``gaussian`` and ``chart_of`` for moves in other coordinates than x. Then enter it in
+``gaussian``, ``lower``, ``around`` and ``chart_of`` for moves in other coordinates than x. Then enter it in
 ``tests/smc/test_contract.py``, whose tests every path passes.
 """
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.smc.chart import GnomonicChart
-from pymc_pacauc.smc.gaussian_fit import GaussianFit, fit_gaussian
+from pymc_pacauc.smc.gaussian_fit import Fit, GaussianFit, fit_gaussian
 from pymc_pacauc.smc.proposals import Proposal, around
 
 __all__ = ["Energies", "Path", "PathDefaults", "Population"]
@@ -136,6 +136,9 @@ class Path(Protocol):
     def lower(self, move: Proposal) -> Proposal:
         """A move of that space as a move of x."""
 
+    def around(self, fit: Fit) -> Proposal:
+        """The heavy-tailed move around a Gaussian of that space, as a move of x."""
+
     def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
         """The chart in which weighted directions are better moved than in space; None where there is none."""
 
@@ -161,13 +164,16 @@ class PathDefaults:
         return population.x, population.energies.risk
 
     def base_move(self, x: FloatArray) -> Proposal:
-        return around(GaussianFit(x.mean(axis=0), x.std(axis=0)))
+        return self.around(GaussianFit(x.mean(axis=0), x.std(axis=0)))
 
     def gaussian(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> GaussianFit:
         return fit_gaussian(x, weights)
 
     def lower(self, move: Proposal) -> Proposal:
         return move
+
+    def around(self, fit: Fit) -> Proposal:
+        return self.lower(around(fit))
 
     def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
         return None

@@ -29,8 +29,6 @@ __all__ = ["CrankNicolson", "InChart", "Lifted", "Proposal", "RandomWalk", "Stud
 
 FloatArray = NDArray[np.float64]
 
-DEGREES_OF_FREEDOM = 1.0  # heavier tails than any target's, those of a direction in a chart included
-
 
 class Proposal(Protocol):
     """``x -> (x', log correction)`` for a whole population; ``step`` in (0, 1] is the size of the move."""
@@ -101,9 +99,13 @@ class StudentCrankNicolson:
         return self.fit.centre.restore(proposed), self.fit.log_kernel(far) - self.fit.log_kernel(squares(proposed))
 
 
-def around(fit: Fit) -> StudentCrankNicolson:
-    """The move around a Gaussian fit: with heavier tails than it."""
-    return StudentCrankNicolson(StudentFit(fit, DEGREES_OF_FREEDOM))
+def around(fit: Fit, degrees: float | None = None) -> StudentCrankNicolson:
+    """The move around a Gaussian fit: with heavier tails than it.
+
+    By default those of a Cauchy distribution up to four dimensions, then d / 4 degrees of freedom: in many dimensions
+    there are no particles in the tails of all coordinates at once, and lighter ones accept more.
+    """
+    return StudentCrankNicolson(StudentFit(fit, max(1.0, fit.dimension / 4) if degrees is None else degrees))
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ def problems():
     return {
         "more rows than columns": (tall, {"prior_covariance": square @ square.T + np.eye(5)}),
         "more columns than rows": (wide, {"prior_covariance": 0.5}),
+        "many more columns": (np.column_stack([wide, rng.standard_normal((12, 40))]), {}),
         "dependent columns": (dependent, {}),
         "one direction": (line, {}),
     }

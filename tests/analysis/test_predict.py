@@ -151,7 +151,7 @@ def test_rank_uncertainty(fitted):
 
 
 def test_refusals(fitted):
-    model, approx, idata = fitted
+    _, approx, idata = fitted
     with pytest.raises(ValueError, match=r"no pm\.Data"):
         pac.predict_scores(approx, X_new[:, :2])
     with pytest.raises(ValueError, match="NaN"):
@@ -170,7 +170,6 @@ def test_refusals(fitted):
         plain = pm.fit(method=pac.EP(), progressbar=False)
     with pytest.raises(ValueError, match="3 coefficients"):
         pac.predict_scores(plain, X_new[:, :2])
-    del model
 
 
 def test_a_gaussian_process_is_not_predicted_by_replacing_its_data():

@@ -140,10 +140,13 @@ def test_one_standard_error_rule_takes_the_smallest(model):
     assert cautious.best == allowed.min() <= best.best
 
 
-def test_reproducible_and_parallel(model):
+def test_reproducible(model):
     options = {"gammas": [5.0, 40.0], "folds": 3, "random_seed": 3}
     one, two = pac.select_gamma(model, **options), pac.select_gamma(model, **options)
     np.testing.assert_array_equal(one.fold_auc, two.fold_auc)
+    other = pac.select_gamma(model, **{**options, "random_seed": 4})
+    assert (one.fold != other.fold).any()
+    assert (one.fold_auc != other.fold_auc).any()
 
 
 @pytest.mark.slow

@@ -35,12 +35,6 @@ from .core.risk import empirical_risk as empirical_risk
 from .core.risk import linear_risk as linear_risk
 from .core.theorems import pair_gamma as pair_gamma
 from .core.theorems import theorem_defaults as theorem_defaults
-from .datasets import load_colon as load_colon
-from .datasets import load_credit as load_credit
-from .datasets import load_dna as load_dna
-from .datasets import load_glass as load_glass
-from .datasets import load_pima as load_pima
-from .datasets import load_spect as load_spect
 from .fitting import ConvergenceWarning as ConvergenceWarning
 from .fitting import UnsupportedError as UnsupportedError
 from .model.approximation import EPApproximation as EPApproximation

@@ -242,8 +242,8 @@ class TemperingSMC(BlockedStep):
         reached = 0.0 if self._state is None else self._state.temperature / self._path.end
         return (
             f"TemperingSMC: interrupted {reached:.0%} of the way to the posterior: this chain has no draws yet, and "
-            "its particles, which are not from the posterior, are lost. Start again; fewer particles, or a start from a "
-            "fit (start=), take less time."
+            "its particles, which are not from the posterior, are lost. Start again; fewer particles, or a start from "
+            "a fit (start=), take less time."
         )
 
     @property

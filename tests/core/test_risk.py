@@ -210,7 +210,7 @@ def test_duplicate_rows_tie_exactly(n):
 
 
 def test_zero_coefficients_tie_everything():
-    data = pac.load_pima()
+    data = pac.datasets.load_pima()
     assert pac.linear_risk(np.zeros(7), data.X, data.y) == 0.5
     assert pac.linear_risk(np.zeros(7), data.X, data.y, ties="strict") == 0.0
 

@@ -140,7 +140,7 @@ def refit(X, y, gamma, out):
 
 @pytest.fixture(scope="module")
 def fit():
-    data = pac.load_pima()
+    data = pac.datasets.load_pima()
     X = ((data.X - data.X.mean(axis=0)) / data.X.std(axis=0))[data.train]
     return fit_ep(linear_gaussian_problem(X, data.y[data.train], 200.0), **TIGHT)
 

@@ -192,11 +192,23 @@ def test_fewer_draws_than_stages():
     assert np.isfinite(log_evidence(idata).estimate)
 
 
-def test_the_progress_bar_shows_the_temperature(capfd):
-    sample(plane_model(), draws=20, progressbar=True)
-    printed = capfd.readouterr()
-    assert "Gamma" in printed.out + printed.err
-    assert "100%" in printed.out + printed.err
+def test_the_progress_bar_shows_the_temperature(monkeypatch):
+    """From 0 to 1 in the tuning steps, and the columns have the names of what is shown."""
+    shown = []
+    [update] = TemperingSMC._make_progressbar_update_functions()
+
+    def recorded(stats):
+        shown.append(update(stats))
+        return shown[-1]
+
+    monkeypatch.setattr(TemperingSMC, "_make_progressbar_update_functions", staticmethod(lambda: (recorded,)))
+    sample(plane_model(), draws=20, progressbar=True, chains=1)
+    _, first = TemperingSMC._progressbar_config(1)
+    assert set(first) == set(shown[0])
+    progress = [each["progress"] for each in shown]
+    assert 0.0 < progress[0] < 1.0
+    assert progress[-1] == 1.0
+    assert progress == sorted(progress)
 
 
 def test_start_from_a_fit(exact):

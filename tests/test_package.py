@@ -90,6 +90,11 @@ def test_unknown_name():
         pymc_pacauc.nonsense  # noqa: B018
 
 
+def test_loaders_moved_to_their_namespace():
+    with pytest.warns(DeprecationWarning, match=r"now pac\.datasets\.load_pima"):
+        assert pymc_pacauc.load_pima is pymc_pacauc.datasets.load_pima
+
+
 def test_version_has_one_source():
     try:
         installed = version("pymc-pacauc")

@@ -43,7 +43,7 @@ def simulated(n, d, positive=0.5, seed=0):
 
 
 def shipped(name):
-    data = getattr(pac, f"load_{name}")()
+    data = getattr(pac.datasets, f"load_{name}")()
     return (data.X - data.X.mean(axis=0)) / np.where(data.X.std(axis=0) > 0, data.X.std(axis=0), 1.0), data.y
 
 

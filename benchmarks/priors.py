@@ -65,7 +65,7 @@ def table(colon):
     print("|---|---:|---:|---:|---:|---:|")
     unconverged = 0
     for name in [*SHIPPED, "colon"] if colon else SHIPPED:
-        data = pac.datasets.load_colon(colon) if name == "colon" else getattr(pac, f"load_{name}")()
+        data = pac.datasets.load_colon(colon) if name == "colon" else getattr(pac.datasets, f"load_{name}")()
         if name == "colon":
             data = replace(data, X=np.log(data.X))
         cells = []

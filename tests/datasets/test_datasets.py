@@ -21,7 +21,7 @@ SHIPPED = {  # n, d, positives, training rows, positives among them
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped(name):
     n, d, positives, training, training_positives = SHIPPED[name]
-    data = getattr(pac, f"load_{name}")()
+    data = getattr(pac.datasets, f"load_{name}")()
     assert (data.name, data.n, data.d, data.y.sum()) == (name, n, d, positives)
     assert data.X.shape == (n, d)
     assert data.X.dtype == np.float64

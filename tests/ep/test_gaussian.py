@@ -228,7 +228,7 @@ LIMITS = {0.125: 30, 1.0: 30, 2.0: 60}
 @pytest.mark.parametrize("name", ["pima", "spect", "glass", "credit", "dna"])
 @pytest.mark.parametrize("gamma_over_n", LIMITS)
 def test_few_sweeps_on_shipped_data(name, gamma_over_n):
-    data = getattr(pac, f"load_{name}")()
+    data = getattr(pac.datasets, f"load_{name}")()
     X = (data.X - data.X.mean(axis=0)) / np.where(data.X.std(axis=0) > 0, data.X.std(axis=0), 1.0)
     fit = fit_ep(linear_gaussian_problem(X, data.y, gamma_over_n * len(X)))
     assert fit.converged

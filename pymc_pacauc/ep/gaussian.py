@@ -131,7 +131,7 @@ class EPFit:
                 max_sweeps=max(sweeps, 1),
             )
             end = found.point if found.converged or not sweeps else found.following
-            return WithoutGroup(end.mean, end.root, found.history[-1]["change"], start is None)
+            return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), threads) as map_tiles:
             return leave_out_pairs(self.problem, refit, groups, gamma=gamma, refine=refine, callback=callback)

@@ -148,7 +148,7 @@ class SpikeSlabFit:
                 max_sweeps=max(sweeps, 1),
             )
             end = (found.point if found.converged or not sweeps else found.following).q
-            return WithoutGroup(end.reduced_mean, end.reduced_root, found.seen.change, settled is None)
+            return WithoutGroup(end.reduced_mean, end.reduced_root, found.seen.change, found.converged, settled is None)
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
             return leave_out_pairs(problem, refit, groups, gamma=gamma, refine=refine, callback=callback)

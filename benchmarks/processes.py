@@ -25,7 +25,7 @@ from pymc_pacauc.ep import fit_ep
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.model.compat import pareto_smooth
-from pymc_pacauc.model.extract import extract
+from pymc_pacauc.model.extract import problem_of
 
 COLUMNS = ("model", "rows", "pairs", "extraction", "fit", "CPU of the fit", "sweeps", "prediction", "peak", "AUC")
 NEW_ROWS = 5000
@@ -80,14 +80,14 @@ def measure(build, n, positive):
         gp, scores = build(X)
         pac.AUCPotential("auc", scores, y, gamma=float(n))
     began = perf_counter()
-    extract(model)
+    problem_of(model)
     extraction = perf_counter() - began
     began, cpu = perf_counter(), process_time()
     with model:
         approx = pm.fit(method=pac.EP(), progressbar=False)
     fit, cpu = perf_counter() - began, process_time() - cpu
     began = perf_counter()
-    predicted = pac.predict_gp(approx, gp, new)
+    predicted = pac.predict_scores(approx, new, gp=gp, summary=True)
     prediction = perf_counter() - began
     auc = 1.0 - pac.empirical_risk(predicted["mean"].values, labels)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

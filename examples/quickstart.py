@@ -30,7 +30,7 @@ def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
     step("1. Data")
-    data = pac.load_pima()
+    data = pac.datasets.load_pima()
     reference = data.X[~data.train]  # standardise with rows that are not fitted, so that the certificate holds
     X = (data.X - reference.mean(axis=0)) / reference.std(axis=0)
     X_train, y_train, X_test, y_test = X[data.train], data.y[data.train], X[~data.train], data.y[~data.train]
@@ -54,14 +54,14 @@ def main(out: Path) -> None:
         idata = pm.sample(
             1000, step=pac.TemperingSMC(), chains=4, cores=1, random_seed=SEED, progressbar=False, quiet=True
         )
-    pac.annotate(idata, model)
     print(approx)
     print(f"log evidence by SMC: {pac.log_evidence(idata)}")
     figure(out / "marginals.png", pac.plot_marginals(approx, idata))
     figure(out / "tempering.png", pac.plot_tempering(idata))
 
     step("4. Summary and certificate")
-    print(pac.summary(approx))
+    table = pac.summary(approx)
+    print(table.attrs["report"], table, sep="\n\n")
     print("\nArviZ's own summary of the SMC draws:")
     print(az.summary(idata, var_names=["theta", "auc_risk"]))
     print()
@@ -82,7 +82,7 @@ def main(out: Path) -> None:
             f"{said['delong_upper']:.3f} over rows)"
         )
     best = np.argmax(1.0 - pac.empirical_risk(X_test.T, y_test))
-    alone = pac.delong(X_test[:, best], y_test, probability=0.9)
+    alone = pac.delong(X_test[:, best], y_test, ci_prob=0.9)
     print(f"best single covariate, {data.feature_names[best]}: AUC {alone.auc:.3f}")
     figure(out / "roc.png", pac.plot_roc(curves))
     predicted = pac.predict_scores(idata, X_test, model=model)

@@ -2,12 +2,13 @@
 __version__: str
 from . import arrays as arrays
 from . import datasets as datasets
-from .analysis.annotate import annotate as annotate
 from .analysis.certify import Certificate as Certificate
 from .analysis.certify import certificate as certificate
 from .analysis.gamma_path import at_gamma as at_gamma
 from .analysis.gamma_path import log_evidence as log_evidence
 from .analysis.gamma_path import tempering_path as tempering_path
+from .analysis.inclusion import inclusion_probability as inclusion_probability
+from .analysis.leave_out import leave_out as leave_out
 from .analysis.maximize import EvidenceMaximum as EvidenceMaximum
 from .analysis.maximize import maximize_evidence as maximize_evidence
 from .analysis.plots import plot_gamma_path as plot_gamma_path
@@ -29,6 +30,7 @@ from .analysis.select import GammaSelection as GammaSelection
 from .analysis.select import select_gamma as select_gamma
 from .analysis.summarize import summary as summary
 from .core import theorems as theorems
+from .core.fitted_to import FittedTo as FittedTo
 from .core.risk import empirical_risk as empirical_risk
 from .core.risk import linear_risk as linear_risk
 from .core.theorems import pair_gamma as pair_gamma
@@ -39,18 +41,15 @@ from .datasets import load_dna as load_dna
 from .datasets import load_glass as load_glass
 from .datasets import load_pima as load_pima
 from .datasets import load_spect as load_spect
-from .ep import ConvergenceWarning as ConvergenceWarning
-from .model.approximation import EP as EP
+from .fitting import ConvergenceWarning as ConvergenceWarning
+from .fitting import UnsupportedError as UnsupportedError
 from .model.approximation import EPApproximation as EPApproximation
-from .model.approximation import GaussianVB as GaussianVB
-from .model.approximation import leave_out as leave_out
-from .model.extract import NotLinearGaussian as NotLinearGaussian
-from .model.gp import gp_evidence_gradient as gp_evidence_gradient
-from .model.gp import predict_gp as predict_gp
+from .model.auc_term import NotLinearGaussianError as NotLinearGaussianError
+from .model.inference import EP as EP
+from .model.inference import GaussianVB as GaussianVB
 from .model.potential import AUCPotential as AUCPotential
 from .model.potential import auc_risk as auc_risk
 from .model.predictive import predictive_model as predictive_model
 from .model.spike_slab import SpikeSlab as SpikeSlab
-from .model.spike_slab import inclusion_probability as inclusion_probability
 from .model.step import TemperingSMC as TemperingSMC
 from .smc.diagnose import TemperingWarning as TemperingWarning

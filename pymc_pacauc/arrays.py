@@ -4,27 +4,26 @@
 >>> from pymc_pacauc import arrays
 >>> X = np.random.default_rng(1).normal(size=(50, 2))
 >>> problem = arrays.linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=50.0)
->>> arrays.fit_ep(problem).converged
+>>> arrays.fit(problem).converged
 True
 """
 
 from pymc_pacauc.core.pairs import Pairs, bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.core.problem import Problem, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.core.risk import LinearRisk, empirical_risk, linear_risk, pair_risk
-from pymc_pacauc.ep import fit_ep, fit_vb
-from pymc_pacauc.ep.sparse import fit_spike_slab
+from pymc_pacauc.fitting import Fit, fit
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
 __all__ = [
+    "Fit",
     "LinearRisk",
     "Pairs",
+    "Problem",
     "Settings",
     "bipartite",
     "bridge_path",
     "empirical_risk",
-    "fit_ep",
-    "fit_spike_slab",
-    "fit_vb",
+    "fit",
     "linear_gaussian_problem",
     "linear_risk",
     "pair_risk",

@@ -6,14 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pymc as pm
 
-from pymc_pacauc.analysis.annotate import group, tempering_attributes
 from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, linear_bound, linear_rate, pac_bayes_kl
-from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.ep.gaussian import EPFit
-from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.model.fitted_to import check_model
+from pymc_pacauc.model.results import as_result
 
 __all__ = ["Certificate", "certificate"]
 
@@ -85,22 +83,6 @@ class Certificate:
         )
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """What a bound needs of a posterior."""
-
-    risk: float
-    divergence: float
-    n_pos: int
-    n_neg: int
-    d: int
-    gamma: float
-    method: str
-    gaussian: bool
-    monte_carlo: tuple[float, float] | None = None
-    standardized: bool | None = None
-
-
 def certificate(
     result: Any,
     epsilon: float = 0.05,
@@ -108,9 +90,13 @@ def certificate(
     selected_from: int = 1,
     bound: str = "kl",
     rate: float | None = None,
+    tuned_prior: str = "refuse",
     model: pm.Model | None = None,
 ) -> Certificate:
-    """Certify the AUC of a posterior: a lower bound that holds whatever the distribution of the data.
+    """With probability 1 - epsilon, a number below which the population AUC of a posterior does not fall.
+
+    It holds whatever the distribution of the data, under the conditions that the certificate states: observations
+    independent and identically distributed within each class, the prior fixed before these data were seen.
 
     Parameters
     ----------
@@ -130,8 +116,11 @@ def certificate(
     rate
         Rate of the linear or Catoni's bound, fixed in advance; by default about the best one if the divergence were d
         (and, for Catoni's, the AUC 0.85).
+    tuned_prior
+        ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`), or
+        ``"accept"`` it, with a caution: the number is then no certificate.
     model
-        The model of an idata from ``pm.sample``; by default the one on the context stack.
+        Not needed: a result knows what it was fitted to. If given, it must be that model, data and all.
 
     Returns
     -------
@@ -153,120 +142,70 @@ def certificate(
     """
     if bound not in ("kl", *BOUNDS):
         raise ValueError(f'bound must be "kl", "catoni" or "linear"; got {bound!r}.')
-    known = _evidence(result, model)
-    m = min(known.n_pos, known.n_neg)
-    risk, divergence = known.risk, known.divergence
-    if known.monte_carlo is not None:
-        risk_error, evidence_error = (STANDARD_ERRORS * error for error in known.monte_carlo)
-        risk = min(1.0, risk + risk_error)
-        divergence += known.gamma * risk_error + evidence_error
+    if tuned_prior not in ("refuse", "accept"):
+        raise ValueError(f'tuned_prior must be "refuse" or "accept"; got {tuned_prior!r}.')
+    result = as_result(result)
+    fitted = result.fitted_to
+    if model is not None:
+        check_model(fitted, model)
+    _check(result, fitted, tuned_prior)
+    estimated, divergence = result.mean_risk, result.divergence
+    risk, kl = estimated.value, divergence.value
+    monte_carlo = None
+    if estimated.error > 0.0:
+        evidence_error = result.evidence.standard_error
+        monte_carlo = (estimated.error, evidence_error)
+        risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
+        kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
+    m = min(fitted.n_pos, fitted.n_neg)
     if bound == "kl":
-        highest = pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from)
+        highest = pac_bayes_kl(risk, kl, m, epsilon, selected_from=selected_from)
     else:
         evaluate, default_rate = BOUNDS[bound]
-        rate = default_rate(m, known.d, epsilon) if rate is None else rate
-        highest = evaluate(risk, divergence, m, epsilon, rate=rate, selected_from=selected_from)
+        rate = default_rate(m, fitted.coefficients, epsilon) if rate is None else rate
+        highest = evaluate(risk, kl, m, epsilon, rate=rate, selected_from=selected_from)
     return Certificate(
         auc=1.0 - highest,
-        mean_score_auc=max(0.0, 1.0 - 2.0 * highest) if known.gaussian else math.nan,
-        empirical_auc=1.0 - known.risk,
-        divergence=divergence,
-        n_pos=known.n_pos,
-        n_neg=known.n_neg,
+        mean_score_auc=max(0.0, 1.0 - 2.0 * highest) if result.gaussian else math.nan,
+        empirical_auc=1.0 - estimated.value,
+        divergence=kl,
+        n_pos=fitted.n_pos,
+        n_neg=fitted.n_neg,
         epsilon=epsilon,
         selected_from=selected_from,
         bound="PAC-Bayes-kl" if bound == "kl" else f"{bound.capitalize()}, rate {rate:.4g}",
-        method=known.method,
-        gamma=known.gamma,
-        monte_carlo=known.monte_carlo,
-        assumptions=_assumptions(known, selected_from),
+        method=fitted.method,
+        gamma=fitted.gamma,
+        monte_carlo=monte_carlo,
+        assumptions=_assumptions(fitted, selected_from, monte_carlo),
     )
 
 
-def _evidence(result: Any, model: pm.Model | None) -> _Evidence:
-    if isinstance(result, EPApproximation):
-        if not isinstance(result.fit, EPFit):
-            raise TypeError(
-                "The divergence of this approximation from its prior has no closed form: certify the exact posterior, "
-                "sampled by pm.sample(step=pac.TemperingSMC())."
-            )
-        return _of_fit(result.fit, result.method)
-    if isinstance(result, EPFit):
-        return _of_fit(result, "VB" if result.power == 0 else "EP")
-    attrs = getattr(group(result, "posterior"), "attrs", {})
-    if "pacauc_divergence" in attrs:
-        return _Evidence(
-            risk=float(attrs["pacauc_expected_risk"]),
-            divergence=float(attrs["pacauc_divergence"]),
-            n_pos=int(attrs["pacauc_n_pos"]),
-            n_neg=int(attrs["pacauc_n_neg"]),
-            d=int(attrs["pacauc_d"]),
-            gamma=float(attrs["pacauc_gamma"]),
-            method=str(attrs["pacauc_method"]),
-            gaussian=True,
-        )
-    return _of_tempering(result, model)
-
-
-def _of_fit(fit: EPFit, method: str) -> _Evidence:
-    problem = fit.problem
-    n_pos, n_neg = class_sizes(problem.pairs)
-    spread = problem.X.std(axis=0)
-    centred = np.abs(problem.X.mean(axis=0)) < 1e-8 * (1.0 + spread)
-    return _Evidence(
-        risk=expected_risk(fit),
-        divergence=fit.posterior.divergence_from_prior,
-        n_pos=n_pos,
-        n_neg=n_neg,
-        d=problem.d,
-        gamma=problem.gamma,
-        method=method,
-        gaussian=True,
-        standardized=bool(problem.d > 1 and np.mean(centred & (np.abs(spread - 1.0) < 1e-2)) > 0.5),
-    )
-
-
-def expected_risk(fit: EPFit) -> float:
-    """E_q[risk] of the q that was returned, a tie costing one half."""
-    return fit.expected_risk + (
-        0.5 * fit.tied_pairs / fit.problem.pairs.n_pairs if fit.problem.ties == "strict" else 0.0
-    )
-
-
-def class_sizes(pairs: Pairs) -> tuple[int, int]:
-    """n+ and n- of two classes."""
-    if len(pairs.blocks) != 1:
-        raise ValueError(
-            f"Certificates are for two classes compared pair by pair; these pairs come in {len(pairs.blocks)} blocks."
-        )
-    return pairs.blocks[0].positive.size, pairs.blocks[0].negative.size
-
-
-def _of_tempering(idata: Any, model: pm.Model | None) -> _Evidence:
-    said = tempering_attributes(idata, model)
-    if not said["pacauc_only_auc"]:
+def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+    if fitted.terms != 1:
+        raise ValueError(f"A certificate is for one AUC term; the model had {fitted.terms}.")
+    if not fitted.only_auc:
         raise ValueError(
             "The model has a likelihood or a potential besides the AUC term: log Z is then not that of the Gibbs "
             "posterior."
         )
-    if said["pacauc_ties"] != "half":
+    if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
-    gamma, risk = float(said["pacauc_gamma"]), float(said["pacauc_expected_risk"])
-    return _Evidence(
-        risk=risk,
-        divergence=max(0.0, -gamma * risk - float(said["pacauc_log_evidence"])),
-        n_pos=int(said["pacauc_n_pos"]),
-        n_neg=int(said["pacauc_n_neg"]),
-        d=int(said["pacauc_d"]),
-        gamma=gamma,
-        method=str(said["pacauc_method"]),
-        gaussian=False,
-        monte_carlo=(float(said["pacauc_expected_risk_se"]), float(said["pacauc_log_evidence_se"])),
-    )
+    if math.isnan(result.divergence.value):
+        raise ValueError(
+            "The divergence of this approximation from its prior has no closed form: certify the exact posterior, "
+            "sampled by pm.sample(step=pac.TemperingSMC())."
+        )
+    if fitted.tuned_prior and tuned_prior == "refuse":
+        raise ValueError(
+            "The prior was tuned on these data (maximize_evidence), and a certificate needs one that was fixed before "
+            "they were seen. Tune it on other rows; or, if a number without a guarantee is what you want, say "
+            'tuned_prior="accept".'
+        )
 
 
-def _assumptions(known: _Evidence, selected_from: int) -> tuple[str, ...]:
-    said = [
+def _assumptions(fitted: FittedTo, selected_from: int, monte_carlo: tuple[float, float] | None) -> tuple[str, ...]:
+    sentences = [
         "Assumes that within each class observations are independent and identically distributed.",
         "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them, by evidence "
         "or otherwise, beyond the choice counted next."
@@ -275,18 +214,21 @@ def _assumptions(known: _Evidence, selected_from: int) -> tuple[str, ...]:
         "gamma costs nothing; for the best of G priors say selected_from=G.",
     ]
     if selected_from > 1:
-        said.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
-    if known.standardized:
-        said.append(
-            "CAUTION: the covariates have mean 0 and variance 1 over this very sample. Standardised with it, the prior "
-            "on scores depends on the data and the bound is not exact; standardise with reference values or other rows."
+        sentences.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
+    if fitted.tuned_prior:
+        sentences.insert(0, "NO GUARANTEE: the prior was tuned on these very data by maximize_evidence.")
+    if fitted.standardized:
+        sentences.append(
+            "CAUTION: the covariates look centred, scaled or ranked over this very sample. Standardised with it, the "
+            "prior on scores depends on the data and the bound is not exact; standardise with reference values or "
+            "other rows."
         )
     else:
-        said.append("Assumes that covariates were not standardised with these rows.")
-    if known.monte_carlo is not None:
-        risk, evidence = known.monte_carlo
-        said.append(
+        sentences.append("Assumes that covariates were not standardised with these rows.")
+    if monte_carlo is not None:
+        risk, evidence = monte_carlo
+        sentences.append(
             f"Risk and log evidence are estimates (s.e. {risk:.1e} and {evidence:.2f}); the bound is computed "
             f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
         )
-    return tuple(said)
+    return tuple(sentences)

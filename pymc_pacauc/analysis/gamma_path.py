@@ -1,13 +1,14 @@
 """Reading the tempering path out of what ``pm.sample(step=pac.TemperingSMC())`` returns.
 
-Tempering from the prior passes through the posterior at every gamma below the target's. The step method leaves the
-record of its stages in ``sample_stats`` (see :mod:`pymc_pacauc.model.step`); the functions here turn it into labelled
-arrays, an evidence with its error bar, and posteriors at other temperatures.
+Tempering from the prior passes through the posterior at every gamma below the target's. The step method deals the
+record of its stages out to the draws (see :mod:`pymc_pacauc.model.step`); the functions here gather it again, from
+whichever draws are left, into labelled arrays, an evidence with its error bar, and posteriors at other temperatures.
 """
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,72 +18,69 @@ from numpy.typing import NDArray
 
 from pymc_pacauc.core.weights import effective_sample_size, normalise, systematic
 from pymc_pacauc.model.idata import posterior_dataset
+from pymc_pacauc.model.results import Draws, as_result, dataset_of
 from pymc_pacauc.smc.diagnose import TemperingWarning
-from pymc_pacauc.smc.evidence import LogEvidence, combine
+from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.smc.tempering import Stage
 
 __all__ = ["at_gamma", "log_evidence", "tempering_path"]
 
 FloatArray = NDArray[np.float64]
 
-PATH_VARIABLES = (
-    "gamma",
-    "temperature",
-    "log_evidence",
-    "log_evidence_variance",
-    "ess",
-    "acceptance_rate",
-    "moves",
-    "correlation",
-    "expected_risk",
-    "failed",
-)
 FEW_PARTICLES = 100  # an effective sample size below this is worth a warning
 
 
 def tempering_path(idata: Any) -> xr.Dataset:
-    """The stages of every chain, as a Dataset with dimensions (chain, stage).
+    """The stages of every run, as a Dataset with dimensions (chain, stage).
 
-    Stage 0 is the start. Chains of fewer stages are padded with NaN at the end. Variables: ``gamma``,
-    ``temperature`` (gamma, or the fraction of the way from a fit), ``log_evidence`` and its variance, ``ess``,
-    ``acceptance_rate``, ``moves``, ``correlation`` left with the start of the stage, ``expected_risk``, ``failed``
-    (log-densities that could not be computed).
+    Stage 0 is the start. Runs of fewer stages are padded with NaN at the end. Variables: ``gamma``, ``temperature``
+    (gamma, or the fraction of the way from a fit), ``log_evidence`` and its variance, ``ess``, ``acceptance_rate``,
+    ``moves``, ``correlation`` left with the start of the stage, ``expected_risk``, ``failed`` (log-densities that could
+    not be computed).
 
     Parameters
     ----------
     idata
-        What ``pm.sample(step=pac.TemperingSMC())`` returned, or the same read from a file.
+        What ``pm.sample(step=pac.TemperingSMC())`` returned, or the same sliced, concatenated or read from a file. A
+        draw carries one stage: where too few draws are left, the stages that are missing are named in a
+        :class:`~pymc_pacauc.TemperingWarning` and NaN.
     """
-    stats = _sample_stats(idata)
-    last = stats["stage"].values[:, 0].astype(int)  # the number of stages after the start
-    size = int(last.max()) + 1
-    available = min(stats.sizes["draw"], size)
-    if available < size:
+    runs = _tempering(idata).runs()
+    count = [int(run["stage"][0]) + 1 for run in runs]
+    columns = {each.name: np.full((len(runs), max(count)), np.nan) for each in fields(Stage)}
+    missing = []
+    for k, run in enumerate(runs):
+        stages, first = np.unique(run["path_stage"], return_index=True)
+        for name, values in columns.items():
+            values[k, stages] = run[f"path_{name}"][first]
+        missing += [f"{stage} of chain {k}" for stage in np.setdiff1d(np.arange(count[k]), stages)]
+    if missing:
+        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         warnings.warn(
-            f"There are {size} stages but only {stats.sizes['draw']} draws, and a draw carries the record of one "
-            "stage: the first stages are missing. Draw more to see them.",
+            f"A draw carries the record of one stage, and {len(missing)} stage(s) have no draw here ({shown}): they "
+            "are missing (NaN). Read the path from all draws, or draw more.",
             TemperingWarning,
             stacklevel=2,
         )
-    columns = {}
-    for name in PATH_VARIABLES:
-        values = np.full((len(last), size), np.nan)
-        recorded = stats[f"path_{name}"].values
-        for chain, top in enumerate(last):
-            count = min(available, top + 1)
-            values[chain, top - np.arange(count)] = recorded[chain, :count]  # draw i: the i-th stage from the end
-        columns[name] = (("chain", "stage"), values)
-    return xr.Dataset(columns, coords={"chain": stats["chain"].values, "stage": np.arange(size)})
+    return xr.Dataset(
+        {name: (("chain", "stage"), values) for name, values in columns.items()},
+        coords={"chain": np.arange(len(runs)), "stage": np.arange(max(count))},
+    )
 
 
 def log_evidence(idata: Any) -> LogEvidence:
     """Log evidence of the model at its gamma, with a standard error.
 
-    Each chain estimates the evidence without bias, and its own variance from its particles; chains are averaged. When
-    they disagree by more than their variances allow, a :class:`TemperingWarning` says so and the standard error is
-    taken from the disagreement instead.
+    Each run estimates the evidence without bias, and its own variance from its particles; runs are averaged. When they
+    disagree by more than their variances allow, a :class:`TemperingWarning` says so and the standard error is taken
+    from the disagreement instead. An approximation's own log evidence is returned as it is, its error unknown (NaN).
+
+    Parameters
+    ----------
+    idata
+        What ``pm.sample(step=pac.TemperingSMC())`` returned, or any part of it: every draw knows its run's evidence.
     """
-    stats = _sample_stats(idata)
-    result = combine(stats["path_log_evidence"].values[:, 0], stats["path_log_evidence_variance"].values[:, 0])
+    result = as_result(idata).evidence
     if not result.agree:
         warnings.warn(
             f"Independent chains disagree about the log evidence: their standard deviation is {result.between:.2f} "
@@ -115,15 +113,21 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     Dataset like ``idata.posterior``, equally weighted draws, with ``particle_ess`` of each chain's weights and the
     ``stage_gamma`` they were taken from.
     """
-    stats = _sample_stats(idata)
-    top = float(stats["gamma"].values[0, 0])
+    stats, posterior = _tempering(idata).stats, dataset_of(idata, "posterior")
+    if posterior is None or not {"chain", "draw"} <= set(stats.dims):
+        raise ValueError("at_gamma needs the whole idata, posterior and sample_stats over (chain, draw).")
+    if any(posterior.sizes[dim] != stats.sizes[dim] for dim in ("chain", "draw")):
+        raise ValueError("posterior and sample_stats have different draws: select draws of the whole idata.")
+    top = as_result(idata).fitted_to.gamma
     if not 0.0 <= gamma <= top:
         raise ValueError(f"gamma must lie between 0 and the gamma sampled, {top:g}; got {gamma}.")
     rng = np.random.default_rng(random_seed)
     kept = "path_particles" in stats
+    if kept and model is None and pm.Model.get_context(error_if_none=False) is None:
+        raise ValueError("Kept particles are flat vectors: pass model=, or call inside `with model:`, to name them.")
     index, ess, stage_gamma, stages = [], [], [], []
     for chain in range(stats.sizes["chain"]):
-        slot, source, log_weights = _nearest(stats, chain, gamma, kept)
+        slot, source, log_weights = _nearest(stats, chain, gamma, top, kept)
         usable = ~np.isnan(log_weights)
         weights = np.zeros(len(log_weights))
         weights[usable] = normalise(log_weights[usable])
@@ -139,42 +143,43 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
             stacklevel=2,
         )
     if kept:
-        particles = stats["path_particles"].values
+        particles = stats["path_particles"].transpose("chain", "draw", ...).values
         flat = np.stack([particles[c, index[c], stages[c]] for c in range(len(index))])
-        posterior = posterior_dataset(pm.modelcontext(model), flat)
-        posterior = posterior.assign_coords(chain=stats["chain"].values)
+        found = posterior_dataset(pm.modelcontext(model), flat)
+        found = found.assign_coords(chain=stats["chain"].values)
     else:
-        draws = idata["posterior"]
-        draws = draws.to_dataset() if hasattr(draws, "to_dataset") else draws
-        chosen = [draws.isel(chain=c, draw=i).assign_coords(draw=draws["draw"].values) for c, i in enumerate(index)]
-        posterior = xr.concat(chosen, dim="chain")
-    return posterior.assign(
+        chosen = [
+            posterior.isel(chain=c, draw=i).assign_coords(draw=posterior["draw"].values) for c, i in enumerate(index)
+        ]
+        found = xr.concat(chosen, dim="chain")
+    return found.assign(
         particle_ess=("chain", np.array(ess)), stage_gamma=("chain", np.array(stage_gamma))
     ).assign_attrs(gamma=gamma)
 
 
-def _sample_stats(idata: Any) -> xr.Dataset:
-    try:
-        stats = idata["sample_stats"]
-    except (KeyError, TypeError):
-        stats = {}
-    if "path_gamma" not in stats:
+def _tempering(idata: Any) -> Draws:
+    result = as_result(idata)
+    if not isinstance(result, Draws) or "path_stage" not in result.stats:
         raise ValueError("there is no tempering path here: sample with pm.sample(step=pac.TemperingSMC()).")
-    return stats.to_dataset() if hasattr(stats, "to_dataset") else stats
+    return result
 
 
-def _nearest(stats: xr.Dataset, chain: int, gamma: float, kept: bool) -> tuple[int, float, FloatArray]:
+def _nearest(stats: xr.Dataset, chain: int, gamma: float, top: float, kept: bool) -> tuple[int, float, FloatArray]:
     """Slot, gamma and log-weights (NaN where there is no particle) of the stage with the largest ESS at ``gamma``."""
+    stats = stats.isel(chain=chain)
     if not kept:
-        top = float(stats["gamma"].values[chain, 0])
-        return 0, top, (gamma - top) * stats["log_tilt"].values[chain]
-    gammas = stats["path_kept_gamma"].values[chain, 0]
+        return 0, top, (gamma - top) * stats["log_tilt"].values
+    if np.unique(stats["run"].values).size > 1:
+        raise ValueError(f"chain {chain} joins draws of several runs, each with stages of its own: keep runs apart.")
+    gammas, tilts = (stats[name].transpose("draw", ...).values for name in ("path_kept_gamma", "path_tilt"))
     best: tuple[float, int, FloatArray] | None = None
-    for slot in np.flatnonzero(~np.isnan(gammas)):
-        log_weights = (gamma - gammas[slot]) * stats["path_tilt"].values[chain, :, slot]
+    for slot in np.flatnonzero(~np.isnan(gammas[0])):
+        log_weights = (gamma - gammas[0, slot]) * tilts[:, slot]
+        if np.isnan(log_weights).all():
+            continue
         size = effective_sample_size(log_weights[~np.isnan(log_weights)])
         if best is None or size > best[0]:
             best = (size, int(slot), log_weights)
     if best is None:
-        raise ValueError("no particles were kept.")
-    return best[1], float(gammas[best[1]]), best[2]
+        raise ValueError("no kept particles are left in these draws.")
+    return best[1], float(gammas[0, best[1]]), best[2]

@@ -27,18 +27,21 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 from numpy.typing import NDArray
+from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 from scipy import linalg, optimize
 from scipy.special import expit, logit
 
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
-from pymc_pacauc.ep.sparse.fit import fit_spike_slab
-from pymc_pacauc.model.approximation import EP, EPApproximation
-from pymc_pacauc.model.extract import extractor
+from pymc_pacauc.ep import ConvergenceWarning
+from pymc_pacauc.fitting import Fit, fit
+from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.auc_term import auc_terms
+from pymc_pacauc.model.extract import problem_reader
+from pymc_pacauc.model.fitted_to import mark_tuned
 from pymc_pacauc.model.gp import KernelDerivative
+from pymc_pacauc.model.inference import approximate
 from pymc_pacauc.model.progress import LateBar
-from pymc_pacauc.model.spike_slab import extract_spike_slab
 
 __all__ = ["EvidenceMaximum", "maximize_evidence"]
 
@@ -48,6 +51,7 @@ STEP = 1e-4  # of central differences, in log-parameters
 EVIDENCE_STEP = 1e-2  # the same where the evidence is differenced
 FLAT = 1e-6  # relative residual below which a direction counts as flat
 ROWS = 80  # rows whose score covariance is looked at for flat directions
+TOLERANCE = 1e-8  # of the fits: their evidence is differenced
 FARTHEST = 12.0  # log-parameters move at most so far
 
 
@@ -132,8 +136,8 @@ def maximize_evidence(
 
     Notes
     -----
-    Evidence compares priors on the data at hand: a certificate for the fit no longer holds as it stands, because its
-    prior was not fixed beforehand.
+    Evidence compares priors on the data at hand: a certificate for the fit no longer holds, because its prior was not
+    fixed beforehand, and :func:`~pymc_pacauc.certificate` refuses it.
 
     Examples
     --------
@@ -153,6 +157,7 @@ def maximize_evidence(
     """
     model = pm.modelcontext(model)
     names = [over] if isinstance(over, str) else over
+    _refuse_gamma(model, list(names))
     space = _Parameters(model, dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, "log"))
     original = space.read()
     try:
@@ -171,11 +176,11 @@ def _maximize(
     tolerance: float,
     progressbar: bool,
 ) -> EvidenceMaximum:
-    read_problem = _problem_reader(model)
+    read = problem_reader(model)
 
     def problem_at(x: FloatArray) -> Problem:
         space.write(x)
-        return read_problem()
+        return read().problem
 
     flat, free = _flat_directions(problem_at, start)
     words = tuple(space.describe(direction) for direction in flat)
@@ -204,9 +209,10 @@ def _maximize(
             message, converged, t = str(found.message), bool(found.success), found.x
     best = start + free @ t
     limit = tuple(space.labels[k] for k in np.flatnonzero(np.abs(best - start) > 0.99 * FARTHEST))
-    problem_at(best)
-    with model:
-        approx = pm.fit(method=EP(), progressbar=False)
+    space.write(best)
+    if free.shape[1]:
+        space.mark_tuned()
+    approx = approximate(read(), progressbar=False)
     if not free.shape[1]:
         warnings.warn(
             f"Evidence does not depend on {', '.join(space.names)}: " + "; ".join(words) + ". Nothing was changed.",
@@ -223,6 +229,18 @@ def _maximize(
         message=message,
         at_limit=limit,
     )
+
+
+def _refuse_gamma(model: pm.Model, names: list[str]) -> None:
+    """Evidence at different gammas is of different targets: log Z falls with gamma whatever the data say."""
+    for term in auc_terms(model):
+        outside = set(ancestors([term.potential], blockers=[term.risk]))
+        for name in names:
+            if model.named_vars.get(name) in outside:
+                raise ValueError(
+                    f"{name} is the gamma of {term.potential.name}, which evidence cannot choose: log Z falls with "
+                    "gamma whatever the data. Choose gamma with pac.select_gamma."
+                )
 
 
 class _Parameters:
@@ -264,6 +282,11 @@ class _Parameters:
     def write(self, x: FloatArray) -> None:
         for variable, value in zip(self._variables, self.values(x).values(), strict=True):
             variable.set_value(np.asarray(value, dtype=variable.type.dtype))
+
+    def mark_tuned(self) -> None:
+        """Remember that what they hold now was chosen on these data."""
+        for variable in self._variables:
+            mark_tuned(variable)
 
     def values(self, x: FloatArray) -> dict[str, Any]:
         stops = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
@@ -312,7 +335,7 @@ class _Evidence:
         self._rows: list[dict[str, float]] = []
 
     def __call__(self, x: FloatArray, free: FloatArray) -> tuple[float, FloatArray]:
-        fit = _fit(self._problem_at(x), self.last)
+        fit = _refit(self._problem_at(x), self.last)
         if self._kernel is not None:
             parts = [np.ravel(part) for part in self._kernel.of_fit(fit)]
             gradient = free.T @ (np.concatenate(parts) * self._space.derivative(x))
@@ -334,35 +357,26 @@ class _Evidence:
         return pd.DataFrame(self._rows)
 
     def _slope(self, fit: Any, x: FloatArray, direction: FloatArray) -> float:
-        if isinstance(fit, EPFit):
+        if fit.problem.spikes is None:
             up, down = (self._problem_at(x + sign * STEP * direction) for sign in (1.0, -1.0))
             if np.array_equal(up.X, down.X) and np.array_equal(up.offset, down.offset):
                 gradient = fit.evidence_gradient()
                 moved = (up.prior.covariance - down.prior.covariance) / (2.0 * STEP)
                 shifted = (up.prior.mean - down.prior.mean) / (2.0 * STEP)
                 return gradient.along(moved) + float(gradient.mean @ shifted)
-        ends = [_fit(self._problem_at(x + sign * EVIDENCE_STEP * direction), fit) for sign in (1.0, -1.0)]
+        ends = [_refit(self._problem_at(x + sign * EVIDENCE_STEP * direction), fit) for sign in (1.0, -1.0)]
         return (ends[0].log_evidence - ends[1].log_evidence) / (2.0 * EVIDENCE_STEP)
 
 
-def _problem_reader(model: pm.Model) -> Callable[[], Problem]:
-    """Reads the problem at the values that the model's data have when it is called."""
-    sparse = extract_spike_slab(model)
-    if sparse is not None:  # compiled anew for every value
-        return lambda: (extract_spike_slab(model) or sparse).problem
-    read = extractor(model)
-    return lambda: read().problem
-
-
-def _fit(problem: Problem, start: Any) -> Any:
-    if problem.spikes is not None:
-        same = (
-            start is not None
-            and np.array_equal(start.problem.X, problem.X)
-            and np.array_equal(start.problem.prior.factor, problem.prior.factor)
-        )
-        return fit_spike_slab(problem, start=start if same else None, tolerance=1e-6)
-    return fit_ep(problem, start=start, tolerance=1e-8)
+def _refit(problem: Problem, start: Fit | None) -> Fit:
+    """A fit from the last one, where that is a fit of the same scores."""
+    same = (
+        start is not None
+        and start.converged
+        and np.array_equal(start.problem.X, problem.X)
+        and (problem.spikes is None or np.array_equal(start.problem.prior.factor, problem.prior.factor))
+    )
+    return fit(problem, start=start if same else None, tolerance=TOLERANCE)
 
 
 def _flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray) -> tuple[list[FloatArray], FloatArray]:

@@ -3,26 +3,34 @@
 A score has no unit: only the order it gives matters, and for linear scores not even the length of theta is identified.
 What can be said about new rows is therefore relative: the probability that one scores above another, and the ranks a
 row may have among others.
+
+Nothing is guessed. New rows take the place of the model's ``pm.Data``, whatever the scores do with them. A model that
+holds its covariates as constants can be predicted from only where its scores are X @ theta and nothing else. Columns of
+a DataFrame are matched by name wherever the model has names to match.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pymc.pytensorf import compile as compile_function
-from pytensor.graph.replace import vectorize_graph
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
 from pymc_pacauc.core.risk import numeric_array
-from pymc_pacauc.model.extract import NotLinearGaussian, auc_term
-from pymc_pacauc.model.flat import MODE
-from pymc_pacauc.model.predictive import data_of_scores, temporarily
+from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
+from pymc_pacauc.model.draws import evaluate_at_draws
+from pymc_pacauc.model.extract import affine_map
+from pymc_pacauc.model.gp import conditional_draws, predict_gp
+from pymc_pacauc.model.held_data import temporarily
+from pymc_pacauc.model.results import as_result, dataset_of
 
 __all__ = ["predict_scores", "probability_above", "rank_uncertainty"]
 
@@ -31,10 +39,11 @@ FloatArray = NDArray[np.float64]
 
 def predict_scores(
     result: Any,
-    X_new: ArrayLike,
+    X_new: ArrayLike | Mapping[str, ArrayLike],
     *,
     summary: bool = False,
     draws: int = 1000,
+    gp: Any = None,
     data: str | None = None,
     var_name: str | None = None,
     model: pm.Model | None = None,
@@ -47,21 +56,24 @@ def predict_scores(
     result
         What ``pm.fit(method=pac.EP())`` or ``pm.sample`` returned, or draws read from a file.
     X_new
-        Matrix (rows, columns). If the model's scores depend on a ``pm.Data`` matrix, ``X_new`` takes its place,
-        whatever the scores do with it. Otherwise scores are taken to be ``X_new @ theta``, theta the coefficients in
-        the model's order.
+        Matrix or DataFrame (rows, columns), or a single row. If the model's scores depend on a ``pm.Data`` matrix,
+        ``X_new`` takes its place, whatever the scores do with it; for several ``pm.Data`` give a mapping from their
+        names to their new values. Otherwise scores must be ``X @ theta``, theta the coefficients in the model's order.
+        Columns of a DataFrame are matched by name with the model's coords, where these are names.
     summary
         Return mean and standard deviation of each row instead of draws; in closed form for an approximation.
     draws
         Number of draws, for an approximation.
+    gp
+        The ``pm.gp.Latent`` or ``pm.gp.HSGP`` whose prior the scores are: ``X_new`` are then new points.
     data
         Name of the ``pm.Data`` to replace, where more than one would fit.
     var_name
         Name of the coefficients in an idata without a model, where more than one variable would fit.
     model
-        The model of an idata; not needed for scores ``X_new @ theta``.
+        The model of an idata; not needed for scores ``X @ theta``.
     random_seed
-        For the draws of an approximation.
+        For the draws of an approximation, and of a Gaussian process.
 
     Returns
     -------
@@ -86,25 +98,19 @@ def predict_scores(
     >>> bool(predicted["mean"][0] > predicted["mean"][1])
     True
     """
-    rows, labels = _rows(X_new)
-    if _is_approximation(result):
-        if summary:
-            design, offset = _affine(result, rows, data)
-            mean, covariance = result.posterior.mean, result.posterior.covariance
-            sd = np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design))
-            return xr.Dataset({"mean": ("row", design @ mean + offset), "sd": ("row", sd)}, coords={"row": labels})
-        result, model = result.sample(draws, random_seed=random_seed), result.model
-    posterior = _posterior(result)
-    values = _evaluate(posterior, rows, data, var_name, model)
-    scores = xr.DataArray(
-        values,
-        dims=("chain", "draw", "row"),
-        coords={"chain": posterior["chain"], "draw": posterior["draw"], "row": labels},
-        name="scores",
-    )
-    if not summary:
-        return scores
-    return xr.Dataset({"mean": scores.mean(("chain", "draw")), "sd": scores.std(("chain", "draw"))})
+    source = _source(result, model)
+    if gp is not None:
+        return _process(source, gp, X_new, summary, draws, random_seed)
+    new = _new_rows(source, X_new, data, var_name)
+    if source.approx is not None and summary:
+        design, offset = _affine(source.approx, new)
+        mean, variance = source.approx.posterior.moments_of(design, variances=True)
+        return _moments(mean + offset, np.sqrt(variance), new.labels)
+    if source.approx is not None:
+        source = _source(source.approx.sample(draws, random_seed=random_seed), source.model, source.fitted_to)
+    assert source.posterior is not None
+    scores = _labelled(source.posterior, _evaluate(source, new), new.labels)
+    return _moments_of_draws(scores) if summary else scores
 
 
 def probability_above(result: Any, x: ArrayLike, other: ArrayLike, **options: Any) -> Any:
@@ -124,14 +130,16 @@ def probability_above(result: Any, x: ArrayLike, other: ArrayLike, **options: An
     >>> bool(pac.probability_above(approx, [1.0, 0.0], [0.0, 0.5]) > 0.9)
     True
     """
-    first, second = np.atleast_2d(_rows(x)[0]), np.atleast_2d(_rows(other)[0])
+    source = _source(result, options.get("model"))
+    first, second = (np.atleast_2d(_matrix(rows, _names(source, None))) for rows in (x, other))
     first, second = np.broadcast_arrays(first, second)
     both = np.concatenate([first, second])
-    if _is_approximation(result):
-        design, offset = _affine(result, both, options.get("data"))
+    if source.approx is not None and options.get("gp") is None:
+        new = _new_rows(source, both, options.get("data"), options.get("var_name"))
+        design, offset = _affine(source.approx, new)
         design, offset = (part[: len(first)] - part[len(first) :] for part in (design, offset))
-        sd = np.sqrt(np.einsum("ij,jk,ik->i", design, result.posterior.covariance, design))
-        mean = design @ result.posterior.mean + offset
+        mean, variance = source.approx.posterior.moments_of(design, variances=True)
+        sd, mean = np.sqrt(variance), mean + offset
         with np.errstate(divide="ignore", invalid="ignore"):
             probability = np.where(sd > 0, ndtr(mean / sd), 0.5 + 0.5 * np.sign(mean))
     else:
@@ -141,14 +149,14 @@ def probability_above(result: Any, x: ArrayLike, other: ArrayLike, **options: An
     return float(probability[0]) if np.ndim(x) == 1 and np.ndim(other) == 1 else probability
 
 
-def rank_uncertainty(scores: xr.DataArray, probability: float = 0.9) -> xr.Dataset:
+def rank_uncertainty(scores: xr.DataArray, ci_prob: float = 0.9) -> xr.Dataset:
     """The rank of every row among the others, over the draws; rank 1 scores highest, ties share the mean rank.
 
     Parameters
     ----------
     scores
         Draws from :func:`predict_scores`; the last dimension is the rows.
-    probability
+    ci_prob
         Of the interval ``lower`` to ``upper``.
 
     Returns
@@ -164,12 +172,19 @@ def rank_uncertainty(scores: xr.DataArray, probability: float = 0.9) -> xr.Datas
     """
     from scipy.stats import rankdata
 
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability must lie strictly between 0 and 1; got {probability!r}.")
+    if not isinstance(scores, xr.DataArray) or scores.ndim < 2:
+        raise TypeError(
+            "rank_uncertainty needs draws of scores, as predict_scores returns them without summary=True; got "
+            f"{type(scores).__name__}."
+        )
+    if not 0.0 < ci_prob < 1.0:
+        raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
     row = scores.dims[-1]
     flat = scores.values.reshape(-1, scores.shape[-1])
+    if not len(flat):
+        raise ValueError("scores has no draws.")
     ranks = rankdata(-flat, axis=1)
-    tail = 0.5 * (1.0 - probability)
+    tail = 0.5 * (1.0 - ci_prob)
     lower, upper = np.quantile(ranks, [tail, 1.0 - tail], axis=0)
     best = ranks == ranks.min(axis=1, keepdims=True)
     columns = {
@@ -183,107 +198,175 @@ def rank_uncertainty(scores: xr.DataArray, probability: float = 0.9) -> xr.Datas
     return xr.Dataset({name: (row, value) for name, value in columns.items()}, coords=coords)
 
 
-def _rows(X_new: Any) -> tuple[FloatArray, NDArray[Any]]:
-    values = numeric_array("X_new", X_new)
-    if values.ndim not in (1, 2) or 0 in values.shape:
-        raise ValueError(f"X_new must be a matrix with a row per observation; got shape {values.shape}.")
-    if not np.isfinite(values).all():
-        raise ValueError(f"X_new has {int((~np.isfinite(values)).sum())} NaN or infinite value(s).")
-    index = getattr(X_new, "index", None)  # of a DataFrame
-    return values, np.arange(len(values)) if index is None or callable(index) else np.asarray(index)
+# -- where scores come from ------------------------------------------------------------------------------------------
 
 
-def _is_approximation(result: Any) -> bool:
-    return hasattr(result, "posterior") and hasattr(result.posterior, "covariance") and hasattr(result, "sample")
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """A posterior to predict from: an approximation or draws, the model where there is one, what it was fitted to."""
+
+    approx: EPApproximation | None
+    posterior: xr.Dataset | None
+    model: pm.Model | None
+    term: AUCTerm | None
+    fitted_to: Any
 
 
-def _posterior(idata: Any) -> xr.Dataset:
+@dataclass(frozen=True, eq=False)
+class _NewRows:
+    """New rows: values of ``pm.Data``, or a matrix that multiplies the coefficients ``names``."""
+
+    labels: NDArray[Any]
+    data: dict[SharedVariable, NDArray[Any]] | None
+    matrix: FloatArray | None
+    names: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.labels)
+
+
+def _source(result: Any, model: pm.Model | None, fitted: Any = None) -> _Source:
+    approx, posterior = None, None
     try:
-        group = idata["posterior"]
-    except (KeyError, TypeError):
-        group = idata
-    group = group.to_dataset() if hasattr(group, "to_dataset") and not isinstance(group, xr.Dataset) else group
-    if not isinstance(group, xr.Dataset) or not {"chain", "draw"} <= set(group.dims):
-        raise TypeError(
-            "result must be what pm.fit(method=pac.EP()) or pm.sample returned, or its posterior; "
-            f"got {type(idata).__name__}."
-        )
-    return group
-
-
-def _affine(approx: Any, rows: FloatArray, data: str | None) -> tuple[FloatArray, FloatArray]:
-    """Scores of the rows as ``design @ theta + offset`` in the flat coefficients of an approximation."""
-    d = approx.posterior.mean.size
-    variable = data_of_scores(approx.model, rows, data)
-    if variable is None:
-        _check_columns(rows, d)
-        return rows, np.zeros(len(rows))
-    evaluate = approx.function(auc_term(approx.model).scores)
-    with temporarily(variable, rows):
-        points = _as_rows(evaluate, np.concatenate([np.zeros((1, d)), np.eye(d)]), len(rows))
-    return (points[1:] - points[0]).T, points[0]
-
-
-def _as_rows(evaluate: Callable[[FloatArray], list[Any]], points: FloatArray, rows: int) -> FloatArray:
-    try:
-        values = evaluate(points)[0]
-    except ValueError as error:
-        raise _not_by_rows(rows) from error
-    if values.shape[-1] != rows:
-        raise _not_by_rows(rows)
-    return values
-
-
-def _not_by_rows(rows: int) -> ValueError:
-    return ValueError(
-        f"The model's scores are not a function of one row at a time, so {rows} new rows have no score by replacing "
-        "the data alone (a Gaussian process needs its conditional distribution)."
-    )
-
-
-def _evaluate(
-    posterior: xr.Dataset, rows: FloatArray, data: str | None, var_name: str | None, model: pm.Model | None
-) -> FloatArray:
-    model = pm.modelcontext(model) if model is not None or pm.Model.get_context(error_if_none=False) else None
-    if model is not None and var_name is None:
-        try:
-            variable = data_of_scores(model, rows, data)
-        except NotLinearGaussian:
-            variable = None
-        if variable is not None:
-            with temporarily(variable, rows):
-                return _evaluate_model(model, posterior, len(rows))
-        names = [rv.name for rv in model.free_RVs]
+        known = as_result(result)
+    except TypeError:
+        known = None
+    if isinstance(known, EPApproximation):
+        approx, model, fitted = known, known.model, known.fitted_to
     else:
-        names = [_coefficients(posterior, rows.shape[1])] if var_name is None else [var_name]
-    missing = [name for name in names if name not in posterior]
+        posterior = known.posterior if known is not None and hasattr(known, "posterior") else None
+        fitted = getattr(known, "fitted_to", fitted)
+        if posterior is None:
+            posterior = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
+        if posterior is None or not {"chain", "draw"} <= set(posterior.dims):
+            raise TypeError(
+                "result must be what pm.fit(method=pac.EP()) or pm.sample returned, or its posterior; "
+                f"got {type(result).__name__}."
+            )
+        if model is None and pm.Model.get_context(error_if_none=False) is not None:
+            model = pm.modelcontext(None)
+    terms = auc_terms(model) if model is not None else []
+    return _Source(approx, posterior, model, terms[0] if terms else None, fitted)
+
+
+def _new_rows(source: _Source, X_new: Any, data: str | None, var_name: str | None) -> _NewRows:
+    feeding = _feeding(source) if var_name is None else []
+    if isinstance(X_new, Mapping) and not hasattr(X_new, "columns"):
+        return _replaced(source, X_new, feeding)
+    if data is not None and data not in {v.name for v in feeding}:
+        raise ValueError(
+            f"No pm.Data named {data!r} feeds the scores ({', '.join(v.name for v in feeding) or 'none'})."
+        )
+    ndim = max(1, np.ndim(X_new))
+    fitting = [v for v in feeding if (v.name == data if data is not None else v.type.ndim in (2, ndim))]
+    if not fitting:
+        return _multiplied(source, X_new, var_name)
+    widths = {v: v.get_value(borrow=True).shape[1:] for v in fitting}
+    columns = np.shape(X_new)[-1:] if ndim == 2 or any(v.type.ndim == 2 for v in fitting) else ()
+    matching = [v for v in fitting if widths[v] == columns]
+    if len(matching) != 1:
+        shapes = ", ".join(f"{v.name} {v.get_value(borrow=True).shape}" for v in fitting)
+        found = "no" if not matching else "more than one"
+        raise ValueError(
+            f"X_new has shape {np.shape(X_new)}; {found} pm.Data that feeds the scores has as many columns ({shapes}). "
+            "Name it with data=, or give a mapping from names to values."
+        )
+    return _replaced(source, {matching[0].name: X_new}, feeding)
+
+
+def _feeding(source: _Source) -> list[SharedVariable]:
+    """The ``pm.Data`` that the scores are made of and that have an entry, or a row, for each observation."""
+    if source.model is None or source.term is None:
+        return []
+    used, n = set(ancestors([source.term.scores])), source.term.labels.size
+    data = [v for v in source.model.data_vars if isinstance(v, SharedVariable) and v in used]
+    return [v for v in data if v.type.ndim and v.get_value(borrow=True).shape[0] == n]
+
+
+def _replaced(source: _Source, values: Mapping[str, Any], feeding: list[SharedVariable]) -> _NewRows:
+    held = {v.name: v for v in feeding}
+    unknown, missing = sorted(set(values) - set(held)), sorted(set(held) - set(values))
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)} is no pm.Data that feeds the scores ({', '.join(held) or 'none'}).")
     if missing:
         raise ValueError(
-            f"There is no variable {', '.join(missing)} in the posterior ({', '.join(posterior.data_vars)})."
+            f"The scores depend on {', '.join(missing)} too: give a mapping with new values of all of them."
         )
-    columns = [posterior[name].transpose("chain", "draw", ...).values for name in names]
-    theta = np.concatenate([c.reshape(*c.shape[:2], -1) for c in columns], axis=-1)
-    _check_columns(rows, theta.shape[-1])
-    return theta @ rows.T
+    new, labels = {}, None
+    for name, value in values.items():
+        array = _matrix(value, _names(source, held[name])) if held[name].type.ndim == 2 else _vector(name, value)
+        if held[name].type.ndim == 2 and array.ndim == 1:
+            array = array[None]
+        new[held[name]] = array
+        labels = _index(value, len(array)) if labels is None or len(labels) == len(array) else labels
+    sizes = {name: len(new[held[name]]) for name in values}
+    if len(set(sizes.values())) != 1:
+        raise ValueError(f"The new values have different numbers of rows: {sizes}.")
+    assert labels is not None
+    return _NewRows(labels, new, None, ())
 
 
-def _evaluate_model(model: pm.Model, posterior: xr.Dataset, rows: int) -> FloatArray:
-    scores = auc_term(model).scores
-    used = set(ancestors([scores]))
-    variables = [rv for rv in model.free_RVs if rv in used]
-    draws = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in variables]
-    shape = draws[0].shape[:2]
-    batched = [rv.type.clone(shape=(None, *rv.type.shape))(f"{rv.name}_draws") for rv in variables]
-    output = vectorize_graph(scores, dict(zip(variables, batched, strict=True)))
-    function = compile_function(batched, output, mode=MODE, on_unused_input="ignore")
-    points = [v.reshape(-1, *v.shape[2:]).astype(rv.dtype) for v, rv in zip(draws, variables, strict=True)]
-    return _as_rows(lambda _: [function(*points)], np.empty(0), rows).reshape(*shape, rows)
+def _multiplied(source: _Source, X_new: Any, var_name: str | None) -> _NewRows:
+    """For scores ``X @ theta`` of a model without data to replace, or without a model."""
+    fitted = source.fitted_to
+    if var_name is None and fitted is not None and fitted.scores != "linear":
+        what = "have a known offset besides X @ theta" if fitted.scores == "affine" else "are not of the form X @ theta"
+        raise ValueError(
+            f"The model's scores {what}, so X_new alone does not give them: hold the covariates (and the offset) in "
+            "pm.Data, so that new rows can take their place, and pass model= with draws."
+        )
+    names = _coefficients(source, X_new, var_name)
+    matrix = np.atleast_2d(_matrix(X_new, _coordinate_names(source, names)))
+    if source.posterior is not None:
+        size = sum(source.posterior[name].size for name in names) // _draw_count(source.posterior)
+    else:
+        assert source.approx is not None
+        parts = source.approx.source.parts
+        size = sum(parts[name].stop - parts[name].start for name in names)
+    if matrix.shape[1] != size:
+        raise ValueError(
+            f"X_new has {matrix.shape[1]} columns but the model has {size} coefficients. If its scores are not "
+            "X @ theta, hold X in a pm.Data so that it can be replaced."
+        )
+    return _NewRows(_index(X_new, len(matrix)), None, matrix, names)
 
 
-def _coefficients(posterior: xr.Dataset, size: int) -> str:
-    """The one variable with ``size`` entries a draw."""
-    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    found = [str(name) for name, variable in posterior.data_vars.items() if variable.size == size * draws]
+def _coefficients(source: _Source, X_new: Any, var_name: str | None) -> tuple[str, ...]:
+    """The variables that the columns multiply; those that add the same to every score rank nothing and are left out."""
+    width = np.shape(X_new)[-1]
+    if source.approx is not None:
+        approx = source.approx
+        X, parts = approx.fit.problem.X, approx.source.parts
+        ranking = [name for name, part in parts.items() if np.ptp(X[:, part], axis=0).any()]
+        return approx.variable_names if width == X.shape[1] else tuple(ranking)
+    posterior = source.posterior
+    assert posterior is not None
+    if var_name is not None:
+        if var_name not in posterior:
+            raise ValueError(f"There is no variable {var_name} in the posterior ({', '.join(posterior.data_vars)}).")
+        return (var_name,)
+    if source.model is not None and source.term is not None:
+        used = set(ancestors([source.term.scores]))
+        sparse = {f"{v.name}_{part}" for v in source.model.deterministics for part in ("slab", "latent") if v in used}
+        names = [v.name for v in source.model.free_RVs if v in used and v.name not in sparse]
+        names += [v.name for v in source.model.deterministics if v in used and f"{v.name}_slab" in posterior]
+        if all(name in posterior for name in names):
+            entries = {name: posterior[name].size // _draw_count(posterior) for name in names}
+            if sum(entries.values()) != width:
+                names = [name for name in names if entries[name] > 1 or width == 1]
+            return tuple(names)
+    return (_of_size(posterior, width),)
+
+
+def _of_size(posterior: xr.Dataset, size: int) -> str:
+    """The one variable with ``size`` entries a draw; the parts of a spike-and-slab variable do not count."""
+    parts = {f"{name}_{part}" for name in posterior.data_vars for part in ("slab", "latent", "included")}
+    found = [
+        str(name)
+        for name, variable in posterior.data_vars.items()
+        if variable.size == size * _draw_count(posterior) and name not in parts
+    ]
     if len(found) != 1:
         there = ", ".join(map(str, posterior.data_vars))
         raise ValueError(
@@ -293,9 +376,161 @@ def _coefficients(posterior: xr.Dataset, size: int) -> str:
     return found[0]
 
 
-def _check_columns(rows: FloatArray, d: int) -> None:
-    if rows.shape[-1] != d:
-        raise ValueError(
-            f"X_new has {rows.shape[-1]} columns but the model has {d} coefficients. If its scores are not X @ theta, "
-            "hold X in a pm.Data so that it can be replaced."
-        )
+def _draw_count(posterior: xr.Dataset) -> int:
+    count = posterior.sizes["chain"] * posterior.sizes["draw"]
+    if count == 0:
+        raise ValueError("The posterior has no draws.")
+    return int(count)
+
+
+# -- arrays and names ------------------------------------------------------------------------------------------------
+
+
+def _names(source: _Source, variable: SharedVariable | None) -> list[str] | None:
+    """Names of the columns of a ``pm.Data`` matrix (by default the only one), where its coords are names."""
+    if variable is None:
+        matrices = [v for v in _feeding(source) if v.type.ndim == 2]
+        if len(matrices) != 1:
+            return _coordinate_names(source, source.approx.variable_names) if source.approx is not None else None
+        variable = matrices[0]
+    assert source.model is not None
+    dims = source.model.named_vars_to_dims.get(variable.name)
+    return _strings(source.model.coords.get(dims[-1])) if dims else None
+
+
+def _coordinate_names(source: _Source, names: tuple[str, ...]) -> list[str] | None:
+    """Names of the coefficients: coords of the one variable there is."""
+    if len(names) != 1:
+        return None
+    if source.posterior is not None:
+        variable = source.posterior[names[0]]
+        dims = [dim for dim in variable.dims if dim not in ("chain", "draw")]
+        return _strings(variable[dims[0]].values) if len(dims) == 1 and dims[0] in variable.coords else None
+    assert source.model is not None
+    dims = source.model.named_vars_to_dims.get(names[0])
+    return _strings(source.model.coords.get(dims[0])) if dims and len(dims) == 1 else None
+
+
+def _strings(values: Any) -> list[str] | None:
+    return [str(v) for v in values] if values is not None and all(isinstance(v, str) for v in values) else None
+
+
+def _matrix(values: Any, names: list[str] | None) -> FloatArray:
+    """Numbers, the columns of a frame in the order of ``names``."""
+    columns = _strings(getattr(values, "columns", None))
+    if columns is None and hasattr(values, "index") and hasattr(values, "to_frame"):  # a Series: one row of a frame
+        columns = _strings(values.index)
+        values = values.to_frame().T
+    if columns is not None and names is not None:
+        missing, extra = [n for n in names if n not in columns], [c for c in columns if c not in names]
+        if missing or extra:
+            parts = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(extra)}"] * bool(extra)
+            raise ValueError(f"The columns of X_new are not those of the model ({names}); {'; '.join(parts)}.")
+        values = values[names]
+    array = numeric_array("X_new", values)
+    if array.ndim not in (1, 2) or 0 in array.shape:
+        raise ValueError(f"X_new must be a matrix with a row per observation; got shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"X_new has {int((~np.isfinite(array)).sum())} NaN or infinite value(s).")
+    return array
+
+
+def _vector(name: str, values: Any) -> NDArray[Any]:
+    array = np.atleast_1d(np.asarray(values))
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{name} has {int((~np.isfinite(array)).sum())} NaN or infinite value(s).")
+    return array
+
+
+def _index(values: Any, size: int) -> NDArray[Any]:
+    index = getattr(values, "index", None)  # of a DataFrame
+    usable = index is not None and not callable(index) and len(index) == size
+    return np.asarray(index) if usable else np.arange(size)
+
+
+def _labelled(posterior: xr.Dataset, values: FloatArray, labels: NDArray[Any]) -> xr.DataArray:
+    return xr.DataArray(
+        values,
+        dims=("chain", "draw", "row"),
+        coords={"chain": posterior["chain"], "draw": posterior["draw"], "row": labels},
+        name="scores",
+    )
+
+
+def _moments(mean: FloatArray, sd: FloatArray, labels: NDArray[Any]) -> xr.Dataset:
+    return xr.Dataset({"mean": ("row", mean), "sd": ("row", sd)}, coords={"row": labels})
+
+
+def _moments_of_draws(scores: xr.DataArray) -> xr.Dataset:
+    return xr.Dataset({"mean": scores.mean(("chain", "draw")), "sd": scores.std(("chain", "draw"))})
+
+
+# -- evaluation ------------------------------------------------------------------------------------------------------
+
+
+def _affine(approx: EPApproximation, new: _NewRows) -> tuple[FloatArray, FloatArray]:
+    """Scores of the rows as ``design @ theta + offset`` in the flat coefficients of an approximation."""
+    d = approx.fit.problem.d
+    if new.data is None:
+        assert new.matrix is not None
+        design = np.zeros((new.size, d))
+        places = np.concatenate([np.arange(d)[approx.source.parts[name]] for name in new.names])
+        design[:, places] = new.matrix
+        return design, np.zeros(new.size)
+    terms = auc_terms(approx.model)
+    evaluate = approx.function(terms[0].scores)
+    with approx.as_fitted(), temporarily(new.data):
+        offset, change = affine_map(lambda theta: [_as_rows(evaluate, theta, new.size)], d)
+    return change.T, offset
+
+
+def _as_rows(evaluate: Callable[[FloatArray], list[Any]], points: FloatArray, rows: int) -> FloatArray:
+    try:
+        values = evaluate(points)[0]
+    except (ValueError, IndexError) as error:
+        raise _not_by_rows(rows) from error
+    if values.shape[-1] != rows:
+        raise _not_by_rows(rows)
+    return values
+
+
+def _not_by_rows(rows: int) -> ValueError:
+    return ValueError(
+        f"The model's scores are not a function of one row at a time, so {rows} new rows have no score by replacing "
+        "the data alone. A Gaussian process needs its conditional distribution: say gp=."
+    )
+
+
+def _evaluate(source: _Source, new: _NewRows) -> FloatArray:
+    posterior = source.posterior
+    assert posterior is not None
+    if new.data is not None:
+        model, term = source.model, source.term
+        assert model is not None
+        assert term is not None
+        with temporarily(new.data):
+            return _as_rows(lambda _: [evaluate_at_draws(model, term.scores, posterior)], np.empty(0), new.size)
+    assert new.matrix is not None
+    columns = [posterior[name].transpose("chain", "draw", ...).values for name in new.names]
+    theta = np.concatenate([c.reshape(*c.shape[:2], -1) for c in columns], axis=-1)
+    return theta @ new.matrix.T
+
+
+def _process(source: _Source, gp: Any, X_new: Any, summary: bool, draws: int, random_seed: Any) -> Any:
+    """Scores of a Gaussian process at new points."""
+    points = np.atleast_2d(_matrix(X_new, None))
+    labels = _index(X_new, len(points))
+    if source.approx is not None:
+        mean, spread = predict_gp(source.approx, gp, points, covariance=not summary)
+        if summary:
+            return _moments(mean, np.sqrt(spread), labels)
+        rng = np.random.default_rng(random_seed)
+        values = rng.multivariate_normal(mean, spread, size=draws, method="eigh")
+        coords = {"chain": [0], "draw": np.arange(draws), "row": labels}
+        return xr.DataArray(values[None], dims=("chain", "draw", "row"), coords=coords, name="scores")
+    assert source.posterior is not None
+    if source.model is None:
+        raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")
+    values = conditional_draws(source.model, gp, source.posterior, points, np.random.default_rng(random_seed))
+    scores = _labelled(source.posterior, values, labels)
+    return _moments_of_draws(scores) if summary else scores

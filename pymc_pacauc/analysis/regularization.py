@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import Problem, Spikes, default_inclusion_probability, spike_slab_problem
 from pymc_pacauc.core.theorems import theorem_defaults
-from pymc_pacauc.ep.sparse.fit import SpikeSlabFit, fit_spike_slab
-from pymc_pacauc.model.spike_slab import extract_spike_slab
+from pymc_pacauc.fitting import MAX_SWEEPS, Fit, fit
+from pymc_pacauc.model.extract import problem_of
 
 __all__ = ["regularization_path"]
 
@@ -27,7 +27,7 @@ def regularization_path(
     p: ArrayLike | None = None,
     v1: ArrayLike = 1.0,
     tolerance: float = 1e-4,
-    max_sweeps: int = 300,
+    max_sweeps: int = MAX_SWEEPS,
     threads: int | None = None,
 ) -> xr.Dataset:
     """Fit a spike-and-slab prior by EP for a range of spike variances, each fit starting from the last.
@@ -42,7 +42,7 @@ def regularization_path(
     gamma, p, v1
         For data: the inverse temperature (by default Theorem 2.5's), probability and variance of the slab.
     tolerance, max_sweeps, threads
-        As for :func:`~pymc_pacauc.ep.fit_spike_slab`. A fit that does not converge is a NaN in the path's values; it
+        As for :func:`~pymc_pacauc.fitting.fit`. A fit that does not converge is a NaN in the path's values; it
         is marked in ``converged``, with a warning, and the path goes on from the last one that did.
 
     Returns
@@ -64,13 +64,13 @@ def regularization_path(
     v1 = problem.prior.factor**2
     grid = np.geomspace(1e-6, 0.1, 13) * v1.max() if v0 is None else np.unique(np.asarray(v0, dtype=float))
     rows: list[dict[str, Any]] = []
-    start: SpikeSlabFit | None = None
+    start: Fit | None = None
     for value in grid[::-1]:  # from wide to narrow
         spikes = Spikes(problem.spikes.inclusion_probability, np.minimum(value / v1, 1.0))
         target = replace(problem, spikes=spikes)
-        fit = fit_spike_slab(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, threads=threads)
-        start = fit if fit.converged else start
-        rows.append(_row(fit))
+        found = fit(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, threads=threads)
+        start = found if found.converged else start
+        rows.append(_row(found))
     rows.reverse()
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return xr.Dataset(
@@ -80,7 +80,7 @@ def regularization_path(
     )
 
 
-def _row(fit: SpikeSlabFit) -> dict[str, Any]:
+def _row(fit: Fit) -> dict[str, Any]:
     usable = 1.0 if fit.converged else np.nan
     return {
         "coefficient": usable * fit.posterior.mean,
@@ -88,7 +88,7 @@ def _row(fit: SpikeSlabFit) -> dict[str, Any]:
         "inclusion_probability": usable * fit.inclusion_probability,
         "log_evidence": usable * fit.log_evidence,
         "expected_risk": usable * fit.expected_risk,
-        "expected_model_size": usable * fit.expected_model_size,
+        "expected_model_size": usable * fit.inclusion_probability.sum(),
         "sweeps": fit.sweeps,
         "converged": fit.converged,
     }
@@ -97,13 +97,12 @@ def _row(fit: SpikeSlabFit) -> dict[str, Any]:
 def _problem(model_or_data: Any, gamma: Any, p: Any, v1: Any) -> tuple[Problem, str, Any]:
     if model_or_data is None or isinstance(model_or_data, pm.Model):
         model = pm.modelcontext(model_or_data)
-        extracted = extract_spike_slab(model)
-        if extracted is None or len(extracted.sparse) > 1 or extracted.gaussian:
+        source = problem_of(model)
+        if len(source.sparse) != 1 or len(source.variables) > 1:
             raise ValueError("The model needs one pac.SpikeSlab variable, and no other free variable.")
-        [variable] = extracted.sparse
-        [dim] = model.named_vars_to_dims.get(variable.name) or ["feature"]
+        [dim] = model.named_vars_to_dims.get(source.names[0]) or ["feature"]
         labels = model.coords.get(dim)
-        return extracted.problem, dim, np.arange(extracted.problem.d) if labels is None else list(labels)
+        return source.problem, dim, np.arange(source.problem.d) if labels is None else list(labels)
     names = getattr(model_or_data, "feature_names", None)
     X, y = (model_or_data.X, model_or_data.y) if hasattr(model_or_data, "X") else model_or_data
     if hasattr(X, "columns"):

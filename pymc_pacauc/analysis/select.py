@@ -4,8 +4,7 @@ With expectation propagation a value of gamma costs one fit, warm-started from t
 removing sites from it. With tempering SMC one run per fold passes through all values of gamma on its way.
 
 gamma multiplies the risk of the pairs a posterior has seen, in a fold as in the whole sample: every fold is trained at
-the gamma in the table. (Removing a fold's sites leaves the other pairs' weights as they were, so the fit it is removed
-from runs at gamma divided by the share of pairs that stay.)
+the gamma in the table, whatever the sizes of the folds.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from pymc.util import get_random_generator
 
-from pymc_pacauc.analysis.certify import class_sizes, expected_risk
 from pymc_pacauc.analysis.tempered_folds import Tempered, TemperedModel, held_out_auc, temper, tempered_model
 from pymc_pacauc.core.bounds import pac_bayes_kl
 from pymc_pacauc.core.folds import stratified_folds
-from pymc_pacauc.core.pairs import Block, Pairs
+from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem, check_gamma
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep, fit_vb
+from pymc_pacauc.ep import ConvergenceWarning
+from pymc_pacauc.fitting import Fit, fit
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.extract import extract
+from pymc_pacauc.model.extract import problem_of
 from pymc_pacauc.model.progress import track
+from pymc_pacauc.model.results import ArrayResult
 from pymc_pacauc.smc import Settings
 
 __all__ = ["GammaSelection", "default_gammas", "select_gamma"]
@@ -38,7 +38,7 @@ __all__ = ["GammaSelection", "default_gammas", "select_gamma"]
 FloatArray = NDArray[np.float64]
 
 FOLD_TOLERANCE = 1e-3  # of the natural parameters: far below what a ranking notices
-METHODS = {"ep": ("EP", fit_ep), "vb": ("GaussianVB", fit_vb)}
+METHODS = {"ep": "EP", "vb": "GaussianVB"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +165,8 @@ def select_gamma(
         if target.problem is None and n_jobs != 1:
             raise ValueError("Processes need scores that are affine in Gaussian variables; other models stay in one.")
     else:
-        problem = extract(model).problem
-        pairs = problem.pairs
+        source = problem_of(model)
+        pairs = source.problem.pairs
     class_sizes(pairs)
     grid = default_gammas(pairs) if gammas is None else _grid(gammas)
     rng = get_random_generator(random_seed)
@@ -177,11 +177,11 @@ def select_gamma(
     if method == "smc":
         table, fold_auc, whole = _by_smc(target, grid, fold, particles, n_jobs, rng, progressbar)
         best = _choose(table, criterion, rule)
-        refit = whole[best].draws(model, rng)
+        refit = whole[best].draws(model, target.fitted_to, rng)
     else:
-        table, fold_auc, fits = _by_ep(problem, grid, fold, method, epsilon, pays, refine, n_jobs, progressbar)
+        table, fold_auc, fits = _by_ep(source.problem, grid, fold, method, epsilon, pays, refine, n_jobs, progressbar)
         best = _choose(table, criterion, rule)
-        refit = EPApproximation(fits[best], METHODS[method][0], model)
+        refit = EPApproximation(fits[best], replace(source, problem=fits[best].problem))
     return GammaSelection(table, float(grid[best]), refit, criterion, rule, method.upper(), fold, fold_auc)
 
 
@@ -204,63 +204,58 @@ def _by_ep(
     refine: int,
     n_jobs: int,
     progressbar: bool,
-) -> tuple[pd.DataFrame, FloatArray, list[EPFit]]:
-    name, engine = METHODS[method]
-    steps = track(grid, f"{name} along gamma", grid.size, progressbar)
-    fits = _path(engine, problem, steps)
+) -> tuple[pd.DataFrame, FloatArray, list[Fit]]:
+    fits = _path(problem, method, track(grid, f"{METHODS[method]} along gamma", grid.size, progressbar))
     m = min(class_sizes(problem.pairs))
     rows = []
-    for fit in fits:
-        risk, divergence = expected_risk(fit), fit.posterior.divergence_from_prior
+    for each in fits:
+        risk, divergence = ArrayResult(each).mean_risk.value, each.divergence
+        highest = pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from) if divergence >= 0 else np.nan
         rows.append(
             {
-                "gamma": fit.problem.gamma,
+                "gamma": each.problem.gamma,
                 "auc": np.nan,
                 "se": np.nan,
                 "expected_auc": 1.0 - risk,
-                "log_evidence": fit.log_evidence,
+                "log_evidence": each.log_evidence,
                 "divergence": divergence,
-                "certified_auc": 1.0 - pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from),
-                "converged": fit.converged,
+                "certified_auc": 1.0 - highest,
+                "converged": each.converged,
             }
         )
     table, fold_auc = pd.DataFrame(rows), np.empty((grid.size, 0))
     if fold.size:
-        share = _share_of_pairs(problem.pairs, fold)
-        cut = _path(engine, problem, (gamma / share for gamma in grid), starts=fits)
 
-        def cross_validate(fit: EPFit) -> tuple[FloatArray, float]:
+        def cross_validate(each: Fit) -> tuple[FloatArray, float]:
             threads = 1 if n_jobs != 1 else None
-            left = fit.leave_out(fold, refine=refine, tolerance=FOLD_TOLERANCE, threads=threads)
+            left = each.leave_out(
+                fold, gamma=each.problem.gamma, refine=refine, tolerance=FOLD_TOLERANCE, threads=threads
+            )
             return left.group_auc, float(left.change.max())
 
-        results = _map(cross_validate, cut, n_jobs, "Folds", progressbar)
+        results = _map(cross_validate, fits, n_jobs, "Folds", progressbar)
         fold_auc = np.array([auc for auc, _ in results])
         table["fold_change"] = [change for _, change in results]
         _fill(table, fold_auc)
     if not table["converged"].all():
         bad = ", ".join(f"{gamma:.4g}" for gamma in table["gamma"][~table["converged"]])
         warnings.warn(
-            f"{name} did not converge at gamma = {bad}; see the column `converged`.", ConvergenceWarning, stacklevel=3
+            f"{METHODS[method]} did not converge at gamma = {bad}; see the column `converged`.",
+            ConvergenceWarning,
+            stacklevel=3,
         )
     return table, fold_auc, fits
 
 
-def _path(engine: Any, problem: Problem, gammas: Iterable[float], starts: Sequence[EPFit] | None = None) -> list[EPFit]:
-    """Fits along gamma, each from the one before or from those in ``starts``; failures are told from `converged`."""
-    fits: list[EPFit] = []
+def _path(problem: Problem, method: str, gammas: Iterable[float]) -> list[Fit]:
+    """Fits along gamma, each from the one before; failures are told from `converged`."""
+    fits: list[Fit] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for i, gamma in enumerate(gammas):
-            start = starts[i] if starts else (fits[-1] if fits else None)
-            fits.append(engine(replace(problem, gamma=float(gamma)), start=start))
+        for gamma in gammas:
+            start = fits[-1] if fits and fits[-1].converged else None
+            fits.append(fit(replace(problem, gamma=float(gamma)), method, start=start))
     return fits
-
-
-def _share_of_pairs(pairs: Pairs, fold: NDArray[np.intp]) -> float:
-    """Mean over folds of the share of pairs that remain when the fold is left out."""
-    kept = [_restrict(pairs, fold != k).n_pairs for k in range(int(fold.max()) + 1)]
-    return float(np.mean(kept) / pairs.n_pairs)
 
 
 # -- tempering SMC ---------------------------------------------------------------------------------------------------
@@ -279,8 +274,8 @@ def _by_smc(
 
     def one_fold(task: tuple[int, np.random.Generator]) -> FloatArray:
         k, child = task
-        training, held_out = _restrict(target.pairs, fold != k), _restrict(target.pairs, fold == k)
-        return held_out_auc(target, held_out, temper(target, training, grid, settings, child))
+        training, held_out = target.pairs.among(fold != k), target.pairs.among(fold == k)
+        return held_out_auc(held_out, temper(target, training, grid, settings, child))
 
     tasks = list(enumerate(rng.spawn(int(fold.max()) + 1)))
     fold_auc = np.array(_map(one_fold, tasks, n_jobs, "SMC runs", progressbar)).T
@@ -323,9 +318,13 @@ def _positive(pairs: Pairs) -> NDArray[np.bool_]:
     return mask
 
 
-def _restrict(pairs: Pairs, among: NDArray[np.bool_]) -> Pairs:
-    blocks = (Block(b.positive[among[b.positive]], b.negative[among[b.negative]]) for b in pairs.blocks)
-    return Pairs(pairs.n, tuple(block for block in blocks if block.n_pairs))
+def class_sizes(pairs: Pairs) -> tuple[int, int]:
+    """n+ and n- of two classes."""
+    if len(pairs.blocks) != 1:
+        raise ValueError(
+            f"Choosing gamma is for two classes compared pair by pair; these pairs come in {len(pairs.blocks)} blocks."
+        )
+    return pairs.blocks[0].positive.size, pairs.blocks[0].negative.size
 
 
 def _grid(gammas: ArrayLike) -> FloatArray:

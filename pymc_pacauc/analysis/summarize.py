@@ -1,9 +1,8 @@
-"""One table and a few numbers that say what a posterior is worth."""
+"""One table that says what a posterior is worth, and a few lines about the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import arviz as az
@@ -12,74 +11,28 @@ import pandas as pd
 import pymc as pm
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.analysis.annotate import group, tempering_attributes
 from pymc_pacauc.analysis.certify import Certificate, certificate
+from pymc_pacauc.analysis.inclusion import inclusion_probability
 from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.fitted_to import check_model
 from pymc_pacauc.model.idata import coefficient_labels
+from pymc_pacauc.model.results import as_result
 
-__all__ = ["Summary", "summary"]
+__all__ = ["summary"]
 
 MOST_ENTRIES = 500  # variables with more entries than this are left out of the table, unless they are named
-
-
-@dataclass(frozen=True, eq=False)
-class Summary:
-    """What :func:`summary` returns.
-
-    Attributes
-    ----------
-    table
-        A row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard deviation, central
-        interval and probability of being positive, in closed form.
-    method, gamma
-        Where the posterior came from.
-    expected_auc
-        Posterior mean of the training AUC.
-    log_evidence, log_evidence_se
-        Log evidence and its standard error (NaN where there is none).
-    certificate
-        The certified AUC, or None with ``note`` saying why not.
-    note
-        What was left out.
-    """
-
-    table: pd.DataFrame
-    method: str
-    gamma: float
-    expected_auc: float
-    log_evidence: float
-    log_evidence_se: float
-    certificate: Certificate | None
-    note: str = ""
-
-    def __repr__(self) -> str:
-        error = "" if np.isnan(self.log_evidence_se) else f" ± {self.log_evidence_se:.3f}"
-        certified = self.certificate
-        lines = [
-            f"AUC Gibbs posterior by {self.method}, gamma = {self.gamma:g}",
-            f"  expected AUC   {self.expected_auc:.4f} (training)",
-            f"  log evidence   {self.log_evidence:.3f}{error}",
-        ]
-        if certified is not None:
-            lines.append(
-                f"  certified AUC  {certified.auc:.4f} (epsilon = {certified.epsilon:g}, {certified.bound}; "
-                "see .certificate for its assumptions)"
-            )
-        if self.note:
-            lines.append(f"  note           {self.note}")
-        return "\n".join([*lines, "", self.table.to_string()])
 
 
 def summary(
     result: Any,
     *,
     epsilon: float = 0.05,
-    probability: float = 0.9,
+    ci_prob: float = 0.9,
     var_names: Sequence[str] | None = None,
     model: pm.Model | None = None,
     **options: Any,
-) -> Summary:
-    """Summarise an approximation or draws: coefficients, AUC, log evidence, certificate.
+) -> pd.DataFrame:
+    """Summarise an approximation or draws: coefficients, and what the posterior is worth.
 
     Parameters
     ----------
@@ -87,15 +40,23 @@ def summary(
         What ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or draws read from a file.
     epsilon
         Of the certificate.
-    probability
+    ci_prob
         Of the central intervals of an approximation.
     var_names
         Variables of the table; by default all but those with an entry for each observation or very many.
     model
-        The model of an idata from ``pm.sample``; not needed inside ``with model:``, or after
-        :func:`~pymc_pacauc.annotate`.
+        Not needed; if given, it must be the model that ``result`` was fitted to.
     **options
         Passed to ``arviz.summary``.
+
+    Returns
+    -------
+    DataFrame with a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard
+    deviation, central interval and probability of being positive, in closed form; with the probability of inclusion of
+    a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``,
+    ``gamma``, ``expected_auc`` (of a draw from the posterior, on the training pairs), ``log_evidence``,
+    ``log_evidence_se``, ``certificate`` (None with ``note`` saying why not), ``note``, and all this in words as
+    ``report``.
 
     Examples
     --------
@@ -105,50 +66,67 @@ def summary(
     ...     theta = pm.Normal("theta", dims="covariate")
     ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3, gamma=40)
     ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-    >>> list(pac.summary(approx).table.index)
-    ['theta[a]', 'theta[b]']
+    >>> table = pac.summary(approx)
+    >>> list(table.index), table.attrs["method"]
+    (['theta[a]', 'theta[b]'], 'EP')
     """
-    if isinstance(result, EPApproximation):
-        table = _closed_form(result, probability, var_names)
-        certified, note = _certificate(result, epsilon, model)
-        said = {"log_evidence": result.log_evidence, "expected_risk": result.expected_risk}
-        return _summary(table, result.method, result.fit.problem.gamma, said, certified, note)
-    posterior = group(result, "posterior")
-    if posterior is None:
-        raise TypeError(f"result must be an approximation or an idata with a posterior; got {type(result).__name__}.")
-    attrs = posterior.attrs
-    if "pacauc_method" not in attrs:
-        attrs = tempering_attributes(result, model)
-    said = {name.removeprefix("pacauc_"): value for name, value in attrs.items() if name.startswith("pacauc_")}
-    observations = int(said.get("n_pos", 0)) + int(said.get("n_neg", 0))
-    names, omitted = _variables(posterior, var_names, observations)
-    certified, note = _certificate(result, epsilon, model)
-    if omitted:
-        note = "; ".join(filter(None, [note, f"left out of the table for their size: {', '.join(omitted)}"]))
-    table = az.summary(result, var_names=names, **options)
-    return _summary(table, str(said["method"]), float(said["gamma"]), said, certified, note)
-
-
-def _summary(
-    table: pd.DataFrame, method: str, gamma: float, said: dict[str, Any], certified: Certificate | None, note: str
-) -> Summary:
-    return Summary(
-        table=table,
-        method=method,
-        gamma=gamma,
-        expected_auc=1.0 - float(said.get("expected_risk", np.nan)),
-        log_evidence=float(said.get("log_evidence", np.nan)),
-        log_evidence_se=float(said.get("log_evidence_se", np.nan)),
+    if not 0.0 < ci_prob < 1.0:
+        raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
+    known = as_result(result)
+    fitted = known.fitted_to
+    if model is not None:
+        check_model(fitted, model)
+    certified, note = _certificate(known, epsilon)
+    if isinstance(known, EPApproximation):
+        table = _closed_form(known, ci_prob, var_names)
+    else:
+        if known.posterior is None:
+            raise TypeError("The result has no posterior group to summarise.")
+        names, omitted = _variables(known.posterior, var_names, fitted.n_pos + fitted.n_neg)
+        if omitted:
+            note = "; ".join(filter(None, [note, f"left out of the table for their size: {', '.join(omitted)}"]))
+        table = az.summary(result, var_names=names, **options)
+        included = [str(name) for name in known.posterior.data_vars if str(name).endswith("_included")]
+        for name in included:
+            probability = inclusion_probability(result, var_name=name.removesuffix("_included")).values.ravel()
+            rows = [label for label in table.index if label.partition("[")[0] == name.removesuffix("_included")]
+            if len(rows) == probability.size:
+                table.loc[rows, "inclusion"] = probability.round(3)
+    evidence = known.evidence
+    table.attrs.update(
+        method=fitted.method,
+        gamma=fitted.gamma,
+        expected_auc=1.0 - known.mean_risk.value,
+        log_evidence=evidence.estimate,
+        log_evidence_se=evidence.standard_error,
         certificate=certified,
         note=note,
     )
+    table.attrs["report"] = _report(table.attrs)
+    return table
 
 
-def _closed_form(approx: EPApproximation, probability: float, var_names: Sequence[str] | None) -> pd.DataFrame:
-    if not 0.0 < probability < 1.0:
-        raise ValueError(f"probability must lie strictly between 0 and 1; got {probability!r}.")
-    mean, sd = approx.posterior.mean, np.sqrt(np.diagonal(approx.posterior.covariance))
-    tail = 0.5 * (1.0 - probability)
+def _report(known: dict[str, Any]) -> str:
+    error = "" if np.isnan(known["log_evidence_se"]) else f" ± {known['log_evidence_se']:.3f}"
+    certified = known["certificate"]
+    lines = [
+        f"AUC Gibbs posterior by {known['method']}, gamma = {known['gamma']:g}",
+        f"  expected AUC   {known['expected_auc']:.4f} (of a draw from the posterior, training pairs)",
+        f"  log evidence   {known['log_evidence']:.3f}{error}",
+    ]
+    if certified is not None:
+        lines.append(
+            f"  certified AUC  {certified.auc:.4f} with probability {1 - certified.epsilon:g} ({certified.bound}; "
+            "under the assumptions that the certificate lists)"
+        )
+    if known["note"]:
+        lines.append(f"  note           {known['note']}")
+    return "\n".join(lines)
+
+
+def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:
+    mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
+    tail = 0.5 * (1.0 - ci_prob)
     columns = {
         "mean": mean,
         "sd": sd,
@@ -156,18 +134,18 @@ def _closed_form(approx: EPApproximation, probability: float, var_names: Sequenc
         f"{1 - tail:.1%}": mean - ndtri(tail) * sd,
         "P(> 0)": ndtr(mean / sd),
     }
-    if hasattr(approx, "inclusion_probability"):
-        columns["inclusion"] = np.asarray(getattr(approx.fit, "inclusion_probability"))  # noqa: B009
+    if approx.source.sparse:
+        columns["inclusion"] = approx.fit.inclusion_probability
     table = pd.DataFrame(columns, index=coefficient_labels(approx.model, approx.variable_names)).round(3)
     if var_names is None:
         return table
     return table[[label.partition("[")[0] in set(var_names) for label in table.index]]
 
 
-def _certificate(result: Any, epsilon: float, model: pm.Model | None) -> tuple[Certificate | None, str]:
+def _certificate(result: Any, epsilon: float) -> tuple[Certificate | None, str]:
     try:
-        return certificate(result, epsilon, model=model), ""
-    except (TypeError, ValueError) as error:
+        return certificate(result, epsilon), ""
+    except ValueError as error:
         if "epsilon" in str(error):
             raise
         return None, f"no certificate: {error}"
@@ -179,4 +157,5 @@ def _variables(posterior: Any, var_names: Sequence[str] | None, observations: in
     draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     size = {str(name): posterior[name].size // draws for name in posterior.data_vars}
     omitted = [name for name, n in size.items() if n > MOST_ENTRIES or n == observations]
-    return [name for name in size if name not in omitted], omitted
+    parts = {f"{name}_{part}" for name in size for part in ("slab", "latent", "included")}  # of a SpikeSlab variable
+    return [name for name in size if name not in omitted and name not in parts], omitted

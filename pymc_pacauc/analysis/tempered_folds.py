@@ -13,14 +13,18 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.pairs import Pairs, bipartite
+from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.core.weights import effective_sample_size, log_mean_exp, normalise
-from pymc_pacauc.model.extract import NotLinearGaussian, auc_term, extract
+from pymc_pacauc.model.auc_term import auc_term
+from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
+from pymc_pacauc.model.fitted_to import fitted_to
 from pymc_pacauc.model.graph_path import PyMCPath
-from pymc_pacauc.model.idata import attributes, draws_to_inference_data
-from pymc_pacauc.smc import Settings, State, prior_path, run_tempering
+from pymc_pacauc.model.idata import draws_to_inference_data
+from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
+from pymc_pacauc.smc.evidence import stage_variance
 
 __all__ = ["Tempered", "TemperedModel", "held_out_auc", "temper", "tempered_model"]
 
@@ -33,6 +37,7 @@ class TemperedModel:
 
     pairs: Pairs
     ties: str
+    fitted_to: FittedTo
     problem: Problem | None = None
     model: pm.Model | None = None
 
@@ -57,31 +62,48 @@ class Tempered:
     risk: FloatArray
     weights: FloatArray
     log_evidence: float
+    log_evidence_variance: float
     mean_scores: FloatArray
 
     @property
     def expected_risk(self) -> float:
         return float(self.weights @ self.risk)
 
-    def draws(self, model: pm.Model, rng: np.random.Generator) -> Any:
-        """Equally weighted draws, as ArviZ data."""
+    def draws(self, model: pm.Model, fitted: FittedTo, rng: np.random.Generator) -> Any:
+        """Equally weighted draws, as ArviZ data that knows what it was fitted to."""
         index = rng.choice(len(self.theta), size=len(self.theta), p=self.weights)
-        said = {"log_evidence": self.log_evidence, "expected_risk": self.expected_risk}
-        stats = {"risk": self.risk[index][None]}
-        attrs = attributes("TemperingSMC", self.gamma, **said)
-        return draws_to_inference_data(model, self.theta[index][None], sample_stats=stats, attrs=attrs)
+        excess = self.weights * (self.risk - self.expected_risk)
+        constants = {
+            **replace(fitted, gamma=self.gamma).as_stats(),
+            "run": int(rng.integers(2**52)),
+            "gamma": self.gamma,
+            "log_evidence": self.log_evidence,
+            "log_evidence_variance": self.log_evidence_variance,
+            "expected_risk": self.expected_risk,
+            "expected_risk_variance": float(excess @ excess),
+        }
+        return draws_to_inference_data(
+            model,
+            self.theta[index][None],
+            sample_stats={"risk": self.risk[index][None]},
+            constants=constants,
+            method="TemperingSMC",
+        )
 
 
 def tempered_model(model: pm.Model) -> TemperedModel:
     """The model on arrays where its scores are affine in Gaussian variables, else as a graph."""
     try:
-        problem = extract(model).problem
-    except NotLinearGaussian:
-        term = auc_term(model)  # refuses a model without one
+        problem = problem_of(model).problem
+    except NotLinearGaussianError:
         if model.observed_RVs or len(model.potentials) > 1:
             raise
-        return TemperedModel(bipartite(term.labels), term.ties, model=model)
-    return TemperedModel(problem.pairs, problem.ties, problem=problem)
+        problem = None
+    term = auc_term(model)  # refuses a model without one
+    record = fitted_to(model, "TemperingSMC", problem)
+    if problem is not None and problem.spikes is None:
+        return TemperedModel(problem.pairs, term.ties, record, problem=problem)
+    return TemperedModel(term.pairs, term.ties, record, model=model)
 
 
 def temper(
@@ -89,24 +111,26 @@ def temper(
 ) -> list[Tempered]:
     """The posterior given ``pairs`` at every gamma, each reweighted from the nearest stage of one run."""
     path = target.path(pairs, float(gammas.max()))
-    stages: list[tuple[float, float, FloatArray, FloatArray]] = []
+    stages: list[tuple[Stage, FloatArray, FloatArray]] = []
 
     def keep(state: State) -> None:
         theta, risk = path.finish(state.population, rng)
-        stages.append((state.stages[-1].gamma, state.log_evidence, theta, risk))
+        stages.append((state.stages[-1], theta, risk))
 
     run_tempering(path, settings, rng, keep)
     found = []
     for gamma in gammas:
-        options = [(-(gamma - at) * risk, log_z, theta, risk) for at, log_z, theta, risk in stages]
-        log_weights, log_z, theta, risk = max(options, key=lambda option: effective_sample_size(option[0]))
+        options = [(-(gamma - stage.gamma) * risk, stage, theta, risk) for stage, theta, risk in stages]
+        log_weights, stage, theta, risk = max(options, key=lambda option: effective_sample_size(option[0]))
         weights = normalise(log_weights)
+        log_z = stage.log_evidence + log_mean_exp(log_weights)
+        variance = stage.log_evidence_variance + stage_variance(weights, np.arange(weights.size))
         scores = target.mean_scores(path, theta, weights)
-        found.append(Tempered(float(gamma), theta, risk, weights, log_z + log_mean_exp(log_weights), scores))
+        found.append(Tempered(float(gamma), theta, risk, weights, log_z, variance, scores))
     return found
 
 
-def held_out_auc(target: TemperedModel, pairs: Pairs, tempered: list[Tempered]) -> FloatArray:
+def held_out_auc(pairs: Pairs, tempered: list[Tempered]) -> FloatArray:
     """AUC of the mean score on ``pairs``, at every gamma."""
     scores = np.stack([at.mean_scores for at in tempered])
-    return np.asarray(1.0 - pair_risk(scores, pairs, ties=target.ties))
+    return np.asarray(1.0 - pair_risk(scores, pairs))  # an AUC: a tie counts one half, whatever the model says

@@ -34,7 +34,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
-from pymc_pacauc.core.theorems import theorem_defaults
+from pymc_pacauc.core.theorems import LARGEST_COUNT, theorem_defaults
 
 __all__ = [
     "binary_kl",
@@ -59,9 +59,16 @@ def binary_kl(q: float, p: float) -> float:
     >>> round(binary_kl(0.1, 0.3), 4)
     0.1163
     """
+    _check_unit("q", q)
+    _check_unit("p", p)
     if p in (0.0, 1.0) and p != q:
         return math.inf
-    return float(xlogy(q, q / p if q else 1.0) + xlogy(1.0 - q, (1.0 - q) / (1.0 - p) if q < 1.0 else 1.0))
+    step = p - q
+    if abs(step) < 0.5 * min(q, 1.0 - q):  # the two logarithms nearly cancel: log1p keeps the digits that are left
+        return max(0.0, -q * math.log1p(step / q) - (1.0 - q) * math.log1p(-step / (1.0 - q)))
+    first = q * (math.log(q) - math.log(p)) if q > 0.0 else 0.0
+    second = (1.0 - q) * (math.log1p(-q) - math.log1p(-p)) if q < 1.0 else 0.0
+    return first + second
 
 
 def kl_upper(q: float, bound: float) -> float:
@@ -124,7 +131,7 @@ def pac_bayes_kl(risk: float, divergence: float, m: int, epsilon: float = 0.05, 
     0.3081
     """
     _check(risk, divergence, m, epsilon, selected_from)
-    return kl_upper(risk, (divergence + log_moment(m) + math.log(selected_from / epsilon)) / m)
+    return kl_upper(risk, (divergence + log_moment(m) + math.log(selected_from) - math.log(epsilon)) / m)
 
 
 def linear_bound(
@@ -148,7 +155,7 @@ def linear_bound(
     """
     _check(risk, divergence, m, epsilon, selected_from)
     _check_rate(rate)
-    return min(1.0, risk + (divergence + math.log(selected_from / epsilon)) / rate + rate / (8.0 * m))
+    return min(1.0, risk + (divergence + math.log(selected_from) - math.log(epsilon)) / rate + rate / (8.0 * m))
 
 
 def catoni_bound(
@@ -169,17 +176,22 @@ def catoni_bound(
     """
     _check(risk, divergence, m, epsilon, selected_from)
     _check_rate(rate)
-    budget = (divergence + math.log(selected_from / epsilon)) / m
-    return min(1.0, math.expm1(-rate / m * risk - budget) / math.expm1(-rate / m))
+    budget = (divergence + math.log(selected_from) - math.log(epsilon)) / m
+    whole = math.expm1(-rate / m)
+    return min(1.0, math.expm1(-rate / m * risk - budget) / whole) if whole else 1.0
 
 
 def linear_rate(m: int, d: int, epsilon: float = 0.05) -> float:
     """A rate for :func:`linear_bound` that looks at no data: the best one if the divergence were d."""
+    _check_rate_arguments(m, d, epsilon)
     return math.sqrt(8.0 * m * (d + math.log(1.0 / epsilon)))
 
 
 def catoni_rate(m: int, d: int, epsilon: float = 0.05, auc: float = 0.85) -> float:
     """A rate for :func:`catoni_bound` that looks at no data: about the best one for a divergence of d and that AUC."""
+    _check_rate_arguments(m, d, epsilon)
+    if not 0.0 < auc < 1.0:
+        raise ValueError(f"auc must lie strictly between 0 and 1; got {auc!r}.")
     return math.sqrt(2.0 * m * (d + math.log(1.0 / epsilon)) / (auc * (1.0 - auc)))
 
 
@@ -228,6 +240,8 @@ def theorem_excess(
     if not (C >= 1.0 and c > 0.0):
         raise ValueError(f"C must be at least 1 and c positive; got C={C!r}, c={c!r}.")
     _check_epsilon(epsilon)
+    if n < 2:
+        raise ValueError(f"n must be at least 2, one observation of each class; got {n!r}.")
     defaults = theorem_defaults(
         max(1, n // 2), n - max(1, n // 2), d, C=C, assumption="MAinf" if theorem == "2.4" else "MA1"
     )
@@ -251,11 +265,22 @@ def _check(risk: float, divergence: float, m: int, epsilon: float, selected_from
     _check_unit("risk", risk)
     if not divergence >= 0.0:
         raise ValueError(f"divergence must be >= 0; got {divergence!r}.")
-    if m < 1:
-        raise ValueError(f"m is the size of the smaller class, at least 1; got {m!r}.")
+    _check_size(m)
     _check_epsilon(epsilon)
-    if selected_from != int(selected_from) or selected_from < 1:
+    if not (selected_from >= 1 and selected_from % 1 == 0):
         raise ValueError(f"selected_from counts priors, an integer >= 1; got {selected_from!r}.")
+
+
+def _check_size(m: int) -> None:
+    if not (1 <= m <= LARGEST_COUNT and m % 1 == 0):
+        raise ValueError(f"m is the size of the smaller class, a whole number from 1 to 2**63 - 1; got {m!r}.")
+
+
+def _check_rate_arguments(m: int, d: int, epsilon: float) -> None:
+    _check_size(m)
+    if not 0 <= d < math.inf:
+        raise ValueError(f"d must be a finite number >= 0; got {d!r}.")
+    _check_epsilon(epsilon)
 
 
 def _check_rate(rate: float) -> None:

@@ -124,6 +124,17 @@ class Problem:
         return 0.5 if self.ties == "half" else 0.0
 
     @cached_property
+    def tied_pairs(self) -> int:
+        """Number of pairs that tie whatever theta: equal rows and equal offsets."""
+        place, m = self.scores.distinct.place, self.scores.distinct.first.size
+        count = 0
+        for block in self.pairs.blocks:
+            count += int(
+                np.bincount(place[block.positive], minlength=m) @ np.bincount(place[block.negative], minlength=m)
+            )
+        return count
+
+    @cached_property
     def risk(self) -> LinearRisk:
         """The map ``theta[N, d] -> risk[N]``."""
         return LinearRisk(

@@ -12,21 +12,33 @@ stays O(n log n).
 
 from __future__ import annotations
 
+import math
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.rows import DistinctRows, distinct_rows
 
-__all__ = ["LinearRisk", "check_ties", "empirical_risk", "linear_risk", "numeric_array", "pair_risk", "vector_risk"]
+__all__ = [
+    "LinearRisk",
+    "check_ties",
+    "empirical_risk",
+    "linear_risk",
+    "numeric_array",
+    "pair_risk",
+    "score_array",
+    "vector_risk",
+]
 
 FloatArray = NDArray[np.float64]
 
 BUCKETS_PER_MEMBER = 4
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
+LARGEST_SAFE_SCORE = 1e300
 TILE_SCORES = 2**18  # scores computed before they are counted: about what a core's cache holds
 
 
@@ -56,7 +68,7 @@ def empirical_risk(scores: ArrayLike, y: ArrayLike, *, ties: str = "half", posit
     """
     check_ties(ties)
     pairs = bipartite(y, positive)
-    values = numeric_array("scores", scores)
+    values = score_array(scores)
     if values.ndim == 0:
         raise ValueError("scores is a single number; it needs one score per observation along its last axis.")
     if values.shape[-1] != pairs.n:
@@ -72,7 +84,8 @@ def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "ha
     """Pair risk of the linear scores ``X @ theta`` for each coefficient vector ``theta[..., d]``.
 
     Equal to ``empirical_risk(theta @ X.T, y)``, in tiles: the scores of all vectors are never in memory together.
-    Identical rows of X get identical scores, which a matrix product alone does not promise.
+    Identical rows of X get identical scores, which a matrix product alone does not promise. Scores that overflow have
+    no order, so they are an error, as are infinite and NaN coefficients.
 
     Examples
     --------
@@ -83,14 +96,26 @@ def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "ha
     risk = LinearRisk(numeric_array("X", X), bipartite(y, positive), ties=ties)
     if coefficients.ndim == 0 or coefficients.shape[-1] != risk.d:
         raise ValueError(f"theta must have {risk.d} coefficients along its last axis; got shape {coefficients.shape}.")
-    return risk(coefficients.reshape(-1, risk.d)).reshape(coefficients.shape[:-1])[()]
+    bad = int(coefficients.size - np.isfinite(coefficients).sum())
+    if bad:
+        raise ValueError(f"theta has {bad} NaN or infinite value(s), which leave the scores without an order.")
+    batch = coefficients.shape[:-1]
+    found = risk(coefficients.reshape(math.prod(batch), risk.d))
+    overflowed = int(np.isnan(found).sum())
+    if overflowed:
+        raise ValueError(
+            f"The scores X @ theta overflow for {overflowed} of {found.size} coefficient vectors; "
+            "divide theta or X by a constant, which leaves the ranking as it is."
+        )
+    return found.reshape(batch)[()]
 
 
 class LinearRisk:
     """The map ``theta[N, d] -> risk[N]`` for the scores ``X @ theta + offset``: what the samplers call.
 
     The columns of every tile of scores are the *distinct* rows of X, so duplicates tie exactly; ``distinct`` are those
-    rows where they are known already.
+    rows where they are known already. A theta whose scores are not all finite (it is itself NaN or infinite, or they
+    overflow) has risk NaN, which a sampler counts as a failed point, without weight.
     """
 
     def __init__(
@@ -115,17 +140,29 @@ class LinearRisk:
         self.pairs = pairs.map(distinct.place, distinct.first.size)
         self._design = np.ascontiguousarray(X[distinct.first].T)
         self._offset = None if offset is None else offset[distinct.first]
+        self._largest = np.abs(self._design).max(axis=1)
+        self._largest_offset = 0.0 if offset is None else float(np.abs(offset).max())
 
     def __call__(self, theta: FloatArray) -> FloatArray:
         out = np.empty(len(theta))
         columns = self._design.shape[1]
         tile = int(np.clip(TILE_SCORES // columns, 16, 256))
         for start in range(0, len(theta), tile):
-            scores = theta[start : start + tile] @ self._design
-            if self._offset is not None:
-                scores += self._offset
+            some = theta[start : start + tile]
+            safe = self._cannot_overflow(some)
+            with nullcontext() if safe else np.errstate(over="ignore", invalid="ignore"):
+                scores = some @ self._design
+                if self._offset is not None:
+                    scores += self._offset
             out[start : start + tile] = pair_risk(scores, self.pairs, ties=self.ties)
+            if not safe:
+                out[start : start + tile][~np.isfinite(scores).all(axis=1)] = np.nan
         return out
+
+    def _cannot_overflow(self, theta: FloatArray) -> bool:
+        """Whether no partial sum of a score can leave the finite numbers: a bound that costs next to nothing."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool((np.abs(theta) @ self._largest + self._largest_offset < LARGEST_SAFE_SCORE).all())
 
 
 def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatArray:
@@ -143,11 +180,43 @@ def check_ties(ties: str) -> None:
 
 
 def numeric_array(name: str, values: ArrayLike) -> FloatArray:
-    """``values`` as an array of float64, or a ValueError that names the argument."""
+    """``values`` as an array of float64, or a ValueError that names the argument.
+
+    Masked values, complex numbers, dates and strings have no place among float64, and are refused. Missing values of
+    pandas (NA, None) are NaN.
+    """
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} has {np.ma.count_masked(values)} masked value(s); impute or drop them first.")
     try:
+        given = np.asarray(values)
+        strings = given.dtype == object and any(isinstance(value, (str, bytes)) for value in given.flat)
+        if strings or given.dtype.kind not in "biufO":
+            raise TypeError(f"its type is {'a string' if strings else given.dtype}")
         return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
+
+
+def score_array(scores: ArrayLike) -> FloatArray:
+    """Scores as an array of float64 that ranks as they do.
+
+    Integers from 2^53 on and numbers of other kinds can differ where float64 does not: ties that are not there are
+    refused.
+    """
+    values = numeric_array("scores", scores)
+    given = np.asarray(scores)
+    if given.dtype.kind in "iu":
+        exact = not (np.abs(values) >= 2.0**53).any()
+    else:
+        exact = given.dtype.kind != "O" and given.dtype.itemsize <= 8
+    if not exact:
+        known = ~np.isnan(values)
+        if len(set(given[known].tolist())) != len(set(values[known].tolist())):
+            raise ValueError(
+                "scores has different values that are equal as float64, so that they would tie; "
+                "give their ranks instead, for example scipy.stats.rankdata(scores, axis=-1)."
+            )
+    return values
 
 
 def _count_block(
@@ -180,7 +249,7 @@ def _sort_rows(
     _merge_rows(a, b, rows, below, at_most)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def vector_risk(scores, labels, half):
     """Pair risk of one score vector, labels > 0 being positive; NaN for a NaN score or a missing class."""
     if labels.size != scores.size:
@@ -198,7 +267,7 @@ def vector_risk(scores, labels, half):
     return (wrong + 0.5 * tied if half else wrong) / (positive.size * negative.size)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _merge_rows(a, b, rows, below, at_most):
     """Two pointers through both sorted classes. NaN sorts last, so the last entries tell."""
     for k in range(rows.size):
@@ -218,7 +287,7 @@ def _merge_rows(a, b, rows, below, at_most):
         at_most[rows[k]] = less_equal
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _bucket_rows(scores, small, large, below, at_most):
     """Count every row it can; mark the others NaN and return how many there are."""
     p, m = small.size, large.size
@@ -243,7 +312,7 @@ def _bucket_rows(scores, small, large, below, at_most):
     return left
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _bucket_count(a, b, start, bucketed, index_a, index_b):
     """#{a_i < b_j} and #{a_i <= b_j}, or (-1, -1) when the buckets would not help."""
     p, m = a.size, b.size
@@ -290,7 +359,7 @@ def _bucket_count(a, b, start, bucketed, index_a, index_b):
     return less, less_equal
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@kernel(fastmath={"reassoc", "contract", "nsz"})
 def _moments(values):
     total = square = 0.0
     for i in range(values.size):
@@ -299,7 +368,7 @@ def _moments(values):
     return total, square
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "ninf", "nsz"})
+@kernel(fastmath={"nnan", "ninf", "nsz"})
 def _bucket_index(values, low, scale, last, index):
     """A non-decreasing map from scores to buckets: subtraction, multiplication and truncation all preserve order."""
     for i in range(values.size):

@@ -14,14 +14,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from pymc_pacauc.core.kernels import kernel
 
 __all__ = ["LOSSES", "hinge_risk", "logistic_risk"]
 
 LOG2 = math.log(2.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def logistic_risk(scores, labels):
     """Mean of log2(1 + exp(-(s_i - s_j))) over positive i and negative j, and its gradient; labels > 0 are positive."""
     if labels.size != scores.size:
@@ -49,7 +50,7 @@ def logistic_risk(scores, labels):
     return total / (LOG2 * pairs), gradient / (LOG2 * pairs)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})
+@kernel(fastmath={"reassoc", "contract", "nsz", "arcp"})
 def _logistic_row(factor, factors, pull):
     loss = push = 0.0
     for j in range(factors.size):
@@ -61,7 +62,7 @@ def _logistic_row(factor, factors, pull):
     return loss, push
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _logistic_row_careful(s, s_neg, pull):
     loss = push = 0.0
     for j in range(s_neg.size):
@@ -74,7 +75,7 @@ def _logistic_row_careful(s, s_neg, pull):
     return loss, push
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def hinge_risk(scores, labels):
     """Mean of max(0, 1 - (s_i - s_j)) over positive i and negative j, and its gradient; labels > 0 are positive."""
     if labels.size != scores.size:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 __all__ = ["TheoremDefaults", "pair_gamma", "theorem_defaults", "u_statistic_gamma"]
 
+LARGEST_COUNT = 2**63 - 1  # what an array can have
+
 
 @dataclass(frozen=True)
 class TheoremDefaults:
@@ -136,7 +138,7 @@ def theorem_defaults(
     spike = math.inf if d == 1 else 1.0 / (2.0 * d * math.log(d))
     return TheoremDefaults(
         gamma=pair_gamma(gamma_u, n_pos, n_neg),
-        prior_variance=2.0 / d * (1.0 + 1.0 / (n * n * d)),
+        prior_variance=2.0 / d * (1.0 + 1.0 / (n**2 * d)),
         inclusion_probability=-math.expm1(-1.0 / d),
         v0=spike / n,
         v0_proof=spike / n**2,
@@ -155,7 +157,7 @@ def pair_gamma(gamma_u: float, n_pos: int, n_neg: int) -> float:
     >>> pair_gamma(199 / 8, n_pos=68, n_neg=132)
     11.22
     """
-    return _positive("gamma_u", gamma_u) * _pair_share(n_pos, n_neg)
+    return _finite("gamma", _positive("gamma_u", gamma_u) * _pair_share(n_pos, n_neg))
 
 
 def u_statistic_gamma(gamma: float, n_pos: int, n_neg: int) -> float:
@@ -166,14 +168,14 @@ def u_statistic_gamma(gamma: float, n_pos: int, n_neg: int) -> float:
     >>> u_statistic_gamma(11.22, n_pos=68, n_neg=132)
     24.875
     """
-    return _positive("gamma", gamma) / _pair_share(n_pos, n_neg)
+    return _finite("gamma_u", _positive("gamma", gamma) / _pair_share(n_pos, n_neg))
 
 
 def _pair_share(n_pos: int, n_neg: int) -> float:
     """Share of the ordered pairs i != j that compare two classes: 2 n+ n- / (n(n-1))."""
     n_pos, n_neg = _count("n_pos", n_pos), _count("n_neg", n_neg)
     n = n_pos + n_neg
-    return 2.0 * n_pos * n_neg / (n * (n - 1.0))
+    return 2 * n_pos * n_neg / (n * (n - 1))  # integers until the division, so exact for any number of pairs
 
 
 def _count(name: str, value: int) -> int:
@@ -183,7 +185,15 @@ def _count(name: str, value: int) -> int:
         raise TypeError(f"{name} must be an integer; got {value!r}.") from None
     if count < 1:
         raise ValueError(f"{name} must be at least 1; got {count}.")
+    if count > LARGEST_COUNT:
+        raise ValueError(f"{name} is above 2**63 - 1, more than an array can have.")
     return count
+
+
+def _finite(name: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{name} would be too large for a floating-point number.")
+    return value
 
 
 def _positive(name: str, value: float) -> float:

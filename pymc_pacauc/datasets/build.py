@@ -18,10 +18,10 @@ DATA = Path(__file__).parent / "data"
 
 def pack(source: Path, split: Path | None = None, first: int | None = None) -> bytes:
     """The compressed table of ``source``, with a ``train`` column from ``split`` or marking the ``first`` rows."""
-    with source.open(newline="") as file:
+    with source.open(newline="", encoding="utf-8-sig") as file:
         header, *rows = csv.reader(file)
     if split is not None:
-        with split.open(newline="") as file:
+        with split.open(newline="", encoding="utf-8-sig") as file:
             labels = [row["split"] for row in csv.DictReader(file)]
         train: list[bool] | None = [label == "train" for label in labels]
     else:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
+import csv
 import gzip
+import io
+import math
 from importlib import resources
 from inspect import cleandoc
 from os import PathLike
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +23,14 @@ __all__ = ["load_colon", "load_credit", "load_dna", "load_glass", "load_pima", "
 FloatArray = NDArray[np.float64]
 
 COLON_SHAPE = (62, 2000)
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+BYTE_ORDER_MARKS = {  # those of UTF-32 first: one of them begins with that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
+}
 
 
 def load_pima() -> Dataset:
@@ -99,21 +111,22 @@ def load_colon(path: str | PathLike[str] | None = None, *, openml: str | int = "
 
     The published covariates are raw intensities with long right tails: take logs before anything else,
     ``np.log(load_colon(path).X)``. Copies that are already transformed have values below zero; leave those as they
-    are. The paper trained on 40 rows and does not say which.
+    are. The paper trained on 40 rows and does not say which. ``y`` is 1 for the rarer label, and of two labels equally
+    frequent for the one that sorts first.
 
     Parameters
     ----------
     path
-        A CSV file with a header, a column ``y`` holding two labels, and one column per gene. Without it the data are
-        fetched from OpenML, which needs scikit-learn and the network.
+        A CSV file with a header, a column ``y`` holding two labels, and one column per gene: cells between commas, with
+        or without double quotes, no comments, nothing missing. UTF-8, or any Unicode encoding that begins with its byte
+        order mark. Without a path the data are fetched from OpenML, which needs scikit-learn and the network.
     openml
         Name or number of the OpenML data set to fetch.
     """
     if path is None:
         X, y, names = _fetch_colon(openml)
     else:
-        with Path(path).open() as file:
-            X, y, names = _read_csv(file, str(path))
+        X, y, names = _read_csv(Path(path))
     return Dataset("colon", X, _minority(y), tuple(names), None, cleandoc(load_colon.__doc__ or ""))
 
 
@@ -129,19 +142,60 @@ def _shipped(name: str, description: str | None) -> Dataset:
     return Dataset(name, np.ascontiguousarray(table[:, : len(columns)]), y, tuple(columns), train, about)
 
 
-def _read_csv(file: TextIO, source: str) -> tuple[FloatArray, NDArray[Any], list[str]]:
-    header = [name.strip().strip('"') for name in file.readline().split(",")]
-    if header.count("y") != 1:
-        raise ValueError(f"{source} needs a header with exactly one column named 'y'; its columns are {header[:5]}...")
-    label = header.index("y")
+def _read_csv(path: Path) -> tuple[FloatArray, NDArray[Any], list[str]]:
+    """Covariates, labels and names; every cell that is not what it should be is an error that says where it is."""
     try:
-        table = np.loadtxt(file, delimiter=",", dtype=str, ndmin=2)
-        if table.shape[1] != len(header):
-            raise ValueError(f"{len(header)} names in the header but {table.shape[1]} columns")
-        X = np.delete(table, label, axis=1).astype(np.float64)
-    except ValueError as error:
-        raise ValueError(f"{source} must be a rectangular table of numbers, apart from the labels: {error}.") from error
-    return X, np.char.strip(table[:, label], ' "'), header[:label] + header[label + 1 :]
+        lines = list(csv.reader(io.StringIO(_decode(path), newline=""), strict=True))
+    except csv.Error as error:
+        raise ValueError(f"{path} is not a table of comma-separated values: {error}.") from error
+    header = [name.strip() for name in lines[0]] if lines else []
+    if header.count("y") != 1:
+        raise ValueError(
+            f"{path} needs a header, its first line, with exactly one column named 'y' and commas between names; "
+            f"its columns are {header[:5]}{'...' if len(header) > 5 else ''}."
+        )
+    twice = sorted(name for name in set(header) if header.count(name) > 1 or not name)
+    if twice:
+        raise ValueError(f"{path} has columns without a name of their own: {twice[:5]}.")
+    rows = [(number, line) for number, line in enumerate(lines[1:], start=2) if line]
+    if not rows or len(header) == 1:
+        raise ValueError(f"{path} has {len(rows)} rows and {len(header) - 1} covariates: there is nothing to read.")
+    X, labels = np.empty((len(rows), len(header) - 1)), []
+    for row, (number, line) in zip(X, rows, strict=True):
+        if len(line) != len(header):
+            raise ValueError(f"{path} has {len(header)} names in the header but {len(line)} columns in line {number}.")
+        cells = dict(zip(header, (cell.strip() for cell in line), strict=True))
+        labels.append(_label(cells.pop("y"), f"{path}, line {number}"))
+        row[:] = [_number(cell, f"{path}, line {number}, column {name!r}") for name, cell in cells.items()]
+    return X, np.array(labels), [name for name in header if name != "y"]
+
+
+def _decode(path: Path) -> str:
+    raw = path.read_bytes()
+    encoding = next((name for mark, name in BYTE_ORDER_MARKS.items() if raw.startswith(mark)), "utf-8")
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text in {encoding.upper()} ({error}); save it as UTF-8.") from error
+    if "\0" in text:
+        raise ValueError(f"{path} holds NUL characters: it is not text, or it is UTF-16 unmarked; save it as UTF-8.")
+    return text
+
+
+def _number(cell: str, where: str) -> float:
+    try:
+        value = float(cell) if "_" not in cell else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{where}: {cell!r} is not a finite number.")
+    return value
+
+
+def _label(cell: str, where: str) -> str:
+    if cell.lower() in MISSING:
+        raise ValueError(f"{where}: the label is missing ({cell!r}).")
+    return cell
 
 
 def _fetch_colon(identifier: str | int) -> tuple[FloatArray, NDArray[Any], list[str]]:

@@ -22,15 +22,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import linalg
-from threadpoolctl import ThreadpoolController
 
+from pymc_pacauc.core.blas import single_threaded_blas
+from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.sites import UPPER, SiteTable, site_functions
@@ -206,17 +205,12 @@ def tile_map(n_pairs: int, dimension: int, threads: int | None = None) -> Iterat
     """
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with _blas().limit(limits=1, user_api="blas"):
+    with single_threaded_blas():
         if threads == 1 or (n_pairs < PAIRS_WORTH_THREADS and dimension < DIMENSION_WORTH_THREADS):
             yield map
         else:
             with ThreadPoolExecutor(threads) as pool:
                 yield pool.map
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
 
 
 def _tiles(pairs: Pairs) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -240,7 +234,7 @@ def _of(moments: ScoreMoments, index: NDArray[np.intp]) -> tuple[FloatArray, Flo
     return moments.mean[index], moments.square[index], moments.root[index]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
 def _tile_sites(cross, mean_i, square_i, root_i, mean_j, square_j, root_j, table, lower, per_unit, tie_cost):
     """Overwrite ``cross[i, j] = t_i . t_j`` by K_ij; return the sums of K and h along both axes, the totals, and the
     near pairs (i, j, variance), which are counted as if their rho were 0.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,13 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 
-try:
-    from arviz_base import dict_to_dataset as _dict_to_dataset
+ARVIZ_1 = not version("arviz").startswith("0.")  # parts of 1.x can be installed beside 0.x, where PyMC 5 ignores them
+
+if ARVIZ_1:
+    import arviz_base
     from arviz_stats.base import array_stats
-
-    ARVIZ_1 = True
-except ImportError:
+else:
     import arviz
-    from arviz import dict_to_dataset as _dict_to_dataset
-
-    ARVIZ_1 = False
 
 __all__ = ["add_groups", "dataset", "inference_data", "pareto_smooth"]
 
@@ -33,16 +31,19 @@ def dataset(
     attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
     """A Dataset whose variables begin with ``sample_dims``."""
-    dims = {name: list(values) for name, values in (dims or {}).items() if name in data}
+    coords = dict(coords or {})
+    named: dict[Hashable, Sequence[Hashable]] = {
+        name: list(values) for name, values in (dims or {}).items() if name in data
+    }
     if ARVIZ_1:
-        return _dict_to_dataset(
-            dict(data), coords=coords, dims=dims, attrs=attrs, inference_library=pm, sample_dims=list(sample_dims)
+        return arviz_base.dict_to_dataset(
+            dict(data), coords=coords, dims=named, attrs=attrs, inference_library=pm, sample_dims=list(sample_dims)
         )
-    named = {
-        name: [*sample_dims, *dims.get(name, [f"{name}_dim_{i}" for i in range(np.ndim(value) - len(sample_dims))])]
+    whole = {
+        name: [*sample_dims, *named.get(name, [f"{name}_dim_{i}" for i in range(np.ndim(value) - len(sample_dims))])]
         for name, value in data.items()
     }
-    return _dict_to_dataset(dict(data), coords=coords, dims=named, attrs=attrs, library=pm, default_dims=[])
+    return arviz.dict_to_dataset(dict(data), coords=coords, dims=whole, attrs=attrs, library=pm, default_dims=[])
 
 
 def inference_data(groups: Mapping[str, xr.Dataset]) -> Any:

@@ -1,18 +1,20 @@
-"""From a PyMC model to the arrays of a Problem.
+"""From a PyMC model to the arrays of a :class:`~pymc_pacauc.core.problem.Problem`: the only way from PyMC to arrays.
 
 Next to nothing is recognised by its type. The scores and the gradient of the prior's log-density are *evaluated*, at
 zero and at the unit vectors of the free variables, which gives the affine map, the prior mean and its precision; then
 random probes verify that the model really is affine and Gaussian. So any parametrisation works (scalar or vector sigma,
 ``pm.Data``, MvNormal, intercepts, Deterministics, non-centred hierarchies with fixed scales, gp.Latent, HSGP), and a
-model that is not of this form is refused with the name of the variable that breaks it. The exception is an MvNormal,
-whose covariance is read off: a kernel matrix is often too close to singular to be recovered from its inverse.
+model that is not of this form is refused with the name of the variable that breaks it. Two kinds of variables are read
+off instead: an MvNormal's covariance, because a kernel matrix is often too close to singular to be recovered from its
+inverse, and spike-and-slab variables (:mod:`pymc_pacauc.model.spike_slab`), whose prior is no Gaussian.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -24,182 +26,245 @@ from pymc.vartypes import discrete_types
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.random.basic import MvNormalRV
 
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import Problem, linear_gaussian_problem
+from pymc_pacauc.core.problem import Problem, Spikes, linear_gaussian_problem
+from pymc_pacauc.model.auc_term import NotLinearGaussianError, auc_term, names_of, refuse
 from pymc_pacauc.model.flat import MODE, FlatVariables, flat_variables
-from pymc_pacauc.model.op import AUCRisk
+from pymc_pacauc.model.held_data import HeldData
+from pymc_pacauc.model.spike_slab import SparseVariable, sparse_variables
 
-__all__ = [
-    "AUCTerm",
-    "ExtractedProblem",
-    "NotLinearGaussian",
-    "affine_map",
-    "affine_scores",
-    "auc_term",
-    "extract",
-    "extractor",
-    "gaussian_prior",
-    "refuse",
-]
+__all__ = ["ModelProblem", "NotLinearGaussianError", "affine_map", "problem_of", "problem_reader"]
 
 FloatArray = NDArray[np.float64]
 
 PROBES = (0.1, 1.0, 7.0)
 
 
-class NotLinearGaussian(ValueError):
-    """The model's scores are not affine in Gaussian variables; the message says where, and what to do."""
-
-
 @dataclass(frozen=True, eq=False)
-class AUCTerm:
-    """The AUC potential of a model: ``potential = -gamma * risk``."""
+class ModelProblem:
+    """The problem of a model, and where the model's variables are in its theta.
 
-    risk: Variable
-    scores: Variable
-    labels: NDArray[np.int8]
-    gamma: float
-    ties: str
+    Attributes
+    ----------
+    model
+        Where it came from.
+    problem
+        Arrays only. theta is the concatenation of ``variables``.
+    variables
+        The coefficients: free variables in the model's order, a spike-and-slab variable with a point mass in the place
+        of its free parts.
+    layout
+        theta, as inputs of functions.
+    sparse
+        The spike-and-slab variables among them.
+    free
+        Layout of the model's own free variables.
+    data
+        What the model's ``pm.Data`` held.
+    """
 
-
-@dataclass(frozen=True, eq=False)
-class ExtractedProblem:
-    """A problem whose theta is the concatenation of the model's value variables, in the model's order."""
-
+    model: pm.Model
     problem: Problem
-    variables: FlatVariables
+    variables: tuple[Variable, ...]
+    layout: FlatVariables
+    sparse: tuple[SparseVariable, ...]
+    free: FlatVariables
+    data: HeldData
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(variable.name for variable in self.variables)
+
+    @property
+    def parts(self) -> dict[str, slice]:
+        """Where each variable is in theta."""
+        return dict(zip(self.names, self.layout.slices, strict=True))
+
+    def function(self, graph: Variable) -> Callable[[FloatArray], list[NDArray[Any]]]:
+        """f(theta[N, d]) -> [graph[N, ...]] for an expression of the model.
+
+        The function reads the model's ``pm.Data`` when it is called; ``with self.data.held_by(self.model)`` has them as
+        they were.
+        """
+        return _of_theta(self.model, self.variables, self.layout, graph)
+
+    def free_values(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The model's free variables ``[N, D]`` at ``theta[N, d]``.
+
+        The two parts of a point-mass coefficient are not functions of it: they are drawn from their prior given it.
+        """
+        if not self.sparse:
+            return theta
+        flat = np.empty((len(theta), self.free.dimension))
+        place = dict(zip(self.free.names, self.free.slices, strict=True))
+        split = {sparse.variable: sparse for sparse in self.sparse if sparse.dirac}
+        for variable, part in zip(self.variables, self.layout.slices, strict=True):
+            if variable not in split:
+                flat[:, place[self.model.rvs_to_values[variable].name]] = theta[:, part]
+                continue
+            sparse = split[variable]
+            slab, latent = sparse.free_values(theta[:, part], rng)
+            flat[:, place[self.model.rvs_to_values[sparse.slab].name]] = slab
+            flat[:, place[self.model.rvs_to_values[sparse.latent].name]] = latent
+        return flat
 
 
-def extract(model: pm.Model) -> ExtractedProblem:
-    """The :class:`~pymc_pacauc.core.problem.Problem` of a model, or :class:`NotLinearGaussian`."""
-    return extractor(model)()
+def problem_of(model: pm.Model) -> ModelProblem:
+    """The :class:`~pymc_pacauc.core.problem.Problem` of a model, or :class:`NotLinearGaussianError`."""
+    return problem_reader(model)()
 
 
-def extractor(model: pm.Model) -> Callable[[], ExtractedProblem]:
-    """:func:`extract` compiled once: each call reads the values of the model's ``pm.Data`` (but the labels) anew."""
+def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
+    """:func:`problem_of` compiled once: each call reads the values of the model's ``pm.Data`` anew."""
     term = auc_term(model)
     if model.observed_RVs:
-        raise refuse(f"it has a likelihood besides the AUC term ({_names(model.observed_RVs)})")
+        raise refuse(f"it has a likelihood besides the AUC term ({names_of(model.observed_RVs)})")
     others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
     if others:
-        raise refuse(f"it has other potentials ({_names(others)})")
+        raise refuse(f"it has other potentials ({names_of(others)})")
     discrete = [v for v in model.value_vars if v.dtype in discrete_types]
     if discrete:
-        raise refuse(f"the variable(s) {_names(model.values_to_rvs[v] for v in discrete)} are discrete")
-    variables = flat_variables(model)
-    scores = variables.function(model.replace_rvs_by_values([term.scores]))
-    prior = _prior(model, variables)
-    pairs = bipartite(term.labels)
+        raise refuse(f"the variable(s) {names_of(model.values_to_rvs[v] for v in discrete)} are discrete")
+    free = flat_variables(model)
+    sparse = sparse_variables(model)
+    variables, layout = _coefficients(model, free, sparse)
+    scores = _of_theta(model, variables, layout, term.scores)
+    gaussian = [i for i, v in enumerate(variables) if v not in {s.variable for s in sparse}]
+    prior = _prior(model, layout, gaussian)
+    places = np.concatenate([np.arange(layout.dimension)[layout.slices[i]] for i in gaussian]) if gaussian else None
 
-    def evaluate() -> ExtractedProblem:
-        design, offset = affine_scores(model, variables, scores)
-        mean, covariance = prior()
-        problem = linear_gaussian_problem(
-            design,
-            pairs,
-            term.gamma,
-            prior_mean=mean,
-            prior_covariance=covariance,
-            offset=offset,
-            ties=term.ties,
-        )
-        return ExtractedProblem(problem, variables)
+    def read() -> ModelProblem:
+        offset, slope = affine_map(scores, layout.dimension)
+        _check_scores(model, variables, layout, scores, slope, offset)
+        labels, gamma = term.read()
+        options: dict[str, Any] = {"offset": offset, "ties": term.ties}
+        if not sparse:
+            mean, factor = prior()
+            problem = linear_gaussian_problem(slope.T, labels, gamma, prior_mean=mean, prior_factor=factor, **options)
+        else:
+            d = layout.dimension
+            mean, sd, p, ratio = np.zeros(d), np.ones(d), np.ones(d), np.ones(d)
+            if places is not None:
+                mean[places], factor = prior()
+                if factor.ndim == 2:
+                    raise refuse("beside a spike-and-slab prior, the other variables must be independent")
+                sd[places] = factor
+            for each in sparse:
+                part = layout.slices[variables.index(each.variable)]
+                p[part], v0, v1 = each.hyperparameters()
+                sd[part], ratio[part] = np.sqrt(v1), v0 / v1
+            problem = linear_gaussian_problem(slope.T, labels, gamma, prior_mean=mean, prior_factor=sd, **options)
+            problem = replace(problem, spikes=Spikes(p, ratio))
+        return ModelProblem(model, problem, variables, layout, sparse, free, HeldData.of(model))
 
-    return evaluate
+    return read
 
 
-def auc_term(model: pm.Model) -> AUCTerm:
-    """Find the one AUC risk among a model's potentials, with its labels and gamma."""
-    found = {
-        variable: potential
-        for potential in model.potentials
-        for variable in ancestors([potential])
-        if is_auc_risk(variable)
+def _coefficients(
+    model: pm.Model, free: FlatVariables, sparse: tuple[SparseVariable, ...]
+) -> tuple[tuple[Variable, ...], FlatVariables]:
+    """The variables that make up theta, and their layout: a point-mass coefficient stands where its slab stands."""
+    in_place_of = {each.slab: each for each in sparse if each.dirac}
+    hidden = {each.latent for each in sparse if each.dirac}
+    variables, inputs, shapes = [], [], []
+    for value, shape in zip(free.values, free.shapes, strict=True):
+        rv = model.values_to_rvs[value]
+        if rv in hidden:
+            continue
+        variable = in_place_of[rv].variable if rv in in_place_of else rv
+        variables.append(variable)
+        inputs.append(variable.type(variable.name) if rv in in_place_of else value)
+        shapes.append(shape)
+    return tuple(variables), FlatVariables(tuple(inputs), tuple(shapes))
+
+
+def _of_theta(
+    model: pm.Model, variables: tuple[Variable, ...], layout: FlatVariables, graph: Variable
+) -> Callable[[FloatArray], list[NDArray[Any]]]:
+    replaced = {
+        variable: value
+        for variable, value in zip(variables, layout.values, strict=True)
+        if variable not in model.rvs_to_values
     }
-    if len(found) != 1:
-        raise refuse(f"it has {len(found)} exact AUC terms where one is expected; add one with pac.AUCPotential")
-    [(risk, potential)] = found.items()
-    scores, labels = risk.owner.inputs
-    if risk.type.ndim:
-        raise refuse(f"the scores of {potential.name} have batch dimensions")
-    gamma = _gamma(model, potential, risk)
-    values = compile_function([], labels, mode=MODE)()
-    op = risk.owner.op
-    return AUCTerm(risk, scores, values, gamma, (op.core_op if isinstance(op, Blockwise) else op).ties)
+    outputs = model.replace_rvs_by_values(graph_replace([graph], replaced, strict=False))
+    unknown = set(model.value_vars) & set(ancestors(outputs)) - set(layout.values)
+    if unknown:
+        names = names_of(model.values_to_rvs[value] for value in unknown)
+        raise ValueError(f"The expression depends on {names}, which the model did not have when it was fitted.")
+    return layout.function(outputs)
 
 
-def is_auc_risk(variable: Variable) -> bool:
-    op = getattr(variable.owner, "op", None)
-    return isinstance(op.core_op if isinstance(op, Blockwise) else op, AUCRisk)
+def affine_map(evaluate: Callable[[FloatArray], list[FloatArray]], d: int) -> tuple[FloatArray, FloatArray]:
+    """The value at zero, and its change towards each unit vector, a row each."""
+    values = evaluate(np.eye(d + 1, d, k=-1))[0]
+    return values[0], values[1:] - values[0]
 
 
-def _gamma(model: pm.Model, potential: Variable, risk: Variable) -> float:
-    """The slope of the potential in the risk, which must be constant and negative."""
-    argument = risk.type("risk")
-    of_risk = graph_replace([potential], {risk: argument})[0]
-    random = set(model.free_RVs) & set(ancestors([of_risk]))
-    if random:
-        raise refuse(f"the potential {potential.name} depends on {_names(random)} other than through the risk")
-    at = compile_function([argument], of_risk.sum(), mode=MODE)
-    zero, one, two = (float(at(value)) for value in (0.0, 1.0, 2.0))
-    gamma = zero - one
-    if not (zero == 0 and np.isclose(two, 2 * one)):
-        raise refuse(f"the potential {potential.name} is not of the form -gamma * risk")
-    if not gamma > 0:
-        raise ValueError(f"gamma must be > 0; the potential {potential.name} has gamma = {gamma:g}.")
-    return gamma
-
-
-def affine_scores(
-    model: pm.Model, variables: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
-) -> tuple[FloatArray, FloatArray]:
-    offset, design = affine_map(evaluate, variables.dimension)
+def _check_scores(
+    model: pm.Model,
+    variables: tuple[Variable, ...],
+    layout: FlatVariables,
+    evaluate: Callable[[FloatArray], list[FloatArray]],
+    slope: FloatArray,
+    offset: FloatArray,
+) -> None:
+    if not (np.isfinite(slope).all() and np.isfinite(offset).all()):
+        probes = evaluate(np.random.default_rng(0).standard_normal((4, layout.dimension)))[0]
+        bad = np.flatnonzero(~np.isfinite(probes).any(axis=0))  # whatever theta: it is the data
+        if 0 < bad.size < offset.size:
+            raise ValueError(
+                f"The scores of {bad.size} observation(s) are NaN or infinite (rows {_some(bad)}): look for NaN, "
+                "infinities or overflow in the covariates; impute or drop them first."
+            )
+        raise refuse("its scores are not finite everywhere")
 
     def departs(theta: FloatArray) -> bool:
         values = evaluate(theta)[0]
-        return not np.allclose(values, theta @ design + offset, rtol=1e-6, atol=1e-8 * (1 + np.abs(values).max()))
+        return not np.allclose(values, theta @ slope + offset, rtol=1e-6, atol=1e-8 * (1 + np.abs(values).max()))
 
-    name = _first_departure(model, variables, departs)
+    name = _first_departure(variables, layout, departs)
     if name is not None:
         raise refuse(f"the scores are not affine in {name}")
-    return design.T, offset
 
 
-def _prior(model: pm.Model, variables: FlatVariables) -> Callable[[], tuple[FloatArray, FloatArray]]:
-    """Mean and covariance of the free variables; of an MvNormal as it is written, so that no covariance is inverted."""
-    written = [_written_moments(model, value) for value in variables.values]
+def _prior(model: pm.Model, layout: FlatVariables, chosen: list[int]) -> Callable[[], tuple[FloatArray, FloatArray]]:
+    """Mean and Cholesky factor (or standard deviations) of the chosen variables, one after the other.
+
+    Of an MvNormal as it is written, so that no covariance is inverted, and each is factorised once.
+    """
+    values = [layout.values[i] for i in chosen]
+    shapes = [layout.shapes[i] for i in chosen]
+    written = [_written_moments(model, value) for value in values]
     rest = [i for i, moments in enumerate(written) if moments is None]
-    if not rest:
-        others = None
-    else:
-        others = FlatVariables(tuple(variables.values[i] for i in rest), tuple(variables.shapes[i] for i in rest))
+    if rest:
+        others = FlatVariables(tuple(values[i] for i in rest), tuple(shapes[i] for i in rest))
         rvs = [model.values_to_rvs[value] for value in others.values]
         logp = pt.sum([pt.sum(term) for term in model.logp(rvs, sum=False)])
         gradients = pytensor.grad(logp, list(others.values), disconnected_inputs="ignore")
         slope = others.function([pt.concatenate([g.ravel() for g in gradients])])
         if len(rest) == len(written):
-            return lambda: gaussian_prior(model, variables, slope)
+            return lambda: _gaussian_prior(rvs, others, slope)
+    everything = FlatVariables(tuple(values), tuple(shapes)) if values else None
 
     def evaluate() -> tuple[FloatArray, FloatArray]:
-        d = variables.dimension
-        mean, covariance = np.zeros(d), np.zeros((d, d))
-        for moments, part in zip(written, variables.slices, strict=True):
+        assert everything is not None
+        d = everything.dimension
+        mean, factor = np.zeros(d), np.zeros((d, d))
+        for moments, part in zip(written, everything.slices, strict=True):
             if moments is not None:
-                mean[part], covariance[part, part] = moments()
-        if others is not None:
-            places = np.concatenate([np.arange(d)[variables.slices[i]] for i in rest])
-            mean[places], found = gaussian_prior(model, others, slope)
-            covariance[np.ix_(places, places)] = np.diag(found) if found.ndim == 1 else found
-        return mean, covariance
+                mean[part], factor[part, part] = moments()
+        if rest:
+            places = np.concatenate([np.arange(d)[everything.slices[i]] for i in rest])
+            mean[places], found = _gaussian_prior(rvs, others, slope)
+            factor[np.ix_(places, places)] = np.diag(found) if found.ndim == 1 else found
+        return mean, factor
 
     return evaluate
 
 
 def _written_moments(model: pm.Model, value: Variable) -> Callable[[], tuple[FloatArray, FloatArray]] | None:
-    """Mean and covariance of an MvNormal vector whose parameters are not random; None for any other variable."""
+    """Mean and factor of an MvNormal vector whose parameters are not random; None for any other variable."""
     rv = model.values_to_rvs[value]
     if not isinstance(rv.owner.op, MvNormalRV) or rv.type.ndim != 1 or model.rvs_to_transforms[rv] is not None:
         return None
@@ -210,18 +275,17 @@ def _written_moments(model: pm.Model, value: Variable) -> Callable[[], tuple[Flo
 
     def moments() -> tuple[FloatArray, FloatArray]:
         centre, matrix = evaluate()
-        return centre, _stabilised(rv.name, np.asarray(matrix, dtype=np.float64))
+        return centre, _stabilised_factor(rv.name, np.asarray(matrix, dtype=np.float64))
 
     return moments
 
 
-def _stabilised(name: str, covariance: FloatArray) -> FloatArray:
-    """The covariance, with the smallest jitter that makes its Cholesky factor exist; a jitter is reported."""
+def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
+    """The Cholesky factor, with the smallest jitter that makes it exist; a jitter is reported."""
     scale = float(np.diagonal(covariance).mean())
     for relative in (0.0, *np.logspace(-14, -6, 9)):
-        jittered = covariance + relative * scale * np.eye(len(covariance))
         try:
-            np.linalg.cholesky(jittered)
+            factor = np.linalg.cholesky(covariance + relative * scale * np.eye(len(covariance)))
         except np.linalg.LinAlgError:
             continue
         if relative:
@@ -230,16 +294,16 @@ def _stabilised(name: str, covariance: FloatArray) -> FloatArray:
                 "was added to its diagonal. Add a jitter of your own to be rid of this message.",
                 stacklevel=4,
             )
-        return jittered
+        return np.asarray(factor, dtype=np.float64)
     smallest = np.linalg.eigvalsh(covariance)[0]
     raise ValueError(f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g}).")
 
 
-def gaussian_prior(
-    model: pm.Model, variables: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
+def _gaussian_prior(
+    variables: list[Variable], layout: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and covariance (or variances), from ``evaluate``, the gradient of the prior's log-density."""
-    d = variables.dimension
+    """Mean and factor (or standard deviations), from ``evaluate``, the gradient of the prior's log-density."""
+    d = layout.dimension
     slope, change = affine_map(evaluate, d)
     precision = -0.5 * (change + change.T)
 
@@ -247,48 +311,37 @@ def gaussian_prior(
         value, expected = evaluate(theta)[0], slope - theta @ precision
         return not np.allclose(value, expected, rtol=1e-5, atol=1e-7 * (1 + np.abs(expected).max()))
 
-    name = _first_departure(model, variables, departs)
+    name = _first_departure(tuple(variables), layout, departs)
     if name is not None:
         raise refuse(f"the prior of {name} is not Gaussian (in its unconstrained value)")
     diagonal = np.diagonal(precision)
     if not np.any(precision - np.diag(diagonal)):
         if (diagonal <= 0).any():
             raise refuse("its prior is improper: some precisions are not positive")
-        return slope / diagonal + 0.0, 1.0 / diagonal  # + 0.0: no negative zeros
+        return slope / diagonal + 0.0, diagonal**-0.5  # + 0.0: no negative zeros
     try:
         factor = np.linalg.cholesky(precision)
     except np.linalg.LinAlgError:
         raise refuse("its prior precision is not positive definite") from None
     root = np.linalg.solve(factor, np.eye(d))  # precision^-1 = root' root
-    return root.T @ (root @ slope), root.T @ root
+    return root.T @ (root @ slope), np.linalg.cholesky(root.T @ root)
 
 
-def affine_map(evaluate: Callable[[FloatArray], list[FloatArray]], d: int) -> tuple[FloatArray, FloatArray]:
-    """The value at zero, and its change towards each unit vector, a row each."""
-    values = evaluate(np.eye(d + 1, d, k=-1))[0]
-    return values[0], values[1:] - values[0]
+def _some(numbers: NDArray[np.intp]) -> str:
+    return ", ".join(map(str, numbers[:5])) + (", ..." if numbers.size > 5 else "")
 
 
-def _first_departure(model: pm.Model, variables: FlatVariables, departs: Callable[[FloatArray], bool]) -> str | None:
+def _first_departure(
+    variables: tuple[Variable, ...], layout: FlatVariables, departs: Callable[[FloatArray], bool]
+) -> str | None:
     """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in."""
-    probes = np.random.default_rng(0).standard_normal((len(PROBES), variables.dimension)) * np.array(PROBES)[:, None]
+    probes = np.random.default_rng(0).standard_normal((len(PROBES), layout.dimension)) * np.array(PROBES)[:, None]
     if not departs(probes):
         return None
-    names = [model.values_to_rvs.get(value, value).name for value in variables.values]
-    for name, part in zip(names, variables.slices, strict=True):
+    names = [variable.name for variable in variables]
+    for name, part in zip(names, layout.slices, strict=True):
         alone = np.zeros_like(probes)
         alone[:, part] = probes[:, part]
         if departs(alone):
             return name
     return "the combination of " + ", ".join(names)
-
-
-def _names(variables) -> str:
-    return ", ".join(sorted(v.name for v in variables))
-
-
-def refuse(reason: str) -> NotLinearGaussian:
-    return NotLinearGaussian(
-        f"The model is not linear-Gaussian: {reason}. Expectation-Propagation needs scores that are affine in Gaussian "
-        "variables and one pac.AUCPotential; any other model can be sampled with pm.sample(step=pac.TemperingSMC())."
-    )

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
+from scipy import linalg
 
-from pymc_pacauc.core.risk import numeric_array
-from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, predict_scores_at
-from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.fitting import Fit
+from pymc_pacauc.model.draws import evaluate_at_draws
 from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.flat import MODE
 
-__all__ = ["KernelDerivative", "gp_evidence_gradient", "predict_gp"]
+if TYPE_CHECKING:
+    from pymc_pacauc.model.approximation import EPApproximation
+
+__all__ = ["KernelDerivative", "conditional_draws", "gp_evidence_gradient", "predict_gp"]
 
 FloatArray = NDArray[np.float64]
 
@@ -30,57 +33,48 @@ ROWS = 50  # of the kernel that are compared with the prior covariance of the sc
 
 
 def predict_gp(
-    approx: EPApproximation, gp: Any, X_new: ArrayLike, *, covariance: bool = False, jitter: float = JITTER
-) -> xr.Dataset:
-    """Scores at new points under EP's posterior of a Gaussian process, in closed form.
+    approx: EPApproximation, gp: Any, points: FloatArray, *, covariance: bool = False, jitter: float = JITTER
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and variances (or covariance) of the scores at new points under EP's posterior, in closed form.
 
-    Parameters
-    ----------
-    approx
-        What ``pm.fit(method=pac.EP())`` returned.
-    gp
-        The ``pm.gp.Latent`` or ``pm.gp.HSGP`` of the model, after ``gp.prior(...)``.
-    X_new
-        New points, one a row.
-    covariance
-        Also return the covariance of the new scores.
-    jitter
-        What ``gp.prior`` of a Latent added to the diagonal of the kernel matrix (its argument ``jitter``).
-
-    Returns
-    -------
-    Dataset with ``mean`` and ``sd`` over row, and ``covariance`` if asked for.
-
-    Notes
-    -----
-    For draws of SMC, use ``gp.conditional`` and ``pm.sample_posterior_predictive``, as in any PyMC model.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-    >>> X = np.linspace(-2, 2, 30)[:, None]
-    >>> with pm.Model():
-    ...     gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
-    ...     scores = gp.prior("scores", X=X)
-    ...     auc = pac.AUCPotential("auc", scores, np.abs(X[:, 0]) < 1, gamma=30)
-    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-    >>> predicted = pac.predict_gp(approx, gp, [[0.0], [2.5]])
-    >>> bool(predicted["mean"][0] > predicted["mean"][1])
-    True
+    ``gp`` is the ``pm.gp.Latent`` or ``pm.gp.HSGP`` of the model, after ``gp.prior(...)``; ``jitter`` what ``gp.prior``
+    of a Latent added to the diagonal of the kernel matrix.
     """
-    points = np.atleast_2d(numeric_array("X_new", X_new))
+    _check_points(gp, points)
+    predict = _predict_features if isinstance(gp, pm.gp.HSGP) else _predict_latent
+    with approx.as_fitted():
+        return predict(approx, gp, points, covariance, jitter)
+
+
+def conditional_draws(
+    model: pm.Model,
+    gp: Any,
+    posterior: xr.Dataset,
+    points: FloatArray,
+    rng: np.random.Generator,
+    *,
+    jitter: float = JITTER,
+) -> FloatArray:
+    """Scores at new points given every draw, shape (chain, draw, points): the GP's conditional, noise included."""
+    _check_points(gp, points)
+    if isinstance(gp, pm.gp.HSGP):
+        return evaluate_at_draws(model, gp._build_conditional(points), posterior)
+    outputs = [gp.cov_func(gp.X), gp.mean_func(gp.X), gp.cov_func(gp.X, points), gp.cov_func(points)]
+    kernel, centre, cross, new, new_centre = compile_function([], [*outputs, gp.mean_func(points)], mode=MODE)()
+    factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
+    c = linalg.solve_triangular(factor, cross, lower=True)
+    scores = evaluate_at_draws(model, gp.f, posterior)
+    whitened = linalg.solve_triangular(factor, (scores - centre).reshape(-1, len(kernel)).T, lower=True)
+    mean = new_centre + (c.T @ whitened).T
+    noise = rng.multivariate_normal(np.zeros(len(points)), new - c.T @ c, size=len(mean), method="eigh")
+    return (mean + noise).reshape(*scores.shape[:2], len(points))
+
+
+def _check_points(gp: Any, points: FloatArray) -> None:
     if not hasattr(gp, "f"):
         raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
     if points.shape[1] != gp.cov_func.input_dim:
         raise ValueError(f"X_new has {points.shape[1]} columns, the kernel {gp.cov_func.input_dim} dimensions.")
-    predict = _predict_features if isinstance(gp, pm.gp.HSGP) else _predict_latent
-    with approx.as_fitted():
-        mean, spread = predict(approx, gp, points, covariance, jitter)
-    variance = np.diagonal(spread) if covariance else spread
-    data: dict[str, Any] = {"mean": ("row", mean), "sd": ("row", np.sqrt(variance))}
-    if covariance:
-        data["covariance"] = (("row", "other_row"), spread)
-    return xr.Dataset(data, coords={"row": np.arange(len(points))})
 
 
 def gp_evidence_gradient(
@@ -125,7 +119,7 @@ class KernelDerivative:
     def __call__(self, scores: TrainingScores) -> list[FloatArray]:
         return [np.asarray(value) for value in self._gradients(kernel_gradient(scores))]
 
-    def of_fit(self, fit: EPFit) -> list[FloatArray]:
+    def of_fit(self, fit: Fit) -> list[FloatArray]:
         """The same for a fit to scores that are those of the process."""
         problem = fit.problem
         kernel, centre = self._kernel()

@@ -5,7 +5,8 @@ unconstrained space one after the other), so that a move of the whole population
 the graph, and the risk is counted outside it by the batched kernel.
 
 What is tempered is everything PyMC counts as data: the AUC term, and any observed variable or further potential, all
-raised to the power ``gamma / gamma_T``. In a model with exactly one AUC term this is the paper's path.
+raised to the power ``gamma / gamma_T``. In a model with one AUC term this is the paper's path. With several, gamma is
+the sum of theirs and the risk their mean weighted by gamma, so that the terms still multiply to exp(-gamma * risk).
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from pymc_pacauc.core.pairs import Pairs, bipartite
+from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.risk import pair_risk
-from pymc_pacauc.model.extract import NotLinearGaussian, auc_term
+from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.flat import flat_variables
-from pymc_pacauc.smc.paths import Energies, Population
+from pymc_pacauc.smc.paths import Energies
+from pymc_pacauc.smc.prior_paths import FromPrior
 
 __all__ = ["PyMCPath"]
 
@@ -34,31 +36,31 @@ FloatArray = NDArray[np.float64]
 NUMBERS_AT_ONCE = 2**22  # scores in one batch of evaluations
 
 
-class PyMCPath:
+class PyMCPath(FromPrior):
     """The path from the prior to the posterior of any model with continuous free variables.
 
-    Without exactly one exact AUC term of constant gamma there is no gamma to speak of: the data terms are tempered from
-    0 to 1, and ``gamma`` is that fraction. ``pairs`` and ``gamma`` take the place of the AUC term's own.
+    Without an exact AUC term there is no gamma to speak of: the data terms are tempered from 0 to 1, ``gamma`` is that
+    fraction and ``risk`` minus their sum. ``pairs`` and ``gamma`` take the place of those of a single AUC term.
     """
-
-    from_prior = True
-    reference = None
 
     def __init__(self, model: pm.Model, *, pairs: Pairs | None = None, gamma: float | None = None):
         self.variables = flat_variables(model)
         self.dimension = self.variables.dimension
-        self.gamma, self._ties, self._pairs = 1.0, "half", None
+        terms = auc_terms(model)
+        gammas = np.array([term.gamma for term in terms])
+        if (pairs is not None or gamma is not None) and len(terms) != 1:
+            raise ValueError(f"other pairs or another gamma are for one AUC term; the model has {len(terms)}.")
+        self.gamma = (float(gammas.sum()) if terms else 1.0) if gamma is None else gamma
+        self._shares = gammas / gammas.sum() if terms else gammas
+        self._pairs = [term.pairs for term in terms] if pairs is None else [pairs]
+        self._ties = [term.ties for term in terms]
         outputs = [model.varlogp, model.datalogp]
-        try:
-            term = auc_term(model)
-        except NotLinearGaussian:
-            pass
-        else:
-            self.gamma, self._ties = term.gamma if gamma is None else gamma, term.ties
-            self._pairs = bipartite(term.labels) if pairs is None else pairs
-            others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
-            [scores, *others] = model.replace_rvs_by_values([term.scores, *others])
-            outputs = [model.varlogp, model.observedlogp + sum(pt.sum(other) for other in others), scores]
+        if terms:
+            of_terms = {term.risk for term in terms}
+            others = [v for v in model.potentials if not of_terms & set(ancestors([v]))]
+            graphs = model.replace_rvs_by_values([*(term.scores for term in terms), *others])
+            scores, others = graphs[: len(terms)], graphs[len(terms) :]
+            outputs = [model.varlogp, model.observedlogp + sum(pt.sum(other) for other in others), *scores]
         theta, batched = self.variables.vectorize(outputs)
         self._evaluate = compile_function([theta], batched, mode=_mode(), on_unused_input="ignore")
         prior = make_initial_point_expression(
@@ -69,10 +71,6 @@ class PyMCPath:
             return_transformed=True,
         )
         self._draw = compile_function([], prior, mode=_mode())
-
-    @property
-    def end(self) -> float:
-        return self.gamma
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         shared = [v for v in self._draw.get_shared() if isinstance(v.type, RandomGeneratorType)]
@@ -85,7 +83,7 @@ class PyMCPath:
         return np.asarray(self._evaluate(x)[2])
 
     def evaluate(self, x: FloatArray) -> Energies:
-        width = self.dimension if self._pairs is None else self._pairs.n
+        width = max([self.dimension, *(pairs.n for pairs in self._pairs)])
         step = max(1, NUMBERS_AT_ONCE // width)
         parts = [self._evaluate_batch(x[i : i + step]) for i in range(0, len(x), step)]
         return Energies(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
@@ -93,16 +91,12 @@ class PyMCPath:
     def _evaluate_batch(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         with np.errstate(all="ignore"):  # what is not finite is counted by the engine
             log_prior, other, *scores = self._evaluate(x)
-        if self._pairs is None:
+        if not scores:
             return log_prior, other, -other
-        risk = pair_risk(np.ascontiguousarray(scores[0]), self._pairs, ties=self._ties)
+        risk = np.zeros(len(x))
+        for share, values, pairs, ties in zip(self._shares, scores, self._pairs, self._ties, strict=True):
+            risk += share * pair_risk(np.ascontiguousarray(values), pairs, ties=ties)
         return log_prior, other / self.gamma - risk, risk
-
-    def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
-        return population
-
-    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        return population.x, population.energies.risk
 
 
 def _mode() -> Mode:

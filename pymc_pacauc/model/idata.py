@@ -15,11 +15,11 @@ from pymc.util import get_default_varnames
 from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc import __version__
+from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import dataset, inference_data
-from pymc_pacauc.model.extract import auc_term
 from pymc_pacauc.model.flat import FlatVariables, flat_variables
 
-__all__ = ["attributes", "coefficient_labels", "data_groups", "draws_to_inference_data", "posterior_dataset"]
+__all__ = ["coefficient_labels", "data_groups", "draws_to_inference_data", "labelled", "posterior_dataset"]
 
 
 def draws_to_inference_data(
@@ -28,15 +28,18 @@ def draws_to_inference_data(
     *,
     variables: FlatVariables | None = None,
     sample_stats: dict[str, NDArray[Any]] | None = None,
-    attrs: dict[str, Any] | None = None,
+    constants: dict[str, Any] | None = None,
+    method: str = "",
 ) -> Any:
-    """InferenceData of ``theta[chain, draw, D]``, with the model's data and optional per-draw statistics.
+    """InferenceData of ``theta[chain, draw, D]``, with the model's data and statistics.
 
-    ``variables`` is the layout of theta, where the model has got other variables since.
+    ``variables`` is the layout of theta, where the model has got other variables since; ``constants`` are statistics
+    that do not depend on the draw.
     """
-    groups = {"posterior": posterior_dataset(model, theta, variables=variables, attrs=attrs)}
-    if sample_stats:
-        groups["sample_stats"] = dataset(sample_stats, attrs=attrs)
+    attrs = {"pacauc_method": method, "pacauc_version": __version__, "pymc_version": version("pymc")}
+    stats = dataset(sample_stats or {}, attrs=attrs)
+    stats = stats.assign({name: ((), value) for name, value in (constants or {}).items()})
+    groups = {"posterior": posterior_dataset(model, theta, variables=variables, attrs=attrs), "sample_stats": stats}
     return inference_data({**groups, **data_groups(model)})
 
 
@@ -67,9 +70,22 @@ def posterior_dataset(
 def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
     """The constant_data and observed_data groups of a model, those that are not empty; at least the labels."""
     coords, dims = coords_and_dims_for_inferencedata(model)
-    observed = find_observations(model) or {"labels": auc_term(model).labels}
+    terms = auc_terms(model)
+    observed = find_observations(model) or ({"labels": terms[0].labels} if len(terms) == 1 else {})
     groups = {"constant_data": find_constants(model), "observed_data": observed}
     return {name: dataset(data, coords=coords, dims=dims, sample_dims=()) for name, data in groups.items() if data}
+
+
+def labelled(model: pm.Model, variable: Any, values: NDArray[np.float64]) -> xr.DataArray:
+    """Values of a variable's entries, with the model's dims and coords."""
+    shape = tuple(int(n) for n in variable.shape.eval())
+    dims = model.named_vars_to_dims.get(variable.name) or [f"{variable.name}_dim_{i}" for i in range(len(shape))]
+    known = {dim: model.coords.get(dim) for dim in dims}
+    coords = {
+        dim: list(range(size)) if known[dim] is None else list(known[dim])
+        for dim, size in zip(dims, shape, strict=True)
+    }
+    return xr.DataArray(values.reshape(shape), dims=list(dims), coords=coords, name=variable.name)
 
 
 def coefficient_labels(model: pm.Model, names: Sequence[str] | None = None) -> list[str]:
@@ -91,9 +107,3 @@ def coefficient_labels(model: pm.Model, names: Sequence[str] | None = None) -> l
         index = np.ndindex(*(int(size) for size in shape))
         labels += [f"{name}[{', '.join(a[i] for a, i in zip(axes, at, strict=True))}]" if at else name for at in index]
     return labels
-
-
-def attributes(method: str, gamma: float, **more: Any) -> dict[str, Any]:
-    """What every group says of where it came from: scalars and strings only, so that netCDF can hold them."""
-    stated = {"method": method, "gamma": gamma, "version": __version__, "pymc_version": version("pymc"), **more}
-    return {f"pacauc_{name}": int(value) if isinstance(value, bool) else value for name, value in stated.items()}

@@ -1,4 +1,4 @@
-"""The Ops on JAX; imported only where JAX is installed."""
+"""The Ops on JAX; imported when a graph is first compiled for it, see ``RegisterWithJax``."""
 
 from __future__ import annotations
 

@@ -7,18 +7,16 @@ rather than zero, so that PyMC never assigns a gradient-based sampler to it.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from importlib import import_module
-from importlib.abc import MetaPathFinder
-from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.compile.mode import optdb
 from pytensor.gradient import DisconnectedType, grad_not_implemented, grad_undefined
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from pymc_pacauc.core.risk import empirical_risk, vector_risk
@@ -130,32 +128,15 @@ def numba_funcify_surrogate_risk(op, node=None, **kwargs):
     return surrogate_risk, KERNEL_VERSION
 
 
-class _RegisterWithJax(MetaPathFinder):
-    """Registers the Ops with JAX at the moment PyTensor imports its JAX dispatch, and not before.
+class RegisterWithJax(GraphRewriter):
+    """Rewrites nothing: registers the Ops with JAX's linker when a graph is first compiled for it.
 
-    Importing JAX for everyone who has it installed would be slow, and its threads do not mix with the forks of
-    ``pm.sample(cores=...)``.
+    PyTensor looks Ops up in a dispatcher that imports JAX. Importing JAX for everyone who has it would be slow, and its
+    threads do not mix with the forks of ``pm.sample(cores=...)``; but rewrites tagged "jax" run for that linker alone.
     """
 
-    target = "pytensor.link.jax.dispatch"
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname != self.target:
-            return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        loader: Any = spec and spec.loader
-        execute = loader.exec_module
-
-        def execute_and_register(module):
-            execute(module)
-            import_module("pymc_pacauc.model.jax_dispatch")
-
-        loader.exec_module = execute_and_register
-        return spec
+    def apply(self, fgraph):
+        import_module("pymc_pacauc.model.jax_dispatch")
 
 
-if _RegisterWithJax.target in sys.modules:
-    import_module("pymc_pacauc.model.jax_dispatch")
-else:
-    sys.meta_path.insert(0, _RegisterWithJax())
+optdb.register("pymc_pacauc_register_with_jax", RegisterWithJax(), "jax", position=0)

@@ -20,6 +20,7 @@ from pymc_pacauc.core.problem import check_gamma
 from pymc_pacauc.core.risk import check_ties
 from pymc_pacauc.core.surrogate import LOSSES
 from pymc_pacauc.core.theorems import TheoremDefaults, theorem_defaults
+from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
 from pymc_pacauc.model.op import AUCRisk, SurrogateRisk
 
 __all__ = ["AUCPotential", "auc_risk", "surrogate_risk"]
@@ -122,7 +123,7 @@ def AUCPotential(
         raise ValueError(
             f"scores must be one vector, a score per observation; this expression has {scores.type.ndim} dimensions."
         )
-    temperature = _gamma_tensor(gamma, scores, y, positive, model)
+    temperature = _gamma_tensor(name, gamma, scores, y, positive, model)
     with model:
         if loss == "exact":
             risk = auc_risk(scores, y, ties=ties, positive=positive)
@@ -171,12 +172,14 @@ def _check_lengths(scores: TensorVariable, labels: TensorVariable) -> None:
         raise ValueError(f"scores has {n_scores} observations along its last axis but y has {n_labels}.")
 
 
-def _gamma_tensor(gamma: Any, scores: TensorVariable, y: Any, positive: Any, model: pm.Model) -> Any:
+def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, y: Any, positive: Any, model: pm.Model) -> Any:
     if isinstance(gamma, SharedVariable):
         check_gamma(gamma.get_value())
     if isinstance(gamma, Variable):
         if gamma.type.ndim:
             raise ValueError(f"gamma must be a scalar; it has {gamma.type.ndim} dimensions.")
+        if random := set(model.free_RVs) & set(ancestors([gamma])):
+            raise ValueError(RANDOM_GAMMA.format(potential=name, names=names_of(random)))
         return gamma
     if isinstance(gamma, TheoremDefaults):
         return gamma.gamma

@@ -1,22 +1,14 @@
-"""A model's scores at new data: as a PyMC model for posterior prediction, and as functions of its variables."""
+"""A model without its AUC term, for posterior prediction the PyMC way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from pymc.model.fgraph import ModelNamed, ModelPotential, fgraph_from_model, model_from_fgraph
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.model.extract import auc_term, is_auc_risk
+from pymc_pacauc.model.auc_term import is_auc_risk
 
-__all__ = ["HeldData", "data_of_scores", "predictive_model", "temporarily"]
+__all__ = ["predictive_model"]
 
 
 def predictive_model(model: pm.Model) -> pm.Model:
@@ -52,66 +44,3 @@ def predictive_model(model: pm.Model) -> pm.Model:
         if outputs[index] in dropped:
             graph.remove_output(index)
     return model_from_fgraph(graph, mutate_fgraph=True)
-
-
-def data_of_scores(model: pm.Model, X_new: np.ndarray, data: str | None = None) -> Any:
-    """The ``pm.Data`` that feeds the scores and that ``X_new`` can take the place of; None when no data feed them.
-
-    ``data`` names it; by default it is the one of as many columns as ``X_new``.
-    """
-    feeding = set(ancestors([auc_term(model).scores]))
-    candidates = [v for v in model.data_vars if v in feeding and v.type.ndim == X_new.ndim]
-    if data is not None:
-        candidates = [v for v in candidates if v.name == data]
-        if not candidates:
-            raise ValueError(f"No pm.Data named {data!r} with {X_new.ndim} dimensions feeds the scores.")
-    elif not candidates:
-        return None
-    fitting = [v for v in candidates if v.get_value(borrow=True).shape[1:] == X_new.shape[1:]]
-    if len(fitting) != 1:
-        shapes = ", ".join(f"{v.name} {v.get_value(borrow=True).shape}" for v in candidates)
-        found = "no" if not fitting else "more than one"
-        raise ValueError(
-            f"X_new has shape {X_new.shape}; {found} pm.Data that feeds the scores has as many columns ({shapes}). "
-            "Name it with data=."
-        )
-    return fitting[0]
-
-
-@contextmanager
-def temporarily(variable: Any, value: np.ndarray) -> Iterator[None]:
-    """Set a ``pm.Data`` for the duration of the block: compiled functions read it when they are called."""
-    before = variable.get_value()
-    variable.set_value(value.astype(variable.type.dtype))
-    try:
-        yield
-    finally:
-        variable.set_value(before)
-
-
-@dataclass(frozen=True, eq=False)
-class HeldData:
-    """What a model's ``pm.Data``, mutable dimensions and coords held at some time."""
-
-    values: dict[SharedVariable, NDArray[Any]]
-    coords: dict[str, Any]
-
-    @classmethod
-    def of(cls, model: pm.Model) -> HeldData:
-        lengths = [length for length in model.dim_lengths.values() if isinstance(length, SharedVariable)]
-        return cls({v: v.get_value(borrow=True) for v in (*model.data_vars, *lengths)}, dict(model.coords))
-
-    def write(self, model: pm.Model) -> None:
-        for variable, value in self.values.items():
-            variable.set_value(value, borrow=True)
-        model._coords.update({name: self.coords[name] for name in self.coords if name in model.coords})
-
-    @contextmanager
-    def held_by(self, model: pm.Model) -> Iterator[None]:
-        """The model as it was, for the duration of the block."""
-        now = HeldData.of(model)
-        self.write(model)
-        try:
-            yield
-        finally:
-            now.write(model)

@@ -4,10 +4,12 @@ A chain is one independent SMC run. Its tuning steps run the stages of the path,
 before the first draw), so that the progress bar shows the temperature rising; its draws are the particles of the final
 population in random order. When there are more draws than particles, the population moves on and is handed out again.
 
-``pm.sample`` has no hook to attach anything to its result, and wants none here: the record of the path travels in
-``sample_stats`` itself. Draw ``i`` of a chain carries the record of the i-th stage from the end in the stats ``path_*``
-(NaN where there is no such stage), and, with ``keep_particles``, the i-th particle of every stage.
-:mod:`pymc_pacauc.analysis.gamma_path` reads them back. So the path survives pickling, processes, netCDF.
+``pm.sample`` has no hook to attach anything to its result, and wants none here: everything travels in ``sample_stats``
+itself. *Every* draw carries what a certificate needs (its run, the log evidence and its variance, the expected risk of
+the final population, what the run was fitted to), so that any selection of draws is as good as all of them. The record
+of the path is dealt out: a draw carries one stage, ``path_stage``, the last one first and round again, in the stats
+``path_*``, and, with ``keep_particles``, one particle of every stage. :mod:`pymc_pacauc.analysis.gamma_path` reads them
+back. So the path survives pickling, processes, slicing and files.
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
 from pymc.vartypes import discrete_types
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.blockwise import Blockwise
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_pacauc.model.extract import NotLinearGaussian, extract
+from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.model.auc_term import is_auc_risk
+from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
+from pymc_pacauc.model.fitted_to import fitted_to
+from pymc_pacauc.model.flat import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
-from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.diagnose import diagnose
 
@@ -116,6 +121,12 @@ class TemperingSMC(BlockedStep):
         "log_tilt": (np.float64, []),
         "model_logp": (np.float64, []),
         "progress": (np.float64, []),
+        "run": (np.int64, []),
+        "log_evidence_variance": (np.float64, []),
+        "expected_risk": (np.float64, []),
+        "expected_risk_variance": (np.float64, []),
+        "path_stage": (np.int64, []),
+        **{name: (dtype, []) for name, dtype in FittedTo.stats_dtypes().items()},
         **{name: (np.float64, []) for name in PATH_STATS},
         "warning": (SamplerWarning, None),
     }
@@ -144,7 +155,9 @@ class TemperingSMC(BlockedStep):
         self.blocked = blocked
         self.rng = get_random_generator(rng)
         self.tune = True
-        self._target = _target(model)
+        self._target, problem = _target(model)
+        self._fitted_to = fitted_to(model, "TemperingSMC", problem)
+        self._constants = self._fitted_to.as_stats()
         dimension = self._target.dimension
         self._settings = Settings(
             particles=particles,
@@ -181,6 +194,7 @@ class TemperingSMC(BlockedStep):
     def _reset(self) -> None:
         """Forget the last chain: PyMC runs several with one instance when there is one core."""
         self._state: State | None = None
+        self._run_number = 0
         self._handed_out = 0
         self._kept: list[tuple[float, FloatArray, FloatArray]] = []
         self._theta = self._risk = self._logp = self._tilt = np.empty(0)
@@ -190,6 +204,7 @@ class TemperingSMC(BlockedStep):
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         if self._state is None:
+            self._run_number = int(self.rng.spawn(1)[0].integers(2**52))
             self._enter(start(self._path, self._settings, self.rng))
         if self.tune:
             if not self._finished:
@@ -223,7 +238,7 @@ class TemperingSMC(BlockedStep):
             side = self.rng.spawn(1)[0]  # keeping particles must not change the draws
             theta, risk = self._path.finish(state.population, side)
             order = side.permutation(len(theta))
-            _, tilt = _log_densities(self._target, theta, risk)
+            _, tilt = self._target.log_density(theta, risk)
             self._kept.append((state.stages[-1].gamma, theta[order], tilt[order]))
         if self._finished:
             self._warnings = diagnose(self._path, self._settings, state)
@@ -233,7 +248,7 @@ class TemperingSMC(BlockedStep):
         theta, risk = self._path.finish(self._run.population, self.rng)
         order = self.rng.permutation(len(theta))
         self._theta, self._risk = theta[order], risk[order]
-        self._logp, self._tilt = _log_densities(self._target, self._theta, self._risk)
+        self._logp, self._tilt = self._target.log_density(self._theta, self._risk)
 
     def _stats(self, draw: int | None) -> dict[str, Any]:
         """Stats of a draw, or of a tuning step (None), whose record is of the stage reached."""
@@ -253,15 +268,27 @@ class TemperingSMC(BlockedStep):
             "progress": self._run.temperature / self._path.end,
             "warning": None,
         }
-        recorded = stages[len(stages) - 1 - draw] if draw is not None and draw < len(stages) else None  # the last first
+        carried = len(stages) - 1 - (draw or 0) % len(stages)  # the last stage first, and round again
         for name in PATH_STATS:
-            stats[name] = np.nan if recorded is None else float(getattr(recorded, name.removeprefix("path_")))
+            stats[name] = float(getattr(stages[carried], name.removeprefix("path_")))
+        stats |= {"run": self._run_number, "path_stage": carried, **self._constants, **self._population_stats()}
         if draw == 0 and self._warnings:
             message = "TemperingSMC: " + " ".join(self._warnings)
             stats["warning"] = SamplerWarning(WarningType.CONVERGENCE, message, "warn")
         if self._keep:
             stats |= self._kept_stats(draw)
         return stats
+
+    def _population_stats(self) -> dict[str, float]:
+        """The expected risk of the population and its variance, particles of one parent counting as one."""
+        population = self._run.population
+        risk = np.where(np.isnan(population.energies.risk), 0.0, population.energies.risk)
+        excess = np.bincount(population.parent, (risk - risk.mean()) / risk.size)
+        return {
+            "log_evidence_variance": self._run.stages[-1].log_evidence_variance,
+            "expected_risk": float(risk.mean()),
+            "expected_risk_variance": float(excess @ excess),
+        }
 
     def _kept_stats(self, draw: int | None) -> dict[str, Any]:
         """The draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
@@ -328,17 +355,25 @@ def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
     return list(model.value_vars)
 
 
-def _target(model: pm.Model) -> Any:
+def _target(model: pm.Model) -> tuple[Any, Problem | None]:
     """The path from the prior: on arrays where the model is linear-Gaussian, otherwise through its graph."""
     try:
         with np.errstate(all="ignore"):  # probing a model that is not may overflow
-            return prior_path(extract(model).problem)
-    except NotLinearGaussian:
-        return PyMCPath(model)
+            problem = problem_of(model).problem
+    except NotLinearGaussianError:
+        return PyMCPath(model), None
+    return (prior_path(problem) if problem.spikes is None else PyMCPath(model)), problem
 
 
 def _gaussian_of(fit: Any) -> tuple[Any, Any]:
-    """Mean and covariance of an approximation, or of a pair."""
+    """Mean and covariance of an approximation, of what holds one, or of a pair."""
+    for holder in ("refit", "approx"):
+        fit = getattr(fit, holder, fit)
+    if any(sparse.dirac for sparse in getattr(getattr(fit, "source", None), "sparse", ())):
+        raise TypeError(
+            "start is an approximation with a point mass at zero, which is no Gaussian over the free variables: start "
+            "from the prior (leave start away)."
+        )
     posterior = getattr(fit, "posterior", fit)
     if hasattr(posterior, "mean") and hasattr(posterior, "covariance"):
         return posterior.mean, posterior.covariance
@@ -350,18 +385,7 @@ def _gaussian_of(fit: Any) -> tuple[Any, Any]:
 
 
 def _has_auc_term(model: pm.Model) -> bool:
-    operations = (getattr(variable.owner, "op", None) for variable in ancestors(model.potentials))
-    return any(isinstance(op.core_op if isinstance(op, Blockwise) else op, AUCRisk) for op in operations)
-
-
-def _log_densities(target: Any, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The model's log-density in its unconstrained space, and its derivative in gamma."""
-    if isinstance(target, PyMCPath):
-        energies = target.evaluate(theta)
-        return energies.log_base + target.end * energies.log_tilt, energies.log_tilt
-    problem = target.problem
-    log_prior = target.reference.logp(problem.prior.whiten(theta)) - problem.prior.log_volume
-    return log_prior - problem.gamma * risk, -risk
+    return any(map(is_auc_risk, ancestors(model.potentials)))
 
 
 def _check_start(path: Any, model: pm.Model) -> None:
@@ -373,9 +397,9 @@ def _check_start(path: Any, model: pm.Model) -> None:
             "TemperingSMC starts from draws of the prior, and this prior cannot be drawn from: replace improper "
             f"distributions (pm.Flat, pm.HalfFlat) by proper ones. ({str(error).splitlines()[0]})"
         ) from error
-    if path.evaluate(theta).finite.any() or not isinstance(path, PyMCPath):
+    if path.evaluate(theta).finite.any():
         return
-    variables = path.variables
+    variables = flat_variables(model)
     parts = zip(variables.names, variables.slices, variables.shapes, strict=True)
     point = {name: theta[0, part].reshape(shape) for name, part, shape in parts}
     terms = model.compile_fn(model.logp(sum=False), inputs=model.value_vars, on_unused_input="ignore")(point)

@@ -9,6 +9,12 @@ resemble each other, different parents are independent, so
 With every particle its own parent this is ``1/ESS - 1/N``. It is the genealogical estimator of Lee and Whiteley
 (2018) traced back by one generation (Olsson and Douc, 2019), adequate when the moves of a stage decorrelate the
 particles, which the engine checks. For waste-free chains it is the estimator of Dau and Chopin (2022) by chains.
+
+Use: ``combine(log_evidences, variances)`` pools independent runs, each given by its last stage's ``log_evidence`` and
+``log_evidence_variance``, and says whether they agree.
+
+References: Lee and Whiteley (2018), doi:10.1093/biomet/asy028; Olsson and Douc (2019), doi:10.3150/17-BEJ985; Dau and
+Chopin (2022), doi:10.1111/rssb.12475.
 """
 
 from __future__ import annotations
@@ -25,9 +31,14 @@ FloatArray = NDArray[np.float64]
 
 
 def stage_variance(weights: FloatArray, parent: NDArray[np.intp]) -> float:
-    """v_t for normalised weights."""
+    """v_t for normalised weights.
+
+    The excesses of G parents sum to zero, so that their squares are short of the variance by 1 - 1/G: little for
+    particles, not for a few waste-free chains.
+    """
     excess = np.bincount(parent, weights - 1.0 / weights.size)
-    return float(excess @ excess)
+    groups = np.unique(parent).size
+    return float(excess @ excess) * (groups / (groups - 1) if groups > 1 else 1.0)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,20 @@ the target (gamma_T). A stage
 
 How many moves? Too few and the evidence is silently wrong by tens of nats in fifty dimensions, so the number is not a
 constant: moves go on until the particles have forgotten where the stage started them (their correlation with the
-start, of coordinates and of the tilt, falls below ``decorrelation``) or ``max_moves`` is reached, which is reported.
+start, of coordinates, of their squares and of the tilt, falls below ``decorrelation``) or ``max_moves`` is reached,
+which is reported. That moment is chosen by looking at the particles: it is one at which those from the tails have just
+come in, and draws taken then are under-dispersed. So a quarter as many moves follow, at a time nobody chose.
 
-The waste-free form (Dau and Chopin, 2022) resamples only N / P particles, moves each P - 1 times and keeps all
-the states visited.
+The waste-free form resamples only N / P particles, moves each P - 1 times and keeps all the states visited.
 
-Stages are pure functions of a frozen state: ``state = advance(path, settings, state, rng)``.
+Use: ``state = run_tempering(path, Settings(particles=1000), rng)``; ``state.log_evidence`` is the log evidence,
+``path.finish(state.population, rng)`` gives draws of theta with their risks, ``state.stages`` the record. Stages are
+pure functions of a frozen state, ``state = advance(path, settings, state, rng)``, for those who want to look on. The
+engine need not change for a new target or a new way to move: see "to add a path" in :mod:`pymc_pacauc.smc.paths` and
+"to add a move" in :mod:`pymc_pacauc.smc.moves`.
+
+References: Ridgway, Alquier, Chopin and Liang (2014), arXiv:1410.1771, Algorithm 1; Del Moral, Doucet and Jasra (2006),
+doi:10.1111/j.1467-9868.2006.00553.x; waste-free SMC, Dau and Chopin (2022), doi:10.1111/rssb.12475.
 """
 
 from __future__ import annotations
@@ -24,6 +32,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +47,17 @@ from pymc_pacauc.core.weights import (
 )
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.smc.diagnose import TemperingWarning, diagnose
+from pymc_pacauc.smc.ep_fit import fit_stage
 from pymc_pacauc.smc.evidence import stage_variance
-from pymc_pacauc.smc.gaussian_fit import GaussianFit
-from pymc_pacauc.smc.moves import InChart, Proposal, adapt, calibrate, choose_move, fit_stage, metropolis
+from pymc_pacauc.smc.moves import adapt, calibrate, choose_move, metropolis
 from pymc_pacauc.smc.paths import Energies, Path, Population
+from pymc_pacauc.smc.proposals import Proposal
 
 __all__ = ["Settings", "Stage", "State", "advance", "move_on", "run_tempering", "start"]
 
 FloatArray = NDArray[np.float64]
+
+AFTERWARDS = 1.25  # as many moves in all as the particles needed to forget: a time chosen by looking is not a fair one
 
 
 @dataclass(frozen=True)
@@ -59,8 +71,7 @@ class Settings:
     ess_threshold
         Share of the effective sample size a stage keeps (the paper's tau).
     move
-        ``"auto"``, ``"direction"``, ``"ep"``, ``"gaussian"``, ``"prior"`` or ``"random_walk"``; see
-        :mod:`pymc_pacauc.smc.moves`.
+        ``"auto"``, or the name of one of :data:`~pymc_pacauc.smc.moves.MOVES`.
     decorrelation
         Moves of a stage stop once the correlation with its start is below this.
     max_moves
@@ -94,7 +105,25 @@ class Settings:
 
 @dataclass(frozen=True)
 class Stage:
-    """What happened in one stage; stage 0 is the start."""
+    """What happened in one stage; stage 0 is the start.
+
+    Attributes
+    ----------
+    temperature, gamma
+        Of the path, and gamma where the stage is a posterior (NaN on the way from a fit).
+    log_evidence, log_evidence_variance
+        Of the stage's distribution, and the variance of the estimate.
+    ess
+        Effective sample size of the weights.
+    acceptance_rate, moves, correlation
+        Of the stage's moves: share accepted, number, correlation left with where the stage found the particles.
+    expected_risk
+        Mean over the particles.
+    failed
+        Points at which the log-density was NaN or infinite.
+    jitter
+        What was added to a fitted covariance to make it positive definite, as a share of its mean variance.
+    """
 
     temperature: float
     gamma: float
@@ -106,6 +135,7 @@ class Stage:
     correlation: float
     expected_risk: float
     failed: int
+    jitter: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +146,7 @@ class State:
     temperature: float
     move: str
     step: float
-    base: GaussianFit
+    base: Proposal
     ep: EPFit | None
     stages: tuple[Stage, ...]
 
@@ -138,7 +168,7 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
     risk = np.where(usable, energies.risk, np.nan)
     population = Population(x, Energies(energies.log_base, dead, risk), np.arange(len(x)))
     move = choose_move(settings.move, path, settings.particles)
-    base = path.reference or GaussianFit(x[usable].mean(axis=0), x[usable].std(axis=0))
+    base = path.base_move(x[usable])
     first = Stage(
         temperature=0.0,
         gamma=0.0 if path.from_prior else float("nan"),
@@ -150,6 +180,7 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
         correlation=0.0,
         expected_risk=float(np.nanmean(risk)),
         failed=int(np.sum(~usable)),
+        jitter=base.jitter,
     )
     return State(population, 0.0, move, 1.0, base, None, (first,))
 
@@ -163,7 +194,8 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
     weights = normalise(log_weights)
     log_evidence = previous.log_evidence + log_mean_exp(log_weights)  # (d)
     variance = previous.log_evidence_variance + stage_variance(weights, population.parent)
-    ep = fit_stage(path, temperature, state.ep) if state.move == "ep" else None
+    problem = path.ep_problem if state.move == "ep" else None
+    ep = None if problem is None else fit_stage(problem, temperature, state.ep)
     proposal = calibrate(state.move, path, population, weights, state.base, ep, rng)
     chains = settings.particles // (settings.waste_free or 1)
     resampled = population.take(systematic(weights, chains, rng))  # (b)
@@ -181,6 +213,7 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
         moves=record.moves,
         correlation=record.correlation,
         failed=record.failed,
+        jitter=proposal.jitter,
     )
     stages = (*state.stages, stage)
     return replace(state, population=moved, temperature=temperature, step=record.step, ep=ep, stages=stages)
@@ -253,34 +286,61 @@ def _move(
     correlation = 1.0
     limit = settings.max_moves if chain_length is None else chain_length - 1
     current = population
+    forgotten = False
+    forgetting = Forgetting(path, population)
     while len(acceptances) < limit:
         current, acceptance, bad = metropolis(path, proposal, current, temperature, step, rng)
-        if isinstance(proposal, InChart):  # keeps the sign of a direction, which has a known distribution
+        if proposal.keeps_sign:  # of a direction, which has a known distribution
             current = path.refresh(current, temperature, rng)
         step = adapt(step, acceptance)
         acceptances.append(acceptance)
         failed += bad
         if chain_length is not None:
             visited.append(current)
-        elif (correlation := correlation_with_start(population, current)) <= settings.decorrelation:
-            break
+        elif not forgotten:
+            correlation = forgetting.correlation(current)
+            if forgotten := correlation <= settings.decorrelation:
+                limit = min(limit, ceil(AFTERWARDS * len(acceptances)))
     if chain_length is not None:
-        correlation = correlation_with_start(population, current)
+        correlation = forgetting.correlation(current)
         current = concatenate(visited)
     record = _MoveRecord(float(np.mean(acceptances)), len(acceptances), correlation, step, failed)
     return current, record
 
 
-def correlation_with_start(start: Population, now: Population) -> float:
-    """The larger of two correlations over the population: mean over coordinates, and the tilt's."""
-    a, b = start.x - start.x.mean(axis=0), now.x - now.x.mean(axis=0)
-    scale = np.sqrt(np.einsum("ij,ij->j", a, a) * np.einsum("ij,ij->j", b, b))
-    moving = scale > 0
-    coordinates = np.mean(np.einsum("ij,ij->j", a, b)[moving] / scale[moving]) if moving.any() else 0.0
-    t, u = start.energies.log_tilt, now.energies.log_tilt
-    t, u = t - t.mean(), u - u.mean()
-    spread = float(np.sqrt((t @ t) * (u @ u)))
-    return float(max(coordinates, (t @ u) / spread if spread > 0 else 0.0))
+class Forgetting:
+    """How much a population still resembles the one a stage began with.
+
+    Three correlations over the particles: of their coordinates (mean over coordinates), of the squares of these, which
+    shows particles that are stuck in the tails, and of the tilt.
+    """
+
+    def __init__(self, path: Path, begin: Population):
+        self._path = path
+        self._begin = self._features(begin)
+
+    def _features(self, population: Population) -> list[tuple[FloatArray, NDArray[np.bool_]]]:
+        x = self._path.embed(population.x)  # (N, D)
+        coordinates = x - x.mean(axis=0)
+        squared = coordinates * coordinates
+        tilt = population.energies.log_tilt[:, None]
+        return [_unit_columns(part) for part in (coordinates, squared - squared.mean(axis=0), tilt - tilt.mean())]
+
+    def correlation(self, now: Population) -> float:
+        """The largest of the three; 0 when nothing can move."""
+        values = []
+        for (a, moves), (b, moved) in zip(self._begin, self._features(now), strict=True):
+            both = moves & moved
+            if both.any():
+                values.append(float(np.einsum("ij,ij->j", a, b)[both].mean()))
+        return max(values, default=0.0)
+
+
+def _unit_columns(columns: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Columns of length one, and which had any length."""
+    length = np.sqrt(np.einsum("ij,ij->j", columns, columns))
+    positive = length > 0.0
+    return columns / np.where(positive, length, 1.0), positive
 
 
 def concatenate(populations: list[Population]) -> Population:

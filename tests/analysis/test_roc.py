@@ -1,9 +1,15 @@
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import assume
+from hypothesis import strategies as st
+from scipy.stats import binomtest, rankdata
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import pymc_pacauc as pac
+from benchmarks.coverage_auc import LOWEST, measure, measure_all
+from tests.core.test_risk import scored
+from tests.fuzzing import fuzz
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +39,7 @@ def test_ties_are_diagonal_segments():
 
 def test_band_and_attributes(rows):
     draws, y = rows
-    curves = pac.roc(xr.DataArray(draws, dims=("chain", "draw", "row")), y, probability=0.8)
+    curves = pac.roc(xr.DataArray(draws, dims=("chain", "draw", "row")), y, ci_prob=0.8)
     assert (curves["tpr_lower"] <= curves["tpr"] + 1e-12).all()
     assert (curves["tpr"] <= curves["tpr_upper"] + 1e-12).all()
     assert curves["auc"].size == 60
@@ -61,20 +67,123 @@ def test_delong_against_its_definition(rows):
     assert 0 < result.lower < result.auc < result.upper < 1
 
 
-def test_delong_covers():
-    from scipy.special import ndtr
-
+def test_delong_in_large_samples_is_symmetric_about_the_auc():
     rng = np.random.default_rng(5)
-    y = np.arange(150) < 60
-    truth = ndtr(1.2 / np.sqrt(2))
-    results = [pac.delong(rng.normal(size=150) + 1.2 * y, y, probability=0.9) for _ in range(400)]
-    covered = np.mean([r.lower <= truth <= r.upper for r in results])
-    assert abs(covered - 0.9) < 4 * np.sqrt(0.9 * 0.1 / 400)
+    y = np.arange(40_000) < 20_000
+    result = pac.delong(rng.normal(size=y.size) + y, y, ci_prob=0.9)
+    assert result.upper - result.auc == pytest.approx(1.645 * result.se, rel=0.02)
+    assert result.auc - result.lower == pytest.approx(1.645 * result.se, rel=0.02)
 
 
-def test_delong_of_a_perfect_score():
-    result = pac.delong([1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1])
-    assert (result.auc, result.lower, result.upper) == (1, 1, 1)
+@pytest.mark.parametrize(("n_pos", "n_neg"), [(2, 2), (10, 15), (40, 7)])
+def test_separated_classes_have_the_exact_binomial_interval(n_pos, n_neg):
+    y = np.arange(n_pos + n_neg) < n_pos
+    exact = binomtest(min(n_pos, n_neg), min(n_pos, n_neg)).proportion_ci(0.95, method="exact")
+    above, below = pac.delong(y.astype(float), y), pac.delong(-y.astype(float), y)
+    assert (above.auc, above.se, above.upper) == (1, 0, 1)
+    assert above.lower == pytest.approx(exact.low)
+    assert (below.auc, below.lower, below.upper) == (0, 0, pytest.approx(1 - exact.low))
+
+
+def test_delong_does_not_care_which_class_is_called_positive(rows):
+    score, y = rows[0][0, 0], rows[1]
+    one, other = pac.delong(score, y), pac.delong(score, ~y)
+    assert (other.auc, other.lower, other.upper) == pytest.approx((1 - one.auc, 1 - one.upper, 1 - one.lower))
+
+
+def test_the_effective_number_of_comparisons_is_at_least_the_smaller_class():
+    """Positives that are above or below everything: the AUC is a share of 40 coin tosses."""
+    y = np.arange(3040) < 40
+    score = np.where(y, np.where(np.arange(3040) < 10, -1.0, 1.0), 0.0)
+    result = pac.delong(score, y)
+    exact = binomtest(30, 40).proportion_ci(0.95, method="exact")
+    assert (result.auc, result.lower, result.upper) == pytest.approx((0.75, exact.low, exact.high))
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_pos", "n_neg", "auc"),
+    [
+        ("binormal", 10, 15, 0.983),
+        ("binormal", 50, 50, 0.9),
+        ("wide positives", 5, 1000, 0.5),
+        ("heavy tails", 20, 100, 0.95),
+        ("two kinds of positives", 200, 10, 0.995),
+    ],
+)
+def test_the_interval_covers(shape, n_pos, n_neg, auc):
+    cell = measure(shape, n_pos, n_neg, auc, datasets=600)
+    assert cell.coverage >= LOWEST
+    if auc == 0.983:
+        assert cell.logit_coverage < 0.7  # an interval without width when the classes are separated
+    if n_pos == n_neg == 50:
+        assert cell.width < 1.12 * cell.logit_width
+
+
+@pytest.mark.slow
+def test_the_interval_covers_over_the_whole_grid():
+    cells = [cell for row in measure_all(datasets=2000) for cell in row]
+    assert {cell.auc for cell in cells} >= {0.5, 0.983, 0.995}
+    assert [cell for cell in cells if cell.coverage < LOWEST] == []
+    large = [
+        cell.width / cell.logit_width for cell in cells if cell.n_pos == 200 and cell.n_neg == 1000 and cell.auc < 0.9
+    ]
+    assert max(large) < 1.15
+
+
+# --- what is ranked is what was given ---------------------------------------------------------------------------------
+
+
+def hard_to_average():
+    """Scores of many magnitudes: centring them merges the small ones."""
+    rng = np.random.default_rng(194)
+    y = np.arange(60) < 20
+    return np.exp(20 * (rng.normal(size=60) + 0.7 * y)), y
+
+
+@pytest.mark.parametrize("change", [lambda s: s, lambda s: 1e-290 * s, lambda s: -np.log(s), lambda s: s[None, None]])
+def test_one_score_vector_is_ranked_as_it_is(change):
+    score, y = hard_to_average()
+    score = change(score)
+    curves = pac.roc(score, y)
+    exact = roc_auc_score(y, score.ravel())
+    assert curves["auc"].item() == pytest.approx(exact, abs=1e-15)
+    assert curves.attrs["auc_of_mean_score"] == pytest.approx(exact, abs=1e-15)
+    np.testing.assert_array_equal(curves["tpr"], curves["tpr_of_mean_score"])
+
+
+def test_thresholds_of_draws_are_those_of_the_draws_as_they_are():
+    score, y = hard_to_average()
+    alone = pac.choose_threshold(score, y, fpr=0.3)
+    several = pac.choose_threshold(np.stack([score, -np.log(score)]), y, fpr=0.3)
+    assert several.draws["tpr"].values[0] == alone.tpr
+    assert several.draws["fpr"].values[0] == alone.fpr
+    assert several.draws["threshold"].values[0] == pytest.approx((alone.value - score.mean()) / score.std())
+
+
+@pytest.mark.parametrize("scale", [1e-290, 1e-200, 1e200, 1e307])
+def test_draws_of_any_scale_have_a_mean_score(rows, scale):
+    draws, y = rows[0][0], rows[1]
+    expected = pac.roc(draws[:2], y).attrs["auc_of_mean_score"]
+    scaled = np.stack([draws[0], draws[1] * scale])
+    assert pac.roc(scaled, y).attrs["auc_of_mean_score"] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        [1.0, np.nextafter(1.0, 2.0), 3.0, 4.0],
+        [1e17, 1e17, 1e17, 1e17],
+        [0.0, 5e-324, 1e-323, 1.5e-323],
+        [-1.7e308, 1.7e308, -1.7e308, 1.7e308],
+        [0.1, 0.4, 0.35, 0.8],
+    ],
+)
+@pytest.mark.parametrize("rule", [{"fpr": f} for f in (0, 0.5, 1)] + [{"tpr": t} for t in (0, 0.5, 1)])
+def test_calling_rows_above_the_threshold_gives_its_rates(score, rule):
+    score, y = np.array(score), np.array([False, True, False, True])
+    chosen = pac.choose_threshold(score, y, **rule)
+    called = score > chosen.value
+    assert (called[~y].mean(), called[y].mean()) == (chosen.fpr, chosen.tpr)
 
 
 @pytest.mark.parametrize("target", [0.0, 0.05, 0.3, 1.0])
@@ -126,8 +235,12 @@ def test_bad_input_is_refused(rows):
         pac.roc(draws[..., 1:], y)
     with pytest.raises(ValueError, match="NaN or infinite"):
         pac.roc(np.where(draws > 0, draws, np.nan), y)
-    with pytest.raises(ValueError, match="probability"):
-        pac.roc(draws, y, probability=1.0)
+    with pytest.raises(ValueError, match="ci_prob"):
+        pac.roc(draws, y, ci_prob=1.0)
+    for shape in ((0, 120), (2, 0, 120)):
+        for function in (pac.roc, pac.delong, lambda s, y: pac.choose_threshold(s, y, fpr=0.1)):
+            with pytest.raises(ValueError, match="no draws"):
+                function(np.empty(shape), y)
     with pytest.raises(ValueError, match="one class only"):
         pac.roc(draws, np.ones(120, dtype=int))
     with pytest.raises(ValueError, match="one score vector"):
@@ -141,3 +254,76 @@ def test_bad_input_is_refused(rows):
         pac.choose_threshold(draws, y, fpr=1.2)
     with pytest.raises(ValueError, match="cost must be"):
         pac.choose_threshold(draws, y, cost=(-1.0, 1.0))
+
+
+# --- on inputs nobody chose -------------------------------------------------------------------------------------------
+
+finite = scored(st.one_of(st.integers(-3, 3).map(float), st.floats(-1e300, 1e300)))
+
+
+@fuzz(data=finite)
+def test_roc_of_any_score(data):
+    score, y = data
+    assume(min(y.sum(), (~y).sum()) > 1)
+    curves = pac.roc(score, y)
+    exact = roc_auc_score(y, rankdata(score))
+    assert curves["auc"].item() == pytest.approx(exact, abs=1e-12)
+    assert curves.attrs["auc_of_mean_score"] == curves["auc"].item() == curves.attrs["auc_mean"]
+    fpr, tpr, _ = roc_curve(y, rankdata(score), drop_intermediate=False)
+    np.testing.assert_allclose(curves["tpr"], np.interp(curves["fpr"], fpr, tpr), atol=1e-12)
+    assert (np.diff(curves["tpr"]) >= 0).all()
+    assert curves["tpr"].values[-1] == 1
+
+
+@fuzz(data=finite, seed=st.integers(0, 10**6), ci_prob=st.floats(0.05, 0.99))
+def test_roc_of_any_draws(data, seed, ci_prob):
+    score, y = data
+    assume(min(y.sum(), (~y).sum()) > 1)
+    rng = np.random.default_rng(seed)
+    draws = np.stack([score, rng.normal(size=y.size), rng.integers(0, 3, y.size) * 1e200])
+    curves = pac.roc(draws, y, ci_prob=ci_prob)
+    each = [roc_auc_score(y, rankdata(row)) for row in draws]
+    np.testing.assert_allclose(curves["auc"], each, atol=1e-12)
+    low, high = np.quantile(each, [0.5 - 0.5 * ci_prob, 0.5 + 0.5 * ci_prob])
+    assert (curves.attrs["auc_lower"], curves.attrs["auc_upper"]) == pytest.approx((low, high), abs=1e-12)
+    assert curves.attrs["ci_prob"] == ci_prob
+    scaled = pac.roc(np.ldexp(draws, [[-3], [40], [7]]), y, ci_prob=ci_prob)
+    np.testing.assert_allclose(scaled["tpr_of_mean_score"], curves["tpr_of_mean_score"], atol=1e-12)
+
+
+@fuzz(data=finite, ci_prob=st.floats(0.05, 0.95))
+def test_delong_of_any_score(data, ci_prob):
+    score, y = data
+    assume(min(y.sum(), (~y).sum()) > 1)
+    result = pac.delong(score, y, ci_prob=ci_prob)
+    kernel = (score[y][:, None] > score[~y]) + 0.5 * (score[y][:, None] == score[~y])
+    variance = kernel.mean(axis=1).var(ddof=1) / y.sum() + kernel.mean(axis=0).var(ddof=1) / (~y).sum()
+    assert result.auc == pytest.approx(kernel.mean(), abs=1e-12)
+    assert result.se == pytest.approx(np.sqrt(variance), abs=1e-9)
+    assert 0 <= result.lower <= result.auc <= result.upper <= 1
+    assert result.lower < result.upper
+    assert pac.delong(rankdata(score), y, ci_prob=ci_prob) == result
+    mirrored = pac.delong(-score, y, ci_prob=ci_prob)
+    assert (mirrored.lower, mirrored.upper) == pytest.approx((1 - result.upper, 1 - result.lower), abs=1e-9)
+    wider = pac.delong(score, y, ci_prob=ci_prob + 0.04)
+    assert wider.lower <= result.lower <= result.upper <= wider.upper
+
+
+@fuzz(data=finite, rule=st.sampled_from(["fpr", "tpr", "cost"]), at=st.floats(0, 1), cost=st.floats(0.1, 10))
+def test_threshold_of_any_score(data, rule, at, cost):
+    score, y = data
+    chosen = pac.choose_threshold(score, y, **{rule: (1.0, cost) if rule == "cost" else at})
+    called = score > chosen.value
+    fpr, tpr = called[~y].mean(), called[y].mean()
+    assert (chosen.fpr, chosen.tpr) == pytest.approx((fpr, tpr), abs=1e-12)
+    others = [score > value for value in (-np.inf, *score)]
+    rates = [(other[~y].mean(), other[y].mean()) for other in others]
+    if rule == "fpr":
+        assert fpr <= at + 1e-12
+        assert tpr >= max((t for f, t in rates if f <= at - 1e-12), default=0.0)
+    elif rule == "tpr":
+        assert tpr >= at - 1e-12
+        assert fpr <= min(f for f, t in rates if t >= at)
+    else:
+        costs = [f * (~y).sum() + cost * (1 - t) * y.sum() for f, t in rates]
+        assert fpr * (~y).sum() + cost * (1 - tpr) * y.sum() <= min(costs) + 1e-9

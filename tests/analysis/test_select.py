@@ -10,7 +10,7 @@ from pymc_pacauc.analysis.select import default_gammas
 from pymc_pacauc.core.folds import stratified_folds
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
-from pymc_pacauc.model.extract import extract
+from pymc_pacauc.model.extract import problem_of
 
 rng = np.random.default_rng(8)
 X = rng.normal(size=(120, 4))
@@ -78,9 +78,13 @@ def test_the_refit_is_at_the_best_gamma(model):
     found = pac.select_gamma(model, [5.0, 40.0], folds=3, random_seed=3)
     assert found.refit.fit.problem.gamma == found.best
     assert found.refit.converged
-    assert found.refit.sample(5)["posterior"].attrs["pacauc_gamma"] == found.best
+    assert found.refit.fitted_to.gamma == found.best
+    assert pac.certificate(found).auc == pac.certificate(found.refit.sample(5)).auc
     drawn = pac.select_gamma(model, [5.0, 40.0], folds=3, method="smc", particles=300, random_seed=3).refit
     assert drawn["posterior"]["theta"].shape == (1, 300, 4)
+    certified = pac.certificate(drawn)
+    assert certified.gamma == found.best
+    assert certified.auc == pytest.approx(pac.certificate(found).auc, abs=0.05)
 
 
 def test_smc_agrees_with_ep_along_gamma(model):
@@ -116,7 +120,7 @@ def test_smc_takes_any_model():
 
 def test_by_certificate(model):
     found = pac.select_gamma(model, criterion="certificate")
-    pairs = extract(model).problem.pairs
+    pairs = problem_of(model).problem.pairs
     gammas = default_gammas(pairs)
     assert found.table["gamma"].to_numpy() == pytest.approx(gammas)
     assert found.best == gammas[np.argmax(found.table["certified_auc"])]
@@ -151,10 +155,10 @@ def test_processes_do_not_change_the_answer(model, method):
 
 
 def test_what_did_not_converge_is_told(model, monkeypatch):
-    def hasty(problem, start=None):
+    def hasty(problem, method, start=None):
         return fit_ep(problem, max_sweeps=3 if problem.gamma > 10 else 100)
 
-    monkeypatch.setitem(selection.METHODS, "ep", ("EP", hasty))
+    monkeypatch.setattr(selection, "fit", hasty)
     with pytest.warns(ConvergenceWarning, match="did not converge at gamma = 50"):
         found = pac.select_gamma(model, [5.0, 50.0], criterion="certificate")
     assert found.table["converged"].tolist() == [True, False]

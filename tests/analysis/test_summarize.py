@@ -4,6 +4,7 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
+from pymc_pacauc.model.results import as_result
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Passing a dict or None as alias_mapping",  # ArviZ 0.23 with matplotlib 3.11
@@ -29,52 +30,50 @@ def fitted():
 
 def test_of_an_approximation(fitted):
     _, approx, _ = fitted
-    summary = pac.summary(approx, probability=0.8)
-    assert list(summary.table.index) == ["theta[a]", "theta[b]", "theta[c]"]
-    assert list(summary.table.columns) == ["mean", "sd", "10.0%", "90.0%", "P(> 0)"]
-    np.testing.assert_allclose(summary.table["mean"], approx.posterior.mean, atol=5e-4)
-    assert summary.certificate.auc == pac.certificate(approx).auc
-    assert summary.log_evidence == approx.log_evidence
-    assert "certified AUC" in repr(summary)
-    with pytest.raises(ValueError, match="probability"):
-        pac.summary(approx, probability=2.0)
+    summary = pac.summary(approx, ci_prob=0.8)
+    assert list(summary.index) == ["theta[a]", "theta[b]", "theta[c]"]
+    assert list(summary.columns) == ["mean", "sd", "10.0%", "90.0%", "P(> 0)"]
+    np.testing.assert_allclose(summary["mean"], approx.posterior.mean, atol=5e-4)
+    assert summary.attrs["certificate"].auc == pac.certificate(approx).auc
+    assert summary.attrs["log_evidence"] == approx.log_evidence
+    assert "certified AUC" in summary.attrs["report"]
+    with pytest.raises(ValueError, match="ci_prob"):
+        pac.summary(approx, ci_prob=2.0)
 
 
 def test_of_draws(fitted):
     model, approx, idata = fitted
     drawn = pac.summary(approx.sample(200, random_seed=1))
-    assert drawn.method == "EP"
-    assert drawn.expected_auc == pytest.approx(1 - approx.expected_risk)
+    assert drawn.attrs["method"] == "EP"
+    assert drawn.attrs["expected_auc"] == pytest.approx(1 - approx.expected_risk)
     sampled = pac.summary(idata, model=model)
-    assert sampled.method == "TemperingSMC"
-    assert sampled.log_evidence == pytest.approx(approx.log_evidence, abs=0.5)
-    assert sampled.log_evidence_se > 0
+    assert sampled.attrs["method"] == "TemperingSMC"
+    assert sampled.attrs["log_evidence"] == pytest.approx(approx.log_evidence, abs=0.5)
+    assert sampled.attrs["log_evidence_se"] > 0
     for summary in (drawn, sampled):
-        assert [row for row in summary.table.index if row.startswith("theta")] == ["theta[a]", "theta[b]", "theta[c]"]
-        assert "scores" in summary.note
-        assert not any(row.startswith("scores") for row in summary.table.index)
-        assert summary.certificate is not None
+        assert [row for row in summary.index if row.startswith("theta")] == ["theta[a]", "theta[b]", "theta[c]"]
+        assert "scores" in summary.attrs["note"]
+        assert not any(row.startswith("scores") for row in summary.index)
+        assert summary.attrs["certificate"] is not None
     named = pac.summary(idata, model=model, var_names=["theta"])
-    assert len(named.table) == 3
+    assert len(named) == 3
 
 
 def test_of_anything_else():
-    with pytest.raises(TypeError, match="approximation or an idata"):
+    with pytest.raises(TypeError, match="This needs what"):
         pac.summary([1, 2, 3])
 
 
-def test_groups_and_attributes(fitted):
-    model, approx, idata = fitted
-    pac.annotate(idata, model)
+def test_groups(fitted):
+    _, approx, idata = fitted
     for data, method in ((approx.sample(50), "EP"), (idata, "TemperingSMC")):
-        attrs = data["posterior"].attrs
-        assert attrs["pacauc_method"] == method
-        assert attrs["pacauc_gamma"] == 30.0
-        assert {"pacauc_version", "pacauc_pymc_version", "pacauc_log_evidence", "pacauc_n_pos"} <= set(attrs)
+        assert as_result(data).fitted_to.method == method
+        assert as_result(data).fitted_to.gamma == 30.0
         assert "risk" in data["sample_stats"]
         np.testing.assert_array_equal(data["constant_data"]["X"], X)
-        np.testing.assert_array_equal(data["observed_data"]["labels"], y)
         assert data["posterior"]["theta"].dims == ("chain", "draw", "covariate")
+    np.testing.assert_array_equal(approx.sample(50)["observed_data"]["labels"], y)
+    assert {"pacauc_version", "pymc_version", "pacauc_method"} <= set(approx.sample(5)["posterior"].attrs)
 
 
 def test_arviz_takes_it_unchanged(fitted):

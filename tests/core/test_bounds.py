@@ -92,6 +92,18 @@ def test_theorems_at_given_constants():
     inside = d * math.log(n) + d / 2 * math.log(8 * math.pi * variance * d) + 1 / variance + 1 / (n * n * variance * d)
     expected = 2 * (2 * c / n + 2 / gamma * (inside + math.log(4 / epsilon)))
     assert bounds.theorem_excess(n, d, C=C, c=c, epsilon=epsilon) == pytest.approx(expected)
+    wanted = 2 * math.sqrt(d * n * math.log(n))
+    gamma = min(wanted, (n - 1) / 8)  # Lemma 2.2 covers no more
+    assert gamma < wanted
+    expected = 2 * c / n + 2 / gamma * (inside + math.log(2 / epsilon)) + 16 * gamma / (n - 1)
+    assert bounds.theorem_excess(n, d, C=C, c=c, epsilon=epsilon, theorem="2.4") == pytest.approx(expected)
+    gamma, p, v1, active = (n - 1) / (8 * C), 1 - math.exp(-1 / d), 0.7, 3
+    each = math.log(2 * n * math.sqrt(2 * math.pi * v1 * d) / p) + 1 / v1 + 1 / (n * n * v1 * d)
+    inside = active * each + math.log(2) - d * math.log(1 - p)
+    expected = 2 * (2 * c / n + 2 / gamma * (inside + math.log(4 / epsilon)))
+    options = {"C": C, "c": c, "epsilon": epsilon, "v1": v1, "theorem": "2.5"}
+    assert bounds.theorem_excess(n, d, sparsity=active, **options) == pytest.approx(expected)
+    assert bounds.theorem_excess(n, d, **options) == bounds.theorem_excess(n, d, sparsity=d, **options)
     for theorem in ("2.3", "2.4", "2.5"):
         small, large = (bounds.theorem_excess(k, d, C=C, c=c, theorem=theorem) for k in (10**4, 10**7))
         assert 0 < large < small
@@ -106,6 +118,13 @@ def test_theorems_at_given_constants():
         ({"risk": math.nan}, "risk must lie in"),
         ({"divergence": -1.0}, "divergence must be >= 0"),
         ({"m": 0}, "smaller class"),
+        ({"m": 100.5}, "smaller class, a whole number"),
+        ({"m": math.nan}, "smaller class"),
+        ({"m": math.inf}, "smaller class"),
+        ({"m": 10**400}, "smaller class"),
+        ({"divergence": math.nan}, "divergence must be >= 0"),
+        ({"selected_from": math.nan}, "selected_from counts"),
+        ({"selected_from": math.inf}, "selected_from counts"),
         ({"epsilon": 0.0}, "epsilon must lie strictly"),
         ({"epsilon": 1.0}, "epsilon must lie strictly"),
         ({"selected_from": 0}, "selected_from counts"),
@@ -117,7 +136,36 @@ def test_bad_input_is_refused(changes, message):
         bounds.pac_bayes_kl(**{"risk": 0.2, "divergence": 5.0, "m": 100, **changes})
 
 
+@pytest.mark.parametrize("bound", [bounds.catoni_bound, bounds.linear_bound])
+def test_a_prior_chosen_among_several_shares_epsilon(bound):
+    alone, chosen = (bound(0.15, 6.0, 177, rate=60.0, selected_from=k) for k in (1, 10))
+    assert chosen == pytest.approx(bound(0.15, 6.0, 177, 0.005, rate=60.0))
+    assert chosen > alone + 0.005
+
+
+def test_huge_samples_and_many_priors():
+    near = bounds.pac_bayes_kl(0.1, 5.0, 10**12)
+    assert near - 0.1 == pytest.approx(math.sqrt(2 * 0.09 * (5 + math.log(2e6) + math.log(20)) / 1e12), rel=1e-5)
+    assert bounds.pac_bayes_kl(0.1, 5.0, np.int32(2**31 - 1)) == bounds.pac_bayes_kl(0.1, 5.0, 2**31 - 1)
+    assert bounds.linear_rate(np.int32(2**31 - 1), 7) == bounds.linear_rate(2**31 - 1, 7)
+    assert 0.1 < bounds.pac_bayes_kl(0.1, 5.0, 10**6, selected_from=10**400) < 0.2
+    assert bounds.catoni_bound(0.1, 5.0, 10, rate=5e-324) == bounds.catoni_bound(0.1, math.inf, 10, rate=1.0) == 1
+    assert bounds.linear_bound(0.1, math.inf, 10, rate=1.0) == bounds.pac_bayes_kl(0.1, math.inf, 10) == 1
+
+
 def test_bad_rates_and_theorems_are_refused():
+    for rate, message in (
+        (lambda: bounds.linear_rate(-1, 7), "smaller class"),
+        (lambda: bounds.linear_rate(10, -7), "d must be a finite number"),
+        (lambda: bounds.catoni_rate(10, 7, 2.0), "epsilon must lie"),
+        (lambda: bounds.catoni_rate(10, 7, auc=1.0), "auc must lie"),
+        (lambda: bounds.catoni_bound(0.2, 1.0, 10, rate=math.nan), "rate must be"),
+        (lambda: bounds.theorem_excess(1, 7, C=1, c=1), "n must be at least 2"),
+        (lambda: bounds.binary_kl(0.2, 1.5), "p must lie in"),
+        (lambda: bounds.kl_upper(math.nan, 1.0), "q must lie in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rate()
     with pytest.raises(ValueError, match="rate must be"):
         bounds.linear_bound(0.2, 1.0, 10, rate=0.0)
     with pytest.raises(ValueError, match="theorem must be"):

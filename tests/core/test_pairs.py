@@ -1,4 +1,6 @@
+import datetime
 import enum
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -53,7 +55,7 @@ def test_positive_names_the_class(yes, no, make):
         ([], None, "y is empty"),
         ([[0, 1]], None, r"y must be one-dimensional.*\(1, 2\)"),
         (1, None, r"y must be one-dimensional.*\(\)"),
-        ([[0], [0, 1]], None, "y must be one-dimensional.*ragged"),
+        ([[0], [0, 1]], None, "y must be one-dimensional.*unhashable type: 'list'"),
         ([0.0, 1.0, np.nan, np.nan], None, "y has 2 missing value.* out of 4: drop or impute"),
         (["a", None, "b"], "a", "y has 1 missing value"),
         (pd.array([0, 1, pd.NA], dtype="Int64"), None, "y has 1 missing value"),
@@ -67,6 +69,27 @@ def test_positive_names_the_class(yes, no, make):
         ([-1, 0], None, "-1 and 0.*positive="),
         (["a", "b"], "c", "positive='c' does not occur in y.*'a', 'b'"),
         ([0, 1], 2, "positive=2 does not occur in y"),
+        (["0", "1"], 1, "positive=1 does not occur in y.*'0', '1'"),
+        ([0, 1, 1], [1], "positive must be one of the two labels.*list"),
+        ([0, 1, 1], np.array([0, 1, 1]), "positive must be one of the two labels.*ndarray"),
+        (["a", "b"], pd.Series(["a", "b"]), "positive must be one of the two labels.*Series"),
+        ([0, 1], pd.NA, "positive=<NA> does not occur"),
+        (np.ma.array([0, 1, 1, 0], mask=[0, 0, 1, 0]), None, "y has 1 missing value"),
+        (np.ma.array([0, 1, 99, 0], mask=[0, 0, 1, 0]), None, "y has 1 missing value"),
+        ([0, 1, np.ma.masked], None, "y has 1 missing value"),
+        (["a", np.nan, "b"], "a", "y has 1 missing value"),
+        (["2020-01-01", pd.NaT], "2020-01-01", "y has 1 missing value"),
+        (np.array(["2020-01-01", "NaT", "2020-01-02"], "M8[D]"), "2020-01-01", "y has 1 missing value"),
+        (np.array([1, 2, "NaT"], "m8[D]"), np.timedelta64(1, "D"), "y has 1 missing value"),
+        (np.array([1j, np.nan]), 1j, "y has 1 missing value"),
+        ([2**53, 2**53 + 1, 2**53 + 2], 2**53, "y has 3 distinct values"),
+        ([2**63 + 2, 2**63, -1], -1, "y has 3 distinct values"),
+        (
+            np.array(["2020-01-01", "2020-01-02"], "M8[D]"),
+            "yesterday",
+            "positive='yesterday' does not occur.*2020-01-02",
+        ),
+        ([Decimal(0), Decimal(1)], None, r"values \[Decimal\('0'\), Decimal\('1'\)\].*positive="),
     ],
 )
 def test_bad_labels(y, positive, message):
@@ -92,3 +115,83 @@ def test_blocks_add_up_and_map():
     assert mapped.n == 3
     assert mapped.n_pairs == 5
     np.testing.assert_array_equal(mapped.blocks[0].negative, [2, 0, 0])
+
+
+DAYS = np.array(["2020-03-01", "2020-03-02"], dtype="M8[D]")
+
+
+@pytest.mark.parametrize(
+    ("yes", "no", "named"),
+    [
+        (2**53 + 1, 2**53, 2**53 + 1),
+        (2**53, 2**53 + 1, float(2**53)),  # equal to the first alone; as float64 both are
+        (2**53, 2**53 + 1, np.float64(2**53)),
+        (2**70, 2**70 + 1, 2**70),
+        (2**63, -1, 2**63),
+        (1, "1", 1),
+        ("1", 1, "1"),
+        (0, 1, np.array(0)),
+        (Decimal("0.1"), 0.1, Decimal("0.1")),
+        ((1, 2), "pair", (1, 2)),
+    ],
+)
+def test_labels_are_compared_exactly(yes, no, named):
+    y = np.empty(MASK.size, dtype=object)
+    y[:] = [yes if flag else no for flag in MASK]
+    np.testing.assert_array_equal(encode_labels(y, positive=named), MASK)
+    np.testing.assert_array_equal(encode_labels(y[::-1], positive=named), MASK[::-1])
+    np.testing.assert_array_equal(encode_labels(pd.Series(y), positive=named), MASK)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_neighbouring_integers_that_are_one_float(dtype):
+    y = np.where(MASK, dtype(2**53 + 1), dtype(2**53))
+    np.testing.assert_array_equal(encode_labels(y, positive=2**53 + 1), MASK)
+    np.testing.assert_array_equal(encode_labels(y, positive=float(2**53)), ~MASK)
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "ns"])
+@pytest.mark.parametrize(
+    "named",
+    ["2020-03-01", datetime.date(2020, 3, 1), pd.Timestamp("2020-03-01"), DAYS[0]],
+    ids=lambda v: type(v).__name__,
+)
+def test_dates(unit, named):
+    y = DAYS.astype(f"M8[{unit}]")[np.where(MASK, 0, 1)]
+    np.testing.assert_array_equal(encode_labels(y, positive=named), MASK)
+    np.testing.assert_array_equal(encode_labels(pd.Series(y), positive=named), MASK)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "category", "string", "object", "int64[pyarrow]"])
+def test_pandas_types_with_and_without_missing_values(dtype):
+    if "pyarrow" in dtype:
+        pytest.importorskip("pyarrow")
+    texts = dtype in ("string", "category", "object")
+    yes, no = ("a", "b") if texts else (1, 0)
+    y = pd.Series([yes if flag else no for flag in MASK], dtype=dtype)
+    np.testing.assert_array_equal(encode_labels(y, positive=yes), MASK)
+    np.testing.assert_array_equal(encode_labels(pd.Index(y), positive=yes), MASK)
+    with pytest.raises(ValueError, match="y has 1 missing value"):
+        encode_labels(pd.Series([yes, no, None], dtype=dtype), positive=yes)
+
+
+class Column:
+    """A column of another library, which says its values when it is asked for an array."""
+
+    def __init__(self, *values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=dtype)
+
+
+def test_columns_of_other_libraries():
+    np.testing.assert_array_equal(encode_labels(Column("a", "b", "a"), positive="a"), [True, False, True])
+    np.testing.assert_array_equal(encode_labels(Column(0, 1)), [False, True])
+    with pytest.raises(ValueError, match="y has 1 missing value"):
+        encode_labels(Column(0.0, 1.0, np.nan))
+
+
+def test_structured_labels():
+    y = np.array([(1, 2), (2, 3), (1, 2)], dtype="i4,i4")
+    np.testing.assert_array_equal(encode_labels(y, positive=(1, 2)), [True, False, True])

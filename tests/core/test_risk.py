@@ -1,4 +1,7 @@
+from fractions import Fraction
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -258,6 +261,15 @@ def test_one_minus_risk_is_the_auc_of_sklearn(name):
         ([1.0, 2.0, 3.0], [0, 1, 2], {}, "y has 3 distinct values"),
         ([1.0, 2.0], [0, 1], {"ties": "whole"}, 'ties must be "half" or "strict"; got \'whole\''),
         ([1.0, 2.0], ["a", "b"], {"positive": "c"}, "positive='c' does not occur"),
+        (np.ma.array([1.0, 2.0], mask=[True, False]), [0, 1], {}, "scores has 1 masked value"),
+        (np.array([1j, 2.0]), [0, 1], {}, "scores must be .* numbers: its type is complex128"),
+        (np.array(["2020-01-01", "NaT"], "M8[D]"), [0, 1], {}, "scores must be .* numbers: its type is datetime64"),
+        (["1", "2"], [0, 1], {}, "scores must be .* numbers: its type is <U1"),
+        (np.array([1, "2"], dtype=object), [0, 1], {}, "scores must be .* numbers: its type is a string"),
+        ([2**53, 2**53 + 1], [0, 1], {}, "different values that are equal as float64.*ranks"),
+        (np.array([2**64 - 1, 2**64 - 2], np.uint64), [0, 1], {}, "different values that are equal as float64"),
+        ([2**80, 2**80 + 1], [0, 1], {}, "different values that are equal as float64"),
+        ([10**400, 1], [0, 1], {}, "scores must be .* numbers: int too large"),
     ],
 )
 def test_bad_scores(scores, y, options, message):
@@ -275,8 +287,90 @@ def test_bad_scores(scores, y, options, message):
         ([1.0], [[0.0], [1.0], [2.0]], r"X must have shape \(n, d\) with n = 2.*got \(3, 1\)"),
         ([1.0], [[np.nan], [np.inf]], "X has 2 NaN or infinite value.*impute or drop"),
         ([1.0], [[1.0], [1.0, 2.0]], "X must be a rectangular array of numbers"),
+        ([1.0], np.ma.array([[1.0], [2.0]], mask=[[True], [False]]), "X has 1 masked value"),
+        ([np.inf], [[0.0], [1.0]], "theta has 1 NaN or infinite value"),
+        ([[1.0], [np.nan]], [[0.0], [1.0]], "theta has 1 NaN or infinite value"),
+        ([[1.0], [1e308]], [[0.0], [100.0]], "overflow for 1 of 2 coefficient vectors; divide theta or X"),
+        ([1e308, -1e308], [[10.0, 10.0], [20.0, 20.0]], "overflow for 1 of 1"),
     ],
 )
 def test_bad_linear_scores(theta, X, message):
     with pytest.raises(ValueError, match=message):
         pac.linear_risk(theta, X, [0, 1])
+
+
+def test_numbers_of_other_kinds_rank_exactly():
+    y = [0, 1, 1]
+    for scores in (
+        np.array([2**62, 2**62 + 2**10, 2**62 + 2**11]),  # beyond 2^53, but still apart
+        [2**70, 2**71, 2**72],
+        np.array([1, 2, 3], np.longdouble),
+        pd.Series([1, 2, 3], dtype="Int64"),
+        np.array([Fraction(1, 3), 0.5, 2], dtype=object),
+        [False, True, True],
+        np.ma.array([1.0, 2.0, 3.0], mask=False),
+    ):
+        assert pac.empirical_risk(scores, y) == 0
+    assert np.isnan(pac.empirical_risk(pd.Series([1, 2, None], dtype="Int64"), y))
+    if np.finfo(np.longdouble).eps < np.finfo(float).eps:
+        with pytest.raises(ValueError, match="equal as float64"):
+            pac.empirical_risk(np.array([1, 1 + np.finfo(np.longdouble).eps, 2]), y)
+
+
+def test_no_draws_and_no_covariates():
+    X, y = np.ones((4, 2)), [0, 1, 1, 0]
+    assert pac.empirical_risk(np.empty((0, 4)), y).shape == (0,)
+    assert pac.linear_risk(np.empty((0, 2)), X, y).shape == (0,)
+    assert pac.linear_risk(np.empty((2, 0, 2)), X, y).shape == (2, 0)
+    np.testing.assert_array_equal(pac.linear_risk(np.empty((3, 0)), np.empty((4, 0)), y), 0.5)
+    assert pac.linear_risk(np.empty((0, 0)), np.empty((4, 0)), y).shape == (0,)
+
+
+@pytest.mark.parametrize("offset", [None, np.array([0.0, 1.0, 2.0, 1e308])])
+def test_the_samplers_risk_is_nan_where_the_scores_are_not_finite(offset):
+    X = np.array([[1.0, 0.0], [2.0, 1.0], [3.0, 1.0], [30.0, 1.0]])
+    risk = LinearRisk(X, bipartite([0, 1, 1, 0]), offset=offset)
+    theta = np.array([[1.0, 0.0], [np.inf, 0.0], [1.7e308, 0.0], [np.nan, 1.0], [-1.0, 2.0], [5e306, 0.0]])
+    found = risk(theta)
+    np.testing.assert_array_equal(np.isnan(found), [False, True, True, True, False, offset is not None])
+    assert np.isnan(risk(np.array([[-1.7e308, 0.0]])))
+    for row in (0, 4):
+        assert found[row] == risk(theta[row : row + 1])[0]
+
+
+def test_an_offset_alone_can_make_the_scores_overflow():
+    risk = LinearRisk(np.array([[1.0], [2.0], [3.0]]), bipartite([0, 1, 0]), offset=np.full(3, np.finfo(float).max))
+    np.testing.assert_array_equal(np.isnan(risk(np.array([[3e299], [-3e299]]))), [True, False])
+
+
+def test_linear_scores_next_to_the_largest_float_are_ranked():
+    X = np.array([[0.0], [1.0], [1.5], [1.2]])
+    assert pac.linear_risk([1e308], X, [0, 1, 1, 0]) == 0.25
+
+
+def test_the_columns_of_a_tile_are_the_distinct_rows():
+    """Duplicates tie exactly because they are one column, not because a matrix product happens to repeat itself."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3, 13))[rng.integers(0, 3, 40)]
+    pairs = LinearRisk(X, bipartite(np.arange(40) < 9)).pairs
+    assert (pairs.n, pairs.n_pairs) == (3, 9 * 31)
+    offset = np.arange(40) % 2.0
+    assert LinearRisk(X, bipartite(np.arange(40) < 9), offset=offset).pairs.n == len(
+        np.unique(np.column_stack([X, offset]), axis=0)
+    )
+
+
+@pytest.mark.parametrize("n_pos", [300_000, 1_000_000])
+def test_a_million_million_pairs_are_counted_exactly(n_pos):
+    n = 2_000_000
+    order = np.random.default_rng(1).permutation(n)
+    y = order < n_pos  # ranks 0 .. n_pos - 1 are positive, before half of the rows are shuffled
+    scores = order.astype(float)
+    half = np.arange(n) < n // 2
+    scores[half] = np.random.default_rng(2).permutation(scores[half])
+    positions = np.flatnonzero(y[np.argsort(scores)])
+    right = int(positions.sum()) - n_pos * (n_pos - 1) // 2  # negatives below each positive, in integers
+    total = n_pos * (n - n_pos)
+    assert pac.empirical_risk(scores, y) * total == pytest.approx(total - right, abs=0.25)
+    tied = pac.empirical_risk(np.zeros(n), y, ties="half"), pac.empirical_risk(np.zeros(n), y, ties="strict")
+    assert tied == (0.5, 0.0)

@@ -77,6 +77,7 @@ def test_conversion_keeps_the_posterior(gamma, n_pos, n_neg):
         ((5, 5, 0), {}, ValueError, "d must be at least 1; got 0"),
         ((5.5, 5, 2), {}, TypeError, "n_pos must be an integer; got 5.5"),
         ((5, "6", 2), {}, TypeError, "n_neg must be an integer; got '6'"),
+        ((10**400, 5, 2), {}, ValueError, r"n_pos is above 2\*\*63 - 1"),
         ((5, 5, 2), {"assumption": "MA2"}, ValueError, 'assumption must be "MA1" or "MAinf"; got \'MA2\''),
         ((5, 5, 2), {"C": 0.5}, ValueError, "C must be a finite number >= 1.*got 0.5"),
         ((5, 5, 2), {"C": math.nan}, ValueError, "C must be a finite number >= 1"),
@@ -98,3 +99,20 @@ def test_bad_gamma(gamma):
 def test_numpy_counts_are_counts():
     y = np.array([0, 1, 1])
     assert pac.theorem_defaults(y.sum(), (1 - y).sum(), np.int32(2)).gamma == pytest.approx(2 / 12)
+
+
+@pytest.mark.parametrize("kind", [int, np.int32, np.uint32, np.int64])
+def test_huge_counts_do_not_wrap_around(kind):
+    n = kind(2**31 - 1)
+    assert pac.theorem_defaults(n, n, kind(7)).gamma == pytest.approx((2**31 - 1) / 8, rel=1e-15)
+    assert pac.pair_gamma(1.0, n, n) == pytest.approx(0.5 * (1 + 1 / (2**32 - 3)), rel=1e-15)
+
+
+def test_the_largest_counts():
+    n = 2**63 - 1
+    for assumption in ("MA1", "MAinf"):
+        defaults = pac.theorem_defaults(n, n, n, assumption=assumption)
+        assert all(np.isfinite([defaults.gamma, defaults.prior_variance, defaults.v0, defaults.v0_proof]))
+    assert pac.theorem_defaults(10**12, 10**12, 7).gamma == 10**12 / 8
+    with pytest.raises(ValueError, match="gamma_u would be too large"):
+        pac.theorems.u_statistic_gamma(1e308, 1, 10**12)

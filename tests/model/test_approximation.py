@@ -5,7 +5,7 @@ import pytest
 import pymc_pacauc as pac
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import ConvergenceWarning, fit_ep
-from pymc_pacauc.model.extract import NotLinearGaussian
+from pymc_pacauc.model.extract import NotLinearGaussianError
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_sample_has_names_dims_and_deterministics(data, approx):
     assert (np.abs(theta.mean(axis=0) - approx.posterior.mean[1:]) < 4 * error).all()
     assert idata["constant_data"]["X"].dims == ("obs", "feature")
     assert posterior.attrs["pacauc_method"] == "EP"
-    assert posterior.attrs["pacauc_gamma"] == 60.0
+    assert approx.fitted_to.gamma == 60.0
 
 
 def test_same_seed_same_draws(approx):
@@ -148,7 +148,7 @@ def test_model_argument(model):
 def test_refusal_through_fit(data):
     with pm.Model():
         pac.AUCPotential("auc", data[0] @ pm.Laplace("theta", 0, 1, size=3), data[1], 1.0)
-        with pytest.raises(NotLinearGaussian, match="theta is not Gaussian"):
+        with pytest.raises(NotLinearGaussianError, match="theta is not Gaussian"):
             pm.fit(method=pac.EP())
 
 

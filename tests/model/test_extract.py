@@ -3,9 +3,10 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.model.transform.optimization import freeze_dims_and_data
 
 import pymc_pacauc as pac
-from pymc_pacauc.model.extract import NotLinearGaussian, extract
+from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
 from pymc_pacauc.model.flat import MODE
 
 RNG = np.random.default_rng(0)
@@ -44,8 +45,8 @@ def hilbert_space_process():
 def test_arrays_reproduce_the_model(build):
     with pm.Model() as model:
         build()
-    extracted = extract(model)
-    problem, variables = extracted.problem, extracted.variables
+    extracted = problem_of(model)
+    problem, variables = extracted.problem, extracted.layout
     assert problem.gamma == 7.0
     theta = np.random.default_rng(1).standard_normal((2, problem.d))
     prior, term = variables.function([model.varlogp, model.potentiallogp])(theta)
@@ -70,10 +71,6 @@ def saturated():
 
 def product():
     potential(pm.Normal("alpha") * (X @ pm.Normal("theta", size=3)))
-
-
-def random_temperature():
-    potential(X @ pm.Normal("theta", size=3), pm.Exponential("gamma", 1.0))
 
 
 def likelihood():
@@ -111,7 +108,6 @@ def shifted():
         (hierarchy, "prior of tau is not Gaussian"),
         (saturated, "not affine in theta"),
         (product, "not affine in the combination of alpha, theta"),
-        (random_temperature, "depends on gamma other than through the risk"),
         (likelihood, r"likelihood besides the AUC term \(seen\)"),
         (other_potential, r"other potentials \(other\)"),
         (switch, r"\bz are discrete"),
@@ -123,8 +119,8 @@ def shifted():
 def test_refusals_name_the_reason_and_the_way_out(build, reason):
     with pm.Model() as model:
         build()
-    with pytest.raises(NotLinearGaussian, match=reason) as caught:
-        extract(model)
+    with pytest.raises(NotLinearGaussianError, match=reason) as caught:
+        problem_of(model)
     assert "TemperingSMC" in str(caught.value)
 
 
@@ -135,3 +131,44 @@ def test_everything_elementwise_runs_in_numpy():
     assert all(len(node.inputs) <= 2 for node in function.maker.fgraph.apply_nodes)
     expected = [[16.0, 20.0], [105.0, 384.0], [1.0, 1.5]]
     np.testing.assert_allclose(function(*np.arange(1.0, 9.0).reshape(4, 2)), expected)
+
+
+def test_a_random_gamma_is_refused():
+    """exp(-gamma * risk) is not normalised in gamma: its posterior would collapse."""
+    with pm.Model():
+        theta, gamma = pm.Normal("theta", size=3), pm.HalfNormal("gamma")
+        with pytest.raises(ValueError, match=r"gamma of auc is random \(gamma\).*select_gamma"):
+            pac.AUCPotential("auc", X @ theta, Y, gamma=gamma)
+        pm.Potential("by_hand", -gamma * pac.auc_risk(X @ theta, Y))
+        for use in (lambda: pm.fit(method=pac.EP(), progressbar=False), pac.TemperingSMC):
+            with pytest.raises(ValueError, match=r"gamma of by_hand is random"):
+                use()
+
+
+def test_a_nan_in_the_covariates_is_named_by_its_row():
+    holed = X.copy()
+    holed[4, 1] = np.nan
+    with pm.Model():
+        pac.AUCPotential("auc", holed @ pm.Normal("theta", size=3), Y, gamma=5.0)
+        for use in (lambda: pm.fit(method=pac.EP(), progressbar=False), pac.TemperingSMC):
+            with pytest.raises(ValueError, match=r"scores of 1 observation\(s\) are NaN or infinite \(rows 4\)"):
+                use()
+
+
+@pytest.mark.parametrize("v0", [0.0, 0.05])
+def test_frozen_models_are_fitted_as_they_are(v0):
+    with pm.Model(coords={"covariate": list("abc"), "row": range(len(Y))}) as model:
+        rows, labels = pm.Data("X", X, dims=("row", "covariate")), pm.Data("y", Y, dims="row")
+        gamma = pm.Data("gamma", 20.0)
+        theta = pm.Normal("theta", dims="covariate") if v0 else pac.SpikeSlab("theta", p=0.3, dims="covariate")
+        pac.AUCPotential("auc", rows @ theta, labels, gamma=gamma)
+    frozen = freeze_dims_and_data(model)
+    fits = []
+    for each in (model, frozen):
+        with each:
+            fits.append(pm.fit(method=pac.EP(), progressbar=False))
+    np.testing.assert_allclose(fits[0].posterior.mean, fits[1].posterior.mean)
+    assert fits[0].log_evidence == fits[1].log_evidence
+    assert fits[1].sample(5)["posterior"]["theta"].dims == ("chain", "draw", "covariate")
+    found = pac.select_gamma(frozen, [5.0, 20.0], folds=2, random_seed=1, progressbar=False)
+    assert found.best in (5.0, 20.0)

@@ -16,7 +16,8 @@ from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.ep.natural import natural_gaussian
 from pymc_pacauc.ep.sites import site_functions, site_table
 from pymc_pacauc.ep.sweep import tile_map
-from pymc_pacauc.model.extract import extract
+from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.model.gp import predict_gp
 from tests.quadrature import exact_orders
 
 
@@ -101,7 +102,7 @@ def test_the_covariance_of_an_mvnormal_is_read_not_inverted():
         scale = pm.Normal("scale", 1.0, 2.0)
         scores = pm.MvNormal("scores", mu=np.full(80, 0.3), cov=K)
         pac.AUCPotential("auc", scores + scale * X[:, 0], y, gamma=10.0)
-    problem = extract(model).problem
+    problem = problem_of(model).problem
     np.testing.assert_allclose(problem.prior.covariance[1:, 1:], K, atol=1e-13)
     np.testing.assert_allclose(problem.prior.mean, [1.0, *np.full(80, 0.3)])
     assert problem.prior.covariance[0, 0] == pytest.approx(4.0)
@@ -115,7 +116,7 @@ def test_a_jitter_is_reported():
         scores = pm.MvNormal("scores", mu=np.zeros(40), cov=K)
         pac.AUCPotential("auc", scores, y, gamma=10.0)
     with pytest.warns(UserWarning, match="added to its diagonal"):
-        extract(model)
+        problem_of(model)
 
 
 def test_a_linear_kernel_is_the_linear_model():
@@ -128,9 +129,9 @@ def test_a_linear_kernel_is_the_linear_model():
     process = fit(model, tolerance=1e-9)
     linear = fit_ep(linear_gaussian_problem(X, y, 50.0), tolerance=1e-9)
     assert process.log_evidence == pytest.approx(linear.log_evidence, abs=1e-5)
-    predicted = pac.predict_gp(process, gp, new, covariance=True, jitter=jitter)
-    np.testing.assert_allclose(predicted["mean"], new @ linear.posterior.mean, atol=1e-6)
-    np.testing.assert_allclose(predicted["covariance"], new @ linear.posterior.covariance @ new.T, atol=1e-6)
+    mean, covariance = predict_gp(process, gp, new, covariance=True, jitter=jitter)
+    np.testing.assert_allclose(mean, new @ linear.posterior.mean, atol=1e-6)
+    np.testing.assert_allclose(covariance, new @ linear.posterior.covariance @ new.T, atol=1e-6)
 
 
 def test_prediction_at_training_points_and_far_away():
@@ -138,14 +139,14 @@ def test_prediction_at_training_points_and_far_away():
     model, gp = gp_model(X, y)
     approx = fit(model)
     draws = approx.sample(4000, random_seed=1)["posterior"]["scores"]
-    at = pac.predict_gp(approx, gp, X[:5])
+    at = pac.predict_scores(approx, X[:5], gp=gp, summary=True)
     np.testing.assert_allclose(at["mean"], draws.mean(("chain", "draw"))[:5], atol=0.06)
     np.testing.assert_allclose(at["sd"], draws.std(("chain", "draw"))[:5], atol=0.05)
-    far = pac.predict_gp(approx, gp, [[50.0, 50.0]])
+    far = pac.predict_scores(approx, [[50.0, 50.0]], gp=gp, summary=True)
     assert far["mean"].item() == pytest.approx(0.0, abs=1e-8)
     assert far["sd"].item() == pytest.approx(1.0, abs=1e-8)
     with pytest.raises(ValueError, match="columns"):
-        pac.predict_gp(approx, gp, [[1.0]])
+        pac.predict_scores(approx, [[1.0]], gp=gp, summary=True)
 
 
 def test_prediction_by_the_textbook_formula():
@@ -174,7 +175,7 @@ def test_kernel_gradients_against_finite_differences(reparameterize):
         gp = pm.gp.Latent(cov_func=amplitude**2 * pm.gp.cov.Matern52(2, ls=ls))
         scores = gp.prior("scores", X=X, reparameterize=reparameterize)
         pac.AUCPotential("auc", scores, y, gamma=40.0)
-    gradient = pac.gp_evidence_gradient(fit(model, tolerance=1e-10), gp, ["ls", "amplitude"])
+    gradient = fit(model, tolerance=1e-10).evidence_gradient(gp, ["ls", "amplitude"])
     np.testing.assert_allclose(gradient["ls"], differences(model, "ls"), atol=2e-5)
     assert abs(gradient["amplitude"]) < 1e-5  # the risk does not see the scale
 
@@ -186,7 +187,7 @@ def test_kernel_gradients_of_a_lengthscale_and_of_an_amplitude_that_matters():
         curved = amplitude**2 * pm.gp.cov.ExpQuad(2, ls=ls)
         gp = pm.gp.Latent(cov_func=curved + pm.gp.cov.Linear(2, c=np.zeros(2)))
         pac.AUCPotential("auc", gp.prior("scores", X=X), y, gamma=40.0)
-    gradient = pac.gp_evidence_gradient(fit(model, tolerance=1e-10), gp, ["ls", "amplitude"])
+    gradient = fit(model, tolerance=1e-10).evidence_gradient(gp, ["ls", "amplitude"])
     for name in ("ls", "amplitude"):
         assert abs(gradient[name]) > 0.05
         np.testing.assert_allclose(gradient[name], differences(model, name), atol=2e-5)
@@ -218,12 +219,12 @@ def test_an_approximation_outlives_changes_of_its_model():
     approx = fit(model)
 
     def results():
-        predicted = pac.predict_gp(approx, gp, X[:3] + 0.1)
+        predicted = pac.predict_scores(approx, X[:3] + 0.1, gp=gp, summary=True)
         idata = approx.sample(20, random_seed=1)
         weighted = approx.importance_sample(400, random_seed=1).idata
         assert idata["constant_data"]["X"].shape == X.shape
         assert set(idata["posterior"].data_vars) == {"scores_rotated_", "scores", "auc_risk"}
-        found = [predicted["mean"], predicted["sd"], pac.gp_evidence_gradient(approx, gp, "ls")["ls"]]
+        found = [predicted["mean"], predicted["sd"], approx.evidence_gradient(gp, "ls")["ls"]]
         return found + [draws["posterior"]["scores"].values for draws in (idata, weighted)]
 
     before = results()
@@ -253,7 +254,7 @@ def test_only_float_data_has_a_gradient():
         pm.Normal("other")
     approx = fit(model)
     with pytest.raises(ValueError, match=r"pm\.Data of floats"):
-        pac.gp_evidence_gradient(approx, gp, "count")
+        approx.evidence_gradient(gp, "count")
 
 
 def test_hsgp_goes_through_the_linear_engine_without_large_arrays():
@@ -263,7 +264,7 @@ def test_hsgp_goes_through_the_linear_engine_without_large_arrays():
         scores = gp.prior("scores", X=X)
         pac.AUCPotential("auc", scores, y, gamma=500.0)
     tracemalloc.start()
-    problem = extract(model).problem
+    problem = problem_of(model).problem
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (problem.n, problem.d) == (20_000, 36)
@@ -276,12 +277,13 @@ def test_predictions_of_an_hsgp_are_those_of_its_conditional():
         gp = pm.gp.HSGP(m=[5, 5], c=1.5, cov_func=pm.gp.cov.ExpQuad(2, ls=1.0))
         pac.AUCPotential("auc", gp.prior("scores", X=X), y, gamma=80.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
-        predicted = pac.predict_gp(approx, gp, X[:4] + 0.1, covariance=True)
+        mean, covariance = predict_gp(approx, gp, X[:4] + 0.1, covariance=True)
         gp.conditional("new", Xnew=X[:4] + 0.1)
     draws = approx.sample(4000, random_seed=1)["posterior"]["new"].values[0]
-    np.testing.assert_allclose(draws.mean(axis=0), predicted["mean"], atol=0.05)
-    np.testing.assert_allclose(np.cov(draws.T), predicted["covariance"], atol=0.05)
-    np.testing.assert_allclose(np.diagonal(predicted["covariance"]), predicted["sd"] ** 2)
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.05)
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.05)
+    sd = pac.predict_scores(approx, X[:4] + 0.1, gp=gp, summary=True)["sd"]
+    np.testing.assert_allclose(np.diagonal(covariance), sd**2)
 
 
 def test_a_gaussian_process_beats_the_linear_score_where_it_should():
@@ -289,7 +291,7 @@ def test_a_gaussian_process_beats_the_linear_score_where_it_should():
     new, labels = ring_data(1000, seed=1)
     model, gp = gp_model(X, y)
     linear = fit_ep(linear_gaussian_problem(X, y, 150.0))
-    by_process = 1 - pac.empirical_risk(pac.predict_gp(fit(model), gp, new)["mean"].values, labels)
+    by_process = 1 - pac.empirical_risk(pac.predict_scores(fit(model), new, gp=gp, summary=True)["mean"].values, labels)
     by_line = 1 - pac.empirical_risk(new @ linear.posterior.mean, labels)
     assert by_process > by_line + 0.1
 
@@ -300,7 +302,7 @@ def test_smc_agrees_with_ep_on_a_gaussian_process():
     X, y = ring_data(60)
     model, gp = gp_model(X, y)
     approx = fit(model)
-    predicted = pac.predict_gp(approx, gp, X[:3] + 0.1)
+    predicted = pac.predict_scores(approx, X[:3] + 0.1, gp=gp, summary=True)
     with model:
         idata = pm.sample(
             1000,

@@ -10,7 +10,8 @@ from scipy import stats
 import pymc_pacauc as pac
 from pymc_pacauc.core.problem import spike_slab_problem
 from pymc_pacauc.ep.sparse.fit import fit_spike_slab
-from pymc_pacauc.model.spike_slab import extract_spike_slab
+from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.model.spike_slab import sparse_variables
 from tests.oracles import plane_data, sparse_data
 from tests.quadrature import exact_spike_slab_plane
 
@@ -48,14 +49,16 @@ def test_the_mixture_has_the_density_of_the_paper():
 
 
 def test_theorem_defaults_are_used():
-    with pm.Model():
-        dirac = pac.SpikeSlab("a", shape=7)
-        many = pac.SpikeSlab("c", shape=81)
-        mixture = pac.SpikeSlab("b", shape=7, n=200)
-    assert dirac.tag.spike_slab.p == pytest.approx(1 - np.exp(-1 / 7))
-    assert many.tag.spike_slab.p == 0.1
-    assert dirac.tag.spike_slab.dirac
-    assert mixture.tag.spike_slab.v0 == pytest.approx(1 / (2 * 200 * 7 * np.log(7)))
+    with pm.Model() as model:
+        pac.SpikeSlab("a", shape=7)
+        pac.SpikeSlab("c", shape=81)
+        pac.SpikeSlab("b", shape=7, n=200)
+    dirac, many, mixture = sparse_variables(model)
+    np.testing.assert_allclose(dirac.hyperparameters(), [[1 - np.exp(-1 / 7)] * 7, [0.0] * 7, [1.0] * 7])
+    assert dirac.dirac
+    np.testing.assert_allclose(many.hyperparameters()[0], 0.1)
+    assert not mixture.dirac
+    np.testing.assert_allclose(mixture.hyperparameters()[1], 1 / (2 * 200 * 7 * np.log(7)))
 
 
 @pytest.mark.parametrize(
@@ -104,17 +107,17 @@ def test_gaussian_variables_beside_a_spike_slab():
         theta = pac.SpikeSlab("theta", p=0.2, v0=0.1, shape=3)
         pac.AUCPotential("auc", X[:, :2] @ before + X[:, 2:] @ theta, y, gamma=40.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
-    problem = extract_spike_slab(model).problem
-    np.testing.assert_allclose(problem.prior.mean, [0, 0, 0, 0.5, 0.5])
-    np.testing.assert_allclose(problem.spikes.inclusion_probability, [0.2, 0.2, 0.2, 1, 1])
+    problem = problem_of(model).problem
+    np.testing.assert_allclose(problem.prior.mean, [0.5, 0.5, 0, 0, 0])
+    np.testing.assert_allclose(problem.spikes.inclusion_probability, [1, 1, 0.2, 0.2, 0.2])
     draws = approx.sample(3000, random_seed=1)["posterior"]
-    np.testing.assert_allclose(draws["before"].mean(("chain", "draw")), approx.posterior.mean[3:], atol=0.15)
-    np.testing.assert_allclose(draws["theta"].mean(("chain", "draw")), approx.posterior.mean[:3], atol=0.05)
+    np.testing.assert_allclose(draws["before"].mean(("chain", "draw")), approx.posterior.mean[:2], atol=0.15)
+    np.testing.assert_allclose(draws["theta"].mean(("chain", "draw")), approx.posterior.mean[2:], atol=0.05)
 
 
 def test_variational_bayes_is_refused():
     model, _, _ = sparse_model(0.05)
-    with model, pytest.raises(ValueError, match="plain EP"):
+    with model, pytest.raises(ValueError, match="for Gaussian priors"):
         pm.fit(method=pac.GaussianVB(), progressbar=False)
 
 
@@ -181,7 +184,7 @@ def test_the_path_of_a_model_has_its_coordinates():
     path = pac.regularization_path(model, v0=[1e-2, 1e-1])
     assert path["feature"].values.tolist() == list("abcd")
     with pm.Model() as plain:
-        pm.Normal("theta", size=2)
+        pac.AUCPotential("auc", np.eye(2) @ pm.Normal("theta", size=2), [0, 1], gamma=1.0)
     with pytest.raises(ValueError, match="SpikeSlab"):
         pac.regularization_path(plain)
 

@@ -11,7 +11,9 @@ import pytest
 import xarray as xr
 from scipy import stats
 
+from pymc_pacauc.analysis.certify import certificate
 from pymc_pacauc.analysis.gamma_path import at_gamma, log_evidence, tempering_path
+from pymc_pacauc.model.inference import EP
 from pymc_pacauc.model.potential import AUCPotential, auc_risk
 from pymc_pacauc.model.step import STAGES_KEPT, TemperingSMC
 from pymc_pacauc.smc.diagnose import TemperingWarning
@@ -181,7 +183,7 @@ def test_waste_free_population_need_not_divide(exact):
 
 def test_fewer_draws_than_stages():
     idata = sample(plane_model(), draws=2)
-    with pytest.warns(TemperingWarning, match="first stages are missing"):
+    with pytest.warns(TemperingWarning, match=r"stage\(s\) have no draw here \(0 of chain 0"):
         path = tempering_path(idata)
     assert np.isnan(path["gamma"].values[0, 0])
     assert path["gamma"].values[0, -1] == GAMMA
@@ -205,10 +207,9 @@ def test_start_from_a_fit(exact):
 
 
 def test_start_from_expectation_propagation(exact):
-    approximation = pytest.importorskip("pymc_pacauc.model.approximation")
     model = plane_model()
     with model:
-        fit = pm.fit(method=approximation.EP(), progressbar=False)
+        fit = pm.fit(method=EP(), progressbar=False)
     idata = sample(model, start=fit)
     assert tempering_path(idata).sizes["stage"] <= 3
     result = log_evidence(idata)
@@ -376,20 +377,20 @@ def test_nan_somewhere_is_counted_and_logged(caplog):
 
 
 def test_chains_that_disagree(idata):
-    forged = idata["sample_stats"]["path_log_evidence"].copy()
-    forged[0, 0] -= 5.0
+    forged = idata["sample_stats"]["log_evidence"].copy()
+    forged[0] -= 5.0
     stats_ = {
         "sample_stats": idata["sample_stats"].to_dataset()
         if hasattr(idata["sample_stats"], "to_dataset")
         else idata["sample_stats"]
     }
-    stats_["sample_stats"] = stats_["sample_stats"].assign(path_log_evidence=forged)
+    stats_["sample_stats"] = stats_["sample_stats"].assign(log_evidence=forged)
     with pytest.warns(TemperingWarning, match="chains disagree about the log evidence"):
         assert not log_evidence(stats_).agree
 
 
 def test_no_path_in_other_samplers():
-    with pytest.raises(ValueError, match="no tempering path here"):
+    with pytest.raises(TypeError, match="This needs what"):
         tempering_path({"sample_stats": xr.Dataset()})
 
 
@@ -440,3 +441,22 @@ def test_the_potential_brings_its_sampler():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "1"
+
+
+def test_two_auc_terms_have_the_sum_of_their_gammas_and_the_mean_of_their_risks():
+    X, y = plane_data()
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=2)
+        AUCPotential("first", X @ theta, y, gamma=12.0)
+        AUCPotential("second", X @ theta, 1 - y, gamma=4.0)
+    idata = sample(model, draws=200, particles=200)
+    stats_, posterior = idata["sample_stats"], idata["posterior"]
+    assert (stats_["gamma"].values == 16.0).all()
+    mean = (12.0 * posterior["first_risk"] + 4.0 * posterior["second_risk"]) / 16.0
+    np.testing.assert_allclose(stats_["risk"], mean)
+    np.testing.assert_allclose(stats_["log_tilt"], -stats_["risk"])
+    with pytest.raises(ValueError, match="for one AUC term; the model had 2"):
+        certificate(idata)
+    exact = exact_plane(X, y, 8.0)  # the second term takes a third of the first one back: exp(-12 R - 4 (1 - R))
+    result = log_evidence(idata)
+    assert abs(result.estimate - (exact.log_evidence - 4.0)) < 4 * result.standard_error

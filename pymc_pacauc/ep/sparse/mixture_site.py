@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from math import exp, log1p
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import log_expit
+
+from pymc_pacauc.core.kernels import kernel
 
 __all__ = ["MixtureSite", "match_mixture", "mixture_site"]
 
@@ -80,7 +81,7 @@ def mixture_site(tau: FloatArray, nu: FloatArray, log_odds: FloatArray, spike: F
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def match_mixture(tau, nu, log_odds, spike):
     """r, M and 1 / W of one coefficient; see the module docstring."""
     slab_variance, spike_variance = 1.0 / (1.0 + tau), spike / (1.0 + spike * tau)
@@ -93,7 +94,7 @@ def match_mixture(tau, nu, log_odds, spike):
     return slab, nu * within, precision
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _match_all(tau, nu, log_odds, spike):
     inclusion, mean, precision = np.empty_like(tau), np.empty_like(tau), np.empty_like(tau)
     for k in range(tau.size):

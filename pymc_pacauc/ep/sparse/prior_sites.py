@@ -24,9 +24,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.ep.fixed_point import Iteration, Pace, Policy, solve_fixed_point
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sparse.mixture_site import match_mixture
@@ -149,7 +149,7 @@ def _others(
     return np.ascontiguousarray(0.5 * (H + H.T)), c
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel
 def _pass(H, c, r, columns, u, h, tau, log_odds, spike, order, damping):
     """Match each site in turn, in place; fill tau. No columns: they are the identity's.
 

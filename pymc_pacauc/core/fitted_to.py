@@ -1,0 +1,176 @@
+"""What a posterior was fitted to: written when it is computed, and carried by the result from then on.
+
+A certificate needs the class sizes, a summary the gamma, a prediction whether the scores had an offset. None of this
+can be looked up later: a model's ``pm.Data`` change. So every result holds a :class:`FittedTo`, and every idata its
+fields as variables ``fitted_*`` of ``sample_stats``, numbers all, which survive slicing, thinning, concatenation and
+files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_pacauc.core.problem import Problem
+
+__all__ = ["FittedTo", "fingerprint", "fitted_to_problem", "looks_standardized"]
+
+METHODS = ("EP", "GaussianVB", "TemperingSMC")
+TIES = ("half", "strict")
+SCORES = ("linear", "affine", "other")
+PREFIX = "fitted_"
+CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "scores": SCORES}
+
+
+@dataclass(frozen=True)
+class FittedTo:
+    """What a posterior was fitted to.
+
+    Attributes
+    ----------
+    method
+        ``"EP"``, ``"GaussianVB"`` or ``"TemperingSMC"``.
+    gamma
+        Inverse temperature; with several AUC terms the sum of theirs, ``risk`` being their mean by gamma.
+    n_pos, n_neg
+        Class sizes (of the first term, where there are several).
+    coefficients
+        Number of free parameters.
+    ties
+        Cost convention of tied pairs.
+    terms
+        Number of AUC terms.
+    only_auc
+        Whether the AUC terms are all there is besides the prior.
+    scores
+        ``"linear"``: X @ theta, theta the free variables in order; ``"affine"``: with a known offset besides;
+        ``"other"``.
+    standardized
+        Whether the covariates look as if they had been standardised with this very sample.
+    tuned_prior
+        Whether hyper-parameters of the prior were chosen on these data by :func:`~pymc_pacauc.maximize_evidence`.
+    data
+        A fingerprint of labels, covariates and prior.
+    """
+
+    method: str
+    gamma: float
+    n_pos: int
+    n_neg: int
+    coefficients: int
+    ties: str
+    terms: int
+    only_auc: bool
+    scores: str
+    standardized: bool
+    tuned_prior: bool
+    data: int
+
+    def as_stats(self) -> dict[str, float | int]:
+        """The fields as numbers, for ``sample_stats``."""
+        numbers = {}
+        for name, value in asdict(self).items():
+            numbers[PREFIX + name] = CODES[name].index(value) if name in CODES else value
+        return {name: int(v) if isinstance(v, bool) else v for name, v in numbers.items()}
+
+    @classmethod
+    def stats_dtypes(cls) -> dict[str, type]:
+        return {PREFIX + f.name: np.float64 if f.name == "gamma" else np.int64 for f in fields(cls)}
+
+    @classmethod
+    def from_stats(cls, stats: Mapping[str, Any]) -> FittedTo:
+        """Read back; an error where draws of different fits were mixed."""
+        found: dict[str, Any] = {}
+        for each in fields(cls):
+            values = np.unique(np.asarray(stats[PREFIX + each.name].values))
+            if values.size != 1:
+                raise ValueError(
+                    f"These draws come from fits that differ in their {each.name.replace('_', ' ')} "
+                    f"({', '.join(_show(each.name, v) for v in values)}): keep one of them."
+                )
+            value = values[0].item()
+            if each.name in CODES:
+                value = CODES[each.name][int(value)]
+            elif each.type == "bool":
+                value = bool(value)
+            found[each.name] = value
+        return cls(**found)
+
+    def differences(self, other: FittedTo) -> list[str]:
+        """In words, what differs from another fit, besides the method."""
+        names = {"n_pos": "positives", "n_neg": "negatives", "data": "labels, covariates or prior"}
+        found = []
+        for each in fields(self):
+            mine, theirs = getattr(self, each.name), getattr(other, each.name)
+            if each.name in ("method", "scores", "standardized", "tuned_prior") or mine == theirs:
+                continue
+            if each.name == "gamma" and np.isclose(mine, theirs, rtol=1e-9):
+                continue
+            label = names.get(each.name, each.name)
+            found.append(label if each.name == "data" else f"{label} ({mine} when fitted, {theirs} now)")
+        return found
+
+
+def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
+    """The record of a fit to arrays."""
+    positive = {int(i) for block in problem.pairs.blocks for i in block.positive}
+    return FittedTo(
+        method=method,
+        gamma=problem.gamma,
+        n_pos=len(positive),
+        n_neg=problem.n - len(positive),
+        coefficients=problem.d,
+        ties=problem.ties,
+        terms=1,
+        only_auc=True,
+        scores="affine" if problem.offset.any() else "linear",
+        standardized=looks_standardized(problem.X),
+        tuned_prior=False,
+        data=fingerprint([problem.X, problem.offset, problem.prior.mean, problem.prior.factor]),
+    )
+
+
+def looks_standardized(X: NDArray[np.float64]) -> bool:
+    """Whether most columns are centred, scaled or ranked with their own rows: no prior fixed beforehand does that.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(1).gamma(2.0, size=(50, 3))
+    >>> [looks_standardized(x) for x in (X, X - X.mean(axis=0), X / X.std(axis=0, ddof=1), X / X.max(axis=0))]
+    [False, True, True, True]
+    """
+    columns = [column for column in np.asarray(X, dtype=float).T if np.unique(column[:1000]).size > 3]
+    if not columns or not np.isfinite(X).all():
+        return False
+    return float(np.mean([_standardized_column(column) for column in columns])) > 0.5
+
+
+def _standardized_column(column: NDArray[np.float64]) -> bool:
+    low, first, middle, third, high = np.quantile(column, [0.0, 0.25, 0.5, 0.75, 1.0])
+    sd, size = column.std(), np.abs(column).max()
+    close = 1e-6
+    gaps = np.diff(np.unique(column))
+    return bool(
+        abs(column.mean()) < close * sd  # centred
+        or min(abs(sd - 1.0), abs(column.std(ddof=1) - 1.0)) < close  # scaled
+        or (abs(middle) < close * size and abs(third - first - 1.0) < close)  # centred and scaled by quantiles
+        or (abs(low) < close and abs(high - 1.0) < close)
+        or (abs(low + 1.0) < close and abs(high - 1.0) < close)
+        or abs(size - 1.0) < close  # by the largest value
+        or (gaps.size > 10 and np.ptp(gaps) < close * gaps.mean() and gaps.size > 0.9 * column.size)  # ranks
+    )
+
+
+def fingerprint(arrays: Sequence[NDArray[Any]]) -> int:
+    """48 bits that two different sets of arrays hardly share; a float holds them exactly."""
+    digests = sorted({hashlib.blake2b(np.ascontiguousarray(a + 0).tobytes(), digest_size=8).digest() for a in arrays})
+    return int.from_bytes(hashlib.blake2b(b"".join(digests), digest_size=6).digest(), "big")
+
+
+def _show(name: str, value: Any) -> str:
+    return CODES[name][int(value)] if name in CODES else f"{value:g}"

@@ -1,0 +1,197 @@
+"""One protocol for every posterior: what certificates, summaries and predictions ask of it.
+
+A *result* is an approximation (``pm.fit(method=pac.EP())``), draws (``pm.sample(step=pac.TemperingSMC())``, or of an
+approximation; fresh, sliced, or read from a file), or whatever holds one of these (a choice of gamma, a maximum of the
+evidence). :func:`as_result` turns any of them into an object with the attributes of :class:`Result`, and functions of
+:mod:`pymc_pacauc.analysis` know nothing else: none of them asks which engine made its input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from pymc_pacauc.core.fitted_to import FittedTo, fitted_to_problem
+from pymc_pacauc.fitting import Fit
+from pymc_pacauc.smc.evidence import LogEvidence, combine
+
+__all__ = ["Draws", "Estimate", "Result", "as_result", "dataset_of"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its standard error: zero where it is exact, NaN where it is not known."""
+
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f}" if not self.error > 0 else f"{self.value:.4f} ± {self.error:.4f}"
+
+
+class Result(Protocol):
+    """What every posterior knows of itself."""
+
+    @property
+    def fitted_to(self) -> FittedTo:
+        """What it was fitted to."""
+
+    @property
+    def evidence(self) -> LogEvidence:
+        """Log evidence with its standard error."""
+
+    @property
+    def mean_risk(self) -> Estimate:
+        """Posterior expectation of the training pairs' risk; of a Gaussian, every tie costing one half."""
+
+    @property
+    def divergence(self) -> Estimate:
+        """KL(posterior, prior); NaN where it has no closed form and cannot be estimated."""
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the posterior is a Gaussian, so that ranking by its mean is a majority vote."""
+
+    @property
+    def caveat(self) -> str:
+        """Why numbers derived from this posterior should not be trusted; empty where nothing is wrong."""
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Draws as a :class:`Result`: everything is read from the variables of ``sample_stats``, never from a model."""
+
+    posterior: xr.Dataset | None
+    stats: xr.Dataset
+
+    @cached_property
+    def fitted_to(self) -> FittedTo:
+        return FittedTo.from_stats(self.stats)
+
+    @property
+    def gaussian(self) -> bool:
+        return self.fitted_to.method != "TemperingSMC"
+
+    @property
+    def caveat(self) -> str:
+        converged = not self.gaussian or bool(np.all(self.stats["converged"].values))
+        return "" if converged else "the fit did not converge"
+
+    @cached_property
+    def evidence(self) -> LogEvidence:
+        if self.gaussian:
+            estimate, variance = (self._constant(name) for name in ("log_evidence", "log_evidence_variance"))
+            return LogEvidence(estimate, float(np.sqrt(variance)), float(np.sqrt(variance)), float("nan"), True)
+        return combine(self._by_run("log_evidence"), self._by_run("log_evidence_variance"))
+
+    @cached_property
+    def mean_risk(self) -> Estimate:
+        """Of the final populations, whichever draws are here; errors of runs, or their disagreement if larger."""
+        if self.gaussian:
+            return Estimate(self._constant("expected_risk"), 0.0)
+        risks, variances = self._by_run("expected_risk"), self._by_run("expected_risk_variance")
+        within = float(np.sqrt(variances.sum()) / risks.size)
+        between = float(risks.std(ddof=1) / np.sqrt(risks.size)) if risks.size > 1 else 0.0
+        return Estimate(float(risks.mean()), max(within, between))
+
+    @property
+    def divergence(self) -> Estimate:
+        if self.gaussian:
+            return Estimate(self._constant("divergence"), 0.0)
+        gamma, risk, evidence = self.fitted_to.gamma, self.mean_risk, self.evidence
+        value = max(0.0, -gamma * risk.value - evidence.estimate)
+        return Estimate(value, gamma * risk.error + evidence.standard_error)
+
+    def runs(self) -> list[dict[str, NDArray[Any]]]:
+        """The stats of each independent run, one row a draw, however the draws were put together."""
+        dims = [dim for dim in ("sample", "chain", "draw") if dim in self.stats.dims]
+        flat = {
+            str(name): variable.values.reshape(-1, *variable.shape[len(dims) :])
+            for name, variable in self.stats.transpose(*dims, ...).data_vars.items()
+            if set(dims) <= set(variable.dims)
+        }
+        number = flat["run"] if dims else np.atleast_1d(self.stats["run"].values)
+        _, first = np.unique(number, return_index=True)
+        return [{name: values[number == run] for name, values in flat.items()} for run in number[np.sort(first)]]
+
+    def _constant(self, name: str) -> float:
+        return float(np.asarray(self.stats[name].values).reshape(-1)[0])
+
+    def _by_run(self, name: str) -> NDArray[np.float64]:
+        """One value per independent run, from any of its draws."""
+        if not self.stats[name].dims:
+            return np.atleast_1d(np.asarray(self.stats[name].values, dtype=np.float64))
+        return np.array([float(run[name][0]) for run in self.runs()])
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayResult:
+    """A fit on arrays as a :class:`Result`."""
+
+    fit: Fit
+
+    @cached_property
+    def fitted_to(self) -> FittedTo:
+        return fitted_to_problem(self.fit.problem, self.fit.method)
+
+    @property
+    def evidence(self) -> LogEvidence:
+        error = self.fit.log_evidence_error
+        return LogEvidence(self.fit.log_evidence, error, error, float("nan"), True)
+
+    @property
+    def mean_risk(self) -> Estimate:
+        """Every tie costing one half, whatever the fit was told."""
+        problem = self.fit.problem
+        unpaid = (0.5 - problem.tie_cost) * problem.tied_pairs / problem.pairs.n_pairs
+        return Estimate(self.fit.expected_risk + unpaid, 0.0)
+
+    @property
+    def divergence(self) -> Estimate:
+        return Estimate(self.fit.divergence, 0.0)
+
+    @property
+    def gaussian(self) -> bool:
+        return self.fit.problem.spikes is None
+
+    @property
+    def caveat(self) -> str:
+        return "" if self.fit.converged else "the fit did not converge"
+
+
+def as_result(result: Any) -> Any:
+    """The :class:`Result` in ``result``, or a TypeError that says what is accepted."""
+    for holder in ("refit", "approx"):  # a choice of gamma, a maximum of the evidence
+        result = getattr(result, holder, result)
+    if hasattr(result, "fitted_to") and hasattr(result, "divergence"):
+        return result
+    if hasattr(result, "problem") and hasattr(result, "log_evidence"):
+        return ArrayResult(result)
+    stats = dataset_of(result, "sample_stats")
+    if stats is None and isinstance(result, xr.Dataset) and "fitted_gamma" in result:
+        stats = result
+    if stats is None or "fitted_gamma" not in stats:
+        alone = isinstance(result, xr.Dataset) or dataset_of(result, "posterior") is not None
+        held = " without the sample_stats of one: pass the whole idata" if alone else ""
+        raise TypeError(
+            "This needs what pm.fit(method=pac.EP()) or pac.GaussianVB() returned, draws of it, or what "
+            f"pm.sample(step=pac.TemperingSMC()) returned; got {type(result).__name__}{held}."
+        )
+    return Draws(dataset_of(result, "posterior"), stats)
+
+
+def dataset_of(idata: Any, group: str) -> xr.Dataset | None:
+    """A group of an InferenceData or DataTree as a Dataset, or None."""
+    if isinstance(idata, xr.Dataset | xr.DataArray):
+        return None
+    try:
+        found = idata[group]
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError):
+        return None
+    found = found.to_dataset() if hasattr(found, "to_dataset") and not isinstance(found, xr.Dataset) else found
+    return found if isinstance(found, xr.Dataset) else None

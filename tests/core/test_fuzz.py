@@ -1,0 +1,274 @@
+"""Every public function of the array layer against an oracle, on inputs nobody chose."""
+
+import datetime
+import enum
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+from sklearn.metrics import roc_auc_score
+
+import pymc_pacauc as pac
+from pymc_pacauc.core import bounds, weights
+from pymc_pacauc.core.folds import stratified_folds
+from pymc_pacauc.core.pairs import bipartite, encode_labels
+from pymc_pacauc.core.theorems import u_statistic_gamma
+from tests.core.test_risk import brute_force, scored
+from tests.fuzzing import fuzz
+
+masks = st.lists(st.booleans(), min_size=2, max_size=40).filter(lambda y: 0 < sum(y) < len(y)).map(np.array)
+ties = st.sampled_from(["half", "strict"])
+counts = st.integers(1, 10**12)
+shares = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 5e-324, 1e-300, 1e-9, 0.5, 1 - 2**-53, 1.0]))
+divergences = st.one_of(st.floats(0, 1e3), st.sampled_from([0.0, 1e-12, 1e6]))
+sizes = st.one_of(st.integers(1, 2000), st.sampled_from([10**6, 10**12, 2**63 - 1]))
+epsilons = st.floats(1e-12, 1 - 1e-9)
+
+
+# --- risk -------------------------------------------------------------------------------------------------------------
+
+
+@fuzz(data=scored(), ties=ties)
+def test_empirical_risk(data, ties):
+    scores, y = data
+    risk = pac.empirical_risk(scores, y, ties=ties)
+    assert risk == pytest.approx(brute_force(scores, y, ties)[0], abs=1e-15)
+    if ties == "half" and np.isfinite(scores).all():
+        assert 1 - risk == pytest.approx(roc_auc_score(y, scores), abs=1e-12)
+
+
+@fuzz(y=masks, d=st.integers(0, 4), seed=st.integers(0, 10**6), ties=ties, exponent=st.integers(-60, 1020))
+def test_linear_risk(y, d, seed, ties, exponent):
+    """Against scores in exact arithmetic, at any scale that does not overflow; where it does, an error."""
+    rng = np.random.default_rng(seed)
+    X, theta = rng.integers(-3, 4, (y.size, d)), rng.integers(-3, 4, (3, d))
+    exact = brute_force(theta @ X.T, y, ties)
+    scaled = np.ldexp(theta.astype(float), exponent)
+    if exponent < 1000:
+        np.testing.assert_array_equal(pac.linear_risk(scaled, X, y, ties=ties), exact)
+    else:
+        huge = np.ldexp(theta.astype(float), 1020)
+        with np.errstate(over="ignore", invalid="ignore"):
+            overflows = ~np.isfinite(huge @ (1024.0 * X).T).all(axis=1)
+        if overflows.any():
+            with pytest.raises(ValueError, match=f"overflow for {overflows.sum()} of 3"):
+                pac.linear_risk(huge, 1024.0 * X, y, ties=ties)
+        else:
+            np.testing.assert_array_equal(pac.linear_risk(huge, 1024.0 * X, y, ties=ties), exact)
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+class Answer(enum.Enum):
+    YES = 1
+    NO = 0
+
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
+KINDS = {
+    "integers": st.integers(-(2**63), 2**63 - 1),
+    "neighbours": st.integers(2**53, 2**53 + 3),
+    "floats": st.floats(allow_nan=False),
+    "text": text,
+    "booleans": st.booleans(),
+    "dates": st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1)),
+    "huge integers": st.integers(2**63, 2**80),
+    "members": st.sampled_from(Answer),
+    "mixed": st.one_of(st.integers(), text, st.booleans(), st.floats(allow_nan=False), st.sampled_from(Answer)),
+}
+OBJECTS = {"list": list, "tuple": tuple, "objects": lambda y: np.array(y, dtype=object)}
+TYPED = {
+    "array": np.array,
+    "series": pd.Series,
+    "categories": pd.Categorical,
+    "masked": lambda y: np.ma.array(np.array(y), mask=False),
+}
+
+
+@fuzz(y=masks, data=st.data(), kind=st.sampled_from(sorted(KINDS)), make=st.sampled_from(sorted({**OBJECTS, **TYPED})))
+def test_encode_labels_and_bipartite(y, data, kind, make):
+    assume(make in OBJECTS or kind not in ("huge integers", "mixed"))
+    yes, no = data.draw(st.tuples(KINDS[kind], KINDS[kind]).filter(lambda v: v[0] != v[1]))
+    labels = {**OBJECTS, **TYPED}[make]([yes if flag else no for flag in y])
+    np.testing.assert_array_equal(encode_labels(labels, positive=yes), y)
+    np.testing.assert_array_equal(encode_labels(labels, positive=no), ~y)
+    pairs = bipartite(labels, positive=yes)
+    assert pairs.n_pairs == y.sum() * (~y).sum()
+    np.testing.assert_array_equal(pairs.blocks[0].positive, np.flatnonzero(y))
+    other = data.draw(KINDS[kind])
+    if other not in (yes, no):
+        with pytest.raises(ValueError, match="does not occur in y"):
+            encode_labels(labels, positive=other)
+        with pytest.raises(ValueError, match="3 distinct values"):
+            encode_labels([*list(labels), other], positive=yes)
+
+
+# --- theorems ---------------------------------------------------------------------------------------------------------
+
+
+@fuzz(n_pos=counts, n_neg=counts, d=st.integers(1, 10**6), C=st.floats(1, 1e6))
+def test_theorem_defaults(n_pos, n_neg, d, C):
+    n = n_pos + n_neg
+    defaults = pac.theorem_defaults(np.int64(n_pos), n_neg, d, C=C)
+    assert defaults.gamma == pytest.approx(float(Fraction(n_pos * n_neg, 4 * n) / Fraction(C)), rel=1e-14)
+    assert defaults.prior_variance == pytest.approx(float(Fraction(2, d) * (1 + Fraction(1, n * n * d))), rel=1e-14)
+    assert pac.theorem_defaults(n_neg, n_pos, d, C=C) == defaults
+    if d > 1:
+        assert defaults.v0_proof * n == pytest.approx(defaults.v0, rel=1e-14)
+        assert defaults.v0 * 2 * n * d * math.log(d) == pytest.approx(1, rel=1e-14)
+    other = pac.theorem_defaults(n_pos, n_neg, d, assumption="MAinf", C=C)
+    assert other.gamma_u == pytest.approx(C * math.sqrt(d * n * math.log(n)))
+    assert other.within_lemma == (other.gamma_u <= (n - 1) / 8)
+
+
+@fuzz(gamma=st.floats(1e-300, 1e280), n_pos=counts, n_neg=counts)
+def test_pair_gamma(gamma, n_pos, n_neg):
+    pair = pac.pair_gamma(gamma, n_pos, n_neg)
+    n = n_pos + n_neg
+    assert Fraction(pair) == pytest.approx(Fraction(gamma) * Fraction(2 * n_pos * n_neg, n * (n - 1)), rel=1e-15)
+    assert u_statistic_gamma(pair, n_pos, n_neg) == pytest.approx(gamma, rel=1e-15)
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def exact_kl(q, p):
+    """kl(q || p) to 450 digits, of the numbers that the floats are."""
+    with localcontext() as context:
+        context.prec = 450
+        q, p = Decimal(q), Decimal(p)
+        parts = [a * (a / b).ln() if a else Decimal(0) for a, b in ((q, p), (1 - q, 1 - p)) if a or b]
+        return sum(parts, Decimal(0))
+
+
+@fuzz(q=shares, p=shares)
+def test_binary_kl(q, p):
+    if p in (0.0, 1.0):
+        assert bounds.binary_kl(q, p) == (0 if q == p else math.inf)
+    else:
+        exact = float(exact_kl(q, p))
+        assert bounds.binary_kl(q, p) == pytest.approx(exact, rel=1e-9, abs=1e-15 * abs(p - q))
+
+
+@fuzz(q=shares, bound=st.one_of(st.floats(0, 5), st.floats(-60, 0).map(lambda e: 2.0**e)))
+def test_kl_upper(q, bound):
+    """An upper bound that is one: never below the exact value, and above it by rounding only."""
+    p = bounds.kl_upper(q, bound)
+    assert q <= p <= 1
+    if p < 1:
+        assert exact_kl(q, p) >= Decimal(bound) * (1 - Decimal("1e-12"))
+    slack = 1e-12 + 1e-7 * (p - q)
+    if q < p - slack:
+        assert exact_kl(q, p - slack) <= Decimal(bound)
+
+
+@fuzz(risk=shares, divergence=divergences, m=sizes, epsilon=epsilons, k=st.integers(1, 10**6), more=st.floats(0, 1))
+def test_pac_bayes_kl(risk, divergence, m, epsilon, k, more):
+    bound = bounds.pac_bayes_kl(risk, divergence, m, epsilon, selected_from=k)
+    budget = (divergence + bounds.log_moment(m) + math.log(k) - math.log(epsilon)) / m
+    assert bound == bounds.kl_upper(risk, budget)
+    assert risk <= bound <= 1
+    assert bound <= bounds.pac_bayes_kl(risk, divergence + more, m, epsilon, selected_from=k) + 1e-13
+    assert bound <= bounds.pac_bayes_kl(risk + more * (1 - risk), divergence, m, epsilon, selected_from=k) + 1e-13
+    assert bound <= bounds.pac_bayes_kl(risk, divergence, m, epsilon * more or epsilon, selected_from=k) + 1e-13
+    assert bound <= bounds.pac_bayes_kl(risk, divergence, m, epsilon, selected_from=k + 1) + 1e-13
+    assert bound == pytest.approx(bounds.pac_bayes_kl(risk, divergence, m, epsilon / k), abs=1e-12)
+    assert 0 <= bounds.log_moment(m) <= math.log(2 * math.sqrt(m)) + 1e-9
+
+
+@fuzz(
+    risk=shares,
+    divergence=divergences,
+    m=sizes,
+    epsilon=epsilons,
+    beta=st.floats(1e-12, 1e3),
+    k=st.integers(1, 10**6),
+)
+def test_catoni_and_linear_bounds(risk, divergence, m, epsilon, beta, k):
+    options = {"epsilon": epsilon, "rate": beta * m, "selected_from": k}
+    catoni = bounds.catoni_bound(risk, divergence, m, **options)
+    linear = bounds.linear_bound(risk, divergence, m, **options)
+    cost = divergence + math.log(k) - math.log(epsilon)
+    assert linear == pytest.approx(min(1.0, risk + cost / (beta * m) + beta / 8), rel=1e-12)
+    assert catoni == pytest.approx(min(1.0, math.expm1(-beta * risk - cost / m) / math.expm1(-beta)), rel=1e-9)
+    assert risk - 1e-9 <= catoni <= linear + 1e-9
+    assert bounds.kl_upper(risk, cost / m) <= catoni + 1e-9  # Catoni's bound is this one at its best rate
+    for bound, value in ((bounds.catoni_bound, catoni), (bounds.linear_bound, linear)):
+        assert bound(risk, divergence + 1.0, m, **options) >= value
+        assert bound(risk, divergence, m, **{**options, "selected_from": k + 1}) >= value
+        if value < 1:
+            assert bound(risk, divergence, m, **{**options, "selected_from": 10 * k}) > value - 1e-15
+            alone = bound(risk, divergence, m, epsilon=epsilon / k, rate=beta * m)
+            assert alone == pytest.approx(value, rel=1e-9)
+
+
+# --- folds and weights ------------------------------------------------------------------------------------------------
+
+
+@fuzz(y=masks, folds=st.integers(2, 6), seed=st.integers(0, 10**6))
+def test_stratified_folds(y, folds, seed):
+    if min(y.sum(), (~y).sum()) < folds:
+        with pytest.raises(ValueError, match="Use fewer folds"):
+            stratified_folds(y, folds, np.random.default_rng(seed))
+        return
+    fold = stratified_folds(y, folds, np.random.default_rng(seed))
+    np.testing.assert_array_equal(fold, stratified_folds(y, folds, np.random.default_rng(seed)))
+    for members in (y, ~y, np.ones_like(y)):
+        assert np.ptp(np.bincount(fold[members], minlength=folds)) <= 1
+
+
+@fuzz(y=masks, folds=st.integers(2, 4), seed=st.integers(0, 10**6), groups=st.integers(1, 12))
+def test_stratified_folds_of_groups(y, folds, seed, groups):
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, groups, y.size)
+    try:
+        fold = stratified_folds(y, folds, rng, group)
+    except ValueError as error:
+        said = str(error)
+        few = np.unique(group).size < folds
+        assert ("groups for" in said) if few else ("Use fewer folds" in said)
+        return
+    assert all(np.unique(fold[group == g]).size == 1 for g in np.unique(group))
+    assert all(y[fold == k].any() and (~y[fold == k]).any() for k in range(folds))
+
+
+log_weights = st.lists(st.one_of(st.floats(-800, 800), st.just(-math.inf)), min_size=1, max_size=40).map(np.array)
+
+
+@fuzz(logs=log_weights, size=st.integers(1, 100), seed=st.integers(0, 10**6))
+def test_weights_and_resampling(logs, size, seed):
+    assume(np.isfinite(logs).any())
+    assert weights.log_mean_exp(logs) == pytest.approx(logsumexp(logs) - math.log(logs.size))
+    normal = weights.normalise(logs)
+    np.testing.assert_allclose(normal, np.exp(logs - logsumexp(logs)), rtol=1e-12, atol=1e-300)
+    ess = weights.effective_sample_size(logs)
+    assert ess == pytest.approx(1 / np.sum(normal**2))
+    assert 1 - 1e-12 <= ess <= np.isfinite(logs).sum() + 1e-9
+    chosen = np.bincount(weights.systematic(normal, size, np.random.default_rng(seed)), minlength=logs.size)
+    assert chosen.sum() == size
+    assert (np.abs(chosen - size * normal) < 1 + 1e-6).all()
+    assert (chosen[normal == 0] == 0).all()
+
+
+@fuzz(logs=log_weights, threshold=st.floats(0.05, 0.95), end=st.floats(1e-3, 1e3))
+def test_next_temperature(logs, threshold, end):
+    assume(np.isfinite(logs).any())
+    found = weights.next_temperature(logs, 0.0, end, threshold)
+    goal = threshold * np.isfinite(logs).sum()
+    assert 0 < found <= end
+
+    def ess(temperature):
+        return weights.effective_sample_size(weights.incremental_log_weights(logs, temperature))
+
+    if found == end:
+        assert ess(end) >= goal or ess(end * (1 - 1e-6)) >= goal * (1 - 1e-6)
+    elif found > 2e-9 * end:  # above the resolution of the bisection
+        assert ess(found) >= goal
+        assert ess(found + 2e-9 * end) < goal

@@ -15,6 +15,7 @@ its answers is the same for all.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.risk import pair_risk
+from pymc_pacauc.ep.fixed_point import ConvergenceWarning
 
 __all__ = ["LeaveOut", "Refit", "WithoutGroup", "leave_out_pairs"]
 
@@ -38,12 +40,14 @@ class WithoutGroup:
     """The posterior of the reduced coefficients u that has not seen a group, and how well it is known.
 
     ``mean`` has shape (k,) and ``root @ root.T`` is the covariance (k, k). ``change`` is the relative change of the
-    natural parameters in the last sweep; ``rematched`` says that the sites that stay did not make a Gaussian.
+    natural parameters in the last sweep, ``converged`` whether that is less than the tolerance; ``rematched`` says that
+    the sites that stay did not make a Gaussian.
     """
 
     mean: FloatArray
     root: FloatArray
     change: float
+    converged: bool
     rematched: bool
 
 
@@ -118,7 +122,7 @@ def leave_out_pairs(
     labels, index = _encode(groups, problem.n)
     scores, variance, change = np.empty(problem.n), np.empty(problem.n), np.empty(labels.size)
     group_auc = np.full(labels.size, np.nan)
-    rematched = 0
+    rematched = unconverged = 0
     for g in range(labels.size):
         out = index == g
         touched, kept = _split(problem.pairs, out)
@@ -128,6 +132,7 @@ def leave_out_pairs(
         left = refit(touched, replace(problem, pairs=kept, gamma=at), refine)
         change[g] = left.change
         rematched += left.rematched
+        unconverged += not left.converged
         everyone = space.design @ left.mean + space.offset
         spread = space.design[out] @ left.root
         scores[out] = (everyone[out] - everyone.mean()) / (everyone.std() or 1.0)
@@ -135,6 +140,13 @@ def leave_out_pairs(
         group_auc[g] = _auc(scores, problem.pairs, out)
         if callback is not None:
             callback(g + 1, labels.size)
+    if gamma is not None and unconverged:
+        warnings.warn(
+            f"{unconverged} of {labels.size} groups left out did not converge in {refine} sweeps (largest "
+            f"change {change.max():.2g}): their posteriors are not quite those at gamma = {gamma:g}. Raise refine.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
     return LeaveOut(
         scores=scores,
         variance=variance,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.fixed_point import Interventions, Solution
+from pymc_pacauc.ep.fixed_point import ConvergenceWarning, Interventions, Solution
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import LeaveOut
 
@@ -19,10 +19,6 @@ __all__ = ["ConvergenceWarning", "Fit", "Posterior", "UnsupportedError", "possib
 FloatArray = NDArray[np.float64]
 
 ROUNDING = 1e-6  # nats by which a log evidence may exceed zero
-
-
-class ConvergenceWarning(UserWarning):
-    """EP stopped before its fixed point."""
 
 
 class UnsupportedError(ValueError):

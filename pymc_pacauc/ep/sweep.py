@@ -51,9 +51,9 @@ LARGEST_ROUNDING = 1e-3  # of log Z, in nats
 class ScoreMoments:
     """Means and a covariance root of the scores under q: ``cov(scores) = root @ root.T``."""
 
-    mean: FloatArray
-    root: FloatArray
-    square: FloatArray
+    mean: FloatArray  # (n,)
+    root: FloatArray  # (n, k)
+    square: FloatArray  # (n,), the squared norms of the root's rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +125,9 @@ def sum_sites(
 
     def tile_sums(tile: tuple[NDArray[np.intp], NDArray[np.intp]]) -> tuple[Any, ...]:
         rows, columns = (_of(moments, index) for index in tile)
-        cross = rows[2] @ columns[2].T  # becomes K
+        cross = rows[2] @ columns[2].T  # (rows, columns) of the tile: t_i . t_j, which becomes K
         sums = _tile_sites(cross, *rows, *columns, table.coefficients, table.lower, table.per_unit, tie_cost)
-        return *sums, cross @ extended[tile[1]]
+        return *sums, cross @ extended[tile[1]]  # the last: (rows, k)
 
     k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
     totals = np.zeros(5)
@@ -144,7 +144,7 @@ def sum_sites(
         h_point[columns] -= h_column
         by_row[rows] -= weighted
         totals += tile_totals
-    precision = _symmetric_product(extended, 0.5 * k_point, by_row, map_tiles)
+    precision = _symmetric_product(extended, 0.5 * k_point, by_row, map_tiles)  # (k, k), or (k + 1, k + 1)
     linear = extended.T @ h_point
     for i, j, variance in near:
         _add_near(i, j, variance, moments.mean, extended, table, precision, linear, totals)

@@ -7,8 +7,9 @@ from scipy import integrate
 import pymc_pacauc as pac
 from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.ep import ConvergenceWarning, fit_ep
 from pymc_pacauc.ep.importance import _log_radial_integral, log_mean
+from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.model.compat import pareto_smooth
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
@@ -174,6 +175,56 @@ class TestLeaveOut:
         expected = [refit(X, y, 200.0, np.arange(len(y)) == i)[0] for i in few]
         np.testing.assert_allclose(result.scores[few], expected, atol=0.1)
         assert result.auc < 1 - pac.empirical_risk(X @ fit.posterior.mean, y)
+
+    def test_removal_subtracts_the_sites_of_every_pair_that_goes(self):
+        """Without any sweep: by hand, pair by pair, positives and negatives that are left out."""
+        X, y = data(n=24, d=3)
+        problem = linear_gaussian_problem(X, y, 24.0)
+        fit = fit_ep(problem, **TIGHT)
+        q = fit.posterior.natural
+        groups = np.arange(24) % 3
+        left = fit.leave_out(groups, refine=0)
+        Z = X - X.mean(axis=0)
+        for g in range(3):
+            out = groups == g
+            precision, shift = q.precision.copy(), q.shift.copy()
+            for i in np.flatnonzero(y == 1):
+                for j in np.flatnonzero(y == 0):
+                    if out[i] or out[j]:
+                        z = Z[i] - Z[j]
+                        sd = np.sqrt(z @ q.covariance @ z)
+                        site = site_functions(np.array([z @ q.mean / sd]), problem.gamma_per_pair)
+                        precision -= site.precision[0] / sd**2 * np.outer(z, z)
+                        shift -= site.shift[0] / sd * z
+            covariance = np.linalg.inv(precision)
+            scores = Z @ covariance @ shift
+            np.testing.assert_allclose(left.scores[out], (scores / scores.std())[out], atol=1e-8)
+            variance = np.einsum("ij,jk,ik->i", Z, covariance, Z) / scores.var()
+            np.testing.assert_allclose(left.variance[out], variance[out], rtol=1e-8)
+            both = np.flatnonzero(out)
+            assert left.group_auc[g] == 1 - pac.empirical_risk(left.scores[both], y[both])
+        assert left.auc == 1 - pac.empirical_risk(left.scores, y)
+        assert left.rematched == 0
+
+    def test_sites_that_make_no_gaussian_are_matched_anew(self):
+        """Leaving out nearly all: what stays are negative precisions, and the sweeps start from the full q."""
+        rng = np.random.default_rng(1)
+        X = rng.standard_normal((30, 2))
+        y = (X[:, 0] + 0.3 * rng.standard_normal(30) > 0).astype(int)
+        y[[0, 1]] = 1 - y[[0, 1]]
+        fit = fit_ep(linear_gaussian_problem(X, y, 400.0), **TIGHT)
+        worst = np.argsort(X[:, 0] * (2 * y - 1))
+        groups = np.ones(30)
+        groups[worst[:4]] = 0  # without the rest there are misranked pairs alone
+        left = fit.leave_out(groups, refine=300, tolerance=1e-9)
+        assert left.rematched >= 1
+        assert left.change.max() < 1e-9
+
+    def test_a_group_that_does_not_converge_at_its_gamma_is_said(self, fit):
+        with pytest.warns(
+            ConvergenceWarning, match=r"2 of 2 groups left out did not converge in 2 sweeps .* Raise refine"
+        ):
+            fit.leave_out(np.arange(fit.problem.n) % 2, gamma=100.0, refine=2)
 
     def test_bad_groups(self, fit):
         with pytest.raises(ValueError, match="shape"):

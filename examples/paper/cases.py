@@ -17,7 +17,7 @@ class Case:
     data: pac.datasets.Dataset
     repeats: int
     train_rows: int
-    said: str
+    source: str
 
     def splits(self):
         y = self.data.y

@@ -29,22 +29,22 @@ def warn_of(
     found: Solution[Any, Any], sweeps: int, tolerance: float, log_evidence: float, advice: str, stacklevel: int
 ) -> None:
     """Say what is wrong with a solution, if anything: not converged, interrupted, an impossible evidence."""
-    said = []
+    messages = []
     if found.interrupted:
-        said.append(f"The fit was interrupted after {sweeps} sweeps, and is returned as it was then")
+        messages.append(f"The fit was interrupted after {sweeps} sweeps, and is returned as it was then")
     elif not found.converged:
-        said.append(f"EP did not converge in {sweeps} sweeps")
-    if said:
-        said[0] += f" (last change {found.seen.change:.2g}, tolerance {tolerance:g})."
+        messages.append(f"EP did not converge in {sweeps} sweeps")
+    if messages:
+        messages[0] += f" (last change {found.seen.change:.2g}, tolerance {tolerance:g})."
     if found.seen.log_evidence > ROUNDING:
-        said.append(
+        messages.append(
             f"Its log evidence came out as {found.seen.log_evidence:+.3g}, which is impossible (a risk is at least 0): "
             "it is NaN."
         )
-    elif np.isnan(log_evidence) and said:
-        said.append("Away from a fixed point the log evidence means nothing: it is NaN.")
-    if said:
-        warnings.warn(" ".join([*said, advice]), ConvergenceWarning, stacklevel=stacklevel)
+    elif np.isnan(log_evidence) and messages:
+        messages.append("Away from a fixed point the log evidence means nothing: it is NaN.")
+    if messages:
+        warnings.warn(" ".join([*messages, advice]), ConvergenceWarning, stacklevel=stacklevel)
 
 
 def possible(log_evidence: float) -> float:

@@ -19,8 +19,8 @@ parameters are functions of rho:
 K is negative for most misranked pairs (the factor is not log-concave) and stays so: nothing is clipped.
 
 *Power EP* (Minka 2004) with power alpha replaces the factor by its alpha-th power, and site and log C by 1/alpha of
-what comes out. In the limit alpha -> 0 the sites are those of the best Gaussian in the sense of KL(q, posterior), variational Bayes:
-b = gamma' rho phi(rho), c = gamma' (1 + rho^2) phi(rho).
+what comes out. In the limit alpha -> 0 the sites are those of the best Gaussian in the sense of KL(q, posterior),
+variational Bayes: b = gamma' rho phi(rho), c = gamma' (1 + rho^2) phi(rho).
 
 As b, c, log C and Phi(-rho) are smooth functions on a line, they are tabulated once per fit as piecewise polynomials
 (to 1e-12), and a pair costs a square root, a division and a few multiplications: no transcendental function at all.

@@ -82,9 +82,7 @@ def sweep():
 
         seconds = interleaved(
             {
-                "sweep": lambda space=space, q=q, problem=problem, sites=sites: sweep_sums(
-                    space, q, problem.pairs, sites
-                ),
+                "sweep": lambda q=q, problem=problem, sites=sites: sweep_sums(problem, q, problem.pairs, sites),
                 "products": products,
                 "exp": lambda pairs=pairs: np.exp(pairs, out=pairs),
             }
@@ -171,7 +169,7 @@ def memory(inside=False):
     X[y, 0] += 1.0
     problem = linear_gaussian_problem(X, y, float(len(y)))
     del X
-    space, sites = problem.scores.reduced, site_table(problem.gamma / problem.pairs.n_pairs)
+    sites = site_table(problem.gamma_per_pair)
     start = perf_counter()
     sweep_sums(problem, natural_gaussian(np.eye(d), np.ones(d)), problem.pairs, sites)
     seconds = perf_counter() - start

@@ -237,6 +237,13 @@ class TestDraws:
         included = (theta != 0.0).mean(axis=0)
         np.testing.assert_allclose(included, result.posterior.inclusion_probability, atol=0.012)
 
+    def test_draws_rise_with_those_of_the_gaussian_so_that_its_dependence_is_kept(self):
+        posterior = fit(sparse(v0=0.0)).posterior
+        theta = posterior.draw(2000, np.random.default_rng(9))
+        w = posterior.gaussian.draw(2000, np.random.default_rng(9))
+        for k in range(theta.shape[1]):
+            assert (np.diff(theta[np.argsort(w[:, k]), k]) >= 0.0).all()
+
     def test_slab_and_latent_make_theta_and_have_their_prior(self):
         problem = replace(sparse(v0=0.0), gamma=1e-3)
         posterior = fit(problem).posterior

@@ -132,6 +132,8 @@ class TestProtocol:
         groups = np.repeat([0, 1, 2], [10, 30, 20])
         y = np.zeros(problem.n, dtype=int)
         y[problem.pairs.blocks[0].positive] = 1
+        removed, swept = (result.leave_out(groups, refine=sweeps).scores for sweeps in (0, 1))
+        assert np.abs(removed - swept).max() > 1e-4
         for gamma in (None, 25.0):
             left = result.leave_out(groups, gamma=gamma, refine=200, tolerance=1e-8)
             assert left.change.max() < 1e-8

@@ -74,7 +74,7 @@ def auc_of_mean(posterior, design, y):
 
 def expected_auc(posterior, design, y):
     """AUC of a score drawn from the Gaussian posterior, averaged over draws in closed form; the theorems bound this."""
-    mean, covariance = posterior.coordinates.moments_of(design, posterior.natural)
+    mean, covariance = posterior.moments_of(design)
     i, j = np.flatnonzero(y > 0)[:, None], np.flatnonzero(y == 0)[None]
     variance = np.diagonal(covariance)[i] + np.diagonal(covariance)[j] - 2 * covariance[i, j]
     tied = variance <= 1e-12 * np.diagonal(covariance).max()

@@ -23,7 +23,8 @@ what comes out. In the limit alpha -> 0 the sites are those of the best Gaussian
 variational Bayes: b = gamma' rho phi(rho), c = gamma' (1 + rho^2) phi(rho).
 
 As b, c, log C and Phi(-rho) are smooth functions on a line, they are tabulated once per fit as piecewise polynomials
-(to 1e-12), and a pair costs a square root, a division and a few multiplications: no transcendental function at all.
+(to 1e-11; to 1e-7 at the largest gamma'), and a pair costs a square root, a division and a few multiplications: no
+transcendental function at all.
 
 To add a kind of site, write its :class:`SiteFunctions` of rho (K v, h sqrt(v), E_q[cost] and log C) and tabulate them:
 the sweep evaluates tables, and knows nothing else about sites.
@@ -99,7 +100,8 @@ def site_table(gamma: float, power: float = 1.0) -> SiteTable:
             f"gamma is {gamma:.3g} per pair: beyond {LARGEST_GAMMA:g} a wrong pair is all but forbidden, which no "
             "Gaussian site can represent. Lower gamma (it is usually of the order of the number of observations)."
         )
-    per_unit = 16 if gamma * power < 0.5 else 64  # large sites are sharper, and then there are few of them
+    sharp = gamma * power  # large sites are sharper, and then there are few of them
+    per_unit = 16 if sharp < 0.5 else 64 if sharp < 5.0 else 256
     lower = -math.ceil(math.sqrt(2.0 * gamma * power + UPPER**2))
     intervals = math.ceil((UPPER - lower) * per_unit)
     nodes = 0.5 * chebyshev.chebpts1(DEGREE + 1)

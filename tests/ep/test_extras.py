@@ -158,9 +158,10 @@ class TestLeaveOut:
     def test_folds_converge_to_the_refit(self, fit):
         groups = np.arange(fit.problem.n) % 5
         scores, auc = self.brute_force(fit, groups)
-        errors = [np.abs(fit.leave_out(groups, refine=r).scores - scores).max() for r in (0, 3)]
+        errors = [np.abs(fit.leave_out(groups, refine=r).scores - scores).max() for r in (0, 1, 3)]
         assert errors[0] < 0.5
-        assert errors[1] < 0.05
+        assert errors[1] < 0.7 * errors[0]
+        assert errors[2] < 0.05
         exact = fit.leave_out(groups, refine=50, tolerance=1e-10)
         np.testing.assert_allclose(exact.scores, scores, atol=1e-7)
         assert exact.auc == pytest.approx(auc, abs=1e-12)

@@ -30,6 +30,7 @@ from .analysis.select import GammaSelection as GammaSelection
 from .analysis.select import select_gamma as select_gamma
 from .analysis.summarize import summary as summary
 from .core import theorems as theorems
+from .core.concordance import concordance_risk as concordance_risk
 from .core.fitted_to import FittedTo as FittedTo
 from .core.risk import empirical_risk as empirical_risk
 from .core.risk import linear_risk as linear_risk

@@ -31,13 +31,15 @@ class DistinctRows:
 
 
 def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
-    """Group equal rows of a finite ``matrix[n, d]``, d >= 1, in the order in which they first occur.
+    """Group equal rows of a finite ``matrix[n, d]`` in the order in which they first occur; with d = 0 all are equal.
 
     Examples
     --------
     >>> distinct_rows(np.array([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]])).place
     array([0, 1, 0, 1])
     """
+    if matrix.shape[1] == 0:
+        matrix = np.zeros((len(matrix), 1))
     rows = np.ascontiguousarray(matrix) + 0.0  # a negative zero becomes a zero, so that equal rows have equal bytes
     as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)

@@ -142,7 +142,7 @@ def site_functions(rho: FloatArray, gamma: float | FloatArray, power: float = 1.
         precision, shift = gamma * rho * phi, gamma * (1.0 + rho * rho) * phi
         log_constant = -gamma * wrong + 0.5 * precision * (1.0 + rho * rho) - shift * rho
         return SiteFunctions(precision, shift, wrong, log_constant)
-    z = _cavity(rho, gamma * power) if np.ndim(gamma) == 0 else _cavities(rho, np.asarray(gamma) * power)
+    z = _cavities(rho, gamma * power) if isinstance(gamma, np.ndarray) else _cavity(rho, gamma * power)
     g, b, log_z = _tilt(z, gamma * power)
     root = np.sqrt(1.0 - b)
     log_constant = log_z - 0.5 * np.log1p(-b) - 0.5 * _excess(z, g, b) * (rho + z)
@@ -209,7 +209,7 @@ def _nodes(lower: float, per_unit: float) -> tuple[FloatArray, FloatArray]:
     intervals = math.ceil((UPPER - lower) * per_unit)
     nodes = 0.5 * chebyshev.chebpts1(DEGREE + 1)
     rho = lower + (np.arange(intervals)[:, None] + 0.5 + nodes) / per_unit
-    return rho, np.linalg.inv(np.vander(nodes, increasing=True))
+    return rho, np.asarray(np.linalg.inv(np.vander(nodes, increasing=True)), dtype=np.float64)
 
 
 def _phi(z: FloatArray) -> FloatArray:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -55,6 +55,7 @@ from pymc_pacauc.ep.weighted_sites import (
 __all__ = ["ScoreMoments", "SiteSums", "score_moments", "sum_sites", "tile_map"]
 
 FloatArray = NDArray[np.float64]
+Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
 
 TILE_ROWS, TILE_COLUMNS = 512, 4096  # at most
 PAIRS_WORTH_THREADS = 200_000
@@ -139,19 +140,19 @@ def sum_sites(
 
     k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
     wrong = log_constant = tied = 0.0
-    listed = []
+    listed: list[Listed] = []
     for sums in map_tiles(job, work.parts):
         for index, k_sum, h_sum in sums.points:
             k_point[index] += k_sum
             h_point[index] += h_sum
         by_row[sums.rows] -= sums.by_row
         wrong, log_constant, tied = wrong + sums.wrong, log_constant + sums.log_constant, tied + sums.tied
-        listed.append(sums.listed)
+        if sums.listed is not None:
+            listed.append(sums.listed)
     precision = _symmetric_product(extended, 0.5 * k_point, by_row, map_tiles)
     linear = extended.T @ h_point
-    alone = [np.concatenate(columns) for columns in zip(*listed, strict=True)]
-    if alone[0].size:
-        site_wrong, site_log_constant = _add_listed(*alone, moments.mean, extended, table, precision, linear)
+    if listed:
+        site_wrong, site_log_constant = _add_listed(listed, moments.mean, extended, table, precision, linear)
         wrong, log_constant = wrong + site_wrong, log_constant + site_log_constant
     if size > d:
         log_constant += float(linear[d] - 0.5 * precision[d, d])
@@ -180,10 +181,9 @@ class Work:
     weights: tuple[float, float] | None
 
 
-@dataclass(frozen=True, eq=False)
-class PartSums:
+class PartSums(NamedTuple):
     """Sums over one part: K and h by observation, K z by ``rows``; and the pairs that are in none of these, listed as
-    (i, j, variance, weight), arrays each.
+    (i, j, variance, weight), arrays each, or None where there are none.
     """
 
     points: tuple[tuple[NDArray[np.intp], FloatArray, FloatArray], ...]
@@ -192,7 +192,7 @@ class PartSums:
     wrong: float
     log_constant: float
     tied: float
-    listed: tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
+    listed: Listed | None
 
 
 def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, table: SiteTable, tie_cost: float) -> PartSums:
@@ -205,7 +205,10 @@ def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, table: S
     # The kernel treats a pair of equal rows, and a near one, as rho = 0: put the constant factor in its place, or none.
     wrong += equal_wrong - 0.5 * (equal + len(near))
     log_constant -= table.gamma * equal_wrong + (equal + len(near)) * table.log_constant_at_zero
-    at = near[:, :2].astype(np.intp)
+    listed = None
+    if len(near):
+        at = near[:, :2].astype(np.intp)
+        listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], near[:, 2], np.full(len(near), tile.weight))
     return PartSums(
         ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column)),
         tile.rows,
@@ -213,7 +216,7 @@ def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, table: S
         tile.weight * wrong,
         log_constant,
         tied,
-        (tile.rows[at[:, 0]], tile.columns[at[:, 1]], near[:, 2], np.full(len(near), tile.weight)),
+        listed,
     )
 
 
@@ -230,8 +233,10 @@ def _weighted_tile_sums(
         ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column)),
         tile.rows,
         cross @ extended[tile.columns],
-        *map(float, totals),
-        (tile.rows[at[:, 0]], tile.columns[at[:, 1]], listed[:, 2], listed[:, 3]),
+        float(totals[0]),
+        float(totals[1]),
+        float(totals[2]),
+        (tile.rows[at[:, 0]], tile.columns[at[:, 1]], listed[:, 2], listed[:, 3]) if len(listed) else None,
     )
 
 
@@ -260,8 +265,10 @@ def _small_block_sums(
         ((part.members, k_point, h_point),),
         part.members,
         by_row,
-        *map(float, totals),
-        (at[:, 0], at[:, 1], listed[:, 2], listed[:, 3]),
+        float(totals[0]),
+        float(totals[1]),
+        float(totals[2]),
+        (at[:, 0], at[:, 1], listed[:, 2], listed[:, 3]) if len(listed) else None,
     )
 
 
@@ -294,17 +301,18 @@ def _symmetric_product(Z: FloatArray, weights: FloatArray, W: FloatArray, map_ti
 
 
 def _add_listed(
-    i: NDArray[np.intp],
-    j: NDArray[np.intp],
-    variance: FloatArray,
-    weight: FloatArray,
+    listed: list[Listed],
     mean: FloatArray,
     extended: FloatArray,
     table: SiteTable,
     precision: FloatArray,
     linear: FloatArray,
 ) -> tuple[float, float]:
-    """Add the sites of pairs (i, j), one by one, to the sums in place; their wrong weight and log constants."""
+    """Add the sites of pairs (i, j, variance, weight), one by one, to the sums in place.
+
+    Returns the expected weight of the wrong ones, and the sum of their log constants.
+    """
+    i, j, variance, weight = (np.concatenate(columns) for columns in zip(*listed, strict=True))
     gamma = table.gamma * weight
     check_gamma_per_pair(float(gamma.max()), table.power)
     rho = np.clip((mean[i] - mean[j]) / np.sqrt(variance), lowest_rho(float(gamma.max()), table.power), UPPER)

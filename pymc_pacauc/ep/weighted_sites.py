@@ -172,8 +172,8 @@ def small_block_sites(
                 k_column, h_column, totals, listed,
             )  # fmt: skip
             for k in range(before, len(listed)):  # from places among the columns to places among the members
-                _, j, variance, weight = listed[k]
-                listed[k] = (float(i), float(columns[int(j)]), variance, weight)
+                _, column, variance, weight = listed[k]
+                listed[k] = (float(i), float(columns[int(column)]), variance, weight)
             k_point[i] += k_sum
             h_point[i] += h_sum
             for j in range(columns.size):

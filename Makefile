@@ -9,7 +9,11 @@ BENCH_ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test slow lint bench-risk bench reproduce clean
+# Each part of the package once, in a minute or two: for further versions of Python and of what the package needs.
+QUICK := tests/core tests/ep tests/test_package.py tests/test_versions.py tests/test_faults.py \
+	tests/model/test_op.py tests/model/test_potential.py tests/model/test_approximation.py
+
+.PHONY: demo test quick test-lowest slow lint types bench-risk bench reliability reproduce clean
 
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
@@ -17,12 +21,20 @@ demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 test: $(VENV)/dev.stamp  ## the tests, without those marked slow
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+quick: $(VENV)/dev.stamp  ## the important ones of them
+	$(BIN)/python -m pytest $(QUICK) $(PYTEST_ARGS)
+
+test-lowest:  ## the same, with the lowest version of everything that pyproject.toml allows
+	PIP_CONSTRAINT=$(CURDIR)/.ci/lowest.txt $(MAKE) quick VENV=.venv-lowest
+
 slow: $(VENV)/dev.stamp  ## long statistical checks and benchmarks with targets
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-lint: $(VENV)/dev.stamp  ## style and types
+lint: types  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
@@ -31,11 +43,14 @@ bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
 bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/benchmarks.md (BENCH_ARGS="--only smc")
 	$(BENCH)/bin/python -m benchmarks.report $(BENCH_ARGS)
 
+reliability: $(VENV)/dev.stamp  ## what could go wrong, before and after, into docs/reliability.md
+	$(BIN)/python -m benchmarks.reliability
+
 reproduce: $(VENV)/dev.stamp  ## the paper's tables and figures, into docs/reproduction.md (COLON=path adds the colon data)
 	$(BIN)/python -m examples.reproduce_paper $(if $(COLON),--colon $(COLON))
 
 clean:
-	rm -rf $(VENV) $(BENCH) out build dist
+	rm -rf $(VENV) $(BENCH) .venv-* out build dist
 
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[$*]'

@@ -162,3 +162,12 @@ def line_data(n=40, seed=5):
     x, offset = rng.standard_normal(n), 0.7 * rng.standard_normal(n)
     y = (1.2 * x + offset + rng.logistic(size=n) > 0.3).astype(int)
     return x, offset, y
+
+
+def sparse_data(n, d, active=(2.0, -2.0, 1.5, 1.5, -1.0), seed=0):
+    """A few active coefficients, labels by their logistic scores: X, y and the coefficients."""
+    rng = np.random.default_rng(seed)
+    theta = np.zeros(d)
+    theta[: len(active)] = active
+    X = rng.standard_normal((n, d))
+    return X, (X @ theta + rng.logistic(size=n) > 0).astype(int), theta

@@ -46,13 +46,13 @@ def tempering_path(idata: Any) -> xr.Dataset:
         :class:`~pymc_pacauc.TemperingWarning` and NaN.
     """
     runs = _tempering(idata).runs()
-    count = [int(run["stage"].values[0]) + 1 for run in runs]
+    count = [int(run["stage"][0]) + 1 for run in runs]
     columns = {each.name: np.full((len(runs), max(count)), np.nan) for each in fields(Stage)}
     missing = []
     for k, run in enumerate(runs):
-        stages, first = np.unique(run["path_stage"].values, return_index=True)
+        stages, first = np.unique(run["path_stage"], return_index=True)
         for name, values in columns.items():
-            values[k, stages] = run[f"path_{name}"].values[first]
+            values[k, stages] = run[f"path_{name}"][first]
         missing += [f"{stage} of chain {k}" for stage in np.setdiff1d(np.arange(count[k]), stages)]
     if missing:
         shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")

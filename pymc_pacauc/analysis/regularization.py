@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import Problem, Spikes, spike_slab_problem
+from pymc_pacauc.core.problem import Problem, Spikes, default_inclusion_probability, spike_slab_problem
 from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.fitting import MAX_SWEEPS, Fit, fit
 from pymc_pacauc.model.extract import problem_of
@@ -48,7 +48,7 @@ def regularization_path(
     Returns
     -------
     Dataset over (v0, feature): ``coefficient`` (posterior mean), ``sd``, ``inclusion_probability``; over v0:
-    ``log_evidence``, ``expected_risk``, ``expected_model_size``, ``sweeps``, ``converged``, ``limited_sites``. Draw it
+    ``log_evidence``, ``expected_risk``, ``expected_model_size``, ``sweeps``, ``converged``. Draw it
     with :func:`~pymc_pacauc.plot_regularization_path`.
 
     Examples
@@ -91,7 +91,6 @@ def _row(fit: Fit) -> dict[str, Any]:
         "expected_model_size": usable * fit.inclusion_probability.sum(),
         "sweeps": fit.sweeps,
         "converged": fit.converged,
-        "limited_sites": fit.interventions.limited_sites,
     }
 
 
@@ -116,7 +115,7 @@ def _problem(model_or_data: Any, gamma: Any, p: Any, v1: Any) -> tuple[Problem, 
         design,
         pairs,
         defaults.gamma if gamma is None else gamma,
-        inclusion_probability=defaults.inclusion_probability if p is None else p,
+        inclusion_probability=default_inclusion_probability(design.shape[1]) if p is None else p,
         v0=0.0,
         v1=v1,
     )

@@ -12,6 +12,7 @@ import pymc as pm
 from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.analysis.certify import Certificate, certificate
+from pymc_pacauc.analysis.inclusion import inclusion_probability
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.fitted_to import check_model
 from pymc_pacauc.model.idata import coefficient_labels
@@ -51,7 +52,8 @@ def summary(
     Returns
     -------
     DataFrame with a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard
-    deviation, central interval and probability of being positive, in closed form. Its ``attrs`` hold ``method``,
+    deviation, central interval and probability of being positive, in closed form; with the probability of inclusion of
+    a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``,
     ``gamma``, ``expected_auc`` (of a draw from the posterior, on the training pairs), ``log_evidence``,
     ``log_evidence_se``, ``certificate`` (None with ``note`` saying why not), ``note``, and all this in words as
     ``report``.
@@ -84,6 +86,12 @@ def summary(
         if omitted:
             note = "; ".join(filter(None, [note, f"left out of the table for their size: {', '.join(omitted)}"]))
         table = az.summary(result, var_names=names, **options)
+        included = [str(name) for name in known.posterior.data_vars if str(name).endswith("_included")]
+        for name in included:
+            probability = inclusion_probability(result, var_name=name.removesuffix("_included")).values.ravel()
+            rows = [label for label in table.index if label.partition("[")[0] == name.removesuffix("_included")]
+            if len(rows) == probability.size:
+                table.loc[rows, "inclusion"] = probability.round(3)
     evidence = known.evidence
     table.attrs.update(
         method=fitted.method,
@@ -149,4 +157,5 @@ def _variables(posterior: Any, var_names: Sequence[str] | None, observations: in
     draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     size = {str(name): posterior[name].size // draws for name in posterior.data_vars}
     omitted = [name for name, n in size.items() if n > MOST_ENTRIES or n == observations]
-    return [name for name in size if name not in omitted], omitted
+    parts = {f"{name}_{part}" for name in size for part in ("slab", "latent", "included")}  # of a SpikeSlab variable
+    return [name for name in size if name not in omitted and name not in parts], omitted

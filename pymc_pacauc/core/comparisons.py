@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.core.numeric import number_vector
-from pymc_pacauc.core.pairs import Block, Pairs, bipartite, count_missing, encode_labels
+from pymc_pacauc.core.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
 from pymc_pacauc.core.partial_auc import PartialAUC
 
 __all__ = ["Comparison", "label_comparison", "observation_weights", "ordered_classes", "strata_codes", "stratified"]
@@ -135,16 +135,9 @@ def _by_stratum(block: Block, codes: NDArray[np.intp], count: int) -> list[Block
 
 def strata_codes(strata: ArrayLike, n: int) -> NDArray[np.intp]:
     """Labels of strata as integers from 0 on."""
-    labels = np.asarray(strata)
-    if labels.shape != (n,):
-        raise ValueError(f"strata must have shape ({n},), one label per observation; got {labels.shape}.")
-    missing = count_missing(strata, labels)
-    if missing:
-        raise ValueError(f"strata has {missing} missing value(s) out of {n}: drop those observations.")
-    if labels.dtype != object:
-        return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.intp)
-    seen: dict[Any, int] = {}
-    return np.array([seen.setdefault(value, len(seen)) for value in labels.tolist()], dtype=np.intp)
+    if np.shape(strata) != (n,):
+        raise ValueError(f"strata must have shape ({n},), one label per observation; got {np.shape(strata)}.")
+    return distinct_labels("strata", strata)[1]
 
 
 def observation_weights(weights: ArrayLike, n: int) -> FloatArray:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.core.pairs import distinct_labels
 
 __all__ = ["stratified_folds"]
 
@@ -25,12 +25,12 @@ def stratified_folds(
     >>> [(int(y[fold == k].sum()), int((~y[fold == k]).sum())) for k in (0, 1)]
     [(2, 3), (2, 3)]
     """
-    if folds != int(folds) or folds < 2:
+    if not (folds >= 2 and folds % 1 == 0):
         raise ValueError(f"folds must be an integer of at least 2; got {folds!r}.")
     if groups is None:
         fold = _dealt(positive, folds, rng)
     else:
-        fold = _grouped(positive, folds, rng, np.asarray(groups))
+        fold = _grouped(positive, folds, rng, groups)
     for k in range(folds):
         inside = fold == k
         if not (positive[inside].any() and (~positive[inside]).any()):
@@ -51,21 +51,19 @@ def _dealt(positive: NDArray[np.bool_], folds: int, rng: np.random.Generator) ->
     return fold
 
 
-def _grouped(
-    positive: NDArray[np.bool_], folds: int, rng: np.random.Generator, groups: NDArray[Any]
-) -> NDArray[np.intp]:
-    if groups.shape != positive.shape:
-        raise ValueError(f"groups must have shape {positive.shape}, one label per observation; got {groups.shape}.")
-    labels, index = np.unique(groups, return_inverse=True)
-    if labels.size < folds:
-        raise ValueError(f"There are {labels.size} groups for {folds} folds.")
+def _grouped(positive: NDArray[np.bool_], folds: int, rng: np.random.Generator, groups: ArrayLike) -> NDArray[np.intp]:
+    if np.shape(groups) != positive.shape:
+        raise ValueError(f"groups must have shape {positive.shape}, one label per observation; got {np.shape(groups)}.")
+    labels, index = distinct_labels("groups", groups)
+    if len(labels) < folds:
+        raise ValueError(f"There are {len(labels)} groups for {folds} folds.")
     classes = np.stack([np.bincount(index, positive), np.bincount(index, ~positive)], axis=1)
     share = classes.sum(axis=0) / folds
-    order = rng.permutation(labels.size)
+    order = rng.permutation(len(labels))
     order = order[np.argsort(-classes[order].max(axis=1), kind="stable")]
-    filled, place = np.zeros((folds, 2)), np.empty(labels.size, dtype=np.intp)
+    filled, place = np.zeros((folds, 2)), np.empty(len(labels), dtype=np.intp)
     for g in order:
         after = (filled + classes[g]) / share
         place[g] = int(np.argmin(np.sum(after**2, axis=1) - np.sum((filled / share) ** 2, axis=1)))
         filled[place[g]] += classes[g]
-    return place[index.reshape(-1)]
+    return place[index]

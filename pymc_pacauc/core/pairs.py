@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.core.pair_scan import ScanPlan, scan_plan
 
-__all__ = ["KINDS", "Block", "Pairs", "bipartite", "count_missing", "encode_labels"]
+__all__ = ["KINDS", "Block", "Pairs", "bipartite", "distinct_labels", "encode_labels"]
 
 FloatArray = NDArray[np.float64]
 
@@ -189,11 +189,7 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
     >>> encode_labels(["sick", "well", "sick"], positive="sick")
     array([ True, False,  True])
     """
-    labels = _label_array(y)
-    missing = count_missing(y, labels)
-    if missing:
-        raise ValueError(f"y has {missing} missing value(s) out of {labels.size}: drop or impute those observations.")
-    classes, place = _classes(labels)
+    classes, place = distinct_labels("y", y)
     if len(classes) > 2:
         shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
         raise ValueError(
@@ -203,7 +199,7 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
     chosen = _understood(classes) if positive is None else _named(classes, positive)
     if len(classes) < 2:
         raise ValueError(
-            f"y has one class only (all {labels.size} labels are {classes[0]!s}); "
+            f"y has one class only (all {place.size} labels are {classes[0]!s}); "
             "the AUC needs at least one positive and one negative observation."
         )
     return place == chosen
@@ -215,20 +211,39 @@ def bipartite(y: ArrayLike, positive: Any = None) -> Pairs:
     return Pairs(mask.size, (Block(np.flatnonzero(mask), np.flatnonzero(~mask)),), kind="two classes")
 
 
-def _label_array(y: ArrayLike) -> NDArray[Any]:
+def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np.intp]]:
+    """The distinct ``values``, compared exactly, and which of them each value is; nothing may be missing."""
+    labels = _label_array(name, values)
+    missing = _count_missing(values, labels)
+    if missing:
+        raise ValueError(
+            f"{name} has {missing} missing value(s) out of {labels.size}: drop or impute those observations."
+        )
+    if labels.dtype != object:
+        distinct = np.unique(labels)
+        place = np.searchsorted(distinct, labels)
+        return list(distinct) if labels.dtype.kind in "mM" else distinct.tolist(), place
+    seen: dict[Any, int] = {}
+    try:
+        place = np.array([seen.setdefault(value, len(seen)) for value in labels.tolist()], dtype=np.intp)
+    except TypeError as error:
+        raise ValueError(f"{name} must be one-dimensional, one label per observation; it has an {error}.") from error
+    return [value.item() if isinstance(value, np.generic) else value for value in seen], place
+
+
+def _label_array(name: str, values: ArrayLike) -> NDArray[Any]:
     """One-dimensional labels: an array keeps its type, anything else keeps its values, as objects."""
-    labels = np.asarray(y, dtype=None if hasattr(y, "__array__") else object)
+    labels = np.asarray(values, dtype=None if hasattr(values, "__array__") else object)
     if labels.ndim != 1:
-        raise ValueError(f"y must be one-dimensional, one label per observation; got shape {labels.shape}.")
+        raise ValueError(f"{name} must be one-dimensional, one label per observation; got shape {labels.shape}.")
     if labels.size == 0:
-        raise ValueError("y is empty: there is nothing to rank.")
+        raise ValueError(f"{name} is empty: there is nothing to rank.")
     return labels if labels.dtype.kind in "biufcmMUS" else labels.astype(object)
 
 
-def count_missing(y: ArrayLike, labels: NDArray[Any]) -> int:
-    """How many of ``labels``, an array of ``y``, are masked, NaN, NaT, None or NA."""
-    if np.ma.is_masked(y):
-        return int(np.ma.count_masked(y))
+def _count_missing(values: ArrayLike, labels: NDArray[Any]) -> int:
+    if np.ma.is_masked(values):
+        return int(np.ma.count_masked(values))
     if labels.dtype.kind in "fc":
         return int(np.isnan(labels).sum())
     if labels.dtype.kind in "mM":
@@ -244,20 +259,6 @@ def _differs_from_itself(value: Any) -> bool:
         return bool(value != value)
     except (TypeError, ValueError):
         return True
-
-
-def _classes(labels: NDArray[Any]) -> tuple[list[Any], NDArray[np.intp]]:
-    """The distinct labels as exact values, and which of the first two of them each label is."""
-    if labels.dtype != object:
-        distinct = np.unique(labels)
-        place = (labels == distinct[-1]).astype(np.intp)
-        return list(distinct) if labels.dtype.kind in "mM" else distinct.tolist(), place
-    seen: dict[Any, int] = {}
-    try:
-        place = np.array([seen.setdefault(value, len(seen)) for value in labels.tolist()], dtype=np.intp)
-    except TypeError as error:
-        raise ValueError(f"y must be one-dimensional, one label per observation; it has an {error}.") from error
-    return [value.item() if isinstance(value, np.generic) else value for value in seen], place
 
 
 def _understood(classes: list[Any]) -> int:

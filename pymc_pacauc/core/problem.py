@@ -25,9 +25,18 @@ from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.risk import LinearRisk, check_ties
 from pymc_pacauc.core.scores import GaussianPrior, LinearScores
 
-__all__ = ["Problem", "Spikes", "check_gamma", "linear_gaussian_problem", "spike_slab_problem"]
+__all__ = [
+    "Problem",
+    "Spikes",
+    "check_gamma",
+    "default_inclusion_probability",
+    "linear_gaussian_problem",
+    "spike_slab_problem",
+]
 
 FloatArray = NDArray[np.float64]
+
+LEAST_INCLUSION = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,6 +246,17 @@ def spike_slab_problem(
     if (dense.prior.mean[p < 1.0] != 0.0).any():
         raise ValueError("prior_mean must be 0 where inclusion_probability < 1.")
     return Problem(dense.scores, dense.pairs, dense.gamma, dense.ties, Spikes(p, np.minimum(ratio, 1.0)))
+
+
+def default_inclusion_probability(d: int) -> float:
+    """Probability of the slab where none is given: Theorem 2.5's 1 - exp(-1 / d), but at least 0.1.
+
+    The theorem's leads to an expected model of one coefficient whatever d. With dozens of coefficients and gamma of
+    the order of n that is more sparseness than expectation propagation has a fixed point for: with 60 positive ones
+    among 600 or 300 observations, 81 coefficients and a Dirac spike it converged on 16 of 24 data sets, and with 0.1
+    on all.
+    """
+    return max(float(-np.expm1(-1.0 / d)), LEAST_INCLUSION)
 
 
 def check_gamma(gamma: Any) -> float:

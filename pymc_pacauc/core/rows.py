@@ -31,7 +31,7 @@ class DistinctRows:
 
 
 def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
-    """Group equal rows of a finite ``matrix[n, d]`` in the order in which they first occur; with d = 0 all are equal.
+    """Group equal rows of a finite ``matrix[n, d]``, in the order in which they first occur.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
     array([0, 1, 0, 1])
     """
     if matrix.shape[1] == 0:
-        matrix = np.zeros((len(matrix), 1))
+        return DistinctRows(np.zeros(min(1, len(matrix)), dtype=np.intp), np.zeros(len(matrix), dtype=np.intp))
     rows = np.ascontiguousarray(matrix) + 0.0  # a negative zero becomes a zero, so that equal rows have equal bytes
     as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)

@@ -41,7 +41,8 @@ def effective_sample_size(log_weights: FloatArray) -> float:
 
 def incremental_log_weights(log_tilt: FloatArray, increment: float) -> FloatArray:
     """``increment * log_tilt``, a dead particle staying dead even at increment zero."""
-    return np.where(np.isneginf(log_tilt), -np.inf, increment * log_tilt)
+    alive = ~np.isneginf(log_tilt)
+    return np.multiply(increment, log_tilt, where=alive, out=np.full_like(log_tilt, -np.inf))
 
 
 def next_temperature(log_tilt: FloatArray, current: float, end: float, threshold: float) -> float:

@@ -139,8 +139,6 @@ class Interventions:
     ----------
     halved_steps, restarts, rejected_steps
         Steps halved to stay in the domain, histories of the mixing discarded, steps taken back.
-    limited_sites
-        Prior sites whose negative precision was cut at zero, at the q returned: it is then not EP's fixed point.
     narrowest_sites
         Prior sites at a Dirac spike whose variance is held at a smallest number, at the q returned.
     reset_sites, clipped_rescalings
@@ -152,7 +150,6 @@ class Interventions:
     halved_steps: int = 0
     restarts: int = 0
     rejected_steps: int = 0
-    limited_sites: int = 0
     narrowest_sites: int = 0
     reset_sites: int = 0
     clipped_rescalings: int = 0

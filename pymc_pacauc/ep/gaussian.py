@@ -7,7 +7,6 @@ Gaussian-process prior is the same problem with the Cholesky factor of its kerne
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,11 +23,11 @@ from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
 from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
-from pymc_pacauc.ep.results import ConvergenceWarning, Fit
+from pymc_pacauc.ep.results import ConvergenceWarning, Fit, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import tile_map
+from pymc_pacauc.ep.sweep import check_offset, tile_map
 
-__all__ = ["ConvergenceWarning", "EPFit", "fit_ep", "fit_vb", "sweep_sums"]
+__all__ = ["ConvergenceWarning", "EPFit", "dropped", "fit_ep", "fit_vb", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
@@ -210,6 +209,7 @@ def _fit(
     threads: int | None,
     callback: Callback | None,
 ) -> EPFit:
+    check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
         solution = solve_fixed_point(
@@ -220,26 +220,27 @@ def _fit(
             max_sweeps=max_sweeps,
             callback=callback,
         )
-    if not solution.converged:
-        change = solution.seen.change
-        warnings.warn(
-            f"EP did not converge in {len(solution.history)} sweeps (last relative change {change:.2g}, "
-            f"tolerance {tolerance:g}). Raise max_sweeps, lower gamma, or check the result against tempering SMC.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+    log_evidence = possible(solution.seen.log_evidence)
+    advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
+    warn_of(solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=4)
     return EPFit(
         problem=problem,
         posterior=GaussianPosterior(problem.scores, solution.point),
         table=table,
-        log_evidence=solution.seen.log_evidence,
+        log_evidence=log_evidence,
         expected_risk=solution.seen.expected_risk,
         converged=solution.converged,
         history=solution.history,
-        interventions=solution.interventions,
+        interventions=solution.interventions + dropped(problem),
         tied_pairs=solution.seen.tied,
         interrupted=solution.interrupted,
     )
+
+
+def dropped(problem: Problem) -> Interventions:
+    """Directions that linearly dependent columns leave without effect on the scores, to rounding."""
+    cut = problem.d - problem.scores.reduced.dimension if problem.d <= problem.n else 0
+    return Interventions(dropped_directions=cut)
 
 
 def _start(problem: Problem, start: Fit | None) -> NaturalGaussian:

@@ -31,6 +31,7 @@ from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Iteration, Pace, Policy, halved_move
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.results import possible
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
 
@@ -67,7 +68,7 @@ class GaussianSweep:
 
     @property
     def record(self) -> dict[str, float]:
-        return {"log_evidence": self.log_evidence, "expected_risk": self.expected_risk}
+        return {"log_evidence": possible(self.log_evidence), "expected_risk": self.expected_risk}
 
 
 def gaussian_iteration(

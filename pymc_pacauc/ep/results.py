@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -9,13 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.fixed_point import Interventions
+from pymc_pacauc.ep.fixed_point import Interventions, Solution
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import LeaveOut
 
-__all__ = ["ConvergenceWarning", "Fit", "Posterior", "UnsupportedError"]
+__all__ = ["ConvergenceWarning", "Fit", "Posterior", "UnsupportedError", "possible", "warn_of"]
 
 FloatArray = NDArray[np.float64]
+
+ROUNDING = 1e-6  # nats by which a log evidence may exceed zero
 
 
 class ConvergenceWarning(UserWarning):
@@ -24,6 +27,33 @@ class ConvergenceWarning(UserWarning):
 
 class UnsupportedError(ValueError):
     """A method or quantity that this kind of prior does not have; the message names what to use instead."""
+
+
+def warn_of(
+    found: Solution[Any, Any], sweeps: int, tolerance: float, log_evidence: float, advice: str, stacklevel: int
+) -> None:
+    """Say what is wrong with a solution, if anything: not converged, interrupted, an impossible evidence."""
+    said = []
+    if found.interrupted:
+        said.append(f"The fit was interrupted after {sweeps} sweeps, and is returned as it was then")
+    elif not found.converged:
+        said.append(f"EP did not converge in {sweeps} sweeps")
+    if said:
+        said[0] += f" (last change {found.seen.change:.2g}, tolerance {tolerance:g})."
+    if found.seen.log_evidence > ROUNDING:
+        said.append(
+            f"Its log evidence came out as {found.seen.log_evidence:+.3g}, which is impossible (a risk is at least 0): "
+            "it is NaN."
+        )
+    elif np.isnan(log_evidence) and said:
+        said.append("Away from a fixed point the log evidence means nothing: it is NaN.")
+    if said:
+        warnings.warn(" ".join([*said, advice]), ConvergenceWarning, stacklevel=stacklevel)
+
+
+def possible(log_evidence: float) -> float:
+    """The log evidence, NaN where it exceeds zero, which the mean of exp(-gamma risk) cannot."""
+    return log_evidence if log_evidence <= ROUNDING else np.nan
 
 
 class Posterior(Protocol):

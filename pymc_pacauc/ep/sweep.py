@@ -33,6 +33,7 @@ from scipy import linalg
 from pymc_pacauc.core.blas import single_threaded_blas
 from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.pairs import Block, Pairs
+from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.sites import (
     UPPER,
     SiteTable,
@@ -52,7 +53,7 @@ from pymc_pacauc.ep.weighted_sites import (
     tile_sites_weighted,
 )
 
-__all__ = ["ScoreMoments", "SiteSums", "score_moments", "sum_sites", "tile_map"]
+__all__ = ["ScoreMoments", "SiteSums", "check_offset", "score_moments", "sum_sites", "tile_map"]
 
 FloatArray = NDArray[np.float64]
 Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
@@ -63,6 +64,7 @@ DIMENSION_WORTH_THREADS = 512
 SMALL_BLOCK = 2**15  # pairs times coefficients below which a block is not worth a matrix product,
 PAIRS_TOGETHER = 20_000  # of small blocks that go through one call
 FEW = 8  # if there are more than this many of them
+LARGEST_ROUNDING = 1e-3  # of log Z, in nats
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +89,25 @@ class SiteSums:
     log_constant: float
     wrong: float
     tied: int
+
+
+def check_offset(problem: Problem) -> None:
+    """Refuse offsets so far apart that double precision cannot hold the evidence.
+
+    The sites' constants are sums over pairs of K o_i^2 and the like, with K about gamma / (n+ n- v), v the prior
+    variance of a score: rounding leaves an error of about eps gamma max(o)^2 / v in log Z.
+    """
+    space = problem.scores.reduced
+    spread = float(np.abs(space.offset).max())
+    sd = float(np.sqrt(np.mean(np.einsum("ij,ij->i", space.design, space.design))))
+    rounding = np.finfo(float).eps * problem.gamma * (spread / sd) ** 2 if sd > 0.0 else 0.0
+    if rounding > LARGEST_ROUNDING:
+        raise ValueError(
+            f"The scores at the prior mean (offset included) are up to {spread:.2g} from their average, "
+            f"{spread / sd:.2g} times the prior standard deviation of a score: in double precision EP's log evidence "
+            f"would be wrong by about {rounding:.1g}. Where an offset ranks so firmly, coefficients matter for near "
+            "ties alone: rescale it, widen the prior, or use pm.sample(step=pac.TemperingSMC())."
+        )
 
 
 def score_moments(

@@ -26,7 +26,8 @@ from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.flat import flat_variables
-from pymc_pacauc.smc.paths import Energies, Population
+from pymc_pacauc.smc.paths import Energies
+from pymc_pacauc.smc.prior_paths import FromPrior
 
 __all__ = ["PyMCPath"]
 
@@ -35,15 +36,12 @@ FloatArray = NDArray[np.float64]
 NUMBERS_AT_ONCE = 2**22  # scores in one batch of evaluations
 
 
-class PyMCPath:
+class PyMCPath(FromPrior):
     """The path from the prior to the posterior of any model with continuous free variables.
 
     Without an exact AUC term there is no gamma to speak of: the data terms are tempered from 0 to 1, ``gamma`` is that
     fraction and ``risk`` minus their sum. ``pairs`` and ``gamma`` take the place of those of a single AUC term.
     """
-
-    from_prior = True
-    reference = None
 
     def __init__(self, model: pm.Model, *, pairs: Pairs | None = None, gamma: float | None = None):
         self.variables = flat_variables(model)
@@ -74,18 +72,11 @@ class PyMCPath:
         )
         self._draw = compile_function([], prior, mode=_mode())
 
-    @property
-    def end(self) -> float:
-        return self.gamma
-
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         shared = [v for v in self._draw.get_shared() if isinstance(v.type, RandomGeneratorType)]
         reseed_rngs(shared, int(rng.integers(2**30)))
         rows = [np.concatenate([np.ravel(value) for value in self._draw()]) for _ in range(size)]
         return np.asarray(rows, dtype=np.float64)
-
-    def embed(self, x: FloatArray) -> FloatArray:
-        return x
 
     def scores(self, x: FloatArray) -> FloatArray:
         """Scores of all observations at each point."""
@@ -106,12 +97,6 @@ class PyMCPath:
         for share, values, pairs, ties in zip(self._shares, scores, self._pairs, self._ties, strict=True):
             risk += share * pair_risk(np.ascontiguousarray(values), pairs, ties=ties)
         return log_prior, other / self.gamma - risk, risk
-
-    def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
-        return population
-
-    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        return population.x, population.energies.risk
 
 
 def _mode() -> Mode:

@@ -107,22 +107,26 @@ class Draws:
         value = max(0.0, -gamma * risk.value - evidence.estimate)
         return Estimate(value, gamma * risk.error + evidence.standard_error)
 
-    def runs(self) -> list[xr.Dataset]:
-        """The stats of each independent run, over one dimension ``sample``, however the draws were put together."""
-        dims = [dim for dim in ("chain", "draw", "sample") if dim in self.stats.dims]
-        flat = self.stats.drop_vars([name for name in dims if name in self.stats.coords], errors="ignore")
-        flat = flat.stack({"one_by_one": dims}, create_index=False).rename(one_by_one="sample") if dims else flat
-        number = np.asarray(flat["run"].values).reshape(-1)
+    def runs(self) -> list[dict[str, NDArray[Any]]]:
+        """The stats of each independent run, one row a draw, however the draws were put together."""
+        dims = [dim for dim in ("sample", "chain", "draw") if dim in self.stats.dims]
+        flat = {
+            str(name): variable.values.reshape(-1, *variable.shape[len(dims) :])
+            for name, variable in self.stats.transpose(*dims, ...).data_vars.items()
+            if set(dims) <= set(variable.dims)
+        }
+        number = flat["run"] if dims else np.atleast_1d(self.stats["run"].values)
         _, first = np.unique(number, return_index=True)
-        order = number[np.sort(first)]
-        return [flat.isel(sample=np.flatnonzero(number == run)) for run in order]
+        return [{name: values[number == run] for name, values in flat.items()} for run in number[np.sort(first)]]
 
     def _constant(self, name: str) -> float:
         return float(np.asarray(self.stats[name].values).reshape(-1)[0])
 
     def _by_run(self, name: str) -> NDArray[np.float64]:
         """One value per independent run, from any of its draws."""
-        return np.array([float(run[name].values.reshape(-1)[0]) for run in self.runs()])
+        if not self.stats[name].dims:
+            return np.atleast_1d(np.asarray(self.stats[name].values, dtype=np.float64))
+        return np.array([float(run[name][0]) for run in self.runs()])
 
 
 @dataclass(frozen=True, eq=False)

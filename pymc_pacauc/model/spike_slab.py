@@ -28,6 +28,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import NormalRV
 from scipy.special import ndtr, ndtri
 
+from pymc_pacauc.core.problem import default_inclusion_probability
 from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.model.flat import MODE
 
@@ -86,7 +87,8 @@ def SpikeSlab(
     name
         Name of the variable.
     p
-        Probability of the slab; by default Theorem 2.5's 1 - exp(-1 / d), d the number of coefficients.
+        Probability of the slab; by default Theorem 2.5's 1 - exp(-1 / d), d the number of coefficients, but at least
+        0.1 (see :func:`~pymc_pacauc.core.problem.default_inclusion_probability`).
     v0
         Variance of the spike, 0 for a point mass at zero; by default Theorem 2.5's 1 / (2 n d log d) when ``n`` is
         given, else 0, which the theorem covers whatever n.
@@ -126,7 +128,7 @@ def SpikeSlab(
     d = int(np.prod(shape))
     defaults = None if n is None else theorem_defaults(max(1, n // 2), n - max(1, n // 2), d)
     if p is None:
-        p = -np.expm1(-1.0 / d)
+        p = default_inclusion_probability(d)
     if v0 is None:
         v0 = 0.0 if defaults is None else min(defaults.v0, float(np.max(v1)))
     _check(p, v0, v1)

@@ -37,6 +37,7 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.model.auc_term import is_auc_risk
 from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
 from pymc_pacauc.model.fitted_to import fitted_to
+from pymc_pacauc.model.flat import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.diagnose import diagnose
@@ -237,7 +238,7 @@ class TemperingSMC(BlockedStep):
             side = self.rng.spawn(1)[0]  # keeping particles must not change the draws
             theta, risk = self._path.finish(state.population, side)
             order = side.permutation(len(theta))
-            _, tilt = _log_densities(self._target, theta, risk)
+            _, tilt = self._target.log_density(theta, risk)
             self._kept.append((state.stages[-1].gamma, theta[order], tilt[order]))
         if self._finished:
             self._warnings = diagnose(self._path, self._settings, state)
@@ -247,7 +248,7 @@ class TemperingSMC(BlockedStep):
         theta, risk = self._path.finish(self._run.population, self.rng)
         order = self.rng.permutation(len(theta))
         self._theta, self._risk = theta[order], risk[order]
-        self._logp, self._tilt = _log_densities(self._target, self._theta, self._risk)
+        self._logp, self._tilt = self._target.log_density(self._theta, self._risk)
 
     def _stats(self, draw: int | None) -> dict[str, Any]:
         """Stats of a draw, or of a tuning step (None), whose record is of the stage reached."""
@@ -365,7 +366,14 @@ def _target(model: pm.Model) -> tuple[Any, Problem | None]:
 
 
 def _gaussian_of(fit: Any) -> tuple[Any, Any]:
-    """Mean and covariance of an approximation, or of a pair."""
+    """Mean and covariance of an approximation, of what holds one, or of a pair."""
+    for holder in ("refit", "approx"):
+        fit = getattr(fit, holder, fit)
+    if any(sparse.dirac for sparse in getattr(getattr(fit, "source", None), "sparse", ())):
+        raise TypeError(
+            "start is an approximation with a point mass at zero, which is no Gaussian over the free variables: start "
+            "from the prior (leave start away)."
+        )
     posterior = getattr(fit, "posterior", fit)
     if hasattr(posterior, "mean") and hasattr(posterior, "covariance"):
         return posterior.mean, posterior.covariance
@@ -380,16 +388,6 @@ def _has_auc_term(model: pm.Model) -> bool:
     return any(map(is_auc_risk, ancestors(model.potentials)))
 
 
-def _log_densities(target: Any, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The model's log-density in its unconstrained space, and its derivative in gamma."""
-    if isinstance(target, PyMCPath):
-        energies = target.evaluate(theta)
-        return energies.log_base + target.end * energies.log_tilt, energies.log_tilt
-    problem = target.problem
-    log_prior = target.reference.logp(problem.prior.whiten(theta)) - problem.prior.log_volume
-    return log_prior - problem.gamma * risk, -risk
-
-
 def _check_start(path: Any, model: pm.Model) -> None:
     """Refuse, by name, a model whose log-density is not finite anywhere near the prior."""
     try:
@@ -399,9 +397,9 @@ def _check_start(path: Any, model: pm.Model) -> None:
             "TemperingSMC starts from draws of the prior, and this prior cannot be drawn from: replace improper "
             f"distributions (pm.Flat, pm.HalfFlat) by proper ones. ({str(error).splitlines()[0]})"
         ) from error
-    if path.evaluate(theta).finite.any() or not isinstance(path, PyMCPath):
+    if path.evaluate(theta).finite.any():
         return
-    variables = path.variables
+    variables = flat_variables(model)
     parts = zip(variables.names, variables.slices, variables.shapes, strict=True)
     point = {name: theta[0, part].reshape(shape) for name, part, shape in parts}
     terms = model.compile_fn(model.logp(sum=False), inputs=model.value_vars, on_unused_input="ignore")(point)

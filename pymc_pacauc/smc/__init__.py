@@ -4,7 +4,8 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.smc.bridge import bridge_path
 from pymc_pacauc.smc.direction import DirectionPath
 from pymc_pacauc.smc.evidence import LogEvidence, combine
-from pymc_pacauc.smc.paths import ModelPath, Path, WhitenedPath
+from pymc_pacauc.smc.paths import Path
+from pymc_pacauc.smc.prior_paths import ModelPath, WhitenedPath
 from pymc_pacauc.smc.tempering import Settings, Stage, State, advance, move_on, run_tempering, start
 
 __all__ = [

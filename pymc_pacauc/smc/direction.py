@@ -3,12 +3,10 @@
 The risk of ``X @ theta`` ignores the length of theta. In whitened coordinates the prior is N(0, I), so the posterior
 factorises exactly: a length with the chi distribution of d degrees of freedom, untouched by the data, times a
 direction u on the unit sphere with density proportional to ``exp(-gamma * risk(u))``. A particle is therefore a unit
-vector; its length is drawn when theta is asked for. Two more things are exact:
+vector; its length is drawn when theta is asked for. And ``risk(-u) = 1 - risk(u)`` up to pairs that always tie, so the
+sign of u given its line is a coin with a known bias.
 
-* ``risk(-u) = 1 - risk(u)`` up to pairs that always tie, so the sign of u given its line is a coin with a known bias;
-* around a pole e the *gnomonic chart* ``u = +-(e + B w) / |e + B w|`` (B orthonormal, perpendicular to e) turns lines
-  into points w of a plane, where the uniform distribution has density proportional to ``(1 + |w|^2)^(-d/2)`` and a
-  concentrated posterior is close to Gaussian.
+Use: :func:`~pymc_pacauc.smc.prior_path` returns a :class:`DirectionPath` whenever a problem is scale free.
 """
 
 from __future__ import annotations
@@ -18,94 +16,25 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
-from pymc_pacauc.smc.gaussian_fit import GaussianFit, positive_factor, squares
-from pymc_pacauc.smc.paths import Energies, LinearPath, Population
+from pymc_pacauc.smc.bridge import Bridge, defensive
+from pymc_pacauc.smc.chart import GnomonicChart, concentrated, direction_fit, near_pole, stratified_radii, unit
+from pymc_pacauc.smc.gaussian_fit import PARTICLES_PER_DIMENSION, Fit, GaussianFit, fit_gaussian, standard_fit
+from pymc_pacauc.smc.paths import Energies, Path, Population
+from pymc_pacauc.smc.prior_paths import LinearPath, WhitenedPath
+from pymc_pacauc.smc.proposals import CrankNicolson, Lifted, Proposal, around
 
-__all__ = ["DirectionPath", "GnomonicChart", "direction_fit", "stratified_radii", "unit"]
+__all__ = ["DirectionBridge", "DirectionPath"]
 
 FloatArray = NDArray[np.float64]
-
-
-def unit(x: FloatArray) -> FloatArray:
-    """Rows of x scaled to length one."""
-    scaled: FloatArray = x / np.sqrt(squares(x))[:, None]
-    return scaled
-
-
-def stratified_radii(size: int, d: int, rng: np.random.Generator) -> FloatArray:
-    """Lengths with exactly the chi_d distribution, one in each of ``size`` equiprobable strata, in random order.
-
-    Stratifying keeps every length exact and takes the noise of the lengths out of averages over the particles.
-    """
-    strata = (rng.permutation(size) + rng.random(size)) / size
-    return np.asarray(stats.chi.ppf(strata, d), dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class GnomonicChart:
-    """The plane tangent to the unit sphere at ``pole``; lines through the origin are its points."""
-
-    pole: FloatArray
-
-    @property
-    def d(self) -> int:
-        return self.pole.size
-
-    @cached_property
-    def _mirror(self) -> FloatArray:
-        """The unit normal of the reflection that exchanges the pole with minus or plus the first axis."""
-        normal = self.pole.copy()
-        normal[0] += np.copysign(1.0, self.pole[0])
-        return normal / np.linalg.norm(normal)
-
-    def _reflect(self, x: FloatArray) -> FloatArray:
-        return x - 2.0 * np.outer(x @ self._mirror, self._mirror)
-
-    @property
-    def basis(self) -> FloatArray:
-        """B, shape (d, d - 1)."""
-        return self._reflect(np.eye(self.d))[:, 1:]
-
-    def to_plane(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Chart coordinates w, and the sign that tells u from -u."""
-        height = u @ self.pole
-        return self._reflect(u)[:, 1:] / height[:, None], np.sign(height)
-
-    def to_sphere(self, w: FloatArray, sign: FloatArray | float = 1.0) -> FloatArray:
-        """Inverse of :meth:`to_plane`."""
-        lifted = np.empty((len(w), self.d))
-        lifted[:, 0] = -np.copysign(1.0, self.pole[0])  # the reflection sends this to the pole
-        lifted[:, 1:] = w
-        length = np.sqrt(1.0 + squares(w))
-        sphere: FloatArray = self._reflect(lifted) * (sign / length)[:, None]
-        return sphere
-
-    def log_uniform(self, w: FloatArray) -> FloatArray:
-        """Normalised log-density in the plane of a uniformly distributed line."""
-        constant = special.gammaln(self.d / 2) - self.d / 2 * np.log(np.pi)
-        log_density: FloatArray = constant - self.d / 2 * np.log1p(squares(w))
-        return log_density
-
-
-def direction_fit(mean: FloatArray, covariance: FloatArray) -> tuple[GnomonicChart, GaussianFit]:
-    """The chart at the mean direction of N(mean, covariance) and, by moments, a Gaussian for its coordinates.
-
-    w = B'theta / e'theta has about the covariance B'VB / E[(e'theta)^2], whatever the scale of theta: a Gaussian fit
-    that gets the length of theta wrong, as every one does, still gets the direction right.
-    """
-    chart = GnomonicChart(mean / np.linalg.norm(mean))
-    along = float(chart.pole @ covariance @ chart.pole + mean @ mean)
-    across = chart.basis.T @ covariance @ chart.basis
-    return chart, GaussianFit(np.zeros(chart.d - 1), positive_factor(across / along))
 
 
 @dataclass(frozen=True, eq=False)
 class DirectionPath(LinearPath):
     """Uniform directions to the posterior of the direction, for a scale-free linear-Gaussian problem.
 
-    ``reference`` is that of the directions given a length, where the prior is N(0, I).
+    Directions are moved in space, given a length at random, where the prior is N(0, I); or in a chart.
     """
 
     def __post_init__(self) -> None:
@@ -135,3 +64,86 @@ class DirectionPath(LinearPath):
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         radii = stratified_radii(population.size, self.dimension, rng)
         return self.problem.prior.color(population.x * radii[:, None]), population.energies.risk
+
+    @property
+    def on_sphere(self) -> bool:
+        return True
+
+    def base_move(self, x: FloatArray) -> Proposal:
+        return self.lower(CrankNicolson(standard_fit(self.dimension)))
+
+    def gaussian(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> GaussianFit:
+        return fit_gaussian(x * np.sqrt(rng.chisquare(self.dimension, size=(len(x), 1))), weights)
+
+    def lower(self, move: Proposal) -> Proposal:
+        return Lifted(move)
+
+    def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
+        return concentrated(x, weights)
+
+    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
+        m, V = self.whitened_moments(mean, covariance)
+        if self.dimension == 1 or not m.any():  # there is no chart
+            return WhitenedPath(self.problem).bridge(mean, covariance)
+        chart, fit = direction_fit(m, V)
+        return DirectionBridge(self, fit, chart)
+
+
+@dataclass(frozen=True, eq=False)
+class DirectionBridge(Bridge):
+    """From a Gaussian fit of the line through theta, in a gnomonic chart, to the posterior of the direction.
+
+    A Gaussian cannot hold a chi-distributed length, so in theta-space even the best fit wastes most of its draws; in
+    the chart of its mean direction the length is gone. The chart does not tell u from -u: the target's density of a
+    *line* is the sum over both signs, and the sign is drawn at the end from its exact conditional distribution, so
+    nothing is dropped.
+    """
+
+    path: DirectionPath
+    fit: GaussianFit
+    chart: GnomonicChart
+
+    @property
+    def dimension(self) -> int:
+        return self.path.dimension - 1
+
+    def prior_draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        return self.chart.to_plane(self.path.draw(size, rng))[0]
+
+    def evaluate(self, x: FloatArray) -> Energies:
+        both = self.path.antipodal_sum
+        risk = self.path.risk(self.chart.to_sphere(x))
+        log_prior = self.chart.log_uniform(x)
+        log_fit = defensive(self.base.logp(x), log_prior)
+        both_signs = np.logaddexp(-self.gamma * risk, -self.gamma * (both - risk)) - np.log(2.0)
+        keep = self._positive(risk)
+        expected = keep * risk + (1.0 - keep) * (both - risk)
+        return Energies(log_fit, log_prior + both_signs - log_fit, expected)
+
+    def embed(self, x: FloatArray) -> FloatArray:
+        """Directions: far out in the chart, where its coordinates vary by orders of magnitude, they are all alike."""
+        return self.chart.to_sphere(x)
+
+    def gaussian(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> GaussianFit:
+        """That of the particles near the pole; the fit it started from where they are few."""
+        near = near_pole(x)
+        if near.sum() < PARTICLES_PER_DIMENSION * self.dimension:
+            return self.fit
+        return fit_gaussian(x[near], weights[near] / weights[near].sum())
+
+    def around(self, fit: Fit) -> Proposal:
+        """With the tails of the prior, which is a Cauchy distribution in a chart."""
+        return around(fit, 1.0)
+
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        u = self.chart.to_sphere(population.x)
+        risk = self.path.risk(u)
+        flip = rng.random(len(u)) >= self._positive(risk)
+        risk = np.where(flip, self.path.antipodal_sum - risk, risk)
+        radii = stratified_radii(len(u), self.path.dimension, rng)
+        return self.path.problem.prior.color(np.where(flip, -radii, radii)[:, None] * u), risk
+
+    def _positive(self, risk: FloatArray) -> FloatArray:
+        """Probability of +u given the line through u."""
+        probability: FloatArray = special.expit(self.gamma * (self.path.antipodal_sum - 2.0 * risk))
+        return probability

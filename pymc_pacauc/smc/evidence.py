@@ -9,6 +9,12 @@ resemble each other, different parents are independent, so
 With every particle its own parent this is ``1/ESS - 1/N``. It is the genealogical estimator of Lee and Whiteley
 (2018) traced back by one generation (Olsson and Douc, 2019), adequate when the moves of a stage decorrelate the
 particles, which the engine checks. For waste-free chains it is the estimator of Dau and Chopin (2022) by chains.
+
+Use: ``combine(log_evidences, variances)`` pools independent runs, each given by its last stage's ``log_evidence`` and
+``log_evidence_variance``, and says whether they agree.
+
+References: Lee and Whiteley (2018), doi:10.1093/biomet/asy028; Olsson and Douc (2019), doi:10.3150/17-BEJ985; Dau and
+Chopin (2022), doi:10.1111/rssb.12475.
 """
 
 from __future__ import annotations

@@ -2,26 +2,33 @@
 
     log pi_t(x) = log_base(x) + t * log_tilt(x),    0 <= t <= end
 
-Tempering from the prior has ``log_tilt = -risk`` and ``t = gamma`` (the paper's path); starting from a Gaussian fit q
-has ``log_base = log q``, ``log_tilt = log target - log q`` and ``end = 1`` (:mod:`pymc_pacauc.smc.bridge`). The
-engine knows no more than this. The coordinates x are the path's own; ``finish`` maps them to theta.
+Tempering from the prior has ``log_tilt = -risk`` and ``t = gamma`` (Ridgway, Alquier, Chopin and Liang, 2014,
+arXiv:1410.1771); starting from a Gaussian fit q has ``log_base = log q``, ``log_tilt = log target - log q`` and
+``end = 1`` (:mod:`pymc_pacauc.smc.bridge`). The engine knows no more than this. The coordinates x are the path's own;
+``finish`` maps them to theta. Use: ``prior_path(problem)`` or a :class:`~pymc_pacauc.smc.prior_paths.ModelPath`, then
+``run_tempering(path, settings, rng)``.
+
+To add a path from a prior, subclass :class:`~pymc_pacauc.smc.prior_paths.FromPrior` and give it ``dimension``,
+``gamma``, ``draw`` and ``evaluate``; everything else has a default that suits coordinates that are theta itself. What
+a path can do beyond that it says by what it offers, not by its type: ``ep_problem`` for moves around EP's fit,
+``gaussian``, ``lower``, ``around`` and ``chart_of`` for moves in other coordinates than x. Then enter it in
+``tests/smc/test_contract.py``, whose tests every path passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.core.risk import LinearRisk
-from pymc_pacauc.smc.gaussian_fit import GaussianFit
+from pymc_pacauc.smc.chart import GnomonicChart
+from pymc_pacauc.smc.gaussian_fit import Fit, GaussianFit, fit_gaussian
+from pymc_pacauc.smc.proposals import Proposal, around
 
-__all__ = ["Energies", "LinearPath", "ModelPath", "Path", "Population", "WhitenedPath"]
+__all__ = ["Energies", "Path", "PathDefaults", "Population"]
 
 FloatArray = NDArray[np.float64]
 
@@ -75,7 +82,7 @@ class Path(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Number of coordinates of x."""
+        """Number D of coordinates of x."""
 
     @property
     def end(self) -> float:
@@ -89,122 +96,63 @@ class Path(Protocol):
     def from_prior(self) -> bool:
         """True when the temperature is gamma itself, so that every stage is a posterior of its own."""
 
-    @property
-    def reference(self) -> GaussianFit | None:
-        """A Gaussian that stands for the base in prior-reversible moves; None to fit one to the first particles."""
-
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Exact draws ``x[size, D]`` from the base."""
 
     def evaluate(self, x: FloatArray) -> Energies:
         """Energies of ``x[N, D]``, in one vectorised call."""
 
-    def embed(self, x: FloatArray) -> FloatArray:
-        """``x[N, D]`` in coordinates in which particles are compared, shape (N, any)."""
-
     def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
         """Resample whatever has a known conditional distribution, once a stage."""
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """theta of each particle, and its risk."""
+        """theta of each particle, shape (N, d), and its risk, shape (N,)."""
 
+    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The target's log-density at ``theta[N, d]`` of the given risks, and its derivative in gamma, shapes (N,)."""
 
-@dataclass(frozen=True, eq=False)
-class LinearPath:
-    """What the paths from the prior of a linear-Gaussian problem share: gamma is the temperature, N(0, I) the prior."""
+    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
+        """The path from N(mean, covariance) of theta to the same target; see :mod:`pymc_pacauc.smc.bridge`."""
 
-    problem: Problem
-
-    @property
-    def dimension(self) -> int:
-        return self.problem.d
+    # What moves ask for.
 
     @property
-    def end(self) -> float:
-        return self.problem.gamma
+    def ep_problem(self) -> Problem | None:
+        """The problem whose posterior at gamma = t is the stage at temperature t, in whitened coordinates, or None."""
 
     @property
-    def gamma(self) -> float:
-        return self.problem.gamma
-
-    @property
-    def from_prior(self) -> bool:
-        return True
-
-    @property
-    def reference(self) -> GaussianFit:
-        return GaussianFit(np.zeros(self.dimension), np.ones(self.dimension))
+    def on_sphere(self) -> bool:
+        """True when x are directions, so that moves may take place in a chart."""
 
     def embed(self, x: FloatArray) -> FloatArray:
-        return x
+        """``x[N, D]`` in coordinates in which particles are compared, shape (N, any)."""
 
-    @cached_property
-    def risk(self) -> LinearRisk:
-        return self.problem.whitened_risk
+    def base_move(self, x: FloatArray) -> Proposal:
+        """The proposal around the base, given draws ``x[N, D]`` from it."""
 
+    def gaussian(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> GaussianFit:
+        """A Gaussian fit of weighted particles, in the space in which they are moved."""
 
-@dataclass(frozen=True, eq=False)
-class WhitenedPath(LinearPath):
-    """Prior to posterior of a linear-Gaussian problem, in coordinates whose prior is N(0, I)."""
+    def lower(self, move: Proposal) -> Proposal:
+        """A move of that space as a move of x."""
 
-    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return rng.standard_normal((size, self.dimension))
+    def around(self, fit: Fit) -> Proposal:
+        """The heavy-tailed move around a Gaussian of that space, as a move of x."""
 
-    def evaluate(self, x: FloatArray) -> Energies:
-        risk = self.risk(x)
-        return Energies(self.reference.logp(x), -risk, risk)
-
-    def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
-        return population
-
-    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        return self.problem.prior.color(population.x), population.energies.risk
+    def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
+        """The chart in which weighted directions are better moved than in space; None where there is none."""
 
 
-@dataclass(frozen=True, eq=False)
-class ModelPath:
-    """Prior to posterior of any target given by functions of ``theta[N, D]``.
-
-    Attributes
-    ----------
-    prior_logp
-        Normalised log prior density, shape (N,).
-    risk
-        The risk, shape (N,).
-    prior_draw
-        ``(size, rng) -> theta[size, D]``.
-    gamma
-        Inverse temperature of the target.
-    data_logp
-        What is tempered, at full strength, where it is more than ``-gamma * risk`` (other likelihoods, potentials).
-    """
-
-    prior_logp: Callable[[FloatArray], FloatArray]
-    risk: Callable[[FloatArray], FloatArray]
-    prior_draw: Callable[[int, np.random.Generator], FloatArray]
-    gamma: float
-    dimension: int
-    data_logp: Callable[[FloatArray], FloatArray] | None = None
+class PathDefaults:
+    """Coordinates that are theta itself, and moved as they are."""
 
     @property
-    def reference(self) -> None:
+    def ep_problem(self) -> Problem | None:
         return None
 
     @property
-    def end(self) -> float:
-        return self.gamma
-
-    @property
-    def from_prior(self) -> bool:
-        return True
-
-    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return self.prior_draw(size, rng)
-
-    def evaluate(self, x: FloatArray) -> Energies:
-        risk = self.risk(x)
-        tilt = -risk if self.data_logp is None else self.data_logp(x) / self.gamma
-        return Energies(self.prior_logp(x), tilt, risk)
+    def on_sphere(self) -> bool:
+        return False
 
     def embed(self, x: FloatArray) -> FloatArray:
         return x
@@ -214,3 +162,18 @@ class ModelPath:
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         return population.x, population.energies.risk
+
+    def base_move(self, x: FloatArray) -> Proposal:
+        return self.around(GaussianFit(x.mean(axis=0), x.std(axis=0)))
+
+    def gaussian(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> GaussianFit:
+        return fit_gaussian(x, weights)
+
+    def lower(self, move: Proposal) -> Proposal:
+        return move
+
+    def around(self, fit: Fit) -> Proposal:
+        return self.lower(around(fit))
+
+    def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
+        return None

@@ -8,7 +8,9 @@ with the same factor,
 
     z = L^-1 (x - m),   density proportional to (1 + |z|^2 / nu)^(-(nu + d) / 2),
 
-costs little in the bulk and has heavier tails than any Gaussian or exponential target.
+costs little in the bulk and has heavier tails than any Gaussian or exponential target. It is a mixture of Gaussians
+N(m, L L' / s) over the precision s ~ Gamma(nu / 2, nu / 2), which is how it is drawn, and how a Crank-Nicolson move is
+made reversible with respect to it (:class:`~pymc_pacauc.smc.proposals.StudentCrankNicolson`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from pymc_pacauc.smc.gaussian_fit import GaussianFit, squares
+from pymc_pacauc.smc.gaussian_fit import Fit, squares
 
 __all__ = ["StudentFit"]
 
@@ -28,17 +30,14 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class StudentFit:
-    """The t distribution with ``degrees`` of freedom around the mean of a Gaussian, its covariance as scale matrix.
+    """The t distribution with ``degrees`` of freedom around a Gaussian, the covariance of which is its scale matrix."""
 
-    It is a mixture of Gaussians N(m, L L' / s) over the precision s ~ Gamma(nu / 2, nu / 2), which is how it is drawn.
-    """
-
-    centre: GaussianFit
+    centre: Fit
     degrees: float
 
     @property
     def dimension(self) -> int:
-        return self.centre.mean.size
+        return self.centre.dimension
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (size, d)."""
@@ -50,9 +49,8 @@ class StudentFit:
         """Normalised log-density of ``x[N, d]``, shape (N,)."""
         nu, d = self.degrees, self.dimension
         constant = special.gammaln((nu + d) / 2) - special.gammaln(nu / 2) - d / 2 * np.log(nu * np.pi)
-        log_density: FloatArray = (
-            constant - self.centre.log_scale + self.log_kernel(squares(self.centre.standardise(x)))
-        )
+        kernel = self.log_kernel(squares(self.centre.standardise(x)))
+        log_density: FloatArray = constant - self.centre.log_scale + kernel
         return log_density
 
     def log_kernel(self, squared_length: FloatArray) -> FloatArray:

@@ -15,10 +15,16 @@ start, of coordinates, of their squares and of the tilt, falls below ``decorrela
 which is reported. That moment is chosen by looking at the particles: it is one at which those from the tails have just
 come in, and draws taken then are under-dispersed. So a quarter as many moves follow, at a time nobody chose.
 
-The waste-free form (Dau and Chopin, 2022) resamples only N / P particles, moves each P - 1 times and keeps all
-the states visited.
+The waste-free form resamples only N / P particles, moves each P - 1 times and keeps all the states visited.
 
-Stages are pure functions of a frozen state: ``state = advance(path, settings, state, rng)``.
+Use: ``state = run_tempering(path, Settings(particles=1000), rng)``; ``state.log_evidence`` is the log evidence,
+``path.finish(state.population, rng)`` gives draws of theta with their risks, ``state.stages`` the record. Stages are
+pure functions of a frozen state, ``state = advance(path, settings, state, rng)``, for those who want to look on. The
+engine need not change for a new target or a new way to move: see "to add a path" in :mod:`pymc_pacauc.smc.paths` and
+"to add a move" in :mod:`pymc_pacauc.smc.moves`.
+
+References: Ridgway, Alquier, Chopin and Liang (2014), arXiv:1410.1771, Algorithm 1; Del Moral, Doucet and Jasra (2006),
+doi:10.1111/j.1467-9868.2006.00553.x; waste-free SMC, Dau and Chopin (2022), doi:10.1111/rssb.12475.
 """
 
 from __future__ import annotations
@@ -41,10 +47,11 @@ from pymc_pacauc.core.weights import (
 )
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.smc.diagnose import TemperingWarning, diagnose
+from pymc_pacauc.smc.ep_fit import fit_stage
 from pymc_pacauc.smc.evidence import stage_variance
-from pymc_pacauc.smc.gaussian_fit import GaussianFit
-from pymc_pacauc.smc.moves import InChart, Proposal, adapt, calibrate, choose_move, fit_stage, metropolis
+from pymc_pacauc.smc.moves import adapt, calibrate, choose_move, metropolis
 from pymc_pacauc.smc.paths import Energies, Path, Population
+from pymc_pacauc.smc.proposals import Proposal
 
 __all__ = ["Settings", "Stage", "State", "advance", "move_on", "run_tempering", "start"]
 
@@ -64,8 +71,7 @@ class Settings:
     ess_threshold
         Share of the effective sample size a stage keeps (the paper's tau).
     move
-        ``"auto"``, ``"direction"``, ``"ep"``, ``"gaussian"``, ``"prior"`` or ``"random_walk"``; see
-        :mod:`pymc_pacauc.smc.moves`.
+        ``"auto"``, or the name of one of :data:`~pymc_pacauc.smc.moves.MOVES`.
     decorrelation
         Moves of a stage stop once the correlation with its start is below this.
     max_moves
@@ -99,7 +105,25 @@ class Settings:
 
 @dataclass(frozen=True)
 class Stage:
-    """What happened in one stage; stage 0 is the start."""
+    """What happened in one stage; stage 0 is the start.
+
+    Attributes
+    ----------
+    temperature, gamma
+        Of the path, and gamma where the stage is a posterior (NaN on the way from a fit).
+    log_evidence, log_evidence_variance
+        Of the stage's distribution, and the variance of the estimate.
+    ess
+        Effective sample size of the weights.
+    acceptance_rate, moves, correlation
+        Of the stage's moves: share accepted, number, correlation left with where the stage found the particles.
+    expected_risk
+        Mean over the particles.
+    failed
+        Points at which the log-density was NaN or infinite.
+    jitter
+        What was added to a fitted covariance to make it positive definite, as a share of its mean variance.
+    """
 
     temperature: float
     gamma: float
@@ -111,6 +135,7 @@ class Stage:
     correlation: float
     expected_risk: float
     failed: int
+    jitter: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +146,7 @@ class State:
     temperature: float
     move: str
     step: float
-    base: GaussianFit
+    base: Proposal
     ep: EPFit | None
     stages: tuple[Stage, ...]
 
@@ -143,7 +168,7 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
     risk = np.where(usable, energies.risk, np.nan)
     population = Population(x, Energies(energies.log_base, dead, risk), np.arange(len(x)))
     move = choose_move(settings.move, path, settings.particles)
-    base = path.reference or GaussianFit(x[usable].mean(axis=0), x[usable].std(axis=0))
+    base = path.base_move(x[usable])
     first = Stage(
         temperature=0.0,
         gamma=0.0 if path.from_prior else float("nan"),
@@ -155,6 +180,7 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
         correlation=0.0,
         expected_risk=float(np.nanmean(risk)),
         failed=int(np.sum(~usable)),
+        jitter=base.jitter,
     )
     return State(population, 0.0, move, 1.0, base, None, (first,))
 
@@ -168,7 +194,8 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
     weights = normalise(log_weights)
     log_evidence = previous.log_evidence + log_mean_exp(log_weights)  # (d)
     variance = previous.log_evidence_variance + stage_variance(weights, population.parent)
-    ep = fit_stage(path, temperature, state.ep) if state.move == "ep" else None
+    problem = path.ep_problem if state.move == "ep" else None
+    ep = None if problem is None else fit_stage(problem, temperature, state.ep)
     proposal = calibrate(state.move, path, population, weights, state.base, ep, rng)
     chains = settings.particles // (settings.waste_free or 1)
     resampled = population.take(systematic(weights, chains, rng))  # (b)
@@ -186,6 +213,7 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
         moves=record.moves,
         correlation=record.correlation,
         failed=record.failed,
+        jitter=proposal.jitter,
     )
     stages = (*state.stages, stage)
     return replace(state, population=moved, temperature=temperature, step=record.step, ep=ep, stages=stages)
@@ -262,7 +290,7 @@ def _move(
     forgetting = Forgetting(path, population)
     while len(acceptances) < limit:
         current, acceptance, bad = metropolis(path, proposal, current, temperature, step, rng)
-        if isinstance(proposal, InChart):  # keeps the sign of a direction, which has a known distribution
+        if proposal.keeps_sign:  # of a direction, which has a known distribution
             current = path.refresh(current, temperature, rng)
         step = adapt(step, acceptance)
         acceptances.append(acceptance)

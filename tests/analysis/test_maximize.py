@@ -146,3 +146,13 @@ def test_refusals_leave_the_model_alone():
     with pytest.raises(ValueError, match="floating point"):
         pac.maximize_evidence(counts, "n")
     np.testing.assert_array_equal(model["scale"].get_value(), [1.0, 1.0])
+
+
+def test_gamma_is_not_chosen_by_evidence():
+    with pm.Model() as model:
+        gamma, scale = pm.Data("gamma", 30.0), pm.Data("scale", [1.0, 1.0])
+        theta = pm.Normal("theta", 0.0, scale, shape=2)
+        pac.AUCPotential("auc", np.eye(2)[[0, 1, 0, 1]] @ theta, [0, 1, 1, 0], gamma=gamma)
+    for over in ("gamma", ["scale", "gamma"]):
+        with pytest.raises(ValueError, match=r"gamma is the gamma of auc.*pac\.select_gamma"):
+            pac.maximize_evidence(model, over=over)

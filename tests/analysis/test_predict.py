@@ -199,3 +199,101 @@ def test_rows_that_tie_share_the_top():
     ranks = pac.rank_uncertainty(scores)
     np.testing.assert_allclose(ranks["top"], [(1 / 2 + 1 + 1 / 3) / 3, (1 / 2 + 1 / 3) / 3, (1 / 3) / 3])
     np.testing.assert_allclose(ranks["rank"], [(1.5 + 1 + 2) / 3, (1.5 + 3 + 2) / 3, (3 + 2 + 2) / 3])
+
+
+# -- nothing is guessed ----------------------------------------------------------------------------------------------
+
+
+def with_offset(**data):
+    """Scores 2 x_0 + x_1:3 @ theta, x_0 known to count twice."""
+    rows = pm.Data("X", X) if data else X
+    theta = pm.Normal("theta", size=2)
+    pac.AUCPotential("auc", 2 * rows[:, 0] + rows[:, 1:] @ theta, y, gamma=40.0)
+
+
+@pytest.mark.parametrize("method", ["ep", "smc"])
+def test_a_known_offset_is_used_or_refused(method):
+    for data in ({}, {"held": True}):
+        with pm.Model() as model:
+            with_offset(**data)
+            if method == "ep":
+                result = pm.fit(method=pac.EP(), progressbar=False)
+            else:
+                options = {"chains": 1, "cores": 1, "random_seed": 1, "progressbar": False, "quiet": True}
+                result = pm.sample(50, step=pac.TemperingSMC(particles=100), **options)
+        if not data:
+            for rows in (X_new, X_new[:, 1:]):
+                with pytest.raises(ValueError, match=r"known offset besides X @ theta.*pm\.Data"):
+                    pac.predict_scores(result, rows, model=model)
+                with pytest.raises(ValueError, match=r"known offset besides X @ theta.*pm\.Data"):
+                    pac.predict_scores(result, rows)
+            continue
+        found = pac.predict_scores(result, X_new, model=model, summary=True)
+        theta = result.posterior.mean if method == "ep" else result["posterior"]["theta"].mean(("chain", "draw")).values
+        np.testing.assert_allclose(found["mean"], 2 * X_new[:, 0] + X_new[:, 1:] @ theta, rtol=1e-6)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_columns_of_a_frame_are_matched_by_name(held):
+    with pm.Model(coords={"covariate": ["a", "b", "c"]}) as model:
+        rows = pm.Data("X", X, dims=("row", "covariate")) if held else X
+        theta = pm.Normal("theta", dims="covariate")
+        pac.AUCPotential("auc", rows @ theta, y, gamma=40.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    idata = approx.sample(50, random_seed=1)
+    frame = pd.DataFrame(X_new, columns=["a", "b", "c"])
+    for result in (approx, idata):
+        expected = pac.predict_scores(result, X_new, model=model, summary=True)["mean"].values
+        for columns in (["a", "b", "c"], ["c", "a", "b"]):
+            found = pac.predict_scores(result, frame[columns], model=model, summary=True)
+            np.testing.assert_allclose(found["mean"], expected)
+        alone = pac.predict_scores(result, frame[["b", "c", "a"]].iloc[0], model=model, summary=True)
+        np.testing.assert_allclose(alone["mean"], expected[:1])
+        with pytest.raises(ValueError, match="missing: c; unknown: d"):
+            pac.predict_scores(result, frame.rename(columns={"c": "d"}), model=model)
+    np.testing.assert_allclose(
+        pac.predict_scores(idata, frame[["c", "b", "a"]]), pac.predict_scores(idata, X_new, model=model)
+    )
+    above = pac.probability_above(approx, frame[["c", "b", "a"]].iloc[:2], frame.iloc[2:4])
+    np.testing.assert_allclose(above, pac.probability_above(approx, X_new[:2], X_new[2:4]))
+
+
+def test_several_data_by_name():
+    group = np.arange(80) % 4
+    with pm.Model() as model:
+        rows, place = pm.Data("X", X), pm.Data("group", group)
+        theta, level = pm.Normal("theta", size=3), pm.Normal("level", size=4)
+        pac.AUCPotential("auc", rows @ theta + level[place], y, gamma=40.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    new = {"X": X_new, "group": [0, 1, 2, 3, 0, 1, 2]}
+    mean = approx.posterior.mean
+    expected = X_new @ mean[:3] + mean[3:][new["group"]]
+    np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected)
+    draws = pac.predict_scores(approx.sample(20, random_seed=1), new, model=model)
+    assert draws.shape == (1, 20, 7)
+    with pytest.raises(ValueError, match="depend on group too"):
+        pac.predict_scores(approx, X_new)
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        pac.predict_scores(approx, {"X": X_new, "group": [0, 1]})
+    with pytest.raises(ValueError, match=r"wards is no pm\.Data"):
+        pac.predict_scores(approx, {"X": X_new, "wards": [0, 1]})
+
+
+def test_an_intercept_ranks_nothing_and_needs_no_column():
+    with pm.Model():
+        level, theta = pm.Normal("level"), pm.Normal("theta", size=3)
+        pac.AUCPotential("auc", level + X @ theta, y, gamma=40.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    found = pac.predict_scores(approx, X_new, summary=True)
+    np.testing.assert_allclose(found["mean"], X_new @ approx.posterior.mean[1:])
+
+
+def test_scores_that_are_not_linear_need_their_data():
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=3)
+        pac.AUCPotential("auc", pm.math.tanh(X @ theta), y, gamma=20.0)
+        options = {"chains": 1, "cores": 1, "random_seed": 1, "progressbar": False, "quiet": True}
+        idata = pm.sample(50, step=pac.TemperingSMC(particles=100), **options)
+    for options in ({}, {"model": model}):
+        with pytest.raises(ValueError, match="are not of the form X @ theta"):
+            pac.predict_scores(idata, X_new, **options)

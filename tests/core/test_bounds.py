@@ -92,6 +92,18 @@ def test_theorems_at_given_constants():
     inside = d * math.log(n) + d / 2 * math.log(8 * math.pi * variance * d) + 1 / variance + 1 / (n * n * variance * d)
     expected = 2 * (2 * c / n + 2 / gamma * (inside + math.log(4 / epsilon)))
     assert bounds.theorem_excess(n, d, C=C, c=c, epsilon=epsilon) == pytest.approx(expected)
+    wanted = 2 * math.sqrt(d * n * math.log(n))
+    gamma = min(wanted, (n - 1) / 8)  # Lemma 2.2 covers no more
+    assert gamma < wanted
+    expected = 2 * c / n + 2 / gamma * (inside + math.log(2 / epsilon)) + 16 * gamma / (n - 1)
+    assert bounds.theorem_excess(n, d, C=C, c=c, epsilon=epsilon, theorem="2.4") == pytest.approx(expected)
+    gamma, p, v1, active = (n - 1) / (8 * C), 1 - math.exp(-1 / d), 0.7, 3
+    each = math.log(2 * n * math.sqrt(2 * math.pi * v1 * d) / p) + 1 / v1 + 1 / (n * n * v1 * d)
+    inside = active * each + math.log(2) - d * math.log(1 - p)
+    expected = 2 * (2 * c / n + 2 / gamma * (inside + math.log(4 / epsilon)))
+    options = {"C": C, "c": c, "epsilon": epsilon, "v1": v1, "theorem": "2.5"}
+    assert bounds.theorem_excess(n, d, sparsity=active, **options) == pytest.approx(expected)
+    assert bounds.theorem_excess(n, d, **options) == bounds.theorem_excess(n, d, sparsity=d, **options)
     for theorem in ("2.3", "2.4", "2.5"):
         small, large = (bounds.theorem_excess(k, d, C=C, c=c, theorem=theorem) for k in (10**4, 10**7))
         assert 0 < large < small

@@ -125,6 +125,7 @@ DAYS = np.array(["2020-03-01", "2020-03-02"], dtype="M8[D]")
     [
         (2**53 + 1, 2**53, 2**53 + 1),
         (2**53, 2**53 + 1, float(2**53)),  # equal to the first alone; as float64 both are
+        (2**53, 2**53 + 1, np.float64(2**53)),
         (2**70, 2**70 + 1, 2**70),
         (2**63, -1, 2**63),
         (1, "1", 1),
@@ -138,6 +139,7 @@ def test_labels_are_compared_exactly(yes, no, named):
     y = np.empty(MASK.size, dtype=object)
     y[:] = [yes if flag else no for flag in MASK]
     np.testing.assert_array_equal(encode_labels(y, positive=named), MASK)
+    np.testing.assert_array_equal(encode_labels(y[::-1], positive=named), MASK[::-1])
     np.testing.assert_array_equal(encode_labels(pd.Series(y), positive=named), MASK)
 
 

@@ -333,8 +333,14 @@ def test_the_samplers_risk_is_nan_where_the_scores_are_not_finite(offset):
     theta = np.array([[1.0, 0.0], [np.inf, 0.0], [1.7e308, 0.0], [np.nan, 1.0], [-1.0, 2.0], [5e306, 0.0]])
     found = risk(theta)
     np.testing.assert_array_equal(np.isnan(found), [False, True, True, True, False, offset is not None])
+    assert np.isnan(risk(np.array([[-1.7e308, 0.0]])))
     for row in (0, 4):
         assert found[row] == risk(theta[row : row + 1])[0]
+
+
+def test_an_offset_alone_can_make_the_scores_overflow():
+    risk = LinearRisk(np.array([[1.0], [2.0], [3.0]]), bipartite([0, 1, 0]), offset=np.full(3, np.finfo(float).max))
+    np.testing.assert_array_equal(np.isnan(risk(np.array([[3e299], [-3e299]]))), [True, False])
 
 
 def test_linear_scores_next_to_the_largest_float_are_ranked():

@@ -41,6 +41,29 @@ def test_dead_particles_are_never_resampled():
     assert set(drawn) == {1, 3}
 
 
+class Always:
+    """A generator whose uniform is always the same."""
+
+    def __init__(self, uniform):
+        self.uniform = uniform
+
+    def random(self):
+        return self.uniform
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_pointers_at_the_ends_find_living_particles(uniform, size):
+    drawn = systematic(np.array([0.0, 0.4, 0.6, 0.0]), size, Always(uniform))
+    assert set(drawn.tolist()) <= {1, 2}
+
+
+def test_a_dead_particle_stays_dead():
+    tilt = np.array([-np.inf, -1.0, 0.0])
+    np.testing.assert_array_equal(incremental_log_weights(tilt, 0.0), [-np.inf, 0.0, 0.0])
+    np.testing.assert_array_equal(incremental_log_weights(tilt, 3.0), [-np.inf, -3.0, 0.0])
+
+
 def test_next_temperature_meets_the_threshold_or_the_end():
     tilt = -np.random.default_rng(3).random(500)
     found = next_temperature(tilt, 2.0, 500.0, 0.5)

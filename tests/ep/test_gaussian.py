@@ -277,6 +277,29 @@ def test_overflow_is_an_error():
         fit_ep(linear_gaussian_problem(1e200 * X, y, 24.0))
 
 
+@pytest.mark.parametrize("gamma", [5.0, 60.0])
+def test_an_offset_that_double_precision_cannot_hold_is_refused(gamma):
+    """EP was converged, with log Z wrong by 50 or 40000: the error is that of rounding, and known beforehand."""
+    rng = np.random.default_rng(0)
+    x, group = rng.standard_normal(60), rng.integers(0, 5, 60)
+    y = (x + rng.logistic(size=60) > 0).astype(int)
+    exact = exact_line(x, y, gamma, offset=1e3 * group + 0.1 * x**2).log_evidence
+    bias = fit_ep(linear_gaussian_problem(x[:, None], y, gamma, offset=1e3 * group + 0.1 * x**2)).log_evidence - exact
+    for scale in 10.0 ** np.arange(4, 10):
+        problem = linear_gaussian_problem(x[:, None], y, gamma, offset=scale * group + 0.1 * x**2)
+        if scale >= 1e7:
+            with pytest.raises(ValueError, match=r"times the prior standard deviation of a score.*TemperingSMC"):
+                fit_ep(problem)
+        elif scale <= 1e5:
+            assert fit_ep(problem).log_evidence - exact == pytest.approx(bias, abs=1e-3)
+    with pytest.raises(ValueError, match="double precision"):
+        fit_ep(linear_gaussian_problem(x[:, None], y, gamma, offset=1e8 * rng.standard_normal(60)))
+    with pytest.raises(ValueError, match="double precision"):
+        fit_ep(
+            linear_gaussian_problem(np.column_stack([x, group]), y, gamma, prior_mean=[0, 1e9], prior_covariance=1.0)
+        )
+
+
 def test_power_is_checked():
     X, y = small_data()
     with pytest.raises(ValueError, match="power"):

@@ -125,6 +125,7 @@ def test_jax():
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.filterwarnings("ignore:np.dot:numba.NumbaPerformanceWarning")  # of PyTensor 2's X @ theta, when compiled
 @pytest.mark.parametrize("loss", ["exact", "logistic"])
 def test_numba_mode_takes_scores_that_are_not_contiguous(loss):
     with pm.Model() as model:

@@ -138,3 +138,21 @@ def test_bad_data_containers(data):
             pac.AUCPotential("a", X @ theta, y, pm.Data("gamma", -2.0))
         with pytest.raises(ValueError, match="one class only"):
             pac.AUCPotential("b", X @ theta, pm.Data("y", np.ones(40)), 1.0)
+
+
+def test_equal_rows_tie():
+    """Exactly on arrays; in the graph where each distinct row is computed once (docs/conventions.md)."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3, 13))
+    place = np.array([0, 1, 2, 0, 1, 2, 0])
+    labels = [1, 0, 1, 0, 1, 0, 0]
+    root = rng.normal(size=(13, 13))
+    with pm.Model():
+        theta = pm.MvNormal("theta", np.zeros(13), root @ root.T)
+        pac.AUCPotential("auc", (rows @ theta)[place], labels, gamma=5.0)
+        step = pac.TemperingSMC(particles=200)
+        idata = pm.sample(200, step=step, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True)
+    values = idata["posterior"]["theta"].values[0] @ rows.T
+    exact = pac.empirical_risk(values[:, place], labels)
+    np.testing.assert_allclose(idata["sample_stats"]["risk"].values[0], exact, atol=1e-12)
+    np.testing.assert_allclose(idata["posterior"]["auc_risk"].values[0], exact, atol=1e-12)

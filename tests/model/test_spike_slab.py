@@ -1,264 +1,19 @@
-"""Spike-and-slab priors: the mixture site, EP against exact answers, the PyMC variable, SMC, the path."""
+"""Spike-and-slab priors in PyMC: the variable, EP and SMC through PyMC, the path."""
 
 from __future__ import annotations
 
 import numpy as np
 import pymc as pm
 import pytest
-from scipy import integrate, stats
+from scipy import stats
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
+from pymc_pacauc.core.problem import spike_slab_problem
 from pymc_pacauc.ep.sparse.fit import fit_spike_slab
-from pymc_pacauc.ep.sparse.gaussian import sparse_gaussian
-from pymc_pacauc.ep.sparse.mixture_site import mixture_site
 from pymc_pacauc.model.extract import problem_of
 from pymc_pacauc.model.spike_slab import sparse_variables
-from tests.oracles import plane_data
+from tests.oracles import plane_data, sparse_data
 from tests.quadrature import exact_spike_slab_plane
-
-
-def sparse_data(n, d, active=(2.0, -2.0, 1.5, 1.5, -1.0), seed=0):
-    rng = np.random.default_rng(seed)
-    theta = np.zeros(d)
-    theta[: len(active)] = active
-    X = rng.standard_normal((n, d))
-    return X, (X @ theta + rng.logistic(size=n) > 0).astype(int), theta
-
-
-# -- the site ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("tau", "nu"), [(0.7, 0.4), (2.0, -3.0), (-0.3, 0.5), (30.0, 12.0)])
-def test_the_mixture_site_matches_moments_by_quadrature(tau, nu):
-    p, v0 = 0.3, 0.05
-
-    def moment(k):
-        def tilted(w):
-            prior = p * stats.norm.pdf(w) + (1 - p) * stats.norm.pdf(w, 0, np.sqrt(v0))
-            return w**k * prior * np.exp(-0.5 * tau * w**2 + nu * w)
-
-        return integrate.quad(tilted, -12, 12, points=[0.0, nu / (1 + abs(tau))], epsabs=1e-13, limit=400)[0]
-
-    z, mean, second = (moment(k) for k in range(3))
-    mean, second = mean / z, second / z
-    site = mixture_site(*(np.array([value]) for value in (tau, nu, np.log(p / (1 - p)), v0)))
-    precision = tau + site.precision[0]
-    assert (nu + site.shift[0]) / precision == pytest.approx(mean, rel=1e-8)
-    assert 1 / precision == pytest.approx(second - mean**2, rel=1e-7)
-    gaussian = 0.5 * (nu + site.shift[0]) ** 2 / precision - 0.5 * np.log(precision)
-    assert site.log_constant[0] + gaussian == pytest.approx(np.log(z), abs=1e-8)
-
-
-def test_a_dirac_spike_is_the_limit_of_narrow_ones():
-    arguments = [np.array([value]) for value in (5.0, 3.0, -1.0)]
-    narrow = mixture_site(*arguments, np.array([1e-10]))
-    dirac = mixture_site(*arguments, np.array([0.0]))
-    for name in ("precision", "shift", "log_constant", "inclusion"):
-        assert getattr(dirac, name)[0] == pytest.approx(getattr(narrow, name)[0], rel=1e-6)
-
-
-def test_negative_site_precisions_are_kept():
-    one = np.ones(2)
-    site = mixture_site(9.0 * one, np.array([9.0, 11.0]), -3.7 * one, 1e-4 * one)
-    assert (site.precision < 0).all()
-    assert (site.precision > -9.0).all()
-    assert not site.limited.any()
-
-
-def test_limited_sites_match_the_mean_only():
-    one = np.ones(3)
-    arguments = 9.0 * one, np.array([9.0, 11.0, 0.1]), -3.7 * one, 1e-4 * one
-    free, limited = mixture_site(*arguments), mixture_site(*arguments, limited=True)
-    assert limited.limited.tolist() == [True, True, False]
-    assert (limited.precision[:2] == 0.0).all()
-    means = [(arguments[1] + site.shift) / (9.0 + site.precision) for site in (free, limited)]
-    np.testing.assert_allclose(means[1], means[0], rtol=1e-12)
-
-
-# -- the Gaussian ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dual", [False, True])
-def test_the_sparse_gaussian_against_dense_algebra(dual):
-    rng = np.random.default_rng(3)
-    d, k = 7, 4
-    rotation = np.linalg.qr(rng.standard_normal((d, k)))[0].T if dual else None
-    k = k if dual else d
-    root = rng.standard_normal((k, k))
-    P, r = root @ root.T + 2 * np.eye(k), rng.standard_normal(k)
-    u, h = np.array([1.0, 40.0, -0.2, 0.05, 1e7, 3.0, 0.5]), rng.standard_normal(d)
-    u[2] = 0.02 if dual else u[2]  # a direction the data may not reach needs its prior
-    q = sparse_gaussian(P, r, u, h, rotation)
-    A = np.eye(d) if rotation is None else rotation
-    covariance = np.linalg.inv(np.diag(u) + A.T @ P @ A)
-    mean = covariance @ (h + A.T @ r)
-    np.testing.assert_allclose(q.mean, mean, atol=1e-10)
-    np.testing.assert_allclose(q.covariance(), covariance, atol=1e-10)
-    np.testing.assert_allclose(q.variance, np.diagonal(covariance), rtol=1e-8)
-    np.testing.assert_allclose(q.reduced_root @ q.reduced_root.T, A @ covariance @ A.T, atol=1e-10)
-    np.testing.assert_allclose(q.reduced_mean, A @ mean, atol=1e-10)
-    np.testing.assert_allclose(q.cavity_shift, mean / np.diagonal(covariance) - h, rtol=1e-5, atol=1e-6)
-    half_log_det = -0.5 * np.linalg.slogdet(covariance)[1]
-    assert q.log_partition() == pytest.approx(0.5 * mean @ (h + A.T @ r) - half_log_det, rel=1e-10)
-    draws = q.draw(100_000, rng)
-    np.testing.assert_allclose(np.cov(draws.T)[:4, :4], covariance[:4, :4], atol=0.02 * np.diagonal(covariance).max())
-
-
-def test_an_indefinite_precision_is_not_a_gaussian():
-    assert sparse_gaussian(np.eye(2), np.zeros(2), np.array([-2.0, 1.0]), np.zeros(2), None) is None
-
-
-# -- EP ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(80, 5), (30, 50)], ids=["primal", "dual"])
-def test_equal_variances_recover_the_gaussian_prior(shape):
-    X, y, _ = sparse_data(*shape)
-    sparse = fit_spike_slab(spike_slab_problem(X, y, 40.0, inclusion_probability=0.3, v0=0.7, v1=0.7), tolerance=1e-8)
-    dense = fit_ep(linear_gaussian_problem(X, y, 40.0, prior_covariance=0.7), tolerance=1e-9)
-    assert sparse.log_evidence == pytest.approx(dense.log_evidence, abs=1e-6)
-    np.testing.assert_allclose(sparse.posterior.mean, dense.posterior.mean, atol=1e-5)
-    np.testing.assert_allclose(sparse.posterior.covariance, dense.posterior.covariance, atol=1e-5)
-    np.testing.assert_allclose(sparse.inclusion_probability, 0.3)
-
-
-def test_gaussian_coefficients_beside_sparse_ones():
-    X, y, _ = sparse_data(60, 3, active=(1.0,))
-    problem = spike_slab_problem(
-        X, y, 30.0, inclusion_probability=1.0, v0=[0.5, 1.0, 2.0], v1=[0.5, 1.0, 2.0], prior_mean=[0.0, 1.0, -0.5]
-    )
-    same = linear_gaussian_problem(X, y, 30.0, prior_mean=[0.0, 1.0, -0.5], prior_covariance=[0.5, 1.0, 2.0])
-    sparse, dense = fit_spike_slab(problem, tolerance=1e-8), fit_ep(same, tolerance=1e-9)
-    np.testing.assert_allclose(sparse.posterior.mean, dense.posterior.mean, atol=1e-5)
-    assert sparse.log_evidence == pytest.approx(dense.log_evidence, abs=1e-6)
-
-
-@pytest.mark.parametrize("v0", [0.05, 1e-3])  # the second with sites of negative precision
-def test_the_dual_agrees_with_the_primal(v0):
-    X, y, _ = sparse_data(40, 40)
-    more = np.column_stack([X, np.zeros((40, 3))])  # three coefficients that reach no score: d > n
-    primal = fit_spike_slab(spike_slab_problem(X, y, 40.0, inclusion_probability=0.1, v0=v0), tolerance=1e-8)
-    dual = fit_spike_slab(spike_slab_problem(more, y, 40.0, inclusion_probability=0.1, v0=v0), tolerance=1e-8)
-    np.testing.assert_allclose(dual.posterior.mean[:40], primal.posterior.mean, atol=1e-5)
-    np.testing.assert_allclose(dual.inclusion_probability[:40], primal.inclusion_probability, atol=1e-5)
-    np.testing.assert_allclose(dual.inclusion_probability[40:], 0.1, atol=1e-6)
-    assert dual.log_evidence == pytest.approx(primal.log_evidence, abs=1e-5)
-
-
-@pytest.mark.parametrize("slope", [(1.0, -0.6), (1.0, 0.0), (0.6, 0.2)])
-@pytest.mark.parametrize("gamma", [20.0, 200.0])
-@pytest.mark.parametrize(("p", "v0"), [(0.5, 0.0), (0.1, 0.0), (0.5, 0.2), (0.1, 0.2), (0.5, 0.01), (0.1, 0.001)])
-def test_inclusion_against_the_exact_plane(slope, gamma, p, v0):
-    X, y = plane_data(slope=slope)
-    exact = exact_spike_slab_plane(X, y, gamma, p, v0, 1.0)
-    fit = fit_spike_slab(spike_slab_problem(X, y, gamma, inclusion_probability=p, v0=v0))
-    assert fit.converged
-    np.testing.assert_allclose(fit.inclusion_probability, exact.inclusion, atol=0.05)
-    average = fit.model_average
-    assert (np.abs(average.inclusion - exact.inclusion) < 4 * average.standard_error + 1e-3).all()
-    assert abs(average.log_evidence - exact.log_evidence) < 4 * average.log_evidence_se
-
-
-@pytest.mark.parametrize(
-    ("slope", "gamma", "p", "v0"),
-    [((1.0, -0.6), 20.0, 0.5, 0.2), ((0.6, 0.2), 60.0, 0.5, 0.2), ((1.0, -0.6), 60.0, 0.5, 0.0)],
-)
-def test_evidence_and_risk_of_ep_itself_against_the_exact_plane(slope, gamma, p, v0):
-    X, y = plane_data(slope=slope)
-    exact = exact_spike_slab_plane(X, y, gamma, p, v0, 1.0)
-    fit = fit_spike_slab(spike_slab_problem(X, y, gamma, inclusion_probability=p, v0=v0))
-    np.testing.assert_allclose(fit.posterior.inclusion_probability, exact.inclusion, atol=0.05)
-    assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=0.5)
-    assert fit.expected_risk == pytest.approx(exact.expected_risk, abs=0.03)
-
-
-def test_the_average_of_models_leaves_gaussian_coefficients_alone_and_knows_its_limits():
-    X, y, _ = sparse_data(100, 4, active=(1.5, -1.0))
-    p = np.array([0.3, 0.3, 0.3, 1.0])
-    average = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.0)).model_average
-    assert average.inclusion[3] == pytest.approx(1.0)
-    assert average.standard_error[3] == pytest.approx(0.0, abs=1e-12)
-    v0 = np.array([0.1, 0.1, 0.1, 0.0])  # that of a Gaussian coefficient means nothing
-    average = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=v0)).model_average
-    other = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.1)).model_average
-    np.testing.assert_allclose(average.inclusion, other.inclusion, atol=0.01)
-    X, y, _ = sparse_data(100, 12, active=(1.5, -1.0))
-    many = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=0.5, v0=0.0))
-    assert many.model_average is None
-    np.testing.assert_array_equal(many.inclusion_probability, many.posterior.inclusion_probability)
-    moved = spike_slab_problem(X[:, :2], y, 50.0, inclusion_probability=0.5, v0=0.0, offset=X[:, 2])
-    assert fit_spike_slab(moved).model_average is None
-
-
-def test_sequential_prior_sites_are_matched():
-    """At the fixed point every prior site is the match of its own cavity, and the scale obeys its identity."""
-    X, y, _ = sparse_data(100, 6, active=(1.5, -1.0))
-    problem = spike_slab_problem(X, y, 80.0, inclusion_probability=0.2, v0=0.01)
-    q = fit_spike_slab(problem, tolerance=1e-8).posterior.gaussian
-    matched = mixture_site(q.cavity_precision, q.cavity_shift, problem.spikes.log_odds, problem.spikes.ratio)
-    np.testing.assert_allclose(q.site_precision, matched.precision, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(q.site_shift, matched.shift, rtol=1e-5, atol=1e-6)
-    assert np.sum(q.site_precision * (q.variance + q.mean**2) - q.site_shift * q.mean) == pytest.approx(6.0, abs=1e-5)
-
-
-def test_the_evidence_is_that_of_the_last_history_row_and_flat_under_a_common_scale():
-    X, y, _ = sparse_data(100, 4, active=(1.5,))
-    one = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=0.3, v0=0.02, v1=1.0), tolerance=1e-8)
-    other = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=0.3, v0=0.2, v1=10.0), tolerance=1e-8)
-    assert one.log_evidence == one.history[-1]["log_evidence"]
-    assert other.log_evidence == pytest.approx(one.log_evidence, abs=1e-6)
-    np.testing.assert_allclose(other.posterior.mean, one.posterior.mean * np.sqrt(10.0), rtol=1e-5, atol=1e-7)
-
-
-def test_sparse_truth_is_found_and_ranks_better():
-    X, y, theta = sparse_data(400, 200)
-    fit = fit_spike_slab(spike_slab_problem(X, y, 400.0, inclusion_probability=5 / 200, v0=0.0))
-    assert fit.converged
-    assert set(np.argsort(-fit.inclusion_probability)[:5]) == set(range(5))
-    assert fit.inclusion_probability[:5].min() > 0.9
-    assert fit.inclusion_probability[5:].max() < 0.1
-    rng = np.random.default_rng(1)
-    fresh = rng.standard_normal((4000, 200))
-    labels = fresh @ theta + rng.logistic(size=4000) > 0
-    dense = fit_ep(linear_gaussian_problem(X, y, 400.0))
-    sparse_auc, dense_auc = (
-        1 - pac.empirical_risk(fresh @ mean, labels) for mean in (fit.posterior.mean, dense.posterior.mean)
-    )
-    assert sparse_auc > dense_auc + 0.03
-
-
-def test_what_is_not_converged_says_so():
-    X, y, _ = sparse_data(60, 5)
-    problem = spike_slab_problem(X, y, 60.0, inclusion_probability=0.2, v0=0.01)
-    with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
-        fit = fit_spike_slab(problem, start=fit_spike_slab(problem), tolerance=1e-30, max_sweeps=3)
-    assert not fit.converged
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"inclusion_probability": 0.0}, r"\(0, 1\]"),
-        ({"v0": -1.0}, "v0"),
-        ({"v0": 2.0}, "at most v1"),
-        ({"v1": np.eye(2)}, "scalar or a vector"),
-        ({"prior_mean": 1.0}, "prior_mean must be 0"),
-    ],
-)
-def test_bad_problems_are_refused(changes, message):
-    options = {"inclusion_probability": 0.5, "v0": 0.1, **changes}
-    with pytest.raises(ValueError, match=message):
-        spike_slab_problem(np.zeros((2, 2)), [0, 1], 1.0, **options)
-
-
-def test_a_start_from_another_design_is_refused():
-    X, y, _ = sparse_data(30, 3, active=(1.0,))
-    fit = fit_spike_slab(spike_slab_problem(X, y, 10.0, inclusion_probability=0.5, v0=0.1))
-    with pytest.raises(ValueError, match="same X and v1"):
-        fit_spike_slab(spike_slab_problem(2 * X, y, 10.0, inclusion_probability=0.5, v0=0.1), start=fit)
-
 
 # -- PyMC --------------------------------------------------------------------------------------------------------------
 
@@ -296,10 +51,12 @@ def test_the_mixture_has_the_density_of_the_paper():
 def test_theorem_defaults_are_used():
     with pm.Model() as model:
         pac.SpikeSlab("a", shape=7)
+        pac.SpikeSlab("c", shape=81)
         pac.SpikeSlab("b", shape=7, n=200)
-    dirac, mixture = sparse_variables(model)
+    dirac, many, mixture = sparse_variables(model)
     np.testing.assert_allclose(dirac.hyperparameters(), [[1 - np.exp(-1 / 7)] * 7, [0.0] * 7, [1.0] * 7])
     assert dirac.dirac
+    np.testing.assert_allclose(many.hyperparameters()[0], 0.1)
     assert not mixture.dirac
     np.testing.assert_allclose(mixture.hyperparameters()[1], 1 / (2 * 200 * 7 * np.log(7)))
 

@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
+from pymc_pacauc.analysis.certify import certificate
 from pymc_pacauc.analysis.gamma_path import at_gamma, log_evidence, tempering_path
 from pymc_pacauc.model.inference import EP
 from pymc_pacauc.model.potential import AUCPotential, auc_risk
@@ -440,3 +441,22 @@ def test_the_potential_brings_its_sampler():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "1"
+
+
+def test_two_auc_terms_have_the_sum_of_their_gammas_and_the_mean_of_their_risks():
+    X, y = plane_data()
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=2)
+        AUCPotential("first", X @ theta, y, gamma=12.0)
+        AUCPotential("second", X @ theta, 1 - y, gamma=4.0)
+    idata = sample(model, draws=200, particles=200)
+    stats_, posterior = idata["sample_stats"], idata["posterior"]
+    assert (stats_["gamma"].values == 16.0).all()
+    mean = (12.0 * posterior["first_risk"] + 4.0 * posterior["second_risk"]) / 16.0
+    np.testing.assert_allclose(stats_["risk"], mean)
+    np.testing.assert_allclose(stats_["log_tilt"], -stats_["risk"])
+    with pytest.raises(ValueError, match="for one AUC term; the model had 2"):
+        certificate(idata)
+    exact = exact_plane(X, y, 8.0)  # the second term takes a third of the first one back: exp(-12 R - 4 (1 - R))
+    result = log_evidence(idata)
+    assert abs(result.estimate - (exact.log_evidence - 4.0)) < 4 * result.standard_error

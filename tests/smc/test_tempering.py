@@ -1,7 +1,7 @@
 """The engine against exact answers; tolerances are three standard errors throughout."""
 
-import dataclasses
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,8 +23,11 @@ from pymc_pacauc.smc import (
     run_tempering,
     start,
 )
+from pymc_pacauc.smc.chart import GnomonicChart, stratified_radii, unit
 from pymc_pacauc.smc.diagnose import TemperingWarning
-from pymc_pacauc.smc.direction import GnomonicChart, stratified_radii, unit
+from pymc_pacauc.smc.evidence import stage_variance
+from pymc_pacauc.smc.paths import Population
+from pymc_pacauc.smc.tempering import Forgetting
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
 GAMMA = 60.0
@@ -142,8 +145,8 @@ def test_a_target_given_by_functions(plane):
 
 def test_evidence_does_not_depend_on_the_prior_scale(plane):
     problem, _ = plane
-    prior = dataclasses.replace(problem.prior, factor=7.0 * problem.prior.factor)
-    wide = dataclasses.replace(problem, scores=dataclasses.replace(problem.scores, prior=prior))
+    prior = replace(problem.prior, factor=7.0 * problem.prior.factor)
+    wide = replace(problem, scores=replace(problem.scores, prior=prior))
     one, other = (run_tempering(prior_path(p), Settings(), np.random.default_rng(4)) for p in (problem, wide))
     assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-12)
 
@@ -397,3 +400,65 @@ def test_gaussian_process_with_500_latent_scores():
     states = [run_tempering(path, Settings(), np.random.default_rng(seed)) for seed in range(3)]
     assert np.ptp([state.log_evidence for state in states]) < 1.0
     assert min(stage.acceptance_rate for state in states for stage in state.stages[1:]) > 0.2
+
+
+# -- when moves stop -------------------------------------------------------------------------------------------------
+
+
+def test_squares_show_particles_stuck_in_the_tails():
+    """Signs that are thrown anew decorrelate every coordinate, and leave the tails where they were."""
+    rng = np.random.default_rng(0)
+    path = ModelPath(lambda x: x[:, 0], lambda x: rng.random(len(x)), lambda size, rng: None, 1.0, 2)
+
+    def population(x):
+        return Population(x, path.evaluate(x), np.arange(len(x)))
+
+    x = rng.standard_normal((4000, 2))
+    forgetting = Forgetting(path, population(x))
+    assert forgetting.correlation(population(rng.standard_normal((4000, 2)))) < 0.06
+    assert forgetting.correlation(population(x * rng.choice([-1.0, 1.0], x.shape))) > 0.99
+    assert forgetting.correlation(population(x)) == pytest.approx(1.0)
+    assert Forgetting(path, population(np.ones((5, 2)))).correlation(population(np.ones((5, 2)))) < 1.0
+
+
+def test_points_far_out_in_a_chart_are_compared_as_directions(plane):
+    path = bridge_path(prior_path(plane[0]), [1.0, -0.5], np.eye(2))
+    far = path.embed(np.array([[1e6], [1e9]]))
+    np.testing.assert_allclose(far[0], far[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(("max_moves", "moves"), [(200, 10), (9, 9), (8, 8), (5, 5)])
+def test_a_quarter_as_many_moves_follow(plane, monkeypatch, max_moves, moves):
+    """Particles that have forgotten their start at the eighth move are not taken at the eighth move."""
+    correlations = iter([0.5] * 7 + [0.01] + [0.9] * 9)
+    monkeypatch.setattr(Forgetting, "correlation", lambda self, now: next(correlations))
+    path, settings, rng = prior_path(plane[0]), Settings(max_moves=max_moves), np.random.default_rng(0)
+    stage = advance(path, settings, start(path, settings, rng), rng).stages[-1]
+    assert stage.moves == moves
+    assert stage.correlation == (0.01 if moves >= 8 else 0.5)
+
+
+def test_signs_are_refreshed_after_every_move_that_keeps_them(plane):
+    class Counting(DirectionPath):
+        refreshed = 0
+
+        def refresh(self, population, temperature, rng):
+            Counting.refreshed += 1
+            return super().refresh(population, temperature, rng)
+
+    path, settings, rng = Counting(plane[0]), Settings(), np.random.default_rng(0)
+    state = run_tempering(path, settings, rng)
+    assert path.chart_of(state.population.x, np.full(1000, 1e-3)) is not None  # the last moves were in a chart
+    before = Counting.refreshed
+    move_on(path, replace(settings, max_moves=3, decorrelation=1e-9), state, rng)
+    assert Counting.refreshed - before == 3 + 1
+
+
+def test_variance_of_a_few_chains():
+    """That of the mean of the chains' weights, relative to its square, with one degree of freedom lost."""
+    rng = np.random.default_rng(0)
+    weights = rng.random((50, 8))  # states of 8 chains
+    means = weights.mean(axis=0)
+    expected = means.var(ddof=1) / 8 / means.mean() ** 2
+    parent = np.tile(np.arange(8), 50)
+    assert stage_variance((weights / weights.sum()).ravel(), parent) == pytest.approx(expected)

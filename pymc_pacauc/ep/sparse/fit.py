@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Interventions
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
-from pymc_pacauc.ep.results import ConvergenceWarning, Fit, UnsupportedError
+from pymc_pacauc.ep.results import ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sparse.gradient import SpikeSlabGradient, spike_slab_gradient
@@ -36,7 +36,7 @@ from pymc_pacauc.ep.sparse.model_average import (
 )
 from pymc_pacauc.ep.sparse.posterior import SpikeSlabPosterior
 from pymc_pacauc.ep.sparse.search import pair_sums, settle, solve_sparse
-from pymc_pacauc.ep.sweep import tile_map
+from pymc_pacauc.ep.sweep import check_offset, tile_map
 
 __all__ = ["SpikeSlabFit", "fit_spike_slab"]
 
@@ -100,11 +100,6 @@ class SpikeSlabFit:
 
     def evidence_gradient(self) -> SpikeSlabGradient:
         """Derivatives of ``log_evidence`` with respect to p, v0 and v1; valid at a converged fit."""
-        if self.interventions.limited_sites:
-            raise UnsupportedError(
-                f"{self.interventions.limited_sites} site(s) of the prior were limited, so this is not a fixed point "
-                "of EP and its evidence has no simple gradient: compare log_evidence over p and v0."
-            )
         return spike_slab_gradient(self.problem, self.posterior.gaussian, self.posterior.sites)
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
@@ -200,17 +195,20 @@ def fit_spike_slab(
     >>> fit_spike_slab(problem).inclusion_probability.round(1)
     array([1., 0., 0., 0.])
     """
+    check_offset(problem)
     before: tuple[dict[str, float], ...] = ()
+    interrupted = False  # on the way to the start
     if start is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
             start = fit_ep(
                 replace(problem, spikes=None),
                 tolerance=ROUGHLY,
-                max_sweeps=max_sweeps,
+                max_sweeps=max_sweeps - 1,
                 threads=threads,
                 callback=callback,
             )
+        interrupted = start.interrupted
         before = tuple({**row, "expected_model_size": float(problem.d)} for row in start.history)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
         found = solve_sparse(
@@ -218,26 +216,25 @@ def fit_spike_slab(
             _start(start, problem),
             map_tiles,
             tolerance=tolerance,
-            max_sweeps=max_sweeps - len(before),
+            max_sweeps=1 if interrupted else max_sweeps - len(before),
             callback=callback,
             counted=len(before),
         )
+    if interrupted:
+        found = replace(found, interrupted=True, converged=False)
     seen, history = found.seen, before + found.history
-    if not found.converged:
-        warnings.warn(
-            f"EP did not converge in {len(history)} sweeps (last change {seen.change:.2g}, tolerance "
-            f"{tolerance:g}). Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+    log_evidence = possible(seen.log_evidence) if found.converged else np.nan
+    advice = "Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC."
+    warn_of(found, len(history), tolerance, log_evidence, advice, stacklevel=3)
+    narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SpikeSlabFit(
         problem=problem,
         posterior=SpikeSlabPosterior(problem, found.point.q, seen.sites),
-        log_evidence=seen.log_evidence,
+        log_evidence=log_evidence,
         expected_risk=seen.expected_risk,
         converged=found.converged,
         history=history,
-        interventions=found.interventions + Interventions(limited_sites=int(seen.sites.limited.sum())),
+        interventions=found.interventions + narrowest + dropped(problem),
         tied_pairs=seen.tied,
         interrupted=found.interrupted,
     )

@@ -112,7 +112,7 @@ def sparse_gaussian(
     site_shift: FloatArray,
     rotation: FloatArray | None,
 ) -> SparseGaussian | None:
-    """Factorise; None when the precision is not positive definite."""
+    """Factorise; None when the precision is not positive definite, or too nearly so to have marginal variances."""
     u, h = site_precision, site_shift
     low = u < FLOOR
     base = np.where(low, 1.0, u)
@@ -149,8 +149,9 @@ def sparse_gaussian(
         residual = rows.T @ (r - weights @ reduced_mean)
         root = upper.T @ root
     mean = (h + residual) / base
-    cavity_precision = seen / (1.0 - seen / base) - deficit
-    if not (np.isfinite(mean).all() and np.isfinite(cavity_precision).all()):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cavity_precision = seen / (1.0 - seen / base) - deficit
+    if not (np.isfinite(mean).all() and np.isfinite(cavity_precision).all() and (cavity_precision + u > 0.0).all()):
         return None
     k = len(shift)
     return SparseGaussian(

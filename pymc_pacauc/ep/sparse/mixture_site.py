@@ -13,8 +13,8 @@ so that r = p Z_1 / (p Z_1 + (1 - p) Z_0) is the probability of the slab, and th
 
 The site exp(-u w^2 / 2 + h w) has u = 1 / W - tau and h = M / W - nu. Written in tau and nu all this holds for a Dirac
 spike, v0 = 0, and for cavities that are not densities, as long as 1 + tau > 0. u is negative where spike and slab are
-both likely and far apart (the mixture is wider than the cavity), and stays so, unless one asks for u >= 0: such a
-*limited* site still matches the mean, and is narrower than the mixture.
+both likely and far apart (the mixture is wider than the cavity), and stays so: cutting it at zero would be stabler,
+but another fixed point, with an evidence that means nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class MixtureSite:
         u and h.
     log_constant
         log C, such that C exp(-u w^2 / 2 + h w) has the prior's integral under the cavity, up to (2 pi)^(1/2).
-    limited
-        Where u would be negative but may not.
+    narrowest
+        Where W is held at ``NARROWEST``: the coefficient is certainly at a Dirac spike.
     inclusion
         r, the probability of the slab.
     slab_mean, slab_variance
@@ -56,17 +56,15 @@ class MixtureSite:
     precision: FloatArray
     shift: FloatArray
     log_constant: FloatArray
-    limited: NDArray[np.bool_]
+    narrowest: NDArray[np.bool_]
     inclusion: FloatArray
     slab_mean: FloatArray
     slab_variance: FloatArray
 
 
-def mixture_site(
-    tau: FloatArray, nu: FloatArray, log_odds: FloatArray, spike: FloatArray, *, limited: bool = False
-) -> MixtureSite:
+def mixture_site(tau: FloatArray, nu: FloatArray, log_odds: FloatArray, spike: FloatArray) -> MixtureSite:
     """Match the moments of cavity times prior; ``log_odds`` is log(p / (1 - p)), infinite for a Gaussian N(0, 1)."""
-    inclusion, mean, precision = _match_all(tau, nu, log_odds, spike, limited)
+    inclusion, mean, precision = _match_all(tau, nu, log_odds, spike)
     slab_variance, spike_variance = 1.0 / (1.0 + tau), spike / (1.0 + spike * tau)
     log_z = np.logaddexp(
         log_expit(log_odds) + 0.5 * (nu**2 * slab_variance - np.log1p(tau)),
@@ -76,7 +74,7 @@ def mixture_site(
         precision=precision - tau,
         shift=mean * precision - nu,
         log_constant=log_z + 0.5 * np.log(precision) - 0.5 * mean**2 * precision,
-        limited=np.full(tau.shape, limited) & (precision == tau),
+        narrowest=precision >= 1.0 / NARROWEST,
         inclusion=inclusion,
         slab_mean=nu * slab_variance,
         slab_variance=slab_variance,
@@ -84,7 +82,7 @@ def mixture_site(
 
 
 @kernel
-def match_mixture(tau, nu, log_odds, spike, limited):
+def match_mixture(tau, nu, log_odds, spike):
     """r, M and 1 / W of one coefficient; see the module docstring."""
     slab_variance, spike_variance = 1.0 / (1.0 + tau), spike / (1.0 + spike * tau)
     apart = slab_variance - spike_variance
@@ -93,12 +91,12 @@ def match_mixture(tau, nu, log_odds, spike, limited):
     within = slab * slab_variance + (1.0 - slab) * spike_variance
     variance = within + slab * (1.0 - slab) * (nu * apart) ** 2
     precision = 1.0 / max(variance, NARROWEST)
-    return slab, nu * within, max(precision, tau) if limited else precision
+    return slab, nu * within, precision
 
 
 @kernel
-def _match_all(tau, nu, log_odds, spike, limited):
+def _match_all(tau, nu, log_odds, spike):
     inclusion, mean, precision = np.empty_like(tau), np.empty_like(tau), np.empty_like(tau)
     for k in range(tau.size):
-        inclusion[k], mean[k], precision[k] = match_mixture(tau[k], nu[k], log_odds[k], spike[k], limited)
+        inclusion[k], mean[k], precision[k] = match_mixture(tau[k], nu[k], log_odds[k], spike[k])
     return inclusion, mean, precision

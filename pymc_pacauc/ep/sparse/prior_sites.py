@@ -89,12 +89,11 @@ def settle_prior_sites(
     rotation: FloatArray | None,
     tolerance: float,
     *,
-    limited: bool,
     scaled: bool,
 ) -> SettledSites:
     """q with its prior sites, and if ``scaled`` its scale, at their fixed point.
 
-    ``rotation`` is A, None standing for the identity; ``limited`` is that of :func:`mixture_site`.
+    ``rotation`` is A, None standing for the identity.
     """
     d = q.mean.size
     columns = np.empty((0, d)) if rotation is None else np.ascontiguousarray(rotation.T)
@@ -104,9 +103,7 @@ def settle_prior_sites(
         precision, shift = q.precision * scale**2, q.shift * scale
         H, c = _others(precision, shift, u, h, columns)
         order = np.random.default_rng(pace.turn).permutation(d)  # in which coefficients are visited
-        squared, reset, rescaling = _pass(
-            H, c, shift, columns, u, h, tau, log_odds, spike, order, pace.damping, limited
-        )
+        squared, reset, rescaling = _pass(H, c, shift, columns, u, h, tau, log_odds, spike, order, pace.damping)
         rescaling = rescaling if scaled else 0.0
         clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
         led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
@@ -153,7 +150,7 @@ def _others(
 
 
 @kernel
-def _pass(H, c, r, columns, u, h, tau, log_odds, spike, order, damping, limited):
+def _pass(H, c, r, columns, u, h, tau, log_odds, spike, order, damping):
     """Match each site in turn, in place; fill tau. No columns: they are the identity's.
 
     Returns the squared change, were there no damping, in units of q; how many sites could not be matched, and were put
@@ -174,7 +171,7 @@ def _pass(H, c, r, columns, u, h, tau, log_odds, spike, order, damping, limited)
         nu = along - gain * (Ha @ c - seen * weight)
         matched = tau[k] > -1.0
         if matched:
-            slab, mean, precision = match_mixture(tau[k], nu, log_odds[k], spike[k], limited)
+            slab, mean, precision = match_mixture(tau[k], nu, log_odds[k], spike[k])
             target_u, target_h = precision - tau[k], mean * precision - nu
             new_u, new_h = u[k] + damping * (target_u - u[k]), h[k] + damping * (target_h - h[k])
             excess += target_u * (1.0 / precision + mean * mean) - target_h * mean - 1.0

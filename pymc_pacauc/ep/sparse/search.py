@@ -4,9 +4,9 @@ q is the product of all sites (:mod:`~pymc_pacauc.ep.sparse.gaussian`). Two loop
 sums the pair sites given q, as for a Gaussian prior, with damped and then Anderson-mixed steps; after each step the
 inner one (:mod:`~pymc_pacauc.ep.sparse.prior_sites`) brings the prior sites, and the scale of q, to their own fixed
 point given the pair sites, which costs next to nothing. A step after which they do not get there is halved. Where
-all this finds no fixed point, it is tried again with short steps of all sites at once, and at last with the negative
-precisions of prior sites cut at zero, which is stabler but another fixed point. All are the one loop of
-:mod:`~pymc_pacauc.ep.fixed_point`, and share one number of sweeps.
+all this finds no fixed point, it is tried again with short steps of all sites at once, mixed late or early. All are the
+one loop of :mod:`~pymc_pacauc.ep.fixed_point`; sweeps over the pairs are counted over all ways, and passes over the
+prior sites are counted too, so that the cost of a search is bounded.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Pace, Policy, Solution, solve_fixed_point
+from pymc_pacauc.ep.results import possible
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sparse.mixture_site import MixtureSite, mixture_site
@@ -45,16 +46,19 @@ TOGETHER = Policy(  # short steps of all sites at once
     mixed_below=0.05,
     halvings=4,
 )
+EAGER = replace(TOGETHER, mixed_below=0.3)  # the same, mixed from farther away
 ROUGHLY = 0.01  # tolerance of what only leads there
+PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep over the pairs that is allowed
 INNER_SHARE = 0.005  # tolerance of the prior sites, as a share of the change of the pair sites
 
 
 @dataclass(frozen=True, eq=False)
 class SparsePoint:
-    """q, the tolerance to which its prior sites have settled, and what was done to them on the way."""
+    """q, the tolerance to which its prior sites have settled, the passes that took, and what was done on the way."""
 
     q: SparseGaussian
     settled: float
+    passes: int = 0
     acted: Interventions = field(default_factory=Interventions)
 
 
@@ -79,7 +83,7 @@ class SparseSweep:
     @property
     def record(self) -> dict[str, float]:
         return {
-            "log_evidence": self.log_evidence,
+            "log_evidence": possible(self.log_evidence),
             "expected_risk": self.expected_risk,
             "expected_model_size": float(self.sites.inclusion.sum()),
         }
@@ -105,14 +109,15 @@ def solve_sparse(
     history: tuple[dict[str, float], ...] = ()
     acted = Interventions()
     best: SparseSolution | None = None
-    for limited, together in ((False, False), (False, True), (True, False)):
+    for policy in (SETTLING, TOGETHER, EAGER):
+        together = policy is not SETTLING
         left = max_sweeps - len(history)
         if best is not None and (best.converged or best.interrupted or left < 1):
             break
         found = solve_fixed_point(
-            _iteration(problem, map_tiles, tolerance, limited=limited, together=together),
-            SparsePoint(start, 0.0) if together else _settled_start(problem, start, limited=limited),
-            TOGETHER if together else SETTLING,
+            _iteration(problem, map_tiles, tolerance, PASSES_PER_SWEEP * max_sweeps, together=together),
+            SparsePoint(start, 0.0) if together else settle(problem, start, ROUGHLY) or SparsePoint(start, ROUGHLY),
+            policy,
             tolerance=tolerance,
             max_sweeps=left,
             callback=callback,
@@ -126,7 +131,7 @@ def solve_sparse(
     return replace(best, history=history, interventions=acted)
 
 
-def settle(problem: Problem, q: SparseGaussian, tolerance: float, *, limited: bool = False) -> SparsePoint | None:
+def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint | None:
     """q with its prior sites at their fixed point given the pair sites; None where they do not get there."""
     assert problem.spikes is not None
     found = settle_prior_sites(
@@ -135,19 +140,14 @@ def settle(problem: Problem, q: SparseGaussian, tolerance: float, *, limited: bo
         problem.spikes.ratio,
         problem.scores.reduced.rotation,
         tolerance,
-        limited=limited,
         scaled=problem.scale_free,
     )
     acted = Interventions(reset_sites=found.reset_sites, clipped_rescalings=found.clipped_rescalings)
-    return None if found.q is None else SparsePoint(found.q, tolerance, acted)
-
-
-def _settled_start(problem: Problem, q: SparseGaussian, *, limited: bool) -> SparsePoint:
-    return settle(problem, q, ROUGHLY, limited=limited) or SparsePoint(q, ROUGHLY)
+    return None if found.q is None else SparsePoint(found.q, tolerance, found.passes, acted)
 
 
 def _iteration(
-    problem: Problem, map_tiles: Callable[..., Any], tolerance: float, *, limited: bool, together: bool
+    problem: Problem, map_tiles: Callable[..., Any], tolerance: float, most_passes: int, *, together: bool
 ) -> Iteration[SparsePoint, SparseSweep]:
     """EP's map of the pair sites, the prior sites settling after each step, or of all sites ``together``."""
     assert problem.spikes is not None
@@ -157,7 +157,7 @@ def _iteration(
     def sweep(point: SparsePoint, pace: Pace) -> SparseSweep:
         q = point.q
         pairs = pair_sums(problem, q, table, map_tiles)
-        sites = mixture_site(q.cavity_precision, q.cavity_shift, spikes.log_odds, spikes.ratio, limited=limited)
+        sites = mixture_site(q.cavity_precision, q.cavity_shift, spikes.log_odds, spikes.ratio)
         precision, shift = pairs.precision - q.precision, pairs.shift - q.shift
         # The integral of the new sites' product, to first order from q's: at the fixed point they agree.
         integral = (
@@ -191,10 +191,14 @@ def _iteration(
         if moved is None:
             return None
         if together:
-            return SparsePoint(moved, 0.0, point.acted) if moved.proper.all() else None
+            return SparsePoint(moved, 0.0, acted=point.acted) if moved.proper.all() else None
+        if point.passes > most_passes:
+            return None
         inner = INNER_SHARE * min(max(seen.change, tolerance), 0.1)
-        settled = settle(problem, moved, inner, limited=limited)
-        return None if settled is None else replace(settled, acted=point.acted + settled.acted)
+        settled = settle(problem, moved, inner)
+        if settled is None:
+            return None
+        return replace(settled, passes=point.passes + settled.passes, acted=point.acted + settled.acted)
 
     return Iteration(sweep, plain, flat, lambda point, seen, step: _in_units(point.q, step), move)
 

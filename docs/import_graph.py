@@ -1,0 +1,52 @@
+"""The import graph of docs/architecture.md, drawn from the source: which part imports which.
+
+python docs/import_graph.py          # print it
+python docs/import_graph.py --write  # put it into the page
+"""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
+LAYERS = {
+    "arrays: NumPy and numba": ["core", "datasets", "ep", "smc", "fitting", "arrays"],
+    "PyMC": ["model"],
+    "people": ["analysis"],
+}
+BEGIN, END = "<!-- import graph: python docs/import_graph.py --write -->", "<!-- end of import graph -->"
+
+
+def edges():
+    """(importing part, imported part), each a folder or module of the package."""
+    found = set()
+    for file in sorted((ROOT / "pymc_pacauc").rglob("*.py")):
+        part = file.relative_to(ROOT / "pymc_pacauc").parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pymc_pacauc."):
+                other = node.module.split(".")[1]
+                if other != part:
+                    found.add((part, other))
+    return sorted(found)
+
+
+def drawing():
+    lines = ["```mermaid", "flowchart RL"]
+    for number, (layer, parts) in enumerate(LAYERS.items()):
+        lines += [f'    subgraph layer{number} ["{layer}"]', *(f"        {part}" for part in parts), "    end"]
+    lines += [f"    {importing} --> {imported}" for importing, imported in edges()]
+    return "\n".join([*lines, "```"])
+
+
+def renewed(text):
+    """The page with the graph as it is now."""
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", f"{BEGIN}\n{drawing()}\n{END}", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.write_text(renewed(PAGE.read_text()))
+    else:
+        print(drawing())

@@ -1,0 +1,173 @@
+"""Every kind of result, by every function of the analysis: each cell works, or refuses in the same words."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_pacauc as pac
+from pymc_pacauc.model.results import as_result
+
+rng = np.random.default_rng(12)
+X = rng.normal(size=(60, 3))
+y = X[:, 0] + rng.normal(size=60) > 0.2
+NEW = rng.normal(size=(5, 3))
+QUIET = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False, "quiet": True}
+
+
+def linear():
+    with pm.Model(coords={"covariate": list("abc")}) as model:
+        theta = pm.Normal("theta", dims="covariate")
+        pac.AUCPotential("auc", X @ theta, y, gamma=30.0)
+    return model, None
+
+
+def sparse(v0):
+    with pm.Model(coords={"covariate": list("abc")}) as model:
+        theta = pac.SpikeSlab("theta", p=0.4, v0=v0, dims="covariate")
+        pac.AUCPotential("auc", X @ theta, y, gamma=30.0)
+    return model, None
+
+
+def process():
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(3, ls=2.0))
+        pac.AUCPotential("auc", gp.prior("f", X=X), y, gamma=30.0)
+    return model, gp
+
+
+MODELS = {"linear": linear, "mixture": lambda: sparse(0.02), "point mass": lambda: sparse(0.0), "process": process}
+RESULTS = {
+    "EP": ("linear", "ep"),
+    "VB": ("linear", "vb"),
+    "SMC": ("linear", "smc"),
+    "SpikeSlab by EP": ("point mass", "ep"),
+    "mixture by EP": ("mixture", "ep"),
+    "SpikeSlab by SMC": ("point mass", "smc"),
+    "GP by EP": ("process", "ep"),
+    "GP by SMC": ("process", "smc"),
+}
+
+
+@pytest.fixture(scope="module")
+def results():
+    made, found = {name: build() for name, build in MODELS.items()}, {}
+    for name, (kind, method) in RESULTS.items():
+        model, gp = made[kind]
+        with model:
+            if method == "smc":
+                result = pm.sample(100, step=pac.TemperingSMC(particles=200), **QUIET)
+            else:
+                result = pm.fit(method={"ep": pac.EP, "vb": pac.GaussianVB}[method](), progressbar=False)
+        found[name] = (result, model, gp)
+    return found
+
+
+NO_CLOSED_FORM = "has no closed form: certify the exact posterior, sampled by pm.sample"
+NO_SITES = "Leaving observations out means removing EP's sites, and draws have none"
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_certificate(results, name):
+    result, _, _ = results[name]
+    if name in ("SpikeSlab by EP", "mixture by EP"):
+        with pytest.raises(ValueError, match=NO_CLOSED_FORM):
+            pac.certificate(result)
+        return
+    certified = pac.certificate(result)
+    assert 0.0 < certified.auc < certified.empirical_auc < 1.0
+    assert (certified.n_pos, certified.n_neg) == (int(y.sum()), int((~y).sum()))
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_leave_out(results, name):
+    result, _, _ = results[name]
+    if "SMC" in name:
+        with pytest.raises(TypeError, match=NO_SITES):
+            pac.leave_out(result)
+        return
+    left = pac.leave_out(result, groups=np.arange(60) % 4, progressbar=False)
+    assert left.group_auc.shape == (4,)
+    assert 0.5 < left.auc < 1.0
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_predict(results, name):
+    result, model, gp = results[name]
+    scores = pac.predict_scores(result, NEW, gp=gp, model=model, random_seed=1)
+    summary = pac.predict_scores(result, NEW, gp=gp, model=model, summary=True)
+    assert scores.dims == ("chain", "draw", "row")
+    assert scores.shape[-1] == 5
+    error = 5 * summary["sd"].max().item() / np.sqrt(scores[..., 0].size)
+    np.testing.assert_allclose(summary["mean"], scores.mean(("chain", "draw")), atol=error)
+    above = pac.probability_above(result, NEW[0], NEW[1], gp=gp, model=model)
+    assert 0.0 <= above <= 1.0
+    assert pac.rank_uncertainty(scores)["rank"].sum() == pytest.approx(15)
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_summary(results, name):
+    result, _, _ = results[name]
+    table = pac.summary(result)
+    assert len(table) >= 1
+    assert table.attrs["method"] == as_result(result).fitted_to.method
+    assert table.attrs["expected_auc"] == pytest.approx(1 - as_result(result).mean_risk.value)
+    assert ("certified AUC" in table.attrs["report"]) == (table.attrs["certificate"] is not None)
+    if name in ("SpikeSlab by EP", "mixture by EP"):
+        assert NO_CLOSED_FORM in table.attrs["note"]
+    if "SpikeSlab" in name:
+        assert table["inclusion"].iloc[:3].between(0, 1).all()
+        assert table["inclusion"].iloc[0] > table["inclusion"].iloc[2]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_select_gamma(results, name):
+    _, model, _ = results[name]
+    method = RESULTS[name][1]
+    found = pac.select_gamma(
+        model, [5.0, 30.0], folds=2, method=method, particles=200, random_seed=1, progressbar=False
+    )
+    assert found.best in (5.0, 30.0)
+    assert as_result(found).fitted_to.gamma == found.best
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_start(results, name):
+    """A result can be where sampling starts, or says that it cannot."""
+    result, model, _ = results[name]
+    with model:
+        if "SMC" in name:
+            with pytest.raises(TypeError, match=r"start must be what pm\.fit"):
+                pac.TemperingSMC(start=result)
+        elif name == "SpikeSlab by EP":
+            with pytest.raises(TypeError, match="point mass at zero"):
+                pac.TemperingSMC(start=result)
+        else:
+            idata = pm.sample(50, step=pac.TemperingSMC(start=result, particles=200), **QUIET)
+            evidence = pac.log_evidence(idata)
+            assert abs(evidence.estimate - result.log_evidence) < 1.0 + 5 * evidence.standard_error
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in scalar divide")  # ArviZ, of a constant indicator
+@pytest.mark.parametrize("name", RESULTS)
+def test_save_and_reload(results, name, tmp_path):
+    pytest.importorskip("h5py")
+    result, model, gp = results[name]
+    draws = result if "SMC" in name else result.sample(40, random_seed=1)
+    draws.to_netcdf(tmp_path / "draws.nc")
+    read = az.from_netcdf(tmp_path / "draws.nc")
+    assert as_result(read).fitted_to == as_result(result).fitted_to
+    assert as_result(read).mean_risk == as_result(draws).mean_risk
+    before, after = (pac.predict_scores(d, NEW, gp=gp, model=model, random_seed=1) for d in (draws, read))
+    np.testing.assert_allclose(before, after)
+    if gp is None:
+        np.testing.assert_allclose(pac.predict_scores(read, NEW), before)
+    assert len(az.summary(read, var_names=["f" if gp else "theta"])) >= 3
+    if name not in ("SpikeSlab by EP", "mixture by EP"):
+        assert pac.certificate(read) == pac.certificate(draws)
+    if "SpikeSlab" in name:
+        assert len(az.summary(read, var_names=["theta_included"])) == 3
+        counted = pac.inclusion_probability(read)
+        exact = pac.inclusion_probability(read, model=model)
+        xr.testing.assert_allclose(counted, exact, atol=0.25)

@@ -49,6 +49,7 @@ from .model.auc_term import NotLinearGaussianError as NotLinearGaussianError
 from .model.inference import EP as EP
 from .model.inference import GaussianVB as GaussianVB
 from .model.potential import AUCPotential as AUCPotential
+from .model.potential import ConcordancePotential as ConcordancePotential
 from .model.potential import auc_risk as auc_risk
 from .model.predictive import predictive_model as predictive_model
 from .model.spike_slab import SpikeSlab as SpikeSlab

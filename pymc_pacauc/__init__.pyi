@@ -31,6 +31,7 @@ from .analysis.select import GammaSelection as GammaSelection
 from .analysis.select import select_gamma as select_gamma
 from .analysis.summarize import summary as summary
 from .core import theorems as theorems
+from .core.concordance import concordance_risk as concordance_risk
 from .core.fitted_to import FittedTo as FittedTo
 from .core.risk import empirical_risk as empirical_risk
 from .core.risk import linear_risk as linear_risk
@@ -45,6 +46,7 @@ from .model.auc_term import NotLinearGaussianError as NotLinearGaussianError
 from .model.inference import EP as EP
 from .model.inference import GaussianVB as GaussianVB
 from .model.potential import AUCPotential as AUCPotential
+from .model.potential import ConcordancePotential as ConcordancePotential
 from .model.potential import auc_risk as auc_risk
 from .model.predictive import predictive_model as predictive_model
 from .model.spike_slab import SpikeSlab as SpikeSlab

@@ -36,16 +36,20 @@ def reference_ep(
     sequential=False,
     damping=0.5,
     iterations=2000,
+    weighted_pairs=None,
 ):
-    """Mean and covariance of q, log evidence."""
-    y = np.asarray(y) > 0
+    """Mean and covariance of q, log evidence; ``weighted_pairs`` (i, j, w) take the place of those of ``y``."""
+    if weighted_pairs is None:
+        i, j = (v.ravel() for v in np.meshgrid(np.flatnonzero(np.asarray(y) > 0), np.flatnonzero(np.asarray(y) <= 0)))
+        w = np.ones(i.size)
+    else:
+        i, j, w = weighted_pairs
     n, d = X.shape
     prior_covariance = np.eye(d) if prior_covariance is None else prior_covariance
     prior_mean = np.broadcast_to(np.asarray(prior_mean, dtype=float), (d,))
     o = np.broadcast_to(np.asarray(offset, dtype=float), (n,)) + X @ prior_mean
-    D = (X[y][:, None] - X[~y][None]).reshape(-1, d)
-    delta = (o[y][:, None] - o[~y][None]).ravel()
-    gamma_pair = gamma / len(D)
+    D, delta = X[i] - X[j], o[i] - o[j]
+    gamma_pair = gamma * w / w.sum()
     P = np.linalg.inv(prior_covariance)
     K, h, log_c = np.zeros(len(D)), np.zeros(len(D)), np.zeros(len(D))
 
@@ -61,7 +65,7 @@ def reference_ep(
             for i in range(len(D)):
                 V, m, _r = gaussian()
                 mean, variance = D[i] @ m + delta[i], D[i] @ V @ D[i]
-                K[i], h[i], log_c[i] = site_update(mean, variance, K[i], h[i], gamma_pair, power)
+                K[i], h[i], log_c[i] = site_update(mean, variance, K[i], h[i], gamma_pair[i], power)
         else:
             V, m, _r = gaussian()
             mean, variance = D @ m + delta, np.einsum("ij,jk,ik->i", D, V, D)

@@ -1,4 +1,9 @@
-"""Certified AUC of a fitted model: a lower bound on the AUC of future pairs, with the conditions it holds under."""
+"""Certified AUC of a fitted model: a lower bound on the AUC of future pairs, with the conditions it holds under.
+
+The same bounds hold for every comparison that is a weighted mean over a fixed set of pairs: weighted observations,
+strata, ordered classes, censored times. What changes is m, the number of independent comparisons they are worth
+(:mod:`pymc_pacauc.core.effective_size`; the proof is in ``docs/certificates.md``).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,12 @@ class Certificate:
     divergence
         KL(posterior, prior).
     n_pos, n_neg
-        Class sizes; the bound counts the smaller one.
+        Class sizes; for other comparisons see :class:`~pymc_pacauc.FittedTo`.
+    m
+        Independent comparisons that the bound counts: the size of the smaller class for two classes, all pairs
+        weighing the same.
+    comparison
+        What is compared; ``auc`` is the AUC of two classes, the concordance of ordered classes or censored times.
     epsilon, selected_from
         Probability with which the bound may fail, and between how many priors it is shared.
     bound
@@ -55,6 +65,8 @@ class Certificate:
     divergence: float
     n_pos: int
     n_neg: int
+    m: float
+    comparison: str
     epsilon: float
     selected_from: int
     bound: str
@@ -62,11 +74,6 @@ class Certificate:
     gamma: float
     monte_carlo: tuple[float, float] | None
     assumptions: tuple[str, ...]
-
-    @property
-    def m(self) -> int:
-        """Independent pairs the bound counts: the size of the smaller class."""
-        return min(self.n_pos, self.n_neg)
 
     def __repr__(self) -> str:
         vacuous = " (vacuous)" if self.mean_score_auc <= 0.5 else ""
@@ -77,7 +84,7 @@ class Certificate:
                 f"  mean score     {mean}",
                 f"  empirical AUC  {self.empirical_auc:.4f} (randomised score, gamma = {self.gamma:g})",
                 f"  KL             {self.divergence:.3f} nats from the prior",
-                f"  m              {self.m} (n+ = {self.n_pos}, n- = {self.n_neg})",
+                f"  m              {self.m:g} ({_sizes(self)})",
                 *(f"  - {sentence}" for sentence in self.assumptions),
             ]
         )
@@ -157,9 +164,9 @@ def certificate(
         monte_carlo = (estimated.error, evidence_error)
         risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
         kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
-    m = min(fitted.n_pos, fitted.n_neg)
+    m, equal = fitted.m_eff, _equal_matchings(fitted)
     if bound == "kl":
-        highest = pac_bayes_kl(risk, kl, m, epsilon, selected_from=selected_from)
+        highest = pac_bayes_kl(risk, kl, m, epsilon, selected_from=selected_from, equal_matchings=equal)
     else:
         evaluate, default_rate = BOUNDS[bound]
         rate = default_rate(m, fitted.coefficients, epsilon) if rate is None else rate
@@ -171,6 +178,8 @@ def certificate(
         divergence=kl,
         n_pos=fitted.n_pos,
         n_neg=fitted.n_neg,
+        m=m,
+        comparison=fitted.comparison,
         epsilon=epsilon,
         selected_from=selected_from,
         bound="PAC-Bayes-kl" if bound == "kl" else f"{bound.capitalize()}, rate {rate:.4g}",
@@ -189,6 +198,16 @@ def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
             "The model has a likelihood or a potential besides the AUC term: log Z is then not that of the Gibbs "
             "posterior."
         )
+    if fitted.comparison == "partial AUC":
+        raise ValueError(
+            "There is no certificate for a partial AUC: which negatives count depends on the scores, so it is no mean "
+            "over pairs. Certify the whole AUC (without max_fpr)."
+        )
+    if fitted.m_eff == 0.0:
+        raise ValueError(
+            'There is no certificate with estimated weights ("ipcw"): they depend on the outcomes of all '
+            "observations. Certify Harrell's concordance (weights=None)."
+        )
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
     if math.isnan(result.divergence.value):
@@ -204,9 +223,32 @@ def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
         )
 
 
+def _equal_matchings(fitted: FittedTo) -> bool:
+    """Whether the pairs are a mean of matchings of one size: none is larger than the smaller class."""
+    return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
+
+
+def _sizes(certified: Certificate) -> str:
+    if certified.comparison == "two classes":
+        return f"n+ = {certified.n_pos}, n- = {certified.n_neg}"
+    if certified.comparison == "censored times":
+        return f"{certified.n_pos} events and {certified.n_neg} others"
+    return f"{certified.comparison}, {certified.n_pos + certified.n_neg} observations"
+
+
+def _independence(fitted: FittedTo) -> str:
+    if _equal_matchings(fitted):
+        return "Assumes that within each class observations are independent and identically distributed."
+    given = "times, events" if fitted.comparison == "censored times" else "classes"
+    return (
+        f"Assumes that, given {given}, strata and weights, the covariates of different observations are independent; "
+        "certifies the comparison of new covariates drawn given these."
+    )
+
+
 def _assumptions(fitted: FittedTo, selected_from: int, monte_carlo: tuple[float, float] | None) -> tuple[str, ...]:
     sentences = [
-        "Assumes that within each class observations are independent and identically distributed.",
+        _independence(fitted),
         "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them, by evidence "
         "or otherwise, beyond the choice counted next."
         if selected_from > 1

@@ -21,7 +21,9 @@ and with the exact moment of m Bernoulli terms in place of Hoeffding's lemma, be
     rho(R) <= (1 - exp(-beta rho(R_n) - [KL(rho, prior) + log(1 / epsilon)] / m)) / (1 - exp(-beta)),
 
 which is never worse, and at its best lambda equals PAC-Bayes-kl without the term log xi(m). All are numbers that can
-be computed. The paper's own theorems are not, because they contain constants nobody knows (C, c);
+be computed. Other comparisons (weights, strata, ordered classes, censored times) are means of matchings of various
+sizes whose mean m is no whole number (:mod:`pymc_pacauc.core.effective_size`): the bounds hold with that m, and with
+2 sqrt(m) in the place of xi(m). The paper's own theorems are not, because they contain constants nobody knows (C, c);
 :func:`theorem_excess` evaluates them at given constants, out of curiosity.
 """
 
@@ -94,22 +96,32 @@ def kl_upper(q: float, bound: float) -> float:
 
 
 @lru_cache(maxsize=128)
-def log_moment(m: int) -> float:
+def log_moment(m: float, equal_matchings: bool = True) -> float:
     """log xi(m): the moment of PAC-Bayes-kl, summed exactly (2 sqrt(m), an upper bound, for m above a million).
+
+    Where matchings are not of one size m, their mean size, 2 sqrt(m) is all that is known.
 
     Examples
     --------
     >>> round(log_moment(177), 4), round(math.log(2 * math.sqrt(177)), 4)
     (2.8535, 3.2812)
     """
-    if m > LARGEST_EXACT_SUM:
+    if m > LARGEST_EXACT_SUM or not equal_matchings:
         return math.log(2.0 * math.sqrt(m))
     k = np.arange(m + 1.0)
     terms = gammaln(m + 1.0) - gammaln(k + 1.0) - gammaln(m - k + 1.0) + xlogy(k, k / m) + xlogy(m - k, 1.0 - k / m)
     return float(np.log(np.exp(terms).sum()))
 
 
-def pac_bayes_kl(risk: float, divergence: float, m: int, epsilon: float = 0.05, *, selected_from: int = 1) -> float:
+def pac_bayes_kl(
+    risk: float,
+    divergence: float,
+    m: float,
+    epsilon: float = 0.05,
+    *,
+    selected_from: int = 1,
+    equal_matchings: bool = True,
+) -> float:
     """Upper bound on rho(R) by PAC-Bayes-kl.
 
     Parameters
@@ -119,11 +131,13 @@ def pac_bayes_kl(risk: float, divergence: float, m: int, epsilon: float = 0.05, 
     divergence
         KL(rho, prior), or an upper bound on it.
     m
-        Size of the smaller class.
+        Size of the smaller class; for other comparisons see :func:`~pymc_pacauc.core.effective_size.effective_size`.
     epsilon
         Probability with which the bound may fail.
     selected_from
         Number of priors among which this one was chosen with the same data; epsilon is shared between them.
+    equal_matchings
+        Whether the pairs are a mean of matchings of m pairs each, as those of two classes are.
 
     Examples
     --------
@@ -131,13 +145,16 @@ def pac_bayes_kl(risk: float, divergence: float, m: int, epsilon: float = 0.05, 
     0.3081
     """
     _check(risk, divergence, m, epsilon, selected_from)
-    return kl_upper(risk, (divergence + log_moment(m) + math.log(selected_from) - math.log(epsilon)) / m)
+    if equal_matchings and m % 1 != 0:
+        raise ValueError(f"m is the size of the smaller class, a whole number; got {m!r}.")
+    moment = log_moment(m, equal_matchings)
+    return kl_upper(risk, (divergence + moment + math.log(selected_from) - math.log(epsilon)) / m)
 
 
 def linear_bound(
     risk: float,
     divergence: float,
-    m: int,
+    m: float,
     epsilon: float = 0.05,
     *,
     rate: float,
@@ -161,7 +178,7 @@ def linear_bound(
 def catoni_bound(
     risk: float,
     divergence: float,
-    m: int,
+    m: float,
     epsilon: float = 0.05,
     *,
     rate: float,
@@ -181,13 +198,13 @@ def catoni_bound(
     return min(1.0, math.expm1(-rate / m * risk - budget) / whole) if whole else 1.0
 
 
-def linear_rate(m: int, d: int, epsilon: float = 0.05) -> float:
+def linear_rate(m: float, d: int, epsilon: float = 0.05) -> float:
     """A rate for :func:`linear_bound` that looks at no data: the best one if the divergence were d."""
     _check_rate_arguments(m, d, epsilon)
     return math.sqrt(8.0 * m * (d + math.log(1.0 / epsilon)))
 
 
-def catoni_rate(m: int, d: int, epsilon: float = 0.05, auc: float = 0.85) -> float:
+def catoni_rate(m: float, d: int, epsilon: float = 0.05, auc: float = 0.85) -> float:
     """A rate for :func:`catoni_bound` that looks at no data: about the best one for a divergence of d and that AUC."""
     _check_rate_arguments(m, d, epsilon)
     if not 0.0 < auc < 1.0:
@@ -261,7 +278,7 @@ def theorem_excess(
     return 2.0 * (2.0 * c * delta + 2.0 * (divergence + math.log(4.0 / epsilon)) / gamma)
 
 
-def _check(risk: float, divergence: float, m: int, epsilon: float, selected_from: int) -> None:
+def _check(risk: float, divergence: float, m: float, epsilon: float, selected_from: int) -> None:
     _check_unit("risk", risk)
     if not divergence >= 0.0:
         raise ValueError(f"divergence must be >= 0; got {divergence!r}.")
@@ -271,12 +288,12 @@ def _check(risk: float, divergence: float, m: int, epsilon: float, selected_from
         raise ValueError(f"selected_from counts priors, an integer >= 1; got {selected_from!r}.")
 
 
-def _check_size(m: int) -> None:
-    if not (1 <= m <= LARGEST_COUNT and m % 1 == 0):
-        raise ValueError(f"m is the size of the smaller class, a whole number from 1 to 2**63 - 1; got {m!r}.")
+def _check_size(m: float) -> None:
+    if not 1 <= m <= LARGEST_COUNT:
+        raise ValueError(f"m is the size of the smaller class, from 1 to 2**63 - 1; got {m!r}.")
 
 
-def _check_rate_arguments(m: int, d: int, epsilon: float) -> None:
+def _check_rate_arguments(m: float, d: int, epsilon: float) -> None:
     _check_size(m)
     if not 0 <= d < math.inf:
         raise ValueError(f"d must be a finite number >= 0; got {d!r}.")

@@ -16,15 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_pacauc.core.comparisons import Comparison
+from pymc_pacauc.core.effective_size import effective_size
+from pymc_pacauc.core.pairs import KINDS, Pairs
 from pymc_pacauc.core.problem import Problem
 
-__all__ = ["FittedTo", "fingerprint", "fitted_to_problem", "looks_standardized"]
+__all__ = ["FittedTo", "fingerprint", "fitted_to_problem", "looks_standardized", "sides"]
 
 METHODS = ("EP", "GaussianVB", "TemperingSMC")
 TIES = ("half", "strict")
 SCORES = ("linear", "affine", "other")
 PREFIX = "fitted_"
-CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "scores": SCORES}
+COMPARISONS = (*KINDS, "partial AUC")
+CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "scores": SCORES, "comparison": COMPARISONS}
+FLOATS = ("gamma", "m_eff")
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,13 @@ class FittedTo:
     gamma
         Inverse temperature; with several AUC terms the sum of theirs, ``risk`` being their mean by gamma.
     n_pos, n_neg
-        Class sizes (of the first term, where there are several).
+        Class sizes (of the first term, where there are several). For ordered classes, observations above the lowest
+        class, and those in it; for censored times, events that are compared, and the others.
+    comparison
+        What is compared: ``"two classes"``, ``"ordered classes"``, ``"censored times"``, ``"partial AUC"`` or
+        ``"other pairs"``.
+    m_eff
+        Independent comparisons that a bound counts, see :mod:`pymc_pacauc.core.effective_size`; 0 where there is none.
     coefficients
         Number of free parameters.
     ties
@@ -62,6 +73,8 @@ class FittedTo:
     gamma: float
     n_pos: int
     n_neg: int
+    comparison: str
+    m_eff: float
     coefficients: int
     ties: str
     terms: int
@@ -80,7 +93,7 @@ class FittedTo:
 
     @classmethod
     def stats_dtypes(cls) -> dict[str, type]:
-        return {PREFIX + f.name: np.float64 if f.name == "gamma" else np.int64 for f in fields(cls)}
+        return {PREFIX + f.name: np.float64 if f.name in FLOATS else np.int64 for f in fields(cls)}
 
     @classmethod
     def from_stats(cls, stats: Mapping[str, Any]) -> FittedTo:
@@ -103,13 +116,18 @@ class FittedTo:
 
     def differences(self, other: FittedTo) -> list[str]:
         """In words, what differs from another fit, besides the method."""
-        names = {"n_pos": "positives", "n_neg": "negatives", "data": "labels, covariates or prior"}
+        names = {
+            "n_pos": "positives",
+            "n_neg": "negatives",
+            "m_eff": "weights or strata",
+            "data": "labels, covariates or prior",
+        }
         found = []
         for each in fields(self):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
             if each.name in ("method", "scores", "standardized", "tuned_prior") or mine == theirs:
                 continue
-            if each.name == "gamma" and np.isclose(mine, theirs, rtol=1e-9):
+            if each.name in FLOATS and np.isclose(mine, theirs, rtol=1e-9):
                 continue
             label = names.get(each.name, each.name)
             found.append(label if each.name == "data" else f"{label} ({mine} when fitted, {theirs} now)")
@@ -118,12 +136,14 @@ class FittedTo:
 
 def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
     """The record of a fit to arrays."""
-    positive = {int(i) for block in problem.pairs.blocks for i in block.positive}
+    n_pos, n_neg = sides(problem.pairs)
     return FittedTo(
         method=method,
         gamma=problem.gamma,
-        n_pos=len(positive),
-        n_neg=problem.n - len(positive),
+        n_pos=n_pos,
+        n_neg=n_neg,
+        comparison=problem.pairs.kind,
+        m_eff=effective_size(problem.pairs),
         coefficients=problem.d,
         ties=problem.ties,
         terms=1,
@@ -133,6 +153,17 @@ def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
         tuned_prior=False,
         data=fingerprint([problem.X, problem.offset, problem.prior.mean, problem.prior.factor]),
     )
+
+
+def sides(comparison: Comparison) -> tuple[int, int]:
+    """How many observations should ever score higher than another, and how many are left."""
+    if isinstance(comparison, Pairs):
+        higher = np.zeros(comparison.n, dtype=bool)
+        for block in comparison.blocks:
+            higher[block.positive] = True
+    else:
+        higher = comparison.positive
+    return int(higher.sum()), int((~higher).sum())
 
 
 def looks_standardized(X: NDArray[np.float64]) -> bool:

@@ -1,58 +1,178 @@
-"""Which pairs of observations are compared.
+"""Which pairs of observations are compared, and how much each comparison weighs.
 
 The AUC risk is an average over pairs (i, j), i positive and j negative: the pair is wrong when i scores below j.
 The set of all such pairs is a *complete bipartite block*, and so are the pieces of its relatives (ordered classes:
-one block per class against all lower ones; strata: one block per stratum). Every engine of this package
-loops over the blocks of a :class:`Pairs` and never looks at labels again, so a new kind of comparison is a new
-function here and nothing else.
+one block per class against all lower ones; strata: one block per stratum; censored times: blocks across the middle of
+the sorted times, again and again). Every engine of this package loops over the blocks of a :class:`Pairs` and never
+looks at labels again, so a new kind of comparison is a new function (:mod:`pymc_pacauc.core.comparisons`,
+:mod:`pymc_pacauc.core.concordance`) and nothing else.
+
+A pair may carry a weight. Within a block weights are of rank one, ``w_ij = weight * a_i * b_j``, so that they cost as
+little memory as the indices, and
+
+    risk = sum w_ij 1{s_i < s_j} / sum w_ij,    a tie counting one half.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Block", "Pairs", "bipartite", "distinct_labels", "encode_labels"]
+from pymc_pacauc.core.pair_scan import ScanPlan, scan_plan
+
+__all__ = ["KINDS", "Block", "Pairs", "bipartite", "distinct_labels", "encode_labels"]
+
+FloatArray = NDArray[np.float64]
+
+KINDS = ("two classes", "ordered classes", "censored times", "other pairs")
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A complete bipartite block: every ``positive`` index is compared with every ``negative`` index."""
+    """A complete bipartite block: every ``positive`` index is compared with every ``negative`` index.
+
+    Attributes
+    ----------
+    positive, negative
+        Indices of the observations that should score higher, and of those that should score lower.
+    positive_weights, negative_weights
+        a_i and b_j, beside the indices; None where all are 1.
+    weight
+        What every pair of the block is multiplied by.
+    """
 
     positive: NDArray[np.intp]
     negative: NDArray[np.intp]
+    positive_weights: FloatArray | None = None
+    negative_weights: FloatArray | None = None
+    weight: float = 1.0
 
     @property
     def n_pairs(self) -> int:
         return self.positive.size * self.negative.size
 
+    @property
+    def constant(self) -> bool:
+        """Whether all pairs of the block weigh the same."""
+        return self.positive_weights is None and self.negative_weights is None
+
+    @property
+    def row_weights(self) -> FloatArray:
+        """``weight * a_i``."""
+        return np.full(self.positive.size, self.weight) * (
+            1.0 if self.positive_weights is None else self.positive_weights
+        )
+
+    @property
+    def column_weights(self) -> FloatArray:
+        """b_j."""
+        return np.ones(self.negative.size) if self.negative_weights is None else self.negative_weights
+
+    @property
+    def total_weight(self) -> float:
+        rows = self.positive.size if self.positive_weights is None else self.positive_weights.sum()
+        columns = self.negative.size if self.negative_weights is None else self.negative_weights.sum()
+        return float(self.weight * rows * columns)
+
+    def take(self, rows: NDArray[Any] | slice, columns: NDArray[Any] | slice) -> Block:
+        """The block of some of the rows and columns, by position or by mask."""
+        a, b = self.positive_weights, self.negative_weights
+        return replace(
+            self,
+            positive=self.positive[rows],
+            negative=self.negative[columns],
+            positive_weights=None if a is None else a[rows],
+            negative_weights=None if b is None else b[columns],
+        )
+
+    def times(self, weights: FloatArray) -> Block:
+        """Every pair multiplied by the weights of its two observations, ``weights[n]``."""
+        a, row_scale = _without_scale(self.positive_weights, weights[self.positive])
+        b, column_scale = _without_scale(self.negative_weights, weights[self.negative])
+        return replace(self, positive_weights=a, negative_weights=b, weight=self.weight * row_scale * column_scale)
+
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The pairs a risk averages over: ``blocks`` of indices into ``n`` observations."""
+    """The pairs a risk averages over: ``blocks`` of indices into ``n`` observations.
+
+    Attributes
+    ----------
+    n, blocks
+        See above.
+    kind
+        What is compared, in words: one of ``KINDS``.
+    skipped_strata
+        Strata without a pair to compare, which count for nothing.
+    estimated_weights
+        Whether the weights are functions of the observed outcomes of others, as inverse censoring probabilities are.
+    """
 
     n: int
     blocks: tuple[Block, ...]
+    kind: str = "other pairs"
+    skipped_strata: int = 0
+    estimated_weights: bool = False
 
     @property
     def n_pairs(self) -> int:
         return sum(block.n_pairs for block in self.blocks)
 
+    @cached_property
+    def total_weight(self) -> float:
+        """The sum of the weights of all pairs; their number where there are no weights."""
+        return float(sum(block.total_weight for block in self.blocks))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether pairs weigh differently."""
+        return any(not block.constant or block.weight != self.blocks[0].weight for block in self.blocks)
+
+    @cached_property
+    def observation_weight(self) -> FloatArray:
+        """The total weight of the pairs of each observation, shape (n,)."""
+        total = np.zeros(self.n)
+        for block in self.blocks:
+            rows, columns = block.row_weights, block.column_weights
+            np.add.at(total, block.positive, rows * columns.sum())
+            np.add.at(total, block.negative, columns * rows.sum())
+        return total
+
+    @cached_property
+    def scan_plan(self) -> ScanPlan:
+        """The blocks by observation, for the risk of many blocks."""
+        return scan_plan(self)
+
     def map(self, index: NDArray[np.intp], n: int) -> Pairs:
         """The same pairs, with observation ``i`` found at position ``index[i]`` of an array of length ``n``."""
-        return Pairs(n, tuple(Block(index[b.positive], index[b.negative]) for b in self.blocks))
+        blocks = (replace(b, positive=index[b.positive], negative=index[b.negative]) for b in self.blocks)
+        return replace(self, n=n, blocks=tuple(blocks))
 
     def among(self, chosen: NDArray[np.bool_]) -> Pairs:
         """The pairs of which both observations are chosen."""
-        blocks = (Block(b.positive[chosen[b.positive]], b.negative[chosen[b.negative]]) for b in self.blocks)
-        return Pairs(self.n, tuple(block for block in blocks if block.n_pairs))
+        blocks = (block.take(chosen[block.positive], chosen[block.negative]) for block in self.blocks)
+        return replace(self, blocks=tuple(block for block in blocks if block.n_pairs))
+
+    def times(self, weights: FloatArray) -> Pairs:
+        """Every pair multiplied by the weights of its two observations, ``weights[n]``."""
+        return replace(self, blocks=tuple(block.times(weights) for block in self.blocks))
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{b.positive.size} x {b.negative.size}" for b in self.blocks)
-        return f"Pairs(n={self.n}, blocks=[{sizes}])"
+        shown = [f"{b.positive.size} x {b.negative.size}" for b in self.blocks[:5]]
+        more = f", {len(self.blocks) - 5} more" if len(self.blocks) > 5 else ""
+        return f"Pairs(n={self.n}, blocks=[{', '.join(shown)}{more}])"
+
+
+def _without_scale(old: FloatArray | None, new: FloatArray) -> tuple[FloatArray | None, float]:
+    """``old * new`` as an array and a number: None for the array where the product is constant."""
+    product = new if old is None else old * new
+    if (product == product[0]).all():
+        return None, float(product[0])
+    return product, 1.0
 
 
 def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
@@ -73,8 +193,8 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
     if len(classes) > 2:
         shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
         raise ValueError(
-            f"y has {len(classes)} distinct values ({shown}); the AUC compares two classes. "
-            "Recode y, for example y == value for one class against the rest."
+            f"y has {len(classes)} distinct values ({shown}); the AUC compares two classes. Recode y, for example "
+            "y == value for one class against the rest; or, if a larger value should score higher, say ordered=True."
         )
     chosen = _understood(classes) if positive is None else _named(classes, positive)
     if len(classes) < 2:
@@ -88,7 +208,7 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
 def bipartite(y: ArrayLike, positive: Any = None) -> Pairs:
     """All pairs of one positive and one negative observation: the AUC's own."""
     mask = encode_labels(y, positive)
-    return Pairs(mask.size, (Block(np.flatnonzero(mask), np.flatnonzero(~mask)),))
+    return Pairs(mask.size, (Block(np.flatnonzero(mask), np.flatnonzero(~mask)),), kind="two classes")
 
 
 def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np.intp]]:

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_pacauc.core.numeric import numeric_array
 from pymc_pacauc.core.pairs import Pairs, bipartite
-from pymc_pacauc.core.risk import LinearRisk, check_ties, numeric_array
+from pymc_pacauc.core.risk import LinearRisk, check_ties
 from pymc_pacauc.core.scores import GaussianPrior, LinearScores
 
 __all__ = [
@@ -117,7 +118,8 @@ class Problem:
 
     @property
     def gamma_per_pair(self) -> float:
-        return self.gamma / self.pairs.n_pairs
+        """What a pair of weight 1 is multiplied by in the exponent."""
+        return self.gamma / self.pairs.total_weight
 
     @property
     def tie_cost(self) -> float:
@@ -133,6 +135,18 @@ class Problem:
                 np.bincount(place[block.positive], minlength=m) @ np.bincount(place[block.negative], minlength=m)
             )
         return count
+
+    @cached_property
+    def tied_share(self) -> float:
+        """The share of those pairs in the weight of all."""
+        if not self.pairs.weighted:
+            return self.tied_pairs / self.pairs.n_pairs
+        place, m = self.scores.distinct.place, self.scores.distinct.first.size
+        weight = 0.0
+        for b in self.pairs.blocks:
+            rows = np.bincount(place[b.positive], b.row_weights, minlength=m)
+            weight += float(rows @ np.bincount(place[b.negative], b.column_weights, minlength=m))
+        return weight / self.pairs.total_weight
 
     @cached_property
     def risk(self) -> LinearRisk:

@@ -7,25 +7,32 @@ many equal buckets as it has members (spread over mean +/- 3 sd of the scores), 
 most. For a member of the larger class, everyone in a lower bucket lies below it, everyone in a higher bucket above
 it, and only its own bucket needs exact comparisons. The answer is exact, whatever the buckets. Where they fill
 unevenly (heavy ties, outliers, infinities) a row falls back on sorting both classes and merging, so the worst case
-stays O(n log n).
+stays O(n log n). Pairs that weigh differently, and pairs in many blocks (strata, censored times), are the matter of
+:mod:`pymc_pacauc.core.pair_scan`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_pacauc.core.comparisons import Comparison, label_comparison
 from pymc_pacauc.core.kernels import kernel
+from pymc_pacauc.core.numeric import numeric_array
+from pymc_pacauc.core.pair_scan import scan_rows
 from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.rows import DistinctRows, distinct_rows
 
 __all__ = [
     "LinearRisk",
     "check_ties",
+    "checked_risk",
+    "comparison_risk",
     "empirical_risk",
     "linear_risk",
     "numeric_array",
@@ -39,10 +46,21 @@ FloatArray = NDArray[np.float64]
 BUCKETS_PER_MEMBER = 4
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
 LARGEST_SAFE_SCORE = 1e300
+MOST_COUNTED = 8  # blocks counted one by one; where there are more, one walk through the sorted scores serves them all
 TILE_SCORES = 2**18  # scores computed before they are counted: about what a core's cache holds
 
 
-def empirical_risk(scores: ArrayLike, y: ArrayLike, *, ties: str = "half", positive: Any = None) -> Any:
+def empirical_risk(
+    scores: ArrayLike,
+    y: ArrayLike,
+    *,
+    ties: str = "half",
+    positive: Any = None,
+    strata: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    ordered: bool | Mapping[tuple[float, float], float] = False,
+    max_fpr: float | None = None,
+) -> Any:
     """Exact pair risk of each score vector in a batch; ``1 - risk`` is the AUC.
 
     Parameters
@@ -56,6 +74,16 @@ def empirical_risk(scores: ArrayLike, y: ArrayLike, *, ties: str = "half", posit
         What a tied pair costs: ``"half"`` (the AUC's own convention) or ``"strict"`` (nothing, as the paper writes).
     positive
         Which of the two labels is the positive class.
+    strata
+        Compare within these groups only: one label per observation.
+    weights
+        One positive number per observation; a pair weighs their product.
+    ordered
+        True for y with any number of values, the larger of which should score higher; or a mapping
+        ``{(higher, lower): weight}`` which also says how much a pair of these two classes weighs.
+    max_fpr
+        Area under the ROC curve up to this false positive rate only, divided by it: a partial AUC; see
+        :mod:`pymc_pacauc.core.partial_auc`.
 
     Returns
     -------
@@ -65,19 +93,37 @@ def empirical_risk(scores: ArrayLike, y: ArrayLike, *, ties: str = "half", posit
     --------
     >>> float(empirical_risk([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]))
     0.25
+    >>> float(empirical_risk([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], weights=[1, 2, 1, 1]).round(4))
+    0.3333
     """
+    comparison = label_comparison(
+        y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr
+    )
+    return checked_risk(scores, comparison, ties, "y")
+
+
+def checked_risk(scores: ArrayLike, comparison: Comparison, ties: str, labels: str) -> Any:
+    """Risk of ``scores[..., n]``, whatever they come as; ``labels`` names what they are compared with."""
     check_ties(ties)
-    pairs = bipartite(y, positive)
     values = score_array(scores)
     if values.ndim == 0:
         raise ValueError("scores is a single number; it needs one score per observation along its last axis.")
-    if values.shape[-1] != pairs.n:
+    if values.shape[-1] != comparison.n:
         raise ValueError(
             f"scores has {values.shape[-1]} observations along its last axis (shape {values.shape}) "
-            f"but y has {pairs.n} labels."
+            f"but {labels} has {comparison.n}{' labels' if labels == 'y' else ''}."
         )
-    rows = np.ascontiguousarray(values.reshape(-1, pairs.n))
-    return pair_risk(rows, pairs, ties=ties).reshape(values.shape[:-1])[()]
+    rows = np.ascontiguousarray(values.reshape(-1, comparison.n))
+    return comparison_risk(rows, comparison, ties=ties).reshape(values.shape[:-1])[()]
+
+
+def comparison_risk(scores: FloatArray, comparison: Comparison, *, ties: str = "half") -> FloatArray:
+    """Risk of each row of ``scores[N, n]``, for any kind of comparison."""
+    if isinstance(comparison, Pairs):
+        return pair_risk(scores, comparison, ties=ties)
+    if ties != "half":
+        raise ValueError('A partial AUC is an area: ties="half" is the only convention it has.')
+    return comparison.risk(scores)
 
 
 def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "half", positive: Any = None) -> Any:
@@ -167,34 +213,27 @@ class LinearRisk:
 
 def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatArray:
     """Risk of each row of ``scores[N, n]`` over the pairs described by ``pairs``."""
+    if len(pairs.blocks) > MOST_COUNTED or not all(block.constant for block in pairs.blocks):
+        return _scanned_risk(scores, pairs, ties)
     wrong = np.zeros(len(scores))
     for block in pairs.blocks:
         below, tied = _count_block(scores, block.positive, block.negative)
-        wrong += below + 0.5 * tied if ties == "half" else below
-    return wrong / pairs.n_pairs
+        wrong += block.weight * (below + 0.5 * tied if ties == "half" else below)
+    return wrong / pairs.total_weight
+
+
+def _scanned_risk(scores: FloatArray, pairs: Pairs, ties: str) -> FloatArray:
+    plan = pairs.scan_plan
+    out = np.empty(len(scores))
+    step = max(1, TILE_SCORES // scores.shape[1])
+    for start in range(0, len(scores), step):
+        out[start : start + step] = scan_rows(scores[start : start + step], plan, 0.5 if ties == "half" else 0.0)
+    return out / plan.total_weight
 
 
 def check_ties(ties: str) -> None:
     if ties not in ("half", "strict"):
         raise ValueError(f'ties must be "half" or "strict"; got {ties!r}.')
-
-
-def numeric_array(name: str, values: ArrayLike) -> FloatArray:
-    """``values`` as an array of float64, or a ValueError that names the argument.
-
-    Masked values, complex numbers, dates and strings have no place among float64, and are refused. Missing values of
-    pandas (NA, None) are NaN.
-    """
-    if np.ma.is_masked(values):
-        raise ValueError(f"{name} has {np.ma.count_masked(values)} masked value(s); impute or drop them first.")
-    try:
-        given = np.asarray(values)
-        strings = given.dtype == object and any(isinstance(value, (str, bytes)) for value in given.flat)
-        if strings or given.dtype.kind not in "biufO":
-            raise TypeError(f"its type is {'a string' if strings else given.dtype}")
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
 
 
 def score_array(scores: ArrayLike) -> FloatArray:

@@ -80,7 +80,7 @@ def gaussian_iteration(
         sums = sweep_sums(problem, q, problem.pairs, table, map_tiles)
         precision = sums.precision
         precision[np.diag_indices(q.mean.size)] += 1.0  # the prior N(0, I)
-        risk = float(sums.wrong / problem.pairs.n_pairs)
+        risk = float(sums.wrong / problem.pairs.total_weight)
         bound = -problem.gamma * risk - q.divergence
         if table.power == 0.0:
             log_evidence = bound

@@ -2,8 +2,8 @@
 
 Leaving observations out of an EP fit means leaving out the sites of all pairs they belong to: subtract those sites from
 the natural parameters of q, and what remains approximates the posterior without these observations, at the price of
-one pass over the pairs that go, instead of a new fit. Every pair that stays keeps its weight gamma / (n+ n-), so the
-posterior approximated is the one a refit would find at gamma times the fraction of pairs that stay; or, given a
+one pass over the pairs that go, instead of a new fit. Every pair that stays keeps its weight in the exponent, so the
+posterior approximated is the one a refit would find at gamma times the share of the pairs that stay; or, given a
 ``gamma``, every group's posterior is trained at that gamma on the pairs it has.
 
 The sites that stay were matched to the full q, not to the new one; sweeping over the remaining pairs a few times
@@ -128,7 +128,7 @@ def leave_out_pairs(
         touched, kept = _split(problem.pairs, out)
         if kept.n_pairs == 0:
             raise ValueError(f"Without group {labels[g]!r} there is no pair left: it holds a whole class.")
-        at = problem.gamma_per_pair * kept.n_pairs if gamma is None else check_gamma(gamma)
+        at = problem.gamma_per_pair * kept.total_weight if gamma is None else check_gamma(gamma)
         left = refit(touched, replace(problem, pairs=kept, gamma=at), refine)
         change[g] = left.change
         rematched += left.rematched
@@ -174,11 +174,10 @@ def _split(pairs: Pairs, out: NDArray[np.bool_]) -> tuple[Pairs, Pairs]:
     """The pairs that touch an observation in ``out``, and those that do not, as blocks."""
     touched, kept = [], []
     for block in pairs.blocks:
-        p_out, p_in = block.positive[out[block.positive]], block.positive[~out[block.positive]]
-        n_out, n_in = block.negative[out[block.negative]], block.negative[~out[block.negative]]
-        touched += [Block(p_out, block.negative), Block(p_in, n_out)]
-        kept.append(Block(p_in, n_in))
-    return Pairs(pairs.n, _without_empty(touched)), Pairs(pairs.n, _without_empty(kept))
+        rows, columns = out[block.positive], out[block.negative]
+        touched += [block.take(rows, slice(None)), block.take(~rows, columns)]
+        kept.append(block.take(~rows, ~columns))
+    return replace(pairs, blocks=_without_empty(touched)), replace(pairs, blocks=_without_empty(kept))
 
 
 def _without_empty(blocks: list[Block]) -> tuple[Block, ...]:
@@ -186,8 +185,5 @@ def _without_empty(blocks: list[Block]) -> tuple[Block, ...]:
 
 
 def _auc(scores: FloatArray, pairs: Pairs, among: NDArray[np.bool_]) -> float:
-    inside = Pairs(
-        pairs.n,
-        _without_empty([Block(b.positive[among[b.positive]], b.negative[among[b.negative]]) for b in pairs.blocks]),
-    )
+    inside = pairs.among(among)
     return float(1.0 - pair_risk(scores[None], inside)[0]) if inside.n_pairs else float("nan")

@@ -28,25 +28,45 @@ transcendental function at all.
 
 To add a kind of site, write its :class:`SiteFunctions` of rho (K v, h sqrt(v), E_q[cost] and log C) and tabulate them:
 the sweep evaluates tables, and knows nothing else about sites.
+
+*Weights.* Pairs that weigh differently have different gamma'. Divided by gamma', b, c and log C are smooth functions of
+(rho, gamma'), down to gamma' = 0, where they are those of variational Bayes; and nearly polynomials in gamma', since
+their nearest singularity is far away. So they are tabulated as polynomials in both (:func:`weighted_site_table`), of as
+low a degree in gamma' as 1e-12 allows: 3 or 4 where gamma' is some hundredths, as it is for hundreds of observations. A
+pair with gamma' above 1/2, of which there are at most 2 gamma because all gamma' add up to gamma, has no table and is
+computed by itself.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
-__all__ = ["SiteFunctions", "SiteTable", "site_functions", "site_table"]
+__all__ = [
+    "SiteFunctions",
+    "SiteTable",
+    "WeightedSiteTable",
+    "check_gamma_per_pair",
+    "lowest_rho",
+    "site_functions",
+    "site_table",
+    "weighted_site_table",
+]
 
 FloatArray = NDArray[np.float64]
 
 DEGREE = 5
 UPPER = 9.5  # phi(9.5) is 1e-20
 LARGEST_GAMMA = 50.0
+LARGEST_TABULATED = 0.5  # of pairs with weights
+RATE = 16.0  # by which the error of interpolating in gamma' falls with every degree, at gamma' = 1
+WEIGHTED_ERROR = 3e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,24 +81,65 @@ class SiteFunctions:
 
 @dataclass(frozen=True, eq=False)
 class SiteTable:
-    """The site functions on intervals of length ``1 / per_unit`` from ``lower`` on.
+    """The site functions of one gamma, on intervals of length ``1 / per_unit`` from ``lower`` on.
 
-    ``coefficients[interval, function, power]``, functions in the order of :class:`SiteFunctions`, in powers of the
-    position within the interval, from -1/2 to 1/2. ``log_constant_at_zero`` is log C at rho = 0.
+    It is worked out when it is first looked at: pairs that all have other weights never do.
     """
 
     gamma: float
     power: float
+
+    @property
+    def lower(self) -> float:
+        return lowest_rho(self.gamma, self.power)
+
+    @property
+    def per_unit(self) -> float:
+        sharp = self.gamma * self.power  # large sites are sharper, and then there are few of them
+        return 16.0 if sharp < 0.5 else 64.0 if sharp < 5.0 else 256.0
+
+    @cached_property
+    def coefficients(self) -> FloatArray:
+        """``coefficients[interval, function, power]``, functions in the order of :class:`SiteFunctions`, in powers of
+        the position within the interval, from -1/2 to 1/2.
+        """
+        check_gamma_per_pair(self.gamma, self.power)
+        rho, to_monomial = _nodes(self.lower, self.per_unit)
+        f = site_functions(rho.ravel(), self.gamma, self.power)
+        values = np.stack([f.precision, f.shift, f.wrong, f.log_constant]).reshape(4, *rho.shape)
+        return np.ascontiguousarray((values @ to_monomial.T).transpose(1, 0, 2))
+
+    @cached_property
+    def log_constant_at_zero(self) -> float:
+        """log C at rho = 0."""
+        return float(site_functions(np.zeros(1), self.gamma, self.power).log_constant[0])
+
+    def times(self, weight: float) -> SiteTable:
+        """The table of pairs with this weight."""
+        return self if weight == 1.0 else _cached_table(self.gamma * weight, self.power)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSiteTable:
+    """The site functions over gamma' for gamma' from ``middle - 1 / (2 scale)`` to ``largest``.
+
+    ``coefficients[interval, degree, function, power]``: functions are precision, shift and log constant, ``degree``
+    counts powers of ``scale * (gamma' - middle)``; ``wrong[interval, power]`` does not depend on gamma'.
+    """
+
+    largest: float
+    middle: float
+    scale: float
     lower: float
     per_unit: float
     coefficients: FloatArray
-    log_constant_at_zero: float
+    wrong: FloatArray
 
 
-def site_functions(rho: FloatArray, gamma: float, power: float = 1.0) -> SiteFunctions:
+def site_functions(rho: FloatArray, gamma: float | FloatArray, power: float = 1.0) -> SiteFunctions:
     """Site of a pair of inverse temperature ``gamma`` whose score difference has mean / sd = ``rho`` under q.
 
-    ``power`` is that of power EP: 1 for EP, 0 for variational Bayes.
+    ``power`` is that of power EP: 1 for EP, 0 for variational Bayes. ``gamma`` is one number, or one for each ``rho``.
     """
     wrong = ndtr(-rho)
     if power == 0.0:
@@ -86,7 +147,7 @@ def site_functions(rho: FloatArray, gamma: float, power: float = 1.0) -> SiteFun
         precision, shift = gamma * rho * phi, gamma * (1.0 + rho * rho) * phi
         log_constant = -gamma * wrong + 0.5 * precision * (1.0 + rho * rho) - shift * rho
         return SiteFunctions(precision, shift, wrong, log_constant)
-    z = _cavity(rho, gamma * power)
+    z = _cavities(rho, gamma * power) if isinstance(gamma, np.ndarray) else _cavity(rho, gamma * power)
     g, b, log_z = _tilt(z, gamma * power)
     root = np.sqrt(1.0 - b)
     log_constant = log_z - 0.5 * np.log1p(-b) - 0.5 * _excess(z, g, b) * (rho + z)
@@ -95,39 +156,79 @@ def site_functions(rho: FloatArray, gamma: float, power: float = 1.0) -> SiteFun
 
 def site_table(gamma: float, power: float = 1.0) -> SiteTable:
     """Tabulate :func:`site_functions` by Chebyshev interpolation on small intervals."""
+    return SiteTable(gamma, power)
+
+
+@lru_cache(maxsize=64)
+def _cached_table(gamma: float, power: float) -> SiteTable:
+    return SiteTable(gamma, power)
+
+
+@lru_cache(maxsize=16)
+def weighted_site_table(smallest: float, largest: float, power: float = 1.0) -> WeightedSiteTable:
+    """Tabulate :func:`site_functions` for all gamma' in [smallest, largest], or as many as there is a table for."""
+    check_gamma_per_pair(largest, power)
+    if power > 0.0:
+        largest = min(largest, LARGEST_TABULATED / power)
+    smallest = min(smallest, largest)
+    width = largest - smallest
+    middle = 0.5 * (smallest + largest)
+    degree = 0
+    if width * power > 0.0:
+        degree = max(1, math.ceil(math.log(WEIGHTED_ERROR) / math.log(width * power / RATE)) - 1)
+    at = 0.5 * chebyshev.chebpts1(degree + 1)
+    lower, per_unit = lowest_rho(largest, power), 16.0
+    rho, to_monomial = _nodes(lower, per_unit)
+    values = np.empty((degree + 1, 3, *rho.shape))
+    for k, gamma in enumerate(middle + width * at):
+        f = site_functions(rho.ravel(), float(gamma), power)
+        values[k] = np.stack([f.precision, f.shift, f.log_constant]).reshape(3, *rho.shape) / gamma
+    by_degree = np.tensordot(np.linalg.inv(np.vander(at, increasing=True)), values, axes=1)
+    return WeightedSiteTable(
+        largest=largest,
+        middle=middle,
+        scale=1.0 / width if width > 0.0 else 0.0,
+        lower=lower,
+        per_unit=per_unit,
+        coefficients=np.ascontiguousarray((by_degree @ to_monomial.T).transpose(2, 0, 1, 3)),
+        wrong=np.ascontiguousarray(ndtr(-rho) @ to_monomial.T),
+    )
+
+
+def check_gamma_per_pair(gamma: float, power: float = 1.0) -> None:
     if gamma * power > LARGEST_GAMMA:
         raise ValueError(
             f"gamma is {gamma:.3g} per pair: beyond {LARGEST_GAMMA:g} a wrong pair is all but forbidden, which no "
-            "Gaussian site can represent. Lower gamma (it is usually of the order of the number of observations)."
+            "Gaussian site can represent. Lower gamma (it is usually of the order of the number of observations), or "
+            "the largest weights."
         )
-    sharp = gamma * power  # large sites are sharper, and then there are few of them
-    per_unit = 16 if sharp < 0.5 else 64 if sharp < 5.0 else 256
-    lower = -math.ceil(math.sqrt(2.0 * gamma * power + UPPER**2))
+
+
+def lowest_rho(gamma: float, power: float) -> float:
+    """Below this rho, as above ``UPPER``, a site is flat."""
+    return -float(math.ceil(math.sqrt(2.0 * gamma * power + UPPER**2)))
+
+
+def _nodes(lower: float, per_unit: float) -> tuple[FloatArray, FloatArray]:
+    """rho at Chebyshev's points of every interval, and the map from values there to coefficients of powers."""
     intervals = math.ceil((UPPER - lower) * per_unit)
     nodes = 0.5 * chebyshev.chebpts1(DEGREE + 1)
     rho = lower + (np.arange(intervals)[:, None] + 0.5 + nodes) / per_unit
-    functions = site_functions(rho.ravel(), gamma, power)
-    values = np.stack([functions.precision, functions.shift, functions.wrong, functions.log_constant])
-    to_monomial = np.linalg.inv(np.vander(nodes, increasing=True))
-    fitted = values.reshape(4, intervals, DEGREE + 1) @ to_monomial.T
-    return SiteTable(
-        gamma=gamma,
-        power=power,
-        lower=float(lower),
-        per_unit=float(per_unit),
-        coefficients=np.ascontiguousarray(fitted.transpose(1, 0, 2)),
-        log_constant_at_zero=float(site_functions(np.zeros(1), gamma, power).log_constant[0]),
-    )
+    return rho, np.asarray(np.linalg.inv(np.vander(nodes, increasing=True)), dtype=np.float64)
 
 
 def _phi(z: FloatArray) -> FloatArray:
     return np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
 
 
-def _tilt(z: FloatArray, gamma: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _tilt(z: FloatArray, gamma: float | FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """g, b and log Z of a standardised cavity."""
-    loss = -math.expm1(-gamma)  # 1 - e^-gamma
-    log_z = np.log1p(-loss * ndtr(-z)) if gamma < 1.0 else np.logaddexp(-gamma, math.log(loss) + log_ndtr(z))
+    loss = -np.expm1(-gamma)  # 1 - e^-gamma
+    if np.ndim(gamma):
+        log_z = np.logaddexp(-gamma, np.log(loss) + log_ndtr(z))
+        log_z = np.where(gamma < 1.0, np.log1p(-np.minimum(loss, 0.7) * ndtr(-z)), log_z)
+    else:
+        log_z = np.log1p(-loss * ndtr(-z)) if gamma < 1.0 else np.logaddexp(-gamma, math.log(loss) + log_ndtr(z))
     g = loss * np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - log_z)
     return g, g * (z + g), log_z
 
@@ -142,6 +243,21 @@ def _cavity(rho: FloatArray, gamma: float) -> FloatArray:
     grid = np.linspace(rho.min() - 2.0, rho.max() + 1.0, 4096)
     g, b, _ = _tilt(grid, gamma)
     z = np.interp(rho, grid + _excess(grid, g, b), grid)
+    return _polish(z, rho, gamma)
+
+
+def _cavities(rho: FloatArray, gamma: FloatArray) -> FloatArray:
+    """Solve rho(z) = rho, each for a gamma of its own: bisection, then Newton."""
+    low, high = np.minimum(rho, -np.sqrt(2.0 * gamma + UPPER**2)) - 3.0, rho + 1.0
+    for _ in range(30):
+        z = 0.5 * (low + high)
+        g, b, _ = _tilt(z, gamma)
+        below = z + _excess(z, g, b) < rho
+        low, high = np.where(below, z, low), np.where(below, high, z)
+    return _polish(0.5 * (low + high), rho, gamma)
+
+
+def _polish(z: FloatArray, rho: FloatArray, gamma: float | FloatArray) -> FloatArray:
     for _ in range(5):
         g, b, _ = _tilt(z, gamma)
         slope_b = g * (1.0 - b) - b * (z + g)

@@ -8,7 +8,8 @@ The scores under q = N(m, V) have means a_i and covariance T T', so the differen
 and sum_ij K_ij (z_i - z_j)(z_i - z_j)' follows from the row and column sums of K and sum_ij K_ij z_i z_j'. A sweep
 costs O(n+ n- d + n d^2), a factor d below the paper's, and keeps nothing but sums: memory O(n d + tiles under way). A
 tile is computed from q alone, so tiles go through any ``map``: the built-in one, or that of a pool of threads. Their
-sums are added in a fixed order: the result does not depend on the number of threads.
+sums are added in a fixed order: the result does not depend on the number of threads. Blocks whose pairs weigh
+differently, and small blocks, have kernels of their own (:mod:`pymc_pacauc.ep.weighted_sites`).
 
 The K of a pair whose rows nearly coincide is huge, and rounding would leave nothing of it in those sums: such pairs are
 added one by one, from the difference of their rows.
@@ -22,7 +23,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,20 +32,38 @@ from scipy import linalg
 
 from pymc_pacauc.core.blas import single_threaded_blas
 from pymc_pacauc.core.kernels import kernel
-from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.sites import UPPER, SiteTable, site_functions
+from pymc_pacauc.ep.sites import (
+    UPPER,
+    SiteTable,
+    WeightedSiteTable,
+    check_gamma_per_pair,
+    lowest_rho,
+    site_functions,
+    weighted_site_table,
+)
+from pymc_pacauc.ep.weighted_sites import (
+    CANCELLED,
+    NEAR,
+    TIED,
+    SmallBlocks,
+    small_block_sites,
+    small_blocks,
+    tile_sites_weighted,
+)
 
 __all__ = ["ScoreMoments", "SiteSums", "check_offset", "score_moments", "sum_sites", "tile_map"]
 
 FloatArray = NDArray[np.float64]
+Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
 
 TILE_ROWS, TILE_COLUMNS = 512, 4096  # at most
 PAIRS_WORTH_THREADS = 200_000
 DIMENSION_WORTH_THREADS = 512
-CANCELLED = 1e-6  # variances below this fraction of |t_i|^2 + |t_j|^2 are recomputed without cancellation,
-NEAR = 1e-10  # below this one the pair is added by itself,
-TIED = 1e-22  # and below this one the two rows are equal, to rounding
+SMALL_BLOCK = 2**15  # pairs times coefficients below which a block is not worth a matrix product,
+PAIRS_TOGETHER = 20_000  # of small blocks that go through one call
+FEW = 8  # if there are more than this many of them
 LARGEST_ROUNDING = 1e-3  # of log Z, in nats
 
 
@@ -51,9 +71,9 @@ LARGEST_ROUNDING = 1e-3  # of log Z, in nats
 class ScoreMoments:
     """Means and a covariance root of the scores under q: ``cov(scores) = root @ root.T``."""
 
-    mean: FloatArray  # (n,)
-    root: FloatArray  # (n, k)
-    square: FloatArray  # (n,), the squared norms of the root's rows
+    mean: FloatArray
+    root: FloatArray
+    square: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +81,7 @@ class SiteSums:
     """Sums over pairs of the site parameters, in the natural parameters of q, and of two scalars.
 
     ``log_constant`` includes what the sites contribute at zero coefficients when there is an offset; ``wrong`` is the
-    expected number of wrong pairs, ``tied`` the number of pairs that tie whatever the coefficients.
+    expected weight of the wrong pairs, ``tied`` the number of pairs that tie whatever the coefficients.
     """
 
     precision: FloatArray
@@ -122,41 +142,168 @@ def sum_sites(
     # With an offset, s = [z, o] . [w, 1]: the sums over the extended rows contain all that is needed.
     extended = np.column_stack([design, offset]) if offset.any() else design
     d, size = design.shape[1], extended.shape[1]
+    work = _work(pairs, d)
+    tables = {weight: table.times(weight) for weight in work.constant_weights}
+    for each in tables.values():
+        each.coefficients  # noqa: B018  # worked out here, once, and not by every thread
+    weighted = None
+    if work.weights is not None:
+        weighted = weighted_site_table(table.gamma * work.weights[0], table.gamma * work.weights[1], table.power)
 
-    def tile_sums(tile: tuple[NDArray[np.intp], NDArray[np.intp]]) -> tuple[Any, ...]:
-        rows, columns = (_of(moments, index) for index in tile)
-        cross = rows[2] @ columns[2].T  # (rows, columns) of the tile: t_i . t_j, which becomes K
-        sums = _tile_sites(cross, *rows, *columns, table.coefficients, table.lower, table.per_unit, tie_cost)
-        return *sums, cross @ extended[tile[1]]  # the last: (rows, k)
+    def job(part: Tile | SmallBlocks) -> PartSums:
+        if isinstance(part, SmallBlocks):
+            assert weighted is not None
+            return _small_block_sums(part, moments, extended, table.gamma, weighted, tie_cost)
+        if part.row_weights is None:
+            return _tile_sums(part, moments, extended, tables[part.weight], tie_cost)
+        assert weighted is not None
+        return _weighted_tile_sums(part, moments, extended, table.gamma, weighted, tie_cost)
 
     k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
-    totals = np.zeros(5)
-    near = []
-    tiles = list(_tiles(pairs))
-    for (rows, columns), sums in zip(tiles, map_tiles(tile_sums, tiles), strict=True):
-        k_row, h_row, k_column, h_column, tile_totals, tile_near, weighted = sums
-        if len(tile_near):
-            at = tile_near[:, :2].astype(np.intp)
-            near.append((rows[at[:, 0]], columns[at[:, 1]], tile_near[:, 2]))
-        k_point[rows] += k_row
-        h_point[rows] += h_row
-        k_point[columns] += k_column
-        h_point[columns] -= h_column
-        by_row[rows] -= weighted
-        totals += tile_totals
-    precision = _symmetric_product(extended, 0.5 * k_point, by_row, map_tiles)  # (k, k), or (k + 1, k + 1)
+    wrong = log_constant = tied = 0.0
+    listed: list[Listed] = []
+    for sums in map_tiles(job, work.parts):
+        for index, k_sum, h_sum in sums.points:
+            k_point[index] += k_sum
+            h_point[index] += h_sum
+        by_row[sums.rows] -= sums.by_row
+        wrong, log_constant, tied = wrong + sums.wrong, log_constant + sums.log_constant, tied + sums.tied
+        if sums.listed is not None:
+            listed.append(sums.listed)
+    precision = _symmetric_product(extended, 0.5 * k_point, by_row, map_tiles)
     linear = extended.T @ h_point
-    for i, j, variance in near:
-        _add_near(i, j, variance, moments.mean, extended, table, precision, linear, totals)
-    wrong, log_constant, equal, equal_wrong, tied = map(float, totals)
-    # The kernel treats a pair of equal rows as rho = 0: put the constant factor in its place.
-    wrong += equal_wrong - 0.5 * equal
-    log_constant -= table.gamma * equal_wrong + equal * table.log_constant_at_zero
+    if listed:
+        site_wrong, site_log_constant = _add_listed(listed, moments.mean, extended, table, precision, linear)
+        wrong, log_constant = wrong + site_wrong, log_constant + site_log_constant
     if size > d:
         log_constant += float(linear[d] - 0.5 * precision[d, d])
         linear = linear[:d] - precision[:d, d]
         precision = precision[:d, :d]
-    return SiteSums(precision, linear, log_constant, wrong, int(tied))
+    return SiteSums(precision, linear, float(log_constant), float(wrong), int(tied))
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """A part of a block: its rows and columns, and their weights where they differ (the block's is in the rows')."""
+
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    weight: float
+    row_weights: FloatArray | None
+    column_weights: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What a sweep over some pairs consists of: ``weights`` are the least and largest of pairs that need them."""
+
+    parts: list[Tile | SmallBlocks]
+    constant_weights: set[float]
+    weights: tuple[float, float] | None
+
+
+class PartSums(NamedTuple):
+    """Sums over one part: K and h by observation, K z by ``rows``; and the pairs that are in none of these, listed as
+    (i, j, variance, weight), arrays each, or None where there are none.
+    """
+
+    points: tuple[tuple[NDArray[np.intp], FloatArray, FloatArray], ...]
+    rows: NDArray[np.intp]
+    by_row: FloatArray
+    wrong: float
+    log_constant: float
+    tied: float
+    listed: Listed | None
+
+
+def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, table: SiteTable, tie_cost: float) -> PartSums:
+    rows, columns = _of(moments, tile.rows), _of(moments, tile.columns)
+    cross = rows[2] @ columns[2].T  # becomes K
+    k_row, h_row, k_column, h_column, totals, near = _tile_sites(
+        cross, *rows, *columns, table.coefficients, table.lower, table.per_unit, tie_cost
+    )
+    wrong, log_constant, equal, equal_wrong, tied = map(float, totals)
+    # The kernel treats a pair of equal rows, and a near one, as rho = 0: put the constant factor in its place, or none.
+    wrong += equal_wrong - 0.5 * (equal + len(near))
+    log_constant -= table.gamma * equal_wrong + (equal + len(near)) * table.log_constant_at_zero
+    listed = None
+    if len(near):
+        at = near[:, :2].astype(np.intp)
+        listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], near[:, 2], np.full(len(near), tile.weight))
+    return PartSums(
+        ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column)),
+        tile.rows,
+        cross @ extended[tile.columns],
+        tile.weight * wrong,
+        log_constant,
+        tied,
+        listed,
+    )
+
+
+def _weighted_tile_sums(
+    tile: Tile, moments: ScoreMoments, extended: FloatArray, gamma: float, table: WeightedSiteTable, tie_cost: float
+) -> PartSums:
+    rows, columns = _of(moments, tile.rows), _of(moments, tile.columns)
+    cross = rows[2] @ columns[2].T  # becomes K
+    k_row, h_row, k_column, h_column, totals, listed = tile_sites_weighted(
+        cross, *rows, tile.row_weights, *columns, tile.column_weights, *_arguments(gamma, table), tie_cost
+    )
+    at = listed[:, :2].astype(np.intp)
+    return PartSums(
+        ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column)),
+        tile.rows,
+        cross @ extended[tile.columns],
+        float(totals[0]),
+        float(totals[1]),
+        float(totals[2]),
+        (tile.rows[at[:, 0]], tile.columns[at[:, 1]], listed[:, 2], listed[:, 3]) if len(listed) else None,
+    )
+
+
+def _small_block_sums(
+    part: SmallBlocks,
+    moments: ScoreMoments,
+    extended: FloatArray,
+    gamma: float,
+    table: WeightedSiteTable,
+    tie_cost: float,
+) -> PartSums:
+    k_point, h_point, by_row, totals, listed = small_block_sites(
+        part.positive,
+        part.row_weights,
+        part.first_row,
+        part.negative,
+        part.column_weights,
+        part.first_column,
+        *_of(moments, part.members),
+        extended[part.members],
+        *_arguments(gamma, table),
+        tie_cost,
+    )
+    at = part.members[listed[:, :2].astype(np.intp)]
+    return PartSums(
+        ((part.members, k_point, h_point),),
+        part.members,
+        by_row,
+        float(totals[0]),
+        float(totals[1]),
+        float(totals[2]),
+        (at[:, 0], at[:, 1], listed[:, 2], listed[:, 3]) if len(listed) else None,
+    )
+
+
+def _arguments(gamma: float, table: WeightedSiteTable) -> tuple[Any, ...]:
+    return (
+        gamma,
+        table.largest,
+        table.middle,
+        table.scale,
+        table.coefficients,
+        table.wrong,
+        table.lower,
+        table.per_unit,
+    )
 
 
 def _symmetric_product(Z: FloatArray, weights: FloatArray, W: FloatArray, map_tiles: Callable[..., Any]) -> FloatArray:
@@ -174,26 +321,29 @@ def _symmetric_product(Z: FloatArray, weights: FloatArray, W: FloatArray, map_ti
     return product
 
 
-def _add_near(
-    i: NDArray[np.intp],
-    j: NDArray[np.intp],
-    variance: FloatArray,
+def _add_listed(
+    listed: list[Listed],
     mean: FloatArray,
     extended: FloatArray,
     table: SiteTable,
     precision: FloatArray,
     linear: FloatArray,
-    totals: FloatArray,
-) -> None:
-    """Add the sites of pairs (i, j), counted so far as if their rho were 0, to the sums in place."""
-    rho = np.clip((mean[i] - mean[j]) / np.sqrt(variance), table.lower, UPPER)
-    site = site_functions(rho, table.gamma, table.power)
-    totals[0] += np.sum(site.wrong - 0.5)
-    totals[1] += np.sum(site.log_constant - table.log_constant_at_zero)
+) -> tuple[float, float]:
+    """Add the sites of pairs (i, j, variance, weight), one by one, to the sums in place.
+
+    Returns the expected weight of the wrong ones, and the sum of their log constants.
+    """
+    i, j, variance, weight = (np.concatenate(columns) for columns in zip(*listed, strict=True))
+    gamma = table.gamma * weight
+    check_gamma_per_pair(float(gamma.max()), table.power)
+    rho = np.clip((mean[i] - mean[j]) / np.sqrt(variance), lowest_rho(float(gamma.max()), table.power), UPPER)
+    same = bool((gamma == gamma[0]).all())
+    site = site_functions(rho, float(gamma[0]) if same else gamma, table.power)
     for part in _slices(len(i)):
         difference = extended[i[part]] - extended[j[part]]
         precision += (difference.T * (site.precision[part] / variance[part])) @ difference
         linear += difference.T @ (site.shift[part] / np.sqrt(variance[part]))
+    return float(weight @ site.wrong), float(site.log_constant.sum())
 
 
 @contextmanager
@@ -213,21 +363,68 @@ def tile_map(n_pairs: int, dimension: int, threads: int | None = None) -> Iterat
                 yield pool.map
 
 
-def _tiles(pairs: Pairs) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Rows and columns of each tile: at least eight tiles where there is enough work for threads."""
-    for block in pairs.blocks:
-        rows = min(TILE_ROWS, max(64, -(-block.positive.size // 8)))
-        for positive in _split(block.positive, rows):
-            for negative in _split(block.negative, TILE_COLUMNS):
-                yield positive, negative
+_known_work: WeakKeyDictionary[Pairs, dict[int, Work]] = WeakKeyDictionary()
+
+
+def _work(pairs: Pairs, d: int) -> Work:
+    """Cut pairs into parts; remembered, as every sweep over the same pairs has the same."""
+    known = _known_work.setdefault(pairs, {})
+    if d not in known:
+        known[d] = _cut(pairs, d)
+    return known[d]
+
+
+def _cut(pairs: Pairs, d: int) -> Work:
+    small = [block for block in pairs.blocks if block.n_pairs * d <= SMALL_BLOCK]
+    if len(small) <= FEW:
+        small = []
+    together = set(map(id, small))
+    large = [block for block in pairs.blocks if id(block) not in together]
+    parts: list[Tile | SmallBlocks] = [tile for block in large for tile in _tiles(block)]
+    parts += map(small_blocks, _shares(small))
+    varying = [block for block in large if not block.constant] + small
+    ends = [f(b.row_weights) * f(b.column_weights) for b in varying for f in (np.min, np.max)]
+    return Work(
+        parts,
+        {block.weight for block in large if block.constant},
+        (float(min(ends)), float(max(ends))) if ends else None,
+    )
+
+
+def _tiles(block: Block) -> Iterator[Tile]:
+    """At least eight tiles where there is enough work for threads."""
+    height = min(TILE_ROWS, max(64, -(-block.positive.size // 8)))
+    row_weights = None if block.constant else block.row_weights
+    column_weights = None if block.constant else block.column_weights
+    for top in range(0, block.positive.size, height):
+        rows = slice(top, top + height)
+        for left in range(0, block.negative.size, TILE_COLUMNS):
+            columns = slice(left, left + TILE_COLUMNS)
+            yield Tile(
+                block.positive[rows],
+                block.negative[columns],
+                block.weight,
+                None if row_weights is None else row_weights[rows],
+                None if column_weights is None else column_weights[columns],
+            )
+
+
+def _shares(blocks: list[Block]) -> Iterator[list[Block]]:
+    """Consecutive blocks with at most an eighth of all pairs, or ``PAIRS_TOGETHER``, whichever is more."""
+    most = max(PAIRS_TOGETHER, sum(block.n_pairs for block in blocks) // 8)
+    share, pairs = [], 0
+    for block in blocks:
+        share.append(block)
+        pairs += block.n_pairs
+        if pairs >= most:
+            yield share
+            share, pairs = [], 0
+    if share:
+        yield share
 
 
 def _slices(size: int) -> list[slice]:
     return [slice(start, start + TILE_ROWS) for start in range(0, size, TILE_ROWS)]
-
-
-def _split(index: NDArray[np.intp], size: int) -> list[NDArray[np.intp]]:
-    return [index[start : start + size] for start in range(0, index.size, size)]
 
 
 def _of(moments: ScoreMoments, index: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:

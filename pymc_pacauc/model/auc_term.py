@@ -1,4 +1,4 @@
-"""The AUC terms of a PyMC model, found in its graph: potentials of the form ``-gamma * risk(scores, labels)``."""
+"""The risks in a PyMC model, found in its graph: potentials of the form ``-gamma * risk(scores, labels)``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,22 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_pacauc.core.pairs import Pairs, bipartite
+from pymc_pacauc.core.comparisons import Comparison
+from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.model.flat import MODE
-from pymc_pacauc.model.op import AUCRisk
+from pymc_pacauc.model.op import AUCRisk, ComparisonRisk
 
-__all__ = ["AUCTerm", "NotLinearGaussianError", "auc_term", "auc_terms", "is_auc_risk", "names_of", "refuse"]
+__all__ = [
+    "AUCTerm",
+    "NotLinearGaussianError",
+    "auc_term",
+    "auc_terms",
+    "fixed_pairs",
+    "found_terms",
+    "is_auc_risk",
+    "names_of",
+    "refuse",
+]
 
 
 RANDOM_GAMMA = (
@@ -35,7 +46,8 @@ class NotLinearGaussianError(ValueError):
 def refuse(reason: str) -> NotLinearGaussianError:
     return NotLinearGaussianError(
         f"The model is not linear-Gaussian: {reason}. Expectation-Propagation needs scores that are affine in Gaussian "
-        "variables and one pac.AUCPotential; any other model can be sampled with pm.sample(step=pac.TemperingSMC())."
+        "variables and at least one pac.AUCPotential or pac.ConcordancePotential; any other model can be sampled with "
+        "pm.sample(step=pac.TemperingSMC())."
     )
 
 
@@ -45,24 +57,49 @@ class AUCTerm:
 
     potential: Variable
     risk: Variable
-    ties: str
-    read: Callable[[], tuple[NDArray[np.int8], float]]
+    op: AUCRisk | ComparisonRisk
+    read: Callable[[], tuple[tuple[NDArray[Any], ...], float]]
 
     @property
     def scores(self) -> Variable:
         return self.risk.owner.inputs[0]
 
     @property
-    def labels(self) -> NDArray[np.int8]:
-        return self.read()[0]
+    def ties(self) -> str:
+        return self.op.ties
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What the scores are compared by: ``"y"``, or ``"time"`` and ``"event"``, and strata and weights if any."""
+        return dict(zip(self.op.kind.arrays, self.read()[0], strict=True))
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The first of these arrays: labels or times."""
+        return self.read()[0][0]
 
     @property
     def gamma(self) -> float:
         return self.read()[1]
 
     @property
+    def comparison(self) -> Comparison:
+        return self.op.kind.comparison(*self.read()[0])
+
+    @property
     def pairs(self) -> Pairs:
-        return bipartite(self.labels)
+        """The pairs, where the comparison is a fixed set of them."""
+        return fixed_pairs(self.potential.name, self.comparison)
+
+
+def fixed_pairs(potential: str, comparison: Comparison) -> Pairs:
+    """The pairs of a comparison; a refusal where they depend on the scores."""
+    if isinstance(comparison, Pairs):
+        return comparison
+    raise refuse(
+        f"the partial AUC of {potential} (max_fpr) is an average over no fixed set of pairs: which negatives count "
+        "depends on the scores"
+    )
 
 
 def auc_term(model: pm.Model) -> AUCTerm:
@@ -71,6 +108,14 @@ def auc_term(model: pm.Model) -> AUCTerm:
     if len(found) != 1:
         raise refuse(f"it has {len(found)} exact AUC terms where one is expected; add one with pac.AUCPotential")
     return _term(model, *found[0])
+
+
+def found_terms(model: pm.Model) -> list[AUCTerm]:
+    """The AUC terms of a model, at least one, each of the form ``-gamma * risk``."""
+    found = _risks(model)
+    if not found:
+        raise refuse("it has 0 exact AUC terms where one is expected; add one with pac.AUCPotential")
+    return [_term(model, *each) for each in found]
 
 
 def auc_terms(model: pm.Model) -> list[AUCTerm]:
@@ -90,7 +135,7 @@ def _risks(model: pm.Model) -> list[tuple[Variable, Variable]]:
 
 
 def is_auc_risk(variable: Variable) -> bool:
-    return isinstance(_core_op(variable), AUCRisk)
+    return isinstance(_core_op(variable), AUCRisk | ComparisonRisk)
 
 
 def names_of(variables: Iterable[Variable]) -> str:
@@ -113,15 +158,15 @@ def _term(model: pm.Model, potential: Variable, risk: Variable) -> AUCTerm:
         if not np.any(pm.draw(without, draws=3, random_seed=0)):
             raise ValueError(RANDOM_GAMMA.format(potential=potential.name, names=names_of(random)))
         raise refuse(f"the potential {potential.name} depends on {names_of(random)} other than through the risk")
-    at = compile_function([argument], [risk.owner.inputs[1], of_risk.sum()], mode=MODE)
+    at = compile_function([argument], [of_risk.sum(), *risk.owner.inputs[1:]], mode=MODE)
 
-    def read() -> tuple[NDArray[np.int8], float]:
-        (labels, zero), (_, one), (_, two) = (at(value) for value in (0.0, 1.0, 2.0))
+    def read() -> tuple[tuple[NDArray[Any], ...], float]:
+        (zero, *labels), (one, *_), (two, *_) = (at(value) for value in (0.0, 1.0, 2.0))
         gamma = float(zero - one)
         if not (zero == 0 and np.isclose(two, 2 * one)):
             raise refuse(f"the potential {potential.name} is not of the form -gamma * risk")
         if not gamma > 0:
             raise ValueError(f"gamma must be > 0; the potential {potential.name} has gamma = {gamma:g}.")
-        return labels, gamma
+        return tuple(labels), gamma
 
-    return AUCTerm(potential, risk, _core_op(risk).ties, read)
+    return AUCTerm(potential, risk, _core_op(risk), read)

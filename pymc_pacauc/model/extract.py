@@ -28,8 +28,9 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV
 
+from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem, Spikes, linear_gaussian_problem
-from pymc_pacauc.model.auc_term import NotLinearGaussianError, auc_term, names_of, refuse
+from pymc_pacauc.model.auc_term import AUCTerm, NotLinearGaussianError, found_terms, names_of, refuse
 from pymc_pacauc.model.flat import MODE, FlatVariables, flat_variables
 from pymc_pacauc.model.held_data import HeldData
 from pymc_pacauc.model.spike_slab import SparseVariable, sparse_variables
@@ -117,10 +118,11 @@ def problem_of(model: pm.Model) -> ModelProblem:
 
 def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
     """:func:`problem_of` compiled once: each call reads the values of the model's ``pm.Data`` anew."""
-    term = auc_term(model)
+    terms = linear_terms(model)
     if model.observed_RVs:
         raise refuse(f"it has a likelihood besides the AUC term ({names_of(model.observed_RVs)})")
-    others = [v for v in model.potentials if term.risk not in set(ancestors([v]))]
+    risks = {term.risk for term in terms}
+    others = [v for v in model.potentials if not risks & set(ancestors([v]))]
     if others:
         raise refuse(f"it has other potentials ({names_of(others)})")
     discrete = [v for v in model.value_vars if v.dtype in discrete_types]
@@ -129,7 +131,7 @@ def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
     free = flat_variables(model)
     sparse = sparse_variables(model)
     variables, layout = _coefficients(model, free, sparse)
-    scores = _of_theta(model, variables, layout, term.scores)
+    scores = _of_theta(model, variables, layout, terms[0].scores if len(terms) == 1 else _joined(terms))
     gaussian = [i for i, v in enumerate(variables) if v not in {s.variable for s in sparse}]
     prior = _prior(model, layout, gaussian)
     places = np.concatenate([np.arange(layout.dimension)[layout.slices[i]] for i in gaussian]) if gaussian else None
@@ -137,11 +139,11 @@ def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
     def read() -> ModelProblem:
         offset, slope = affine_map(scores, layout.dimension)
         _check_scores(model, variables, layout, scores, slope, offset)
-        labels, gamma = term.read()
-        options: dict[str, Any] = {"offset": offset, "ties": term.ties}
+        pairs, gamma = _all_pairs(terms)
+        options: dict[str, Any] = {"offset": offset, "ties": terms[0].ties}
         if not sparse:
             mean, factor = prior()
-            problem = linear_gaussian_problem(slope.T, labels, gamma, prior_mean=mean, prior_factor=factor, **options)
+            problem = linear_gaussian_problem(slope.T, pairs, gamma, prior_mean=mean, prior_factor=factor, **options)
         else:
             d = layout.dimension
             mean, sd, p, ratio = np.zeros(d), np.ones(d), np.ones(d), np.ones(d)
@@ -154,11 +156,45 @@ def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
                 part = layout.slices[variables.index(each.variable)]
                 p[part], v0, v1 = each.hyperparameters()
                 sd[part], ratio[part] = np.sqrt(v1), v0 / v1
-            problem = linear_gaussian_problem(slope.T, labels, gamma, prior_mean=mean, prior_factor=sd, **options)
+            problem = linear_gaussian_problem(slope.T, pairs, gamma, prior_mean=mean, prior_factor=sd, **options)
             problem = replace(problem, spikes=Spikes(p, ratio))
         return ModelProblem(model, problem, variables, layout, sparse, free, HeldData.of(model))
 
     return read
+
+
+def linear_terms(model: pm.Model) -> list[AUCTerm]:
+    """The terms of a model, at least one; their ties must have one cost."""
+    terms = found_terms(model)
+    if len({term.ties for term in terms}) > 1:
+        raise refuse("its potentials differ in what a tie costs")
+    return terms
+
+
+def _joined(terms: list[AUCTerm]) -> Variable:
+    """The scores of all terms, one after the other."""
+    return pt.concatenate([term.scores for term in terms])
+
+
+def _all_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
+    """The pairs of all terms among their joined scores, and the sum of their gammas.
+
+    sum_k gamma_k risk_k is one risk at that gamma, in which a pair of term k weighs gamma_k over the weight of all its
+    pairs.
+    """
+    if len(terms) == 1:
+        return terms[0].pairs, terms[0].gamma
+    blocks: list[Block] = []
+    gammas, start = [term.gamma for term in terms], 0
+    total = sum(gammas)
+    for term, gamma in zip(terms, gammas, strict=True):
+        pairs = term.pairs
+        share = gamma / total / pairs.total_weight
+        for block in pairs.blocks:
+            moved = replace(block, positive=block.positive + start, negative=block.negative + start)
+            blocks.append(replace(moved, weight=block.weight * share))
+        start += pairs.n
+    return Pairs(start, tuple(blocks)), total
 
 
 def _coefficients(

@@ -15,7 +15,8 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
-from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, looks_standardized
+from pymc_pacauc.core.effective_size import effective_size
+from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, looks_standardized, sides
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 
@@ -28,8 +29,11 @@ def fitted_to(
     """The record of a model as it is now; ``problem`` is that of the model, where it is known to have one."""
     terms = auc_terms(model) if terms is None else terms
     if not terms:
-        return FittedTo(method, 1.0, 0, 0, _dimension(model), "half", 0, False, "other", False, False, 0)
-    labels = terms[0].labels
+        return FittedTo(
+            method, 1.0, 0, 0, "other pairs", 0.0, _dimension(model), "half", 0, False, "other", False, False, 0
+        )
+    comparison = terms[0].comparison
+    n_pos, n_neg = sides(comparison)
     arrays = _arrays(terms)
     scores = "other"
     if problem is not None:
@@ -39,12 +43,14 @@ def fitted_to(
         gamma = float(sum(term.gamma for term in terms))
     of_terms = {term.risk for term in terms}
     alone = not model.observed_RVs and all(of_terms & set(ancestors([v])) for v in model.potentials)
-    matrices = [a for a in arrays if a.ndim == 2 and len(a) == labels.size]
+    matrices = [a for a in arrays if a.ndim == 2 and len(a) == comparison.n]
     return FittedTo(
         method=method,
         gamma=gamma,
-        n_pos=int(np.sum(labels > 0)),
-        n_neg=int(np.sum(labels <= 0)),
+        n_pos=n_pos,
+        n_neg=n_neg,
+        comparison=comparison.kind,
+        m_eff=effective_size(comparison),
         coefficients=_dimension(model),
         ties=terms[0].ties,
         terms=len(terms),
@@ -52,7 +58,7 @@ def fitted_to(
         scores=scores,
         standardized=any(map(looks_standardized, matrices or ([problem.X] if problem is not None else []))),
         tuned_prior=any(_is_tuned(v) for v in model.data_vars),
-        data=fingerprint([*(term.labels for term in terms), *arrays]),
+        data=fingerprint([*(array for term in terms for array in term.read()[0]), *arrays]),
     )
 
 

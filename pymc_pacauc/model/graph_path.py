@@ -22,8 +22,9 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from pymc_pacauc.core.comparisons import Comparison
 from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.core.risk import pair_risk
+from pymc_pacauc.core.risk import comparison_risk
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.flat import flat_variables
 from pymc_pacauc.smc.paths import Energies
@@ -52,7 +53,7 @@ class PyMCPath(FromPrior):
             raise ValueError(f"other pairs or another gamma are for one AUC term; the model has {len(terms)}.")
         self.gamma = (float(gammas.sum()) if terms else 1.0) if gamma is None else gamma
         self._shares = gammas / gammas.sum() if terms else gammas
-        self._pairs = [term.pairs for term in terms] if pairs is None else [pairs]
+        self._compared: list[Comparison] = [term.comparison for term in terms] if pairs is None else [pairs]
         self._ties = [term.ties for term in terms]
         outputs = [model.varlogp, model.datalogp]
         if terms:
@@ -83,7 +84,7 @@ class PyMCPath(FromPrior):
         return np.asarray(self._evaluate(x)[2])
 
     def evaluate(self, x: FloatArray) -> Energies:
-        width = max([self.dimension, *(pairs.n for pairs in self._pairs)])
+        width = max([self.dimension, *(compared.n for compared in self._compared)])
         step = max(1, NUMBERS_AT_ONCE // width)
         parts = [self._evaluate_batch(x[i : i + step]) for i in range(0, len(x), step)]
         return Energies(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
@@ -94,8 +95,8 @@ class PyMCPath(FromPrior):
         if not scores:
             return log_prior, other, -other
         risk = np.zeros(len(x))
-        for share, values, pairs, ties in zip(self._shares, scores, self._pairs, self._ties, strict=True):
-            risk += share * pair_risk(np.ascontiguousarray(values), pairs, ties=ties)
+        for share, values, compared, ties in zip(self._shares, scores, self._compared, self._ties, strict=True):
+            risk += share * comparison_risk(np.ascontiguousarray(values), compared, ties=ties)
         return log_prior, other / self.gamma - risk, risk
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pytensor.link.jax.dispatch import jax_funcify
 
-from pymc_pacauc.model.op import AUCRisk, SurrogateRisk
+from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, ComparisonSurrogate, SurrogateRisk
 
 PAIR_LOSS = {
     "logistic": lambda margin: jax.nn.softplus(-margin) / jnp.log(2.0),
@@ -51,3 +52,20 @@ def jax_funcify_surrogate_risk(op, **kwargs):
         return jax.value_and_grad(mean_loss)(scores)
 
     return surrogate_risk
+
+
+@jax_funcify.register(ComparisonRisk)
+@jax_funcify.register(ComparisonSurrogate)
+def jax_funcify_comparison(op, node=None, **kwargs):
+    """Called on the host: the number of pairs and blocks depends on the values of the arrays."""
+    with_gradient = isinstance(op, ComparisonSurrogate)
+
+    def on_host(*inputs):
+        return op.evaluate(*(np.asarray(each) for each in inputs))
+
+    def comparison(scores, *arrays):
+        number = jax.ShapeDtypeStruct((), scores.dtype)
+        like = (number, jax.ShapeDtypeStruct(scores.shape, scores.dtype)) if with_gradient else number
+        return jax.pure_callback(on_host, like, jax.lax.stop_gradient(scores), *arrays, vmap_method="sequential")
+
+    return comparison

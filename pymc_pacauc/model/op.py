@@ -1,8 +1,11 @@
-"""The AUC risk and its surrogates as PyTensor Ops.
+"""The AUC risk, its relatives and their surrogates as PyTensor Ops.
 
-Both are core Ops of signature ``(n),(n) -> ...`` with the labels as second *input*, so that labels held in ``pm.Data``
-can be replaced; ``Blockwise`` batches them. The exact risk is piecewise constant: its gradient is declared *undefined*
-rather than zero, so that PyMC never assigns a gradient-based sampler to it.
+All are core Ops of signature ``(n),(n),... -> ...`` with the labels as *inputs* after the scores, so that labels held
+in ``pm.Data`` can be replaced; ``Blockwise`` batches them. The exact risk is piecewise constant: its gradient is
+declared *undefined* rather than zero, so that PyMC never assigns a gradient-based sampler to it.
+
+Two classes have Ops that compile to native code on every linker. Every other comparison (strata, weights, ordered
+classes, censored times, partial AUC) has two more, which call the array functions from whatever linker there is.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from importlib import import_module
 
 import numpy as np
 import pytensor.tensor as pt
+from numba import objmode
 from pytensor.compile.mode import optdb
 from pytensor.gradient import DisconnectedType, grad_not_implemented, grad_undefined
 from pytensor.graph.basic import Apply
@@ -19,8 +23,11 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
-from pymc_pacauc.core.risk import empirical_risk, vector_risk
+from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.risk import comparison_risk, empirical_risk, vector_risk
 from pymc_pacauc.core.surrogate import LOSSES
+from pymc_pacauc.core.surrogate import surrogate_risk as pairs_surrogate
+from pymc_pacauc.model.comparison_kind import TWO_CLASSES, ComparisonKind
 
 KERNEL_VERSION = 3  # part of PyTensor's disk-cache key: bump with every change of a kernel
 
@@ -28,21 +35,51 @@ KERNEL_VERSION = 3  # part of PyTensor's disk-cache key: bump with every change 
 class PairOp(Op):
     """Shared parts: input checks, and labels without a gradient."""
 
-    def make_node(self, scores, labels):
-        scores, labels = pt.as_tensor(scores), pt.as_tensor(labels)
-        if scores.type.ndim != 1 or labels.type.ndim != 1:
+    def make_node(self, scores, *labels):
+        tensors = [pt.as_tensor(each) for each in (scores, *labels)]
+        if any(each.type.ndim != 1 for each in tensors):
             raise ValueError("scores and labels must be vectors; Blockwise adds batch dimensions.")
-        inputs = [pt.cast(scores, "float64"), pt.cast(labels, "int8")]
+        inputs = [pt.cast(tensors[0], "float64"), *self.cast_labels(tensors[1:])]
         return Apply(self, inputs, self.output_types(inputs))
 
+    def cast_labels(self, labels):
+        return [pt.cast(each, "int8") for each in labels]
+
     def connection_pattern(self, node):
-        return [[True] * len(node.outputs), [False] * len(node.outputs)]
+        return [[i == 0] * len(node.outputs) for i in range(len(node.inputs))]
 
     def L_op(self, inputs, outputs, output_grads):  # what PyTensor < 3 calls pullback
         return self.pullback(inputs, outputs, output_grads)
 
+    def to_scores(self, inputs, gradient):
+        """Gradients of all inputs, of which the scores alone have one."""
+        return [gradient, *(DisconnectedType()() for _ in inputs[1:])]
 
-class AUCRisk(PairOp):
+
+class ExactOp(PairOp):
+    """A risk without a gradient."""
+
+    def output_types(self, inputs):
+        return [pt.dscalar()]
+
+    def pullback(self, inputs, outputs, cotangents):
+        reason = "The risk is piecewise constant in the scores."
+        return self.to_scores(inputs, grad_undefined(self, 0, inputs[0], reason))
+
+
+class SurrogateOp(PairOp):
+    """A mean convex loss, and its gradient as second output."""
+
+    def output_types(self, inputs):
+        return [pt.dscalar(), inputs[0].type()]
+
+    def pullback(self, inputs, outputs, cotangents):
+        if not isinstance(cotangents[1].type, DisconnectedType):
+            return self.to_scores(inputs, grad_not_implemented(self, 0, inputs[0], "No second derivatives."))
+        return self.to_scores(inputs, cotangents[0] * outputs[1])
+
+
+class AUCRisk(ExactOp):
     """Exact pair risk of one score vector; see :func:`pymc_pacauc.empirical_risk`."""
 
     __props__ = ("ties",)
@@ -52,18 +89,15 @@ class AUCRisk(PairOp):
         self.ties = ties
         self.gufunc_spec = (f"{__name__}.risk_{ties}", 2, 1)  # what Blockwise calls for a whole batch
 
-    def output_types(self, inputs):
-        return [pt.dscalar()]
+    @property
+    def kind(self) -> ComparisonKind:
+        return TWO_CLASSES
 
     def perform(self, node, inputs, output_storage):
         output_storage[0][0] = np.asarray(batch_risk(inputs[0], inputs[1], self.ties))
 
-    def pullback(self, inputs, outputs, cotangents):
-        reason = "The AUC risk is piecewise constant in the scores."
-        return [grad_undefined(self, 0, inputs[0], reason), DisconnectedType()()]
 
-
-class SurrogateRisk(PairOp):
+class SurrogateRisk(SurrogateOp):
     """A surrogate pair risk of one score vector, and its gradient as second output."""
 
     __props__ = ("loss",)
@@ -72,18 +106,52 @@ class SurrogateRisk(PairOp):
     def __init__(self, loss: str):
         self.loss = loss
 
-    def output_types(self, inputs):
-        return [pt.dscalar(), inputs[0].type()]
-
     def perform(self, node, inputs, output_storage):
         value, gradient = LOSSES[self.loss](*inputs)
         output_storage[0][0] = np.asarray(value)
         output_storage[1][0] = gradient
 
-    def pullback(self, inputs, outputs, cotangents):
-        if not isinstance(cotangents[1].type, DisconnectedType):
-            return [grad_not_implemented(self, 0, inputs[0], "No second derivatives."), DisconnectedType()()]
-        return [cotangents[0] * outputs[1], DisconnectedType()()]
+
+class ComparisonRisk(ExactOp):
+    """Exact risk of one score vector for any kind of comparison, whose arrays are further inputs."""
+
+    __props__ = ("kind", "ties")
+
+    def __init__(self, kind: ComparisonKind, ties: str):
+        self.kind, self.ties = kind, ties
+        self.gufunc_signature = f"{','.join(['(n)'] * (1 + len(kind.arrays)))}->()"
+
+    def cast_labels(self, labels):
+        return labels
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = self.evaluate(*inputs)
+
+    def evaluate(self, scores, *arrays):
+        comparison = self.kind.comparison(*arrays)
+        return np.asarray(comparison_risk(np.ascontiguousarray(scores)[None], comparison, ties=self.ties)[0])
+
+
+class ComparisonSurrogate(SurrogateOp):
+    """A surrogate of :class:`ComparisonRisk`, and its gradient as second output."""
+
+    __props__ = ("kind", "loss")
+
+    def __init__(self, kind: ComparisonKind, loss: str):
+        self.kind, self.loss = kind, loss
+        self.gufunc_signature = f"{','.join(['(n)'] * (1 + len(kind.arrays)))}->(),(n)"
+
+    def cast_labels(self, labels):
+        return labels
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0], output_storage[1][0] = self.evaluate(*inputs)
+
+    def evaluate(self, scores, *arrays):
+        pairs = self.kind.comparison(*arrays)
+        assert isinstance(pairs, Pairs)  # a partial AUC has no surrogate
+        value, gradient = pairs_surrogate(np.ascontiguousarray(scores), pairs, self.loss)
+        return np.asarray(value), gradient
 
 
 def batch_risk(scores, labels, ties):
@@ -126,6 +194,35 @@ def numba_funcify_surrogate_risk(op, node=None, **kwargs):
         return np.asarray(value), gradient
 
     return surrogate_risk, KERNEL_VERSION
+
+
+@register_funcify_default_op_cache_key(ComparisonRisk)
+def numba_funcify_comparison_risk(op, node=None, **kwargs):
+    def evaluate(inputs):
+        return np.atleast_1d(op.evaluate(*inputs))
+
+    @numba_njit
+    def comparison_risk(*inputs):
+        with objmode(value="float64[::1]"):
+            value = evaluate(inputs)
+        return np.asarray(value[0])
+
+    return comparison_risk, KERNEL_VERSION
+
+
+@register_funcify_default_op_cache_key(ComparisonSurrogate)
+def numba_funcify_comparison_surrogate(op, node=None, **kwargs):
+    def evaluate(inputs):
+        value, gradient = op.evaluate(*inputs)
+        return np.append(gradient, value)
+
+    @numba_njit
+    def comparison_surrogate(*inputs):
+        with objmode(both="float64[::1]"):
+            both = evaluate(inputs)
+        return np.asarray(both[-1]), both[:-1].copy()
+
+    return comparison_surrogate, KERNEL_VERSION
 
 
 class RegisterWithJax(GraphRewriter):

@@ -1,32 +1,39 @@
-"""The AUC risk in a PyMC model: the expression, and the potential exp(-gamma * risk)."""
+"""Risks of comparisons in a PyMC model: the expressions, and the potentials exp(-gamma * risk)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
-from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_pacauc.core.pairs import encode_labels
+from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import check_gamma
-from pymc_pacauc.core.risk import check_ties
 from pymc_pacauc.core.surrogate import LOSSES
 from pymc_pacauc.core.theorems import TheoremDefaults, theorem_defaults
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
-from pymc_pacauc.model.op import AUCRisk, SurrogateRisk
+from pymc_pacauc.model.compared import Compared, compared_labels, compared_times, score_tensor
+from pymc_pacauc.model.comparison_kind import TWO_CLASSES
 
-__all__ = ["AUCPotential", "auc_risk", "surrogate_risk"]
+__all__ = ["AUCPotential", "ConcordancePotential", "auc_risk", "surrogate_risk"]
 
 
-def auc_risk(scores: Any, y: Any, *, ties: str = "half", positive: Any = None) -> TensorVariable:
+def auc_risk(
+    scores: Any,
+    y: Any,
+    *,
+    ties: str = "half",
+    positive: Any = None,
+    strata: Any = None,
+    weights: Any = None,
+    ordered: bool | Mapping[tuple[float, float], float] = False,
+    max_fpr: float | None = None,
+) -> TensorVariable:
     """Pair risk of ``scores`` as a PyTensor expression; ``1 - auc_risk`` is the AUC.
 
     Parameters
@@ -39,6 +46,8 @@ def auc_risk(scores: Any, y: Any, *, ties: str = "half", positive: Any = None) -
         ``"half"``: a tied pair costs one half, as in the AUC; ``"strict"``: it costs nothing.
     positive
         Which of the two labels is the positive class.
+    strata, weights, ordered, max_fpr
+        As in :func:`~pymc_pacauc.empirical_risk`; strata and weights may be ``pm.Data``.
 
     Notes
     -----
@@ -50,20 +59,14 @@ def auc_risk(scores: Any, y: Any, *, ties: str = "half", positive: Any = None) -
     >>> float(auc_risk([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]).eval())
     0.25
     """
-    check_ties(ties)
-    scores, labels = _score_tensor(scores), _label_tensor(y, positive)
-    _check_lengths(scores, labels)
-    for variable in ancestors([scores]):  # PyMC asks step methods about one variable at a time: let them know
-        if variable.owner is not None and isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable):
-            variable.tag.feeds_auc_risk = True
-    return Blockwise(AUCRisk(ties))(scores, labels)
+    tensor = score_tensor(scores)
+    compared = compared_labels(y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr)
+    return compared.risk(tensor, ties)
 
 
 def surrogate_risk(scores: Any, y: Any, loss: str, *, positive: Any = None) -> TensorVariable:
     """Mean convex pair loss, ``"logistic"`` or ``"hinge"``: differentiable, and never below :func:`auc_risk`."""
-    scores, labels = _score_tensor(scores), _label_tensor(y, positive)
-    _check_lengths(scores, labels)
-    return Blockwise(SurrogateRisk(loss))(scores, labels)[0]
+    return compared_labels(y, positive=positive).surrogate(score_tensor(scores), loss)
 
 
 def AUCPotential(
@@ -75,6 +78,10 @@ def AUCPotential(
     loss: str = "exact",
     ties: str = "half",
     positive: Any = None,
+    strata: Any = None,
+    weights: Any = None,
+    ordered: bool | Mapping[tuple[float, float], float] = False,
+    max_fpr: float | None = None,
     track_risk: bool = True,
     model: pm.Model | None = None,
 ) -> TensorVariable:
@@ -96,6 +103,16 @@ def AUCPotential(
         ``"exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used.
     ties, positive
         As in :func:`auc_risk`.
+    strata
+        Compare within these groups only (patients of one hospital, documents of one query): labels or ``pm.Data``.
+        Strata with one class are skipped.
+    weights
+        A positive number per observation, an array or ``pm.Data``; a pair weighs the product of its two.
+    ordered
+        True for y with more than two values, of which the larger should score higher; or a mapping
+        ``{(higher, lower): weight}`` of what a pair of these classes weighs.
+    max_fpr
+        The partial AUC up to this false positive rate; sampled by :class:`~pymc_pacauc.TemperingSMC` only.
     track_risk
         Also register the exact risk of the training data as the Deterministic ``f"{name}_risk"``.
     model
@@ -115,64 +132,95 @@ def AUCPotential(
     >>> [v.name for v in model.potentials], [v.name for v in model.deterministics]
     (['auc'], ['auc_risk'])
     """
+    compared = compared_labels(y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr)
+    return _add_potential(name, scores, compared, gamma, loss, ties, track_risk, model)
+
+
+def ConcordancePotential(
+    name: str,
+    scores: Any,
+    time: Any,
+    event: Any,
+    gamma: Any,
+    *,
+    strata: Any = None,
+    weights: Any = None,
+    tau: float | None = None,
+    loss: str = "exact",
+    ties: str = "half",
+    track_risk: bool = True,
+    model: pm.Model | None = None,
+) -> TensorVariable:
+    """Multiply the model's density by ``exp(-gamma * (1 - C))``, C the concordance of scores with censored times.
+
+    **A high score means an early event.**
+
+    Parameters
+    ----------
+    name
+        Name of the potential.
+    scores
+        Expression of length n: the score of each observation, the higher the earlier its event.
+    time, event
+        When each observation had its event or was last seen, and whether it was an event: arrays or ``pm.Data``.
+    gamma
+        Inverse temperature, multiplying 1 - C: a number or ``pm.Data``. Usually between a quarter of the number of
+        observations and their number.
+    strata
+        Compare within these groups only: labels or ``pm.Data``.
+    weights
+        None for Harrell's C; ``"ipcw"`` for Uno's; or a positive number per observation, an array or ``pm.Data``.
+    tau
+        Compare events before this time only.
+    loss, ties, track_risk, model
+        As in :func:`AUCPotential`.
+
+    Returns
+    -------
+    The potential, ``-gamma * (1 - C)``.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> X, time, event = np.array([[0.0], [1.0], [2.0]]), [3.0, 2.0, 1.0], [False, True, True]
+    >>> with pm.Model() as model:
+    ...     theta = pm.Normal("theta", size=1)
+    ...     c = ConcordancePotential("c", X @ theta, time, event, gamma=3.0)
+    >>> [v.name for v in model.potentials], [v.name for v in model.deterministics]
+    (['c'], ['c_risk'])
+    """
+    compared = compared_times(time, event, strata=strata, weights=weights, tau=tau)
+    return _add_potential(name, scores, compared, gamma, loss, ties, track_risk, model)
+
+
+def _add_potential(
+    name: str,
+    scores: Any,
+    compared: Compared,
+    gamma: Any,
+    loss: str,
+    ties: str,
+    track_risk: bool,
+    model: pm.Model | None,
+) -> TensorVariable:
     if loss not in ("exact", *LOSSES):
         raise ValueError(f'loss must be "exact", {", ".join(map(repr, LOSSES))}; got {loss!r}.')
     model = pm.modelcontext(model)
-    scores = _score_tensor(scores)
+    scores = score_tensor(scores)
     if scores.type.ndim != 1:
         raise ValueError(
             f"scores must be one vector, a score per observation; this expression has {scores.type.ndim} dimensions."
         )
-    temperature = _gamma_tensor(name, gamma, scores, y, positive, model)
+    temperature = _gamma_tensor(name, gamma, scores, compared, model)
     with model:
-        if loss == "exact":
-            risk = auc_risk(scores, y, ties=ties, positive=positive)
-        else:
-            risk = surrogate_risk(scores, y, loss, positive=positive)
+        risk = compared.risk(scores, ties) if loss == "exact" else compared.surrogate(scores, loss)
         potential = pm.Potential(name, -temperature * risk)
         if track_risk:
-            tracked = risk if loss == "exact" else auc_risk(scores, y, ties=ties, positive=positive)
-            pm.Deterministic(f"{name}_risk", tracked)
+            pm.Deterministic(f"{name}_risk", risk if loss == "exact" else compared.risk(scores, ties))
     return potential
 
 
-def _score_tensor(scores: Any) -> TensorVariable:
-    try:
-        tensor = pt.as_tensor(scores)
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise TypeError(
-            f"scores must be a numeric PyTensor expression or array; got {type(scores).__name__}."
-        ) from error
-    if tensor.type.ndim == 0:
-        raise ValueError("scores is a single number; it needs one score per observation along its last axis.")
-    if tensor.type.dtype.startswith("complex"):
-        raise TypeError(f"scores must be real numbers; their dtype is {tensor.type.dtype}.")
-    return pt.cast(tensor, "float64")
-
-
-def _label_values(y: Any, positive: Any) -> np.ndarray | None:
-    """The mask of positives, or None where labels are symbolic and have no value yet."""
-    if isinstance(y, SharedVariable):
-        return encode_labels(y.get_value(), positive)
-    return None if isinstance(y, Variable) else encode_labels(y, positive)
-
-
-def _label_tensor(y: Any, positive: Any) -> TensorVariable:
-    mask = _label_values(y, positive)
-    if mask is not None and not isinstance(y, Variable):
-        return pt.as_tensor(mask.astype(np.int8))
-    if y.type.ndim != 1:
-        raise ValueError(f"y must be one-dimensional, one label per observation; it has {y.type.ndim} dimensions.")
-    return pt.cast(y > 0 if positive is None else pt.eq(y, positive), "int8")
-
-
-def _check_lengths(scores: TensorVariable, labels: TensorVariable) -> None:
-    n_scores, n_labels = scores.type.shape[-1], labels.type.shape[-1]
-    if None not in (n_scores, n_labels) and n_scores != n_labels:
-        raise ValueError(f"scores has {n_scores} observations along its last axis but y has {n_labels}.")
-
-
-def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, y: Any, positive: Any, model: pm.Model) -> Any:
+def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compared, model: pm.Model) -> Any:
     if isinstance(gamma, SharedVariable):
         check_gamma(gamma.get_value())
     if isinstance(gamma, Variable):
@@ -184,10 +232,13 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, y: Any, positiv
     if isinstance(gamma, TheoremDefaults):
         return gamma.gamma
     if isinstance(gamma, str):
-        mask = _label_values(y, positive)
-        if mask is None:
+        if compared.kind != TWO_CLASSES:
+            raise ValueError(f"gamma={gamma!r} is for two classes, all pairs weighing the same: pass a number instead.")
+        if compared.comparison is None:
             raise ValueError(f"gamma={gamma!r} needs the class sizes, and y has no value yet: pass a number instead.")
+        assert isinstance(compared.comparison, Pairs)
+        [block] = compared.comparison.blocks
         feeding = set(ancestors([scores]))
         d = sum(int(np.prod(rv.shape.eval())) for rv in model.free_RVs if rv in feeding)
-        return theorem_defaults(int(mask.sum()), int((~mask).sum()), max(d, 1), assumption=gamma).gamma
+        return theorem_defaults(block.positive.size, block.negative.size, max(d, 1), assumption=gamma).gamma
     return check_gamma(gamma)

@@ -148,7 +148,7 @@ class ArrayResult:
     def mean_risk(self) -> Estimate:
         """Every tie costing one half, whatever the fit was told."""
         problem = self.fit.problem
-        unpaid = (0.5 - problem.tie_cost) * problem.tied_pairs / problem.pairs.n_pairs
+        unpaid = (0.5 - problem.tie_cost) * problem.tied_share
         return Estimate(self.fit.expected_risk + unpaid, 0.0)
 
     @property

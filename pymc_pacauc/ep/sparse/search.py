@@ -174,7 +174,7 @@ def _iteration(
             change=float(np.linalg.norm(moved) / np.sqrt(problem.d)),
             final=point.settled <= tolerance,
             log_evidence=float(pairs.log_constant + sites.log_constant.sum() + integral),
-            expected_risk=float(pairs.wrong / problem.pairs.n_pairs),
+            expected_risk=float(pairs.wrong / problem.pairs.total_weight),
             tied=pairs.tied,
         )
 

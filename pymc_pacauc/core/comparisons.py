@@ -1,0 +1,151 @@
+"""Kinds of comparison between labelled observations: ordered classes, strata, weights of observations.
+
+Each function describes its pairs by complete bipartite blocks, which is all the engines know
+(:mod:`pymc_pacauc.core.pairs`); censored times have a file of their own (:mod:`pymc_pacauc.core.concordance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.core.numeric import number_vector
+from pymc_pacauc.core.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
+from pymc_pacauc.core.partial_auc import PartialAUC
+
+__all__ = ["Comparison", "label_comparison", "observation_weights", "ordered_classes", "strata_codes", "stratified"]
+
+FloatArray = NDArray[np.float64]
+Comparison = Pairs | PartialAUC
+
+
+def label_comparison(
+    y: ArrayLike,
+    *,
+    positive: Any = None,
+    strata: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    ordered: bool | Mapping[tuple[float, float], float] = False,
+    max_fpr: float | None = None,
+) -> Comparison:
+    """What labels compare: the one way from the arguments of a risk to its pairs."""
+    if max_fpr is not None:
+        if strata is not None or ordered is not False:
+            raise ValueError("max_fpr is for two classes without strata: a partial AUC is read off one ROC curve.")
+        mask = encode_labels(y, positive)
+        return PartialAUC(mask, None if weights is None else observation_weights(weights, mask.size), max_fpr)
+    if ordered is False:
+        pairs = bipartite(y, positive)
+    elif positive is not None:
+        raise ValueError("positive= is for two classes; with ordered=True the larger value of y should score higher.")
+    else:
+        pairs = ordered_classes(y, None if ordered is True else ordered)
+    if strata is not None:
+        pairs = stratified(pairs, strata)
+    return pairs if weights is None else pairs.times(observation_weights(weights, pairs.n))
+
+
+def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], float] | None = None) -> Pairs:
+    """All pairs with y_i > y_j: i should score higher.
+
+    Parameters
+    ----------
+    y
+        Numbers, the larger the higher the class; any number of different ones from two on.
+    class_weights
+        Weight of a pair by its two classes, ``{(higher, lower): weight}``; 1 for those not named.
+
+    Examples
+    --------
+    >>> ordered_classes([0, 2, 1, 2])
+    Pairs(n=4, blocks=[1 x 1, 2 x 2])
+    """
+    values = number_vector(
+        "y", y, "with ordered=True it holds the rank of each class, such as 0, 1, 2 (pandas: y.cat.codes)"
+    )
+    classes, place = np.unique(values, return_inverse=True)
+    if classes.size < 2:
+        raise ValueError(f"y has one class only (all {values.size} labels are {classes[0]:g}): there is no pair.")
+    members = [np.flatnonzero(place == k) for k in range(classes.size)]
+    kind = "two classes" if classes.size == 2 else "ordered classes"
+    if class_weights is None:
+        below = [np.flatnonzero(place < k) for k in range(classes.size)]
+        return Pairs(values.size, tuple(map(Block, members[1:], below[1:])), kind)
+    known = _class_weights(class_weights, classes)
+    blocks = [
+        Block(members[high], members[low], weight=known.get((high, low), 1.0))
+        for high in range(classes.size)
+        for low in range(high)
+    ]
+    return Pairs(values.size, tuple(blocks), kind)
+
+
+def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatArray) -> dict[tuple[int, int], float]:
+    if not isinstance(weights, Mapping):
+        raise ValueError(
+            f"ordered must be True, False or a mapping {{(higher, lower): weight}}; got a {type(weights).__name__}."
+        )
+    found = {}
+    for key, weight in weights.items():
+        places = [np.flatnonzero(classes == value) for value in key]
+        if len(key) != 2 or any(place.size == 0 for place in places) or places[0] <= places[1]:
+            raise ValueError(
+                f"The weight of classes {key!r} is for no pair: a key is (higher, lower), both among y's values."
+            )
+        if not (np.ndim(weight) == 0 and 0.0 < weight < np.inf):
+            raise ValueError(f"The weight of classes {key!r} must be a finite number > 0; got {weight!r}.")
+        found[int(places[0][0]), int(places[1][0])] = float(weight)
+    return found
+
+
+def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
+    """The pairs within one stratum: two patients of one hospital, two documents of one query.
+
+    A stratum without such a pair (one class only) is skipped, and counted in ``skipped_strata``.
+
+    Examples
+    --------
+    >>> stratified(bipartite([0, 1, 1, 0, 0]), ["a", "a", "b", "b", "c"])
+    Pairs(n=5, blocks=[1 x 1, 1 x 1])
+    """
+    codes = strata_codes(strata, pairs.n)
+    count = int(codes.max()) + 1
+    blocks = [part for block in pairs.blocks for part in _by_stratum(block, codes, count)]
+    if not blocks:
+        raise ValueError("No stratum has a pair to compare: each has one class only.")
+    used = np.unique(np.concatenate([codes[block.positive[:1]] for block in blocks])).size
+    return replace(pairs, blocks=tuple(blocks), skipped_strata=count - used)
+
+
+def _by_stratum(block: Block, codes: NDArray[np.intp], count: int) -> list[Block]:
+    rows, columns = codes[block.positive], codes[block.negative]
+    row_order, column_order = np.argsort(rows, kind="stable"), np.argsort(columns, kind="stable")
+    row_ends = np.searchsorted(rows[row_order], np.arange(count + 1))
+    column_ends = np.searchsorted(columns[column_order], np.arange(count + 1))
+    both = np.flatnonzero((np.diff(row_ends) > 0) & (np.diff(column_ends) > 0))
+    return [
+        block.take(row_order[row_ends[k] : row_ends[k + 1]], column_order[column_ends[k] : column_ends[k + 1]])
+        for k in both
+    ]
+
+
+def strata_codes(strata: ArrayLike, n: int) -> NDArray[np.intp]:
+    """Labels of strata as integers from 0 on."""
+    if np.shape(strata) != (n,):
+        raise ValueError(f"strata must have shape ({n},), one label per observation; got {np.shape(strata)}.")
+    return distinct_labels("strata", strata)[1]
+
+
+def observation_weights(weights: ArrayLike, n: int) -> FloatArray:
+    """Positive weights, scaled to mean 1: only their proportions matter."""
+    values = number_vector("weights", weights, "one positive number per observation")
+    if values.shape != (n,):
+        raise ValueError(f"weights must have shape ({n},), one per observation; got {values.shape}.")
+    bad = int(np.sum(~(values > 0.0)))
+    if bad:
+        raise ValueError(f"weights has {bad} value(s) <= 0: drop those observations instead.")
+    return np.asarray(values / values.mean())

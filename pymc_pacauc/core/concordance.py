@@ -1,0 +1,156 @@
+"""Concordance of scores with censored times: **a high score means an early event**.
+
+Observation i, whose event was seen at t_i, is compared with j when j was still followed then: t_j > t_i, or t_j = t_i
+and j censored (its event, if any, comes later). Two events at one time are not compared; equal scores count one half.
+These are Harrell's rules, and 1 - risk is his C.
+
+*A staircase in blocks.* Sort by time. The pairs across the middle are {events of the earlier half} x {later half}, a
+complete bipartite block (or two, where the middle falls within tied times); those within each half are found in the
+same way. An observation is in one block for every halving, so n log n indices hold all of the up to n^2 / 2 pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.core.comparisons import observation_weights, strata_codes
+from pymc_pacauc.core.ipcw import ipcw
+from pymc_pacauc.core.numeric import number_vector
+from pymc_pacauc.core.pairs import Block, Pairs
+from pymc_pacauc.core.risk import checked_risk
+
+__all__ = ["concordance", "concordance_risk", "event_mask"]
+
+FloatArray = NDArray[np.float64]
+
+
+def concordance_risk(
+    scores: ArrayLike,
+    time: ArrayLike,
+    event: ArrayLike,
+    *,
+    strata: ArrayLike | None = None,
+    weights: ArrayLike | str | None = None,
+    tau: float | None = None,
+    ties: str = "half",
+) -> Any:
+    """Exact risk ``1 - C`` of each score vector ``scores[..., n]``, C the concordance with censored times.
+
+    A high score means an early event.
+
+    Parameters
+    ----------
+    scores
+        Array of shape ``(..., n)``: one score per observation, any number of leading batch dimensions.
+    time
+        When each observation had its event or was last seen, at least 0.
+    event
+        Whether it was an event: booleans, or 0 and 1.
+    strata
+        Compare within these groups only.
+    weights
+        None for Harrell's C; ``"ipcw"`` for Uno's, in which inverse probabilities of censoring make up for those
+        lost; or one positive number per observation, a pair weighing their product.
+    tau
+        Compare events before this time only.
+    ties
+        What tied scores cost, as in :func:`~pymc_pacauc.empirical_risk`.
+
+    Examples
+    --------
+    >>> float(concordance_risk([0.9, 0.4, 0.7], time=[1.0, 2.0, 3.0], event=[True, True, False]).round(4))
+    0.3333
+    """
+    return checked_risk(scores, concordance(time, event, strata=strata, weights=weights, tau=tau), ties, "time")
+
+
+def concordance(
+    time: ArrayLike,
+    event: ArrayLike,
+    *,
+    strata: ArrayLike | None = None,
+    weights: ArrayLike | str | None = None,
+    tau: float | None = None,
+) -> Pairs:
+    """The pairs of :func:`concordance_risk`.
+
+    Examples
+    --------
+    >>> concordance([1.0, 2.0, 3.0, 4.0], [True, False, True, True]).n_pairs
+    4
+    """
+    times = number_vector("time", time, "a finite time >= 0 per observation")
+    if (times < 0.0).any():
+        raise ValueError(f"time has {int((times < 0.0).sum())} negative value(s): a time is at least 0.")
+    events = event_mask(event, times.size)
+    used = events if tau is None else events & (times < _check_tau(tau))
+    if not used.any():
+        before = "" if tau is None else f" before tau={tau:g}"
+        raise ValueError(f"There is no event{before}: all {times.size} observations are censored by then.")
+    codes = None if strata is None else strata_codes(strata, times.size)
+    members = [np.arange(times.size)] if codes is None else [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
+    parts = [list(_blocks(part, times[part], events[part], used[part])) for part in members]
+    blocks = tuple(block for part in parts for block in part)
+    if not blocks:
+        raise ValueError("No two observations can be compared: nobody is followed beyond an event.")
+    pairs = Pairs(times.size, blocks, "censored times", skipped_strata=sum(not part for part in parts))
+    if weights is None:
+        return pairs
+    if isinstance(weights, str):
+        if weights != "ipcw":
+            raise ValueError(f'weights must be None, "ipcw" or one number per observation; got {weights!r}.')
+        factors = ipcw(times, events, used)
+        factors /= factors[used].mean()
+        weighted = tuple(replace(b, positive_weights=factors[b.positive]) for b in blocks)
+        return replace(pairs, blocks=weighted, estimated_weights=True)
+    return pairs.times(observation_weights(weights, times.size))
+
+
+def event_mask(event: ArrayLike, n: int) -> NDArray[np.bool_]:
+    """Whether each observation had its event, from booleans or from 0 and 1."""
+    given = np.asarray(event)
+    if given.shape != (n,):
+        raise ValueError(f"event must have shape ({n},), one per time; got {given.shape}.")
+    if given.dtype != bool:
+        values = number_vector("event", event, "True where the event was seen, False where it was censored")
+        if not np.isin(values, (0.0, 1.0)).all():
+            raise ValueError(
+                "event must be boolean, or 0 (censored) and 1 (event): several kinds of event are not one."
+            )
+        given = values == 1.0
+    return given
+
+
+def _check_tau(tau: Any) -> float:
+    if not (np.ndim(tau) == 0 and isinstance(tau, int | float | np.number) and 0.0 < tau < np.inf):
+        raise ValueError(f"tau must be one finite time > 0; got {tau!r}.")
+    return float(tau)
+
+
+def _blocks(
+    members: NDArray[np.intp], time: FloatArray, event: NDArray[np.bool_], used: NDArray[np.bool_]
+) -> Iterator[Block]:
+    """Blocks of the pairs among ``members``, of events that are ``used``."""
+    order = np.lexsort((~event, time))  # at one time, events before those censored
+    index, t, e, u = members[order], time[order], event[order], used[order]
+    segments = [(0, t.size)]
+    while segments:
+        low, high = segments.pop()
+        middle = (low + high) // 2
+        if high - low < 2 or not u[low : high - 1].any():
+            continue
+        segments += [(middle, high), (low, middle)]
+        start = low + int(np.searchsorted(t[low:middle], t[middle]))  # from here on tied with the first of the later
+        before = low + np.flatnonzero(u[low:start])
+        if before.size:
+            yield Block(index[before], index[middle:high])
+        at = start + np.flatnonzero(u[start:middle])
+        if at.size:
+            after = middle + np.flatnonzero((t[middle:high] > t[middle]) | ~e[middle:high])
+            if after.size:
+                yield Block(index[at], index[after])

@@ -1,0 +1,48 @@
+"""Weights that undo censoring (Uno, Cai, Pencina, D'Agostino and Wei, 2011).
+
+Harrell's concordance compares an event with whoever is still followed then, and so estimates a quantity that depends
+on the censoring. Weighting every event at time t by 1 / G(t)^2, G(t) = P(censored after t), estimates
+P(score_i > score_j | t_i < t_j, t_i < tau) instead, if censoring is independent of times and scores. G is estimated by
+Kaplan and Meier with the roles of event and censoring exchanged; of an event and a censoring at one time, the event
+came first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["censoring_survival", "ipcw"]
+
+FloatArray = NDArray[np.float64]
+
+
+def censoring_survival(time: FloatArray, event: NDArray[np.bool_]) -> FloatArray:
+    """Kaplan and Meier's estimate of P(C > t) at each of the times given.
+
+    Examples
+    --------
+    >>> censoring_survival(np.array([1.0, 2.0, 2.0, 3.0]), np.array([True, True, False, True]))
+    array([1. , 0.5, 0.5, 0.5])
+    """
+    at, place = np.unique(time, return_inverse=True)
+    events, censored = np.bincount(place, event), np.bincount(place, ~event)
+    at_risk = time.size - np.concatenate([[0], np.cumsum(events + censored)[:-1]]) - events
+    step = np.ones(at.size)
+    np.divide(at_risk - censored, at_risk, out=step, where=at_risk > 0)
+    return np.asarray(np.cumprod(step)[place.reshape(-1)])
+
+
+def ipcw(time: FloatArray, event: NDArray[np.bool_], used: NDArray[np.bool_]) -> FloatArray:
+    """1 / G(t)^2 of the events ``used``, and 0 for everyone else; an error where that has no bound."""
+    survival = censoring_survival(time, event)
+    lost = used & (survival <= 0.0)
+    if lost.any():
+        raise ValueError(
+            f"Inverse censoring weights are infinite for {int(lost.sum())} event(s) from time {time[lost].min():g} on: "
+            "nobody is followed longer than that. Compare earlier events only, for example "
+            f"tau={time[lost].min():g}."
+        )
+    weights = np.zeros(time.size)
+    weights[used] = survival[used] ** -2.0
+    return weights

@@ -1,0 +1,146 @@
+"""Censored times: against loops over all pairs, scikit-survival and lifelines."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.concordance import concordance
+from pymc_pacauc.core.ipcw import censoring_survival
+from tests.pair_lists import censored_pairs, listed, listed_risk
+
+TIES = pytest.mark.parametrize("ties", ["half", "strict"])
+
+
+def survival_data(seed, n=60, distinct=15):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(n)
+    time = np.ceil(rng.exponential(np.exp(-x)) * distinct)
+    return np.round(x + 0.3 * rng.standard_normal(n), 1), time, rng.random(n) < 0.6
+
+
+@TIES
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 40), distinct=st.integers(1, 40), groups=st.integers(1, 8))
+def test_harrell(seed, n, distinct, groups, ties):
+    rng = np.random.default_rng(seed)
+    time, event = rng.integers(0, distinct, n).astype(float), rng.random(n) < 0.6
+    time[:2], event[:2] = (0.0, distinct), True
+    scores = rng.integers(-3, 4, (2, n)).astype(float)
+    strata, weights = rng.integers(0, groups, n), rng.gamma(1.0, size=n)
+    strata[:2] = 0
+    tau = float(distinct) / 2 + 0.5
+    for options in ({}, {"strata": strata}, {"weights": weights}, {"tau": tau}, {"strata": strata, "weights": weights}):
+        brute = censored_pairs(time, event, **options)
+        found = pac.concordance_risk(scores, time, event, ties=ties, **options)
+        np.testing.assert_allclose(found, [listed_risk(row, brute, ties) for row in scores], atol=1e-13)
+    i, j, _ = listed(concordance(time, event))
+    np.testing.assert_array_equal(np.stack([i, j]), censored_pairs(time, event)[:2])  # each once
+
+
+def test_a_high_score_means_an_early_event():
+    assert pac.concordance_risk([3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [True, True, True]) == 0.0
+
+
+def test_uno_by_hand():
+    scores, time, event = survival_data(1)
+    tau = float(np.quantile(time, 0.8))
+    survival = []
+    for t in time:  # the product over censoring times up to t, an event at the same time coming first
+        value = 1.0
+        for u in np.unique(time[time <= t]):
+            at_risk = np.sum(time >= u) - np.sum((time == u) & event)
+            if at_risk:
+                value *= 1 - np.sum((time == u) & ~event) / at_risk
+        survival.append(value)
+    np.testing.assert_allclose(censoring_survival(time, event), survival, atol=1e-14)
+    brute = censored_pairs(time, event, tau=tau, row_weights=np.maximum(survival, 1e-9) ** -2.0)
+    found = pac.concordance_risk(scores, time, event, weights="ipcw", tau=tau)
+    assert found == pytest.approx(listed_risk(scores, brute), abs=1e-13)
+    assert concordance(time, event, weights="ipcw", tau=tau).estimated_weights
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_against_scikit_survival(seed):
+    metrics = pytest.importorskip("sksurv.metrics")
+    scores, time, event = survival_data(seed, n=150)
+    c, concordant, discordant, tied, _ = metrics.concordance_index_censored(event, time, scores)
+    assert pac.concordance_risk(scores, time, event) == pytest.approx(1 - c, abs=1e-12)
+    assert concordance(time, event).n_pairs == concordant + discordant + tied
+    outcome = np.array(list(zip(event, time, strict=True)), dtype=[("event", bool), ("time", float)])
+    tau = float(np.quantile(time, 0.85))
+    uno = metrics.concordance_index_ipcw(outcome, outcome, scores, tau=tau)[0]
+    assert pac.concordance_risk(scores, time, event, weights="ipcw", tau=tau) == pytest.approx(1 - uno, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_against_lifelines(seed):
+    lifelines = pytest.importorskip("lifelines.utils")
+    scores, time, event = survival_data(seed, n=150)
+    time = time + np.where(event, np.linspace(0, 0.5, time.size), 0.5)  # it compares events at equal times, too
+    c = lifelines.concordance_index(time, -scores, event)
+    assert pac.concordance_risk(scores, time, event) == pytest.approx(1 - c, abs=1e-12)
+
+
+def test_many_observations_in_little_memory():
+    n = 20_000
+    rng = np.random.default_rng(0)
+    time, event = rng.exponential(size=n), rng.random(n) < 0.5
+    pairs = concordance(time, event)
+    indices = sum(block.positive.size + block.negative.size for block in pairs.blocks)
+    assert indices < n * np.log2(n)
+    rank = np.argsort(np.argsort(time))
+    assert pairs.n_pairs == np.sum((n - 1 - rank)[event])
+    assert pac.concordance_risk(-time, time, event) == 0.0
+    assert pac.concordance_risk(np.zeros(n), time, event) == 0.5
+
+
+GOOD = {"time": [1.0, 2.0, 3.0, 4.0], "event": [True, True, False, True]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"event": [False] * 4}, "no event: all 4"),
+        ({"event": [False, False, False, True]}, "No two observations can be compared"),
+        ({"time": [1.0, 2.0, -3.0, 4.0]}, "time has 1 negative"),
+        ({"time": [1.0, 2.0, np.nan, 4.0]}, "time has 1 NaN or infinite"),
+        ({"time": [1.0, 2.0, np.inf, 4.0]}, "time has 1 NaN or infinite"),
+        ({"time": [1.0, 2.0, 3.0]}, r"event must have shape \(3,\)"),
+        ({"event": [True, True]}, r"event must have shape \(4,\)"),
+        ({"event": [0, 1, 2, 1]}, "event must be boolean"),
+        ({"event": ["yes", "no", "yes", "no"]}, "event must be a rectangular array of numbers"),
+        ({"event": [0.0, np.nan, 1.0, 1.0]}, "event has 1 NaN"),
+        ({"strata": [1, 2]}, r"strata must have shape \(4,\)"),
+        ({"strata": [1, 2, 3, 4]}, "No two observations can be compared"),
+        ({"weights": [1.0, 1.0, 0.0, 1.0]}, r"weights has 1 value\(s\) <= 0"),
+        ({"weights": "uno"}, 'weights must be None, "ipcw"'),
+        ({"tau": -1.0}, "tau must be one finite time > 0"),
+        ({"tau": np.nan}, "tau must be one finite time > 0"),
+        ({"tau": 0.5}, "no event before tau=0.5"),
+        (
+            {"weights": "ipcw", "time": [1.0, 2.0, 3.0, 3.0, 4.0], "event": [True, True, False, False, True]},
+            None,
+        ),
+        ({"scores": [1.0, 2.0]}, "scores has 2 observations .* but time has 4"),
+    ],
+)
+def test_bad_input(changes, message):
+    given_ = {"scores": np.arange(len(changes.get("time", GOOD["time"])), dtype=float), **GOOD, **changes}
+    if message is None:
+        assert np.isfinite(pac.concordance_risk(**given_))
+        return
+    with pytest.raises(ValueError, match=message):
+        pac.concordance_risk(**given_)
+
+
+def test_exploding_weights_say_tau():
+    """Everyone still followed at time 3 is censored then, but an event is dated after it."""
+    time, event = np.array([1.0, 2.0, 3.0, 3.0, 3.0, 4.0]), np.array([True, False, False, False, True, True])
+    survival = censoring_survival(time, event)
+    assert survival.min() > 0  # one is at risk beyond 3
+    time, event = np.array([1.0, 2.0, 3.0, 3.0]), np.array([True, False, False, True])
+    assert censoring_survival(time, event)[-1] == 0
+    with pytest.raises(ValueError, match=r"infinite for 1 event\(s\) from time 3 on.*tau=3"):
+        concordance(time, event, weights="ipcw")
+    assert concordance(time, event, weights="ipcw", tau=3.0).n_pairs == 3

@@ -112,12 +112,13 @@ def leave_out_pairs(
         gamma, of its own pairs.
     refine
         At most this many sweeps over the remaining pairs after the removal. By default 3 for groups and 1 for single
-        observations, which change less; given ``gamma``, as many as it takes.
+        observations, which change less; given ``gamma``, as many as it takes, with a warning where 200 do not do.
     callback
         Called with the number of groups done and their total.
     """
+    to_the_end = refine is None and gamma is not None
     if refine is None:
-        refine = MOST_SWEEPS if gamma is not None else 1 if groups is None else 3
+        refine = MOST_SWEEPS if to_the_end else 1 if groups is None else 3
     space = problem.scores.reduced
     labels, index = _encode(groups, problem.n)
     scores, variance, change = np.empty(problem.n), np.empty(problem.n), np.empty(labels.size)
@@ -140,10 +141,10 @@ def leave_out_pairs(
         group_auc[g] = _auc(scores, problem.pairs, out)
         if callback is not None:
             callback(g + 1, labels.size)
-    if gamma is not None and unconverged:
+    if to_the_end and unconverged:
         warnings.warn(
             f"{unconverged} of {labels.size} groups left out did not converge in {refine} sweeps (largest "
-            f"change {change.max():.2g}): their posteriors are not quite those at gamma = {gamma:g}. Raise refine.",
+            f"change {change.max():.2g}): their posteriors are not quite those at gamma = {gamma:g}.",
             ConvergenceWarning,
             stacklevel=3,
         )

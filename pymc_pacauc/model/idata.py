@@ -15,7 +15,7 @@ from pymc.util import get_default_varnames
 from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc import __version__
-from pymc_pacauc.model.auc_term import auc_terms
+from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.compat import dataset, inference_data
 from pymc_pacauc.model.flat import FlatVariables, flat_variables
 
@@ -71,9 +71,15 @@ def data_groups(model: pm.Model) -> dict[str, xr.Dataset]:
     """The constant_data and observed_data groups of a model, those that are not empty; at least the labels."""
     coords, dims = coords_and_dims_for_inferencedata(model)
     terms = auc_terms(model)
-    observed = find_observations(model) or ({"labels": terms[0].labels} if len(terms) == 1 else {})
+    observed = find_observations(model) or (_compared(terms[0]) if len(terms) == 1 else {})
     groups = {"constant_data": find_constants(model), "observed_data": observed}
     return {name: dataset(data, coords=coords, dims=dims, sample_dims=()) for name, data in groups.items() if data}
+
+
+def _compared(term: AUCTerm) -> dict[str, NDArray[Any]]:
+    """Labels, or times, events and the like, by name."""
+    arrays = term.arrays
+    return {"labels" if name == "y" else name: values for name, values in arrays.items()}
 
 
 def labelled(model: pm.Model, variable: Any, values: NDArray[np.float64]) -> xr.DataArray:

@@ -8,9 +8,11 @@ from scipy.special import ndtr, ndtri
 
 import pymc_pacauc as pac
 from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, linear_bound, linear_rate, pac_bayes_kl
+from pymc_pacauc.core.effective_size import effective_size
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep, fit_vb
 from pymc_pacauc.model.compat import inference_data
+from pymc_pacauc.model.extract import problem_of
 from pymc_pacauc.model.results import as_result, dataset_of
 
 
@@ -234,3 +236,46 @@ def test_tight_enough():
     fit = fit_ep(linear_gaussian_problem(X, y, 238.0))
     assert pac.certificate(fit).auc > 0.70
     assert pac.certificate(fit, bound="catoni").auc > 0.72
+
+
+@pytest.mark.parametrize("kind", ["weights", "strata", "ordered", "censored"])
+def test_other_comparisons_count_their_own_m(kind):
+    rng = np.random.default_rng(8)
+    n = 300
+    X = rng.standard_normal((n, 2))
+    signal = X[:, 0] + 0.3 * rng.standard_normal(n)
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=2)
+        if kind == "weights":
+            pac.AUCPotential("auc", X @ theta, signal > 0, 80.0, weights=rng.gamma(5.0, size=n))
+        elif kind == "strata":
+            pac.AUCPotential("auc", X @ theta, signal > 0, 80.0, strata=np.arange(n) % 3)
+        elif kind == "ordered":
+            pac.AUCPotential("auc", X @ theta, np.digitize(signal, [-0.5, 0.5]), 80.0, ordered=True)
+        else:
+            pac.ConcordancePotential("c", X @ theta, np.exp(-signal), rng.random(n) < 0.7, 80.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    certified = pac.certificate(approx)
+    fitted = approx.fitted_to
+    assert certified.m == pytest.approx(effective_size(problem_of(model).problem.pairs))
+    expected = pac_bayes_kl(approx.expected_risk, approx.divergence.value, certified.m, equal_matchings=False)
+    assert certified.auc == pytest.approx(1 - expected)
+    assert 0.5 < certified.auc < certified.empirical_auc
+    assert "given" in certified.assumptions[0]
+    assert f"{certified.m:g}" in repr(certified)
+    assert pac.certificate(approx.sample(50)).m == pytest.approx(fitted.m_eff)
+    for bound in ("catoni", "linear"):
+        assert 0.0 <= pac.certificate(approx, bound=bound).auc < certified.empirical_auc
+
+
+def test_estimated_weights_have_no_certificate():
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((60, 2))
+    time = np.exp(-X[:, 0])
+    with pm.Model():
+        theta = pm.Normal("theta", size=2)
+        tau = float(np.quantile(time, 0.7))
+        pac.ConcordancePotential("c", X @ theta, time, rng.random(60) < 0.7, 30.0, weights="ipcw", tau=tau)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    with pytest.raises(ValueError, match="no certificate with estimated weights"):
+        pac.certificate(approx)

@@ -1,0 +1,150 @@
+"""Coefficients by stratum: no pooling, full pooling, and a scale between them that is learned.
+
+    python -m benchmarks.hierarchy [--replicates 20] [--smc 5]
+
+Patients are compared within their hospital only. The scores are X (mu + delta_g) in hospital g, mu ~ N(0, 1) and
+delta_g ~ N(0, s^2) independent. Three ways to choose s:
+
+full pooling      s = 0: one score for all hospitals
+no pooling        every hospital a posterior of its own, theta_g ~ N(0, 1)
+partial pooling   s by EP's evidence (maximize_evidence), or s ~ HalfNormal(1) within tempering SMC
+
+The data are simulated: 12 hospitals of 25 rows each, three covariates, the log odds of hospital g are
+X (beta + tau u_g) + a_g with u_g ~ N(0, I). AUC within hospitals on 400 new rows of each; gamma = n.
+"""
+
+import os
+
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import argparse
+import warnings
+from time import process_time
+
+import numpy as np
+import pymc as pm
+
+import pymc_pacauc as pac
+
+SEED = 20_240_601
+HOSPITALS, ROWS, NEW_ROWS, D = 12, 25, 400, 3
+BETA = np.array([1.2, -0.8, 0.0])
+
+
+def simulate(tau, rng):
+    """Training and new rows, as (X, y, hospital) each."""
+    coefficients = BETA + tau * rng.standard_normal((HOSPITALS, D))
+    level = rng.standard_normal(HOSPITALS)
+    found = []
+    for rows in (ROWS, NEW_ROWS):
+        hospital = np.repeat(np.arange(HOSPITALS), rows)
+        X = rng.standard_normal((hospital.size, D))
+        log_odds = np.einsum("ij,ij->i", X, coefficients[hospital]) + level[hospital]
+        found.append((X, (rng.random(hospital.size) < 1 / (1 + np.exp(-log_odds))).astype(int), hospital))
+    return found
+
+
+def hospital_auc(theta, new):
+    """AUC within hospitals of the scores X theta_g, ``theta[HOSPITALS, D]``."""
+    X, y, hospital = new
+    return 1.0 - float(pac.empirical_risk(np.einsum("ij,ij->i", X, theta[hospital]), y, strata=hospital))
+
+
+def full_pooling(X, y, hospital):
+    with pm.Model():
+        mu = pm.Normal("mu", size=D)
+        pac.AUCPotential("auc", X @ mu, y, float(len(y)), strata=hospital)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    return np.tile(approx.posterior.mean, (HOSPITALS, 1))
+
+
+def no_pooling(X, y, hospital):
+    with pm.Model():
+        theta = pm.Normal("theta", shape=(HOSPITALS, D))
+        pac.AUCPotential("auc", (X * theta[hospital]).sum(axis=1), y, float(len(y)), strata=hospital)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    return approx.posterior.mean.reshape(HOSPITALS, D)
+
+
+def partial_pooling_ep(X, y, hospital):
+    with pm.Model() as model:
+        s = pm.Data("s", 0.5)
+        mu = pm.Normal("mu", size=D)
+        delta = pm.Normal("delta", 0.0, s, shape=(HOSPITALS, D))
+        pac.AUCPotential("auc", (X * (mu + delta[hospital])).sum(axis=1), y, float(len(y)), strata=hospital)
+        best = pac.maximize_evidence(model, over=["s"], progressbar=False)
+    mean = best.approx.posterior.mean
+    return mean[:D] + mean[D:].reshape(HOSPITALS, D)
+
+
+def partial_pooling_smc(X, y, hospital):
+    with pm.Model():
+        s = pm.HalfNormal("s", 1.0)
+        mu = pm.Normal("mu", size=D)
+        z = pm.Normal("z", shape=(HOSPITALS, D))
+        theta = pm.Deterministic("theta", mu + s * z)
+        pac.AUCPotential("auc", (X * theta[hospital]).sum(axis=1), y, float(len(y)), strata=hospital)
+        idata = pm.sample(step=pac.TemperingSMC(), chains=1, cores=1, random_seed=1, progressbar=False, quiet=True)
+    return idata["posterior"]["theta"].values.reshape(-1, HOSPITALS, D).mean(axis=0)
+
+
+METHODS = {
+    "full pooling": full_pooling,
+    "no pooling": no_pooling,
+    "partial pooling, EP": partial_pooling_ep,
+    "partial pooling, SMC": partial_pooling_smc,
+}
+
+
+def compare(tau, replicates, with_smc):
+    """AUC (NaN where a method was not run) and CPU seconds of each method on each data set."""
+    auc = {name: np.full(replicates, np.nan) for name in METHODS}
+    seconds = {name: np.full(replicates, np.nan) for name in METHODS}
+    for k, rng in enumerate(np.random.default_rng(SEED).spawn(replicates)):
+        training, new = simulate(tau, rng)
+        for name, method in METHODS.items():
+            if name.endswith("SMC") and k >= with_smc:
+                continue
+            began = process_time()
+            theta = method(*training)
+            seconds[name][k] = process_time() - began
+            auc[name][k] = hospital_auc(theta, new)
+    return auc, seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replicates", type=int, default=20)
+    parser.add_argument("--smc", type=int, default=5, help="data sets on which SMC is run too")
+    parser.add_argument("--tau", type=float, nargs="+", default=[0.0, 0.4, 0.8])
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", pac.ConvergenceWarning)
+    print(f"{HOSPITALS} hospitals of {ROWS} rows, {D} covariates, {arguments.replicates} data sets.\n")
+    print("| spread of coefficients | method | AUC within hospitals (s.e.) | partial by EP minus this (s.e.) | CPU s |")
+    print("|---|---|---|---|---|")
+    verdicts = []
+    for tau in arguments.tau:
+        auc, seconds = compare(tau, arguments.replicates, arguments.smc)
+        ours = auc["partial pooling, EP"]
+        for name, values in auc.items():
+            run = ~np.isnan(values)
+            if not run.any():
+                continue
+            difference = (ours - values)[run]
+            error = difference.std(ddof=1) / np.sqrt(run.sum())
+            spread = values[run].std(ddof=1) / np.sqrt(run.sum())
+            gain = "" if values is ours else f"{difference.mean():+.4f} ({error:.4f})"
+            time = np.nanmean(seconds[name])
+            print(f"| {tau:g} | {name} | {values[run].mean():.4f} ({spread:.4f}) | {gain} | {time:.1f} |")
+            if name in ("full pooling", "no pooling"):
+                word = "Won" if difference.mean() > 2 * error else "Lost" if difference.mean() < -2 * error else "Even"
+                verdicts.append(
+                    f"{word}: hospitals whose coefficients spread by {tau:g}: partial pooling by EP against {name}, "
+                    f"AUC {difference.mean():+.4f} (s.e. {error:.4f})."
+                )
+    print("\n" + "\n".join(verdicts))
+
+
+if __name__ == "__main__":
+    main()

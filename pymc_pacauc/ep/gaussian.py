@@ -121,7 +121,10 @@ class EPFit:
 
         def refit(touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
             removed = sweep_sums(self.problem, q, touched, self.table, map_tiles)
-            start = natural_gaussian(q.precision - removed.precision, q.shift - removed.shift)
+            weight = left.gamma_per_pair / self.problem.gamma_per_pair  # to which the sites that stay are proportional
+            prior = np.eye(q.mean.size)
+            precision = prior + weight * (q.precision - prior - removed.precision)
+            start = natural_gaussian(precision, weight * (q.shift - removed.shift))
             if start is None:
                 sweeps = max(sweeps, 3)
             found = solve_fixed_point(
@@ -131,7 +134,8 @@ class EPFit:
                 tolerance=tolerance,
                 max_sweeps=max(sweeps, 1),
             )
-            end = found.point if found.converged or not sweeps else found.following
+            swept = natural_gaussian(found.seen.precision, found.seen.shift) if sweeps else None
+            end = found.point if swept is None else swept
             return WithoutGroup(end.mean, end.root, found.history[-1]["change"], start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), threads) as map_tiles:

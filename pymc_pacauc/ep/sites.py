@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -89,6 +90,7 @@ def site_functions(rho: FloatArray, gamma: float, power: float = 1.0) -> SiteFun
     return SiteFunctions(b / power, (g + z * b) / root / power, wrong, log_constant / power)
 
 
+@lru_cache(maxsize=64)
 def site_table(gamma: float, power: float = 1.0) -> SiteTable:
     """Tabulate :func:`site_functions` by Chebyshev interpolation on small intervals."""
     if gamma * power > LARGEST_GAMMA:

@@ -19,7 +19,7 @@ from pymc_pacauc.core.pairs import encode_labels
 from pymc_pacauc.core.problem import check_gamma
 from pymc_pacauc.core.risk import check_ties
 from pymc_pacauc.core.surrogate import LOSSES
-from pymc_pacauc.core.theorems import TheoremDefaults, theorem_defaults
+from pymc_pacauc.core.theorems import TheoremDefaults, effective_size, theorem_defaults
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
 from pymc_pacauc.model.op import AUCRisk, SurrogateRisk
 
@@ -90,8 +90,9 @@ def AUCPotential(
         Labels, as in :func:`auc_risk`.
     gamma
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
-        :class:`~pymc_pacauc.core.theorems.TheoremDefaults`, or the name of the margin assumption whose theorem sets it
-        (``"MA1"``, ``"MAinf"``, see :func:`~pymc_pacauc.theorem_defaults`).
+        :class:`~pymc_pacauc.core.theorems.TheoremDefaults`, or a name: ``"effective_size"`` for 4 n+ n- / n, about what
+        cross-validation chooses (:func:`~pymc_pacauc.core.theorems.effective_size`); ``"MA1"`` or ``"MAinf"``, a margin
+        assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorem_defaults`).
     loss
         ``"exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used.
     ties, positive
@@ -187,7 +188,12 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, y: Any, positiv
         mask = _label_values(y, positive)
         if mask is None:
             raise ValueError(f"gamma={gamma!r} needs the class sizes, and y has no value yet: pass a number instead.")
+        sizes = int(mask.sum()), int((~mask).sum())
+        if gamma == "effective_size":
+            return effective_size(*sizes)
+        if gamma not in ("MA1", "MAinf"):
+            raise ValueError(f'gamma must be a number, "effective_size", "MA1" or "MAinf"; got {gamma!r}.')
         feeding = set(ancestors([scores]))
         d = sum(int(np.prod(rv.shape.eval())) for rv in model.free_RVs if rv in feeding)
-        return theorem_defaults(int(mask.sum()), int((~mask).sum()), max(d, 1), assumption=gamma).gamma
+        return theorem_defaults(*sizes, max(d, 1), assumption=gamma).gamma
     return check_gamma(gamma)

@@ -3,7 +3,7 @@
 `pac.select_gamma` with its defaults over seeds of the folds, beside what it would choose by the highest held-out AUC of
 the mean score (`rule="best"`) and with one deal of the folds. For each: the smallest and largest gamma chosen, how many
 choices lie within a factor 2 of each other, the median, in units of Theorem 2.3's gamma, the prior's end of the grid
-being 1, and the mean loss of held-out AUC, from the best gamma of the table: on rows that were never fitted, where the
+being 2, and the mean loss of held-out AUC, from the best gamma of the table: on rows that were never fitted, where the
 data come with a split, else over the folds.
 
 `--cost` times the default choice on arrays and scikit-learn's LogisticRegressionCV on the same data, in turns.

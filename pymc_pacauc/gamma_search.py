@@ -4,11 +4,12 @@ Two AUCs are measured on held-out rows. That of the posterior *mean*, the score 
 stays high down to the prior, where the posterior says nothing (as gamma goes to zero the mean points along the
 difference of the class means, often a good direction); its highest value is somewhere on a plateau, and the deal of the
 folds decides where. That of a *draw*, which the theorems bound and every interval is made of, rises steeply from one
-half and comes close to the first where the posterior is concentrated. So what can be located is where the second
-arrives: the *stable* rule chooses the smallest gamma at which a draw ranks as well as the best mean score, to within
-two standard errors that this AUC has anyway, over rows: what these rows could hardly tell apart. (With little data
-draws may never get there: then it chooses the gamma at which they rank best. And where the mean score still improves
-along gamma, the gamma must be large enough for that too.)
+half and comes close to the first where the posterior is concentrated. The gap between the two falls along gamma, and
+where it passes a given size is easy to locate. So the *stable* rule chooses the smallest gamma at which a draw ranks as
+well as the mean score, to within the standard error that its AUC has anyway, over rows: draws then say what the mean
+says, as far as these rows can tell. (Never beyond the gamma at which draws rank best, which with little data may come
+first. And where the mean score still improves along gamma, it must have come within one paired standard error of its
+best.)
 
 Folds are dealt several times and all held-out AUCs averaged. EP makes a fold cheap: its posterior is the fit to all
 rows minus the sites of the pairs that go, the others rescaled to the fold's weight, and a sweep or two.
@@ -63,7 +64,6 @@ CRITERIA = ("auc", "expected_auc")
 RULES = ("stable", "best", "one_se")
 
 ROUNDING = 1e-9
-ERRORS = 2.0  # of the AUC over rows, by which a draw may stay behind the best mean score
 FINEST = 2.0**0.25  # ratio of neighbouring gammas at the choice
 FOLD_TOLERANCE = 0.2  # of the natural parameters, before the last sweep: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
@@ -156,9 +156,9 @@ def class_sizes(pairs: Pairs) -> tuple[int, int]:
 
 
 def coarse_gammas(pairs: Pairs) -> FloatArray:
-    """The value of Theorem 2.3, n+ n- / (4n) in pair units, and 4 and 16 times it."""
+    """Twice, 8 and 32 times the value of Theorem 2.3, which is n+ n- / (4n) in pair units."""
     n_pos, n_neg = class_sizes(pairs)
-    return n_pos * n_neg / (4.0 * (n_pos + n_neg)) * np.array([1.0, 4.0, 16.0])
+    return n_pos * n_neg / (4.0 * (n_pos + n_neg)) * np.array([2.0, 8.0, 32.0])
 
 
 def search_gammas(
@@ -181,10 +181,10 @@ def search_gammas(
         beside = [found[k].gamma for k in (place - 1, place + 1)[: 1 + both_sides] if 0 <= k < len(found)]
         ratio = max((max(gamma / other, other / gamma) for other in beside), default=1.0)
         at_end = place + 1 == len(found) and found[place].reliable
-        if at_end and ratio < step * (1 - ROUNDING) and gamma * step <= highest:
-            more = [float(gamma * step)]
-        elif ratio > FINEST * (1 + ROUNDING):
+        if ratio > FINEST * (1 + ROUNDING):
             more = [float(np.sqrt(gamma * other)) for other in beside]
+        elif at_end and gamma * step <= highest:
+            more = [float(gamma * step)]
         else:
             return found
         found = sorted(found + evaluate(more), key=lambda each: each.gamma)
@@ -244,9 +244,9 @@ def auc_error(auc: float, n_pos: int, n_neg: int) -> float:
 def choose(candidates: Sequence[Candidate], criterion: str, rule: str, sizes: tuple[int, int]) -> int:
     """The candidate that a rule chooses, among those whose folds can be relied on; ``sizes`` are those of the classes.
 
-    ``"stable"``: the smallest gamma at which the mean score is within one paired standard error of the best criterion,
-    and a draw within two standard errors over rows; if draws never are, the gamma at which they rank best. ``"best"``:
-    the highest criterion. ``"one_se"``: the largest gamma within one paired standard error of it.
+    ``"stable"``: the smallest gamma at which a draw is within one standard error, over rows, of the mean score (or at
+    which draws rank best, if that comes first), and the criterion within one paired standard error of its best.
+    ``"best"``: the highest criterion. ``"one_se"``: the largest gamma within one paired standard error of it.
     """
     reliable = np.array([each.reliable for each in candidates])
     usable = np.flatnonzero(reliable if reliable.any() else ~reliable)
@@ -258,9 +258,10 @@ def choose(candidates: Sequence[Candidate], criterion: str, rule: str, sizes: tu
     within = np.flatnonzero(errors.within)
     if rule == "one_se":
         return int(usable[within[-1]])
-    best, of_draws = float(values[errors.best].mean()), expected.mean(axis=(1, 2))
-    there = np.flatnonzero(of_draws >= best - ERRORS * auc_error(best, *sizes))
-    return int(usable[max(there[0], within[0]) if there.size else np.argmax(of_draws)])
+    of_mean, of_draw = auc.mean(axis=(1, 2)), expected.mean(axis=(1, 2))
+    there = np.flatnonzero(of_draw >= of_mean - [auc_error(value, *sizes) for value in of_mean])
+    settled = min(there[0], np.argmax(of_draw)) if there.size else np.argmax(of_draw)
+    return int(usable[max(settled, within[0])])
 
 
 # -- all of it -------------------------------------------------------------------------------------------------------

@@ -275,7 +275,8 @@ class Threshold:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Threshold:
         """What :meth:`to_dict` gave."""
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+        found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        return cls(**found)
 
     def __repr__(self) -> str:
         def both(name: str) -> str:

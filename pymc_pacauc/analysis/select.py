@@ -191,12 +191,11 @@ def select_gamma(
     -----
     At small gamma the *mean* score often ranks well although the posterior says nothing: draws, bands and certificates
     are those of the prior. The stable rule therefore asks of the *draws* that they rank held-out rows as well as the
-    best mean score, to within two standard errors of its AUC over rows (and of the mean score that it be within one
-    paired standard error of the best), and takes the smallest gamma at which they do; where draws never do, the gamma
-    at which they rank best. It varies little when folds are dealt anew
-    (``benchmarks/gamma_stability.py``), unlike the highest AUC, which lies on a plateau;
-    :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation, ``gamma="effective_size"`` in
-    :func:`~pymc_pacauc.AUCPotential` is about what it chooses.
+    mean score, to within the standard error of its AUC over rows, and takes the smallest gamma at which they do (or at
+    which they rank best, if that comes first); and of the criterion that it be within one paired standard error of its
+    best. It varies little when folds are dealt anew (``benchmarks/gamma_stability.py``), unlike the highest AUC, which
+    lies on a plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
+    ``gamma="effective_size"`` in :func:`~pymc_pacauc.AUCPotential` is about what it chooses.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from scipy.stats import binomtest, rankdata
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import pymc_pacauc as pac
-from benchmarks.coverage_auc import LOWEST, measure, measure_all
+from benchmarks.coverage_auc import LOWEST, measure, measure_all, measure_deployed
 from tests.core.test_risk import scored
 from tests.fuzzing import fuzz
 
@@ -152,6 +152,12 @@ def test_the_interval_covers(shape, n_pos, n_neg, auc):
         assert cell.logit_coverage < 0.7  # an interval without width when the classes are separated
     if n_pos == n_neg == 50:
         assert cell.width < 1.12 * cell.logit_width
+
+
+def test_the_interval_of_a_fitted_score_covers_its_auc_in_the_population():
+    found = measure_deployed(80, ci_prob=0.9)
+    assert found.coverage > 0.9 - 2.5 * np.sqrt(0.09 / 80)
+    assert found.coverage_by_draws < found.coverage - 0.1
 
 
 @pytest.mark.slow

@@ -154,17 +154,17 @@ def candidate(gamma, auc, expected, change=0.0):
 
 
 def test_the_stable_rule_waits_for_the_draws_and_for_the_mean_score():
-    flat = [candidate(g, 0.80, e) for g, e in ((1, 0.55), (2, 0.66), (4, 0.73), (8, 0.77), (16, 0.79))]
-    error = auc_error(0.80, 60, 60)  # 0.0404
-    assert [0.80 - 2 * error < each.expected_auc.mean() for each in flat] == [False, False, True, True, True]
-    assert choose(flat, "auc", "stable", (60, 60)) == 2
+    flat = [candidate(g, 0.80, e) for g, e in ((1, 0.55), (2, 0.66), (4, 0.74), (8, 0.77), (16, 0.79))]
+    assert 0.03 < auc_error(0.80, 60, 60) < 0.06
+    assert choose(flat, "auc", "stable", (60, 60)) == 3
     assert choose(flat, "auc", "best", (60, 60)) == 4  # of ties the last one
-    assert choose(flat, "auc", "stable", (6000, 6000)) == 4  # many rows: within 0.008
-    rising = [candidate(g, a, 0.79) for g, a in ((1, 0.70), (2, 0.75), (4, 0.80))]
+    assert choose(flat, "auc", "stable", (20, 20)) == 2  # fewer rows tell less
+    assert choose(flat, "auc", "stable", (600, 600)) == 4
+    rising = [candidate(g, a, a - 0.01) for g, a in ((1, 0.70), (2, 0.75), (4, 0.80))]
     assert choose(rising, "auc", "stable", (60, 60)) == 2
-    never = [candidate(g, 0.80, e) for g, e in ((1, 0.55), (2, 0.64), (4, 0.62))]
-    assert choose(never, "auc", "stable", (60, 60)) == 1
-    assert choose(never, "expected_auc", "best", (60, 60)) == 1
+    overfitted = [candidate(g, a, e) for g, a, e in ((1, 0.80, 0.55), (2, 0.80, 0.66), (4, 0.66, 0.65))]
+    assert choose(overfitted, "auc", "stable", (60, 60)) == 1
+    assert choose(overfitted, "expected_auc", "best", (60, 60)) == 1
     assert choose([*flat[:2], candidate(4, 0.80, 0.79, change=2.0)], "auc", "stable", (60, 60)) == 1
 
 
@@ -204,7 +204,7 @@ def test_the_choice_stays_put_when_folds_are_dealt_anew():
     """On the data on which the highest AUC of the mean score wandered over the whole grid."""
     gammas, _ = measure("pima", 6)
     assert most_within_a_factor(gammas) == 6
-    assert gammas.min() > 1  # the end of the grid towards the prior
+    assert gammas.min() > 2  # the end of the grid towards the prior
     wandering, _ = measure("pima", 6, rule="best", repeats=1)
     assert most_within_a_factor(wandering) < 6
 
@@ -214,8 +214,8 @@ def test_the_choice_stays_put_when_folds_are_dealt_anew():
 def test_the_choice_stays_put_on_every_data_set(name):
     gammas, loss = measure(name, 20)
     assert most_within_a_factor(gammas) >= 18
-    assert gammas.min() > 1
-    assert loss < 0.03
+    assert gammas.min() > 2
+    assert loss < 0.02
 
 
 def test_no_choice_at_the_prior_although_its_mean_ranks_as_well():
@@ -226,8 +226,8 @@ def test_no_choice_at_the_prior_although_its_mean_ranks_as_well():
     choice = choose_gamma(problem, rng=rng)
     mean, draws = (np.array([getattr(c, name).mean() for c in choice.candidates]) for name in ("auc", "expected_auc"))
     assert mean[0] > mean.max() - 0.01
-    assert draws[0] < mean[0] - 0.1
-    assert draws[choice.chosen] > mean.max() - 2 * auc_error(mean.max(), 50, 50)
+    assert draws[0] < mean[0] - 2 * auc_error(mean[0], 50, 50)
+    assert draws[choice.chosen] > mean[choice.chosen] - auc_error(mean[choice.chosen], 50, 50)
 
 
 def test_the_models_own_gamma_is_set():

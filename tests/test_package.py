@@ -12,7 +12,8 @@ import pymc_pacauc
 SOURCE = Path(pymc_pacauc.__file__)
 
 # Folders show the layers: imports point from right to left.
-ARRAYS, PYMC, PEOPLE = {"core", "ep", "smc", "fitting", "arrays", "datasets"}, {"model"}, {"analysis"}
+ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "arrays", "datasets"}
+PYMC, PEOPLE = {"model"}, {"analysis"}
 
 ARRAY_LAYER = [
     module.name

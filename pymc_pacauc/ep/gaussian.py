@@ -126,7 +126,10 @@ class EPFit:
 
         def refit(touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
             removed = sweep_sums(self.problem, q, touched, self.table, map_tiles)
-            start = natural_gaussian(q.precision - removed.precision, q.shift - removed.shift)
+            weight = left.gamma_per_pair / self.problem.gamma_per_pair  # to which the sites that stay are proportional
+            prior = np.eye(q.mean.size)
+            precision = prior + weight * (q.precision - prior - removed.precision)
+            start = natural_gaussian(precision, weight * (q.shift - removed.shift))
             if start is None:
                 sweeps = max(sweeps, 3)
             found = solve_fixed_point(

@@ -22,13 +22,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
 from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.ep.fixed_point import ConvergenceWarning
+from pymc_pacauc.ep.weighted_sites import CANCELLED, TIED
 
-__all__ = ["LeaveOut", "Refit", "WithoutGroup", "leave_out_pairs"]
+__all__ = ["LeaveOut", "Refit", "WithoutGroup", "expected_pair_auc", "leave_out_pairs"]
 
 FloatArray = NDArray[np.float64]
 
@@ -69,6 +71,8 @@ class LeaveOut:
         AUC of ``scores``. For leave-one-out, of the standardised scores of all observations.
     group_auc
         AUC within each group that has both classes (NaN otherwise); empty for leave-one-out.
+    group_expected_auc
+        The same of a score drawn from the posterior without the group, averaged over its draws in closed form.
     change
         Per group, the relative change of the natural parameters in the last sweep: zero means an exact refit.
     rematched
@@ -81,6 +85,7 @@ class LeaveOut:
     groups: NDArray[np.intp]
     auc: float
     group_auc: FloatArray
+    group_expected_auc: FloatArray
     change: FloatArray
     rematched: int
 
@@ -122,7 +127,7 @@ def leave_out_pairs(
     space = problem.scores.reduced
     labels, index = _encode(groups, problem.n)
     scores, variance, change = np.empty(problem.n), np.empty(problem.n), np.empty(labels.size)
-    group_auc = np.full(labels.size, np.nan)
+    group_auc, expected_auc = np.full(labels.size, np.nan), np.full(labels.size, np.nan)
     rematched = unconverged = 0
     for g in range(labels.size):
         out = index == g
@@ -135,10 +140,14 @@ def leave_out_pairs(
         rematched += left.rematched
         unconverged += not left.converged
         everyone = space.design @ left.mean + space.offset
-        spread = space.design[out] @ left.root
+        spread = np.zeros((problem.n, left.root.shape[1]))
+        spread[out] = space.design[out] @ left.root
         scores[out] = (everyone[out] - everyone.mean()) / (everyone.std() or 1.0)
-        variance[out] = np.einsum("ij,ij->i", spread, spread) / (everyone.var() or 1.0)
-        group_auc[g] = _auc(scores, problem.pairs, out)
+        variance[out] = np.einsum("ij,ij->i", spread[out], spread[out]) / (everyone.var() or 1.0)
+        inside = problem.pairs.among(out)
+        if groups is not None and inside.n_pairs:
+            group_auc[g] = 1.0 - float(pair_risk(scores[None], inside)[0])
+            expected_auc[g] = expected_pair_auc(everyone, spread, inside)
         if callback is not None:
             callback(g + 1, labels.size)
     if to_the_end and unconverged:
@@ -152,11 +161,39 @@ def leave_out_pairs(
         scores=scores,
         variance=variance,
         groups=index,
-        auc=_auc(scores, problem.pairs, np.ones(problem.n, dtype=bool)),
+        auc=1.0 - float(pair_risk(scores[None], problem.pairs)[0]),
         group_auc=np.empty(0) if groups is None else group_auc,
+        group_expected_auc=np.empty(0) if groups is None else expected_auc,
         change=change,
         rematched=rematched,
     )
+
+
+def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float:
+    """AUC on ``pairs`` of scores drawn from N(mean, root root'), averaged over the draws in closed form.
+
+    The pair (i, j) is in order with probability Phi((m_i - m_j) / sd), sd that of the difference of the two scores;
+    rows that have the same score whatever the draw count one half.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.core.pairs import bipartite
+    >>> round(expected_pair_auc(np.array([0.0, 1.0]), np.eye(2), bipartite([0, 1])), 4)  # Phi(1 / sqrt(2))
+    0.7602
+    """
+    right = 0.0
+    for block in pairs.blocks:
+        i, j = block.positive, block.negative
+        square_i, square_j = (np.einsum("ij,ij->i", root[index], root[index]) for index in (i, j))
+        scale = square_i[:, None] + square_j
+        variance = scale - 2.0 * (root[i] @ root[j].T)
+        near = np.nonzero(variance <= CANCELLED * scale)  # of which the subtraction leaves little
+        variance[near] = np.sum((root[i[near[0]]] - root[j[near[1]]]) ** 2, axis=1)
+        difference = mean[i][:, None] - mean[j]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ordered = ndtr(difference / np.sqrt(variance))
+        right += float(np.where(variance > TIED * scale, ordered, 0.5 + 0.5 * np.sign(difference)).sum())
+    return right / pairs.n_pairs
 
 
 def _encode(groups: ArrayLike | None, n: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
@@ -183,8 +220,3 @@ def _split(pairs: Pairs, out: NDArray[np.bool_]) -> tuple[Pairs, Pairs]:
 
 def _without_empty(blocks: list[Block]) -> tuple[Block, ...]:
     return tuple(block for block in blocks if block.n_pairs)
-
-
-def _auc(scores: FloatArray, pairs: Pairs, among: NDArray[np.bool_]) -> float:
-    inside = pairs.among(among)
-    return float(1.0 - pair_risk(scores[None], inside)[0]) if inside.n_pairs else float("nan")

@@ -154,6 +154,7 @@ def site_functions(rho: FloatArray, gamma: float | FloatArray, power: float = 1.
     return SiteFunctions(b / power, (g + z * b) / root / power, wrong, log_constant / power)
 
 
+@lru_cache(maxsize=64)
 def site_table(gamma: float, power: float = 1.0) -> SiteTable:
     """Tabulate :func:`site_functions` by Chebyshev interpolation on small intervals."""
     return SiteTable(gamma, power)

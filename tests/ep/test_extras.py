@@ -1,5 +1,7 @@
 """What EP gives beyond the fit: evidence gradient, importance weights, leave-out."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import integrate
@@ -9,6 +11,7 @@ from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import ConvergenceWarning, fit_ep
 from pymc_pacauc.ep.importance import _log_radial_integral, log_mean
+from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.model.compat import pareto_smooth
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
@@ -26,6 +29,26 @@ def prior(d, seed=1):
     rng = np.random.default_rng(seed)
     A = rng.standard_normal((d, d))
     return rng.standard_normal(d), A @ A.T / d + 0.3 * np.eye(d)
+
+
+class TestExpectedPairAUC:
+    def test_against_draws(self):
+        X, y = data()
+        posterior = fit_ep(linear_gaussian_problem(X, y, 30.0)).posterior
+        mean, covariance = posterior.moments_of(X)
+        root = X @ np.linalg.cholesky(posterior.covariance)
+        np.testing.assert_allclose(root @ root.T, covariance, atol=1e-12)
+        drawn = posterior.draw(20_000, np.random.default_rng(1)) @ X.T
+        expected = 1 - pac.empirical_risk(drawn, y).mean()
+        assert expected_pair_auc(mean, root, bipartite(y)) == pytest.approx(expected, abs=3e-3)
+
+    def test_rows_that_always_tie_and_rows_that_nearly_do(self):
+        root = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 1e-9]])
+        pairs = bipartite([1, 0, 0])
+        near = 0.5 * (1 + math.erf(1.5 / math.sqrt(2)))  # the difference of the third row has mean 1.5 sd
+        for second, tie in ((1.0, 0.5), (2.0, 0.0)):
+            mean = np.array([1.0, second, 1.0 - 1.5e-9])
+            assert expected_pair_auc(mean, root, pairs) == pytest.approx(0.5 * (tie + near), abs=1e-6)
 
 
 class TestEvidenceGradient:

@@ -36,7 +36,7 @@ class Dataset:
     Examples
     --------
     >>> import pymc_pacauc as pac
-    >>> pima = pac.load_pima()
+    >>> pima = pac.datasets.load_pima()
     >>> pima
     Dataset('pima', n=532, d=7, positive=177 (33.3%), train=200)
     >>> pima.X[pima.train].shape, pima.X[~pima.train].shape
@@ -73,7 +73,7 @@ class Dataset:
         Examples
         --------
         >>> import pymc_pacauc as pac
-        >>> pima = pac.load_pima().standardized()
+        >>> pima = pac.datasets.load_pima().standardized()
         >>> bool(abs(pima.X[pima.train].mean(axis=0)).max() < 1e-12)
         True
         """

@@ -121,7 +121,7 @@ def test_smc_takes_any_model():
         pac.select_gamma(nonlinear, [5.0, 20.0])
     with pytest.raises(ValueError, match="stay in one"):
         pac.select_gamma(nonlinear, [5.0, 20.0], method="smc", n_jobs=2)
-    options = {"folds": 2, "method": "smc", "random_seed": 1, "particles": 500}
+    options = {"folds": 2, "method": "smc", "random_seed": 1, "particles": 4000}
     found = pac.select_gamma(nonlinear, [5.0, 20.0], **options)
     with pm.Model() as linear:
         theta = pm.Normal("theta", size=4)
@@ -130,7 +130,7 @@ def test_smc_takes_any_model():
     np.testing.assert_array_equal(found.fold, expected.fold)
     np.testing.assert_allclose(found.table["auc"], expected.table["auc"], atol=0.03)
     np.testing.assert_allclose(found.table["log_evidence"], expected.table["log_evidence"], atol=0.5)
-    assert found.refit["posterior"]["scale"].shape == (1, 500)
+    assert found.refit["posterior"]["scale"].shape == (1, 4000)
 
 
 def test_by_certificate(model):

@@ -86,7 +86,7 @@ def test_next_temperature_always_advances():
 
 def test_stage_variance_of_independent_particles_is_the_ess_formula():
     weights = normalise(np.random.default_rng(5).standard_normal(300))
-    expected = 1 / effective_sample_size(np.log(weights)) - 1 / 300
+    expected = (1 / effective_sample_size(np.log(weights)) - 1 / 300) * 300 / 299
     assert stage_variance(weights, np.arange(300)) == pytest.approx(expected)
 
 

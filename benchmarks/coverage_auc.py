@@ -10,7 +10,11 @@ Scores of the two classes are drawn from four shapes whose AUC is known:
 
 Next to it, for comparison, DeLong's interval on the logit scale, which has no width when the classes are separated.
 
-python -m benchmarks.coverage_auc [--datasets 2000] [--ci-prob 0.95]
+`--deployed` asks the same of a fitted posterior: how often does the interval that :func:`pymc_pacauc.roc` states for
+the mean score, given rows that were not fitted, contain that score's AUC in the population? Two Gaussian classes, for
+which the AUC of any linear score is known; beside it the quantiles of the AUCs of draws, which some would state instead.
+
+python -m benchmarks.coverage_auc [--datasets 2000] [--ci-prob 0.95] [--deployed]
 """
 
 import os
@@ -22,10 +26,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit, logit, ndtri
+from scipy.special import expit, logit, ndtr, ndtri
 from scipy.stats import t as student
 
 import pymc_pacauc as pac
+from pymc_pacauc.arrays import fit, linear_gaussian_problem
+from pymc_pacauc.core.theorems import default_gamma
 
 SIZES = ((5, 10), (5, 1000), (10, 15), (20, 100), (50, 50), (50, 1000), (200, 10), (200, 1000))
 AUCS = (0.5, 0.8, 0.9, 0.95, 0.983, 0.995)
@@ -110,11 +116,46 @@ def measure_all(datasets, ci_prob=0.95, sizes=SIZES, aucs=AUCS, shapes=tuple(SHA
             yield [measure(shape, n_pos, n_neg, auc, datasets, ci_prob) for shape in shapes]
 
 
+@dataclass(frozen=True)
+class Deployed:
+    """Coverage of the mean score's AUC in the population, by its interval and by the quantiles of draws."""
+
+    fits: int
+    coverage: float
+    width: float
+    coverage_by_draws: float
+
+
+def measure_deployed(fits, n_train=100, n_test=120, d=6, shift=0.4, ci_prob=0.9, draws=200, seed=2014):
+    """Fit, predict new rows, and compare the interval of the AUC with what the score's AUC is."""
+    covered, by_draws, width = [], [], []
+    for k in range(fits):
+        rng = np.random.default_rng([seed, k])
+        labels = rng.permutation(np.arange(n_train + n_test) % 3 == 0)
+        X = rng.normal(size=(labels.size, d)) + shift * labels[:, None] / np.arange(1, d + 1)
+        n_pos, n_neg = int(labels[:n_train].sum()), int((~labels[:n_train]).sum())
+        gamma = default_gamma(n_pos, n_neg)
+        posterior = fit(linear_gaussian_problem(X[:n_train], labels[:n_train], gamma)).posterior
+        truth = float(ndtr(posterior.mean @ (shift / np.arange(1, d + 1)) / np.sqrt(2 * np.sum(posterior.mean**2))))
+        rows, y = X[n_train:], labels[n_train:]
+        said = pac.roc(posterior.draw(draws, rng) @ rows.T, y, mean=rows @ posterior.mean, ci_prob=ci_prob)
+        low, high = np.quantile(said["auc_of_draw"], [0.5 * (1 - ci_prob), 0.5 * (1 + ci_prob)])
+        covered.append(said.attrs["auc_lower"] <= truth <= said.attrs["auc_upper"])
+        by_draws.append(low <= truth <= high)
+        width.append(said.attrs["auc_upper"] - said.attrs["auc_lower"])
+    return Deployed(fits, float(np.mean(covered)), float(np.mean(width)), float(np.mean(by_draws)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", type=int, default=2000)
     parser.add_argument("--ci-prob", type=float, default=0.95)
+    parser.add_argument("--deployed", action="store_true", help="of the mean score of a fitted posterior, in 200 fits")
     arguments = parser.parse_args()
+    if arguments.deployed:
+        for n_test in (60, 120, 400):
+            print(n_test, measure_deployed(200, n_test=n_test, ci_prob=arguments.ci_prob))
+        return
     print(f"\n## Coverage of a nominal {arguments.ci_prob:g}, and mean width: {arguments.datasets} data sets a cell\n")
     print(f"| n+ | n- | AUC | {' | '.join(SHAPES)} | logit DeLong: lowest | its width, binormal |")
     print(f"|---:|---:|---:|{'---:|' * (len(SHAPES) + 2)}")

@@ -24,7 +24,7 @@ import pymc_pacauc as pac
 from benchmarks.paper_ep import paper_sweep
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep, fit_vb
-from pymc_pacauc.ep.gaussian import coordinates, sweep_sums
+from pymc_pacauc.ep.gaussian_iteration import sweep_sums
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.natural import natural_gaussian
 from pymc_pacauc.ep.sites import site_table
@@ -43,7 +43,7 @@ def simulated(n, d, positive=0.5, seed=0):
 
 
 def shipped(name):
-    data = getattr(pac, f"load_{name}")()
+    data = getattr(pac.datasets, f"load_{name}")()
     return (data.X - data.X.mean(axis=0)) / np.where(data.X.std(axis=0) > 0, data.X.std(axis=0), 1.0), data.y
 
 
@@ -69,7 +69,7 @@ def sweep():
     for n, d, positive in ((3186, 180, 0.24), (10_000, 50, 0.3)):
         X, y = simulated(n, d, positive)
         problem = linear_gaussian_problem(X, y, float(n))
-        space = coordinates(problem)
+        space = problem.scores.reduced
         sites = site_table(problem.gamma / problem.pairs.n_pairs)
         q = natural_gaussian(np.eye(d) * 3.0, np.ones(d))
         [block] = problem.pairs.blocks
@@ -82,9 +82,7 @@ def sweep():
 
         seconds = interleaved(
             {
-                "sweep": lambda space=space, q=q, problem=problem, sites=sites: sweep_sums(
-                    space, q, problem.pairs, sites
-                ),
+                "sweep": lambda q=q, problem=problem, sites=sites: sweep_sums(problem, q, problem.pairs, sites),
                 "products": products,
                 "exp": lambda pairs=pairs: np.exp(pairs, out=pairs),
             }
@@ -108,11 +106,11 @@ def sweep():
 
 def damped_sweeps(problem, damping=0.5, tolerance=1e-6, limit=500):
     """How many damped parallel sweeps reach the tolerance, without acceleration or rescaling."""
-    space, sites = coordinates(problem), site_table(problem.gamma / problem.pairs.n_pairs)
+    space, sites = problem.scores.reduced, site_table(problem.gamma / problem.pairs.n_pairs)
     identity = np.eye(space.dimension)
     q = natural_gaussian(identity, np.zeros(space.dimension))
     for count in range(1, limit + 1):
-        sums = sweep_sums(space, q, problem.pairs, sites)
+        sums = sweep_sums(problem, q, problem.pairs, sites)
         precision, shift = identity + sums.precision - q.precision, sums.shift - q.shift
         change = np.sqrt(np.sum(precision**2) + np.sum(shift**2)) / np.sqrt(np.sum(q.precision**2) + np.sum(q.shift**2))
         if change < tolerance:
@@ -171,9 +169,9 @@ def memory(inside=False):
     X[y, 0] += 1.0
     problem = linear_gaussian_problem(X, y, float(len(y)))
     del X
-    space, sites = coordinates(problem), site_table(problem.gamma / problem.pairs.n_pairs)
+    sites = site_table(problem.gamma_per_pair)
     start = perf_counter()
-    sweep_sums(space, natural_gaussian(np.eye(d), np.ones(d)), problem.pairs, sites)
+    sweep_sums(problem, natural_gaussian(np.eye(d), np.ones(d)), problem.pairs, sites)
     seconds = perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     table(

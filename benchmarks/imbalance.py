@@ -76,7 +76,7 @@ def main():
         "the score. *gross errors*: logistic, but 1 % of the negative training rows are recorded ten times too large.\n"
     )
     table = Table()
-    table.add("glass", *compare(pac.load_glass(), 2 / 3, replicates, learners))
+    table.add("glass", *compare(pac.datasets.load_glass(), 2 / 3, replicates, learners))
     for kind in ("logistic", "step", "gross errors"):
         table.add(kind, *compare_simulated(kind, learners, replicates))
     table.summarize("rare positives, AUC risk against log-loss")

@@ -42,9 +42,9 @@ def paired(difference):
     """Mean ± standard error, bold where a paired t test rejects at 5 %, and then its sign, else 0."""
     difference = np.asarray(difference)
     mean, error = difference.mean(), difference.std(ddof=1) / np.sqrt(difference.size)
-    said = f"{mean:+.4f} ± {error:.4f}"
+    text = f"{mean:+.4f} ± {error:.4f}"
     counts = abs(mean) > stats.t.ppf(0.975, difference.size - 1) * error
-    return (f"**{said}**", int(np.sign(mean))) if counts else (said, 0)
+    return (f"**{text}**", int(np.sign(mean))) if counts else (text, 0)
 
 
 class Table:
@@ -65,8 +65,8 @@ class Table:
         for learner, values in auc.items():
             cells = []
             for ours in OURS:
-                said, sign = ("", 0) if learner == ours else paired(np.array(auc[ours][: len(values)]) - values)
-                cells.append(said)
+                text, sign = ("", 0) if learner == ours else paired(np.array(auc[ours][: len(values)]) - values)
+                cells.append(text)
                 if learner not in OWN:
                     self.signs[ours].setdefault(learner, {})[data] = sign
             cells = [data, learner, f"{np.mean(values):.4f}", *cells, f"{np.median(seconds[learner]):.2f}"]
@@ -78,9 +78,9 @@ class Table:
                 where = {
                     peer: [data for data, sign in found.items() if sign == wanted] for peer, found in signs.items()
                 }
-                said = [f"{peer} ({', '.join(names)})" for peer, names in where.items() if names]
-                if said:
-                    print(f"\n{verdict}: {what}: {ours} is {words} {'; '.join(said)}.")
+                text = [f"{peer} ({', '.join(names)})" for peer, names in where.items() if names]
+                if text:
+                    print(f"\n{verdict}: {what}: {ours} is {words} {'; '.join(text)}.")
             even = [peer for peer, found in signs.items() if not any(found.values())]
             if even:
                 print(f"\nEven: {what}: {ours} does not differ significantly from {'; '.join(even)}.")

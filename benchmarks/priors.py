@@ -65,7 +65,7 @@ def table(colon):
     print("|---|---:|---:|---:|---:|---:|")
     unconverged = 0
     for name in [*SHIPPED, "colon"] if colon else SHIPPED:
-        data = pac.load_colon(colon) if name == "colon" else getattr(pac, f"load_{name}")()
+        data = pac.datasets.load_colon(colon) if name == "colon" else getattr(pac.datasets, f"load_{name}")()
         if name == "colon":
             data = replace(data, X=np.log(data.X))
         cells = []
@@ -118,7 +118,7 @@ def exact():
 
 
 def path():
-    dna = pac.load_dna()
+    dna = pac.datasets.load_dna()
     first = replace(dna, train=np.arange(dna.n) < 400).standardized()
     began = perf_counter()
     found = pac.regularization_path((first.X[:400], first.y[:400]), gamma=400.0, p=0.1)

@@ -101,7 +101,7 @@ def measure(build, n, positive):
 
 def lengthscales():
     """Log evidence and held-out AUC for multiples of the median distance, on the third stratified split of Glass."""
-    glass = pac.load_glass()
+    glass = pac.datasets.load_glass()
     train = list(splits(glass.y, 2 / 3, 3))[2]
     X = (glass.X - glass.X[train].mean(axis=0)) / glass.X[train].std(axis=0)
     square = np.sum((X[:, None] - X[None]) ** 2, axis=-1)

@@ -37,7 +37,7 @@ def main():
     table = Table()
     for name in arguments.data:
         learners = LEARNERS | SLOW if name in SMALL else LEARNERS
-        data = getattr(pac, f"load_{name}")()
+        data = getattr(pac.datasets, f"load_{name}")()
         table.add(name, *compare(data, SHARE[name], arguments.splits, learners, SLOW, arguments.slow_splits))
     table.summarize("held-out AUC")
 

@@ -65,12 +65,12 @@ def section(title, command, printed):
 
 def summary(printed):
     """The verdicts of all scripts, sorted by their outcome."""
-    said = []
+    lines = []
     for verdict, title in VERDICTS.items():
         found = [line for text in printed for line in text.splitlines() if line.startswith(f"{verdict}: ")]
         if found:
-            said += [f"### {title}", "", *(f"- {line.removeprefix(f'{verdict}: ')}" for line in found), ""]
-    return "\n".join(said)
+            lines += [f"### {title}", "", *(f"- {line.removeprefix(f'{verdict}: ')}" for line in found), ""]
+    return "\n".join(lines)
 
 
 def main():

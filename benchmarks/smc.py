@@ -39,7 +39,7 @@ PAPER = "the paper's: one random-walk move"
 
 
 def shipped(name):
-    data = getattr(pac, f"load_{name}")()
+    data = getattr(pac.datasets, f"load_{name}")()
     X = data.X[:, data.X.std(axis=0) > 0]
     return (X - X.mean(axis=0)) / X.std(axis=0), data.y, float(data.n)
 

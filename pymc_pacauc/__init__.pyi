@@ -22,6 +22,7 @@ from .analysis.predict import predict_scores as predict_scores
 from .analysis.predict import probability_above as probability_above
 from .analysis.predict import rank_uncertainty as rank_uncertainty
 from .analysis.regularization import regularization_path as regularization_path
+from .analysis.roc import DeLong as DeLong
 from .analysis.roc import Threshold as Threshold
 from .analysis.roc import choose_threshold as choose_threshold
 from .analysis.roc import delong as delong
@@ -36,15 +37,11 @@ from .core.risk import empirical_risk as empirical_risk
 from .core.risk import linear_risk as linear_risk
 from .core.theorems import pair_gamma as pair_gamma
 from .core.theorems import theorem_defaults as theorem_defaults
-from .datasets import load_colon as load_colon
-from .datasets import load_credit as load_credit
-from .datasets import load_dna as load_dna
-from .datasets import load_glass as load_glass
-from .datasets import load_pima as load_pima
-from .datasets import load_spect as load_spect
+from .ep.leave_out import LeaveOut as LeaveOut
 from .fitting import ConvergenceWarning as ConvergenceWarning
 from .fitting import UnsupportedError as UnsupportedError
 from .model.approximation import EPApproximation as EPApproximation
+from .model.approximation import ImportanceSample as ImportanceSample
 from .model.auc_term import NotLinearGaussianError as NotLinearGaussianError
 from .model.inference import EP as EP
 from .model.inference import GaussianVB as GaussianVB
@@ -55,3 +52,4 @@ from .model.predictive import predictive_model as predictive_model
 from .model.spike_slab import SpikeSlab as SpikeSlab
 from .model.step import TemperingSMC as TemperingSMC
 from .smc.diagnose import TemperingWarning as TemperingWarning
+from .smc.evidence import LogEvidence as LogEvidence

@@ -176,7 +176,7 @@ def test_fits_in_several_threads_leave_the_threads_of_blas_alone(two_blas_thread
     y = X[:, 0] + rng.standard_normal(400) > 0
 
     def fit(gamma):
-        return pac.arrays.fit_ep(pac.arrays.linear_gaussian_problem(X, y, gamma=gamma)).log_evidence
+        return pac.arrays.fit(pac.arrays.linear_gaussian_problem(X, y, gamma=gamma)).log_evidence
 
     gammas = np.geomspace(1.0, 50.0, 12)
     one_by_one = [fit(gamma) for gamma in gammas]

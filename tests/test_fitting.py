@@ -132,6 +132,8 @@ class TestProtocol:
         groups = np.repeat([0, 1, 2], [10, 30, 20])
         y = np.zeros(problem.n, dtype=int)
         y[problem.pairs.blocks[0].positive] = 1
+        removed, swept = (result.leave_out(groups, refine=sweeps).scores for sweeps in (0, 1))
+        assert np.abs(removed - swept).max() > 1e-4
         for gamma in (None, 25.0):
             left = result.leave_out(groups, gamma=gamma, refine=200, tolerance=1e-8)
             assert left.change.max() < 1e-8
@@ -236,6 +238,13 @@ class TestDraws:
         theta = result.posterior.draw(40_000, np.random.default_rng(7))
         included = (theta != 0.0).mean(axis=0)
         np.testing.assert_allclose(included, result.posterior.inclusion_probability, atol=0.012)
+
+    def test_draws_rise_with_those_of_the_gaussian_so_that_its_dependence_is_kept(self):
+        posterior = fit(sparse(v0=0.0)).posterior
+        theta = posterior.draw(2000, np.random.default_rng(9))
+        w = posterior.gaussian.draw(2000, np.random.default_rng(9))
+        for k in range(theta.shape[1]):
+            assert (np.diff(theta[np.argsort(w[:, k]), k]) >= 0.0).all()
 
     def test_slab_and_latent_make_theta_and_have_their_prior(self):
         problem = replace(sparse(v0=0.0), gamma=1e-3)

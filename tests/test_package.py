@@ -12,7 +12,8 @@ import pymc_pacauc
 SOURCE = Path(pymc_pacauc.__file__)
 
 # Folders show the layers: imports point from right to left.
-ARRAYS, PYMC, PEOPLE = {"core", "ep", "smc", "fitting", "arrays", "datasets"}, {"model"}, {"analysis"}
+ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "arrays", "datasets"}
+PYMC, PEOPLE = {"model"}, {"analysis"}
 
 ARRAY_LAYER = [
     module.name
@@ -88,6 +89,11 @@ def test_packages_do_not_import_each_other_in_a_circle():
 def test_unknown_name():
     with pytest.raises(AttributeError, match="No pymc_pacauc attribute nonsense"):
         pymc_pacauc.nonsense  # noqa: B018
+
+
+def test_loaders_moved_to_their_namespace():
+    with pytest.warns(DeprecationWarning, match=r"now pac\.datasets\.load_pima"):
+        assert pymc_pacauc.load_pima is pymc_pacauc.datasets.load_pima
 
 
 def test_version_has_one_source():

@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 
-from benchmarks.gamma_choice import cross_validate, expected_auc, fit, gamma_grid
+from benchmarks.gamma_choice import cross_validate, gamma_grid
 from benchmarks.paper_methods import kernel_features, squared_exponential
 from examples.paper import digits
 from examples.paper.cases import cases
 from examples.paper.outcomes import run
 from examples.paper.page import page
-from pymc_pacauc import empirical_risk
-from pymc_pacauc.ep.gaussian import ConvergenceWarning
 
 
 @pytest.fixture
@@ -32,13 +30,6 @@ def test_kernel_features_reproduce_the_centred_kernel(data):
     np.testing.assert_allclose(differences, expected, atol=1e-5)
 
 
-def test_expected_auc_is_that_of_draws(data):
-    X, y = data
-    posterior = fit(X, y, 30.0).posterior
-    draws = posterior.draw(20_000, np.random.default_rng(0))
-    assert expected_auc(posterior, X, y) == pytest.approx(1 - empirical_risk(draws @ X.T, y).mean(), abs=5e-3)
-
-
 def test_gamma_grid_ends_where_a_wrong_pair_costs_a_nat():
     y = np.repeat([1, 0], [20, 60])
     grid = gamma_grid(y)
@@ -58,9 +49,8 @@ def test_cross_validation_is_worse_than_training_and_better_than_chance(data):
 
 def test_gammas_beyond_convergence_are_no_candidates(data, monkeypatch):
     X, y = data
-    monkeypatch.setattr("benchmarks.gamma_choice.MOST_SWEEPS", 8)
-    with pytest.warns(ConvergenceWarning):
-        held_out = cross_validate(X, y, np.array([1.0, 5.0, 1000.0]), np.random.default_rng(0))
+    monkeypatch.setattr("benchmarks.gamma_choice.MOST_SWEEPS", 5)
+    held_out = cross_validate(X, y, np.array([1.0, 5.0, 1000.0]), np.random.default_rng(0))
     assert 0 < held_out.gammas.size < 3
 
 

@@ -17,7 +17,7 @@ class Case:
     data: pac.datasets.Dataset
     repeats: int
     train_rows: int
-    said: str
+    source: str
 
     def splits(self):
         y = self.data.y
@@ -35,19 +35,19 @@ class Case:
 def cases(colon: Path | None = None) -> dict[str, Case]:
     """The paper's data sets; the colon data are not shipped, so their file has to be named."""
     found = {
-        "pima": Case(pac.load_pima(), 1, 200, "MASS: Pima.tr, Pima.te"),
-        "credit": Case(pac.load_credit(), 8, 667, "8 stratified, two thirds"),
+        "pima": Case(pac.datasets.load_pima(), 1, 200, "MASS: Pima.tr, Pima.te"),
+        "credit": Case(pac.datasets.load_credit(), 8, 667, "8 stratified, two thirds"),
         "dna": Case(first_rows_of_dna(), 1, 400, "first 400 rows, the others"),
-        "spect": Case(pac.load_spect(), 1, 80, "UCI's own"),
-        "glass": Case(pac.load_glass(), 20, 143, "20 stratified, two thirds"),
+        "spect": Case(pac.datasets.load_spect(), 1, 80, "UCI's own"),
+        "glass": Case(pac.datasets.load_glass(), 20, 143, "20 stratified, two thirds"),
     }
     if colon is not None:
-        raw = pac.load_colon(colon)
+        raw = pac.datasets.load_colon(colon)
         raw = replace(raw, X=np.log(raw.X)) if raw.X.min() > 0 else raw
         found["colon"] = Case(raw, 20, 40, "20 stratified, 40 rows")
     return found
 
 
 def first_rows_of_dna():
-    dna = pac.load_dna()
+    dna = pac.datasets.load_dna()
     return replace(dna, train=np.arange(dna.n) < 400)

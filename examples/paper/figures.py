@@ -15,7 +15,7 @@ from .cases import SEED, first_rows_of_dna
 
 def figure_1(gamma, path):
     """EP against tempering SMC on Pima, all seven coefficients; the largest difference of means, the ratios of sds."""
-    data = pac.load_pima().standardized()
+    data = pac.datasets.load_pima().standardized()
     X, y = data.X[data.train], data.y[data.train]
     with pm.Model(coords={"covariate": data.feature_names}):
         theta = pm.Normal("theta", dims="covariate")

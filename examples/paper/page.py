@@ -100,7 +100,7 @@ def table_1(outcomes):
     for name, outcome in outcomes.items():
         data, train = outcome.case.data, next(iter(outcome.case.splits()))
         sizes = f"{train.sum()} / {(~train).sum()}"
-        cells = [name, str(data.d), sizes, f"{data.y[train].mean():.1%}", outcome.case.said]
+        cells = [name, str(data.d), sizes, f"{data.y[train].mean():.1%}", outcome.case.source]
         for method, printed in zip(digits.METHODS, digits.AUC[name], strict=True):
             cells.append(f"{printed:.4f} \\| **{outcome.auc(method).mean():.4f}** ± {outcome.error(method):.4f}")
         cells += [f"{outcome.auc(method).mean():.4f} ± {outcome.error(method):.4f}" for method in others]
@@ -110,16 +110,16 @@ def table_1(outcomes):
 
 def expectations(outcomes):
     """What was expected before running: the paper's digits where the split is known."""
-    said = []
+    verdicts = []
     for name in ("pima", "spect"):
         if name in outcomes:
             difference = outcomes[name].auc("EP-AUC")[0] - digits.AUC[name][0]
             verdict = "met" if abs(difference) <= 0.01 else "**not met**"
-            said.append(f"EP-AUC within 0.01 of the paper on {name}: {verdict} ({difference:+.4f}).")
+            verdicts.append(f"EP-AUC within 0.01 of the paper on {name}: {verdict} ({difference:+.4f}).")
     if "dna" in outcomes:
         auc = outcomes["dna"].auc("EP-AUC")[0]
-        said.append(f"At least 0.975 on DNA with 400 rows: {'met' if auc >= 0.975 else '**not met**'} ({auc:.4f}).")
-    return " ".join(said)
+        verdicts.append(f"At least 0.975 on DNA with 400 rows: {'met' if auc >= 0.975 else '**not met**'} ({auc:.4f}).")
+    return " ".join(verdicts)
 
 
 def table_chosen(outcomes):

@@ -25,11 +25,11 @@ def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> L
     **options
         ``refine``, ``threads``, ``progressbar``.
     """
-    known = as_result(result)
-    if isinstance(known, EPApproximation):
-        return known.leave_out(groups, **options)
-    if hasattr(known, "fit"):
-        return known.fit.leave_out(groups, **options)
+    found = as_result(result)
+    if isinstance(found, EPApproximation):
+        return found.leave_out(groups, **options)
+    if hasattr(found, "fit"):
+        return found.fit.leave_out(groups, **options)
     raise TypeError(
         "Leaving observations out means removing EP's sites, and draws have none: use what pm.fit(method=pac.EP()) "
         'returned; for tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'

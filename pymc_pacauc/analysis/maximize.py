@@ -95,7 +95,7 @@ class EvidenceMaximum:
         lines += [
             f"  {name} = {np.array2string(np.asarray(value), precision=4)}" for name, value in self.values.items()
         ]
-        lines += [f"  flat, left alone: {words}" for words in self.flat]
+        lines += [f"  flat, left alone: {description}" for description in self.flat]
         lines += [f"  at the limit of the search: {name}" for name in self.at_limit]
         return "\n".join(lines)
 
@@ -183,7 +183,7 @@ def _maximize(
         return read().problem
 
     flat, free = _flat_directions(problem_at, start)
-    words = tuple(space.describe(direction) for direction in flat)
+    descriptions = tuple(space.describe(direction) for direction in flat)
     evidence = _Evidence(problem_at, space, None if gp is None else KernelDerivative(model, gp, space.names))
     column = TextColumn("log Z {task.fields[log_evidence]:.3f}", markup=False)
     with LateBar("Evaluations of the evidence", column, show=progressbar) as bar, warnings.catch_warnings():
@@ -215,7 +215,9 @@ def _maximize(
     approx = approximate(read(), progressbar=False)
     if not free.shape[1]:
         warnings.warn(
-            f"Evidence does not depend on {', '.join(space.names)}: " + "; ".join(words) + ". Nothing was changed.",
+            f"Evidence does not depend on {', '.join(space.names)}: "
+            + "; ".join(descriptions)
+            + ". Nothing was changed.",
             stacklevel=3,
         )
     return EvidenceMaximum(
@@ -223,7 +225,7 @@ def _maximize(
         approx=approx,
         log_evidence=approx.log_evidence,
         start_log_evidence=float(evidence.trace["log_evidence"].iloc[0]),
-        flat=words,
+        flat=descriptions,
         trace=evidence.trace,
         converged=converged and approx.converged,
         message=message,

@@ -12,7 +12,7 @@ a DataFrame are matched by name wherever the model has names to match.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
+from pymc_pacauc.analysis.roc import MEAN
 from pymc_pacauc.core.risk import numeric_array
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.draws import evaluate_at_draws
 from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.gp import conditional_draws, predict_gp
+from pymc_pacauc.model.groups import GroupCoefficients, draw_groups, grouped_coefficients
 from pymc_pacauc.model.held_data import temporarily
 from pymc_pacauc.model.results import as_result, dataset_of
 
@@ -46,6 +48,7 @@ def predict_scores(
     gp: Any = None,
     data: str | None = None,
     var_name: str | None = None,
+    new_groups: str = "refuse",
     model: pm.Model | None = None,
     random_seed: Any = None,
 ) -> Any:
@@ -70,15 +73,20 @@ def predict_scores(
         Name of the ``pm.Data`` to replace, where more than one would fit.
     var_name
         Name of the coefficients in an idata without a model, where more than one variable would fit.
+    new_groups
+        For scores with coefficients by group, such as ``theta[group]`` with ``group`` a ``pm.Data`` of codes: what is
+        done with codes that the model has no coefficients for. ``"refuse"`` them, or ``"draw"`` coefficients of each
+        such group from the population, that is from their prior given each draw of its parameters.
     model
         The model of an idata; not needed for scores ``X @ theta``.
     random_seed
-        For the draws of an approximation, and of a Gaussian process.
+        For the draws of an approximation, of a Gaussian process, and of new groups.
 
     Returns
     -------
     DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row. Rows of a
-    DataFrame keep their index.
+    DataFrame keep their index. Draws of an approximation carry the exact mean of each row's score, the one to deploy,
+    as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and :func:`~pymc_pacauc.choose_threshold` use.
 
     See Also
     --------
@@ -98,26 +106,36 @@ def predict_scores(
     >>> bool(predicted["mean"][0] > predicted["mean"][1])
     True
     """
+    if new_groups not in ("refuse", "draw"):
+        raise ValueError(f'new_groups must be "refuse" or "draw"; got {new_groups!r}.')
     source = _source(result, model)
     if gp is not None:
         return _process(source, gp, X_new, summary, draws, random_seed)
     new = _new_rows(source, X_new, data, var_name)
-    if source.approx is not None and summary:
+    groups = _unknown_groups(source, new)
+    if groups and new_groups == "refuse":
+        raise ValueError("; ".join(map(str, groups)) + '. new_groups="draw" draws theirs from the population.')
+    mean = None
+    if source.approx is not None and not groups:
         design, offset = _affine(source.approx, new)
         mean, variance = source.approx.posterior.moments_of(design, variances=True)
-        return _moments(mean + offset, np.sqrt(variance), new.labels)
+        mean = mean + offset
+        if summary:
+            return _moments(mean, np.sqrt(variance), new.labels)
     if source.approx is not None:
         source = _source(source.approx.sample(draws, random_seed=random_seed), source.model, source.fitted_to)
     assert source.posterior is not None
-    scores = _labelled(source.posterior, _evaluate(source, new), new.labels)
+    values = _evaluate_groups(source, new, groups, random_seed) if groups else _evaluate(source, new)
+    scores = _labelled(source.posterior, values, new.labels, mean)
     return _moments_of_draws(scores) if summary else scores
 
 
 def probability_above(result: Any, x: ArrayLike, other: ArrayLike, **options: Any) -> Any:
     """Posterior probability that row ``x`` scores above row ``other``.
 
-    ``x`` and ``other`` are rows, or matrices compared row by row. In closed form for an approximation; a tie of
-    two draws counts one half. ``options`` are those of :func:`predict_scores`.
+    ``x`` and ``other`` are rows, or matrices compared row by row, or, for several ``pm.Data``, mappings from their
+    names to these. In closed form for an approximation; a tie of two draws counts one half. ``options`` are those of
+    :func:`predict_scores`.
 
     Examples
     --------
@@ -131,22 +149,56 @@ def probability_above(result: Any, x: ArrayLike, other: ArrayLike, **options: An
     True
     """
     source = _source(result, options.get("model"))
-    first, second = (np.atleast_2d(_matrix(rows, _names(source, None))) for rows in (x, other))
-    first, second = np.broadcast_arrays(first, second)
-    both = np.concatenate([first, second])
-    if source.approx is not None and options.get("gp") is None:
+    both, rows, single = _stacked(source, x, other)
+    closed = source.approx is not None and options.get("gp") is None
+    if closed:
         new = _new_rows(source, both, options.get("data"), options.get("var_name"))
+        closed = not _unknown_groups(source, new)
+    if closed:
+        assert source.approx is not None
         design, offset = _affine(source.approx, new)
-        design, offset = (part[: len(first)] - part[len(first) :] for part in (design, offset))
+        design, offset = (part[:rows] - part[rows:] for part in (design, offset))
         mean, variance = source.approx.posterior.moments_of(design, variances=True)
         sd, mean = np.sqrt(variance), mean + offset
         with np.errstate(divide="ignore", invalid="ignore"):
             probability = np.where(sd > 0, ndtr(mean / sd), 0.5 + 0.5 * np.sign(mean))
     else:
         scores = predict_scores(result, both, **options).values
-        difference = scores[..., : len(first)] - scores[..., len(first) :]
+        difference = scores[..., :rows] - scores[..., rows:]
         probability = (0.5 + 0.5 * np.sign(difference)).mean(axis=(0, 1))
-    return float(probability[0]) if np.ndim(x) == 1 and np.ndim(other) == 1 else probability
+    return float(probability[0]) if single else probability
+
+
+def _stacked(source: _Source, x: Any, other: Any) -> tuple[Any, int, bool]:
+    """Both sets of rows, one above the other, the number of the first, and whether it is one row against another.
+
+    A single row is compared with every row of the other set.
+    """
+    if not isinstance(x, Mapping) or hasattr(x, "columns"):
+        given = [_matrix(values, _names(source, None)) for values in (x, other)]
+        first, second = np.broadcast_arrays(*map(np.atleast_2d, given))
+        return np.concatenate([first, second]), len(first), all(not _has_rows(v) for v in (x, other))
+    if not isinstance(other, Mapping) or set(x) != set(other):
+        raise ValueError("x and other must be mappings with the same names.")
+    matrices = {v.name: v for v in _feeding(source) if v.type.ndim == 2}
+    parts: dict[str, list[NDArray[Any]]] = {}
+    for name in x:
+        values = [each[name] for each in (x, other)]
+        if name in matrices:
+            parts[name] = [np.atleast_2d(_matrix(v, _names(source, matrices[name]))) for v in values]
+        else:
+            parts[name] = [_vector(name, v) for v in values]
+    rows = max(len(part) for both in parts.values() for part in both)
+    stacked = {
+        name: np.concatenate([np.broadcast_to(part, (rows, *part.shape[1:])) for part in both])
+        for name, both in parts.items()
+    }
+    alone = [np.ndim(each[name]) == (1 if name in matrices else 0) for each in (x, other) for name in x]
+    return stacked, rows, all(alone)
+
+
+def _has_rows(values: Any) -> bool:
+    return np.ndim(values) == 2
 
 
 def rank_uncertainty(scores: xr.DataArray, ci_prob: float = 0.9) -> xr.Dataset:
@@ -448,13 +500,11 @@ def _index(values: Any, size: int) -> NDArray[Any]:
     return np.asarray(index) if usable else np.arange(size)
 
 
-def _labelled(posterior: xr.Dataset, values: FloatArray, labels: NDArray[Any]) -> xr.DataArray:
-    return xr.DataArray(
-        values,
-        dims=("chain", "draw", "row"),
-        coords={"chain": posterior["chain"], "draw": posterior["draw"], "row": labels},
-        name="scores",
-    )
+def _labelled(posterior: Any, values: FloatArray, labels: NDArray[Any], mean: FloatArray | None = None) -> xr.DataArray:
+    coords = {"chain": posterior["chain"], "draw": posterior["draw"], "row": labels}
+    if mean is not None:
+        coords[MEAN] = ("row", mean)
+    return xr.DataArray(values, dims=("chain", "draw", "row"), coords=coords, name="scores")
 
 
 def _moments(mean: FloatArray, sd: FloatArray, labels: NDArray[Any]) -> xr.Dataset:
@@ -463,6 +513,67 @@ def _moments(mean: FloatArray, sd: FloatArray, labels: NDArray[Any]) -> xr.Datas
 
 def _moments_of_draws(scores: xr.DataArray) -> xr.Dataset:
     return xr.Dataset({"mean": scores.mean(("chain", "draw")), "sd": scores.std(("chain", "draw"))})
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _UnknownGroups:
+    """Rows of codes that the model has no coefficients for."""
+
+    coefficients: GroupCoefficients
+    rows: NDArray[np.bool_]
+    codes: NDArray[Any]
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, np.unique(self.codes[self.rows])[:5]))
+        names, size = ", ".join(self.coefficients.names), self.coefficients.size
+        return (
+            f"{self.coefficients.data.name} has codes that the model has no coefficients for ({shown}): {names} has "
+            f"those of {size} groups, 0 to {size - 1}"
+        )
+
+
+def _unknown_groups(source: _Source, new: _NewRows) -> list[_UnknownGroups]:
+    if new.data is None or source.model is None or source.term is None:
+        return []
+    found = []
+    for data, values in new.data.items():
+        if values.ndim == 1 and np.issubdtype(data.type.numpy_dtype, np.integer):
+            coefficients = grouped_coefficients(source.model, source.term.scores, data)
+            if coefficients is not None:
+                outside = (values < 0) | (values >= coefficients.size)
+                found += [_UnknownGroups(coefficients, outside, values)] if outside.any() else []
+    return found
+
+
+def _evaluate_groups(source: _Source, new: _NewRows, unknown: list[_UnknownGroups], random_seed: Any) -> FloatArray:
+    """Scores of rows of which some belong to new groups: these borrow the places of known ones, as many at a time."""
+    if len(unknown) > 1:
+        names = " and ".join(str(each.coefficients.data.name) for each in unknown)
+        raise ValueError(f"New groups of {names} at once cannot be drawn: predict them one after the other.")
+    [groups] = unknown
+    posterior, data, model = source.posterior, new.data, source.model
+    assert posterior is not None
+    assert data is not None
+    assert model is not None
+    rng = np.random.default_rng(random_seed)
+    size, codes = groups.coefficients.size, np.unique(groups.codes[groups.rows])
+
+    def part(chosen: NDArray[np.bool_], places: NDArray[np.intp], drawn: xr.Dataset) -> FloatArray:
+        values = {v: np.asarray(array)[chosen] for v, array in data.items()} | {groups.coefficients.data: places}
+        return _evaluate(replace(source, posterior=drawn), replace(new, labels=new.labels[chosen], data=values))
+
+    scores = np.empty((posterior.sizes["chain"], posterior.sizes["draw"], new.size))
+    if not groups.rows.all():
+        scores[..., ~groups.rows] = part(~groups.rows, groups.codes[~groups.rows], posterior)
+    for start in range(0, codes.size, size):
+        some = codes[start : start + size]
+        chosen = groups.rows & np.isin(groups.codes, some)
+        drawn = draw_groups(model, groups.coefficients, posterior, rng)
+        scores[..., chosen] = part(chosen, np.searchsorted(some, groups.codes[chosen]), drawn)
+    return scores
 
 
 # -- evaluation ------------------------------------------------------------------------------------------------------
@@ -526,8 +637,7 @@ def _process(source: _Source, gp: Any, X_new: Any, summary: bool, draws: int, ra
             return _moments(mean, np.sqrt(spread), labels)
         rng = np.random.default_rng(random_seed)
         values = rng.multivariate_normal(mean, spread, size=draws, method="eigh")
-        coords = {"chain": [0], "draw": np.arange(draws), "row": labels}
-        return xr.DataArray(values[None], dims=("chain", "draw", "row"), coords=coords, name="scores")
+        return _labelled({"chain": [0], "draw": np.arange(draws)}, values[None], labels, mean)
     assert source.posterior is not None
     if source.model is None:
         raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")

@@ -1,7 +1,8 @@
 """Choosing gamma: by cross-validated AUC, or by the certificate itself (the paper's section 3.1).
 
-With expectation propagation a value of gamma costs one fit, warm-started from the last, and its folds are made by
-removing sites from it. With tempering SMC one run per fold passes through all values of gamma on its way.
+With expectation propagation a value of gamma costs one fit, warm-started from a neighbour, and its folds are made by
+removing sites from it (:mod:`pymc_pacauc.gamma_search`, where the choice itself is explained). With tempering SMC one
+run per fold passes through all values of gamma on its way.
 
 gamma multiplies the risk of the pairs a posterior has seen, in a fold as in the whole sample: every fold is trained at
 the gamma in the table, whatever the sizes of the folds.
@@ -10,7 +11,7 @@ the gamma in the table, whatever the sizes of the folds.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,26 +20,41 @@ import pandas as pd
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from pymc.util import get_random_generator
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.analysis.tempered_folds import Tempered, TemperedModel, held_out_auc, temper, tempered_model
+from pymc_pacauc.analysis.tempered_folds import TemperedModel, temper, tempered_model
 from pymc_pacauc.core.bounds import pac_bayes_kl
-from pymc_pacauc.core.folds import stratified_folds
 from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.core.problem import Problem, check_gamma
+from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep import ConvergenceWarning
-from pymc_pacauc.fitting import Fit, fit
+from pymc_pacauc.fitting import METHODS, Fit, fit
+from pymc_pacauc.gamma_search import (
+    CRITERIA,
+    FOLD_SWEEPS,
+    RULES,
+    Candidate,
+    choose,
+    choose_gamma,
+    class_sizes,
+    coarse_gammas,
+    deal_folds,
+    gamma_grid,
+    paired_errors,
+    search_gammas,
+)
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.extract import problem_of
-from pymc_pacauc.model.progress import track
+from pymc_pacauc.model.auc_term import auc_term
+from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
+from pymc_pacauc.model.progress import LateBar, track
 from pymc_pacauc.model.results import ArrayResult
 from pymc_pacauc.smc import Settings
 
-__all__ = ["GammaSelection", "default_gammas", "select_gamma"]
+__all__ = ["GammaSelection", "select_gamma"]
 
 FloatArray = NDArray[np.float64]
 
-FOLD_TOLERANCE = 1e-3  # of the natural parameters: far below what a ranking notices
-METHODS = {"ep": "EP", "vb": "GaussianVB"}
+SMC_REPEATS = 1  # a fold of SMC is a run of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,20 +62,25 @@ class GammaSelection:
     """What :func:`select_gamma` found.
 
     Attributes
+    ----------
     table
-        A row for each gamma: ``auc`` and ``se`` (cross-validated; NaN for the certificate criterion), ``expected_auc``
-        (training, of the randomised score), ``log_evidence``, ``divergence`` from the prior, ``certified_auc`` (paying
-        for the grid), ``converged``, ``fold_change`` (EP: relative change by one more sweep in the worst fold).
+        A row for each gamma. On held-out rows: ``auc`` of the mean score, the one to deploy, its standard error ``se``,
+        and ``expected_auc`` of a draw from the posterior; how far the gamma stays behind the best one by the criterion
+        (``loss``), with the standard error of that difference on the same folds (``loss_se``), and whether it is
+        ``within`` one of it. On training rows: ``training_auc`` of a draw, ``log_evidence``, ``divergence`` from the
+        prior, ``certified_auc`` (paying for the grid), ``converged``, and ``fold_change`` (EP: relative change by one
+        more sweep in the worst fold). NaN where a criterion or method has no such thing.
     best
         The gamma chosen.
     refit
-        The posterior at ``best`` from all observations: an approximation (EP, VB) or draws (SMC).
+        The posterior at ``best`` from all observations: an approximation (EP, VB), draws (SMC), or, for a problem of
+        arrays, its fit.
     criterion, rule, method
         How it was chosen.
     fold
-        Fold of each observation; empty for the certificate criterion.
+        Fold of each observation in each deal, shape (repeats, n); empty for the certificate criterion.
     fold_auc
-        AUC of each (gamma, fold).
+        AUC of the mean score, of each (gamma, deal, fold).
     """
 
     table: pd.DataFrame
@@ -71,6 +92,12 @@ class GammaSelection:
     fold: NDArray[np.intp]
     fold_auc: FloatArray
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest gamma within one standard error of the best one by the criterion; NaN without folds."""
+        gammas = self.table["gamma"][self.table["within"]]
+        return (float(gammas.min()), float(gammas.max())) if len(gammas) else (np.nan, np.nan)
+
     def plot(self, ax: Any = None) -> Any:
         """AUCs, certificate and log evidence against gamma; see :func:`~pymc_pacauc.plot_gamma_path`."""
         from pymc_pacauc.analysis.plots import plot_gamma_path
@@ -79,26 +106,33 @@ class GammaSelection:
 
     def __repr__(self) -> str:
         row = self.table.loc[self.table["gamma"] == self.best].iloc[0]
+        chosen = f"GammaSelection(best={self.best:.4g} of {len(self.table)}, {self.method}"
         if self.criterion == "certificate":
-            found = f"certified AUC {row['certified_auc']:.4f}"
-        else:
-            found = f"cross-validated AUC {row['auc']:.4f} ± {row['se']:.4f} ({self.fold.max() + 1} folds)"
-        rule = ", smallest within one standard error" if self.rule == "one_se" else ""
-        return f"GammaSelection(best={self.best:g} of {len(self.table)}{rule}: {found}, {self.method})"
+            return f"{chosen}: certified AUC {row['certified_auc']:.4f})"
+        low, high = self.range
+        repeats, folds = self.fold_auc.shape[1:]
+        return (
+            f'{chosen}, rule="{self.rule}"\n'
+            f"  held-out AUC {row['auc']:.4f} ± {row['se']:.4f} (mean score), {row['expected_auc']:.4f} (a draw); "
+            f"{folds} folds, dealt {repeats} time{'s' * (repeats > 1)}\n"
+            f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion})"
+        )
 
 
 def select_gamma(
-    model: pm.Model | None = None,
+    model: pm.Model | Problem | None = None,
     gammas: ArrayLike | None = None,
     folds: int = 5,
     *,
+    repeats: int | None = None,
     method: str = "ep",
     criterion: str = "auc",
-    rule: str = "best",
+    rule: str = "stable",
     groups: ArrayLike | None = None,
+    set_data: bool = False,
     epsilon: float = 0.05,
     selected_from: int | None = None,
-    refine: int = 20,
+    refine: int = FOLD_SWEEPS,
     particles: int = 1000,
     n_jobs: int = 1,
     random_seed: Any = None,
@@ -107,82 +141,132 @@ def select_gamma(
     """Choose gamma by cross-validation or by certificate.
 
     Parameters
+    ----------
     model
         The model; by default the one on the context stack. Its own gamma is not used. EP and VB need scores that are
-        affine in Gaussian variables, SMC takes any.
+        affine in variables with Gaussian or spike-and-slab priors (linear, Gaussian process, HSGP), SMC takes any. Or a
+        :class:`~pymc_pacauc.core.problem.Problem` of arrays.
     gammas
-        Values to compare; by default :func:`default_gammas`.
+        Values to compare. By default a grid around what Theorem 2.3 suggests, in steps of two, finer around the choice,
+        and further up while its end is chosen.
     folds
         Number of folds, each with both classes.
+    repeats
+        How often the folds are dealt, all held-out AUCs being averaged; by default three to ten times (the fewer the
+        more rows there are), with SMC once.
     method
         ``"ep"``, ``"vb"`` or ``"smc"``.
     criterion
-        ``"auc"``: cross-validated AUC of the mean score. ``"certificate"``: the certified AUC (PAC-Bayes-kl).
+        ``"auc"``: held-out AUC of the mean score. ``"expected_auc"``: held-out AUC of a draw from the posterior.
+        ``"certificate"``: the certified AUC (PAC-Bayes-kl) of the training rows.
     rule
-        ``"best"``, or ``"one_se"``: the smallest gamma whose AUC is within one standard error of the best.
+        ``"stable"``: see Notes. ``"best"``: the highest criterion; by the mean score this may be the prior's end of the
+        grid. ``"one_se"``: the largest gamma within one (paired) standard error of it.
     groups
         Group label of each observation; a group is never split between folds.
+    set_data
+        Set the ``pm.Data`` that holds the model's gamma to the gamma chosen.
     epsilon
         Of the certificates.
     selected_from
         What certificates pay for, by default the size of the grid. PAC-Bayes-kl holds for all posteriors at once, so
         with a prior fixed beforehand 1 is enough.
     refine
-        At most so many sweeps over the remaining pairs after a fold's sites are removed; a few are usually enough, and
-        the column ``fold_change`` of the table says how far one more would have moved the worst fold.
+        At most so many sweeps over the remaining pairs after a fold's sites are removed; one or two are usually enough,
+        and the column ``fold_change`` of the table says how far the last one moved the worst fold.
     particles
         Of each SMC run.
     n_jobs
-        Processes, by joblib, for the folds (SMC, for scores affine in Gaussian variables) or the values of gamma (EP).
+        Processes, by joblib, for the folds of SMC (scores affine in Gaussian variables); EP uses threads by itself.
     random_seed
         For the folds and for SMC.
     progressbar
         Whether to show one when it takes more than a second.
 
     Returns
+    -------
     GammaSelection
 
+    Notes
+    -----
+    At small gamma the *mean* score often ranks well although the posterior says nothing: draws, bands and certificates
+    are those of the prior. The stable rule therefore asks of the *draws* that they rank held-out rows as well as the
+    mean score, to within the standard error of its AUC over rows, and takes the smallest gamma at which they do (or at
+    which they rank best, if that comes first); and of the criterion that it be within one paired standard error of its
+    best. It varies little when folds are dealt anew (``benchmarks/gamma_stability.py``), unlike the highest AUC, which
+    lies on a plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
+    ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is about what it chooses.
+
     Examples
+    --------
     >>> import numpy as np, pymc as pm, pymc_pacauc as pac
     >>> rng = np.random.default_rng(1)
     >>> X = rng.normal(size=(150, 3))
     >>> with pm.Model() as model:
+    ...     gamma = pm.Data("gamma", 1.0)
     ...     theta = pm.Normal("theta", size=3)
-    ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] + rng.normal(size=150) > 0, gamma=1)
-    >>> selection = pac.select_gamma(model, gammas=[1, 10, 100], random_seed=1)
-    >>> selection.best in (1, 10, 100), selection.table["auc"].shape
-    (True, (3,))
+    ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] + rng.normal(size=150) > 0, gamma=gamma)
+    >>> selection = pac.select_gamma(model, gammas=[1, 10, 100], set_data=True, random_seed=1)
+    >>> selection.best in (1, 10, 100), bool(selection.best == model["gamma"].get_value())
+    (True, True)
     """
     _check_choice("method", method, (*METHODS, "smc"))
-    _check_choice("criterion", criterion, ("auc", "certificate"))
-    _check_choice("rule", rule, ("best", "one_se"))
+    _check_choice("criterion", criterion, (*CRITERIA, "certificate"))
+    _check_choice("rule", rule, RULES)
     if criterion == "certificate" and method == "smc":
         raise ValueError('criterion="certificate" needs a divergence in closed form: method="ep" or "vb".')
-    model = pm.modelcontext(model)
+    rng = get_random_generator(random_seed)
+    problem = model if isinstance(model, Problem) else None
+    if problem is None:
+        model = pm.modelcontext(model)
+    holder = _gamma_data(model) if set_data and problem is None else None
     if method == "smc":
+        if problem is not None:
+            raise ValueError('method="smc" takes a PyMC model; for a problem of arrays use method="ep" or "vb".')
         target = tempered_model(model)
-        pairs = target.pairs
         if target.problem is None and n_jobs != 1:
             raise ValueError("Processes need scores that are affine in Gaussian variables; other models stay in one.")
+        selection = _by_smc(
+            target, model, gammas, folds, repeats, criterion, rule, groups, particles, n_jobs, rng, progressbar
+        )
     else:
-        source = problem_of(model)
-        pairs = source.problem.pairs
-    class_sizes(pairs)
-    grid = default_gammas(pairs) if gammas is None else _grid(gammas)
-    rng = get_random_generator(random_seed)
-    fold = np.empty(0, dtype=np.intp)
-    if criterion == "auc":
-        fold = stratified_folds(_positive(pairs), folds, rng, groups)
-    pays = grid.size if selected_from is None else selected_from
-    if method == "smc":
-        table, fold_auc, whole = _by_smc(target, grid, fold, particles, n_jobs, rng, progressbar)
-        best = _choose(table, criterion, rule)
-        refit = whole[best].draws(model, target.fitted_to, rng)
-    else:
-        table, fold_auc, fits = _by_ep(source.problem, grid, fold, method, epsilon, pays, refine, n_jobs, progressbar)
-        best = _choose(table, criterion, rule)
-        refit = EPApproximation(fits[best], replace(source, problem=fits[best].problem))
-    return GammaSelection(table, float(grid[best]), refit, criterion, rule, method.upper(), fold, fold_auc)
+        source = _source(model) if problem is None else None
+        if source is not None:
+            problem = source.problem
+        assert problem is not None
+        if criterion == "certificate":
+            grid = default_gammas(problem.pairs) if gammas is None else gamma_grid(gammas)
+            pays = grid.size if selected_from is None else selected_from
+            selection = _by_certificate(problem, grid, method, rule, epsilon, pays, progressbar)
+        else:
+            with LateBar(f"{METHODS[method]} along gamma", show=progressbar) as bar:
+                total = len(coarse_gammas(problem.pairs)) + 2 if gammas is None else np.size(gammas)
+                choice = choose_gamma(
+                    problem,
+                    gammas,
+                    folds,
+                    repeats=repeats,
+                    method=method,
+                    criterion=criterion,
+                    rule=rule,
+                    groups=groups,
+                    refine=refine,
+                    rng=rng,
+                    callback=lambda done: bar.update(done, max(done, total)),
+                )
+            pays = len(choice.candidates) if selected_from is None else selected_from
+            rows = [_row(each.posterior, epsilon, pays) for each in choice.candidates]
+            table, fold_auc = _held_out_table(choice.candidates, criterion, rows)
+            selection = GammaSelection(
+                table, choice.gamma, choice.fit, criterion, rule, METHODS[method], choice.folds, fold_auc
+            )
+        _tell_unconverged(selection.table, method)
+        if source is not None:
+            found = selection.refit
+            selection = replace(selection, refit=EPApproximation(found, replace(source, problem=found.problem)))
+    if holder is not None:
+        holder.set_value(np.asarray(selection.best, dtype=holder.type.dtype))
+    return selection
 
 
 def default_gammas(pairs: Pairs) -> FloatArray:
@@ -194,49 +278,55 @@ def default_gammas(pairs: Pairs) -> FloatArray:
 # -- expectation propagation -----------------------------------------------------------------------------------------
 
 
-def _by_ep(
-    problem: Problem,
-    grid: FloatArray,
-    fold: NDArray[np.intp],
-    method: str,
-    epsilon: float,
-    selected_from: int,
-    refine: int,
-    n_jobs: int,
-    progressbar: bool,
-) -> tuple[pd.DataFrame, FloatArray, list[Fit]]:
-    fits = _path(problem, method, track(grid, f"{METHODS[method]} along gamma", grid.size, progressbar))
-    m = min(class_sizes(problem.pairs))
-    rows = []
-    for each in fits:
-        risk, divergence = ArrayResult(each).mean_risk.value, each.divergence
-        highest = pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from) if divergence >= 0 else np.nan
-        rows.append(
-            {
-                "gamma": each.problem.gamma,
-                "auc": np.nan,
-                "se": np.nan,
-                "expected_auc": 1.0 - risk,
-                "log_evidence": each.log_evidence,
-                "divergence": divergence,
-                "certified_auc": 1.0 - highest,
-                "converged": each.converged,
-            }
-        )
-    table, fold_auc = pd.DataFrame(rows), np.empty((grid.size, 0))
-    if fold.size:
+def _source(model: pm.Model) -> Any:
+    try:
+        return problem_of(model)
+    except NotLinearGaussianError as error:
+        raise NotLinearGaussianError(f'{error} So does pac.select_gamma(model, method="smc").') from None
 
-        def cross_validate(each: Fit) -> tuple[FloatArray, float]:
-            threads = 1 if n_jobs != 1 else None
-            left = each.leave_out(
-                fold, gamma=each.problem.gamma, refine=refine, tolerance=FOLD_TOLERANCE, threads=threads
-            )
-            return left.group_auc, float(left.change.max())
 
-        results = _map(cross_validate, fits, n_jobs, "Folds", progressbar)
-        fold_auc = np.array([auc for auc, _ in results])
-        table["fold_change"] = [change for _, change in results]
-        _fill(table, fold_auc)
+def _by_certificate(
+    problem: Problem, grid: FloatArray, method: str, rule: str, epsilon: float, selected_from: int, progressbar: bool
+) -> GammaSelection:
+    """The fit along the grid with the best certificate."""
+    fits: list[Fit] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
+        for gamma in track(grid, f"{METHODS[method]} along gamma", grid.size, progressbar):
+            start = fits[-1] if fits and fits[-1].converged else None
+            fits.append(fit(replace(problem, gamma=float(gamma)), method, start=start))
+    rows = [_row(each, epsilon, selected_from) for each in fits]
+    nothing = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
+    table = pd.DataFrame([{"gamma": g, **nothing, "within": False, **row} for g, row in zip(grid, rows, strict=True)])
+    best = int(np.nanargmax(table["certified_auc"].to_numpy()))
+    none = np.empty((0, problem.n), dtype=np.intp)
+    return GammaSelection(
+        table,
+        float(grid[best]),
+        fits[best],
+        "certificate",
+        rule,
+        METHODS[method],
+        none,
+        np.empty((grid.size, 0, 0)),
+    )
+
+
+def _row(each: Fit, epsilon: float, selected_from: int) -> dict[str, Any]:
+    """What is known of a fit without folds."""
+    risk, divergence = ArrayResult(each).mean_risk.value, each.divergence
+    m = min(class_sizes(each.problem.pairs))
+    highest = pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from) if divergence >= 0 else np.nan
+    return {
+        "training_auc": 1.0 - risk,
+        "log_evidence": each.log_evidence,
+        "divergence": divergence,
+        "certified_auc": 1.0 - highest,
+        "converged": each.converged,
+    }
+
+
+def _tell_unconverged(table: pd.DataFrame, method: str) -> None:
     if not table["converged"].all():
         bad = ", ".join(f"{gamma:.4g}" for gamma in table["gamma"][~table["converged"]])
         warnings.warn(
@@ -244,18 +334,6 @@ def _by_ep(
             ConvergenceWarning,
             stacklevel=3,
         )
-    return table, fold_auc, fits
-
-
-def _path(problem: Problem, method: str, gammas: Iterable[float]) -> list[Fit]:
-    """Fits along gamma, each from the one before; failures are told from `converged`."""
-    fits: list[Fit] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for gamma in gammas:
-            start = fits[-1] if fits and fits[-1].converged else None
-            fits.append(fit(replace(problem, gamma=float(gamma)), method, start=start))
-    return fits
 
 
 # -- tempering SMC ---------------------------------------------------------------------------------------------------
@@ -263,75 +341,96 @@ def _path(problem: Problem, method: str, gammas: Iterable[float]) -> list[Fit]:
 
 def _by_smc(
     target: TemperedModel,
-    grid: FloatArray,
-    fold: NDArray[np.intp],
+    model: pm.Model,
+    gammas: ArrayLike | None,
+    folds: int,
+    repeats: int | None,
+    criterion: str,
+    rule: str,
+    groups: ArrayLike | None,
     particles: int,
     n_jobs: int,
     rng: np.random.Generator,
     progressbar: bool,
-) -> tuple[pd.DataFrame, FloatArray, list[Tempered]]:
+) -> GammaSelection:
     settings = Settings(particles=particles)
+    dealt = deal_folds(target.pairs, folds, SMC_REPEATS if repeats is None else repeats, rng, groups)
+    shape = (len(dealt), int(dealt.max()) + 1)
 
-    def one_fold(task: tuple[int, np.random.Generator]) -> FloatArray:
-        k, child = task
-        training, held_out = target.pairs.among(fold != k), target.pairs.among(fold == k)
-        return held_out_auc(held_out, temper(target, training, grid, settings, child))
+    def evaluate(values: Sequence[float]) -> list[Candidate]:
+        grid = np.asarray(values, dtype=np.float64)
 
-    tasks = list(enumerate(rng.spawn(int(fold.max()) + 1)))
-    fold_auc = np.array(_map(one_fold, tasks, n_jobs, "SMC runs", progressbar)).T
-    whole = temper(target, target.pairs, grid, settings, rng)
-    table = pd.DataFrame(
+        def one_fold(task: tuple[NDArray[np.intp], int, np.random.Generator]) -> FloatArray:
+            fold, k, child = task
+            training, held_out = target.pairs.among(fold != k), target.pairs.among(fold == k)
+            return np.array([at.held_out_auc(held_out) for at in temper(target, training, grid, settings, child)])
+
+        children = rng.spawn(shape[0] * shape[1])
+        tasks = [(dealt[r], k, child) for (r, k), child in zip(np.ndindex(shape), children, strict=True)]
+        aucs = np.array(_map(one_fold, tasks, n_jobs, "SMC runs", progressbar))  # (deals x folds, gammas, 2)
+        aucs = aucs.reshape(*shape, grid.size, 2)
+        whole = temper(target, target.pairs, grid, settings, rng)
+        return [Candidate(at.gamma, at, aucs[:, :, i, 0], aucs[:, :, i, 1], 0.0) for i, at in enumerate(whole)]
+
+    def pick(candidates: list[Candidate]) -> int:
+        return choose(candidates, criterion, rule, class_sizes(target.pairs))
+
+    if gammas is None:
+        grid, highest = coarse_gammas(target.pairs), target.pairs.n_pairs
+        candidates = search_gammas(evaluate, pick, grid, highest=highest, both_sides=rule != "stable")
+    else:
+        candidates = evaluate(gamma_grid(gammas).tolist())
+    rows = [
         {
-            "gamma": grid,
-            "auc": np.nan,
-            "se": np.nan,
-            "expected_auc": [1.0 - at.expected_risk for at in whole],
-            "log_evidence": [at.log_evidence for at in whole],
-            "divergence": [-at.gamma * at.expected_risk - at.log_evidence for at in whole],
+            "training_auc": 1.0 - at.expected_risk,
+            "log_evidence": at.log_evidence,
+            "divergence": -at.gamma * at.expected_risk - at.log_evidence,
             "certified_auc": np.nan,
             "converged": True,
         }
-    )
-    _fill(table, fold_auc)
-    return table, fold_auc, whole
+        for at in (each.posterior for each in candidates)
+    ]
+    table, fold_auc = _held_out_table(candidates, criterion, rows)
+    best = candidates[pick(candidates)]
+    refit = best.posterior.draws(model, target.fitted_to, rng)
+    return GammaSelection(table, best.gamma, refit, criterion, rule, "SMC", dealt, fold_auc)
 
 
 # -- both ------------------------------------------------------------------------------------------------------------
 
 
-def _fill(table: pd.DataFrame, fold_auc: FloatArray) -> None:
-    table["auc"] = fold_auc.mean(axis=1)
-    table["se"] = fold_auc.std(axis=1, ddof=1) / np.sqrt(fold_auc.shape[1])
+def _held_out_table(
+    candidates: Sequence[Candidate], criterion: str, rows: Sequence[dict[str, Any]]
+) -> tuple[pd.DataFrame, FloatArray]:
+    auc, expected = (np.array([getattr(each, name) for each in candidates]) for name in CRITERIA)
+    errors = paired_errors(auc if criterion == "auc" else expected)
+    table = pd.DataFrame(
+        {
+            "gamma": [each.gamma for each in candidates],
+            "auc": auc.mean(axis=(1, 2)),
+            "se": np.sqrt(auc.var(axis=2, ddof=1).mean(axis=1) / auc.shape[2]),
+            "expected_auc": expected.mean(axis=(1, 2)),
+            "loss": errors.loss,
+            "loss_se": errors.se,
+            "within": errors.within,
+        }
+    )
+    table = pd.concat([table, pd.DataFrame(list(rows))], axis=1)
+    table["fold_change"] = [each.change for each in candidates]
+    return table, auc
 
 
-def _choose(table: pd.DataFrame, criterion: str, rule: str) -> int:
-    values = (table["auc"] if criterion == "auc" else table["certified_auc"]).to_numpy()
-    best = int(np.nanargmax(values))
-    if rule == "one_se" and criterion == "auc":
-        return int(np.flatnonzero(values >= values[best] - table["se"].iloc[best])[0])
-    return best
-
-
-def _positive(pairs: Pairs) -> NDArray[np.bool_]:
-    mask = np.zeros(pairs.n, dtype=bool)
-    mask[pairs.blocks[0].positive] = True
-    return mask
-
-
-def class_sizes(pairs: Pairs) -> tuple[int, int]:
-    """n+ and n- of two classes."""
-    if len(pairs.blocks) != 1:
-        raise ValueError(
-            f"Choosing gamma is for two classes compared pair by pair; these pairs come in {len(pairs.blocks)} blocks."
-        )
-    return pairs.blocks[0].positive.size, pairs.blocks[0].negative.size
-
-
-def _grid(gammas: ArrayLike) -> FloatArray:
-    values = np.unique(np.atleast_1d(np.asarray(gammas, dtype=np.float64)))
-    if values.size == 0:
-        raise ValueError("gammas is empty.")
-    return np.array([check_gamma(value) for value in values])
+def _gamma_data(model: pm.Model) -> SharedVariable:
+    """The ``pm.Data`` that is the model's gamma."""
+    term = auc_term(model)
+    others = set(ancestors([term.risk]))
+    data = [v for v in ancestors([term.potential]) if v in set(model.data_vars) and v not in others]
+    if len(data) == 1 and isinstance(data[0], SharedVariable) and np.isclose(data[0].get_value(), term.gamma):
+        return data[0]
+    raise ValueError(
+        f"set_data=True sets the pm.Data that is the gamma of {term.potential.name}, and there is none: write "
+        'gamma = pm.Data("gamma", 1.0) in the model and pac.AUCPotential(..., gamma=gamma).'
+    )
 
 
 def _map(function: Any, items: Sequence[Any], n_jobs: int, description: str, show: bool) -> list[Any]:

@@ -13,7 +13,10 @@ from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.analysis.certify import Certificate, certificate
 from pymc_pacauc.analysis.inclusion import inclusion_probability
+from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.auc_term import auc_terms
+from pymc_pacauc.model.draws import evaluate_at_draws
 from pymc_pacauc.model.fitted_to import check_model
 from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.results import as_result
@@ -45,7 +48,7 @@ def summary(
     var_names
         Variables of the table; by default all but those with an entry for each observation or very many.
     model
-        Not needed; if given, it must be the model that ``result`` was fitted to.
+        The model that ``result`` was fitted to. Draws need it for the AUC of their mean score, nothing else does.
     **options
         Passed to ``arviz.summary``.
 
@@ -53,8 +56,9 @@ def summary(
     -------
     DataFrame with a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard
     deviation, central interval and probability of being positive, in closed form; with the probability of inclusion of
-    a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``,
-    ``gamma``, ``expected_auc`` (of a draw from the posterior, on the training pairs), ``log_evidence``,
+    a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``, ``gamma``, ``auc`` (of the mean score, the
+    one to deploy, on the training pairs; NaN for draws without their model), ``expected_auc`` (of a draw from the
+    posterior, a randomised score, on the same), ``log_evidence``,
     ``log_evidence_se``, ``certificate`` (None with ``note`` saying why not), ``note``, and all this in words as
     ``report``.
 
@@ -96,6 +100,7 @@ def summary(
     table.attrs.update(
         method=fitted.method,
         gamma=fitted.gamma,
+        auc=_training_auc(known, model),
         expected_auc=1.0 - known.mean_risk.value,
         log_evidence=evidence.estimate,
         log_evidence_se=evidence.standard_error,
@@ -109,19 +114,35 @@ def summary(
 def _report(known: dict[str, Any]) -> str:
     error = "" if np.isnan(known["log_evidence_se"]) else f" ± {known['log_evidence_se']:.3f}"
     certified = known["certificate"]
-    lines = [
-        f"AUC Gibbs posterior by {known['method']}, gamma = {known['gamma']:g}",
-        f"  expected AUC   {known['expected_auc']:.4f} (of a draw from the posterior, training pairs)",
+    lines = [f"AUC Gibbs posterior by {known['method']}, gamma = {known['gamma']:g}"]
+    if not np.isnan(known["auc"]):
+        lines.append(f"  AUC            {known['auc']:.4f} of the mean score, the one to deploy (training rows)")
+    lines += [
+        f"  AUC of a draw  {known['expected_auc']:.4f} on average: a randomised score (training rows)",
         f"  log evidence   {known['log_evidence']:.3f}{error}",
     ]
     if certified is not None:
         lines.append(
-            f"  certified AUC  {certified.auc:.4f} with probability {1 - certified.epsilon:g} ({certified.bound}; "
-            "under the assumptions that the certificate lists)"
+            f"  certified AUC  {certified.auc:.4f} of the randomised score, with probability {1 - certified.epsilon:g} "
+            f"({certified.bound}; under the assumptions that the certificate lists)"
         )
     if known["note"]:
         lines.append(f"  note           {known['note']}")
     return "\n".join(lines)
+
+
+def _training_auc(known: Any, model: pm.Model | None) -> float:
+    """AUC of the mean score on the training rows, where they are known; NaN elsewhere."""
+    if isinstance(known, EPApproximation):
+        problem = known.fit.problem
+        scores = problem.X @ known.posterior.mean + problem.offset
+        return 1.0 - float(pair_risk(scores[None], problem.pairs)[0])
+    terms = auc_terms(model) if model is not None else []
+    if len(terms) != 1:
+        return float("nan")
+    assert model is not None
+    scores = evaluate_at_draws(model, terms[0].scores, known.posterior).mean(axis=(0, 1))
+    return 1.0 - float(pair_risk(scores[None], terms[0].pairs)[0])
 
 
 def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:

@@ -1,12 +1,14 @@
 """Cross-validation along gamma by tempering SMC: one run per fold passes through all temperatures.
 
 A fold changes only which pairs are compared. So any model will do, linear or not: its scores are computed for all
-rows, the risk of the training pairs is tempered, and the held-out pairs judge the mean score at every gamma.
+rows, the risk of the training pairs is tempered, and the held-out pairs judge the mean score and draws at every gamma.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from pymc_pacauc.model.idata import draws_to_inference_data
 from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
 from pymc_pacauc.smc.evidence import stage_variance
 
-__all__ = ["Tempered", "TemperedModel", "held_out_auc", "temper", "tempered_model"]
+__all__ = ["Tempered", "TemperedModel", "temper", "tempered_model"]
 
 FloatArray = NDArray[np.float64]
 
@@ -47,10 +49,11 @@ class TemperedModel:
         assert self.model is not None
         return PyMCPath(self.model, pairs=pairs, gamma=gamma)
 
-    def mean_scores(self, path: Any, theta: FloatArray, weights: FloatArray) -> FloatArray:
+    def scores(self, path: Any, theta: FloatArray) -> FloatArray:
+        """Scores of all rows at ``theta[N, d]``, shape (N, n)."""
         if self.problem is None:
-            return weights @ path.scores(theta)
-        return self.problem.X @ (weights @ theta) + self.problem.offset
+            return np.asarray(path.scores(theta))
+        return theta @ self.problem.X.T + self.problem.offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +66,20 @@ class Tempered:
     weights: FloatArray
     log_evidence: float
     log_evidence_variance: float
-    mean_scores: FloatArray
+    scores: Callable[[FloatArray], FloatArray]
 
     @property
     def expected_risk(self) -> float:
         return float(self.weights @ self.risk)
+
+    def held_out_auc(self, pairs: Pairs) -> tuple[float, float]:
+        """AUC on ``pairs`` of the mean score, and of a draw averaged over draws.
+
+        A tie counts one half, whatever the model says.
+        """
+        scores = self.scores(self.theta)
+        mean = 1.0 - float(pair_risk((self.weights @ scores)[None], pairs)[0])
+        return mean, 1.0 - float(self.weights @ pair_risk(scores, pairs))
 
     def draws(self, model: pm.Model, fitted: FittedTo, rng: np.random.Generator) -> Any:
         """Equally weighted draws, as ArviZ data that knows what it was fitted to."""
@@ -125,12 +137,6 @@ def temper(
         weights = normalise(log_weights)
         log_z = stage.log_evidence + log_mean_exp(log_weights)
         variance = stage.log_evidence_variance + stage_variance(weights, np.arange(weights.size))
-        scores = target.mean_scores(path, theta, weights)
+        scores = partial(target.scores, path)
         found.append(Tempered(float(gamma), theta, risk, weights, log_z, variance, scores))
     return found
-
-
-def held_out_auc(pairs: Pairs, tempered: list[Tempered]) -> FloatArray:
-    """AUC of the mean score on ``pairs``, at every gamma."""
-    scores = np.stack([at.mean_scores for at in tempered])
-    return np.asarray(1.0 - pair_risk(scores, pairs))  # an AUC: a tie counts one half, whatever the model says

@@ -253,7 +253,7 @@ def default_inclusion_probability(d: int) -> float:
 
     The theorem's leads to an expected model of one coefficient whatever d. With dozens of coefficients and gamma of
     the order of n that is more sparseness than expectation propagation has a fixed point for: with 60 positive ones
-    among 600 or 300 observations, 81 coefficients and a Dirac spike it converged on 16 of 24 data sets, and with 0.1
+    among 600 or 300 observations, 81 coefficients and a Dirac spike it converged on 15 of 24 data sets, and with 0.1
     on all.
     """
     return max(float(-np.expm1(-1.0 / d)), LEAST_INCLUSION)

@@ -17,7 +17,7 @@ import math
 import operator
 from dataclasses import dataclass
 
-__all__ = ["TheoremDefaults", "pair_gamma", "theorem_defaults", "u_statistic_gamma"]
+__all__ = ["TheoremDefaults", "default_gamma", "pair_gamma", "theorem_defaults", "u_statistic_gamma"]
 
 LARGEST_COUNT = 2**63 - 1  # what an array can have
 
@@ -147,6 +147,22 @@ def theorem_defaults(
         assumption=assumption,
         C=float(C),
     )
+
+
+def default_gamma(n_pos: int, n_neg: int) -> float:
+    """4 n+ n- / n, that is 4 / (1/n+ + 1/n-): a gamma that needs no cross-validation.
+
+    It is the effective sample size of two classes, n where they are equally large, and sixteen times the gamma of
+    Theorem 2.3 with C = 1. No theorem suggests it; it is what cross-validation chooses, to within a factor of a few
+    (``benchmarks/gamma_stability.py``), where Theorem 2.3's gamma leaves draws close to those of the prior.
+
+    Examples
+    --------
+    >>> default_gamma(68, 132), 16 * theorem_defaults(68, 132, d=7).gamma
+    (179.52, 179.52)
+    """
+    n_pos, n_neg = _count("n_pos", n_pos), _count("n_neg", n_neg)
+    return 4 * n_pos * n_neg / (n_pos + n_neg)
 
 
 def pair_gamma(gamma_u: float, n_pos: int, n_neg: int) -> float:

@@ -1,4 +1,27 @@
-"""Expectation propagation for pair sites: sites, sweep, fixed point, and the Gaussian fit built on them."""
+"""Expectation propagation for pair sites: Gaussian and spike-and-slab priors, and what follows from a fit.
+
+Use :func:`pymc_pacauc.fitting.fit`, which chooses among the engines here: :func:`fit_ep`, :func:`fit_vb` and
+:func:`pymc_pacauc.ep.sparse.fit_spike_slab`. To read them, begin with :mod:`~pymc_pacauc.ep.sites` (one pair),
+:mod:`~pymc_pacauc.ep.sweep` (all pairs), :mod:`~pymc_pacauc.ep.gaussian_iteration` (what EP iterates),
+:mod:`~pymc_pacauc.ep.fixed_point` (the loop) and :mod:`~pymc_pacauc.ep.gaussian` (the fit);
+:mod:`~pymc_pacauc.ep.sparse` adds the sites of a prior to them. What a fit is good for:
+:mod:`~pymc_pacauc.ep.leave_out`, :mod:`~pymc_pacauc.ep.gradient`, :mod:`~pymc_pacauc.ep.importance`.
+
+To add a kind of site (another loss of a pair that depends on its score difference), give :mod:`~pymc_pacauc.ep.sites`
+its four functions of rho: nothing else knows what a site is made of. To add a prior, write it as a Gaussian times sites
+of single coefficients, as :mod:`~pymc_pacauc.ep.sparse` does, with an :class:`~pymc_pacauc.ep.fixed_point.Iteration`
+that sums the pair sites as they are, and a result with what :class:`~pymc_pacauc.ep.results.Fit` asks for.
+
+References
+----------
+* Minka (2001), Expectation propagation for approximate Bayesian inference, arXiv:1301.2294.
+* Minka (2004), Power EP, Microsoft Research TR-2004-149.
+* Seeger (2005), Expectation propagation for exponential families, EPFL-REPORT-161464.
+* Ridgway, Alquier, Chopin & Liang (2014), PAC-Bayesian AUC classification and scoring, arXiv:1410.1771.
+* Hernández-Lobato, Hernández-Lobato & Suárez (2015), Expectation propagation in linear regression models with
+  spike-and-slab priors, doi:10.1007/s10994-014-5475-7.
+* Walker & Ni (2011), Anderson acceleration for fixed-point iterations, doi:10.1137/10078356X.
+"""
 
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep, fit_vb
 

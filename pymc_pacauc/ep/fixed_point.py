@@ -28,9 +28,23 @@ from numpy.typing import NDArray
 
 from pymc_pacauc.ep.mixing import MixingHistory, mixed_step
 
-__all__ = ["Interventions", "Iteration", "Pace", "Policy", "Seen", "Solution", "halved_move", "solve_fixed_point"]
+__all__ = [
+    "ConvergenceWarning",
+    "Interventions",
+    "Iteration",
+    "Pace",
+    "Policy",
+    "Seen",
+    "Solution",
+    "halved_move",
+    "solve_fixed_point",
+]
 
 FloatArray = NDArray[np.float64]
+
+
+class ConvergenceWarning(UserWarning):
+    """EP stopped before its fixed point."""
 
 
 class Seen(Protocol):

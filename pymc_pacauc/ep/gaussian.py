@@ -3,6 +3,12 @@
 The work is done in whitened coefficients w ~ N(0, I), rotated and cut to the at most n directions that reach the
 scores when there are more coefficients than observations (the *dual*: the other directions keep their prior). A
 Gaussian-process prior is the same problem with the Cholesky factor of its kernel matrix as design.
+
+    fit = fit_ep(linear_gaussian_problem(X, y, gamma))
+    fit.posterior.mean, fit.log_evidence, fit.leave_out(groups).auc
+
+Minka (2001, arXiv:1301.2294); Seeger (2005), for the evidence and its gradient at a fixed point; Ridgway et al. (2014,
+arXiv:1410.1771), for these sites.
 """
 
 from __future__ import annotations
@@ -120,7 +126,10 @@ class EPFit:
 
         def refit(touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
             removed = sweep_sums(self.problem, q, touched, self.table, map_tiles)
-            start = natural_gaussian(q.precision - removed.precision, q.shift - removed.shift)
+            weight = left.gamma_per_pair / self.problem.gamma_per_pair  # to which the sites that stay are proportional
+            prior = np.eye(q.mean.size)
+            precision = prior + weight * (q.precision - prior - removed.precision)
+            start = natural_gaussian(precision, weight * (q.shift - removed.shift))
             if start is None:
                 sweeps = max(sweeps, 3)
             found = solve_fixed_point(
@@ -131,7 +140,7 @@ class EPFit:
                 max_sweeps=max(sweeps, 1),
             )
             end = found.point if found.converged or not sweeps else found.following
-            return WithoutGroup(end.mean, end.root, found.history[-1]["change"], start is None)
+            return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), threads) as map_tiles:
             return leave_out_pairs(self.problem, refit, groups, gamma=gamma, refine=refine, callback=callback)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.fixed_point import Interventions, Solution
+from pymc_pacauc.ep.fixed_point import ConvergenceWarning, Interventions, Solution
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import LeaveOut
 
@@ -21,10 +21,6 @@ FloatArray = NDArray[np.float64]
 ROUNDING = 1e-6  # nats by which a log evidence may exceed zero
 
 
-class ConvergenceWarning(UserWarning):
-    """EP stopped before its fixed point."""
-
-
 class UnsupportedError(ValueError):
     """A method or quantity that this kind of prior does not have; the message names what to use instead."""
 
@@ -33,22 +29,22 @@ def warn_of(
     found: Solution[Any, Any], sweeps: int, tolerance: float, log_evidence: float, advice: str, stacklevel: int
 ) -> None:
     """Say what is wrong with a solution, if anything: not converged, interrupted, an impossible evidence."""
-    said = []
+    messages = []
     if found.interrupted:
-        said.append(f"The fit was interrupted after {sweeps} sweeps, and is returned as it was then")
+        messages.append(f"The fit was interrupted after {sweeps} sweeps, and is returned as it was then")
     elif not found.converged:
-        said.append(f"EP did not converge in {sweeps} sweeps")
-    if said:
-        said[0] += f" (last change {found.seen.change:.2g}, tolerance {tolerance:g})."
+        messages.append(f"EP did not converge in {sweeps} sweeps")
+    if messages:
+        messages[0] += f" (last change {found.seen.change:.2g}, tolerance {tolerance:g})."
     if found.seen.log_evidence > ROUNDING:
-        said.append(
+        messages.append(
             f"Its log evidence came out as {found.seen.log_evidence:+.3g}, which is impossible (a risk is at least 0): "
             "it is NaN."
         )
-    elif np.isnan(log_evidence) and said:
-        said.append("Away from a fixed point the log evidence means nothing: it is NaN.")
-    if said:
-        warnings.warn(" ".join([*said, advice]), ConvergenceWarning, stacklevel=stacklevel)
+    elif np.isnan(log_evidence) and messages:
+        messages.append("Away from a fixed point the log evidence means nothing: it is NaN.")
+    if messages:
+        warnings.warn(" ".join([*messages, advice]), ConvergenceWarning, stacklevel=stacklevel)
 
 
 def possible(log_evidence: float) -> float:

@@ -18,12 +18,16 @@ parameters are functions of rho:
 
 K is negative for most misranked pairs (the factor is not log-concave) and stays so: nothing is clipped.
 
-*Power EP* with power alpha replaces the factor by its alpha-th power, and site and log C by 1/alpha of what comes out.
-In the limit alpha -> 0 the sites are those of the best Gaussian in the sense of KL(q, posterior), variational Bayes:
-b = gamma' rho phi(rho), c = gamma' (1 + rho^2) phi(rho).
+*Power EP* (Minka 2004) with power alpha replaces the factor by its alpha-th power, and site and log C by 1/alpha of
+what comes out. In the limit alpha -> 0 the sites are those of the best Gaussian in the sense of KL(q, posterior),
+variational Bayes: b = gamma' rho phi(rho), c = gamma' (1 + rho^2) phi(rho).
 
 As b, c, log C and Phi(-rho) are smooth functions on a line, they are tabulated once per fit as piecewise polynomials
-(to 1e-12), and a pair costs a square root, a division and a few multiplications: no transcendental function at all.
+(to 1e-11; to 1e-7 at the largest gamma'), and a pair costs a square root, a division and a few multiplications: no
+transcendental function at all.
+
+To add a kind of site, write its :class:`SiteFunctions` of rho (K v, h sqrt(v), E_q[cost] and log C) and tabulate them:
+the sweep evaluates tables, and knows nothing else about sites.
 
 *Weights.* Pairs that weigh differently have different gamma'. Divided by gamma', b, c and log C are smooth functions of
 (rho, gamma'), down to gamma' = 0, where they are those of variational Bayes; and nearly polynomials in gamma', since
@@ -91,7 +95,8 @@ class SiteTable:
 
     @property
     def per_unit(self) -> float:
-        return 16.0 if self.gamma * self.power < 0.5 else 64.0  # large sites are sharper, and then there are few
+        sharp = self.gamma * self.power  # large sites are sharper, and then there are few of them
+        return 16.0 if sharp < 0.5 else 64.0 if sharp < 5.0 else 256.0
 
     @cached_property
     def coefficients(self) -> FloatArray:
@@ -149,6 +154,7 @@ def site_functions(rho: FloatArray, gamma: float | FloatArray, power: float = 1.
     return SiteFunctions(b / power, (g + z * b) / root / power, wrong, log_constant / power)
 
 
+@lru_cache(maxsize=64)
 def site_table(gamma: float, power: float = 1.0) -> SiteTable:
     """Tabulate :func:`site_functions` by Chebyshev interpolation on small intervals."""
     return SiteTable(gamma, power)

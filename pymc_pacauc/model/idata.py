@@ -86,10 +86,9 @@ def labelled(model: pm.Model, variable: Any, values: NDArray[np.float64]) -> xr.
     """Values of a variable's entries, with the model's dims and coords."""
     shape = tuple(int(n) for n in variable.shape.eval())
     dims = model.named_vars_to_dims.get(variable.name) or [f"{variable.name}_dim_{i}" for i in range(len(shape))]
-    known = {dim: model.coords.get(dim) for dim in dims}
+    held = {dim: model.coords.get(dim) for dim in dims}
     coords = {
-        dim: list(range(size)) if known[dim] is None else list(known[dim])
-        for dim, size in zip(dims, shape, strict=True)
+        dim: list(range(size)) if held[dim] is None else list(held[dim]) for dim, size in zip(dims, shape, strict=True)
     }
     return xr.DataArray(values.reshape(shape), dims=list(dims), coords=coords, name=variable.name)
 

@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import check_gamma
 from pymc_pacauc.core.surrogate import LOSSES
-from pymc_pacauc.core.theorems import TheoremDefaults, theorem_defaults
+from pymc_pacauc.core.theorems import TheoremDefaults, default_gamma, theorem_defaults
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
 from pymc_pacauc.model.compared import Compared, compared_labels, compared_times, score_tensor
 from pymc_pacauc.model.comparison_kind import TWO_CLASSES
@@ -97,8 +97,9 @@ def AUCPotential(
         Labels, as in :func:`auc_risk`.
     gamma
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
-        :class:`~pymc_pacauc.core.theorems.TheoremDefaults`, or the name of the margin assumption whose theorem sets it
-        (``"MA1"``, ``"MAinf"``, see :func:`~pymc_pacauc.theorem_defaults`).
+        :class:`~pymc_pacauc.core.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
+        cross-validation chooses (:func:`~pymc_pacauc.core.theorems.default_gamma`); ``"MA1"`` or ``"MAinf"``, a margin
+        assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorem_defaults`).
     loss
         ``"exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used.
     ties, positive
@@ -238,7 +239,12 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compa
             raise ValueError(f"gamma={gamma!r} needs the class sizes, and y has no value yet: pass a number instead.")
         assert isinstance(compared.comparison, Pairs)
         [block] = compared.comparison.blocks
+        sizes = block.positive.size, block.negative.size
+        if gamma == "default":
+            return default_gamma(*sizes)
+        if gamma not in ("MA1", "MAinf"):
+            raise ValueError(f'gamma must be a number, "default", "MA1" or "MAinf"; got {gamma!r}.')
         feeding = set(ancestors([scores]))
         d = sum(int(np.prod(rv.shape.eval())) for rv in model.free_RVs if rv in feeding)
-        return theorem_defaults(block.positive.size, block.negative.size, max(d, 1), assumption=gamma).gamma
+        return theorem_defaults(*sizes, max(d, 1), assumption=gamma).gamma
     return check_gamma(gamma)

@@ -14,6 +14,7 @@ back. So the path survives pickling, processes, slicing and files.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import fields
 from typing import Any
 
@@ -45,6 +46,8 @@ from pymc_pacauc.smc.diagnose import diagnose
 __all__ = ["TemperingSMC"]
 
 FloatArray = NDArray[np.float64]
+
+logger = logging.getLogger("pymc")  # where people look for messages of pm.sample
 
 PATH_STATS = tuple(f"path_{field.name}" for field in fields(Stage))
 STAGES_KEPT = 32
@@ -203,6 +206,13 @@ class TemperingSMC(BlockedStep):
     # -- the run -----------------------------------------------------------------------------------------------------
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        try:
+            return self._step(point)
+        except KeyboardInterrupt:
+            logger.warning(self._interrupted())
+            raise
+
+    def _step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         if self._state is None:
             self._run_number = int(self.rng.spawn(1)[0].integers(2**52))
             self._enter(start(self._path, self._settings, self.rng))
@@ -221,6 +231,20 @@ class TemperingSMC(BlockedStep):
         self._handed_out += 1
         particle = RaveledVars(self._theta[row], self._layout)
         return DictToArrayBijection.rmap(particle, start_point=point), [self._stats(draw)]
+
+    def _interrupted(self) -> str:
+        """What an interruption loses."""
+        if self._finished:
+            return (
+                f"TemperingSMC: interrupted after {self._handed_out} draws of this chain, which are as good as any; "
+                "only those still to come are lost."
+            )
+        reached = 0.0 if self._state is None else self._state.temperature / self._path.end
+        return (
+            f"TemperingSMC: interrupted {reached:.0%} of the way to the posterior: this chain has no draws yet, and "
+            "its particles, which are not from the posterior, are lost. Start again; fewer particles, or a start from "
+            "a fit (start=), take less time."
+        )
 
     @property
     def _run(self) -> State:

@@ -11,7 +11,9 @@ from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, linear_
 from pymc_pacauc.core.effective_size import effective_size
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep, fit_vb
+from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.model.results import as_result, dataset_of
 
 
 def simulate(n_pos, n_neg, d, auc, rng):
@@ -171,7 +173,7 @@ def test_unconverged_fits_are_certified_for_what_they_are():
 
 
 def test_refusals(fitted):
-    model, approx, idata = fitted
+    _, approx, idata = fitted
     with pytest.raises(ValueError, match="bound must be"):
         pac.certificate(approx, bound="best")
     with pytest.raises(ValueError, match="epsilon"):
@@ -183,21 +185,49 @@ def test_refusals(fitted):
         pac.AUCPotential("auc", np.eye(3) @ theta, [0, 1, 1], gamma=1.0)
     with pytest.raises(ValueError, match=r"gamma \(60.0 when fitted, 1.0 now\)"):
         pac.certificate(idata, model=other)
-    del model
 
 
 @pytest.mark.parametrize(("n_pos", "n_neg", "d"), [(15, 40, 2), (60, 60, 4)])
 def test_coverage(n_pos, n_neg, d):
-    """The long version is benchmarks/certificates.py."""
+    """The long version is benchmarks/certificates.py. Counting every pair as independent fails on the same data."""
     rng = np.random.default_rng(10)
-    violations = 0
+    violations = careless = 0
     for _ in range(60):
         X, y, delta = simulate(n_pos, n_neg, d, 0.8, rng)
         fit = fit_vb(linear_gaussian_problem(X, y, 40.0))
         theta = fit.posterior.draw(2000, rng)
         truth = ndtr(theta @ delta / (np.sqrt(2) * np.linalg.norm(theta, axis=1))).mean()
         violations += any(pac.certificate(fit, bound=bound).auc > truth for bound in ("kl", "catoni", "linear"))
+        careless += 1 - pac_bayes_kl(fit.expected_risk, fit.divergence, n_pos * n_neg) > truth
     assert violations <= 3
+    assert careless > 15
+
+
+def test_the_safe_side_is_three_standard_errors_of_both(fitted):
+    """Of the risk, twice (it enters the divergence too), and of the evidence."""
+    _, _, idata = fitted
+    stats = idata["sample_stats"]
+    risks, variances = (
+        [float(stats[name].values[c, 0]) for c in (0, 1)] for name in ("expected_risk", "expected_risk_variance")
+    )
+    error = max(np.sqrt(np.sum(variances)) / 2, np.std(risks, ddof=1) / np.sqrt(2))
+    evidence = pac.log_evidence(idata)
+    risk, divergence = np.mean(risks), -60.0 * np.mean(risks) - evidence.estimate
+    safe = (risk + 3 * error, divergence + 3 * (60.0 * error + evidence.standard_error))
+    certified = pac.certificate(idata)
+    assert certified.auc == pytest.approx(1 - pac_bayes_kl(*safe, 60, 0.05), rel=1e-12)
+    assert certified.divergence == pytest.approx(safe[1], rel=1e-12)
+    assert certified.monte_carlo == pytest.approx((error, evidence.standard_error))
+
+
+def test_chains_that_disagree_about_the_risk_widen_its_error(fitted):
+    _, _, idata = fitted
+    stats = dataset_of(idata, "sample_stats").copy(deep=True)
+    alike = as_result(inference_data({"sample_stats": stats})).mean_risk
+    stats["expected_risk"].values[1] += 0.1
+    apart = as_result(inference_data({"sample_stats": stats})).mean_risk
+    assert apart.error == pytest.approx(0.05, abs=2 * alike.error)
+    assert apart.value == pytest.approx(alike.value + 0.05)
 
 
 def test_tight_enough():

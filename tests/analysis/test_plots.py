@@ -45,9 +45,13 @@ def test_roc(fitted):
     assert len(draw(pac.plot_roc(curve)).lines) == 2
     axes = draw(pac.plot_roc({"EP": curve, "SMC": pac.roc(pac.predict_scores(idata, X), y)}))
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert texts[0].startswith("EP: AUC 0.")
+    assert texts[0].startswith(f"EP: {curve.attrs['auc']:.3f} (")
     assert texts[1].startswith("SMC")
-    draw(pac.plot_roc(curve, mean_score=True, band=False))
+    assert axes.get_legend().get_title().get_text() == "AUC of the mean score\n(90% over rows)"
+    texts = [
+        text.get_text() for text in draw(pac.plot_roc(curve, randomised=True, band=False)).get_legend().get_texts()
+    ]
+    assert texts[1] == f"a draw: AUC {curve.attrs['auc_of_draw']:.3f}"
     _, given = plt.subplots()
     assert pac.plot_roc(pac.roc(X[:, 0], y), ax=given) is given
 
@@ -59,8 +63,9 @@ def test_scores(fitted):
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
     assert texts[0] == f"negative ({(~y).sum()} rows)"
     assert "FPR" in texts[2]
-    assert axes.get_xlabel() == "score (in standard deviations)"
-    draw(pac.plot_scores(X[:, 0], y, threshold=0.3))
+    assert axes.get_xlabel() == "mean score"
+    assert axes.lines[-1].get_xdata()[0] == threshold.value
+    assert draw(pac.plot_scores(X[:, 0], y, threshold=0.3)).get_xlabel() == "score"
 
 
 def test_marginals(fitted):

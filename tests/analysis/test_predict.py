@@ -151,7 +151,7 @@ def test_rank_uncertainty(fitted):
 
 
 def test_refusals(fitted):
-    model, approx, idata = fitted
+    _, approx, idata = fitted
     with pytest.raises(ValueError, match=r"no pm\.Data"):
         pac.predict_scores(approx, X_new[:, :2])
     with pytest.raises(ValueError, match="NaN"):
@@ -170,7 +170,6 @@ def test_refusals(fitted):
         plain = pm.fit(method=pac.EP(), progressbar=False)
     with pytest.raises(ValueError, match="3 coefficients"):
         pac.predict_scores(plain, X_new[:, :2])
-    del model
 
 
 def test_a_gaussian_process_is_not_predicted_by_replacing_its_data():
@@ -297,3 +296,120 @@ def test_scores_that_are_not_linear_need_their_data():
     for options in ({}, {"model": model}):
         with pytest.raises(ValueError, match="are not of the form X @ theta"):
             pac.predict_scores(idata, X_new, **options)
+
+
+# --- hierarchies ------------------------------------------------------------------------------------------------------
+
+GROUP = np.arange(80) % 4
+
+
+def hierarchy(spelling):
+    with pm.Model() as model:
+        rows, group = pm.Data("X", X), pm.Data("group", GROUP)
+        mu, tau = pm.Normal("mu", size=3), pm.HalfNormal("tau")
+        if spelling == "centred":
+            theta = pm.Normal("theta", mu, tau, shape=(4, 3))[group]
+        elif spelling == "non-centred":
+            theta = (mu + tau * pm.Normal("z", size=(4, 3)))[group]
+        else:
+            theta = pm.Normal("theta", mu, tau, shape=(4, 3))[group, :]
+        pac.AUCPotential("auc", (rows * theta).sum(axis=1), y, gamma=20.0)
+    return model
+
+
+def known_draws(spelling, draws=400):
+    """Not a posterior: any draws of the free variables will do."""
+    rng = np.random.default_rng(1)
+    name = "z" if spelling == "non-centred" else "theta"
+    return xr.Dataset(
+        {
+            "mu": (("chain", "draw", "k"), np.array([5.0, 0.0, 0.0]) + 0.1 * rng.normal(size=(1, draws, 3))),
+            "tau": (("chain", "draw"), np.full((1, draws), 0.5)),
+            name: (("chain", "draw", "g", "k"), rng.normal(size=(1, draws, 4, 3))),
+        },
+        coords={"chain": [0], "draw": np.arange(draws)},
+    )
+
+
+@pytest.mark.parametrize("spelling", ["centred", "non-centred", "sliced"])
+def test_new_groups_are_refused_or_drawn_from_the_population(spelling):
+    model, draws = hierarchy(spelling), known_draws(spelling)
+    new = {"X": np.eye(3)[[0, 0, 0, 1, 0]], "group": [2, 7, 7, 7, 9]}
+    with pytest.raises(ValueError, match=r"group has codes .* \(7, 9\): \w+ has those of 4 groups, 0 to 3"):
+        pac.predict_scores(draws, new, model=model)
+    scores = pac.predict_scores(draws, new, model=model, new_groups="draw", random_seed=1)[0]
+    known = pac.predict_scores(draws, {"X": np.eye(3)[[0]], "group": [2]}, model=model)[0]
+    np.testing.assert_allclose(scores[:, 0], known[:, 0])
+    np.testing.assert_array_equal(scores[:, 1], scores[:, 2])  # the same row of the same group
+    assert np.abs(np.corrcoef(scores[:, 1], scores[:, 4])[0, 1]) < 0.25  # another group
+    expected = draws["mu"].values[0, :, 0]
+    excess = scores.values[:, [1, 4]] - expected[:, None]
+    np.testing.assert_allclose(excess.mean(axis=0), 0.0, atol=0.1)
+    np.testing.assert_allclose(excess.std(axis=0), 0.5, rtol=0.15)
+    assert model["group"].get_value().size == 80
+
+
+def test_more_new_groups_than_known_ones():
+    scores = pac.predict_scores(
+        known_draws("centred"),
+        {"X": np.tile(np.eye(3)[0], (9, 1)), "group": np.arange(9) + 100},
+        model=hierarchy("centred"),
+        new_groups="draw",
+        random_seed=1,
+    )[0]
+    excess = scores.values - known_draws("centred")["mu"].values[0, :, :1]
+    assert np.abs(np.corrcoef(excess.T) - np.eye(9)).max() < 0.25
+
+
+def test_groups_of_an_approximation():
+    """A hierarchy with a fixed scale is linear-Gaussian: in closed form for known groups, by draws for new ones."""
+    with pm.Model():
+        rows, group = pm.Data("X", X), pm.Data("group", GROUP)
+        mu = pm.Normal("mu", size=3)
+        theta = pm.Normal("theta", mu, 0.5, shape=(4, 3))
+        pac.AUCPotential("auc", (rows * theta[group]).sum(axis=1), y, gamma=40.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    place = approx.source.parts["theta"].start
+    known = pac.predict_scores(approx, {"X": X_new, "group": np.zeros(7, int)}, summary=True)
+    np.testing.assert_allclose(known["mean"], X_new @ approx.posterior.mean[place : place + 3])
+    options = {"new_groups": "draw", "random_seed": 1, "draws": 4000}
+    new = pac.predict_scores(approx, {"X": X_new, "group": np.full(7, 5)}, summary=True, **options)
+    part = approx.source.parts["mu"]
+    mean, covariance = approx.posterior.mean[part], approx.posterior.covariance[part, part] + 0.25 * np.eye(3)
+    sd = np.sqrt(np.einsum("ij,jk,ik->i", X_new, covariance, X_new))
+    np.testing.assert_allclose(new["sd"], sd, rtol=0.08)
+    np.testing.assert_allclose(new["mean"], X_new @ mean, atol=5 * sd.max() / np.sqrt(4000))
+    rows = {"X": X_new[0], "group": 0}, {"X": X_new[1], "group": 1}
+    closed = pac.probability_above(approx, *rows)
+    drawn = pac.probability_above(approx.sample(4000, random_seed=1), *rows, model=approx.model)
+    assert closed == pytest.approx(drawn, abs=0.04)
+    assert isinstance(closed, float)
+    several = pac.probability_above(approx, {"X": X_new, "group": np.ones(7, int)}, rows[1])
+    assert several[1] == 0.5
+
+
+def test_draws_of_an_approximation_carry_the_exact_mean(fitted):
+    _, approx, _ = fitted
+    scores = pac.predict_scores(approx, X_new, draws=5, random_seed=1)
+    np.testing.assert_allclose(scores["mean_score"], X_new @ approx.posterior.mean)
+    threshold = pac.choose_threshold(pac.predict_scores(approx, X, draws=20, random_seed=1), y, fpr=0.2)
+    for k in range(7):
+        expected = bool(X_new[k] @ approx.posterior.mean > threshold.value)
+        assert threshold.apply(pac.predict_scores(approx, X_new[k], draws=3)).item() is expected
+        assert threshold.apply(pac.predict_scores(approx, X_new[k], summary=True)).item() is expected
+
+
+def test_single_rows_frames_and_intercepts():
+    with pm.Model(coords={"covariate": ["a", "b", "c"]}) as model:
+        level = pm.Normal("level", 0, 5)
+        theta = pm.Normal("theta", dims="covariate")
+        pac.AUCPotential("auc", level + X @ theta, y, gamma=40.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    idata = approx.sample(50, random_seed=1)
+    frame = pd.DataFrame(X_new, columns=["a", "b", "c"], index=list("uvwxyzk"))[["c", "a", "b"]]
+    expected = X_new @ approx.posterior.mean[approx.source.parts["theta"]]
+    for new, rows in ((X_new, slice(None)), (frame, slice(None)), (X_new[2], [2]), (frame.iloc[2], [2])):
+        np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected[rows])
+        for options in ({}, {"model": model}):
+            drawn = pac.predict_scores(idata, new, **options)
+            np.testing.assert_allclose(drawn, idata["posterior"]["theta"].values @ X_new[rows].T)

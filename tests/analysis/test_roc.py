@@ -1,13 +1,17 @@
+import json
+import pickle
+
 import numpy as np
 import pytest
 import xarray as xr
 from hypothesis import assume
 from hypothesis import strategies as st
+from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest, rankdata
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import pymc_pacauc as pac
-from benchmarks.coverage_auc import LOWEST, measure, measure_all
+from benchmarks.coverage_auc import LOWEST, measure, measure_all, measure_deployed
 from tests.core.test_risk import scored
 from tests.fuzzing import fuzz
 
@@ -23,38 +27,69 @@ def rows():
 def test_auc_and_curve_of_one_score(rows):
     score, y = rows[0][0, 0], rows[1]
     curves = pac.roc(score, y)
-    assert curves["auc"].item() == pytest.approx(roc_auc_score(y, score))
+    assert curves.attrs["auc"] == curves["auc_of_draw"].item() == pytest.approx(roc_auc_score(y, score))
     fpr, tpr, _ = roc_curve(y, score, drop_intermediate=False)
     at = curves["fpr"].values
     staircase = np.array([tpr[fpr <= f + 1e-12].max() for f in at])
     np.testing.assert_allclose(curves["tpr"], staircase, atol=1e-12)
-    np.testing.assert_allclose(curves["tpr_of_mean_score"], staircase, atol=1e-12)
+    np.testing.assert_allclose(curves["tpr_of_draw"], staircase, atol=1e-12)
 
 
 def test_ties_are_diagonal_segments():
     curves = pac.roc([1.0, 1.0, 1.0, 1.0], [0, 1, 0, 1])
     np.testing.assert_allclose(curves["tpr"], curves["fpr"])
-    assert curves["auc"].item() == 0.5
+    assert curves.attrs["auc"] == 0.5
 
 
 def test_band_and_attributes(rows):
     draws, y = rows
     curves = pac.roc(xr.DataArray(draws, dims=("chain", "draw", "row")), y, ci_prob=0.8)
-    assert (curves["tpr_lower"] <= curves["tpr"] + 1e-12).all()
-    assert (curves["tpr"] <= curves["tpr_upper"] + 1e-12).all()
-    assert curves["auc"].size == 60
+    mean = draws.mean(axis=(0, 1))
+    fixed = pac.delong(mean, y, ci_prob=0.8)
+    said = curves.attrs
+    assert (said["auc"], said["auc_lower"], said["auc_upper"]) == (fixed.auc, fixed.lower, fixed.upper)
+    np.testing.assert_allclose(curves["tpr"], pac.roc(mean, y)["tpr"])
     auc = [roc_auc_score(y, s) for s in draws.reshape(-1, 120)]
-    np.testing.assert_allclose(curves["auc"], auc)
-    assert curves.attrs["auc_mean"] == pytest.approx(np.mean(auc))
-    assert curves.attrs["auc_lower"] == pytest.approx(np.quantile(auc, 0.1))
-    assert curves.attrs["delong_lower"] < curves.attrs["auc_of_mean_score"] < curves.attrs["delong_upper"]
-    assert (curves.attrs["n_pos"], curves.attrs["n_neg"]) == (y.sum(), (~y).sum())
+    np.testing.assert_allclose(curves["auc_of_draw"], auc)
+    assert said["auc_of_draw"] == pytest.approx(np.mean(auc))
+    assert said["auc_of_draw"] < said["auc"]
+    for part in ("tpr", "tpr_of_draw"):
+        inside = (curves[f"{part}_lower"] <= curves[part] + 0.02) & (curves[part] <= curves[f"{part}_upper"] + 0.02)
+        assert inside.all()
+    # rows and draws: wider than the draws alone
+    low, high = np.quantile(auc, [0.1, 0.9])
+    assert said["auc_of_draw_upper"] - said["auc_of_draw_lower"] > 1.5 * (high - low)
+    assert (said["n_pos"], said["n_neg"], said["draws"]) == (y.sum(), (~y).sum(), 60)
+    xr.testing.assert_identical(curves, pac.roc(draws, y, ci_prob=0.8))
 
 
-def test_the_scale_of_a_draw_does_not_matter(rows):
-    draws, y = rows
-    scaled = draws * np.random.default_rng(0).uniform(0.1, 10, size=(2, 30, 1))
-    xr.testing.assert_allclose(pac.roc(draws, y), pac.roc(scaled, y))
+def test_the_exact_mean_where_it_is_known():
+    """A posterior close to its prior: the mean of a few draws is mostly noise, and the mean score is not."""
+    rng = np.random.default_rng(1)
+    X, theta = rng.normal(size=(200, 10)), np.full(10, 0.1)
+    y = X @ theta + 0.1 * rng.normal(size=200) > 0
+    draws = (theta + rng.normal(size=(1, 100, 10))) @ X.T
+    exact = pac.roc(X @ theta, y).attrs["auc"]
+    assert pac.roc(draws, y).attrs["auc"] < exact - 0.05
+    carried = xr.DataArray(draws, dims=("chain", "draw", "row"), coords={"mean_score": ("row", X @ theta)})
+    summary = xr.Dataset({"mean": ("row", X @ theta), "sd": ("row", np.ones(200))})
+    for curves in (pac.roc(draws, y, mean=X @ theta), pac.roc(carried, y), pac.roc(summary, y)):
+        assert curves.attrs["auc"] == exact
+    assert pac.roc(carried, y).attrs["auc_of_draw"] == pac.roc(draws, y).attrs["auc_of_draw"]
+    with pytest.raises(ValueError, match="one finite score per row"):
+        pac.roc(draws, y, mean=theta)
+
+
+def test_the_bootstrap_of_a_curve_covers():
+    """Binormal scores, whose curve is known: pointwise coverage of the band, and of the AUC."""
+    rng = np.random.default_rng(6)
+    y = np.arange(200) < 80
+    inside, at = np.zeros(3), np.array([0.1, 0.3, 0.6])
+    true = ndtr(1.0 + ndtri(at))
+    for _ in range(150):
+        curves = pac.roc(rng.normal(size=200) + y, y, ci_prob=0.9).interp(fpr=at)
+        inside += (curves["tpr_lower"].values <= true) & (true <= curves["tpr_upper"].values)
+    assert (inside / 150 > 0.82).all()
 
 
 def test_delong_against_its_definition(rows):
@@ -119,6 +154,12 @@ def test_the_interval_covers(shape, n_pos, n_neg, auc):
         assert cell.width < 1.12 * cell.logit_width
 
 
+def test_the_interval_of_a_fitted_score_covers_its_auc_in_the_population():
+    found = measure_deployed(80, ci_prob=0.9)
+    assert found.coverage > 0.9 - 2.5 * np.sqrt(0.09 / 80)
+    assert found.coverage_by_draws < found.coverage - 0.1
+
+
 @pytest.mark.slow
 def test_the_interval_covers_over_the_whole_grid():
     cells = [cell for row in measure_all(datasets=2000) for cell in row]
@@ -146,26 +187,9 @@ def test_one_score_vector_is_ranked_as_it_is(change):
     score = change(score)
     curves = pac.roc(score, y)
     exact = roc_auc_score(y, score.ravel())
-    assert curves["auc"].item() == pytest.approx(exact, abs=1e-15)
-    assert curves.attrs["auc_of_mean_score"] == pytest.approx(exact, abs=1e-15)
-    np.testing.assert_array_equal(curves["tpr"], curves["tpr_of_mean_score"])
-
-
-def test_thresholds_of_draws_are_those_of_the_draws_as_they_are():
-    score, y = hard_to_average()
-    alone = pac.choose_threshold(score, y, fpr=0.3)
-    several = pac.choose_threshold(np.stack([score, -np.log(score)]), y, fpr=0.3)
-    assert several.draws["tpr"].values[0] == alone.tpr
-    assert several.draws["fpr"].values[0] == alone.fpr
-    assert several.draws["threshold"].values[0] == pytest.approx((alone.value - score.mean()) / score.std())
-
-
-@pytest.mark.parametrize("scale", [1e-290, 1e-200, 1e200, 1e307])
-def test_draws_of_any_scale_have_a_mean_score(rows, scale):
-    draws, y = rows[0][0], rows[1]
-    expected = pac.roc(draws[:2], y).attrs["auc_of_mean_score"]
-    scaled = np.stack([draws[0], draws[1] * scale])
-    assert pac.roc(scaled, y).attrs["auc_of_mean_score"] == pytest.approx(expected, abs=1e-12)
+    assert curves["auc_of_draw"].item() == pytest.approx(exact, abs=1e-15)
+    assert curves.attrs["auc"] == pytest.approx(exact, abs=1e-15)
+    np.testing.assert_array_equal(curves["tpr"], curves["tpr_of_draw"])
 
 
 @pytest.mark.parametrize(
@@ -219,14 +243,58 @@ def test_threshold_minimises_the_cost(rows):
     assert cost(chosen.value) == min(cost(t) for t in [-np.inf, *score])
 
 
-def test_threshold_has_uncertainty(rows):
+def test_a_threshold_for_the_next_row(rows):
+    """Chosen with draws, it is applied to draws, to summaries, to one score, now or after a file."""
+    draws, y = rows
+    labelled = xr.DataArray(draws, dims=("chain", "draw", "row"), coords={"row": np.arange(120) + 7})
+    chosen = pac.choose_threshold(labelled, y, fpr=0.1)
+    mean = draws.mean(axis=(0, 1))
+    called = mean > chosen.value
+    assert (called[~y].mean(), called[y].mean()) == (chosen.fpr, chosen.tpr)
+    applied = chosen.apply(labelled)
+    np.testing.assert_array_equal(applied, called)
+    np.testing.assert_array_equal(applied["row"], labelled["row"])
+    np.testing.assert_array_equal(chosen.apply(draws), called)
+    np.testing.assert_array_equal(chosen.apply(mean), called)
+    for k in (0, 5):
+        one = labelled.isel(row=[k])
+        assert chosen.apply(one).values == [called[k]]
+        assert chosen.apply(float(mean[k])) is bool(called[k])
+        np.testing.assert_allclose(chosen.probability(one), [(draws[..., k] > chosen.value).mean()])
+    summary = xr.Dataset({"mean": ("row", mean), "sd": ("row", mean)})
+    np.testing.assert_array_equal(chosen.apply(summary), called)
+    with pytest.raises(ValueError, match="needs draws"):
+        chosen.probability(mean)
+    for copy in (pickle.loads(pickle.dumps(chosen)), pac.Threshold.from_dict(json.loads(json.dumps(chosen.to_dict())))):
+        assert copy == chosen
+        np.testing.assert_array_equal(copy.apply(labelled), called)
+    assert "FPR at most 0.1" in repr(chosen)
+
+
+def test_what_a_threshold_does_on_other_rows():
+    """The intervals of FPR and TPR contain the population's, although these rows chose the threshold."""
+    rng = np.random.default_rng(7)
+    y = np.arange(120) < 40
+    covered = np.zeros((2, 2))
+    for _ in range(400):
+        for k, rule in enumerate(({"fpr": 0.1}, {"tpr": 0.9})):
+            chosen = pac.choose_threshold(rng.normal(size=120) + 1.5 * y, y, ci_prob=0.9, **rule)
+            truth = ndtr(-chosen.value), ndtr(1.5 - chosen.value)
+            intervals = chosen.fpr_interval, chosen.tpr_interval
+            covered[k] += [low <= true <= high for (low, high), true in zip(intervals, truth, strict=True)]
+    assert (covered / 400 > 0.88).all()
+
+
+def test_a_draw_at_the_threshold_is_less_certain(rows):
     draws, y = rows
     chosen = pac.choose_threshold(draws, y, fpr=0.1)
-    assert chosen.draws["threshold"].size == 60
-    assert (chosen.draws["fpr"] <= 0.1).all()
-    low, high = chosen.interval("tpr")
-    assert 0 < low < high < 1
-    assert "FPR at most 0.1" in repr(chosen)
+    width = np.diff([chosen.tpr_interval, chosen.tpr_of_draw_interval])
+    assert width[1] > 0.8 * width[0]
+    rates = (draws.reshape(-1, 120) > chosen.value)[:, y].mean(axis=1)
+    low, high = chosen.tpr_of_draw_interval
+    assert low < rates.mean() < high
+    alone = pac.choose_threshold(draws[0, 0], y, fpr=0.1)
+    assert alone.tpr_of_draw_interval == alone.tpr_interval
 
 
 def test_bad_input_is_refused(rows):
@@ -267,8 +335,8 @@ def test_roc_of_any_score(data):
     assume(min(y.sum(), (~y).sum()) > 1)
     curves = pac.roc(score, y)
     exact = roc_auc_score(y, rankdata(score))
-    assert curves["auc"].item() == pytest.approx(exact, abs=1e-12)
-    assert curves.attrs["auc_of_mean_score"] == curves["auc"].item() == curves.attrs["auc_mean"]
+    assert curves["auc_of_draw"].item() == pytest.approx(exact, abs=1e-12)
+    assert curves.attrs["auc"] == curves["auc_of_draw"].item() == curves.attrs["auc_of_draw"]
     fpr, tpr, _ = roc_curve(y, rankdata(score), drop_intermediate=False)
     np.testing.assert_allclose(curves["tpr"], np.interp(curves["fpr"], fpr, tpr), atol=1e-12)
     assert (np.diff(curves["tpr"]) >= 0).all()
@@ -283,12 +351,11 @@ def test_roc_of_any_draws(data, seed, ci_prob):
     draws = np.stack([score, rng.normal(size=y.size), rng.integers(0, 3, y.size) * 1e200])
     curves = pac.roc(draws, y, ci_prob=ci_prob)
     each = [roc_auc_score(y, rankdata(row)) for row in draws]
-    np.testing.assert_allclose(curves["auc"], each, atol=1e-12)
-    low, high = np.quantile(each, [0.5 - 0.5 * ci_prob, 0.5 + 0.5 * ci_prob])
-    assert (curves.attrs["auc_lower"], curves.attrs["auc_upper"]) == pytest.approx((low, high), abs=1e-12)
+    np.testing.assert_allclose(curves["auc_of_draw"], each, atol=1e-12)
+    mean = pac.delong((draws / 3).sum(axis=0), y, ci_prob=ci_prob)
+    assert (curves.attrs["auc"], curves.attrs["auc_lower"]) == pytest.approx((mean.auc, mean.lower), abs=1e-12)
+    assert 0 <= curves.attrs["auc_of_draw_lower"] <= curves.attrs["auc_of_draw_upper"] <= 1 + 1e-12
     assert curves.attrs["ci_prob"] == ci_prob
-    scaled = pac.roc(np.ldexp(draws, [[-3], [40], [7]]), y, ci_prob=ci_prob)
-    np.testing.assert_allclose(scaled["tpr_of_mean_score"], curves["tpr_of_mean_score"], atol=1e-12)
 
 
 @fuzz(data=finite, ci_prob=st.floats(0.05, 0.95))

@@ -5,11 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pymc_pacauc as pac
+from benchmarks.gamma_stability import DATA, measure, most_within_a_factor
+from pymc_pacauc import gamma_search
 from pymc_pacauc.analysis import select as selection
 from pymc_pacauc.analysis.select import default_gammas
+from pymc_pacauc.arrays import choose_gamma
 from pymc_pacauc.core.folds import stratified_folds
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
+from pymc_pacauc.gamma_search import Candidate, auc_error, choose, search_gammas
 from pymc_pacauc.model.extract import problem_of
 
 rng = np.random.default_rng(8)
@@ -60,27 +64,37 @@ def test_impossible_folds_are_refused():
 @pytest.mark.parametrize("method", ["ep", "vb", "smc"])
 def test_cross_validation_is_that_of_refits(model, method):
     gammas = [5.0, 40.0]
-    found = pac.select_gamma(model, gammas, folds=4, method=method, particles=8000, random_seed=3, progressbar=False)
+    options = {"folds": 4, "repeats": 2 if method != "smc" else 1, "random_seed": 3, "progressbar": False}
+    found = pac.select_gamma(model, gammas, method=method, particles=8000, **options)
     assert found.table["gamma"].tolist() == gammas
-    np.testing.assert_array_equal(np.unique(found.fold), np.arange(4))
-    for i, gamma in enumerate(gammas):
-        for k in range(4):
-            out = found.fold == k
-            refit = fit_ep(linear_gaussian_problem(X[~out], y[~out], gamma))
-            auc = 1 - pac.empirical_risk(X[out] @ refit.posterior.mean, y[out])
-            assert found.fold_auc[i, k] == pytest.approx(auc, abs=0.02)
-    np.testing.assert_allclose(found.table["auc"], found.fold_auc.mean(axis=1))
-    assert found.best == gammas[int(np.argmax(found.table["auc"]))]
-    assert f"best={found.best:g} of 2" in repr(found)
+    assert found.fold.shape == (options["repeats"], 120)
+    assert found.fold_auc.shape == (2, options["repeats"], 4)
+    expected = np.empty(found.fold_auc.shape)
+    for (i, r, k), auc in np.ndenumerate(found.fold_auc):
+        out = found.fold[r] == k
+        refit = fit_ep(linear_gaussian_problem(X[~out], y[~out], gammas[i]))
+        assert auc == pytest.approx(1 - pac.empirical_risk(X[out] @ refit.posterior.mean, y[out]), abs=0.02)
+        expected[i, r, k] = (
+            1 - pac.empirical_risk(refit.posterior.draw(4000, np.random.default_rng(1)) @ X[out].T, y[out]).mean()
+        )
+    np.testing.assert_allclose(found.table["auc"], found.fold_auc.mean(axis=(1, 2)))
+    np.testing.assert_allclose(found.table["expected_auc"], expected.mean(axis=(1, 2)), atol=0.01)
+    best = int(np.argmax(found.table["auc"]))
+    difference = found.fold_auc[best] - found.fold_auc[1 - best]
+    row = found.table.iloc[1 - best]
+    assert row["loss"] == pytest.approx(difference.mean())
+    assert row["loss_se"] == pytest.approx(np.sqrt(difference.var(axis=1, ddof=1).mean() / 4))
+    assert row["within"] == (row["loss"] <= row["loss_se"])
+    assert found.table["within"][best]
 
 
 def test_the_refit_is_at_the_best_gamma(model):
-    found = pac.select_gamma(model, [5.0, 40.0], folds=3, random_seed=3)
+    found = pac.select_gamma(model, [5.0, 40.0], folds=3, random_seed=3, rule="best")
     assert found.refit.fit.problem.gamma == found.best
     assert found.refit.converged
     assert found.refit.fitted_to.gamma == found.best
     assert pac.certificate(found).auc == pac.certificate(found.refit.sample(5)).auc
-    drawn = pac.select_gamma(model, [5.0, 40.0], folds=3, method="smc", particles=300, random_seed=3).refit
+    drawn = pac.select_gamma(model, [found.best], folds=3, method="smc", particles=300, random_seed=3).refit
     assert drawn["posterior"]["theta"].shape == (1, 300, 4)
     certified = pac.certificate(drawn)
     assert certified.gamma == found.best
@@ -89,10 +103,11 @@ def test_the_refit_is_at_the_best_gamma(model):
 
 def test_smc_agrees_with_ep_along_gamma(model):
     gammas = np.geomspace(2, 50, 4)
-    ep = pac.select_gamma(model, gammas, folds=3, random_seed=1).table
+    ep = pac.select_gamma(model, gammas, folds=3, repeats=1, random_seed=1).table
     smc = pac.select_gamma(model, gammas, folds=3, method="smc", particles=4000, random_seed=1).table
     np.testing.assert_allclose(smc["log_evidence"], ep["log_evidence"], atol=0.4)
-    np.testing.assert_allclose(smc["expected_auc"], ep["expected_auc"], atol=0.02)
+    np.testing.assert_allclose(smc["training_auc"], ep["training_auc"], atol=0.02)
+    np.testing.assert_allclose(smc["expected_auc"], ep["expected_auc"], atol=0.03)
     np.testing.assert_allclose(smc["divergence"], ep["divergence"], atol=0.5)
 
 
@@ -132,18 +147,145 @@ def test_by_certificate(model):
     assert found.fold.size == 0
 
 
-def test_one_standard_error_rule_takes_the_smallest(model):
+def candidate(gamma, auc, expected, change=0.0):
+    """With two folds whose AUCs differ by 0.02 from each other, and by half of that between any two gammas."""
+    spread = np.array([[-0.01, 0.01]])
+    return Candidate(gamma, None, auc + (1 + 0.5 * gamma / 100) * spread, expected + spread, change)
+
+
+def test_the_stable_rule_waits_for_the_draws_and_for_the_mean_score():
+    flat = [candidate(g, 0.80, e) for g, e in ((1, 0.55), (2, 0.66), (4, 0.74), (8, 0.77), (16, 0.79))]
+    assert 0.03 < auc_error(0.80, 60, 60) < 0.06
+    assert choose(flat, "auc", "stable", (60, 60)) == 3
+    assert choose(flat, "auc", "best", (60, 60)) == 4  # of ties the last one
+    assert choose(flat, "auc", "stable", (20, 20)) == 2  # fewer rows tell less
+    assert choose(flat, "auc", "stable", (600, 600)) == 4
+    rising = [candidate(g, a, a - 0.01) for g, a in ((1, 0.70), (2, 0.75), (4, 0.80))]
+    assert choose(rising, "auc", "stable", (60, 60)) == 2
+    overfitted = [candidate(g, a, e) for g, a, e in ((1, 0.80, 0.55), (2, 0.80, 0.66), (4, 0.66, 0.65))]
+    assert choose(overfitted, "auc", "stable", (60, 60)) == 1
+    assert choose(overfitted, "expected_auc", "best", (60, 60)) == 1
+    assert choose([*flat[:2], candidate(4, 0.80, 0.79, change=2.0)], "auc", "stable", (60, 60)) == 1
+
+
+def test_one_standard_error_rule_takes_the_largest(model):
     gammas = [2.0, 8.0, 30.0, 100.0]
-    best, cautious = (pac.select_gamma(model, gammas, folds=4, random_seed=2, rule=rule) for rule in ("best", "one_se"))
-    row = best.table.loc[best.table["auc"].idxmax()]
-    allowed = best.table["gamma"][best.table["auc"] >= row["auc"] - row["se"]]
-    assert cautious.best == allowed.min() <= best.best
+    found = pac.select_gamma(model, gammas, folds=4, random_seed=2, rule="one_se")
+    assert found.best == found.table["gamma"][found.table["within"]].max() == found.range[1]
+    assert found.range[0] == found.table["gamma"][found.table["within"]].min()
+    assert f"from {found.range[0]:.4g} to {found.range[1]:.4g}" in repr(found)
+    assert f"best={found.best:.4g} of 4" in repr(found)
 
 
-def test_reproducible_and_parallel(model):
+def test_the_grid_is_finer_at_the_choice_and_goes_on_where_its_end_is_chosen():
+    looked_at = []
+
+    def search(best):
+        looked_at.clear()
+
+        def evaluate(values):
+            looked_at.extend(values)
+            return [candidate(g, 0.8, 0.8) for g in values]
+
+        def pick(candidates):
+            return int(np.argmin([abs(np.log(each.gamma / best)) for each in candidates]))
+
+        found = search_gammas(evaluate, pick, np.array([1.0, 4.0, 16.0]), highest=5000.0, both_sides=True)
+        assert sorted(looked_at) == [each.gamma for each in found]
+        return found[pick(found)].gamma
+
+    for best in (1.0, 3.0, 11.0, 900.0):
+        assert search(best) == pytest.approx(best, rel=2**0.25 - 1)
+        assert len(looked_at) < 16
+    assert search(1e9) == 4096.0
+
+
+def test_the_choice_stays_put_when_folds_are_dealt_anew():
+    """On the data on which the highest AUC of the mean score wandered over the whole grid."""
+    gammas, _ = measure("pima", 6)
+    assert most_within_a_factor(gammas) == 6
+    assert gammas.min() > 2  # the end of the grid towards the prior
+    wandering, _ = measure("pima", 6, rule="best", repeats=1)
+    assert most_within_a_factor(wandering) < 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DATA)
+def test_the_choice_stays_put_on_every_data_set(name):
+    gammas, loss = measure(name, 20)
+    assert most_within_a_factor(gammas) >= 18
+    assert gammas.min() > 2
+    assert loss < 0.02
+
+
+def test_no_choice_at_the_prior_although_its_mean_ranks_as_well():
+    """Two Gaussian classes: the difference of the class means is the best direction there is, whatever gamma."""
+    rng = np.random.default_rng(5)
+    labels = np.arange(100) < 50
+    problem = linear_gaussian_problem(rng.normal(size=(100, 8)) + 0.5 * labels[:, None], labels, 1.0)
+    choice = choose_gamma(problem, rng=rng)
+    mean, draws = (np.array([getattr(c, name).mean() for c in choice.candidates]) for name in ("auc", "expected_auc"))
+    assert mean[0] > mean.max() - 0.01
+    assert draws[0] < mean[0] - 2 * auc_error(mean[0], 50, 50)
+    assert draws[choice.chosen] > mean[choice.chosen] - auc_error(mean[choice.chosen], 50, 50)
+
+
+def test_the_models_own_gamma_is_set():
+    def build(gamma):
+        with pm.Model() as model:
+            value = gamma()
+            theta = pm.Normal("theta", size=4)
+            pac.AUCPotential("auc", X @ theta, y, gamma=value)
+        return model
+
+    held = build(lambda: pm.Data("gamma", 1.0))
+    found = pac.select_gamma(held, [5.0, 20.0], folds=2, set_data=True, random_seed=1)
+    assert held["gamma"].get_value() == found.best
+    with held:
+        assert pm.fit(method=pac.EP(), progressbar=False).fitted_to.gamma == found.best
+    for gamma in (lambda: 1.0, lambda: 2.0 * pm.Data("gamma", 1.0)):
+        with pytest.raises(ValueError, match=r'gamma = pm.Data\("gamma", 1.0\)'):
+            pac.select_gamma(build(gamma), [5.0, 20.0], set_data=True)
+
+
+def test_arrays_are_enough(model):
+    problem = linear_gaussian_problem(X, y, 1.0)
+    found = pac.select_gamma(problem, [5.0, 40.0], folds=3, random_seed=3)
+    expected = pac.select_gamma(model, [5.0, 40.0], folds=3, random_seed=3)
+    np.testing.assert_array_equal(found.fold, expected.fold)
+    np.testing.assert_allclose(found.table["auc"], expected.table["auc"], atol=1e-3)
+    assert found.refit.problem.gamma == expected.best
+    with pytest.raises(ValueError, match="takes a PyMC model"):
+        pac.select_gamma(problem, method="smc")
+
+
+def test_every_model(model):
+    options = {"gammas": [5.0, 40.0], "folds": 2, "repeats": 1, "random_seed": 1, "progressbar": False}
+    with pm.Model() as sparse:
+        theta = pac.SpikeSlab("theta", p=0.5, v0=0.0, shape=4)
+        pac.AUCPotential("auc", X @ theta, y, gamma=1.0)
+    assert pac.select_gamma(sparse, **options).refit.inclusion_probability.shape == (4,)
+    with pm.Model() as process:
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(4, ls=2.0)).prior("f", X)
+        pac.AUCPotential("auc", f, y, gamma=1.0)
+    assert pac.select_gamma(process, **options).table["auc"].between(0.6, 1.0).all()
+    with pm.Model() as hierarchy:
+        scale = pm.HalfNormal("scale")
+        theta = scale * pm.Normal("theta", size=4)
+        pac.AUCPotential("auc", X @ theta, y, gamma=1.0)
+    with pytest.raises(ValueError, match=r'scale.*select_gamma\(model, method="smc"\)'):
+        pac.select_gamma(hierarchy, **options)
+    drawn = pac.select_gamma(hierarchy, method="smc", particles=1000, **options)
+    assert drawn.refit["posterior"]["scale"].shape == (1, 1000)
+
+
+def test_reproducible(model):
     options = {"gammas": [5.0, 40.0], "folds": 3, "random_seed": 3}
     one, two = pac.select_gamma(model, **options), pac.select_gamma(model, **options)
     np.testing.assert_array_equal(one.fold_auc, two.fold_auc)
+    other = pac.select_gamma(model, **{**options, "random_seed": 4})
+    assert (one.fold != other.fold).any()
+    assert (one.fold_auc != other.fold_auc).any()
 
 
 @pytest.mark.slow
@@ -155,13 +297,16 @@ def test_processes_do_not_change_the_answer(model, method):
 
 
 def test_what_did_not_converge_is_told(model, monkeypatch):
-    def hasty(problem, method, start=None):
+    def hasty(problem, method, start=None, tolerance=1e-6):
         return fit_ep(problem, max_sweeps=3 if problem.gamma > 10 else 100)
 
     monkeypatch.setattr(selection, "fit", hasty)
-    with pytest.warns(ConvergenceWarning, match="did not converge at gamma = 50"):
-        found = pac.select_gamma(model, [5.0, 50.0], criterion="certificate")
-    assert found.table["converged"].tolist() == [True, False]
+    monkeypatch.setattr(gamma_search, "fit", hasty)
+    for criterion in ("certificate", "auc"):
+        with pytest.warns(ConvergenceWarning, match="did not converge at gamma = 50"):
+            found = pac.select_gamma(model, [5.0, 50.0], criterion=criterion, folds=2, repeats=1)
+        assert found.table["converged"].tolist() == [True, False]
+    assert found.best == 5.0
 
 
 @pytest.mark.parametrize(
@@ -174,6 +319,7 @@ def test_what_did_not_converge_is_told(model, monkeypatch):
         ({"gammas": [0.0, 1.0]}, "gamma must be"),
         ({"method": "smc", "criterion": "certificate"}, "closed form"),
         ({"folds": 100}, "no observation of one class"),
+        ({"repeats": 0}, "repeats must be"),
     ],
 )
 def test_refusals(model, options, message):

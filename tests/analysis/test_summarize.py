@@ -36,7 +36,12 @@ def test_of_an_approximation(fitted):
     np.testing.assert_allclose(summary["mean"], approx.posterior.mean, atol=5e-4)
     assert summary.attrs["certificate"].auc == pac.certificate(approx).auc
     assert summary.attrs["log_evidence"] == approx.log_evidence
-    assert "certified AUC" in summary.attrs["report"]
+    auc = 1 - pac.empirical_risk(X @ approx.posterior.mean, y)
+    assert summary.attrs["auc"] == pytest.approx(auc)
+    lines = summary.attrs["report"].splitlines()
+    assert lines[1] == f"  AUC            {auc:.4f} of the mean score, the one to deploy (training rows)"
+    assert lines[2].startswith(f"  AUC of a draw  {1 - approx.expected_risk:.4f}")
+    assert lines[4].startswith("  certified AUC")
     with pytest.raises(ValueError, match="ci_prob"):
         pac.summary(approx, ci_prob=2.0)
 
@@ -48,6 +53,10 @@ def test_of_draws(fitted):
     assert drawn.attrs["expected_auc"] == pytest.approx(1 - approx.expected_risk)
     sampled = pac.summary(idata, model=model)
     assert sampled.attrs["method"] == "TemperingSMC"
+    mean = X @ idata["posterior"]["theta"].values.mean(axis=(0, 1))
+    assert sampled.attrs["auc"] == pytest.approx(1 - pac.empirical_risk(mean, y))
+    assert np.isnan(drawn.attrs["auc"])  # without the model the training rows are not known
+    assert "to deploy" not in drawn.attrs["report"]
     assert sampled.attrs["log_evidence"] == pytest.approx(approx.log_evidence, abs=0.5)
     assert sampled.attrs["log_evidence_se"] > 0
     for summary in (drawn, sampled):

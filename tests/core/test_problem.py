@@ -60,7 +60,10 @@ def test_accepts_pairs_and_copies_arrays():
 def test_nearly_symmetric_covariance_is_symmetric():
     noisy = np.eye(3)
     noisy[0, 1] = 1e-17
-    linear_gaussian_problem(X, Y, 1.0, prior_covariance=noisy)
+    np.testing.assert_array_equal(linear_gaussian_problem(X, Y, 1.0, prior_covariance=noisy).prior.factor, np.eye(3))
+    noisy[0, 1] = 1e-6
+    with pytest.raises(ValueError, match="must be symmetric"):
+        linear_gaussian_problem(X, Y, 1.0, prior_covariance=noisy)
 
 
 def changed(value):

@@ -210,7 +210,7 @@ def test_duplicate_rows_tie_exactly(n):
 
 
 def test_zero_coefficients_tie_everything():
-    data = pac.load_pima()
+    data = pac.datasets.load_pima()
     assert pac.linear_risk(np.zeros(7), data.X, data.y) == 0.5
     assert pac.linear_risk(np.zeros(7), data.X, data.y, ties="strict") == 0.0
 
@@ -232,7 +232,7 @@ def test_offset_is_added_to_the_scores():
 
 @pytest.mark.parametrize("name", ["pima", "spect", "glass", "credit", "dna"])
 def test_one_minus_risk_is_the_auc_of_sklearn(name):
-    data = getattr(pac, f"load_{name}")()
+    data = getattr(pac.datasets, f"load_{name}")()
     rng = np.random.default_rng(0)
     theta = np.vstack([rng.standard_normal((5, data.d)), rng.integers(-2, 3, (5, data.d))])  # without and with ties
     scores = np.vstack([theta @ data.X.T, data.X.T[:5]])

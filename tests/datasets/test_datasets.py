@@ -21,7 +21,7 @@ SHIPPED = {  # n, d, positives, training rows, positives among them
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped(name):
     n, d, positives, training, training_positives = SHIPPED[name]
-    data = getattr(pac, f"load_{name}")()
+    data = getattr(pac.datasets, f"load_{name}")()
     assert (data.name, data.n, data.d, data.y.sum()) == (name, n, d, positives)
     assert data.X.shape == (n, d)
     assert data.X.dtype == np.float64
@@ -39,32 +39,32 @@ def test_shipped(name):
 
 
 def test_known_rows():
-    first = dict(zip(pac.load_pima().feature_names, pac.load_pima().X[0], strict=True))
+    first = dict(zip(pac.datasets.load_pima().feature_names, pac.datasets.load_pima().X[0], strict=True))
     assert first == {"npreg": 5, "glu": 86, "bp": 68, "skin": 28, "bmi": 30.2, "ped": 0.364, "age": 24}
-    assert pac.load_glass().X[0, :3].tolist() == [1.52101, 13.64, 4.49]
-    assert set(np.unique(pac.load_dna().X)) == set(np.unique(pac.load_spect().X)) == {0.0, 1.0}
-    assert (pac.load_dna().train.nonzero()[0] == np.arange(400)).all()
+    assert pac.datasets.load_glass().X[0, :3].tolist() == [1.52101, 13.64, 4.49]
+    assert set(np.unique(pac.datasets.load_dna().X)) == set(np.unique(pac.datasets.load_spect().X)) == {0.0, 1.0}
+    assert (pac.datasets.load_dna().train.nonzero()[0] == np.arange(400)).all()
 
 
 def test_loading_twice_gives_independent_arrays():
-    first = pac.load_pima()
+    first = pac.datasets.load_pima()
     first.X[:] = 0.0
-    assert pac.load_pima().X.any()
+    assert pac.datasets.load_pima().X.any()
 
 
 def test_frame():
-    frame = pac.load_pima().frame
+    frame = pac.datasets.load_pima().frame
     assert list(frame.columns) == ["npreg", "glu", "bp", "skin", "bmi", "ped", "age", "y"]
     assert frame.shape == (532, 8)
     assert frame["y"].sum() == 177
 
 
 def test_standardized_uses_training_rows_only():
-    data = pac.load_pima().standardized()
+    data = pac.datasets.load_pima().standardized()
     np.testing.assert_allclose(data.X[data.train].mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(data.X[data.train].std(axis=0), 1)
     assert abs(data.X.mean(axis=0)).max() > 0.01
-    whole = pac.load_glass().standardized()
+    whole = pac.datasets.load_glass().standardized()
     np.testing.assert_allclose(whole.X.std(axis=0), 1)
 
 
@@ -82,12 +82,12 @@ def test_standardized_centres_constant_columns():
 def test_colon_from_a_file(tmp_path, yes, no):
     path = tmp_path / "colon.csv"
     path.write_text(f"g1,y,g2\n1.5,{no},2\n3,{yes},4e2\n5,{no},6\n")
-    data = pac.load_colon(path)
+    data = pac.datasets.load_colon(path)
     assert data.feature_names == ("g1", "g2")
     assert data.X.tolist() == [[1.5, 2], [3, 400], [5, 6]]
     assert data.y.tolist() == [0, 1, 0]
     assert "take logs" in data.description
-    assert pac.load_colon(str(path)).n == 3
+    assert pac.datasets.load_colon(str(path)).n == 3
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_bad_colon_file(tmp_path, text, message):
     path = tmp_path / "colon.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
-        pac.load_colon(path)
+        pac.datasets.load_colon(path)
 
 
 TABLE = "géne,y,g2\n1.5,t,2\n3,n,4e2\n5,t,6\n"
@@ -134,7 +134,7 @@ TABLE = "géne,y,g2\n1.5,t,2\n3,n,4e2\n5,t,6\n"
 def test_colon_file_in_unicode(tmp_path, encoding, text):
     path = tmp_path / "colon.csv"
     path.write_bytes(text.encode(encoding))
-    data = pac.load_colon(path)
+    data = pac.datasets.load_colon(path)
     assert data.feature_names == ("géne", "g2")
     assert data.X.tolist() == [[1.5, 2], [3, 400], [5, 6]]
     assert data.y.tolist() == [0, 1, 0]
@@ -155,7 +155,7 @@ def test_colon_file_in_another_encoding(tmp_path, raw, message):
     path = tmp_path / "colon.csv"
     path.write_bytes(raw)
     with pytest.raises(ValueError, match=message):
-        pac.load_colon(path)
+        pac.datasets.load_colon(path)
 
 
 @pytest.mark.parametrize(
@@ -171,19 +171,19 @@ def test_colon_file_in_another_encoding(tmp_path, raw, message):
 def test_colon_file_written_otherwise(tmp_path, text):
     path = tmp_path / "colon.csv"
     path.write_bytes(text.encode())
-    data = pac.load_colon(path)
+    data = pac.datasets.load_colon(path)
     assert (data.feature_names, data.X.tolist(), data.y.tolist()) == (("g#1",), [[1], [2], [3]], [0, 1, 0])
 
 
 def test_of_two_equally_frequent_labels_the_first_is_positive(tmp_path):
     path = tmp_path / "colon.csv"
     path.write_text("g1,y\n1,t\n2,n\n")
-    assert pac.load_colon(path).y.tolist() == [0, 1]
+    assert pac.datasets.load_colon(path).y.tolist() == [0, 1]
 
 
 def test_missing_colon_file(tmp_path):
     with pytest.raises(FileNotFoundError):
-        pac.load_colon(tmp_path / "nowhere.csv")
+        pac.datasets.load_colon(tmp_path / "nowhere.csv")
 
 
 @pytest.mark.parametrize("as_sparse", [False, True])
@@ -200,7 +200,7 @@ def test_colon_from_openml(monkeypatch, as_sparse, identifier):
         return SimpleNamespace(data=sparse.csr_matrix(X) if as_sparse else X, target=labels, feature_names=names)
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
-    data = pac.load_colon(openml=identifier)
+    data = pac.datasets.load_colon(openml=identifier)
     assert asked.get("data_id", asked.get("name")) == identifier
     np.testing.assert_array_equal(data.X, X)
     assert data.y.sum() == 22
@@ -213,13 +213,13 @@ def test_colon_refuses_another_data_set(monkeypatch):
     wrong = SimpleNamespace(data=np.ones((3, 2)), target=np.array([0, 1, 0]), feature_names=["a", "b"])
     monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: wrong)
     with pytest.raises(ValueError, match=r"has shape \(3, 2\), but the colon data are \(62, 2000\)"):
-        pac.load_colon()
+        pac.datasets.load_colon()
 
 
 def test_colon_without_sklearn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ImportError, match=r"needs scikit-learn.*load_colon\(path\)"):
-        pac.load_colon()
+        pac.datasets.load_colon()
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------

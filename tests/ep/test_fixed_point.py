@@ -142,7 +142,12 @@ class TestSafeguards:
         def bound(x):
             return -float((x[0] - 1.0) ** 2)
 
-        guarded = solve(lambda x: 3.0 - 2.0 * x, [1.2], replace(alone, loss=0.5), bound=bound)
+        seen = []
+        guarded = solve(lambda x: 3.0 - 2.0 * x, [1.2], replace(alone, loss=0.5), bound=bound, seen=seen)
+        (kept, _), (lost, _), (after, pace) = seen[2:5]
+        assert bound(lost) < bound(kept) - 0.5
+        assert pace.damping == pytest.approx(0.7)
+        np.testing.assert_allclose(after, kept + 0.7 * (3.0 - 3.0 * kept))  # from where it was, by less
         assert guarded.converged
         assert guarded.interventions.rejected_steps > 0
         assert guarded.interventions.restarts == 0
@@ -173,6 +178,21 @@ class TestSafeguards:
         np.testing.assert_allclose(found.seen.image, 0.125)
         np.testing.assert_allclose(found.following, 0.125)
         assert [row["sweep"] for row in found.history] == [1, 2, 3]
+
+    def test_growth_discards_what_the_mixing_knew(self):
+        """A map that changes for another once: mixing begins anew from there, after plain steps."""
+        A, b, _ = linear(size=0.99)
+        seen = []
+
+        def other(x):
+            return A @ x + b if len(seen) < 6 else A.T @ x - 5.0 * b
+
+        found = solve(other, np.zeros(6), replace(PLAIN, plain_after_restart=2, plain_steps=0), seen=seen)
+        assert found.interventions.restarts >= 1
+        turns = [pace.turn for _, pace in seen]
+        assert turns[:6] == [0] + 5 * [0]
+        assert turns[6:9] == [6, 7, 7]
+        assert found.converged
 
     def test_the_turn_stands_still_while_steps_are_mixed(self):
         A, b, _ = linear(size=0.99)

@@ -10,7 +10,8 @@ from scipy.special import ndtr
 import pymc_pacauc as pac
 from pymc_pacauc.core.pairs import Block, Pairs, bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb
+from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian, gaussian_iteration
+from pymc_pacauc.ep.natural import natural_gaussian
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 from tests.reference_ep import reference_ep
 
@@ -228,11 +229,55 @@ LIMITS = {0.125: 30, 1.0: 30, 2.0: 60}
 @pytest.mark.parametrize("name", ["pima", "spect", "glass", "credit", "dna"])
 @pytest.mark.parametrize("gamma_over_n", LIMITS)
 def test_few_sweeps_on_shipped_data(name, gamma_over_n):
-    data = getattr(pac, f"load_{name}")()
+    data = getattr(pac.datasets, f"load_{name}")()
     X = (data.X - data.X.mean(axis=0)) / np.where(data.X.std(axis=0) > 0, data.X.std(axis=0), 1.0)
     fit = fit_ep(linear_gaussian_problem(X, data.y, gamma_over_n * len(X)))
     assert fit.converged
     assert fit.sweeps <= LIMITS[gamma_over_n]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_bound_guards_against_steps_that_lead_away(seed, monkeypatch):
+    """At twenty times n; without taking steps back none of these converges."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((40, 8))
+    problem = linear_gaussian_problem(X, (X[:, 0] + rng.standard_normal(40) > 0.5).astype(int), 800.0)
+    fit = fit_ep(problem)
+    assert fit.converged
+    assert fit.sweeps <= 90
+    assert fit.interventions.rejected_steps > 0
+    monkeypatch.setattr(gaussian, "POLICY", dataclasses.replace(gaussian.POLICY, loss=np.inf))
+    with pytest.warns(ConvergenceWarning):
+        fit_ep(problem)
+
+
+def test_the_metric_of_the_mixing_is_that_of_the_divergence():
+    """Half tr(V P V P) + h'V h, for a step (P, h) of the natural parameters."""
+    rng = np.random.default_rng(4)
+    q = natural_gaussian(spd(4), rng.standard_normal(4))
+    P, h = spd(4, seed=5) - 2.0 * np.eye(4), rng.standard_normal(4)
+    step = np.concatenate([P[np.triu_indices(4)], h])
+    found = gaussian_iteration._weigh(q, None, step)
+    V = q.covariance
+    assert found @ found == pytest.approx(0.5 * np.trace(V @ P @ V @ P) + h @ V @ h)
+
+
+def test_equal_rows_are_ranked_by_their_offsets_or_tie_to_rounding():
+    X, y = small_data()
+    X[[3, 4, 5, 6]] = X[2]
+    pairs = {}
+    for gap in (0.0, 1e-15, 1e-9):
+        offset = np.zeros(24)
+        offset[2:7] = 0.3 + gap * np.arange(5)
+        problem = linear_gaussian_problem(X, y, 24.0, offset=offset)
+        pairs[gap] = fit_ep(problem, **TIGHT)
+    among = bipartite(y[2:7])
+    assert among.n_pairs > 0
+    assert [pairs[gap].tied_pairs for gap in pairs] == [among.n_pairs, among.n_pairs, 0]
+    ranked = pac.empirical_risk(np.arange(5.0), y[2:7]) * among.n_pairs
+    gained = (0.5 * among.n_pairs - ranked) * 24.0 / bipartite(y).n_pairs
+    assert pairs[1e-9].log_evidence - pairs[0.0].log_evidence == pytest.approx(gained, abs=1e-6)
+    assert pairs[1e-15].log_evidence == pytest.approx(pairs[0.0].log_evidence, abs=1e-12)
 
 
 def test_non_convergence_is_said():

@@ -7,9 +7,11 @@ from scipy import integrate, stats
 import pymc_pacauc as pac
 from pymc_pacauc.core.problem import default_inclusion_probability, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
+from pymc_pacauc.ep.sparse import search
 from pymc_pacauc.ep.sparse.fit import fit_spike_slab
 from pymc_pacauc.ep.sparse.gaussian import sparse_gaussian
 from pymc_pacauc.ep.sparse.mixture_site import mixture_site
+from pymc_pacauc.ep.sparse.prior_sites import settle_prior_sites
 from tests.oracles import plane_data, sparse_data
 from tests.quadrature import exact_spike_slab_plane
 
@@ -294,6 +296,25 @@ def test_the_cost_is_bounded():
     for most in (5, 40):
         with pytest.warns(ConvergenceWarning, match=f"did not converge in {most} sweeps"):
             assert fit_spike_slab(problem, max_sweeps=most).sweeps == most
+
+
+def test_passes_over_the_prior_sites_are_bounded(monkeypatch):
+    X, y, _ = sparse_data(60, 5)
+    problem = spike_slab_problem(X, y, 60.0, inclusion_probability=0.2, v0=0.01)
+    made = []
+
+    def counted(*arguments, **options):
+        found = settle_prior_sites(*arguments, **options)
+        made.append(found.passes)
+        return found
+
+    monkeypatch.setattr(search, "settle_prior_sites", counted)
+    assert fit_spike_slab(problem).converged
+    assert len(made) > 5
+    made.clear()
+    monkeypatch.setattr(search, "PASSES_PER_SWEEP", 0)
+    fit_spike_slab(problem)  # by the other way, which needs none
+    assert len(made) == 1
 
 
 def test_repairs_are_counted():

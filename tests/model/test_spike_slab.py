@@ -193,7 +193,7 @@ def test_the_path_of_a_model_has_its_coordinates():
 def test_dna_takes_seconds():
     from time import perf_counter
 
-    data = pac.load_dna()
+    data = pac.datasets.load_dna()
     started = perf_counter()
     path = pac.regularization_path(data, v0=[1e-3, 1e-2, 1e-1], gamma=float(len(data.y)))
     assert perf_counter() - started < 120

@@ -13,10 +13,12 @@ from scipy import stats
 
 from pymc_pacauc.analysis.certify import certificate
 from pymc_pacauc.analysis.gamma_path import at_gamma, log_evidence, tempering_path
+from pymc_pacauc.core.risk import LinearRisk
 from pymc_pacauc.model.inference import EP
 from pymc_pacauc.model.potential import AUCPotential, auc_risk
 from pymc_pacauc.model.step import STAGES_KEPT, TemperingSMC
 from pymc_pacauc.smc.diagnose import TemperingWarning
+from pymc_pacauc.smc.direction import DirectionPath
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
 pytestmark = pytest.mark.filterwarnings(
@@ -190,8 +192,23 @@ def test_fewer_draws_than_stages():
     assert np.isfinite(log_evidence(idata).estimate)
 
 
-def test_progress_bar_runs():
-    sample(plane_model(), draws=20, progressbar=True)
+def test_the_progress_bar_shows_the_temperature(monkeypatch):
+    """From 0 to 1 in the tuning steps, and the columns have the names of what is shown."""
+    shown = []
+    [update] = TemperingSMC._make_progressbar_update_functions()
+
+    def recorded(stats):
+        shown.append(update(stats))
+        return shown[-1]
+
+    monkeypatch.setattr(TemperingSMC, "_make_progressbar_update_functions", staticmethod(lambda: (recorded,)))
+    sample(plane_model(), draws=20, progressbar=True, chains=1)
+    _, first = TemperingSMC._progressbar_config(1)
+    assert set(first) == set(shown[0])
+    progress = [each["progress"] for each in shown]
+    assert 0.0 < progress[0] < 1.0
+    assert progress[-1] == 1.0
+    assert progress == sorted(progress)
 
 
 def test_start_from_a_fit(exact):
@@ -460,3 +477,55 @@ def test_two_auc_terms_have_the_sum_of_their_gammas_and_the_mean_of_their_risks(
     exact = exact_plane(X, y, 8.0)  # the second term takes a third of the first one back: exp(-12 R - 4 (1 - R))
     result = log_evidence(idata)
     assert abs(result.estimate - (exact.log_evidence - 4.0)) < 4 * result.standard_error
+
+
+def test_draws_are_handed_out_in_random_order(monkeypatch):
+    """Particles come out of resampling sorted by their parents: any number of draws must be a fair sample of them."""
+    finished = []
+    finish = DirectionPath.finish
+
+    def sorted_finish(self, population, rng):
+        theta, risk = finish(self, population, rng)
+        order = np.argsort(theta[:, 0])
+        finished.append(theta[order])
+        return theta[order], risk[order]
+
+    monkeypatch.setattr(DirectionPath, "finish", sorted_finish)
+    draws = sample(plane_model(), draws=400, particles=400, chains=1)["posterior"]["theta"].values[0]
+    np.testing.assert_array_equal(np.sort(draws[:, 0]), finished[-1][:, 0])
+    rank = stats.rankdata(draws[:, 0])
+    assert abs(np.corrcoef(rank, np.arange(400))[0, 1]) < 4 / np.sqrt(400)
+
+
+def interrupt_at(monkeypatch, number):
+    """Ctrl-C at the number-th evaluation of the risk."""
+    count, risk = [0], LinearRisk.__call__
+
+    def counted(self, theta):
+        count[0] += 1
+        if count[0] == number:
+            raise KeyboardInterrupt
+        return risk(self, theta)
+
+    monkeypatch.setattr(LinearRisk, "__call__", counted)
+
+
+def test_an_interruption_says_what_is_lost(monkeypatch, caplog):
+    model = plane_model()
+    with model:
+        step = TemperingSMC(particles=200)
+    interrupt_at(monkeypatch, 4)
+    step.set_rng(np.random.default_rng(1))
+    step.tune = False  # the first draw runs all stages
+    with caplog.at_level(logging.WARNING), pytest.raises(KeyboardInterrupt):
+        step.step(model.initial_point())
+    assert "of the way to the posterior: this chain has no draws yet" in caplog.text
+    monkeypatch.undo()
+    caplog.clear()
+    step.set_rng(np.random.default_rng(1))
+    step.tune = False
+    step.step(model.initial_point())
+    monkeypatch.setattr(step, "_stats", lambda draw: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with caplog.at_level(logging.WARNING), pytest.raises(KeyboardInterrupt):
+        step.step(model.initial_point())
+    assert "interrupted after 2 draws of this chain" in caplog.text

@@ -18,9 +18,10 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
     Parameters
     ----------
     result
-        What :func:`~pymc_pacauc.select_gamma` returned (cross-validated AUC with standard errors, expected training
-        AUC, certified AUC, log evidence), or an idata of :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log
-        evidence of each chain's stages).
+        What :func:`~pymc_pacauc.select_gamma` returned (held-out AUC of the mean score, with the standard error of its
+        difference from the best, and of a draw; on training rows the AUC of a draw, the certified AUC and the log
+        evidence; shaded, the gammas within one standard error of the best), or an idata of
+        :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log evidence of each chain's stages).
     ax
         Two axes, one above the other; by default a new figure.
     backend
@@ -49,12 +50,18 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
 def _selection(result: Any, top: Any, bottom: Any) -> None:
     table = result.table
     gamma = table["gamma"]
-    top.plot(gamma, table["expected_auc"], color=GREY, marker=".", linestyle="--", label="expected, training")
     if table["auc"].notna().any():
-        label = f"cross-validated, {result.fold.max() + 1} folds ± s.e."
-        top.errorbar(
-            gamma, table["auc"], yerr=table["se"], color=BLUE, marker="o", markersize=4, capsize=2, label=label
-        )
+        # The error that matters between two gammas is that of their difference on the same folds.
+        paired = result.criterion == "auc"
+        label = "mean score, held out" + (" (± s.e. of the loss)" if paired else "")
+        error = table["loss_se"] if paired else None
+        top.errorbar(gamma, table["auc"], yerr=error, color=BLUE, marker="o", markersize=4, capsize=2, label=label)
+        top.plot(gamma, table["expected_auc"], color=BLUE, marker=".", linestyle="--", label="a draw, held out")
+        low, high = result.range
+        for axis in (top, bottom):
+            axis.axvspan(low, high, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
+        top.fill_between([], [], color=ORANGE, alpha=0.15, linewidth=0, label="within one s.e. of the best")
+    top.plot(gamma, table["training_auc"], color=GREY, marker=".", linestyle=":", label="a draw, training rows")
     if table["certified_auc"].notna().any():
         top.plot(gamma, table["certified_auc"], color=VERMILION, marker="s", markersize=4, label="certified")
     top.axvline(result.best, color=ORANGE, linewidth=1.5, zorder=0, label=rf"chosen, $\gamma$ = {result.best:.4g}")

@@ -5,6 +5,10 @@ risk ignores the length of theta, so a posterior whose coefficients are *all* in
 ranks as well as the same one in the slab, at another scale: with v0 > 0 both are modes, and the exact inclusion
 probabilities add them up, whereas EP describes the one it finds. It is meant to find the slab's: the start is the fit
 with every coefficient in the slab, from which the spikes collect the coefficients the data do not need.
+
+The method is that of Hernandez-Lobato et al. (2015, doi:10.1007/s10994-014-5475-7) for regression, with pair sites for
+the likelihood. To give single coefficients another prior, replace :mod:`~pymc_pacauc.ep.sparse.mixture_site`: the
+moments of cavity times prior are all that the rest asks for.
 """
 
 from __future__ import annotations
@@ -148,7 +152,7 @@ class SpikeSlabFit:
                 max_sweeps=max(sweeps, 1),
             )
             end = (found.point if found.converged or not sweeps else found.following).q
-            return WithoutGroup(end.reduced_mean, end.reduced_root, found.seen.change, settled is None)
+            return WithoutGroup(end.reduced_mean, end.reduced_root, found.seen.change, found.converged, settled is None)
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
             return leave_out_pairs(problem, refit, groups, gamma=gamma, refine=refine, callback=callback)

@@ -1,0 +1,369 @@
+"""Choosing gamma on arrays: held-out AUCs along gamma, which gammas to look at, and which to choose.
+
+Two AUCs are measured on held-out rows. That of the posterior *mean*, the score one deploys, hardly depends on gamma and
+stays high down to the prior, where the posterior says nothing (as gamma goes to zero the mean points along the
+difference of the class means, often a good direction); its highest value is somewhere on a plateau, and the deal of the
+folds decides where. That of a *draw*, which the theorems bound and every interval is made of, rises steeply from one
+half and comes close to the first where the posterior is concentrated. The gap between the two falls along gamma, and
+where it passes a given size is easy to locate. So the *stable* rule chooses the smallest gamma at which a draw ranks as
+well as the mean score, to within the standard error that its AUC has anyway, over rows: draws then say what the mean
+says, as far as these rows can tell. (Never beyond the gamma at which draws rank best, which with little data may come
+first. And where the mean score still improves along gamma, it must have come within one paired standard error of its
+best.)
+
+Folds are dealt several times and all held-out AUCs averaged. EP makes a fold cheap: its posterior is the fit to all
+rows minus the sites of the pairs that go, the others rescaled to the fold's weight, and a sweep or two.
+
+Two gammas see the same folds, so their difference is known far better than either AUC, and the error to compare it with
+is its own, *paired*: over the folds of one deal, averaged over deals. Dealing again gives no new rows, so it does not
+shrink this error; it only removes what the dealing itself added.
+
+The gammas looked at are a coarse grid, then finer steps beside the choice; upwards the grid goes on while its end is
+chosen, up to gamma = n+ n-, where a single wrong pair costs a nat.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.core.folds import stratified_folds
+from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.problem import Problem, check_gamma
+from pymc_pacauc.fitting import ConvergenceWarning, Fit, fit
+
+__all__ = [
+    "CRITERIA",
+    "RULES",
+    "Candidate",
+    "GammaChoice",
+    "PairedErrors",
+    "auc_error",
+    "choose",
+    "choose_gamma",
+    "class_sizes",
+    "coarse_gammas",
+    "deal_folds",
+    "default_repeats",
+    "gamma_grid",
+    "held_out",
+    "paired_errors",
+    "search_gammas",
+]
+
+FloatArray = NDArray[np.float64]
+
+CRITERIA = ("auc", "expected_auc")
+RULES = ("stable", "best", "one_se")
+
+ROUNDING = 1e-9
+FINEST = 2.0**0.25  # ratio of neighbouring gammas at the choice
+FOLD_TOLERANCE = 0.2  # of the natural parameters, before the last sweep: after it, below what a ranking notices
+FOLD_SWEEPS = 20  # at most
+PATH_TOLERANCE = 1e-2  # of the fits along gamma; the one chosen is fitted to the end
+SERIOUS_CHANGE = 0.5  # of a fold's natural parameters in its last sweep: its AUCs are not to be relied on
+
+
+# -- what is measured ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """What is known of one gamma.
+
+    Attributes
+    ----------
+    gamma
+        The gamma.
+    posterior
+        The posterior given all rows: a :class:`~pymc_pacauc.fitting.Fit`, or weighted draws.
+    auc, expected_auc
+        Held-out AUC in each fold, shape (repeats, folds): of the mean score, and of a draw averaged over draws.
+    change
+        Relative change of the natural parameters in the last sweep of the worst fold; 0 where folds were refitted.
+    """
+
+    gamma: float
+    posterior: Any
+    auc: FloatArray
+    expected_auc: FloatArray
+    change: float
+
+    @property
+    def reliable(self) -> bool:
+        return getattr(self.posterior, "converged", True) and self.change < SERIOUS_CHANGE
+
+
+def held_out(
+    fit: Fit,
+    folds: NDArray[np.intp],
+    *,
+    refine: int = FOLD_SWEEPS,
+    tolerance: float = FOLD_TOLERANCE,
+    threads: int | None = None,
+) -> Candidate:
+    """Held-out AUCs of a fit over ``folds[repeats, n]``, the fold of each row in each deal; deals go on threads."""
+    gamma = fit.problem.gamma
+
+    def one_deal(fold: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, float]:
+        left = fit.leave_out(fold, gamma=gamma, refine=refine, tolerance=tolerance, threads=1)
+        return left.group_auc, left.group_expected_auc, float(left.change.max())
+
+    workers = min(len(folds), _cores() if threads is None else threads)
+    if workers == 1:
+        deals = [one_deal(fold) for fold in folds]
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            deals = list(pool.map(one_deal, folds))
+    auc, expected, change = zip(*deals, strict=True)
+    return Candidate(gamma, fit, np.array(auc), np.array(expected), max(change))
+
+
+def deal_folds(
+    pairs: Pairs, folds: int, repeats: int, rng: np.random.Generator, groups: ArrayLike | None = None
+) -> NDArray[np.intp]:
+    """The fold of every row in each of ``repeats`` deals, shape (repeats, n)."""
+    if repeats != int(repeats) or repeats < 1:
+        raise ValueError(f"repeats must be an integer of at least 1; got {repeats!r}.")
+    positive = np.zeros(pairs.n, dtype=bool)
+    for block in pairs.blocks:
+        positive[block.positive] = True
+    return np.array([stratified_folds(positive, folds, rng, groups) for _ in range(int(repeats))])
+
+
+def default_repeats(n: int) -> int:
+    """How often folds are dealt: five times, fewer where rows are many and the AUC of one deal is less noisy."""
+    return int(np.clip(2000 // n, 2, 5))
+
+
+# -- which gammas ----------------------------------------------------------------------------------------------------
+
+
+def class_sizes(pairs: Pairs) -> tuple[int, int]:
+    """n+ and n- of two classes."""
+    if len(pairs.blocks) != 1:
+        raise ValueError(
+            f"Choosing gamma is for two classes compared pair by pair; these pairs come in {len(pairs.blocks)} blocks."
+        )
+    return pairs.blocks[0].positive.size, pairs.blocks[0].negative.size
+
+
+def coarse_gammas(pairs: Pairs) -> FloatArray:
+    """Twice, 8 and 32 times the value of Theorem 2.3, which is n+ n- / (4n) in pair units."""
+    n_pos, n_neg = class_sizes(pairs)
+    return n_pos * n_neg / (4.0 * (n_pos + n_neg)) * np.array([2.0, 8.0, 32.0])
+
+
+def search_gammas(
+    evaluate: Callable[[Sequence[float]], list[Candidate]],
+    choose: Callable[[list[Candidate]], int],
+    grid: FloatArray,
+    *,
+    highest: float,
+    both_sides: bool,
+) -> list[Candidate]:
+    """Candidates at the gammas of ``grid``, then beside the choice, and beyond the grid while its end is chosen.
+
+    Steps are halved below the choice, where it is the first gamma to meet a condition, or on ``both_sides``.
+    """
+    found = evaluate(grid.tolist())
+    step = grid[-1] / grid[-2]
+    while True:
+        place = choose(found)
+        gamma = found[place].gamma
+        beside = [found[k].gamma for k in (place - 1, place + 1)[: 1 + both_sides] if 0 <= k < len(found)]
+        ratio = max((max(gamma / other, other / gamma) for other in beside), default=1.0)
+        at_end = place + 1 == len(found) and found[place].reliable
+        if ratio > FINEST * (1 + ROUNDING):
+            more = [float(np.sqrt(gamma * other)) for other in beside]
+        elif at_end and gamma * step <= highest:
+            more = [float(gamma * step)]
+        else:
+            return found
+        found = sorted(found + evaluate(more), key=lambda each: each.gamma)
+
+
+# -- which to choose -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PairedErrors:
+    """How far each candidate stays behind the best one: ``loss``, its standard error, and who is ``within`` one."""
+
+    best: int
+    loss: FloatArray
+    se: FloatArray
+
+    @property
+    def within(self) -> NDArray[np.bool_]:
+        return self.loss <= self.se
+
+
+def paired_errors(values: FloatArray) -> PairedErrors:
+    """Of held-out AUCs ``values[candidate, repeat, fold]``; of candidates that tie the last one counts as the best.
+
+    Examples
+    --------
+    >>> values = np.array([[[0.7, 0.8, 0.9]], [[0.71, 0.82, 0.93]]])  # always better, by 0.02 on average
+    >>> errors = paired_errors(values)
+    >>> errors.best, errors.loss.round(3), errors.se.round(4), errors.within
+    (1, array([0.02, 0.  ]), array([0.0058, 0.    ]), array([False,  True]))
+    """
+    mean = values.mean(axis=(1, 2))
+    best = int(np.flatnonzero(mean >= mean.max() - 1e-12)[-1])
+    behind = values[best] - values  # (candidates, repeats, folds)
+    se = np.sqrt(behind.var(axis=2, ddof=1).mean(axis=1) / values.shape[2])
+    return PairedErrors(best, behind.mean(axis=(1, 2)), se)
+
+
+def auc_error(auc: float, n_pos: int, n_neg: int) -> float:
+    """Standard error of an AUC over rows, from the AUC alone (Hanley and McNeil, 1982).
+
+    So that it does not vanish where the classes are separated, the AUC is first drawn towards one half, by as much as
+    half a row of the smaller class.
+
+    Examples
+    --------
+    >>> round(auc_error(0.83, 68, 132), 4), round(auc_error(1.0, 68, 132), 4)
+    (0.0336, 0.0073)
+    """
+    smaller = min(n_pos, n_neg)
+    auc = (smaller * auc + 0.5) / (smaller + 1)
+    two_positives, two_negatives = auc / (2.0 - auc), 2.0 * auc**2 / (1.0 + auc)  # both above, both below
+    variance = auc * (1.0 - auc) + (n_pos - 1) * (two_positives - auc**2) + (n_neg - 1) * (two_negatives - auc**2)
+    return float(np.sqrt(variance / (n_pos * n_neg)))
+
+
+def choose(candidates: Sequence[Candidate], criterion: str, rule: str, sizes: tuple[int, int]) -> int:
+    """The candidate that a rule chooses, among those whose folds can be relied on; ``sizes`` are those of the classes.
+
+    ``"stable"``: the smallest gamma at which a draw is within one standard error, over rows, of the mean score (or at
+    which draws rank best, if that comes first), and the criterion within one paired standard error of its best.
+    ``"best"``: the highest criterion. ``"one_se"``: the largest gamma within one paired standard error of it.
+    """
+    reliable = np.array([each.reliable for each in candidates])
+    usable = np.flatnonzero(reliable if reliable.any() else ~reliable)
+    auc, expected = (np.array([getattr(candidates[int(i)], name) for i in usable]) for name in CRITERIA)
+    values = auc if criterion == "auc" else expected
+    errors = paired_errors(values)
+    if rule == "best":
+        return int(usable[errors.best])
+    within = np.flatnonzero(errors.within)
+    if rule == "one_se":
+        return int(usable[within[-1]])
+    of_mean, of_draw = auc.mean(axis=(1, 2)), expected.mean(axis=(1, 2))
+    there = np.flatnonzero(of_draw >= of_mean - [auc_error(value, *sizes) for value in of_mean])
+    settled = min(there[0], np.argmax(of_draw)) if there.size else np.argmax(of_draw)
+    return int(usable[max(settled, within[0])])
+
+
+# -- all of it -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GammaChoice:
+    """What :func:`choose_gamma` found: all ``candidates``, by gamma, which of them was ``chosen``, and its ``fit``."""
+
+    candidates: tuple[Candidate, ...]
+    chosen: int
+    fit: Fit
+    folds: NDArray[np.intp]
+
+    @property
+    def gamma(self) -> float:
+        return self.candidates[self.chosen].gamma
+
+    def __repr__(self) -> str:
+        auc = self.candidates[self.chosen].auc.mean()
+        return f"GammaChoice(gamma={self.gamma:.4g} of {len(self.candidates)}, cross-validated AUC {auc:.4f})"
+
+
+def choose_gamma(
+    problem: Problem,
+    gammas: ArrayLike | None = None,
+    folds: int = 5,
+    *,
+    repeats: int | None = None,
+    method: str = "ep",
+    criterion: str = "auc",
+    rule: str = "stable",
+    groups: ArrayLike | None = None,
+    refine: int = FOLD_SWEEPS,
+    fold_tolerance: float = FOLD_TOLERANCE,
+    threads: int | None = None,
+    rng: np.random.Generator | None = None,
+    callback: Callable[[int], None] | None = None,
+) -> GammaChoice:
+    """Choose gamma for a problem of arrays by cross-validation; see :func:`~pymc_pacauc.select_gamma`.
+
+    ``fold_tolerance`` is the change of a fold's natural parameters at which a sweep is its last; ``callback`` is called
+    with the number of gammas looked at so far.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.core.problem import linear_gaussian_problem
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(150, 3))
+    >>> problem = linear_gaussian_problem(X, X[:, 0] + rng.normal(size=150) > 0, gamma=1.0)
+    >>> choice = choose_gamma(problem, rng=np.random.default_rng(1))
+    >>> bool(10 < choice.gamma < 1000), choice.fit.converged
+    (True, True)
+    """
+    dealt = deal_folds(
+        problem.pairs,
+        folds,
+        default_repeats(problem.n) if repeats is None else repeats,
+        np.random.default_rng() if rng is None else rng,
+        groups,
+    )
+    fits: list[Fit] = []
+
+    def evaluate(values: Sequence[float]) -> list[Candidate]:
+        found = []
+        for gamma in values:
+            fits.append(_along_gamma(problem, gamma, method, fits))
+            found.append(held_out(fits[-1], dealt, refine=refine, tolerance=fold_tolerance, threads=threads))
+            if callback is not None:
+                callback(len(fits))
+        return found
+
+    def pick(candidates: list[Candidate]) -> int:
+        return choose(candidates, criterion, rule, class_sizes(problem.pairs))
+
+    if gammas is None:
+        grid, highest = coarse_gammas(problem.pairs), problem.pairs.n_pairs
+        candidates = search_gammas(evaluate, pick, grid, highest=highest, both_sides=rule != "stable")
+    else:
+        candidates = evaluate(gamma_grid(gammas).tolist())
+    chosen = pick(candidates)
+    best = candidates[chosen].posterior
+    final = fit(best.problem, method, start=best)
+    return GammaChoice(tuple(candidates), chosen, final, dealt)
+
+
+def gamma_grid(gammas: ArrayLike) -> FloatArray:
+    """Given gammas, checked and in order."""
+    values = np.unique(np.atleast_1d(np.asarray(gammas, dtype=np.float64)))
+    if values.size == 0:
+        raise ValueError("gammas is empty.")
+    return np.array([check_gamma(value) for value in values])
+
+
+def _along_gamma(problem: Problem, gamma: float, method: str, before: Sequence[Fit]) -> Fit:
+    """The fit at a gamma from the nearest one that converged; that it did not is told by ``converged``."""
+    usable = [each for each in before if each.converged]
+    start = min(usable, key=lambda each: abs(np.log(each.problem.gamma / gamma)), default=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return fit(replace(problem, gamma=float(gamma)), method, start=start, tolerance=PATH_TOLERANCE)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -24,6 +24,7 @@ SCRIPTS = {
     "ep": ("Expectation propagation", []),
     "smc": ("Tempering SMC", []),
     "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
+    "hierarchy": ("Coefficients by stratum", []),
     "priors": ("Three priors", []),
     "processes": ("Gaussian processes at scale", ["latent", "hsgp", "lengthscales"]),
 }

@@ -8,6 +8,8 @@
 True
 """
 
+from pymc_pacauc.core.comparisons import label_comparison, ordered_classes, stratified
+from pymc_pacauc.core.concordance import concordance, concordance_risk
 from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.problem import Problem, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.core.risk import LinearRisk, empirical_risk, linear_risk, pair_risk
@@ -25,12 +27,17 @@ __all__ = [
     "bipartite",
     "bridge_path",
     "choose_gamma",
+    "concordance",
+    "concordance_risk",
     "empirical_risk",
     "fit",
+    "label_comparison",
     "linear_gaussian_problem",
     "linear_risk",
+    "ordered_classes",
     "pair_risk",
     "prior_path",
     "run_tempering",
     "spike_slab_problem",
+    "stratified",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pymc as pm
 
-from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, linear_bound, linear_rate, pac_bayes_kl
+from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
 from pymc_pacauc.core.fitted_to import FittedTo
 from pymc_pacauc.model.fitted_to import check_model
 from pymc_pacauc.model.results import as_result
@@ -98,6 +98,7 @@ def certificate(
     bound: str = "kl",
     rate: float | None = None,
     tuned_prior: str = "refuse",
+    sampling: str = "labels",
     model: pm.Model | None = None,
 ) -> Certificate:
     """With probability 1 - epsilon, a number below which the population AUC of a posterior does not fall.
@@ -126,6 +127,11 @@ def certificate(
     tuned_prior
         ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`), or
         ``"accept"`` it, with a caution: the number is then no certificate.
+    sampling
+        ``"labels"``: given the labels (classes, times, strata, weights), covariates are independent. ``"iid"``: the
+        observations, labels and all, are independent and identically distributed, and the risk certified is that of a
+        pair of new observations, given that they can be compared; half of epsilon is paid for how often they can. For
+        pairs that weigh the same. Choose before looking.
     model
         Not needed: a result knows what it was fitted to. If given, it must be that model, data and all.
 
@@ -151,6 +157,8 @@ def certificate(
         raise ValueError(f'bound must be "kl", "catoni" or "linear"; got {bound!r}.')
     if tuned_prior not in ("refuse", "accept"):
         raise ValueError(f'tuned_prior must be "refuse" or "accept"; got {tuned_prior!r}.')
+    if sampling not in ("labels", "iid"):
+        raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
     result = as_result(result)
     fitted = result.fitted_to
     if model is not None:
@@ -164,13 +172,20 @@ def certificate(
         monte_carlo = (estimated.error, evidence_error)
         risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
         kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
-    m, equal = fitted.m_eff, _equal_matchings(fitted)
+    if sampling == "labels":
+        m, equal, share, least, error = fitted.m_eff, _equal_matchings(fitted), 1.0, 1.0, epsilon
+    else:
+        m, equal, share, error = float((fitted.n_pos + fitted.n_neg) // 2), True, _share(fitted), 0.5 * epsilon
+        least = 1.0 - kl_upper(
+            1.0 - share, -math.log(error) / m
+        )  # how often two observations can be compared, at least
     if bound == "kl":
-        highest = pac_bayes_kl(risk, kl, m, epsilon, selected_from=selected_from, equal_matchings=equal)
+        highest = pac_bayes_kl(share * risk, kl, m, error, selected_from=selected_from, equal_matchings=equal)
     else:
         evaluate, default_rate = BOUNDS[bound]
-        rate = default_rate(m, fitted.coefficients, epsilon) if rate is None else rate
-        highest = evaluate(risk, kl, m, epsilon, rate=rate, selected_from=selected_from)
+        rate = default_rate(m, fitted.coefficients, error) if rate is None else rate
+        highest = evaluate(share * risk, kl, m, error, rate=rate, selected_from=selected_from)
+    highest = min(1.0, highest / least) if least > 0.0 else 1.0
     return Certificate(
         auc=1.0 - highest,
         mean_score_auc=max(0.0, 1.0 - 2.0 * highest) if result.gaussian else math.nan,
@@ -186,7 +201,7 @@ def certificate(
         method=fitted.method,
         gamma=fitted.gamma,
         monte_carlo=monte_carlo,
-        assumptions=_assumptions(fitted, selected_from, monte_carlo),
+        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo),
     )
 
 
@@ -246,9 +261,19 @@ def _independence(fitted: FittedTo) -> str:
     )
 
 
-def _assumptions(fitted: FittedTo, selected_from: int, monte_carlo: tuple[float, float] | None) -> tuple[str, ...]:
+def _share(fitted: FittedTo) -> float:
+    if fitted.compared == 0.0:
+        raise ValueError('sampling="iid" is for pairs that weigh the same; use sampling="labels".')
+    return fitted.compared
+
+
+def _assumptions(
+    fitted: FittedTo, sampling: str, selected_from: int, monte_carlo: tuple[float, float] | None
+) -> tuple[str, ...]:
     sentences = [
-        _independence(fitted),
+        _independence(fitted)
+        if sampling == "labels"
+        else "Assumes that observations, with their labels, are independent and identically distributed.",
         "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them, by evidence "
         "or otherwise, beyond the choice counted next."
         if selected_from > 1

@@ -20,7 +20,7 @@ import numpy as np
 from pymc_pacauc.core.comparisons import Comparison
 from pymc_pacauc.core.pairs import Pairs
 
-__all__ = ["effective_size"]
+__all__ = ["compared_share", "effective_size"]
 
 
 def effective_size(comparison: Comparison) -> float:
@@ -43,3 +43,19 @@ def effective_size(comparison: Comparison) -> float:
     share = float(comparison.observation_weight.max() / comparison.total_weight)
     bipartite = not (sides[0] & sides[1]).any()
     return max(1.0, 1.0 / share if bipartite else 2.0 / (3.0 * share))
+
+
+def compared_share(comparison: Comparison) -> float:
+    """The share of all n (n - 1) / 2 pairs that are compared, where these weigh the same; else 0.
+
+    If observations are drawn independently, labels and all, the risk times this share is a U-statistic of floor(n / 2).
+
+    Examples
+    --------
+    >>> from pymc_pacauc.core.pairs import bipartite
+    >>> compared_share(bipartite([1, 1, 0, 0, 0]))
+    0.6
+    """
+    if not isinstance(comparison, Pairs) or comparison.weighted:
+        return 0.0
+    return comparison.n_pairs / (comparison.n * (comparison.n - 1) / 2)

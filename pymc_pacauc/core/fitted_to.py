@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.core.comparisons import Comparison
-from pymc_pacauc.core.effective_size import effective_size
+from pymc_pacauc.core.effective_size import compared_share, effective_size
 from pymc_pacauc.core.pairs import KINDS, Pairs
 from pymc_pacauc.core.problem import Problem
 
@@ -29,7 +29,7 @@ SCORES = ("linear", "affine", "other")
 PREFIX = "fitted_"
 COMPARISONS = (*KINDS, "partial AUC")
 CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "scores": SCORES, "comparison": COMPARISONS}
-FLOATS = ("gamma", "m_eff")
+FLOATS = ("gamma", "m_eff", "compared")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class FittedTo:
         ``"other pairs"``.
     m_eff
         Independent comparisons that a bound counts, see :mod:`pymc_pacauc.core.effective_size`; 0 where there is none.
+    compared
+        The share of all pairs of observations that are compared, where all of these weigh the same; else 0.
     coefficients
         Number of free parameters.
     ties
@@ -75,6 +77,7 @@ class FittedTo:
     n_neg: int
     comparison: str
     m_eff: float
+    compared: float
     coefficients: int
     ties: str
     terms: int
@@ -144,6 +147,7 @@ def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
         n_neg=n_neg,
         comparison=problem.pairs.kind,
         m_eff=effective_size(problem.pairs),
+        compared=compared_share(problem.pairs),
         coefficients=problem.d,
         ties=problem.ties,
         terms=1,

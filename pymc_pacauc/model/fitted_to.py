@@ -15,7 +15,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
-from pymc_pacauc.core.effective_size import effective_size
+from pymc_pacauc.core.effective_size import compared_share, effective_size
 from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, looks_standardized, sides
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
@@ -30,7 +30,7 @@ def fitted_to(
     terms = auc_terms(model) if terms is None else terms
     if not terms:
         return FittedTo(
-            method, 1.0, 0, 0, "other pairs", 0.0, _dimension(model), "half", 0, False, "other", False, False, 0
+            method, 1.0, 0, 0, "other pairs", 0.0, 0.0, _dimension(model), "half", 0, False, "other", False, False, 0
         )
     comparison = terms[0].comparison
     n_pos, n_neg = sides(comparison)
@@ -51,6 +51,7 @@ def fitted_to(
         n_neg=n_neg,
         comparison=comparison.kind,
         m_eff=effective_size(comparison),
+        compared=compared_share(comparison),
         coefficients=_dimension(model),
         ties=terms[0].ties,
         terms=len(terms),

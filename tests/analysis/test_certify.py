@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, linear_bound, linear_rate, pac_bayes_kl
+from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
 from pymc_pacauc.core.effective_size import effective_size
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep, fit_vb
@@ -279,3 +279,45 @@ def test_estimated_weights_have_no_certificate():
         approx = pm.fit(method=pac.EP(), progressbar=False)
     with pytest.raises(ValueError, match="no certificate with estimated weights"):
         pac.certificate(approx)
+
+
+def test_observations_drawn_independently():
+    """Uncensored times: all pairs compared, floor(n / 2) of them independent, against n / 3 given the times."""
+    rng = np.random.default_rng(9)
+    n = 401
+    X = rng.standard_normal((n, 2))
+    time = np.exp(-X[:, 0] - 0.5 * rng.standard_normal(n))
+    with pm.Model():
+        theta = pm.Normal("theta", size=2)
+        pac.ConcordancePotential("c", X @ theta, time, np.ones(n, dtype=bool), 100.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    given, iid = pac.certificate(approx), pac.certificate(approx, sampling="iid")
+    assert given.m == pytest.approx(n / 3)
+    assert iid.m == 200
+    share = 1.0 - kl_upper(0.0, math.log(2 / 0.05) / 200)
+    expected = pac_bayes_kl(approx.expected_risk, approx.divergence.value, 200, 0.025) / share
+    assert iid.auc == pytest.approx(1 - expected)
+    assert given.auc < iid.auc < iid.empirical_auc
+    assert "identically distributed" in iid.assumptions[0]
+    with pytest.raises(ValueError, match="sampling must be"):
+        pac.certificate(approx, sampling="random")
+
+
+def test_independent_observations_of_two_classes(fitted):
+    _, approx, _ = fitted
+    certified = pac.certificate(approx, sampling="iid")
+    share = 60 * 90 / (150 * 149 / 2)
+    least = 1.0 - kl_upper(1.0 - share, math.log(2 / 0.05) / 75)
+    highest = pac_bayes_kl(share * approx.expected_risk, approx.divergence.value, 75, 0.025) / least
+    assert certified.auc == pytest.approx(1.0 - highest)
+
+
+def test_weighted_pairs_are_no_u_statistic():
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((60, 2))
+    with pm.Model():
+        theta = pm.Normal("theta", size=2)
+        pac.AUCPotential("auc", X @ theta, X[:, 0] > 0, 30.0, weights=rng.gamma(2.0, size=60))
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    with pytest.raises(ValueError, match="pairs that weigh the same"):
+        pac.certificate(approx, sampling="iid")

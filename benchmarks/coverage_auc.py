@@ -11,8 +11,8 @@ Scores of the two classes are drawn from four shapes whose AUC is known:
 Next to it, for comparison, DeLong's interval on the logit scale, which has no width when the classes are separated.
 
 `--deployed` asks the same of a fitted posterior: how often does the interval that :func:`pymc_pacauc.roc` states for
-the mean score, given rows that were not fitted, contain that score's AUC in the population? Two Gaussian classes, for which
-the AUC of any linear score is known; beside it the quantiles of the AUCs of draws, which some would state instead.
+the mean score, given rows that were not fitted, contain that score's AUC in the population? Two Gaussian classes, for
+which the AUC of any linear score is known; beside it the quantiles of the AUCs of draws, which one might state instead.
 
 python -m benchmarks.coverage_auc [--datasets 2000] [--ci-prob 0.95] [--deployed]
 """

@@ -22,6 +22,11 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from pymc_pacauc.core.risk import empirical_risk, vector_risk
 from pymc_pacauc.core.surrogate import LOSSES
 
+NO_GRADIENT = (
+    "The AUC risk is piecewise constant in the scores, so NUTS and ADVI have nothing to follow: sample with "
+    "pm.sample(step=pac.TemperingSMC()) or fit with pm.fit(method=pac.EP()); or replace the risk by a smooth surrogate,"
+    ' pac.AUCPotential(..., loss="logistic").'
+)
 KERNEL_VERSION = 3  # part of PyTensor's disk-cache key: bump with every change of a kernel
 
 
@@ -59,7 +64,7 @@ class AUCRisk(PairOp):
         output_storage[0][0] = np.asarray(batch_risk(inputs[0], inputs[1], self.ties))
 
     def pullback(self, inputs, outputs, cotangents):
-        reason = "The AUC risk is piecewise constant in the scores."
+        reason = NO_GRADIENT
         return [grad_undefined(self, 0, inputs[0], reason), DisconnectedType()()]
 
 

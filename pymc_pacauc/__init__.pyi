@@ -49,6 +49,7 @@ from .model.potential import AUCPotential as AUCPotential
 from .model.potential import ConcordancePotential as ConcordancePotential
 from .model.potential import auc_risk as auc_risk
 from .model.predictive import predictive_model as predictive_model
+from .model.scaling import ScaleWarning as ScaleWarning
 from .model.spike_slab import SpikeSlab as SpikeSlab
 from .model.step import TemperingSMC as TemperingSMC
 from .smc.diagnose import TemperingWarning as TemperingWarning

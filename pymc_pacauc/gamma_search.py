@@ -19,7 +19,7 @@ is its own, *paired*: over the folds of one deal, averaged over deals. Dealing a
 shrink this error; it only removes what the dealing itself added.
 
 The gammas looked at are a coarse grid, then finer steps beside the choice; upwards the grid goes on while its end is
-chosen, up to gamma = n+ n-, where a single wrong pair costs a nat.
+best by the criterion, or chosen, up to gamma = n+ n-, where a single wrong pair costs a nat.
 """
 
 from __future__ import annotations
@@ -163,28 +163,29 @@ def coarse_gammas(pairs: Pairs) -> FloatArray:
 
 def search_gammas(
     evaluate: Callable[[Sequence[float]], list[Candidate]],
-    choose: Callable[[list[Candidate]], int],
-    grid: FloatArray,
-    *,
-    highest: float,
-    both_sides: bool,
+    criterion: str,
+    rule: str,
+    pairs: Pairs,
 ) -> list[Candidate]:
-    """Candidates at the gammas of ``grid``, then beside the choice, and beyond the grid while its end is chosen.
+    """Candidates at the coarse gammas, further up while the best or the choice is at the end, then beside the choice.
 
-    Steps are halved below the choice, where it is the first gamma to meet a condition, or on ``both_sides``.
+    Steps are halved below the choice of the stable rule, which is the first gamma to meet a condition, else on both
+    sides of it.
     """
+    grid = coarse_gammas(pairs)
+    step, sizes = grid[-1] / grid[-2], class_sizes(pairs)
     found = evaluate(grid.tolist())
-    step = grid[-1] / grid[-2]
     while True:
-        place = choose(found)
-        gamma = found[place].gamma
-        beside = [found[k].gamma for k in (place - 1, place + 1)[: 1 + both_sides] if 0 <= k < len(found)]
-        ratio = max((max(gamma / other, other / gamma) for other in beside), default=1.0)
-        at_end = place + 1 == len(found) and found[place].reliable
-        if ratio > FINEST * (1 + ROUNDING):
+        place, best = choose(found, criterion, rule, sizes), choose(found, criterion, "best", sizes)
+        gamma, last = found[place].gamma, len(found) - 1
+        sides = (place - 1,) if rule == "stable" else (place - 1, place + 1)
+        beside = [found[k].gamma for k in sides if 0 <= k <= last]
+        coarse = max((max(gamma / other, other / gamma) for other in beside), default=1.0) > FINEST * (1 + ROUNDING)
+        further = found[last].reliable and found[last].gamma * step <= pairs.n_pairs * (1 + ROUNDING)
+        if further and (best == last or (place == last and not coarse)):
+            more = [float(found[last].gamma * step)]
+        elif coarse:
             more = [float(np.sqrt(gamma * other)) for other in beside]
-        elif at_end and gamma * step <= highest:
-            more = [float(gamma * step)]
         else:
             return found
         found = sorted(found + evaluate(more), key=lambda each: each.gamma)
@@ -334,15 +335,11 @@ def choose_gamma(
                 callback(len(fits))
         return found
 
-    def pick(candidates: list[Candidate]) -> int:
-        return choose(candidates, criterion, rule, class_sizes(problem.pairs))
-
     if gammas is None:
-        grid, highest = coarse_gammas(problem.pairs), problem.pairs.n_pairs
-        candidates = search_gammas(evaluate, pick, grid, highest=highest, both_sides=rule != "stable")
+        candidates = search_gammas(evaluate, criterion, rule, problem.pairs)
     else:
         candidates = evaluate(gamma_grid(gammas).tolist())
-    chosen = pick(candidates)
+    chosen = choose(candidates, criterion, rule, class_sizes(problem.pairs))
     best = candidates[chosen].posterior
     final = fit(best.problem, method, start=best)
     return GammaChoice(tuple(candidates), chosen, final, dealt)

@@ -160,7 +160,10 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
 def _tempering(idata: Any) -> Draws:
     result = as_result(idata)
     if not isinstance(result, Draws) or "path_stage" not in result.stats:
-        raise ValueError("there is no tempering path here: sample with pm.sample(step=pac.TemperingSMC()).")
+        raise ValueError(
+            "There is no tempering path here: it is a by-product of pm.sample(step=pac.TemperingSMC()). For an "
+            "approximation at another gamma, set the model's gamma and fit again."
+        )
     return result
 
 

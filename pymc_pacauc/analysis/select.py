@@ -372,12 +372,8 @@ def _by_smc(
         whole = temper(target, target.pairs, grid, settings, rng)
         return [Candidate(at.gamma, at, aucs[:, :, i, 0], aucs[:, :, i, 1], 0.0) for i, at in enumerate(whole)]
 
-    def pick(candidates: list[Candidate]) -> int:
-        return choose(candidates, criterion, rule, class_sizes(target.pairs))
-
     if gammas is None:
-        grid, highest = coarse_gammas(target.pairs), target.pairs.n_pairs
-        candidates = search_gammas(evaluate, pick, grid, highest=highest, both_sides=rule != "stable")
+        candidates = search_gammas(evaluate, criterion, rule, target.pairs)
     else:
         candidates = evaluate(gamma_grid(gammas).tolist())
     rows = [
@@ -391,7 +387,7 @@ def _by_smc(
         for at in (each.posterior for each in candidates)
     ]
     table, fold_auc = _held_out_table(candidates, criterion, rows)
-    best = candidates[pick(candidates)]
+    best = candidates[choose(candidates, criterion, rule, class_sizes(target.pairs))]
     refit = best.posterior.draws(model, target.fitted_to, rng)
     return GammaSelection(table, best.gamma, refit, criterion, rule, "SMC", dealt, fold_auc)
 

@@ -18,7 +18,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pymc_pacauc.core.comparisons import Comparison
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.model.flat import MODE
-from pymc_pacauc.model.op import AUCRisk, ComparisonRisk
+from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, SurrogateOp
 
 __all__ = [
     "AUCTerm",
@@ -43,12 +43,14 @@ class NotLinearGaussianError(ValueError):
     """The model's scores are not affine in Gaussian variables; the message says where, and what to do."""
 
 
-def refuse(reason: str) -> NotLinearGaussianError:
-    return NotLinearGaussianError(
-        f"The model is not linear-Gaussian: {reason}. Expectation-Propagation needs scores that are affine in Gaussian "
-        "variables and at least one pac.AUCPotential or pac.ConcordancePotential; any other model can be sampled with "
-        "pm.sample(step=pac.TemperingSMC())."
-    )
+SAMPLE_INSTEAD = (
+    "Expectation-Propagation needs scores that are affine in Gaussian variables and at least one pac.AUCPotential or "
+    "pac.ConcordancePotential; any other model can be sampled with pm.sample(step=pac.TemperingSMC())."
+)
+
+
+def refuse(reason: str, instead: str = SAMPLE_INSTEAD) -> NotLinearGaussianError:
+    return NotLinearGaussianError(f"The model is not linear-Gaussian: {reason}. {instead}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +107,16 @@ def fixed_pairs(potential: str, comparison: Comparison) -> Pairs:
 def auc_term(model: pm.Model) -> AUCTerm:
     """The one AUC term of a model."""
     found = _risks(model)
+    smooth = {
+        _core_op(v).loss for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), SurrogateOp)
+    }
+    if smooth and not found:
+        loss = ", ".join(sorted(smooth))
+        raise refuse(
+            f'its AUC term is a smooth surrogate (loss="{loss}")',
+            'Expectation-Propagation and tempering along gamma are for the exact risk, loss="exact"; sample the '
+            "surrogate with NUTS, pm.sample().",
+        )
     if len(found) != 1:
         raise refuse(f"it has {len(found)} exact AUC terms where one is expected; add one with pac.AUCPotential")
     return _term(model, *found[0])

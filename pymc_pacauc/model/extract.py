@@ -21,6 +21,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.pytensorf import compile as compile_function
 from pymc.vartypes import discrete_types
 from pytensor.graph.basic import Variable
@@ -127,7 +128,18 @@ def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
         raise refuse(f"it has other potentials ({names_of(others)})")
     discrete = [v for v in model.value_vars if v.dtype in discrete_types]
     if discrete:
-        raise refuse(f"the variable(s) {names_of(model.values_to_rvs[v] for v in discrete)} are discrete")
+        raise refuse(
+            f"the variable(s) {names_of(model.values_to_rvs[v] for v in discrete)} are discrete",
+            "Neither Expectation-Propagation nor TemperingSMC moves discrete variables: marginalise them, or use a "
+            "continuous prior such as pac.SpikeSlab.",
+        )
+    improper = [rv for rv in model.free_RVs if isinstance(rv.owner.op, FlatRV | HalfFlatRV)]
+    if improper:
+        raise refuse(
+            f"the prior of {names_of(improper)} is improper",
+            "Neither Expectation-Propagation nor TemperingSMC can start from it: replace pm.Flat and pm.HalfFlat by a "
+            "proper prior, for example pm.Normal.",
+        )
     free = flat_variables(model)
     sparse = sparse_variables(model)
     variables, layout = _coefficients(model, free, sparse)

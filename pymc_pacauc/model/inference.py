@@ -19,6 +19,7 @@ from pymc_pacauc.fitting import MAX_SWEEPS, TOLERANCE, fit
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.extract import ModelProblem, problem_of
 from pymc_pacauc.model.progress import LateBar
+from pymc_pacauc.model.scaling import warn_of_scales
 
 __all__ = ["EP", "GaussianVB", "approximate"]
 
@@ -119,6 +120,7 @@ class EP(Inference):
     ) -> EPApproximation:
         """Fit the model; ``n`` bounds the number of sweeps together with ``max_sweeps``."""
         source = problem_of(pm.modelcontext(self.model))
+        warn_of_scales(source)
         options: dict[str, Any] = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
         self._approx = approximate(source, self.method, start=self.start, progressbar=progressbar, **options)
         self.hist = self._approx.hist

@@ -29,6 +29,11 @@ from pymc_pacauc.core.surrogate import LOSSES
 from pymc_pacauc.core.surrogate import surrogate_risk as pairs_surrogate
 from pymc_pacauc.model.comparison_kind import TWO_CLASSES, ComparisonKind
 
+NO_GRADIENT = (
+    "The AUC risk is piecewise constant in the scores, so NUTS and ADVI have nothing to follow: sample with "
+    "pm.sample(step=pac.TemperingSMC()) or fit with pm.fit(method=pac.EP()); or replace the risk by a smooth surrogate,"
+    ' pac.AUCPotential(..., loss="logistic").'
+)
 KERNEL_VERSION = 3  # part of PyTensor's disk-cache key: bump with every change of a kernel
 
 
@@ -63,8 +68,7 @@ class ExactOp(PairOp):
         return [pt.dscalar()]
 
     def pullback(self, inputs, outputs, cotangents):
-        reason = "The risk is piecewise constant in the scores."
-        return self.to_scores(inputs, grad_undefined(self, 0, inputs[0], reason))
+        return self.to_scores(inputs, grad_undefined(self, 0, inputs[0], NO_GRADIENT))
 
 
 class SurrogateOp(PairOp):

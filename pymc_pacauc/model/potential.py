@@ -92,7 +92,8 @@ def AUCPotential(
     name
         Name of the potential.
     scores
-        Expression of length n: the score of each observation, the higher the more positive.
+        Expression of length n: the score of each observation, the higher the more positive. (A DataFrame does not know
+        how to multiply a PyMC variable: write ``frame.to_numpy() @ theta``, or hold it in ``pm.Data("X", frame)``.)
     y
         Labels, as in :func:`auc_risk`.
     gamma

@@ -177,27 +177,39 @@ def test_one_standard_error_rule_takes_the_largest(model):
     assert f"best={found.best:.4g} of 4" in repr(found)
 
 
-def test_the_grid_is_finer_at_the_choice_and_goes_on_where_its_end_is_chosen():
+def search(auc, expected, rule):
+    """Over 100 positives and 400 negatives: the grid begins at 40, 160 and 640 and ends at 40,000 at the latest."""
     looked_at = []
 
-    def search(best):
-        looked_at.clear()
+    def evaluate(values):
+        looked_at.extend(values)
+        return [candidate(g, auc(g), expected(g)) for g in values]
 
-        def evaluate(values):
-            looked_at.extend(values)
-            return [candidate(g, 0.8, 0.8) for g in values]
+    pairs = linear_gaussian_problem(np.zeros((500, 1)), np.arange(500) < 100, 1.0).pairs
+    found = search_gammas(evaluate, "auc", rule, pairs)
+    assert sorted(looked_at) == [each.gamma for each in found]
+    return found[choose(found, "auc", rule, (100, 400))].gamma, looked_at
 
-        def pick(candidates):
-            return int(np.argmin([abs(np.log(each.gamma / best)) for each in candidates]))
 
-        found = search_gammas(evaluate, pick, np.array([1.0, 4.0, 16.0]), highest=5000.0, both_sides=True)
-        assert sorted(looked_at) == [each.gamma for each in found]
-        return found[pick(found)].gamma
+@pytest.mark.parametrize("best", [50.0, 300.0, 5000.0])
+def test_the_grid_is_finer_at_the_choice(best):
+    gamma, looked_at = search(lambda g: 0.8 - 0.01 * np.log(g / best) ** 2, lambda g: 0.7, "best")
+    assert gamma == pytest.approx(best, rel=2**0.125 - 1)
+    assert len(looked_at) < 15
 
-    for best in (1.0, 3.0, 11.0, 900.0):
-        assert search(best) == pytest.approx(best, rel=2**0.25 - 1)
-        assert len(looked_at) < 16
-    assert search(1e9) == 4096.0
+
+def test_the_stable_choice_is_the_first_gamma_at_which_draws_have_arrived():
+    error = auc_error(0.8, 100, 400)
+    gamma, looked_at = search(lambda g: 0.8 - 1e-9 * g, lambda g: 0.8 - error * 200.0 / g, "stable")
+    assert 200.0 <= gamma < 200.0 * 2**0.25
+    assert len(looked_at) == 6
+
+
+def test_the_grid_goes_on_where_its_end_is_best_and_stops_where_a_wrong_pair_costs_a_nat():
+    gamma, looked_at = search(lambda g: 1 - 10 / g, lambda g: 1 - 20 / g, "best")
+    assert gamma == max(looked_at) == 640 * 4**2  # four times that are more than the pairs
+    gamma, looked_at = search(lambda g: 0.8 - 1e-9 * g, lambda g: 0.5 + 1e-6 * g, "stable")
+    assert gamma == max(looked_at) == 640 * 4**2
 
 
 def test_the_choice_stays_put_when_folds_are_dealt_anew():

@@ -11,6 +11,7 @@ from scipy.stats import gaussian_kde, norm
 
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, VERMILION, new_axes
 from pymc_pacauc.model.idata import coefficient_labels
+from pymc_pacauc.model.results import dataset_of
 
 __all__ = ["plot_inclusion", "plot_marginals", "plot_regularization_path"]
 
@@ -44,6 +45,11 @@ def plot_marginals(
     -------
     Array of axes.
     """
+    if not hasattr(approx, "variable_names"):
+        raise TypeError(
+            "plot_marginals draws the marginals of an approximation, what pm.fit(method=pac.EP()) returned, over draws:"
+            f" plot_marginals(approx, idata); got {type(approx).__name__} first. For draws alone use az.plot_posterior."
+        )
     names = approx.variable_names
     labels = coefficient_labels(approx.model, names)
     shown = labels[:MOST_PANELS] if coefficients is None else list(coefficients)
@@ -152,7 +158,9 @@ def plot_regularization_path(
 
 
 def _flat_draws(names: Sequence[str], idata: Any) -> np.ndarray:
-    posterior = idata["posterior"]
+    posterior = dataset_of(idata, "posterior")
+    if posterior is None:
+        raise TypeError(f"idata must be draws, what pm.sample returned; got {type(idata).__name__}.")
     columns = [posterior[name].transpose("chain", "draw", ...).values for name in names]
     return np.concatenate([c.reshape(c.shape[0] * c.shape[1], -1) for c in columns], axis=1)
 

@@ -1,0 +1,59 @@
+"""Covariates of very different scale, which the prior turns into very different importance."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pymc as pm
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
+
+from pymc_pacauc.model.auc_term import auc_term
+from pymc_pacauc.model.extract import ModelProblem
+
+__all__ = ["MOST", "ScaleWarning", "warn_of_scales"]
+
+MOST = 1000.0  # ratio of standard deviations
+
+
+class ScaleWarning(UserWarning):
+    """Covariates whose scales differ so much that the prior excludes some of them."""
+
+
+def warn_of_scales(source: ModelProblem) -> None:
+    """Warn where scores are X @ theta and the prior standard deviations of its terms differ by more than ``MOST``.
+
+    Then the scores are those of the largest covariates, whatever the labels say, unless theta is far out in the tails
+    of its prior; EP's Gaussian describes such a posterior badly, and says nothing.
+    """
+    problem = source.problem
+    if not problem.prior.independent:
+        return
+    for variable, part in zip(source.variables, source.layout.slices, strict=True):
+        X = problem.X[:, part]
+        if variable.type.ndim != 1 or not any(np.array_equal(X, matrix) for matrix in _matrices(source.model)):
+            continue
+        scale = X.std(axis=0) * problem.prior.factor[part]
+        moving = np.flatnonzero(scale > 0)
+        if moving.size and scale[moving].max() > MOST * scale[moving].min():
+            low, high = moving[scale[moving].argmin()], moving[scale[moving].argmax()]
+            warnings.warn(
+                f"The covariates of {variable.name} have very different scales: column {high} varies "
+                f"{scale[high] / scale[low]:.2g} times as much as column {low}, in units of the prior. Then the prior "
+                "decides which of them count, and Expectation-Propagation may be far off: standardise the covariates.",
+                ScaleWarning,
+                stacklevel=4,
+            )
+
+
+def _matrices(model: pm.Model) -> list[np.ndarray]:
+    """The data matrices that feed the scores."""
+    found = []
+    for v in ancestors([auc_term(model).scores]):
+        if getattr(v.type, "ndim", 0) == 2 and isinstance(v, SharedVariable):
+            found.append(v.get_value(borrow=True))
+        elif getattr(v.type, "ndim", 0) == 2 and isinstance(v, Constant):
+            found.append(np.asarray(v.data))
+    return found

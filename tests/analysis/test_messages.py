@@ -1,0 +1,225 @@
+"""Wrong calls: the words they are answered with, and the call that works instead."""
+
+import re
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+
+import pymc_pacauc as pac
+
+rng = np.random.default_rng(1)
+X = rng.normal(size=(60, 3))
+y = X[:, 0] + rng.normal(size=60) > 0
+WITH_A_GAP = np.where((np.arange(60)[:, None] == 3) & (np.arange(3) == 1), np.nan, X)
+SCALED = X * [1.0, 1e4, 1e-3]
+
+
+def build(X=X, theta=lambda: pm.Normal("theta", size=3), **options):
+    with pm.Model() as model:
+        pac.AUCPotential("auc", X @ theta(), y, **{"gamma": 20.0, **options})
+    return model
+
+
+def ep(model):
+    with model:
+        return pm.fit(method=pac.EP(), progressbar=False)
+
+
+def advi(model):
+    with model:
+        return pm.fit(100, progressbar=False, random_seed=1)
+
+
+def sample(model, step, draws=60, **options):
+    with model:
+        return pm.sample(draws, step=step(), chains=1, cores=1, progressbar=False, quiet=True, random_seed=1, **options)
+
+
+def smc(model):
+    return sample(model, lambda: pac.TemperingSMC(particles=300), draws=300)
+
+
+def nuts(model):
+    return sample(model, pm.NUTS, tune=60, compute_convergence_checks=False)
+
+
+@pytest.fixture(scope="module")
+def approx():
+    return ep(build())
+
+
+@pytest.fixture(scope="module")
+def idata():
+    return smc(build())
+
+
+DISCRETE = "Neither Expectation-Propagation nor TemperingSMC moves discrete variables: marginalise them, or use a"
+IMPROPER = "Neither Expectation-Propagation nor TemperingSMC can start from it: replace pm.Flat and pm.HalfFlat by a"
+MISSING = (
+    "The scores of 1 observation(s) are NaN or infinite (rows 3): look for NaN, infinities or overflow in the "
+    "covariates; impute or drop them first."
+)
+NO_GRADIENT = "so NUTS and ADVI have nothing to follow: sample with pm.sample(step=pac.TemperingSMC()) or fit with"
+
+
+def bernoulli():
+    return pm.Bernoulli("theta", 0.5, size=3)
+
+
+MODELS = {
+    "NaN under EP": (lambda: ep(build(WITH_A_GAP)), MISSING, lambda: ep(build(np.nan_to_num(WITH_A_GAP)))),
+    "NaN under SMC": (lambda: smc(build(WITH_A_GAP)), MISSING, lambda: smc(build(np.nan_to_num(WITH_A_GAP)))),
+    "discrete under EP": (
+        lambda: ep(build(theta=bernoulli)),
+        f"the variable(s) theta are discrete. {DISCRETE}",
+        lambda: ep(build(theta=lambda: pac.SpikeSlab("theta", p=0.5, v0=0.0, shape=3))),
+    ),
+    "discrete under SMC": (
+        lambda: smc(build(theta=bernoulli)),
+        "TemperingSMC moves continuous variables; theta are discrete. Marginalise them, or use a continuous prior such",
+        lambda: smc(build(theta=lambda: pac.SpikeSlab("theta", p=0.5, v0=0.01, shape=3))),
+    ),
+    "Flat under EP": (
+        lambda: ep(build(theta=lambda: pm.Flat("theta", size=3))),
+        f"the prior of theta is improper. {IMPROPER}",
+        lambda: ep(build()),
+    ),
+    "HalfFlat under EP": (
+        lambda: ep(build(theta=lambda: pm.HalfFlat("theta", size=3))),
+        f"the prior of theta is improper. {IMPROPER}",
+        lambda: ep(build()),
+    ),
+    "Flat under SMC": (
+        lambda: smc(build(theta=lambda: pm.Flat("theta", size=3))),
+        "this prior cannot be drawn from: replace improper distributions (pm.Flat, pm.HalfFlat) by proper ones.",
+        lambda: smc(build()),
+    ),
+    "a surrogate under EP": (
+        lambda: ep(build(loss="logistic")),
+        (
+            'its AUC term is a smooth surrogate (loss="logistic"). Expectation-Propagation and tempering along gamma '
+            'are for the exact risk, loss="exact"; sample the surrogate with NUTS, pm.sample().'
+        ),
+        lambda: nuts(build(loss="logistic", track_risk=False)),
+    ),
+    "gamma of an unknown name": (
+        lambda: build(gamma="default"),
+        'gamma must be a number, "effective_size", "MA1" or "MAinf"; got \'default\'.',
+        lambda: build(gamma="effective_size"),
+    ),
+    "NUTS on the exact risk": (lambda: nuts(build()), NO_GRADIENT, lambda: nuts(build(loss="logistic"))),
+    "ADVI on the exact risk": (lambda: advi(build()), NO_GRADIENT, lambda: ep(build())),
+    "select_gamma without EP": (
+        lambda: pac.select_gamma(build(theta=lambda: pm.StudentT("theta", 3, size=3)), [5.0, 20.0]),
+        'So does pac.select_gamma(model, method="smc").',
+        lambda: pac.select_gamma(
+            build(theta=lambda: pm.StudentT("theta", 3, size=3)), [20.0], folds=2, method="smc", progressbar=False
+        ),
+    ),
+}
+
+RESULTS = {
+    "leave_out of draws": (
+        lambda approx, idata: pac.leave_out(idata),
+        (
+            "Leaving observations out means removing EP's sites, and draws have none: use what pm.fit(method=pac.EP()) "
+            'returned; for tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'
+        ),
+        lambda approx, idata: pac.leave_out(approx, np.arange(60) % 5),
+    ),
+    "plot_marginals of draws": (
+        lambda approx, idata: pac.plot_marginals(idata),
+        (
+            "plot_marginals draws the marginals of an approximation, what pm.fit(method=pac.EP()) returned, over draws:"
+            " plot_marginals(approx, idata)"
+        ),
+        lambda approx, idata: pac.plot_marginals(approx, idata),
+    ),
+    "plot_marginals over an approximation": (
+        lambda approx, idata: pac.plot_marginals(approx, approx),
+        "idata must be draws, what pm.sample returned; got EPApproximation.",
+        lambda approx, idata: pac.plot_marginals(approx, approx.sample(50)),
+    ),
+    "at_gamma of an approximation": (
+        lambda approx, idata: pac.at_gamma(approx, 18.0),
+        (
+            "There is no tempering path here: it is a by-product of pm.sample(step=pac.TemperingSMC()). For an "
+            "approximation at another gamma, set the model's gamma and fit again."
+        ),
+        lambda approx, idata: pac.at_gamma(idata, 18.0),
+    ),
+    "rank_uncertainty of a summary": (
+        lambda approx, idata: pac.rank_uncertainty(pac.predict_scores(approx, X, summary=True)),
+        "rank_uncertainty needs draws of scores, as predict_scores returns them without summary=True; got Dataset.",
+        lambda approx, idata: pac.rank_uncertainty(pac.predict_scores(approx, X)),
+    ),
+    "probability of a summary": (
+        lambda approx, idata: pac.choose_threshold(X[:, 0], y, fpr=0.1).probability(X[:, 0]),
+        "probability needs draws of scores, as predict_scores returns them without summary=True.",
+        lambda approx, idata: pac.choose_threshold(X[:, 0], y, fpr=0.1).probability(pac.predict_scores(approx, X)),
+    ),
+    "certificate of scores": (
+        lambda approx, idata: pac.certificate(pac.predict_scores(approx, X)),
+        (
+            "This needs what pm.fit(method=pac.EP()) or pac.GaussianVB() returned, draws of it, or what "
+            "pm.sample(step=pac.TemperingSMC()) returned; got DataArray"
+        ),
+        lambda approx, idata: pac.certificate(approx),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Only 60 samples", "ignore:The number of samples", "ignore:Optimization Warning")
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name):
+    wrong, words, right = MODELS[name]
+    with pytest.raises(Exception, match=re.escape(words)):
+        wrong()
+    assert right() is not None
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results(name, approx, idata):
+    wrong, words, right = RESULTS[name]
+    with pytest.raises((TypeError, ValueError), match=re.escape(words)):
+        wrong(approx, idata)
+    assert right(approx, idata) is not None
+
+
+def test_log_evidence_of_everything(approx, idata):
+    assert pac.log_evidence(approx).estimate == approx.log_evidence
+    assert pac.log_evidence(approx.sample(5)).estimate == approx.log_evidence
+    assert pac.log_evidence(idata).estimate == pytest.approx(approx.log_evidence, abs=0.5)
+
+
+def test_at_gamma_of_a_file(idata, tmp_path):
+    pytest.importorskip("h5py")
+    idata.to_netcdf(tmp_path / "draws.nc")
+    fresh, reloaded = (
+        pac.at_gamma(each, 18.0, random_seed=1) for each in (idata, az.from_netcdf(tmp_path / "draws.nc"))
+    )
+    np.testing.assert_allclose(reloaded["theta"], fresh["theta"])
+
+
+def test_frames():
+    """pandas itself stumbles over frame @ theta; what works is in the docstring of AUCPotential."""
+    frame = pd.DataFrame(X, columns=list("abc"))
+    with pytest.raises(IndexError):
+        build(frame)
+    assert "frame.to_numpy() @ theta" in pac.AUCPotential.__doc__
+    with pm.Model() as held:
+        rows = pm.Data("X", frame)
+        pac.AUCPotential("auc", rows @ pm.Normal("theta", size=3), y, gamma=20.0)
+    assert ep(held).log_evidence == pytest.approx(ep(build(frame.to_numpy())).log_evidence)
+
+
+def test_scales():
+    words = "The covariates of theta have very different scales: column 1 varies 9.9e+06 times as much as column 2"
+    with pytest.warns(pac.ScaleWarning, match=re.escape(words)) as caught:
+        ep(build(SCALED))
+    assert "standardise the covariates" in str(caught[0].message)
+    ep(build((SCALED - SCALED.mean(axis=0)) / SCALED.std(axis=0)))
+    ep(build(SCALED, theta=lambda: pm.Normal("theta", 0, [1.0, 1e-4, 1e3])))  # a prior that knows

@@ -130,8 +130,8 @@ def fit():
         paper_sweep(X, y, problem.gamma, K, h)
         paper_times.append(perf_counter() - start)
     count = damped_sweeps(problem)
-    ours = interleaved({"fit": lambda: fit_ep(problem, threads=1)}, repeats=3)["fit"]
-    sweeps, per_sweep = fit_ep(problem, threads=1).sweeps, float(np.median(paper_times))
+    ours = interleaved({"fit": lambda: fit_ep(problem, n_jobs=1)}, repeats=3)["fit"]
+    sweeps, per_sweep = fit_ep(problem, n_jobs=1).sweeps, float(np.median(paper_times))
     paper = [
         "the paper's (stored sites, O(n₊n₋d²), damping 0.5)",
         count,
@@ -153,7 +153,7 @@ def fit():
     wide_problem = linear_gaussian_problem(wide, wide[:, 0] + rng.standard_normal(62) > 0.3, 62.0)
     pima = linear_gaussian_problem(*shipped("pima"), 532.0)
     seconds = interleaved(
-        {"62 by 2000": lambda: fit_ep(wide_problem, threads=1), "Pima, 532 by 7": lambda: fit_ep(pima, threads=1)}
+        {"62 by 2000": lambda: fit_ep(wide_problem, n_jobs=1), "Pima, 532 by 7": lambda: fit_ep(pima, n_jobs=1)}
     )
     table("Small fits", ["data", "milliseconds"], [[name, f"{1e3 * value:.1f}"] for name, value in seconds.items()])
 

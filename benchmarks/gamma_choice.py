@@ -29,7 +29,7 @@ def gamma_grid(y, every=1):
 
 def fit(design, y, gamma, **options):
     """EP for scores ``design @ w``, w ~ N(0, I)."""
-    return fit_ep(linear_gaussian_problem(design, y, gamma), max_sweeps=MOST_SWEEPS, threads=1, **options)
+    return fit_ep(linear_gaussian_problem(design, y, gamma), max_sweeps=MOST_SWEEPS, n_jobs=1, **options)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def cross_validate(design, y, gammas, rng, repeats=1):
             rule="best",
             refine=MOST_SWEEPS,
             fold_tolerance=FOLD_TOLERANCE,
-            threads=1,
+            n_jobs=1,
             rng=rng,
         )
     good = [each for each in choice.candidates if each.posterior.converged and each.change < FOLD_TOLERANCE]

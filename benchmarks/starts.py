@@ -51,7 +51,7 @@ class Case:
 
 
 def started(problem):
-    fit = fit_ep(problem, threads=1)
+    fit = fit_ep(problem, n_jobs=1)
     path = prior_path(problem)
     return path, bridge_path(path, fit.posterior.mean, fit.posterior.covariance)
 

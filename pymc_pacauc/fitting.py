@@ -38,7 +38,7 @@ def fit(
     start: Fit | None = None,
     tolerance: float = TOLERANCE,
     max_sweeps: int = MAX_SWEEPS,
-    threads: int | None = None,
+    n_jobs: int | None = None,
     callback: Callable[[dict[str, float]], None] | None = None,
 ) -> Fit:
     """Approximate the AUC Gibbs posterior of ``problem``.
@@ -58,7 +58,7 @@ def fit(
         mean square over coefficients in q's own standard deviations.
     max_sweeps
         Sweeps after which to give up, with a :class:`ConvergenceWarning`.
-    threads
+    n_jobs
         Threads, by default one per core; the result does not depend on their number.
     callback
         Called after every sweep with its record. A KeyboardInterrupt, there or elsewhere, ends the fit, which is then
@@ -73,8 +73,8 @@ def fit(
     options: dict[str, Any] = {"start": start, "tolerance": tolerance, "max_sweeps": max_sweeps}
     if problem.spikes is None:
         if method == "vb":
-            return fit_vb(problem, **options, threads=threads, callback=callback)
-        return fit_ep(problem, power=power, **options, threads=threads, callback=callback)
+            return fit_vb(problem, **options, n_jobs=n_jobs, callback=callback)
+        return fit_ep(problem, power=power, **options, n_jobs=n_jobs, callback=callback)
     if method == "vb":
         raise UnsupportedError(
             'Variational Bayes is for Gaussian priors; this problem has a spike-and-slab prior: use method="ep".'
@@ -84,4 +84,4 @@ def fit(
             "Fractional EP is for Gaussian priors; this problem has a spike-and-slab prior: use power=1, "
             f"not {power:g}."
         )
-    return fit_spike_slab(problem, **options, threads=threads, callback=callback)
+    return fit_spike_slab(problem, **options, n_jobs=n_jobs, callback=callback)

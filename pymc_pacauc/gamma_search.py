@@ -107,16 +107,16 @@ def held_out(
     *,
     refine: int = FOLD_SWEEPS,
     tolerance: float = FOLD_TOLERANCE,
-    threads: int | None = None,
+    n_jobs: int | None = None,
 ) -> Candidate:
     """Held-out AUCs of a fit over ``folds[repeats, n]``, the fold of each row in each deal; deals go on threads."""
     gamma = fit.problem.gamma
 
     def one_deal(fold: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, float]:
-        left = fit.leave_out(fold, gamma=gamma, refine=refine, tolerance=tolerance, threads=1)
+        left = fit.leave_out(fold, gamma=gamma, refine=refine, tolerance=tolerance, n_jobs=1)
         return left.group_auc, left.group_expected_auc, float(left.change.max())
 
-    workers = min(len(folds), _cores() if threads is None else threads)
+    workers = min(len(folds), _cores() if n_jobs is None else n_jobs)
     if workers == 1:
         deals = [one_deal(fold) for fold in folds]
     else:
@@ -298,7 +298,7 @@ def choose_gamma(
     groups: ArrayLike | None = None,
     refine: int = FOLD_SWEEPS,
     fold_tolerance: float = FOLD_TOLERANCE,
-    threads: int | None = None,
+    n_jobs: int | None = None,
     rng: np.random.Generator | None = None,
     callback: Callable[[int], None] | None = None,
 ) -> GammaChoice:
@@ -330,7 +330,7 @@ def choose_gamma(
         found = []
         for gamma in values:
             fits.append(_along_gamma(problem, gamma, method, fits))
-            found.append(held_out(fits[-1], dealt, refine=refine, tolerance=fold_tolerance, threads=threads))
+            found.append(held_out(fits[-1], dealt, refine=refine, tolerance=fold_tolerance, n_jobs=n_jobs))
             if callback is not None:
                 callback(len(fits))
         return found

@@ -56,7 +56,7 @@ def figure_3(path):
     """Spike and slab on DNA: coefficients against the spike's variance, and the estimate at the narrowest spike."""
     dna = first_rows_of_dna().standardized()
     X, y = dna.X[dna.train], dna.y[dna.train]
-    spikes = pac.regularization_path((X, y), gamma=float(len(y)), p=0.1, threads=1)
+    spikes = pac.regularization_path((X, y), gamma=float(len(y)), p=0.1, n_jobs=1)
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.4), layout="constrained", width_ratios=(3, 2))
     pac.plot_regularization_path(spikes, names=dna.feature_names, ax=left)
     last = spikes.isel(v0=0)

@@ -23,7 +23,7 @@ def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> L
     groups
         Group label of each observation for k-fold or grouped cross-validation; by default each is left out alone.
     **options
-        ``refine``, ``threads``, ``progressbar``.
+        ``refine``, ``n_jobs``, ``progressbar``.
     """
     found = as_result(result)
     if isinstance(found, EPApproximation):

@@ -28,7 +28,7 @@ def regularization_path(
     v1: ArrayLike = 1.0,
     tolerance: float = 1e-4,
     max_sweeps: int = MAX_SWEEPS,
-    threads: int | None = None,
+    n_jobs: int | None = None,
 ) -> xr.Dataset:
     """Fit a spike-and-slab prior by EP for a range of spike variances, each fit starting from the last.
 
@@ -41,7 +41,7 @@ def regularization_path(
         Spike variances; by default 13 of them from 1e-6 to 0.1 times the slab's, as in the paper.
     gamma, p, v1
         For data: the inverse temperature (by default Theorem 2.5's), probability and variance of the slab.
-    tolerance, max_sweeps, threads
+    tolerance, max_sweeps, n_jobs
         As for :func:`~pymc_pacauc.fitting.fit`. A fit that does not converge is a NaN in the path's values; it
         is marked in ``converged``, with a warning, and the path goes on from the last one that did.
 
@@ -68,7 +68,7 @@ def regularization_path(
     for value in grid[::-1]:  # from wide to narrow
         spikes = Spikes(problem.spikes.inclusion_probability, np.minimum(value / v1, 1.0))
         target = replace(problem, spikes=spikes)
-        found = fit(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, threads=threads)
+        found = fit(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs)
         start = found if found.converged else start
         rows.append(_row(found))
     rows.reverse()

@@ -114,7 +114,7 @@ class EPFit:
         gamma: float | None = None,
         refine: int | None = None,
         tolerance: float = 1e-6,
-        threads: int | None = None,
+        n_jobs: int | None = None,
         callback: Callable[[int, int], None] | None = None,
     ) -> LeaveOut:
         """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
@@ -142,7 +142,7 @@ class EPFit:
             end = found.point if found.converged or not sweeps else found.following
             return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, start is None)
 
-        with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), threads) as map_tiles:
+        with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
             return leave_out_pairs(self.problem, refit, groups, gamma=gamma, refine=refine, callback=callback)
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ def fit_ep(
     start: Fit | None = None,
     tolerance: float = 1e-6,
     max_sweeps: int = 200,
-    threads: int | None = None,
+    n_jobs: int | None = None,
     callback: Callback | None = None,
 ) -> EPFit:
     """Approximate the AUC Gibbs posterior by a Gaussian.
@@ -177,7 +177,7 @@ def fit_ep(
         Relative change of the natural parameters at which to stop.
     max_sweeps
         Sweeps after which to give up, with a :class:`ConvergenceWarning`.
-    threads
+    n_jobs
         Threads, by default one per core; the result does not depend on their number.
     callback
         Called after every sweep with its record.
@@ -193,7 +193,7 @@ def fit_ep(
     """
     if not 0.0 < power <= 1.0:
         raise ValueError(f"power must be in (0, 1]; got {power!r}.")
-    return _fit(problem, power, start, tolerance, max_sweeps, threads, callback)
+    return _fit(problem, power, start, tolerance, max_sweeps, n_jobs, callback)
 
 
 def fit_vb(
@@ -202,11 +202,11 @@ def fit_vb(
     start: Fit | None = None,
     tolerance: float = 1e-6,
     max_sweeps: int = 200,
-    threads: int | None = None,
+    n_jobs: int | None = None,
     callback: Callback | None = None,
 ) -> EPFit:
     """The Gaussian q that maximises ``-gamma E_q[risk] - KL(q, prior)``: the limit of power zero of :func:`fit_ep`."""
-    return _fit(problem, 0.0, start, tolerance, max_sweeps, threads, callback)
+    return _fit(problem, 0.0, start, tolerance, max_sweeps, n_jobs, callback)
 
 
 def _fit(
@@ -215,12 +215,12 @@ def _fit(
     start: Fit | None,
     tolerance: float,
     max_sweeps: int,
-    threads: int | None,
+    n_jobs: int | None,
     callback: Callback | None,
 ) -> EPFit:
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
-    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         solution = solve_fixed_point(
             gaussian_iteration(problem, table, map_tiles),
             _start(problem, start),

@@ -144,7 +144,7 @@ class Fit(Protocol):
         gamma: float | None = None,
         refine: int | None = None,
         tolerance: float = 1e-6,
-        threads: int | None = None,
+        n_jobs: int | None = None,
         callback: Callable[[int, int], None] | None = None,
     ) -> LeaveOut:
         """Scores of every observation under the posterior that has not seen its group."""

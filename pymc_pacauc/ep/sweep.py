@@ -347,19 +347,19 @@ def _add_listed(
 
 
 @contextmanager
-def tile_map(n_pairs: int, dimension: int, threads: int | None = None) -> Iterator[Callable[..., Any]]:
+def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterator[Callable[..., Any]]:
     """A ``map`` over tiles, on threads (by default one per core) where there is work for them.
 
     Within the context matrix algebra is single-threaded: BLAS's own threads wait for each other at every step of a
     factorization, which costs more than it saves wherever a core has other work to do.
     """
-    if threads is None:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if n_jobs is None:
+        n_jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with single_threaded_blas():
-        if threads == 1 or (n_pairs < PAIRS_WORTH_THREADS and dimension < DIMENSION_WORTH_THREADS):
+        if n_jobs == 1 or (n_pairs < PAIRS_WORTH_THREADS and dimension < DIMENSION_WORTH_THREADS):
             yield map
         else:
-            with ThreadPoolExecutor(threads) as pool:
+            with ThreadPoolExecutor(n_jobs) as pool:
                 yield pool.map
 
 

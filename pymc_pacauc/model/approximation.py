@@ -253,7 +253,7 @@ class EPApproximation(SingleGroupApproximation):
         groups: ArrayLike | None = None,
         *,
         refine: int | None = None,
-        threads: int | None = None,
+        n_jobs: int | None = None,
         progressbar: bool = True,
     ) -> LeaveOut:
         """Cross-validated scores of every observation, by removing the sites of its pairs from the fit.
@@ -265,7 +265,7 @@ class EPApproximation(SingleGroupApproximation):
         refine
             Sweeps over the remaining pairs after the removal: 0 is cheapest; by default 3 for groups, which is usually
             as good as a new fit, and 1 for single observations.
-        threads
+        n_jobs
             Threads, by default one per core.
         progressbar
             Show a progress bar if it takes longer than a moment.
@@ -275,7 +275,7 @@ class EPApproximation(SingleGroupApproximation):
         :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores, the cross-validated AUC and an error indicator.
         """
         with LateBar("leaving out", show=progressbar) as bar:
-            return self.fit.leave_out(groups, refine=refine, threads=threads, callback=bar.update)
+            return self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
 
     def evidence_gradient(self, gp: Any = None, over: Sequence[str] | str = ()) -> Any:
         """Derivatives of ``log_evidence`` with respect to the prior.

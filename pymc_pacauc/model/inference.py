@@ -67,7 +67,7 @@ class EP(Inference):
         Relative change of the natural parameters at which to stop.
     max_sweeps
         Sweeps after which to give up, with a warning.
-    threads
+    n_jobs
         Threads, by default one per core.
     model
         The model; by default the one on the context stack when :meth:`fit` is called.
@@ -95,7 +95,7 @@ class EP(Inference):
         start: EPApproximation | None = None,
         tolerance: float = TOLERANCE,
         max_sweeps: int = MAX_SWEEPS,
-        threads: int | None = None,
+        n_jobs: int | None = None,
         model: pm.Model | None = None,
     ):
         # No super().__init__: there is no operator or objective to optimise.
@@ -107,7 +107,7 @@ class EP(Inference):
             "power": power,
             "tolerance": tolerance,
             "max_sweeps": max_sweeps,
-            "threads": threads,
+            "n_jobs": n_jobs,
         }
         self._approx: EPApproximation | None = None
 
@@ -150,7 +150,7 @@ class GaussianVB(EP):
         start: EPApproximation | None = None,
         tolerance: float = TOLERANCE,
         max_sweeps: int = MAX_SWEEPS,
-        threads: int | None = None,
+        n_jobs: int | None = None,
         model: pm.Model | None = None,
     ):
-        super().__init__(start=start, tolerance=tolerance, max_sweeps=max_sweeps, threads=threads, model=model)
+        super().__init__(start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs, model=model)

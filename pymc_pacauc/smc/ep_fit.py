@@ -32,7 +32,7 @@ def fit_stage(problem: Problem, gamma: float, previous: EPFit | None) -> EPFit:
     """EP's fit of the problem at another gamma, from the fit of the stage before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a poor proposal shows in the moves it needs
-        return fit_ep(replace(problem, gamma=gamma), start=previous, tolerance=EP_TOLERANCE, max_sweeps=50, threads=1)
+        return fit_ep(replace(problem, gamma=gamma), start=previous, tolerance=EP_TOLERANCE, max_sweeps=50, n_jobs=1)
 
 
 def space_fit(ep: EPFit) -> Fit:

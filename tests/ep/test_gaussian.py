@@ -202,7 +202,7 @@ def test_threads_do_not_change_the_result(monkeypatch):
     monkeypatch.setattr("pymc_pacauc.ep.sweep.PAIRS_WORTH_THREADS", 0)
     X, y = plane_data(300)
     problem = linear_gaussian_problem(X, y, 300.0)
-    one, three = (fit_ep(problem, threads=threads) for threads in (1, 3))
+    one, three = (fit_ep(problem, n_jobs=threads) for threads in (1, 3))
     assert one.log_evidence == three.log_evidence
     np.testing.assert_array_equal(one.posterior.mean, three.posterior.mean)
 

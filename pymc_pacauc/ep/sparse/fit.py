@@ -122,7 +122,7 @@ class SpikeSlabFit:
         gamma: float | None = None,
         refine: int | None = None,
         tolerance: float = 1e-6,
-        threads: int | None = None,
+        n_jobs: int | None = None,
         callback: Callable[[int, int], None] | None = None,
     ) -> LeaveOut:
         """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
@@ -154,7 +154,7 @@ class SpikeSlabFit:
             end = (found.point if found.converged or not sweeps else found.following).q
             return WithoutGroup(end.reduced_mean, end.reduced_root, found.seen.change, found.converged, settled is None)
 
-        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
+        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             return leave_out_pairs(problem, refit, groups, gamma=gamma, refine=refine, callback=callback)
 
     def __repr__(self) -> str:
@@ -171,7 +171,7 @@ def fit_spike_slab(
     start: Fit | None = None,
     tolerance: float = 1e-6,
     max_sweeps: int = 200,
-    threads: int | None = None,
+    n_jobs: int | None = None,
     callback: Callable[[dict[str, float]], None] | None = None,
 ) -> SpikeSlabFit:
     """Approximate the AUC Gibbs posterior under a spike-and-slab prior.
@@ -187,7 +187,7 @@ def fit_spike_slab(
         Change at which to stop; see :class:`SpikeSlabFit`.
     max_sweeps
         Sweeps after which to give up, with a :class:`~pymc_pacauc.ep.ConvergenceWarning`.
-    threads, callback
+    n_jobs, callback
         As for :func:`~pymc_pacauc.ep.fit_ep`.
 
     Examples
@@ -209,12 +209,12 @@ def fit_spike_slab(
                 replace(problem, spikes=None),
                 tolerance=ROUGHLY,
                 max_sweeps=max_sweeps - 1,
-                threads=threads,
+                n_jobs=n_jobs,
                 callback=callback,
             )
         interrupted = start.interrupted
         before = tuple({**row, "expected_model_size": float(problem.d)} for row in start.history)
-    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), threads) as map_tiles:
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         found = solve_sparse(
             problem,
             _start(start, problem),

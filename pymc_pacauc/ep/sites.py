@@ -160,7 +160,7 @@ def site_table(gamma: float, power: float = 1.0) -> SiteTable:
     return SiteTable(gamma, power)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _cached_table(gamma: float, power: float) -> SiteTable:
     return SiteTable(gamma, power)
 

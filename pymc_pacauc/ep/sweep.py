@@ -63,6 +63,9 @@ PAIRS_WORTH_THREADS = 200_000
 DIMENSION_WORTH_THREADS = 512
 SMALL_BLOCK = 2**15  # pairs times coefficients below which a block is not worth a matrix product,
 PAIRS_TOGETHER = 20_000  # of small blocks that go through one call
+MOST_WEIGHTS = 25  # different ones in a block that have a table each, if there are
+WORTH_A_TILE = 64  # so many pairs of each;
+MOST_TABLES = 100  # of all blocks together
 FEW = 8  # if there are more than this many of them
 LARGEST_ROUNDING = 1e-3  # of log Z, in nats
 
@@ -379,23 +382,40 @@ def _cut(pairs: Pairs, d: int) -> Work:
     if len(small) <= FEW:
         small = []
     together = set(map(id, small))
-    large = [block for block in pairs.blocks if id(block) not in together]
-    parts: list[Tile | SmallBlocks] = [tile for block in large for tile in _tiles(block)]
+    large = [part for block in pairs.blocks if id(block) not in together for part in _by_weight(block)]
+    tables = {block.weight for block in large if block.constant}
+    if len(tables) > MOST_TABLES:
+        tables = set()
+    alone = [block.constant and block.weight in tables for block in large]
+    parts: list[Tile | SmallBlocks] = []
+    for block, constant in zip(large, alone, strict=True):
+        parts += _tiles(block, constant)
     parts += map(small_blocks, _shares(small))
-    varying = [block for block in large if not block.constant] + small
+    varying = [block for block, constant in zip(large, alone, strict=True) if not constant] + small
     ends = [f(b.row_weights) * f(b.column_weights) for b in varying for f in (np.min, np.max)]
-    return Work(
-        parts,
-        {block.weight for block in large if block.constant},
-        (float(min(ends)), float(max(ends))) if ends else None,
-    )
+    return Work(parts, tables, (float(min(ends)), float(max(ends))) if ends else None)
 
 
-def _tiles(block: Block) -> Iterator[Tile]:
-    """At least eight tiles where there is enough work for threads."""
+def _by_weight(block: Block) -> list[Block]:
+    """A block whose weights take few values (counts, say) as blocks of one weight each: one variable less."""
+    if block.constant:
+        return [block]
+    rows, row = np.unique(block.row_weights, return_inverse=True)
+    columns, column = np.unique(block.column_weights, return_inverse=True)
+    if rows.size * columns.size > min(MOST_WEIGHTS, block.n_pairs / WORTH_A_TILE):
+        return [block]
+    return [
+        Block(block.positive[row == i], block.negative[column == j], weight=float(a * b))
+        for i, a in enumerate(rows)
+        for j, b in enumerate(columns)
+    ]
+
+
+def _tiles(block: Block, constant: bool) -> Iterator[Tile]:
+    """At least eight tiles where there is enough work for threads; with weights unless they are ``constant``."""
     height = min(TILE_ROWS, max(64, -(-block.positive.size // 8)))
-    row_weights = None if block.constant else block.row_weights
-    column_weights = None if block.constant else block.column_weights
+    row_weights = None if constant else block.row_weights
+    column_weights = None if constant else block.column_weights
     for top in range(0, block.positive.size, height):
         rows = slice(top, top + height)
         for left in range(0, block.negative.size, TILE_COLUMNS):

@@ -23,7 +23,7 @@ class ScaleWarning(UserWarning):
 
 
 def warn_of_scales(source: ModelProblem) -> None:
-    """Warn where scores are X @ theta and the prior standard deviations of its terms differ by more than ``MOST``.
+    """Warn where scores are X @ theta and its columns, and the terms of the scores under the prior, differ too much.
 
     Then the scores are those of the largest covariates, whatever the labels say, unless theta is far out in the tails
     of its prior; EP's Gaussian describes such a posterior badly, and says nothing.
@@ -35,9 +35,9 @@ def warn_of_scales(source: ModelProblem) -> None:
         X = problem.X[:, part]
         if variable.type.ndim != 1 or not any(np.array_equal(X, matrix) for matrix in _matrices(source.model)):
             continue
-        scale = X.std(axis=0) * problem.prior.factor[part]
-        moving = np.flatnonzero(scale > 0)
-        if moving.size and scale[moving].max() > MOST * scale[moving].min():
+        raw = X.std(axis=0)
+        scale, moving = raw * problem.prior.factor[part], np.flatnonzero(raw > 0)
+        if moving.size and all(sd[moving].max() > MOST * sd[moving].min() for sd in (raw, scale)):
             low, high = moving[scale[moving].argmin()], moving[scale[moving].argmax()]
             warnings.warn(
                 f"The covariates of {variable.name} have very different scales: column {high} varies "

@@ -165,6 +165,36 @@ def test_small_and_large_blocks_agree_with_tiles(monkeypatch):
     assert fitted.expected_risk == pytest.approx(again.expected_risk, abs=1e-12)
 
 
+def test_few_different_weights_have_a_table_each(monkeypatch):
+    X, score, rng = data(7, n=150)
+    pairs = bipartite(score > 0.2).times(rng.integers(1, 5, 150).astype(float))
+    assert _work(pairs, 3).weights is None
+    assert len(_work(pairs, 3).constant_weights) == 9  # products of two numbers up to four
+    problem = linear_gaussian_problem(X, pairs, 150.0)
+    apart = fit_ep(problem, tolerance=1e-10)
+    monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_WEIGHTS", 0)
+    again = replace(problem, pairs=replace(pairs))
+    assert _work(again.pairs, 3).weights == (1.0, 16.0)
+    together = fit_ep(again, tolerance=1e-10)
+    np.testing.assert_allclose(apart.posterior.covariance, together.posterior.covariance, rtol=0, atol=1e-9)
+    assert apart.log_evidence == pytest.approx(together.log_evidence, abs=1e-9)
+    assert apart.expected_risk == pytest.approx(together.expected_risk, abs=1e-10)
+
+
+def test_many_blocks_of_different_weights_share_a_table(monkeypatch):
+    X, score, rng = data(8, n=60)
+    strata = np.arange(60) // 10
+    pairs = stratified(bipartite(score > 0.2), strata).times(rng.gamma(2.0, size=6)[strata])
+    assert all(block.constant for block in pairs.blocks)
+    assert len(_work(pairs, 3).constant_weights) == len(pairs.blocks)
+    problem = linear_gaussian_problem(X, pairs, 40.0)
+    apart = fit_ep(problem, tolerance=1e-10)
+    monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_TABLES", 3)
+    again = replace(problem, pairs=replace(pairs))
+    assert not _work(again.pairs, 3).constant_weights
+    assert fit_ep(again, tolerance=1e-10).log_evidence == pytest.approx(apart.log_evidence, abs=1e-9)
+
+
 def test_equal_rows_cost_their_weight():
     rng = np.random.default_rng(6)
     X, score, _ = data(6)

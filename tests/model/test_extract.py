@@ -111,8 +111,8 @@ def shifted():
         (likelihood, r"likelihood besides the AUC term \(seen\)"),
         (other_potential, r"other potentials \(other\)"),
         (switch, r"\bz are discrete"),
-        (nothing, "0 exact AUC terms"),
-        (surrogate, "0 exact AUC terms"),
+        (nothing, "smooth surrogate"),
+        (surrogate, "smooth surrogate"),
         (shifted, "not of the form -gamma"),
     ],
 )

@@ -107,8 +107,8 @@ MODELS = {
     ),
     "gamma of an unknown name": (
         lambda: build(gamma="default"),
-        'gamma must be a number, "effective_size", "MA1" or "MAinf"; got \'default\'.',
-        lambda: build(gamma="effective_size"),
+        'gamma must be a number, "default", "MA1" or "MAinf"; got \'default\'.',
+        lambda: build(gamma="default"),
     ),
     "NUTS on the exact risk": (lambda: nuts(build()), NO_GRADIENT, lambda: nuts(build(loss="logistic"))),
     "ADVI on the exact risk": (lambda: advi(build()), NO_GRADIENT, lambda: ep(build())),

@@ -106,28 +106,27 @@ def fixed_pairs(potential: str, comparison: Comparison) -> Pairs:
 
 def auc_term(model: pm.Model) -> AUCTerm:
     """The one AUC term of a model."""
-    found = _risks(model)
-    smooth = {
-        _core_op(v).loss for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), SurrogateOp)
-    }
-    if smooth and not found:
-        loss = ", ".join(sorted(smooth))
-        raise refuse(
-            f'its AUC term is a smooth surrogate (loss="{loss}")',
-            'Expectation-Propagation and tempering along gamma are for the exact risk, loss="exact"; sample the '
-            "surrogate with NUTS, pm.sample().",
-        )
-    if len(found) != 1:
-        raise refuse(f"it has {len(found)} exact AUC terms where one is expected; add one with pac.AUCPotential")
-    return _term(model, *found[0])
+    terms = found_terms(model)
+    if len(terms) != 1:
+        raise refuse(f"it has {len(terms)} exact AUC terms where one is expected; keep one")
+    return terms[0]
 
 
 def found_terms(model: pm.Model) -> list[AUCTerm]:
     """The AUC terms of a model, at least one, each of the form ``-gamma * risk``."""
     found = _risks(model)
-    if not found:
-        raise refuse("it has 0 exact AUC terms where one is expected; add one with pac.AUCPotential")
-    return [_term(model, *each) for each in found]
+    if found:
+        return [_term(model, *each) for each in found]
+    losses = {
+        _core_op(v).loss for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), SurrogateOp)
+    }
+    if losses:
+        raise refuse(
+            f'its AUC term is a smooth surrogate (loss="{", ".join(sorted(losses))}")',
+            'Expectation-Propagation is for the exact risk, loss="exact"; sample the surrogate with pm.sample(), by '
+            "NUTS, or with pm.sample(step=pac.TemperingSMC()).",
+        )
+    raise refuse("it has 0 exact AUC terms where one is expected; add one with pac.AUCPotential")
 
 
 def auc_terms(model: pm.Model) -> list[AUCTerm]:

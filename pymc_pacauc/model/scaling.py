@@ -10,7 +10,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.model.auc_term import auc_term
+from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.extract import ModelProblem
 
 __all__ = ["MOST", "ScaleWarning", "warn_of_scales"]
@@ -51,7 +51,7 @@ def warn_of_scales(source: ModelProblem) -> None:
 def _matrices(model: pm.Model) -> list[np.ndarray]:
     """The data matrices that feed the scores."""
     found = []
-    for v in ancestors([auc_term(model).scores]):
+    for v in ancestors([term.scores for term in auc_terms(model)]):
         if getattr(v.type, "ndim", 0) == 2 and isinstance(v, SharedVariable):
             found.append(v.get_value(borrow=True))
         elif getattr(v.type, "ndim", 0) == 2 and isinstance(v, Constant):

@@ -100,14 +100,14 @@ MODELS = {
     "a surrogate under EP": (
         lambda: ep(build(loss="logistic")),
         (
-            'its AUC term is a smooth surrogate (loss="logistic"). Expectation-Propagation and tempering along gamma '
-            'are for the exact risk, loss="exact"; sample the surrogate with NUTS, pm.sample().'
+            'its AUC term is a smooth surrogate (loss="logistic"). Expectation-Propagation is for the exact risk, '
+            'loss="exact"; sample the surrogate with pm.sample(), by NUTS, or with pm.sample(step=pac.TemperingSMC()).'
         ),
         lambda: nuts(build(loss="logistic", track_risk=False)),
     ),
     "gamma of an unknown name": (
-        lambda: build(gamma="default"),
-        'gamma must be a number, "default", "MA1" or "MAinf"; got \'default\'.',
+        lambda: build(gamma="automatic"),
+        'gamma must be a number, "default", "MA1" or "MAinf"; got \'automatic\'.',
         lambda: build(gamma="default"),
     ),
     "NUTS on the exact risk": (lambda: nuts(build()), NO_GRADIENT, lambda: nuts(build(loss="logistic"))),

@@ -78,8 +78,8 @@ def auc_term(model: pm.Model) -> AUCTerm:
         loss = ", ".join(sorted(smooth))
         raise refuse(
             f'its AUC term is a smooth surrogate (loss="{loss}")',
-            'Expectation-Propagation and tempering along gamma are for the exact risk, loss="exact"; sample the '
-            "surrogate with NUTS, pm.sample().",
+            'Expectation-Propagation is for the exact risk, loss="exact"; sample the surrogate with pm.sample(), by '
+            "NUTS, or with pm.sample(step=pac.TemperingSMC()).",
         )
     if len(found) != 1:
         raise refuse(f"it has {len(found)} exact AUC terms where one is expected; add one with pac.AUCPotential")

@@ -100,8 +100,8 @@ MODELS = {
     "a surrogate under EP": (
         lambda: ep(build(loss="logistic")),
         (
-            'its AUC term is a smooth surrogate (loss="logistic"). Expectation-Propagation and tempering along gamma '
-            'are for the exact risk, loss="exact"; sample the surrogate with NUTS, pm.sample().'
+            'its AUC term is a smooth surrogate (loss="logistic"). Expectation-Propagation is for the exact risk, '
+            'loss="exact"; sample the surrogate with pm.sample(), by NUTS, or with pm.sample(step=pac.TemperingSMC()).'
         ),
         lambda: nuts(build(loss="logistic", track_risk=False)),
     ),

@@ -111,7 +111,7 @@ def shifted():
         (likelihood, r"likelihood besides the AUC term \(seen\)"),
         (other_potential, r"other potentials \(other\)"),
         (switch, r"\bz are discrete"),
-        (nothing, "smooth surrogate"),
+        (nothing, "0 exact AUC terms"),
         (surrogate, "smooth surrogate"),
         (shifted, "not of the form -gamma"),
     ],

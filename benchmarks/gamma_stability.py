@@ -40,9 +40,9 @@ def load(name):
 
 
 def most_within_a_factor(gammas, factor=2.0):
-    """How many of the values lie within a factor of each other."""
+    """How many of the values differ from each other by less than a factor."""
     values = np.sort(gammas)
-    return int(max(np.sum((values >= low) & (values < factor * low * (1 + 1e-9))) for low in values))
+    return int(max(np.sum((values >= low) & (values < factor * low * (1 - 1e-9))) for low in values))
 
 
 def losses(choice, rest, labels):

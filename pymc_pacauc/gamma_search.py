@@ -64,7 +64,7 @@ CRITERIA = ("auc", "expected_auc")
 RULES = ("stable", "best", "one_se")
 
 ROUNDING = 1e-9
-FINEST = 2.0**0.25  # ratio of neighbouring gammas at the choice
+FINEST = 2.0**0.5  # ratio of neighbouring gammas at the choice
 FOLD_TOLERANCE = 0.2  # of the natural parameters, before the last sweep: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
 PATH_TOLERANCE = 1e-2  # of the fits along gamma; the one chosen is fitted to the end
@@ -139,8 +139,8 @@ def deal_folds(
 
 
 def default_repeats(n: int) -> int:
-    """How often folds are dealt: five times, fewer where rows are many and the AUC of one deal is less noisy."""
-    return int(np.clip(2000 // n, 2, 5))
+    """How often folds are dealt: ten times, fewer where rows are many and the AUC of one deal is less noisy."""
+    return int(np.clip(2000 // n, 2, 10))
 
 
 # -- which gammas ----------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def select_gamma(
     folds
         Number of folds, each with both classes.
     repeats
-        How often the folds are dealt, all held-out AUCs being averaged; by default three to ten times (the fewer the
+        How often the folds are dealt, all held-out AUCs being averaged; by default two to ten times (the fewer the
         more rows there are), with SMC once.
     method
         ``"ep"``, ``"vb"`` or ``"smc"``.

@@ -17,11 +17,15 @@ import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.subtensor import AdvancedSubtensor, AdvancedSubtensor1
+from pytensor.tensor import subtensor
+from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_pacauc.model.predictive import predictive_model
 
 __all__ = ["GroupCoefficients", "draw_groups", "grouped_coefficients"]
+
+
+VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", ())  # PyTensor before 3: indexing the first axis by a vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +54,7 @@ def grouped_coefficients(model: pm.Model, scores: Variable, data: SharedVariable
 
 
 def _indexes_first_axis(node: Apply) -> bool:
-    if isinstance(node.op, AdvancedSubtensor1):
+    if isinstance(node.op, VECTOR_INDEX):
         return True
     if not isinstance(node.op, AdvancedSubtensor):
         return False
@@ -65,10 +69,16 @@ def _comes_from(node: Apply, data: SharedVariable) -> bool:
 def draw_groups(
     model: pm.Model, groups: GroupCoefficients, posterior: xr.Dataset, rng: np.random.Generator
 ) -> xr.Dataset:
-    """The posterior with as many new groups in the place of the known ones, drawn from the population."""
+    """The posterior with as many new groups in the place of the known ones, drawn from the population.
+
+    PyMC draws from its prior what a posterior does not hold, given what it holds: so the known groups are left out.
+    """
     with predictive_model(model):
         drawn = pm.sample_posterior_predictive(
-            posterior, var_names=list(groups.names), random_seed=int(rng.integers(2**31)), progressbar=False
+            posterior.drop_vars(list(groups.names)),
+            var_names=list(groups.names),
+            random_seed=int(rng.integers(2**31)),
+            progressbar=False,
         )
     found = drawn["posterior_predictive"]
     return posterior.assign({name: posterior[name].copy(data=found[name].values) for name in groups.names})

@@ -1,5 +1,9 @@
 """Every kind of comparison in PyMC: expressions on every linker, pm.Data, EP, tempering SMC, several potentials."""
 
+import importlib.util
+import subprocess
+import sys
+import textwrap
 import warnings
 
 import numpy as np
@@ -64,11 +68,8 @@ def add(labels, name, scores, gamma, **options):
     return pac.ConcordancePotential("risk", scores, TIME, EVENT, gamma, **TIMES[name], **options)
 
 
-@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA", "JAX"])
-@pytest.mark.parametrize(("labels", "name"), KINDS)
-def test_expressions_and_gradients_on_every_linker(mode, labels, name):
-    if mode == "JAX":
-        pytest.importorskip("jax")
+def check_expressions(mode, labels, name):
+    """Risk, surrogate and its gradient, against the array functions."""
     compared, pairs = kind(labels, name)
     scores = np.random.default_rng(1).standard_normal((3, N)).round(1)
     given = pt.dmatrix()
@@ -81,6 +82,26 @@ def test_expressions_and_gradients_on_every_linker(mode, labels, name):
         expected = surrogate_risk(row, pairs, "logistic")
         assert value[k] == pytest.approx(expected[0])
         np.testing.assert_allclose(gradient[k], expected[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA"])
+@pytest.mark.parametrize(("labels", "name"), KINDS)
+def test_expressions_and_gradients_on_every_linker(mode, labels, name):
+    check_expressions(mode, labels, name)
+
+
+def test_expressions_and_gradients_on_jax():
+    """In a process of its own: JAX's threads do not mix with the forks of other tests."""
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("could not find jax")
+    code = """
+        from tests.model.test_comparisons import KINDS, check_expressions
+        for labels, name in KINDS:
+            check_expressions("JAX", labels, name)
+        print("checked", len(KINDS))
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert ran.stdout.strip() == f"checked {len(KINDS)}", ran.stderr
 
 
 @pytest.mark.parametrize(("labels", "name"), KINDS)

@@ -14,6 +14,10 @@ best.)
 Folds are dealt several times and all held-out AUCs averaged. EP makes a fold cheap: its posterior is the fit to all
 rows minus the sites of the pairs that go, the others rescaled to the fold's weight, and a sweep or two.
 
+Leaving out one row at a time is the limit in which nothing is dealt. It gives nearly the same curves, with the same
+plateau, so it does not spare the rule; it needs n posteriors where a few deals need five each, and it compares scores
+of different posteriors, whose scales have to be matched. So folds it is.
+
 Two gammas see the same folds, so their difference is known far better than either AUC, and the error to compare it with
 is its own, *paired*: over the folds of one deal, averaged over deals. Dealing again gives no new rows, so it does not
 shrink this error; it only removes what the dealing itself added.

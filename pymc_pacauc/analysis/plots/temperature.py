@@ -31,6 +31,8 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
     -------
     Array of two axes.
     """
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
     options: Any = {"sharex": True, "gridspec_kw": {"height_ratios": (3, 1.4)}} if ax is None else {}
     top, bottom = axes = new_axes(ax, backend, rows=2, figsize=(6.2, 5.2), **options)[:2]
     if hasattr(result, "table"):
@@ -41,6 +43,9 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
     top.set_ylabel("AUC")
     for each in axes:
         each.set_xscale("log")
+        each.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        each.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        each.xaxis.set_minor_locator(NullLocator())
         each.spines[["top", "right"]].set_visible(False)
     place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2 if hasattr(result, "table") else 4}
     top.legend(frameon=False, fontsize="small", **place)

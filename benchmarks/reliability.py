@@ -89,20 +89,22 @@ def sliced(idata):
 
 
 def started_from_a_fit(runs):
-    """E[theta^2] of the first coefficient over its exact value, from a fit, over independent runs."""
-    case = starts.prior_mean(0)
-    exact = case.marginals[0]
+    """E[theta^2] over its exact value, from a fit, of the coefficient that is further off, over independent runs."""
+    case = starts.prior_mean(1)
+    exact = np.array([marginal.second_moment for marginal in case.marginals])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, light in (("Gaussian base and moves, today's moves otherwise", True), ("today", False)):
+        for name, light in (("Gaussian base and moves, today's engine otherwise", True), ("today", False)):
             ratios = []
             for seed in range(runs):
                 rng = np.random.default_rng(seed)
                 with starts.light_tails() if light else warnings.catch_warnings():
                     state = starts.run_tempering(case.from_fit, starts.Settings(particles=1000), rng)
                 theta, _ = case.from_fit.finish(state.population, rng)
-                ratios.append(np.mean(theta[:, 0] ** 2) / exact.second_moment)
-            yield name, np.mean(ratios), np.std(ratios, ddof=1) / np.sqrt(runs)
+                ratios.append(np.mean(theta**2, axis=0) / exact)
+            mean = np.mean(ratios, axis=0)
+            worst = int(np.argmax(np.abs(mean - 1.0)))
+            yield name, mean[worst], np.std(ratios, axis=0, ddof=1)[worst] / np.sqrt(runs)
 
 
 # -- ties and scales -------------------------------------------------------------------------------------------------
@@ -279,6 +281,8 @@ def page(runs, datasets):
     yield "# Reliability"
     yield ""
     yield "Written by `make reliability` (`benchmarks/reliability.py`): what people do with results, what comes of it."
+    yield "*After* is measured by the script. *Before* is what version 0.1 gave, on like data, not always the same: compare"
+    yield "what happens, not the digits."
     yield ""
     model, idata, X, y = sampled()
     for title, rows in (
@@ -296,10 +300,11 @@ def page(runs, datasets):
         yield ""
     yield "## Draws from a start at a fit"
     yield ""
-    yield f"E[theta²] over its exact value, prior mean, n = 16, d = 2, gamma = 20, N = 1000, {runs} runs; see"
-    yield "`python -m benchmarks.starts` for d = 1, a Laplace prior, integer covariates, waste-free chains, time."
+    yield f"E[theta²] over its exact value, prior mean, n = 16, d = 2, gamma = 20, N = 1000, {runs} runs, the coefficient"
+    yield "that is further off; see `python -m benchmarks.starts` for other data, d = 1, a Laplace prior, integer"
+    yield "covariates, waste-free chains and the time."
     yield ""
-    measured = [("version 0.1", "0.90")]
+    measured = [("version 0.1, 200 runs", "0.919 ± 0.007")]
     measured += [(name, f"{ratio:.3f} ± {error:.3f}") for name, ratio, error in started_from_a_fit(runs)]
     yield from table(measured, ("base", "ratio"))
     yield ""

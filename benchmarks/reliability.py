@@ -281,8 +281,8 @@ def page(runs, datasets):
     yield "# Reliability"
     yield ""
     yield "Written by `make reliability` (`benchmarks/reliability.py`): what people do with results, what comes of it."
-    yield "*After* is measured by the script. *Before* is what version 0.1 gave, on like data, not always the same: compare"
-    yield "what happens, not the digits."
+    yield "*After* is measured by the script. *Before* is what version 0.1 gave, on like data, not always the same:"
+    yield "compare what happens, not the digits."
     yield ""
     model, idata, X, y = sampled()
     for title, rows in (
@@ -300,9 +300,9 @@ def page(runs, datasets):
         yield ""
     yield "## Draws from a start at a fit"
     yield ""
-    yield f"E[theta²] over its exact value, prior mean, n = 16, d = 2, gamma = 20, N = 1000, {runs} runs, the coefficient"
-    yield "that is further off; see `python -m benchmarks.starts` for other data, d = 1, a Laplace prior, integer"
-    yield "covariates, waste-free chains and the time."
+    yield f"E[theta²] over its exact value, prior mean, n = 16, d = 2, gamma = 20, N = 1000, {runs} runs, the"
+    yield "coefficient that is further off; see `python -m benchmarks.starts` for other data, d = 1, a Laplace prior,"
+    yield "integer covariates, waste-free chains and the time."
     yield ""
     measured = [("version 0.1, 200 runs", "0.919 ± 0.007")]
     measured += [(name, f"{ratio:.3f} ± {error:.3f}") for name, ratio, error in started_from_a_fit(runs)]

@@ -9,7 +9,9 @@ import numpy as np
 import xarray as xr
 from scipy.stats import gaussian_kde, norm
 
+from pymc_pacauc.analysis.inclusion import inclusion_probability
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, VERMILION, new_axes
+from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.results import dataset_of
 
@@ -91,7 +93,8 @@ def plot_inclusion(
     Parameters
     ----------
     result
-        An approximation with ``inclusion_probability``, or the probabilities (array, DataArray or Series).
+        An approximation or draws of a model with a :func:`~pymc_pacauc.SpikeSlab` variable, or the probabilities
+        (array, DataArray or Series).
     names
         Names of the coefficients; by default their coordinates or numbers.
     most
@@ -166,6 +169,8 @@ def _flat_draws(names: Sequence[str], idata: Any) -> np.ndarray:
 
 
 def _probabilities(result: Any) -> tuple[np.ndarray, Any]:
+    if isinstance(result, EPApproximation) or dataset_of(result, "posterior") is not None:
+        result = inclusion_probability(result)
     values = getattr(result, "inclusion_probability", result)
     labels = getattr(values, "index", None)  # of a Series
     if isinstance(values, xr.DataArray):

@@ -291,6 +291,13 @@ def test_every_model(model):
     assert drawn.refit["posterior"]["scale"].shape == (1, 1000)
 
 
+def test_standard_errors_are_over_the_folds_of_a_deal(model):
+    found = pac.select_gamma(model, [5.0, 40.0], folds=3, repeats=4, random_seed=3, progressbar=False)
+    assert found.fold_auc.shape == (2, 4, 3)
+    by_hand = [np.sqrt(np.mean([np.var(deal, ddof=1) for deal in at]) / 3) for at in found.fold_auc]
+    np.testing.assert_allclose(found.table["se"], by_hand)
+
+
 def test_reproducible(model):
     options = {"gammas": [5.0, 40.0], "folds": 3, "random_seed": 3}
     one, two = pac.select_gamma(model, **options), pac.select_gamma(model, **options)

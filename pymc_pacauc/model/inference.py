@@ -99,7 +99,7 @@ class EP(Inference):
         model: pm.Model | None = None,
     ):
         # No super().__init__: there is no operator or objective to optimise.
-        self.hist: NDArray[np.float64] = np.asarray(())
+        self.hist: NDArray[np.float64] = np.empty(0)
         self.state = None
         self.model = model
         self.start = start

@@ -76,10 +76,10 @@ def main(out: Path) -> None:
     }
     curves = {name: pac.roc(scores, y_test) for name, scores in predicted.items()}
     for name, curve in curves.items():
-        said = curve.attrs
+        attrs = curve.attrs
         print(
-            f"{name}: AUC {said['auc']:.3f} ({said['auc_lower']:.3f} to {said['auc_upper']:.3f} over rows); "
-            f"of a draw, a randomised score, {said['auc_of_draw']:.3f}"
+            f"{name}: AUC {attrs['auc']:.3f} ({attrs['auc_lower']:.3f} to {attrs['auc_upper']:.3f} over rows); "
+            f"of a draw, a randomised score, {attrs['auc_of_draw']:.3f}"
         )
     best = np.argmax(1.0 - pac.empirical_risk(X_test.T, y_test))
     alone = pac.delong(X_test[:, best], y_test, ci_prob=0.9)

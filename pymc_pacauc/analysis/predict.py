@@ -281,14 +281,14 @@ class _NewRows:
 def _source(result: Any, model: pm.Model | None, fitted: Any = None) -> _Source:
     approx, posterior = None, None
     try:
-        known = as_result(result)
+        fit_result = as_result(result)
     except TypeError:
-        known = None
-    if isinstance(known, EPApproximation):
-        approx, model, fitted = known, known.model, known.fitted_to
+        fit_result = None
+    if isinstance(fit_result, EPApproximation):
+        approx, model, fitted = fit_result, fit_result.model, fit_result.fitted_to
     else:
-        posterior = known.posterior if known is not None and hasattr(known, "posterior") else None
-        fitted = getattr(known, "fitted_to", fitted)
+        posterior = fit_result.posterior if fit_result is not None and hasattr(fit_result, "posterior") else None
+        fitted = getattr(fit_result, "fitted_to", fitted)
         if posterior is None:
             posterior = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
         if posterior is None or not {"chain", "draw"} <= set(posterior.dims):

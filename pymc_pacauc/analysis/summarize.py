@@ -76,32 +76,32 @@ def summary(
     """
     if not 0.0 < ci_prob < 1.0:
         raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
-    known = as_result(result)
-    fitted = known.fitted_to
+    fit_result = as_result(result)
+    fitted = fit_result.fitted_to
     if model is not None:
         check_model(fitted, model)
-    certified, note = _certificate(known, epsilon)
-    if isinstance(known, EPApproximation):
-        table = _closed_form(known, ci_prob, var_names)
+    certified, note = _certificate(fit_result, epsilon)
+    if isinstance(fit_result, EPApproximation):
+        table = _closed_form(fit_result, ci_prob, var_names)
     else:
-        if known.posterior is None:
+        if fit_result.posterior is None:
             raise TypeError("The result has no posterior group to summarise.")
-        names, omitted = _variables(known.posterior, var_names, fitted.n_pos + fitted.n_neg)
+        names, omitted = _variables(fit_result.posterior, var_names, fitted.n_pos + fitted.n_neg)
         if omitted:
             note = "; ".join(filter(None, [note, f"left out of the table for their size: {', '.join(omitted)}"]))
         table = az.summary(result, var_names=names, **options)
-        included = [str(name) for name in known.posterior.data_vars if str(name).endswith("_included")]
+        included = [str(name) for name in fit_result.posterior.data_vars if str(name).endswith("_included")]
         for name in included:
             probability = inclusion_probability(result, var_name=name.removesuffix("_included")).values.ravel()
             rows = [label for label in table.index if label.partition("[")[0] == name.removesuffix("_included")]
             if len(rows) == probability.size:
                 table.loc[rows, "inclusion"] = probability.round(3)
-    evidence = known.evidence
+    evidence = fit_result.evidence
     table.attrs.update(
         method=fitted.method,
         gamma=fitted.gamma,
-        auc=_training_auc(known, model),
-        expected_auc=1.0 - known.mean_risk.value,
+        auc=_training_auc(fit_result, model),
+        expected_auc=1.0 - fit_result.mean_risk.value,
         log_evidence=evidence.estimate,
         log_evidence_se=evidence.standard_error,
         certificate=certified,
@@ -111,37 +111,37 @@ def summary(
     return table
 
 
-def _report(known: dict[str, Any]) -> str:
-    error = "" if np.isnan(known["log_evidence_se"]) else f" ± {known['log_evidence_se']:.3f}"
-    certified = known["certificate"]
-    lines = [f"AUC Gibbs posterior by {known['method']}, gamma = {known['gamma']:g}"]
-    if not np.isnan(known["auc"]):
-        lines.append(f"  AUC            {known['auc']:.4f} of the mean score, the one to deploy (training rows)")
+def _report(attrs: dict[str, Any]) -> str:
+    error = "" if np.isnan(attrs["log_evidence_se"]) else f" ± {attrs['log_evidence_se']:.3f}"
+    certified = attrs["certificate"]
+    lines = [f"AUC Gibbs posterior by {attrs['method']}, gamma = {attrs['gamma']:g}"]
+    if not np.isnan(attrs["auc"]):
+        lines.append(f"  AUC            {attrs['auc']:.4f} of the mean score, the one to deploy (training rows)")
     lines += [
-        f"  AUC of a draw  {known['expected_auc']:.4f} on average: a randomised score (training rows)",
-        f"  log evidence   {known['log_evidence']:.3f}{error}",
+        f"  AUC of a draw  {attrs['expected_auc']:.4f} on average: a randomised score (training rows)",
+        f"  log evidence   {attrs['log_evidence']:.3f}{error}",
     ]
     if certified is not None:
         lines.append(
             f"  certified AUC  {certified.auc:.4f} of the randomised score, with probability {1 - certified.epsilon:g} "
             f"({certified.bound}; under the assumptions that the certificate lists)"
         )
-    if known["note"]:
-        lines.append(f"  note           {known['note']}")
+    if attrs["note"]:
+        lines.append(f"  note           {attrs['note']}")
     return "\n".join(lines)
 
 
-def _training_auc(known: Any, model: pm.Model | None) -> float:
+def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
     """AUC of the mean score on the training rows, where they are known; NaN elsewhere."""
-    if isinstance(known, EPApproximation):
-        problem = known.fit.problem
-        scores = problem.X @ known.posterior.mean + problem.offset
+    if isinstance(fit_result, EPApproximation):
+        problem = fit_result.fit.problem
+        scores = problem.X @ fit_result.posterior.mean + problem.offset
         return 1.0 - float(pair_risk(scores[None], problem.pairs)[0])
     terms = auc_terms(model) if model is not None else []
     if len(terms) != 1:
         return float("nan")
     assert model is not None
-    scores = evaluate_at_draws(model, terms[0].scores, known.posterior).mean(axis=(0, 1))
+    scores = evaluate_at_draws(model, terms[0].scores, fit_result.posterior).mean(axis=(0, 1))
     return 1.0 - float(pair_risk(scores[None], terms[0].pairs)[0])
 
 

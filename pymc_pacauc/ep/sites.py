@@ -116,7 +116,7 @@ class SiteTable:
 
     def times(self, weight: float) -> SiteTable:
         """The table of pairs with this weight."""
-        return self if weight == 1.0 else _cached_table(self.gamma * weight, self.power)
+        return self if weight == 1.0 else site_table(self.gamma * weight, self.power)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,14 +154,9 @@ def site_functions(rho: FloatArray, gamma: float | FloatArray, power: float = 1.
     return SiteFunctions(b / power, (g + z * b) / root / power, wrong, log_constant / power)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def site_table(gamma: float, power: float = 1.0) -> SiteTable:
     """Tabulate :func:`site_functions` by Chebyshev interpolation on small intervals."""
-    return SiteTable(gamma, power)
-
-
-@lru_cache(maxsize=256)
-def _cached_table(gamma: float, power: float) -> SiteTable:
     return SiteTable(gamma, power)
 
 

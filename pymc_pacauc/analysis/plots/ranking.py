@@ -54,14 +54,14 @@ def plot_roc(
             label = f"{name + ', ' if name else ''}a draw: AUC {curve.attrs['auc_of_draw']:.3f}"
             axes.plot(curve["fpr"], curve["tpr_of_draw"], color=color, linestyle=line, linewidth=0.8, label=label)
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
-    said = next(iter(named.values())).attrs
-    axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({said['ci_prob']:.0%} over rows)")
+    attrs = next(iter(named.values())).attrs
+    axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({attrs['ci_prob']:.0%} over rows)")
     return axes
 
 
 def _label(name: str, curve: xr.Dataset) -> str:
-    said = curve.attrs
-    auc = f"{said['auc']:.3f} ({said['auc_lower']:.3f} to {said['auc_upper']:.3f})"
+    attrs = curve.attrs
+    auc = f"{attrs['auc']:.3f} ({attrs['auc_lower']:.3f} to {attrs['auc_upper']:.3f})"
     return f"{name}: {auc}" if name else auc
 
 

@@ -23,7 +23,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
-from pymc_pacauc.analysis.roc import MEAN
+from pymc_pacauc.analysis.deployed import MEAN
 from pymc_pacauc.core.risk import numeric_array
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms

@@ -13,7 +13,7 @@ SOURCE = Path(pymc_pacauc.__file__)
 
 # Folders show the layers: imports point from right to left.
 ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "arrays", "datasets"}
-PYMC, PEOPLE = {"model"}, {"analysis"}
+PYMC, PEOPLE = {"model"}, {"analysis", "self_check", "__main__"}
 
 ARRAY_LAYER = [
     module.name

@@ -59,7 +59,7 @@ def cpu_info():
 
 def section(title, command, printed):
     lines = [line for line in printed.strip().splitlines() if not line.startswith(tuple(f"{v}: " for v in VERDICTS))]
-    lines = [f"#{line}" if line.startswith("##") else line for line in lines]  # under this section's own heading
+    lines = [f"### {line.lstrip('# ')}" if line.startswith("##") else line for line in lines]  # under the section's own
     return f"## {title}\n\n`{command}`\n\n" + "\n".join(lines).strip() + "\n"
 
 

@@ -1,12 +1,7 @@
-"""The site: ``make docs``. Pages of `learn/` are notebooks in markdown and are run; those of the top folder are text."""
+"""The site: ``make docs``. Pages of `learn/` are notebooks in markdown, and are run."""
 
 import os
 import socket
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
 
 import pymc_pacauc
 
@@ -39,7 +34,9 @@ nb_execution_timeout = 180
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
-os.environ.setdefault("PYTHONWARNINGS", "ignore:PyTensor could not link to a BLAS")  # PyMC 5's, said once a page otherwise
+os.environ.setdefault(
+    "PYTHONWARNINGS", "ignore:PyTensor could not link to a BLAS"
+)  # PyMC 5's, said once a page otherwise
 
 # The reference, from docstrings.
 autosummary_generate = True

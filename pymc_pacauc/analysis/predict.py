@@ -28,10 +28,10 @@ from pymc_pacauc.core.risk import numeric_array
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.draws import evaluate_at_draws
-from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.gp import conditional_draws, predict_gp
 from pymc_pacauc.model.groups import GroupCoefficients, draw_groups, grouped_coefficients
 from pymc_pacauc.model.held_data import temporarily
+from pymc_pacauc.model.probes import affine_map
 from pymc_pacauc.model.results import as_result, dataset_of
 
 __all__ = ["predict_scores", "probability_above", "rank_uncertainty"]

@@ -36,7 +36,15 @@ from pymc_pacauc.model.flat import MODE, FlatVariables, flat_variables
 from pymc_pacauc.model.held_data import HeldData
 from pymc_pacauc.model.spike_slab import SparseVariable, sparse_variables
 
-__all__ = ["ModelProblem", "NotLinearGaussianError", "affine_map", "problem_of", "problem_reader"]
+__all__ = [
+    "ModelProblem",
+    "NotLinearGaussianError",
+    "affine_map",
+    "joined_pairs",
+    "linear_terms",
+    "problem_of",
+    "problem_reader",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -151,7 +159,7 @@ def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
     def read() -> ModelProblem:
         offset, slope = affine_map(scores, layout.dimension)
         _check_scores(model, variables, layout, scores, slope, offset)
-        pairs, gamma = _all_pairs(terms)
+        pairs, gamma = joined_pairs(terms)
         options: dict[str, Any] = {"offset": offset, "ties": terms[0].ties}
         if not sparse:
             mean, factor = prior()
@@ -188,7 +196,7 @@ def _joined(terms: list[AUCTerm]) -> Variable:
     return pt.concatenate([term.scores for term in terms])
 
 
-def _all_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
+def joined_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
     """The pairs of all terms among their joined scores, and the sum of their gammas.
 
     sum_k gamma_k risk_k is one risk at that gamma, in which a pair of term k weighs gamma_k over the weight of all its

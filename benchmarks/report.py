@@ -24,13 +24,16 @@ SCRIPTS = {
     "ep": ("Expectation propagation", []),
     "smc": ("Tempering SMC", []),
     "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
+    "survival": ("Censored times", []),
+    "ordered": ("Ordered classes and strata", []),
     "hierarchy": ("Coefficients by stratum", []),
     "priors": ("Three priors", []),
     "processes": ("Gaussian processes at scale", ["latent", "hsgp", "lengthscales"]),
 }
 VERDICTS = {"Won": "What we win", "Lost": "What we lose", "Even": "Where there is no difference"}
 PACKAGES = (
-    *("numpy", "scipy", "numba", "pymc", "scikit-learn", "xgboost", "libauc", "torch"),
+    *("numpy", "scipy", "numba", "pymc", "scikit-learn", "scikit-survival", "statsmodels"),
+    *("xgboost", "libauc", "torch"),
     *("nutpie", "particles", "blackjax"),
 )
 

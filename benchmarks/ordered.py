@@ -6,8 +6,8 @@
 (scikit-learn); ANES 96: party identification, seven classes; Fair: rating of a marriage, five classes, a tenth of the
 rows for training (statsmodels). Peers: proportional odds (statsmodels' OrderedModel), XGBoost's rank:pairwise.
 
-*Strata*: only rows of one query are compared, and whole queries are held out. Mode choice: 210 travellers, the mode each
-chose among four (statsmodels; without waiting time, which is imputed where a mode was not chosen and so gives the
+*Strata*: only rows of one query are compared, and whole queries are held out. Mode choice: 210 travellers, the mode
+each chose among four (statsmodels; without waiting time, which is imputed where a mode was not chosen and so gives the
 answer away). Hospitals: simulated, 40 hospitals of 20 rows; covariates and the share of positives
 differ between hospitals for reasons that have nothing to do with each other, so that comparisons across hospitals
 mislead. Peers: conditional logit (statsmodels), XGBRanker with qid.
@@ -189,7 +189,7 @@ def main():
     parser.add_argument("--splits", type=int, default=20)
     repeats = parser.parse_args().splits
     warnings.simplefilter("ignore")  # convergence of searches at their extremes
-    print(f"{repeats} random splits, the same for all. EP's scores and those of the logits are linear, XGBoost's are trees.")
+    print(f"{repeats} random splits, the same for all. Scores of EP and of the logits are linear, XGBoost's are trees.")
     ordered = {}
     for name, load in (("diabetes", diabetes), ("ANES 96", anes), ("Fair", fair)):
         X, y = load()

@@ -3,7 +3,7 @@
     python -m benchmarks.report [--only quality smc ...] [--out docs]
 
 Each script runs by itself too. ``--only`` renews their sections and keeps the others as they are on the page. Lines
-that begin with Won, Lost or Even are verdicts, which go to the top of the page; in their section they stand in comments.
+that begin with Won, Lost or Even are verdicts, which go to the top of the page; in a section they stand in comments.
 """
 
 import argparse
@@ -117,8 +117,7 @@ def main():
         title, options = SCRIPTS[name]
         sections.append(section(title, " ".join(["python", "-m", f"benchmarks.{name}", *options]), text))
     missing = [f"`benchmarks/{name}.py`" for name in SCRIPTS if name not in printed]
-    if missing:
-        sections.append(f"Not run this time: {', '.join(missing)}.\n")
+    not_run = f"Not run yet: {', '.join(missing)}.\n\n" if missing else ""
     head = f"""# Benchmarks
 
 Written by `make bench` (`benchmarks/report.py`), in an environment of its own with the peers that
@@ -128,7 +127,7 @@ seconds, which are those of the machine a section names.
 EP-AUC chooses gamma as on the [page that reproduces the paper](reproduction.md), by the expected AUC of a drawn score;
 *gamma by the mean score* is what `pac.select_gamma` does.
 
-## In short
+{not_run}## In short
 
 {summary(printed.values())}"""
     page.write_text("\n".join([head, *sections]))

@@ -109,6 +109,11 @@ def test_importing_the_package_imports_nothing_else():
     assert not {"numpy", "scipy", "numba", "pandas", "pymc", "pytensor", "arviz"} & set(loaded)
 
 
+@pytest.mark.parametrize("name", ["arrays", "datasets", "theorems"])
+def test_namespaces_are_there_before_anything_else_is_imported(name):
+    assert run(f"import pymc_pacauc as pac; print(pac.{name}.__name__)").split(".")[-1].strip() == name
+
+
 def test_array_layer_is_not_empty():
     assert {"pymc_pacauc.core.pairs", "pymc_pacauc.core.risk", "pymc_pacauc.datasets.loaders"} <= set(ARRAY_LAYER)
 

@@ -231,8 +231,7 @@ def _fit(
         )
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
-    warn_of(solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=4)
-    return EPFit(
+    fit = EPFit(
         problem=problem,
         posterior=GaussianPosterior(problem.scores, solution.point),
         table=table,
@@ -244,6 +243,8 @@ def _fit(
         tied_pairs=solution.seen.tied,
         interrupted=solution.interrupted,
     )
+    warn_of(fit.method, solution, fit.sweeps, tolerance, log_evidence, advice, stacklevel=4)
+    return fit
 
 
 def dropped(problem: Problem) -> Interventions:

@@ -42,6 +42,7 @@ from pymc_pacauc.model.flat import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.diagnose import diagnose
+from pymc_pacauc.smc.moves import choose_move
 
 __all__ = ["TemperingSMC"]
 
@@ -172,6 +173,7 @@ class TemperingSMC(BlockedStep):
         )
         _check_start(self._target, model)  # also compiles what the first call compiles: here once, not in every process
         self._path = self._target if start is None else bridge_path(self._target, *_gaussian_of(start))
+        choose_move(move, self._path, particles)  # or say now that this model has no such move
         point = initial_point or model.initial_point()
         self._layout = DictToArrayBijection.map({v.name: point[v.name] for v in self.vars}).point_map_info
         self._keep = bool(keep_particles)

@@ -1,9 +1,9 @@
 """What choosing gamma costs, beside LogisticRegressionCV of scikit-learn (Cs=10, cv=5, scoring="roc_auc").
 
-Both on the same data, in turns, with the same number of threads for everything (matrix algebra included); medians over rounds of the
-seconds of each and of their ratios. `CPU` adds up all threads, and is the one to look at on a machine that does other
-work as well. `gammas` were looked at, and the five folds dealt `deals` times. Data: Credit's first 24 covariates and all 60 of them; simulated for n = 5000, d = 216 (3 in 10 positive, ten
-covariates that matter).
+Both on the same data, in turns, with the same number of threads for everything (matrix algebra included); medians over
+rounds of the seconds of each and of their ratios. CPU time adds up all threads, and is the one to look at on a machine
+that does other work as well. `gammas` were looked at, the five folds being dealt `deals` times. Data: Credit's first 24
+covariates and all 60 of them; simulated for n = 5000, d = 216 (3 in 10 positive, ten covariates that matter).
 
 python -m benchmarks.gamma_cost [--rounds 5] [--threads 2] [--sizes 1000x24 1000x60 5000x216]
 """

@@ -26,7 +26,7 @@ from pymc_pacauc.ep.fixed_point import Interventions, solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
-from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import ConvergenceWarning, Fit, possible, warn_of
@@ -109,7 +109,7 @@ class EPFit:
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,
@@ -132,14 +132,16 @@ class EPFit:
             start = natural_gaussian(precision, weight * (q.shift - removed.shift))
             if start is None:
                 sweeps = max(sweeps, 3)
+            iteration = gaussian_iteration(left, site_table(left.gamma_per_pair, self.power), map_tiles)
             found = solve_fixed_point(
-                gaussian_iteration(left, site_table(left.gamma_per_pair, self.power), map_tiles),
-                q if start is None else start,
-                POLICY,
-                tolerance=tolerance,
-                max_sweeps=max(sweeps, 1),
+                iteration, q if start is None else start, POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
             )
-            end = found.point if found.converged or not sweeps else found.following
+            end = found.following
+            if found.converged:  # the last sweep was made, so the step it suggests is free
+                step, _ = iteration.plain(found.point, found.seen, POLICY.damping)
+                end = iteration.move(found.point, found.seen, step) or found.point
+            if not sweeps:
+                end = found.point
             return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
@@ -263,7 +265,11 @@ def _start(problem: Problem, start: Fit | None) -> NaturalGaussian:
     if start.problem.d != problem.d:
         raise ValueError(f"start has {start.problem.d} coefficients, the problem has {problem.d}.")
     if isinstance(start, EPFit) and start.problem.scores is scores:
-        return start.posterior.natural
+        q, ratio = start.posterior.natural, problem.gamma / start.problem.gamma
+        if ratio == 1.0:
+            return q
+        precision = prior.precision + ratio * (q.precision - prior.precision)  # sites are about proportional to gamma
+        return natural_gaussian(precision, ratio * q.shift) or q
     rotation = scores.reduced.rotation
     to_u = scores.prior.unwhiten_rows(np.eye(problem.d) if rotation is None else rotation)
     mean, covariance = start.posterior.moments_of(to_u)

@@ -14,7 +14,7 @@ from typing import Any
 import pymc as pm
 
 from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
-from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.core.fitted_to import FittedTo, measure_of
 from pymc_pacauc.model.fitted_to import check_model
 from pymc_pacauc.model.results import as_result
 
@@ -78,11 +78,13 @@ class Certificate:
     def __repr__(self) -> str:
         vacuous = " (vacuous)" if self.mean_score_auc <= 0.5 else ""
         mean = "not available" if math.isnan(self.mean_score_auc) else f">= {self.mean_score_auc:.4f}{vacuous}"
+        measure = measure_of(self.comparison)
+        sure = f"with probability {1 - self.epsilon:g} ({self.bound}, {self.method})"
         return "\n".join(
             [
-                f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g} ({self.bound}, {self.method})",
+                f"Certified {measure} >= {self.auc:.4f} {sure}",
                 f"  mean score     {mean}",
-                f"  empirical AUC  {self.empirical_auc:.4f} (randomised score, gamma = {self.gamma:g})",
+                f"  on these rows  {self.empirical_auc:.4f} (randomised score, gamma = {self.gamma:g})",
                 f"  KL             {self.divergence:.3f} nats from the prior",
                 f"  m              {self.m:g} ({_sizes(self)})",
                 *(f"  - {sentence}" for sentence in self.assumptions),

@@ -2,13 +2,8 @@
 
 The evidence of a few multiples of the median distance is compared, and its maximum approached from the best of them by
 L-BFGS in the logarithms, one lengthscale for all covariates or one for each (automatic relevance determination). The
-gradient is exact for given pivots: with features F = K_nP L^-T, L L' = K_PP, G the derivative of log Z in F
-(:mod:`pymc_pacauc.ep.design_gradient`) and m, V the moments of q,
-
-    d log Z = sum(G L^-1 * dK_nP) - sum(L^-T (V + m m' - I) L^-1 * dK_PP) / 2,
-
-so it costs about a sweep, however many lengthscales there are. Each fit starts from the sites of the one before, seen
-by the new features.
+gradient is exact for given pivots (:func:`~pymc_pacauc.ep.kernel.feature_slopes`), and costs about a sweep, however
+many lengthscales there are. Each fit starts from the sites of the one before, seen by the new features.
 """
 
 from __future__ import annotations
@@ -20,15 +15,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg, optimize
+from scipy import optimize
 from scipy.spatial.distance import cdist
 
 from pymc_pacauc.core.covariances import COVARIANCES, Covariance, median_distance
 from pymc_pacauc.core.kernel_features import KernelFeatures, checked_rows, kernel_features
 from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.ep.design_gradient import design_gradient
 from pymc_pacauc.ep.gaussian import EPFit, carried_over, fit_ep
+from pymc_pacauc.ep.kernel import feature_slopes
 from pymc_pacauc.ep.results import ConvergenceWarning
 
 __all__ = ["LengthscaleChoice", "choose_lengthscale", "lengthscale_gradient"]
@@ -200,16 +195,7 @@ def lengthscale_gradient(features: KernelFeatures, fit: EPFit, X: FloatArray) ->
     """d log Z / d log lengthscale of each covariate, for EP's fit to ``features.transform(X)`` with prior N(0, I)."""
     kernel, rows, points = features.kernel, X / features.lengthscale, features.points
     assert isinstance(kernel, Covariance)
-    q, rotation = fit.posterior.natural, fit.problem.scores.reduced.rotation
-    slope, inner = design_gradient(fit), q.covariance + np.outer(q.mean, q.mean) - np.eye(q.mean.size)
-    if rotation is not None:
-        slope, inner = slope @ rotation, rotation.T @ inner @ rotation
-
-    def solved(matrix: FloatArray) -> FloatArray:
-        """``matrix @ L^-1``."""
-        return np.asarray(linalg.solve_triangular(features.factor, matrix.T, lower=True, trans="T")).T
-
-    in_cross, in_pivots = solved(slope), -0.5 * solved(solved(inner).T)
+    in_cross, in_pivots = feature_slopes(fit, features.factor, fit.problem.scores.reduced.rotation)
     return _chained(kernel, in_cross, rows, points) + _chained(kernel, in_pivots, points, points)
 
 

@@ -1,8 +1,8 @@
-"""The evidence's derivative in the scores themselves: d log Z / d design, an entry for every observation and coefficient.
+"""The evidence's derivative in the scores: d log Z / d design, an entry for every observation and coefficient.
 
 At a fixed point log Z is stationary in the sites (K_ij, h_ij), so they may be held fixed. With P the Laplacian of the
-K_ij (so that s'P s = sum K_ij (s_i - s_j)^2), h the signed row sums of the h_ij, Z the design, a = Z m + offset the mean
-scores and m, V the moments of q,
+K_ij (so that s'P s = sum K_ij (s_i - s_j)^2), h the signed row sums of the h_ij, Z the design, a = Z m + offset the
+mean scores and m, V the moments of q,
 
     d log Z / d Z = (h - P a) m' - P Z V.
 
@@ -64,9 +64,8 @@ def _laplacian(fit: EPFit, columns: FloatArray) -> tuple[FloatArray, FloatArray]
         products[j] += k_column[:, None] * columns[j] - K.T @ columns[i]
         if len(listed):
             at = listed[:, :2].astype(np.intp)
-            _add_listed(
-                i[at[:, 0]], j[at[:, 1]], listed[:, 2], gamma * listed[:, 3], fit, moments.mean, columns, h, products
-            )
+            pair = i[at[:, 0]], j[at[:, 1]], listed[:, 2], gamma * listed[:, 3]
+            _add_listed(*pair, fit, moments.mean, columns, h, products)
     return h, products
 
 

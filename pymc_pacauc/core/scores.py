@@ -193,9 +193,17 @@ class LinearScores:
                 return ReducedScores(design @ rotation[:rank].T, offset, rotation[:rank])
         return ReducedScores(design, offset, None)
 
+    def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """theta for reduced coefficients ``u[draws, k]``; other directions come from the prior."""
+        rotation = self.reduced.rotation
+        if rotation is None:
+            return self.prior.color(u)
+        w = rng.standard_normal((len(u), self.d))
+        return self.prior.color(w + (u - w @ rotation.T) @ rotation)
+
 
 def _few_pivots(design: FloatArray) -> NDArray[np.intp] | None:
-    """Observations given whose scores no other has variance left, to the tolerance; None where it takes most of them."""
+    """Observations given whose scores no other has variance left, to the tolerance; None where it takes most."""
     covariance = design @ design.T
     least = float(np.diagonal(covariance).min())
     if least <= 0.0:

@@ -109,9 +109,7 @@ def feature_slopes(fit: EPFit, factor: FloatArray, rotation: FloatArray | None =
 
     def solved(matrix: FloatArray) -> FloatArray:
         """``matrix @ L_P^-1``."""
-        return np.asarray(
-            linalg.solve_triangular(factor, matrix.T, lower=True, trans="T", check_finite=False)
-        ).T
+        return np.asarray(linalg.solve_triangular(factor, matrix.T, lower=True, trans="T", check_finite=False)).T
 
     return solved(slope), -0.5 * solved(solved(inner).T)
 

@@ -14,7 +14,7 @@ arXiv:1410.1771), for these sites.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,9 +31,9 @@ from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_g
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import ConvergenceWarning, Fit, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import check_offset, tile_map
+from pymc_pacauc.ep.sweep import check_offset, score_moments, sum_sites, tile_map
 
-__all__ = ["ConvergenceWarning", "EPFit", "dropped", "fit_ep", "fit_vb", "sweep_sums"]
+__all__ = ["ConvergenceWarning", "EPFit", "carried_over", "dropped", "fit_ep", "fit_vb", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
@@ -276,3 +276,17 @@ def _start(problem: Problem, start: Fit | None) -> NaturalGaussian:
     precision = linalg.inv(0.5 * (covariance + covariance.T))
     shift = precision @ (mean - to_u @ scores.prior.mean)
     return natural_gaussian(0.5 * (precision + precision.T), shift) or prior
+
+
+def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
+    """A start for other scores of the same pairs: the sites of ``fit``, seen by the scores of ``problem``.
+
+    None where these sites and the prior are no density together.
+    """
+    old, new, q = fit.problem.scores.reduced, problem.scores.reduced, fit.posterior.natural
+    moments = score_moments(old.design, old.offset, q.mean, q.factor)
+    sums = sum_sites(new.design, new.offset, moments, problem.pairs, fit.table, tie_cost=problem.tie_cost)
+    start = natural_gaussian(np.eye(new.dimension) + sums.precision, sums.shift)
+    if start is None:
+        return None
+    return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))

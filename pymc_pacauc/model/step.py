@@ -162,7 +162,7 @@ class TemperingSMC(BlockedStep):
         self._target, problem = _target(model)
         self._fitted_to = fitted_to(model, "TemperingSMC", problem)
         self._constants = self._fitted_to.as_stats()
-        dimension = self._target.dimension
+        dimension = self._target.coefficients
         self._settings = Settings(
             particles=particles,
             ess_threshold=ess_threshold,
@@ -318,7 +318,7 @@ class TemperingSMC(BlockedStep):
 
     def _kept_stats(self, draw: int | None) -> dict[str, Any]:
         """The draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
-        particles = np.full((STAGES_KEPT, self._target.dimension), np.nan)
+        particles = np.full((STAGES_KEPT, self._target.coefficients), np.nan)
         tilts, gammas = np.full(STAGES_KEPT, np.nan), np.full(STAGES_KEPT, np.nan)
         if draw is not None:
             chosen = np.unique(np.linspace(0, len(self._kept) - 1, STAGES_KEPT).round().astype(int))

@@ -99,7 +99,8 @@ def fixed_pairs(potential: str, comparison: Comparison) -> Pairs:
         return comparison
     raise refuse(
         f"the partial AUC of {potential} (max_fpr) is an average over no fixed set of pairs: which negatives count "
-        "depends on the scores"
+        "depends on the scores. (EP's fit of the same model without max_fpr can be the start of exact sampling: "
+        "step=pac.TemperingSMC(start=approx))"
     )
 
 

@@ -43,7 +43,7 @@ from pymc_pacauc.model.prior import GaussianPriorReader
 from pymc_pacauc.model.probes import Evaluate, affine_map, first_departure
 from pymc_pacauc.model.spike_slab import SparseVariable, sparse_variables
 
-__all__ = ["ModelProblem", "NotLinearGaussianError", "problem_of", "problem_reader"]
+__all__ = ["ModelProblem", "NotLinearGaussianError", "joined_pairs", "linear_terms", "problem_of", "problem_reader"]
 
 FloatArray = NDArray[np.float64]
 
@@ -165,7 +165,7 @@ class ProblemReader:
     def _read(self, model: pm.Model) -> ModelProblem:
         layout, terms = self._layout, self._terms
         offset, slope = self._affine_scores(model)
-        pairs, gamma = _all_pairs(terms)
+        pairs, gamma = joined_pairs(terms)
         d = layout.dimension
         mean, factor = np.zeros(d), np.ones(d)
         if self._prior is not None:
@@ -269,7 +269,7 @@ def linear_terms(model: pm.Model) -> list[AUCTerm]:
     return terms
 
 
-def _all_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
+def joined_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
     """The pairs of all terms among their joined scores, and the sum of their gammas.
 
     sum_k gamma_k risk_k is one risk at that gamma, in which a pair of term k weighs gamma_k over the weight of all its

@@ -20,6 +20,7 @@ SCRIPTS = {
     "quality": ("Held-out AUC", []),
     "imbalance": ("Rare positives: AUC risk against log-loss", []),
     "growth": ("Growth of the time of one fit", ["--figures", "docs/figures"]),
+    "overhead": ("What PyMC's interface costs on small data", []),
     "memory": ("Memory of one fit", []),
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import overhead
 from benchmarks.paired import Table, paired, splits
 from benchmarks.paper_ep import fit_paper_ep
 from benchmarks.report import SCRIPTS, printed_before, section, summary
@@ -92,3 +93,11 @@ def test_certificates_hold():
     empirical, kl, catoni = (float(cell) for cell in large[5:8])
     assert kl > empirical - 0.061  # what a prototype certified at this size
     assert catoni >= kl
+
+
+@pytest.mark.slow
+def test_pymc_costs_less_than_the_work():
+    """A repeated fit, a choice of gamma and a step at most twice the arrays, the first fit five times."""
+    repeated, first, selected, step, _ = (through / base for _, base, through in overhead.measured())
+    assert max(repeated, selected, step) < 2.0
+    assert first < 5.0

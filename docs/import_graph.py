@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 LAYERS = {
     "arrays: NumPy and numba": ["core", "datasets", "ep", "smc", "fitting", "gamma_search", "results", "arrays"],
     "PyMC": ["model"],
-    "people": ["analysis", "estimator"],
+    "people": ["analysis", "estimator", "self_check"],
 }
 BEGIN, END = "<!-- import graph: python docs/import_graph.py --write -->", "<!-- end of import graph -->"
 

@@ -23,13 +23,13 @@ from .analysis.predict import probability_above as probability_above
 from .analysis.predict import rank_uncertainty as rank_uncertainty
 from .analysis.regularization import regularization_path as regularization_path
 from .analysis.roc import DeLong as DeLong
-from .analysis.roc import Threshold as Threshold
-from .analysis.roc import choose_threshold as choose_threshold
 from .analysis.roc import delong as delong
 from .analysis.roc import roc as roc
 from .analysis.select import GammaSelection as GammaSelection
 from .analysis.select import select_gamma as select_gamma
 from .analysis.summarize import summary as summary
+from .analysis.threshold import Threshold as Threshold
+from .analysis.threshold import choose_threshold as choose_threshold
 from .core import theorems as theorems
 from .core.concordance import concordance_risk as concordance_risk
 from .core.fitted_to import FittedTo as FittedTo

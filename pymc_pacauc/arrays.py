@@ -10,6 +10,7 @@ True
 
 from pymc_pacauc.core.comparisons import label_comparison, ordered_classes, stratified
 from pymc_pacauc.core.concordance import concordance, concordance_risk
+from pymc_pacauc.core.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.problem import Problem, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.core.risk import LinearRisk, empirical_risk, linear_risk, pair_risk
@@ -20,6 +21,7 @@ from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 __all__ = [
     "Fit",
     "GammaChoice",
+    "KernelFeatures",
     "LinearRisk",
     "Pairs",
     "Problem",
@@ -31,6 +33,7 @@ __all__ = [
     "concordance_risk",
     "empirical_risk",
     "fit",
+    "kernel_features",
     "label_comparison",
     "linear_gaussian_problem",
     "linear_risk",

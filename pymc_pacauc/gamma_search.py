@@ -24,6 +24,10 @@ shrink this error; it only removes what the dealing itself added.
 
 The gammas looked at are a coarse grid, then finer steps beside the choice; upwards the grid goes on while its end is
 best by the criterion, or chosen, up to gamma = n+ n-, where a single wrong pair costs a nat.
+
+All this is the same for any comparison: strata, weights, ordered classes, censored times. Held-out rows are judged by
+the comparison itself, among them alone; what takes the place of class sizes is what each row weighs
+(:mod:`pymc_pacauc.core.row_shares`), and how folds are dealt is the matter of :mod:`pymc_pacauc.core.folds`.
 """
 
 from __future__ import annotations
@@ -38,9 +42,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.core.folds import stratified_folds
-from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.comparisons import Comparison
+from pymc_pacauc.core.folds import comparison_folds
 from pymc_pacauc.core.problem import Problem, check_gamma
+from pymc_pacauc.core.row_shares import RowShares, auc_error, row_shares
 from pymc_pacauc.fitting import ConvergenceWarning, Fit, fit
 
 __all__ = [
@@ -49,10 +54,8 @@ __all__ = [
     "Candidate",
     "GammaChoice",
     "PairedErrors",
-    "auc_error",
     "choose",
     "choose_gamma",
-    "class_sizes",
     "coarse_gammas",
     "deal_folds",
     "default_repeats",
@@ -131,15 +134,12 @@ def held_out(
 
 
 def deal_folds(
-    pairs: Pairs, folds: int, repeats: int, rng: np.random.Generator, groups: ArrayLike | None = None
+    comparison: Comparison, folds: int, repeats: int, rng: np.random.Generator, groups: ArrayLike | None = None
 ) -> NDArray[np.intp]:
     """The fold of every row in each of ``repeats`` deals, shape (repeats, n)."""
     if repeats != int(repeats) or repeats < 1:
         raise ValueError(f"repeats must be an integer of at least 1; got {repeats!r}.")
-    positive = np.zeros(pairs.n, dtype=bool)
-    for block in pairs.blocks:
-        positive[block.positive] = True
-    return np.array([stratified_folds(positive, folds, rng, groups) for _ in range(int(repeats))])
+    return np.array([comparison_folds(comparison, folds, rng, groups) for _ in range(int(repeats))])
 
 
 def default_repeats(n: int) -> int:
@@ -150,42 +150,32 @@ def default_repeats(n: int) -> int:
 # -- which gammas ----------------------------------------------------------------------------------------------------
 
 
-def class_sizes(pairs: Pairs) -> tuple[int, int]:
-    """n+ and n- of two classes."""
-    if len(pairs.blocks) != 1:
-        raise ValueError(
-            f"Choosing gamma is for two classes compared pair by pair; these pairs come in {len(pairs.blocks)} blocks."
-        )
-    return pairs.blocks[0].positive.size, pairs.blocks[0].negative.size
-
-
-def coarse_gammas(pairs: Pairs) -> FloatArray:
-    """Twice, 8 and 32 times the value of Theorem 2.3, which is n+ n- / (4n) in pair units."""
-    n_pos, n_neg = class_sizes(pairs)
-    return n_pos * n_neg / (4.0 * (n_pos + n_neg)) * np.array([2.0, 8.0, 32.0])
+def coarse_gammas(shares: RowShares) -> FloatArray:
+    """Twice, 8 and 32 times the value of Theorem 2.3: a quarter of the comparison's size, n+ n- / n for two classes."""
+    return 0.25 * shares.size * np.array([2.0, 8.0, 32.0])
 
 
 def search_gammas(
     evaluate: Callable[[Sequence[float]], list[Candidate]],
     criterion: str,
     rule: str,
-    pairs: Pairs,
+    shares: RowShares,
 ) -> list[Candidate]:
     """Candidates at the coarse gammas, further up while the best or the choice is at the end, then beside the choice.
 
     Steps are halved below the choice of the stable rule, which is the first gamma to meet a condition, else on both
     sides of it.
     """
-    grid = coarse_gammas(pairs)
-    step, sizes = grid[-1] / grid[-2], class_sizes(pairs)
+    grid = coarse_gammas(shares)
+    step = grid[-1] / grid[-2]
     found = evaluate(grid.tolist())
     while True:
-        place, best = choose(found, criterion, rule, sizes), choose(found, criterion, "best", sizes)
+        place, best = choose(found, criterion, rule, shares), choose(found, criterion, "best", shares)
         gamma, last = found[place].gamma, len(found) - 1
         sides = (place - 1,) if rule == "stable" else (place - 1, place + 1)
         beside = [found[k].gamma for k in sides if 0 <= k <= last]
         coarse = max((max(gamma / other, other / gamma) for other in beside), default=1.0) > FINEST * (1 + ROUNDING)
-        further = found[last].reliable and found[last].gamma * step <= pairs.n_pairs * (1 + ROUNDING)
+        further = found[last].reliable and found[last].gamma * step <= shares.pairs * (1 + ROUNDING)
         if further and (best == last or (place == last and not coarse)):
             more = [float(found[last].gamma * step)]
         elif coarse:
@@ -228,26 +218,8 @@ def paired_errors(values: FloatArray) -> PairedErrors:
     return PairedErrors(best, behind.mean(axis=(1, 2)), se)
 
 
-def auc_error(auc: float, n_pos: int, n_neg: int) -> float:
-    """Standard error of an AUC over rows, from the AUC alone (Hanley and McNeil, 1982).
-
-    So that it does not vanish where the classes are separated, the AUC is first drawn towards one half, by as much as
-    half a row of the smaller class.
-
-    Examples
-    --------
-    >>> round(auc_error(0.83, 68, 132), 4), round(auc_error(1.0, 68, 132), 4)
-    (0.0336, 0.0073)
-    """
-    smaller = min(n_pos, n_neg)
-    auc = (smaller * auc + 0.5) / (smaller + 1)
-    two_positives, two_negatives = auc / (2.0 - auc), 2.0 * auc**2 / (1.0 + auc)  # both above, both below
-    variance = auc * (1.0 - auc) + (n_pos - 1) * (two_positives - auc**2) + (n_neg - 1) * (two_negatives - auc**2)
-    return float(np.sqrt(variance / (n_pos * n_neg)))
-
-
-def choose(candidates: Sequence[Candidate], criterion: str, rule: str, sizes: tuple[int, int]) -> int:
-    """The candidate that a rule chooses, among those whose folds can be relied on; ``sizes`` are those of the classes.
+def choose(candidates: Sequence[Candidate], criterion: str, rule: str, shares: RowShares) -> int:
+    """The candidate that a rule chooses, among those whose folds can be relied on; ``shares`` are of all rows.
 
     ``"stable"``: the smallest gamma at which a draw is within one standard error, over rows, of the mean score (or at
     which draws rank best, if that comes first), and the criterion within one paired standard error of its best.
@@ -264,7 +236,7 @@ def choose(candidates: Sequence[Candidate], criterion: str, rule: str, sizes: tu
     if rule == "one_se":
         return int(usable[within[-1]])
     of_mean, of_draw = auc.mean(axis=(1, 2)), expected.mean(axis=(1, 2))
-    there = np.flatnonzero(of_draw >= of_mean - [auc_error(value, *sizes) for value in of_mean])
+    there = np.flatnonzero(of_draw >= of_mean - [auc_error(value, shares) for value in of_mean])
     settled = min(there[0], np.argmax(of_draw)) if there.size else np.argmax(of_draw)
     return int(usable[max(settled, within[0])])
 
@@ -339,11 +311,12 @@ def choose_gamma(
                 callback(len(fits))
         return found
 
+    shares = row_shares(problem.pairs)
     if gammas is None:
-        candidates = search_gammas(evaluate, criterion, rule, problem.pairs)
+        candidates = search_gammas(evaluate, criterion, rule, shares)
     else:
         candidates = evaluate(gamma_grid(gammas).tolist())
-    chosen = choose(candidates, criterion, rule, class_sizes(problem.pairs))
+    chosen = choose(candidates, criterion, rule, shares)
     best = candidates[chosen].posterior
     final = fit(best.problem, method, start=best)
     return GammaChoice(tuple(candidates), chosen, final, dealt)

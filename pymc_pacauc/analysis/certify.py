@@ -17,7 +17,7 @@ from pymc_pacauc.core.fitted_to import FittedTo
 if TYPE_CHECKING:
     import pymc as pm
 
-__all__ = ["Certificate", "certificate"]
+__all__ = ["Certificate", "certificate", "check_certifiable", "equal_matchings"]
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
 STANDARD_ERRORS = 3.0  # a certificate from Monte Carlo output is computed this many standard errors on the safe side
@@ -177,7 +177,7 @@ def certificate(
         risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
         kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
     if sampling == "labels":
-        m, equal, share, least, error = fitted.m_eff, _equal_matchings(fitted), 1.0, 1.0, epsilon
+        m, equal, share, least, error = fitted.m_eff, equal_matchings(fitted), 1.0, 1.0, epsilon
     else:
         m, equal, share, error = float((fitted.n_pos + fitted.n_neg) // 2), True, _share(fitted), 0.5 * epsilon
         least = 1.0 - kl_upper(
@@ -209,7 +209,8 @@ def certificate(
     )
 
 
-def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+def check_certifiable(fitted: FittedTo) -> None:
+    """Refuse what has no bound, whatever the posterior."""
     if fitted.terms != 1:
         raise ValueError(f"A certificate is for one AUC term; the model had {fitted.terms}.")
     if not fitted.only_auc:
@@ -227,6 +228,10 @@ def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
             'There is no certificate with estimated weights ("ipcw"): they depend on the outcomes of all '
             "observations. Certify Harrell's concordance (weights=None)."
         )
+
+
+def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+    check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
     if math.isnan(result.divergence.value):
@@ -242,7 +247,7 @@ def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
         )
 
 
-def _equal_matchings(fitted: FittedTo) -> bool:
+def equal_matchings(fitted: FittedTo) -> bool:
     """Whether the pairs are a mean of matchings of one size: none is larger than the smaller class."""
     return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
 
@@ -256,7 +261,7 @@ def _sizes(certified: Certificate) -> str:
 
 
 def _independence(fitted: FittedTo) -> str:
-    if _equal_matchings(fitted):
+    if equal_matchings(fitted):
         return "Assumes that within each class observations are independent and identically distributed."
     given = "times, events" if fitted.comparison == "censored times" else "classes"
     return (

@@ -5,6 +5,11 @@ on the censoring. Weighting every event at time t by 1 / G(t)^2, G(t) = P(censor
 P(score_i > score_j | t_i < t_j, t_i < tau) instead, if censoring is independent of times and scores. G is estimated by
 Kaplan and Meier with the roles of event and censoring exchanged; of an event and a censoring at one time, the event
 came first.
+
+With strata, every stratum has a G of its own. Pairs are within strata, so independence within strata is then enough:
+hospitals may follow their patients for different times. (R's ``survival::concordance`` does the same; scikit-survival
+and lifelines have no Uno's C with strata.) It needs strata with more than a handful of observations; for many small
+ones, say matched pairs, compare by Harrell's C.
 """
 
 from __future__ import annotations

@@ -192,8 +192,9 @@ def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float
         difference = mean[i][:, None] - mean[j]
         with np.errstate(divide="ignore", invalid="ignore"):
             ordered = ndtr(difference / np.sqrt(variance))
-        right += float(np.where(variance > TIED * scale, ordered, 0.5 + 0.5 * np.sign(difference)).sum())
-    return right / pairs.n_pairs
+        ordered = np.where(variance > TIED * scale, ordered, 0.5 + 0.5 * np.sign(difference))
+        right += float(block.row_weights @ ordered @ block.column_weights)
+    return right / pairs.total_weight
 
 
 def _encode(groups: ArrayLike | None, n: int) -> tuple[NDArray[Any], NDArray[np.intp]]:

@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 from pymc_pacauc.analysis.certify import Certificate, certificate
 from pymc_pacauc.core.fitted_to import sides
 from pymc_pacauc.core.problem import Problem, check_gamma
-from pymc_pacauc.core.theorems import default_gamma, theorem_defaults
+from pymc_pacauc.core.row_shares import row_shares
+from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.fitting import ConvergenceWarning, Fit, fit
-from pymc_pacauc.gamma_search import GammaChoice, choose_gamma, coarse_gammas
+from pymc_pacauc.gamma_search import GammaChoice, choose_gamma
 from pymc_pacauc.results import ArrayResult
 
 __all__ = ["GAMMAS", "CertifiedGamma", "fit_at_gamma"]
@@ -65,11 +66,11 @@ def _number(gamma: Any, problem: Problem) -> float:
     if gamma not in GAMMAS:
         names = ", ".join(map(repr, GAMMAS))
         raise ValueError(f"gamma must be one of {names}, or one finite number > 0; got {gamma!r}.")
-    if problem.pairs.kind != "two classes":
-        raise ValueError(f'gamma={gamma!r} is for two classes; for {problem.pairs.kind} use "cv" or a number.')
-    n_pos, n_neg = sides(problem.pairs)
     if gamma == "default":
-        return default_gamma(n_pos, n_neg)
+        return 4.0 * row_shares(problem.pairs).size
+    if problem.pairs.kind != "two classes":
+        raise ValueError(f'gamma={gamma!r} is for two classes; for {problem.pairs.kind} use "default" or "cv".')
+    n_pos, n_neg = sides(problem.pairs)
     return theorem_defaults(n_pos, n_neg, problem.d, assumption=gamma).gamma
 
 
@@ -78,7 +79,7 @@ def _by_certificate(problem: Problem, method: str, epsilon: float, n_jobs: int |
     fits: list[Fit] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of which `converged` tells
-        for value in 0.5 * coarse_gammas(problem.pairs)[0] * 2.0 ** np.linspace(-2, 5, 15):
+        for value in 0.25 * row_shares(problem.pairs).size * 2.0 ** np.linspace(-2, 5, 15):
             start = next((each for each in reversed(fits) if each.converged), None)
             fits.append(fit(replace(problem, gamma=float(value)), method, start=start, n_jobs=n_jobs))
     fits = [each for each in fits if each.converged] or fits

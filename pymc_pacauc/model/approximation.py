@@ -51,7 +51,7 @@ class _GaussianGroup(FullRankGroup):
     posterior: Any = None
 
     def create_shared_params(self, start=None):
-        mean = np.asarray(self._prepare_start(start), dtype=pytensor.config.floatX)
+        mean = np.zeros(self.ddim, dtype=pytensor.config.floatX)
         return {"mu": pytensor.shared(mean, "mu"), "chol": pytensor.shared(np.eye(mean.size, dtype=mean.dtype), "chol")}
 
     @node_property

@@ -18,8 +18,8 @@ from scipy import linalg
 from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, predict_scores_at
 from pymc_pacauc.fitting import Fit
 from pymc_pacauc.model.draws import evaluate_at_draws
-from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.flat import MODE
+from pymc_pacauc.model.probes import affine_map
 
 if TYPE_CHECKING:
     from pymc_pacauc.model.approximation import EPApproximation

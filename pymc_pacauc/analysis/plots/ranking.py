@@ -10,8 +10,9 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.stats import gaussian_kde
 
+from pymc_pacauc.analysis.deployed import mean_score
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, new_axes
-from pymc_pacauc.analysis.roc import Threshold, mean_score
+from pymc_pacauc.analysis.threshold import Threshold
 from pymc_pacauc.core.pairs import encode_labels
 
 __all__ = ["plot_roc", "plot_scores"]

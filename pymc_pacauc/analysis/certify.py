@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
-
-import pymc as pm
+from typing import TYPE_CHECKING, Any
 
 from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
 from pymc_pacauc.core.fitted_to import FittedTo, measure_of
-from pymc_pacauc.model.fitted_to import check_model
-from pymc_pacauc.model.results import as_result
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 __all__ = ["Certificate", "certificate", "check_certifiable", "equal_matchings"]
 
@@ -161,9 +160,14 @@ def certificate(
         raise ValueError(f'tuned_prior must be "refuse" or "accept"; got {tuned_prior!r}.')
     if sampling not in ("labels", "iid"):
         raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
-    result = as_result(result)
+    if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
+        from pymc_pacauc.model.results import as_result  # results on arrays are certified without PyMC
+
+        result = as_result(result)
     fitted = result.fitted_to
     if model is not None:
+        from pymc_pacauc.model.fitted_to import check_model
+
         check_model(fitted, model)
     _check(result, fitted, tuned_prior)
     estimated, divergence = result.mean_risk, result.divergence

@@ -17,6 +17,7 @@ from .analysis.plots import plot_marginals as plot_marginals
 from .analysis.plots import plot_regularization_path as plot_regularization_path
 from .analysis.plots import plot_roc as plot_roc
 from .analysis.plots import plot_scores as plot_scores
+from .analysis.plots import plot_survival as plot_survival
 from .analysis.plots import plot_tempering as plot_tempering
 from .analysis.predict import predict_scores as predict_scores
 from .analysis.predict import probability_above as probability_above
@@ -38,6 +39,7 @@ from .core.risk import linear_risk as linear_risk
 from .core.theorems import pair_gamma as pair_gamma
 from .core.theorems import theorem_defaults as theorem_defaults
 from .ep.leave_out import LeaveOut as LeaveOut
+from .estimator.auc_classifier import AUCClassifier as AUCClassifier
 from .fitting import ConvergenceWarning as ConvergenceWarning
 from .fitting import UnsupportedError as UnsupportedError
 from .model.approximation import EPApproximation as EPApproximation

@@ -12,8 +12,8 @@ import pymc_pacauc
 SOURCE = Path(pymc_pacauc.__file__)
 
 # Folders show the layers: imports point from right to left.
-ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "arrays", "datasets"}
-PYMC, PEOPLE = {"model"}, {"analysis"}
+ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "kernel_search", "results", "arrays", "datasets"}
+PYMC, PEOPLE = {"model"}, {"analysis", "estimator", "self_check", "__main__"}
 
 ARRAY_LAYER = [
     module.name

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
-
-import pymc as pm
+from typing import TYPE_CHECKING, Any
 
 from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
-from pymc_pacauc.core.fitted_to import FittedTo
-from pymc_pacauc.model.fitted_to import check_model
-from pymc_pacauc.model.results import as_result
+from pymc_pacauc.core.fitted_to import FittedTo, measure_of
 
-__all__ = ["Certificate", "certificate"]
+if TYPE_CHECKING:
+    import pymc as pm
+
+__all__ = ["Certificate", "certificate", "check_certifiable", "equal_matchings"]
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
 STANDARD_ERRORS = 3.0  # a certificate from Monte Carlo output is computed this many standard errors on the safe side
@@ -78,11 +77,13 @@ class Certificate:
     def __repr__(self) -> str:
         vacuous = " (vacuous)" if self.mean_score_auc <= 0.5 else ""
         mean = "not available" if math.isnan(self.mean_score_auc) else f">= {self.mean_score_auc:.4f}{vacuous}"
+        measure = measure_of(self.comparison)
+        sure = f"with probability {1 - self.epsilon:g} ({self.bound}, {self.method})"
         return "\n".join(
             [
-                f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g} ({self.bound}, {self.method})",
+                f"Certified {measure} >= {self.auc:.4f} {sure}",
                 f"  mean score     {mean}",
-                f"  empirical AUC  {self.empirical_auc:.4f} (randomised score, gamma = {self.gamma:g})",
+                f"  on these rows  {self.empirical_auc:.4f} (randomised score, gamma = {self.gamma:g})",
                 f"  KL             {self.divergence:.3f} nats from the prior",
                 f"  m              {self.m:g} ({_sizes(self)})",
                 *(f"  - {sentence}" for sentence in self.assumptions),
@@ -159,9 +160,14 @@ def certificate(
         raise ValueError(f'tuned_prior must be "refuse" or "accept"; got {tuned_prior!r}.')
     if sampling not in ("labels", "iid"):
         raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
-    result = as_result(result)
+    if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
+        from pymc_pacauc.model.results import as_result  # results on arrays are certified without PyMC
+
+        result = as_result(result)
     fitted = result.fitted_to
     if model is not None:
+        from pymc_pacauc.model.fitted_to import check_model
+
         check_model(fitted, model)
     _check(result, fitted, tuned_prior)
     estimated, divergence = result.mean_risk, result.divergence
@@ -173,7 +179,7 @@ def certificate(
         risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
         kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
     if sampling == "labels":
-        m, equal, share, least, error = fitted.m_eff, _equal_matchings(fitted), 1.0, 1.0, epsilon
+        m, equal, share, least, error = fitted.m_eff, equal_matchings(fitted), 1.0, 1.0, epsilon
     else:
         m, equal, share, error = float((fitted.n_pos + fitted.n_neg) // 2), True, _share(fitted), 0.5 * epsilon
         least = 1.0 - kl_upper(
@@ -205,7 +211,8 @@ def certificate(
     )
 
 
-def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+def check_certifiable(fitted: FittedTo) -> None:
+    """Refuse what has no bound, whatever the posterior."""
     if fitted.terms != 1:
         raise ValueError(f"A certificate is for one AUC term; the model had {fitted.terms}.")
     if not fitted.only_auc:
@@ -223,6 +230,10 @@ def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
             'There is no certificate with estimated weights ("ipcw"): they depend on the outcomes of all '
             "observations. Certify Harrell's concordance (weights=None)."
         )
+
+
+def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+    check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
     if math.isnan(result.divergence.value):
@@ -238,7 +249,7 @@ def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
         )
 
 
-def _equal_matchings(fitted: FittedTo) -> bool:
+def equal_matchings(fitted: FittedTo) -> bool:
     """Whether the pairs are a mean of matchings of one size: none is larger than the smaller class."""
     return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
 
@@ -252,7 +263,7 @@ def _sizes(certified: Certificate) -> str:
 
 
 def _independence(fitted: FittedTo) -> str:
-    if _equal_matchings(fitted):
+    if equal_matchings(fitted):
         return "Assumes that within each class observations are independent and identically distributed."
     given = "times, events" if fitted.comparison == "censored times" else "classes"
     return (

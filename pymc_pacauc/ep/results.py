@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import ConvergenceWarning, Interventions, Solution
 from pymc_pacauc.ep.importance import WeightedDraws
-from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut
 
 __all__ = ["ConvergenceWarning", "Fit", "Posterior", "UnsupportedError", "possible", "warn_of"]
 
@@ -145,7 +145,7 @@ class Fit(Protocol):
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,

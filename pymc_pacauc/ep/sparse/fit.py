@@ -26,7 +26,7 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
-from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.results import ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
@@ -117,7 +117,7 @@ class SpikeSlabFit:
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,

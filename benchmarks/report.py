@@ -23,7 +23,7 @@ SCRIPTS = {
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),
     "smc": ("Tempering SMC", []),
-    "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
+    "certificates": ("Certificates", ["--datasets", "50"]),
     "hierarchy": ("Coefficients by stratum", []),
     "priors": ("Three priors", []),
     "processes": ("Gaussian processes at scale", ["latent", "hsgp", "lengthscales"]),

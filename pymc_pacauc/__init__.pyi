@@ -27,6 +27,10 @@ from .analysis.roc import delong as delong
 from .analysis.roc import roc as roc
 from .analysis.select import GammaSelection as GammaSelection
 from .analysis.select import select_gamma as select_gamma
+from .analysis.split_certificate import HoldOutCertificate as HoldOutCertificate
+from .analysis.split_certificate import SplitCertificate as SplitCertificate
+from .analysis.split_certificate import holdout_certificate as holdout_certificate
+from .analysis.split_certificate import split_certificate as split_certificate
 from .analysis.summarize import summary as summary
 from .analysis.threshold import Threshold as Threshold
 from .analysis.threshold import choose_threshold as choose_threshold

@@ -18,6 +18,7 @@ ARRAYS = {
     "smc",
     "fitting",
     "gamma_search",
+    "gamma_coverage",
     "kernel_search",
     "split_bounds",
     "results",

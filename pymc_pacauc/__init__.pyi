@@ -4,6 +4,10 @@ from . import arrays as arrays
 from . import datasets as datasets
 from .analysis.certify import Certificate as Certificate
 from .analysis.certify import certificate as certificate
+from .analysis.compare_auc import AUCComparison as AUCComparison
+from .analysis.compare_auc import AUCInterval as AUCInterval
+from .analysis.compare_auc import auc_interval as auc_interval
+from .analysis.compare_auc import compare_auc as compare_auc
 from .analysis.gamma_path import at_gamma as at_gamma
 from .analysis.gamma_path import log_evidence as log_evidence
 from .analysis.gamma_path import tempering_path as tempering_path
@@ -28,6 +32,10 @@ from .analysis.roc import delong as delong
 from .analysis.roc import roc as roc
 from .analysis.select import GammaSelection as GammaSelection
 from .analysis.select import select_gamma as select_gamma
+from .analysis.split_certificate import HoldOutCertificate as HoldOutCertificate
+from .analysis.split_certificate import SplitCertificate as SplitCertificate
+from .analysis.split_certificate import holdout_certificate as holdout_certificate
+from .analysis.split_certificate import split_certificate as split_certificate
 from .analysis.summarize import summary as summary
 from .analysis.threshold import Threshold as Threshold
 from .analysis.threshold import choose_threshold as choose_threshold

@@ -60,7 +60,8 @@ def summary(
     one to deploy, on the training pairs; NaN for draws without their model), ``expected_auc`` (of a draw from the
     posterior, a randomised score, on the same), ``log_evidence``,
     ``log_evidence_se``, ``certificate`` (None with ``note`` saying why not), ``note``, and all this in words as
-    ``report``.
+    ``report``. Of a fit on dealt pairs ``pairs_used`` is their number (else None) and ``sampling_error`` that of the
+    mean, in posterior standard deviations.
 
     Examples
     --------
@@ -106,6 +107,8 @@ def summary(
         log_evidence_se=evidence.standard_error,
         certificate=certified,
         note=note,
+        pairs_used=fitted.pairs_used or None,
+        sampling_error=fitted.mean_error,
     )
     table.attrs["report"] = _report(table.attrs)
     return table
@@ -125,6 +128,10 @@ def _report(attrs: dict[str, Any]) -> str:
         lines.append(
             f"  certified AUC  {certified.auc:.4f} of the randomised score, with probability {1 - certified.epsilon:g} "
             f"({certified.bound}; under the assumptions that the certificate lists)"
+        )
+    if attrs["pairs_used"]:
+        lines.append(
+            f"  pairs used     {attrs['pairs_used']}, dealt: mean ± {attrs['sampling_error']:.2g} posterior sd"
         )
     if attrs["note"]:
         lines.append(f"  note           {attrs['note']}")

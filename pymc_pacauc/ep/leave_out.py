@@ -53,7 +53,8 @@ class WithoutGroup:
     rematched: bool
 
 
-Refit = Callable[[Pairs, Problem, int], WithoutGroup]  # given the pairs that go, the problem that stays, and sweeps
+# Given who goes, the pairs that go, the problem that stays, and sweeps.
+Refit = Callable[[NDArray[np.bool_], Pairs, Problem, int], WithoutGroup]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +136,7 @@ def leave_out_pairs(
         if kept.n_pairs == 0:
             raise ValueError(f"Without group {labels[g]!r} there is no pair left: it holds a whole class.")
         at = problem.gamma_per_pair * kept.total_weight if gamma is None else check_gamma(gamma)
-        left = refit(touched, replace(problem, pairs=kept, gamma=at), refine)
+        left = refit(out, touched, replace(problem, pairs=kept, gamma=at), refine)
         change[g] = left.change
         rematched += left.rematched
         unconverged += not left.converged

@@ -26,6 +26,7 @@ from pymc.variational.opvi import node_property
 from pymc_pacauc.core.fitted_to import FittedTo
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.results import SamplingError
 from pymc_pacauc.fitting import Fit
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.extract import ModelProblem
@@ -33,7 +34,7 @@ from pymc_pacauc.model.fitted_to import fitted_to
 from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.progress import LateBar
-from pymc_pacauc.model.results import ArrayResult, Estimate
+from pymc_pacauc.model.results import ArrayResult, Estimate, with_pairs
 from pymc_pacauc.smc.evidence import LogEvidence
 
 __all__ = ["EPApproximation", "ImportanceSample"]
@@ -117,6 +118,9 @@ class EPApproximation(SingleGroupApproximation):
         Expectation of the pair risk under the approximation, in closed form.
     converged, sweeps, history, interventions
         How the fit went; ``history`` is a DataFrame with a row per sweep.
+    pairs_used, sampling_error
+        How many pairs were used, and what it does to the result that these were not all: standard errors of
+        ``log_evidence``, and of the mean in posterior standard deviations.
     inclusion_probability
         Probability of the slab for each coefficient of a spike-and-slab prior: exact up to the error that
         ``model_average`` states for up to ten coefficients, EP's beyond.
@@ -135,7 +139,7 @@ class EPApproximation(SingleGroupApproximation):
             group = self.groups[0]
             group.shared_params["mu"].set_value(fit.posterior.mean.astype(pytensor.config.floatX))
             group.posterior = fit.posterior
-        self.fitted_to: FittedTo = fitted_to(source.model, fit.method, fit.problem)
+        self.fitted_to: FittedTo = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------
 
@@ -162,6 +166,16 @@ class EPApproximation(SingleGroupApproximation):
     @property
     def sweeps(self) -> int:
         return self.fit.sweeps
+
+    @property
+    def pairs_used(self) -> int:
+        """How many pairs the fit looked at."""
+        return self.fit.pairs_used
+
+    @property
+    def sampling_error(self) -> SamplingError:
+        """What it does to the result that these were not all: zero where they were."""
+        return self.fit.sampling_error
 
     @property
     def interventions(self) -> Any:
@@ -361,6 +375,13 @@ class EPApproximation(SingleGroupApproximation):
             f"  log evidence   {self.log_evidence:.4f}",
             f"  expected AUC   {1 - self.expected_risk:.4f} (training)",
         ]
+        if self.pairs_used < problem.pairs.n_pairs:
+            error = self.sampling_error
+            lines.insert(
+                2,
+                f"  pairs used     {self.pairs_used}, dealt: log evidence ± {error.log_evidence:.2g}, "
+                f"mean ± {error.mean:.2g} posterior sd",
+            )
         if self.source.sparse:
             lines.append(f"  model size     {self.expected_model_size:.2f} coefficients expected from the slab")
         state = "converged" if self.converged else "INTERRUPTED" if self.fit.interrupted else "NOT CONVERGED"

@@ -8,7 +8,7 @@ evidence). :func:`as_result` turns any of them into an object with the attribute
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from pymc_pacauc.core.fitted_to import FittedTo, fitted_to_problem
 from pymc_pacauc.fitting import Fit
 from pymc_pacauc.smc.evidence import LogEvidence, combine
 
-__all__ = ["Draws", "Estimate", "Result", "as_result", "dataset_of"]
+__all__ = ["Draws", "Estimate", "Result", "as_result", "dataset_of", "with_pairs"]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class ArrayResult:
 
     @cached_property
     def fitted_to(self) -> FittedTo:
-        return fitted_to_problem(self.fit.problem, self.fit.method)
+        return with_pairs(fitted_to_problem(self.fit.problem, self.fit.method), self.fit)
 
     @property
     def evidence(self) -> LogEvidence:
@@ -162,6 +162,14 @@ class ArrayResult:
     @property
     def caveat(self) -> str:
         return "" if self.fit.converged else "the fit did not converge"
+
+
+def with_pairs(fitted: FittedTo, fit: Fit) -> FittedTo:
+    """The record with what a fit says about the pairs it used, where these are not all."""
+    if fit.pairs_used == fit.problem.pairs.n_pairs:
+        return fitted
+    error = fit.sampling_error
+    return replace(fitted, pairs_used=fit.pairs_used, mean_error=error.mean, log_evidence_error=error.log_evidence)
 
 
 def as_result(result: Any) -> Any:

@@ -27,7 +27,7 @@ from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
-from pymc_pacauc.ep.results import ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
+from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sparse.gradient import SpikeSlabGradient, spike_slab_gradient
@@ -81,7 +81,12 @@ class SpikeSlabFit:
     method = "EP"
     power = 1.0
     log_evidence_error = float("nan")
+    sampling_error = EXACT  # all pairs are used
     divergence = float("nan")  # from a mixture to a Gaussian: no closed form
+
+    @property
+    def pairs_used(self) -> int:
+        return self.problem.pairs.n_pairs
 
     @property
     def sweeps(self) -> int:
@@ -132,7 +137,7 @@ class SpikeSlabFit:
         q, problem = self.posterior.gaussian, self.problem
         table = site_table(problem.gamma_per_pair)
 
-        def refit(touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
+        def refit(out: NDArray[np.bool_], touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
             removed = pair_sums(replace(problem, pairs=touched), q, table, map_tiles)
             start = sparse_gaussian(
                 q.precision - removed.precision,

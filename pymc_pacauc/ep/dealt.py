@@ -2,11 +2,11 @@
 
     pilot -> deal -> fit -> deal along the fitted score -> fit, warm
 
-The pairs that matter are those whose order q is not sure of, and a fair sample of them is one dealt along the score of
-q (:mod:`pymc_pacauc.core.deal`), which is not known beforehand. So a *pilot* fits one group of a random deal, as if there
-were no other data, at that share of gamma; then all rows are dealt along its score, and a larger share of the groups is
-fitted from there, until a stage has all of them. Each stage starts where the one before ended, its precision scaled to
-the new share. Last, the rows are dealt along the fitted score: that alone divides the error by five.
+The pairs that matter are those whose order q is not sure of, and a fair sample of them is one dealt along the score
+of q (:mod:`pymc_pacauc.core.deal`), which is not known beforehand. So a *pilot* fits one group of a random deal, as if
+there were no other data, at that share of gamma; then all rows are dealt along its score, and a larger share of the
+groups is fitted from there, until a stage has all of them. Each stage starts where the one before ended, its precision
+scaled to the new share. Last, the rows are dealt along the fitted score: that alone divides the error by five.
 
 *How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
 Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.

@@ -31,7 +31,7 @@ def comparisons():
     X, y = data()
     classes = np.digitize(X[:, 0] + rng.normal(size=N), [-0.5, 0.8])
     weights = rng.gamma(2.0, size=N)
-    strata = rng.integers(0, 3, size=N) + 100 * (np.arange(N) < 20)  # large ones, and a few rows in small ones
+    strata = rng.integers(0, 2, size=N) + 100 * (np.arange(N) < 20)  # large ones, and a few rows in small ones
     time, event = rng.exponential(size=N), rng.random(N) < 0.6
     return {
         "two classes": bipartite(y),
@@ -132,7 +132,7 @@ def test_fit_is_within_its_sampling_error(kind, method):
     assert 0.0 < np.sqrt(np.mean(moved**2)) < 3.0 * error.mean < 0.6
     assert abs(found.log_evidence - exact.log_evidence) < 4.0 * error.log_evidence + 0.05
     assert found.expected_risk == pytest.approx(exact.expected_risk, abs=1e-3)
-    np.testing.assert_allclose(found.posterior.covariance, exact.posterior.covariance, rtol=0.3, atol=1e-3)
+    np.testing.assert_allclose(found.posterior.variance, exact.posterior.variance, rtol=0.2)
 
 
 def test_same_seed_same_fit_whatever_the_threads():

@@ -126,7 +126,8 @@ def test_fit_is_within_its_sampling_error(kind, method):
     exact = (fit_ep if method == "ep" else fit_vb)(problem)
     found = fit(problem, method, pairs=250_000)
     error = found.sampling_error
-    assert found.converged and found.method == exact.method
+    assert found.converged
+    assert found.method == exact.method
     assert found.pairs_used == pytest.approx(250_000, rel=0.1)
     moved = (found.posterior.mean - exact.posterior.mean) / np.sqrt(exact.posterior.variance)
     assert 0.0 < np.sqrt(np.mean(moved**2)) < 3.0 * error.mean < 0.6
@@ -164,7 +165,8 @@ def test_leaving_out_dealt_pairs():
 def test_auto_uses_all_pairs_where_that_is_cheap():
     X, y = data(3000)
     problem = linear_gaussian_problem(X, y, gamma=3000.0)
-    assert pairs_to_use(problem, "auto") is None and pairs_to_use(problem, "all") is None
+    assert pairs_to_use(problem, "auto") is None
+    assert pairs_to_use(problem, "all") is None
     assert pairs_to_use(problem, problem.pairs.n_pairs) is None
     large = linear_gaussian_problem(np.ones((30_000, 1)), np.arange(30_000) % 2, gamma=30_000.0)
     assert pairs_to_use(large, "all") is None
@@ -187,7 +189,8 @@ def test_small_blocks_are_kept_whole():
     X, y = data(3000)
     problem = linear_gaussian_problem(X, label_comparison(y, strata=strata), gamma=3000.0)
     dealt = deal(problem.pairs, X[:, 0], 50, np.random.default_rng(0))
-    assert dealt.dealt == () and dealt.n_pairs == problem.pairs.n_pairs
+    assert dealt.dealt == ()
+    assert dealt.n_pairs == problem.pairs.n_pairs
 
 
 def test_spikes_use_all_pairs():

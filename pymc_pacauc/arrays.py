@@ -10,16 +10,20 @@ True
 
 from pymc_pacauc.core.comparisons import label_comparison, ordered_classes, stratified
 from pymc_pacauc.core.concordance import concordance, concordance_risk
+from pymc_pacauc.core.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.problem import Problem, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.core.risk import LinearRisk, empirical_risk, linear_risk, pair_risk
 from pymc_pacauc.fitting import Fit, fit
 from pymc_pacauc.gamma_search import GammaChoice, choose_gamma
+from pymc_pacauc.kernel_search import LengthscaleChoice, choose_lengthscale
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
 __all__ = [
     "Fit",
     "GammaChoice",
+    "KernelFeatures",
+    "LengthscaleChoice",
     "LinearRisk",
     "Pairs",
     "Problem",
@@ -27,10 +31,12 @@ __all__ = [
     "bipartite",
     "bridge_path",
     "choose_gamma",
+    "choose_lengthscale",
     "concordance",
     "concordance_risk",
     "empirical_risk",
     "fit",
+    "kernel_features",
     "label_comparison",
     "linear_gaussian_problem",
     "linear_risk",

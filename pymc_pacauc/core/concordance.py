@@ -54,8 +54,8 @@ def concordance_risk(
     strata
         Compare within these groups only.
     weights
-        None for Harrell's C; ``"ipcw"`` for Uno's, in which inverse probabilities of censoring make up for those
-        lost; or one positive number per observation, a pair weighing their product.
+        None for Harrell's C; ``"ipcw"`` for Uno's, in which inverse probabilities of censoring, estimated within each
+        stratum, make up for those lost; or one positive number per observation, a pair weighing their product.
     tau
         Compare events before this time only.
     ties
@@ -104,7 +104,9 @@ def concordance(
     if isinstance(weights, str):
         if weights != "ipcw":
             raise ValueError(f'weights must be None, "ipcw" or one number per observation; got {weights!r}.')
-        factors = ipcw(times, events, used)
+        factors = np.zeros(times.size)
+        for part in members:
+            factors[part] = ipcw(times[part], events[part], used[part])
         factors /= factors[used].mean()
         weighted = tuple(replace(b, positive_weights=factors[b.positive]) for b in blocks)
         return replace(pairs, blocks=weighted, estimated_weights=True)

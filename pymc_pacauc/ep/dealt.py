@@ -130,8 +130,7 @@ def fit_dealt(
         error = sampling_error(problem, q, found.seen.log_evidence, others, run.table, map_tiles)
     log_evidence = possible(found.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
-    warn_of(found, len(found.history), tolerance, log_evidence, advice, stacklevel=4)
-    return EPFit(
+    fit = EPFit(
         problem=problem,
         posterior=GaussianPosterior(problem.scores, q),
         table=run.table,
@@ -145,6 +144,8 @@ def fit_dealt(
         deal=used,
         sampling_error=error,
     )
+    warn_of(fit.method, found, len(found.history), tolerance, log_evidence, advice, stacklevel=4)
+    return fit
 
 
 @dataclass(eq=False)

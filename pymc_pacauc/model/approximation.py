@@ -34,7 +34,8 @@ from pymc_pacauc.model.fitted_to import fitted_to
 from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.progress import LateBar
-from pymc_pacauc.model.results import ArrayResult, Estimate, with_pairs
+from pymc_pacauc.model.results import ArrayResult, Estimate
+from pymc_pacauc.results import with_pairs
 from pymc_pacauc.smc.evidence import LogEvidence
 
 __all__ = ["EPApproximation", "ImportanceSample"]
@@ -52,7 +53,7 @@ class _GaussianGroup(FullRankGroup):
     posterior: Any = None
 
     def create_shared_params(self, start=None):
-        mean = np.asarray(self._prepare_start(start), dtype=pytensor.config.floatX)
+        mean = np.zeros(self.ddim, dtype=pytensor.config.floatX)
         return {"mu": pytensor.shared(mean, "mu"), "chol": pytensor.shared(np.eye(mean.size, dtype=mean.dtype), "chol")}
 
     @node_property
@@ -348,6 +349,11 @@ class EPApproximation(SingleGroupApproximation):
             "log_evidence": self.log_evidence,
             "log_evidence_variance": self.fit.log_evidence_error**2,
             "expected_risk": self.mean_risk.value,
+            **(
+                {"expected_risk_error": self.mean_risk.error, "expected_risk_terms": self.mean_risk.terms}
+                if self.fitted_to.pairs_used
+                else {}
+            ),
             "divergence": self.fit.divergence if self.gaussian else np.nan,
             "converged": int(self.converged),
         }
@@ -368,12 +374,13 @@ class EPApproximation(SingleGroupApproximation):
     def __repr__(self) -> str:
         problem = self.fit.problem
         acted = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in vars(self.interventions).items() if v)
+        measure = self.fitted_to.measure
         lines = [
-            f"{self.method} approximation of an AUC Gibbs posterior",
+            f"{self.method} approximation of {'an AUC' if measure == 'AUC' else f'a {measure}'} Gibbs posterior",
             f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {problem.d} free parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
-            f"  expected AUC   {1 - self.expected_risk:.4f} (training)",
+            f"  {measure:<15}{1 - self.expected_risk:.4f} (expected, training)",
         ]
         if self.pairs_used < problem.pairs.n_pairs:
             error = self.sampling_error

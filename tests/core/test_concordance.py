@@ -60,6 +60,22 @@ def test_uno_by_hand():
     assert concordance(time, event, weights="ipcw", tau=tau).estimated_weights
 
 
+def test_uno_with_strata_has_a_censoring_distribution_in_each():
+    scores, time, event = survival_data(3, n=120)
+    strata = np.random.default_rng(1).integers(0, 3, time.size)
+    event |= (strata == 0) & (time < 8)  # one stratum is followed for longer than the others
+    tau = float(np.quantile(time, 0.7))
+    survival = np.empty(time.size)
+    for k in range(3):
+        survival[strata == k] = censoring_survival(time[strata == k], event[strata == k])
+    brute = censored_pairs(time, event, strata=strata, tau=tau, row_weights=np.maximum(survival, 1e-9) ** -2.0)
+    found = pac.concordance_risk(scores, time, event, strata=strata, weights="ipcw", tau=tau)
+    assert found == pytest.approx(listed_risk(scores, brute), abs=1e-13)
+    pooled = np.maximum(censoring_survival(time, event), 1e-9) ** -2.0
+    other = censored_pairs(time, event, strata=strata, tau=tau, row_weights=pooled)
+    assert abs(found - listed_risk(scores, other)) > 1e-4
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_against_scikit_survival(seed):
     metrics = pytest.importorskip("sksurv.metrics")

@@ -21,12 +21,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
-from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
@@ -122,7 +121,7 @@ class SpikeSlabFit:
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,
@@ -137,8 +136,8 @@ class SpikeSlabFit:
         q, problem = self.posterior.gaussian, self.problem
         table = site_table(problem.gamma_per_pair)
 
-        def refit(out: NDArray[np.bool_], touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
-            removed = pair_sums(replace(problem, pairs=touched), q, table, map_tiles)
+        def refit(split: Split, left: Problem, sweeps: int) -> WithoutGroup:
+            removed = pair_sums(replace(problem, pairs=split.touched), q, table, map_tiles)
             start = sparse_gaussian(
                 q.precision - removed.precision,
                 q.shift - removed.shift,
@@ -234,7 +233,7 @@ def fit_spike_slab(
     seen, history = found.seen, before + found.history
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
     advice = "Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC."
-    warn_of(found, len(history), tolerance, log_evidence, advice, stacklevel=3)
+    warn_of("EP", found, len(history), tolerance, log_evidence, advice, stacklevel=3)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SpikeSlabFit(
         problem=problem,

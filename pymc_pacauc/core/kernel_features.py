@@ -1,0 +1,218 @@
+"""Kernel features: a Gaussian process of the scores as a linear model with few coefficients.
+
+A kernel matrix K of n rows is nearly F F' with F of few columns. Pivoted Cholesky finds them greedily: the *pivots* are
+rows chosen one after the other, each the one whose prior variance given those before is largest. With P the pivots
+and L L' = K_PP, the features of any row x are
+
+    f(x) = L^-1 k(P, x),      f(x) . f(x') = k(x, P) K_PP^-1 k(P, x'),
+
+so ``scores = features @ theta`` with theta ~ N(0, I) is the process projected on its values at the pivots, and new rows
+have features by the same pivots. Columns of K are computed as they are needed: time O(n r^2), memory O(n r), and K is
+never formed.
+
+    features = kernel_features(X, lengthscale=1.0, rank=300)
+    problem = linear_gaussian_problem(features.transform(X), y, gamma)
+    scores = features.transform(X_new) @ fit(problem).posterior.mean
+
+Fine & Scheinberg (2001, JMLR 2:243), for the partial factorisation; Harbrecht, Peters & Schneider (2012,
+doi:10.1016/j.apnum.2011.10.001), for its error, the trace that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+
+from pymc_pacauc.core.covariances import COVARIANCES, Covariance, median_distance
+from pymc_pacauc.core.numeric import numeric_array
+from pymc_pacauc.core.rows import distinct_rows
+
+__all__ = ["KernelFeatures", "checked_rows", "kernel_features"]
+
+FloatArray = NDArray[np.float64]
+Kernel = Callable[[FloatArray, FloatArray], Any]
+
+ROWS_AT_ONCE = 4096
+DIAGONAL_ROWS = 64  # of a kernel that gives matrices alone
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFeatures:
+    """Features of rows by the kernel between them and the pivots; from :func:`kernel_features`.
+
+    Attributes
+    ----------
+    kernel
+        Between the rows of two matrices that are divided by ``lengthscale``.
+    lengthscale
+        One for each covariate, shape (d,).
+    pivots
+        Which rows of X the features are made from, in the order they were chosen, shape (rank,).
+    points
+        Those rows, divided by ``lengthscale``, shape (rank, d).
+    factor
+        L, lower triangular: the Cholesky factor of the kernel matrix of the pivots.
+    left_out
+        Share of the prior variance of the training scores that the features leave out, between 0 and 1.
+    """
+
+    kernel: Kernel
+    lengthscale: FloatArray
+    pivots: NDArray[np.intp]
+    points: FloatArray
+    factor: FloatArray
+    left_out: float
+
+    @property
+    def rank(self) -> int:
+        """The number of features."""
+        return len(self.pivots)
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """The features of the rows of X, shape (rows, rank). Equal rows have equal features, to the last bit."""
+        rows = checked_rows(X, self.lengthscale.size) / self.lengthscale
+        distinct = distinct_rows(rows)
+        features = np.empty((distinct.first.size, self.rank))
+        for start in range(0, len(features), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            cross = _evaluate(self.kernel, self.points, rows[distinct.first[part]])
+            features[part] = linalg.solve_triangular(self.factor, cross, lower=True, check_finite=False).T
+        return features if distinct.none_repeat else features[distinct.place]
+
+    def __repr__(self) -> str:
+        return f"KernelFeatures(rank={self.rank}, covariates={self.lengthscale.size}, left_out={self.left_out:.2g})"
+
+
+def kernel_features(
+    X: ArrayLike,
+    kernel: str | Kernel = "squared_exponential",
+    *,
+    lengthscale: ArrayLike | None = None,
+    rank: int = 300,
+    tolerance: float = 1e-8,
+) -> KernelFeatures:
+    """Features whose linear scores are those of a Gaussian process, as nearly as ``rank`` of them can be.
+
+    Parameters
+    ----------
+    X
+        Covariates, shape (n, d); on comparable scales, unless each has a lengthscale.
+    kernel
+        ``"squared_exponential"``, ``"matern52"``, ``"matern32"``, or a function of two matrices that returns the
+        kernel between their rows, such as those of ``sklearn.gaussian_process.kernels``.
+    lengthscale
+        One, or one for each covariate: a kernel sees X divided by it. By default the median distance of rows, or 1
+        for a function. :func:`~pymc_pacauc.kernel_search.choose_lengthscale` chooses it by the evidence.
+    rank
+        At most so many features.
+    tolerance
+        Fewer are taken where no row has more than this share of the largest prior variance left.
+
+    Returns
+    -------
+    KernelFeatures
+        With ``transform``, for these and for other rows, and ``left_out``.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(500, 2))
+    >>> features = kernel_features(X, lengthscale=1.0)
+    >>> F = features.transform(X)
+    >>> K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1))
+    >>> features.rank < 60, bool(np.abs(F @ F.T - K).max() < 1e-7)
+    (True, True)
+    """
+    rows = checked_rows(X)
+    function = _kernel(kernel)
+    if lengthscale is None:
+        lengthscale = median_distance(rows) if isinstance(function, Covariance) else 1.0
+    scales = _checked_lengthscale(lengthscale, rows.shape[1])
+    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 1:
+        raise ValueError(f"rank must be a whole number of features, at least 1; got {rank!r}.")
+    if not 0.0 <= tolerance < 1.0:
+        raise ValueError(f"tolerance must be in [0, 1): a share of the largest prior variance; got {tolerance!r}.")
+    scaled = rows / scales
+    variances = _diagonal(function, scaled)
+    pivots, factor, left = _pivoted_cholesky(
+        lambda p: _evaluate(function, scaled[p : p + 1], scaled)[0], variances, min(int(rank), len(rows)), tolerance
+    )
+    return KernelFeatures(function, scales, pivots, scaled[pivots], factor, float(left / variances.sum()))
+
+
+def _pivoted_cholesky(
+    row: Callable[[int], FloatArray], variances: FloatArray, rank: int, tolerance: float
+) -> tuple[NDArray[np.intp], FloatArray, float]:
+    """Pivots, the Cholesky factor of their matrix, and the trace that is left."""
+    n = variances.size
+    least = max(tolerance, n * np.finfo(float).eps) * variances.max()
+    left = variances.copy()
+    pivots: list[int] = []
+    found = np.empty((rank, n))  # the features found so far, a row each
+    while len(pivots) < rank:
+        p = int(np.argmax(left))
+        if left[p] <= least:
+            break
+        k = len(pivots)
+        found[k] = (row(p) - found[:k, p] @ found[:k]) / np.sqrt(left[p])
+        pivots.append(p)
+        left -= found[k] ** 2
+        left[pivots] = 0.0
+        np.maximum(left, 0.0, out=left)
+    factor = np.tril(found[: len(pivots), pivots].T)
+    return np.array(pivots, dtype=np.intp), np.ascontiguousarray(factor), float(left.sum())
+
+
+def _kernel(kernel: Any) -> Kernel:
+    if isinstance(kernel, str):
+        if kernel not in COVARIANCES:
+            raise ValueError(f"kernel must be one of {', '.join(COVARIANCES)}, or a function; got {kernel!r}.")
+        return COVARIANCES[kernel]
+    if not callable(kernel):
+        raise ValueError(f"kernel must be a name ({', '.join(COVARIANCES)}) or a function of two matrices.")
+    return kernel
+
+
+def _evaluate(kernel: Kernel, X: FloatArray, others: FloatArray) -> FloatArray:
+    values = np.asarray(kernel(X, others), dtype=np.float64)
+    if values.shape != (len(X), len(others)):
+        raise ValueError(f"kernel gave shape {values.shape} for {len(X)} and {len(others)} rows.")
+    if not np.isfinite(values).all():
+        raise ValueError("kernel gave NaN or infinite values.")
+    return values
+
+
+def _diagonal(kernel: Kernel, X: FloatArray) -> FloatArray:
+    if hasattr(kernel, "diag"):
+        values = np.array(kernel.diag(X), dtype=np.float64)
+    else:
+        parts = np.split(X, range(DIAGONAL_ROWS, len(X), DIAGONAL_ROWS))
+        values = np.concatenate([np.diagonal(_evaluate(kernel, part, part)) for part in parts])
+    if not np.isfinite(values).all() or values.min() < 0.0 or values.max() <= 0.0:
+        raise ValueError("kernel must have finite variances, none negative and some positive.")
+    return values
+
+
+def checked_rows(X: ArrayLike, columns: int | None = None) -> FloatArray:
+    rows = numeric_array("X", X)
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise ValueError(f"X must be a matrix of shape (n, d) with n, d >= 1; got shape {rows.shape}.")
+    if columns is not None and rows.shape[1] != columns:
+        raise ValueError(f"X has {rows.shape[1]} columns, the features were made from {columns}.")
+    if not np.isfinite(rows).all():
+        at = np.flatnonzero(~np.isfinite(rows).all(axis=0))[:5].tolist()
+        raise ValueError(f"X has NaN or infinite values, in columns {at}; impute or drop them first.")
+    return rows
+
+
+def _checked_lengthscale(lengthscale: ArrayLike, d: int) -> FloatArray:
+    scales = numeric_array("lengthscale", lengthscale)
+    if scales.ndim and scales.shape != (d,):
+        raise ValueError(f"lengthscale must be one number or one for each of {d} covariates; got shape {scales.shape}.")
+    if not (np.isfinite(scales) & (scales > 0.0)).all():
+        raise ValueError(f"lengthscale must be finite and > 0; got {lengthscale!r}.")
+    return np.broadcast_to(scales, (d,)).copy()

@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import arviz as az
 import numpy as np
+import pymc as pm
 import pytest
 
+import pymc_pacauc as pac
+from pymc_pacauc.analysis.certify import certificate
 from pymc_pacauc.core.comparisons import label_comparison
 from pymc_pacauc.core.concordance import concordance
 from pymc_pacauc.core.deal import Deal, deal, number_of_groups
@@ -12,10 +16,14 @@ from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.dealt import fit_dealt, pairs_to_use
 from pymc_pacauc.ep.dealt_sums import dealt_sums
+from pymc_pacauc.ep.expected_risk import sampled_expected_risk
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb, sweep_sums
+from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.natural import natural_gaussian
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.fitting import UnsupportedError, fit
+from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.model.results import as_result
 
 N = 600
 
@@ -200,3 +208,44 @@ def test_spikes_use_all_pairs():
     with pytest.raises(UnsupportedError, match="dealt for Gaussian priors"):
         fit(problem, pairs=2000)
     assert fit(problem).pairs_used == problem.pairs.n_pairs
+
+
+@pytest.mark.parametrize("kind", comparisons())
+def test_expected_risk_of_all_pairs(kind):
+    """Estimated from some pairs, against the closed form over all of them."""
+    X, _ = data()
+    X[1::7] = X[0]
+    offset = np.round(np.random.default_rng(3).normal(size=N))
+    problem = linear_gaussian_problem(X, comparisons()[kind], gamma=300.0, offset=offset)
+    q = some_q(problem, 0.3)
+    space = problem.scores.reduced
+    exact = 1.0 - expected_pair_auc(space.design @ q.mean + space.offset, space.design @ q.root, problem.pairs)
+    found, error = sampled_expected_risk(problem, q, 20_000, np.random.default_rng(1))
+    assert 0.0 < error < 0.005
+    assert abs(found - exact) < 4.0 * error
+
+
+def test_certificate_of_dealt_pairs_is_below_that_of_all():
+    X, y = data(3000)
+    problem = linear_gaussian_problem(X, y, gamma=500.0)
+    exact, found = fit_ep(problem), fit(problem, pairs=250_000)
+    assert certificate(exact).auc - 0.003 < certificate(found).auc < certificate(exact).auc
+    assert any("over all" in sentence for sentence in certificate(found).assumptions)
+
+
+def test_the_record_survives_a_file(tmp_path):
+    X, y = data(2000)
+    with pm.Model():
+        theta = pm.Normal("theta", size=3)
+        pac.AUCPotential("auc", X @ theta, y, gamma=500.0)
+        approx = pm.fit(method=pac.EP(pairs=150_000), progressbar=False)
+    assert f"pairs used     {approx.pairs_used}" in repr(approx)
+    idata = approx.sample(20)
+    idata.to_netcdf(tmp_path / "draws.nc")
+    read = as_result(az.from_netcdf(tmp_path / "draws.nc"))
+    assert read.fitted_to == approx.fitted_to
+    assert read.fitted_to.pairs_used == approx.pairs_used < problem_of(approx.model).problem.pairs.n_pairs
+    assert read.fitted_to.mean_error == approx.sampling_error.mean
+    assert read.mean_risk == approx.mean_risk
+    assert certificate(read).auc == certificate(approx).auc
+    assert f"{approx.pairs_used}, dealt" in pac.summary(approx).attrs["report"]

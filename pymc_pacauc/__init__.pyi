@@ -40,11 +40,11 @@ from .core.theorems import theorem_defaults as theorem_defaults
 from .ep.leave_out import LeaveOut as LeaveOut
 from .fitting import ConvergenceWarning as ConvergenceWarning
 from .fitting import UnsupportedError as UnsupportedError
+from .kernel_search import LengthscaleChoice as LengthscaleChoice
+from .kernel_search import choose_lengthscale as choose_lengthscale
 from .model.approximation import EPApproximation as EPApproximation
 from .model.approximation import ImportanceSample as ImportanceSample
 from .model.auc_term import NotLinearGaussianError as NotLinearGaussianError
-from .kernel_search import LengthscaleChoice as LengthscaleChoice
-from .kernel_search import choose_lengthscale as choose_lengthscale
 from .model.inference import EP as EP
 from .model.inference import GaussianVB as GaussianVB
 from .model.kernel_features import kernel_features as kernel_features

@@ -47,6 +47,7 @@ def fit_at_gamma(
     folds: int,
     groups: ArrayLike | None,
     epsilon: float,
+    priors: int,
     n_jobs: int | None,
     rng: np.random.Generator,
 ) -> tuple[Fit, GammaChoice | CertifiedGamma | None]:
@@ -55,7 +56,7 @@ def fit_at_gamma(
         choice = choose_gamma(problem, folds=folds, method=method, groups=groups, n_jobs=n_jobs, rng=rng)
         return choice.fit, choice
     if isinstance(gamma, str) and gamma == "certificate":
-        certified = _by_certificate(problem, method, epsilon, n_jobs)
+        certified = _by_certificate(problem, method, epsilon, priors, n_jobs)
         return certified.fit, certified
     return fit(replace(problem, gamma=_number(gamma, problem)), method, n_jobs=n_jobs), None
 
@@ -74,7 +75,7 @@ def _number(gamma: Any, problem: Problem) -> float:
     return theorem_defaults(n_pos, n_neg, problem.d, assumption=gamma).gamma
 
 
-def _by_certificate(problem: Problem, method: str, epsilon: float, n_jobs: int | None) -> CertifiedGamma:
+def _by_certificate(problem: Problem, method: str, epsilon: float, priors: int, n_jobs: int | None) -> CertifiedGamma:
     """From a quarter of Theorem 2.3's gamma to 32 times it; choosing gamma alone costs a certificate nothing."""
     fits: list[Fit] = []
     with warnings.catch_warnings():
@@ -83,4 +84,6 @@ def _by_certificate(problem: Problem, method: str, epsilon: float, n_jobs: int |
             start = next((each for each in reversed(fits) if each.converged), None)
             fits.append(fit(replace(problem, gamma=float(value)), method, start=start, n_jobs=n_jobs))
     fits = [each for each in fits if each.converged] or fits
-    return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), epsilon) for each in fits))
+    return CertifiedGamma(
+        tuple(fits), tuple(certificate(ArrayResult(each), epsilon, selected_from=priors) for each in fits)
+    )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.scalar import basic as scalar
@@ -86,6 +87,8 @@ def _apply(node: Apply, operands: list[Any]) -> Any:
         raise Unreadable(f"{node} is not float64")
     if isinstance(op, Elemwise):
         return _elemwise(node, operands, affine)
+    if isinstance(op, ViewOp):
+        return operands[0]
     if isinstance(op, DimShuffle):
         return _dimshuffle(node, operands[0])
     if isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot) and sum(affine) == 1:
@@ -160,12 +163,12 @@ def _dot(operands: list[Any], affine: list[bool]) -> Affine:
 def _one_by_one(node: Apply, operands: list[Any], *, keep: bool) -> Affine:
     """A node that is linear in its affine inputs; constants among them count for the offset alone, unless ``keep``."""
     [offset] = perform(node, [each.offset if isinstance(each, Affine) else each for each in operands])
-    axis = isinstance(node.op, Join)  # whose first operand is the axis
 
     def part(each: Any, position: int, i: int, k: int) -> Any:
         if isinstance(each, Affine):
             return np.asarray(each.slopes[i][k]) if i in each.slopes else np.zeros_like(each.offset)
-        return each if keep or (axis and position == 0) else np.zeros_like(each)
+        is_axis = isinstance(node.op, Join) and position == 0 and np.ndim(each) == 0  # before PyTensor 3
+        return each if keep or is_axis else np.zeros_like(each)
 
     sizes = {i: len(slope) for each in operands if isinstance(each, Affine) for i, slope in each.slopes.items()}
     slopes = {}

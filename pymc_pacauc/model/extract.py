@@ -1,12 +1,14 @@
 """From a PyMC model to the arrays of a :class:`~pymc_pacauc.core.problem.Problem`: the only way from PyMC to arrays.
 
-Next to nothing is recognised by its type. The scores and the gradient of the prior's log-density are *evaluated*, at
-zero and at the unit vectors of the free variables, which gives the affine map, the prior mean and its precision; then
-random probes verify that the model really is affine and Gaussian. So any parametrisation works (scalar or vector sigma,
-``pm.Data``, MvNormal, intercepts, Deterministics, non-centred hierarchies with fixed scales, gp.Latent, HSGP), and a
-model that is not of this form is refused with the name of the variable that breaks it. Two kinds of variables are read
-off instead: an MvNormal's covariance, because a kernel matrix is often too close to singular to be recovered from its
-inverse, and spike-and-slab variables (:mod:`pymc_pacauc.model.spike_slab`), whose prior is no Gaussian.
+The scores are read off the graph where they are written with what linear scores are usually written with
+(:mod:`pymc_pacauc.model.affine`), and so are Gaussian priors (:mod:`pymc_pacauc.model.prior`), without compiling
+anything. Everything else is *evaluated*, at zero and at the unit vectors of the free variables, which gives the affine
+map, the prior mean and its precision; then random probes verify that the model really is affine and Gaussian. So any
+parametrisation works (scalar or vector sigma, ``pm.Data``, MvNormal, intercepts, Deterministics, non-centred
+hierarchies with fixed scales, gp.Latent, HSGP), and a model that is not of this form is refused with the name of the
+variable that breaks it. Spike-and-slab variables (:mod:`pymc_pacauc.model.spike_slab`) are recognised.
+
+Values are never kept: every reading is of the data that the model holds then.
 """
 
 from __future__ import annotations
@@ -167,7 +169,7 @@ class ProblemReader:
         d = layout.dimension
         mean, factor = np.zeros(d), np.ones(d)
         if self._prior is not None:
-            places = np.concatenate([np.arange(d)[layout.slices[i]] for i in self._gaussian])
+            places = layout.places(self._gaussian)
             mean[places], found = self._prior()
             if found.ndim == 1:
                 factor[places] = found
@@ -229,7 +231,7 @@ def _digest(made_of: list[Any]) -> bytes:
     for each in made_of:
         if isinstance(each, Constant) and isinstance(each.data, np.ndarray):
             digest.update(repr((each.data.dtype.str, each.data.shape)).encode())
-            digest.update(np.ascontiguousarray(each.data))
+            digest.update(each.data.tobytes())
     return digest.digest()
 
 

@@ -54,6 +54,11 @@ class FlatVariables:
         """The layout of some of the variables."""
         return FlatVariables(tuple(self.values[i] for i in chosen), tuple(self.shapes[i] for i in chosen))
 
+    def places(self, chosen: Sequence[int]) -> NDArray[np.intp]:
+        """Where some of the variables are in the flat vector."""
+        everything, slices = np.arange(self.dimension), self.slices
+        return np.concatenate([everything[:0], *(everything[slices[i]] for i in chosen)])
+
     def vectorize(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
         """The matrix ``theta`` and the outputs, functions of the value variables, batched over its rows."""
         theta = pt.matrix("theta", shape=(None, self.dimension), dtype="float64")
@@ -86,8 +91,9 @@ def flat_variables(model: pm.Model) -> FlatVariables:
     """Layout of the model's value variables, with the shapes they have now."""
     if not model.value_vars:
         raise ValueError("The model has no free variables.")
-    shapes = [_value_shape(model, value) for value in model.value_vars]
-    if None in shapes:
+    known = [_value_shape(model, value) for value in model.value_vars]
+    shapes = [shape for shape in known if shape is not None]
+    if len(shapes) < len(known):
         start = model.initial_point()
         shapes = [start[value.name].shape for value in model.value_vars]
     return FlatVariables(tuple(model.value_vars), tuple(shapes))

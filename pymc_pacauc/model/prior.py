@@ -43,7 +43,7 @@ class GaussianPriorReader:
         self._written = [_written_moments(model, rv, shape) for rv, shape in zip(rvs, layout.shapes, strict=True)]
         rest = [i for i, moments in enumerate(self._written) if moments is None]
         self._rest = layout.part(rest)
-        self._places = np.concatenate([np.arange(layout.dimension)[layout.slices[i]] for i in rest] or [[]]).astype(int)
+        self._places = layout.places(rest)
         self.compiled = bool(rest)
         if rest:
             self._names = [rvs[i].name for i in rest]

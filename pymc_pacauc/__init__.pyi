@@ -48,6 +48,7 @@ from .core.theorems import pair_gamma as pair_gamma
 from .core.theorems import theorem_defaults as theorem_defaults
 from .ep.leave_out import LeaveOut as LeaveOut
 from .estimator.auc_classifier import AUCClassifier as AUCClassifier
+from .estimator.concordance import ConcordanceEstimator as ConcordanceEstimator
 from .fitting import ConvergenceWarning as ConvergenceWarning
 from .fitting import UnsupportedError as UnsupportedError
 from .kernel_search import LengthscaleChoice as LengthscaleChoice

@@ -42,6 +42,8 @@ __all__ = ["EPApproximation", "ImportanceSample"]
 
 FloatArray = NDArray[np.float64]
 
+FEWEST_WEIGHTED = 25  # a tail of five
+
 
 class _GaussianGroup(FullRankGroup):
     """PyMC's full-rank Gaussian, its mean and Cholesky factor set directly instead of through a softplus."""
@@ -319,6 +321,8 @@ class EPApproximation(SingleGroupApproximation):
         For scores without an offset only directions are weighted and the length is drawn from its exact law, so
         the draws are not those of :meth:`sample`.
         """
+        if draws < FEWEST_WEIGHTED:
+            raise ValueError(f"The tail of fewer than {FEWEST_WEIGHTED} weights cannot be smoothed; got draws={draws}.")
         rng = get_random_generator(random_seed)
         weighted = self.fit.importance(draws, rng)
         log_weights, pareto_k = pareto_smooth(weighted.log_weights)

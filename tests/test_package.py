@@ -12,7 +12,7 @@ import pymc_pacauc
 SOURCE = Path(pymc_pacauc.__file__)
 
 # Folders show the layers: imports point from right to left.
-ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "split_bounds", "arrays", "datasets"}
+ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "split_bounds", "gamma_coverage", "arrays", "datasets"}
 PYMC, PEOPLE = {"model"}, {"analysis"}
 
 ARRAY_LAYER = [

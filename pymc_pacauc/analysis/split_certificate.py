@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.analysis.deployed import deployed_score, labelled_draws
 from pymc_pacauc.core.bounds import check_epsilon
 from pymc_pacauc.core.effective_size import effective_size
-from pymc_pacauc.core.fitted_to import FittedTo, fingerprint
+from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, pair_fingerprint
 from pymc_pacauc.core.matchings import deal_matchings, holdout_bound
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
@@ -234,4 +234,5 @@ def _of_part(record: FittedTo, pairs: Pairs, in_part: NDArray[np.bool_]) -> Fitt
         m_eff=effective_size(pairs),
         compared=0.0,
         data=fingerprint([in_part, np.array(record.data)]),
+        pairs=pair_fingerprint([pairs]),
     )

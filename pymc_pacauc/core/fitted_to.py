@@ -21,7 +21,7 @@ from pymc_pacauc.core.effective_size import compared_share, effective_size
 from pymc_pacauc.core.pairs import KINDS, Pairs
 from pymc_pacauc.core.problem import Problem
 
-__all__ = ["FittedTo", "fingerprint", "fitted_to_problem", "looks_standardized", "sides"]
+__all__ = ["FittedTo", "fingerprint", "fitted_to_problem", "looks_standardized", "pair_fingerprint", "sides"]
 
 METHODS = ("EP", "GaussianVB", "TemperingSMC")
 TIES = ("half", "strict")
@@ -69,6 +69,8 @@ class FittedTo:
         Whether hyper-parameters of the prior were chosen on these data by :func:`~pymc_pacauc.maximize_evidence`.
     data
         A fingerprint of labels, covariates and prior.
+    pairs
+        A fingerprint of which rows are compared with which, and with what weights; 0 where it is not known.
     """
 
     method: str
@@ -86,6 +88,7 @@ class FittedTo:
     standardized: bool
     tuned_prior: bool
     data: int
+    pairs: int = 0
 
     def as_stats(self) -> dict[str, float | int]:
         """The fields as numbers, for ``sample_stats``."""
@@ -103,6 +106,8 @@ class FittedTo:
         """Read back; an error where draws of different fits were mixed."""
         found: dict[str, Any] = {}
         for each in fields(cls):
+            if each.name == "pairs" and PREFIX + each.name not in stats:
+                continue  # written before it was kept
             values = np.unique(np.asarray(stats[PREFIX + each.name].values))
             if values.size != 1:
                 raise ValueError(
@@ -128,7 +133,7 @@ class FittedTo:
         found = []
         for each in fields(self):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
-            if each.name in ("method", "scores", "standardized", "tuned_prior") or mine == theirs:
+            if each.name in ("method", "scores", "standardized", "tuned_prior", "pairs") or mine == theirs:
                 continue
             if each.name in FLOATS and np.isclose(mine, theirs, rtol=1e-9):
                 continue
@@ -156,7 +161,23 @@ def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
         standardized=looks_standardized(problem.X),
         tuned_prior=False,
         data=fingerprint([problem.X, problem.offset, problem.prior.mean, problem.prior.factor]),
+        pairs=pair_fingerprint([problem.pairs]),
     )
+
+
+def pair_fingerprint(comparisons: Sequence[Comparison]) -> int:
+    """A fingerprint of which rows are compared with which, and with what weights."""
+    arrays: list[NDArray[Any]] = []
+    for each in comparisons:
+        if not isinstance(each, Pairs):
+            arrays.append(np.asarray(each.positive))
+            continue
+        for block in each.blocks:
+            order_a, order_b = np.argsort(block.positive), np.argsort(block.negative)
+            arrays.append(np.concatenate([block.positive[order_a], [-1], block.negative[order_b]]))
+            if not block.constant:
+                arrays.append(np.concatenate([block.row_weights[order_a], block.column_weights[order_b]]))
+    return fingerprint(arrays)
 
 
 def sides(comparison: Comparison) -> tuple[int, int]:

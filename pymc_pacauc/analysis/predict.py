@@ -24,10 +24,10 @@ from pymc_pacauc.analysis.new_rows import NewRows, Source, matrix_of, new_rows, 
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.draws import evaluate_at_draws
-from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.gp import conditional_draws, predict_gp
 from pymc_pacauc.model.groups import GroupCoefficients, draw_groups, grouped_coefficients
 from pymc_pacauc.model.held_data import temporarily
+from pymc_pacauc.model.probes import affine_map
 
 __all__ = ["predict_scores", "probability_above", "rank_uncertainty"]
 

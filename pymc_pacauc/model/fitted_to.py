@@ -19,6 +19,7 @@ from pymc_pacauc.core.effective_size import compared_share, effective_size
 from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, looks_standardized, pair_fingerprint, sides
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
+from pymc_pacauc.model.flat import flat_variables
 
 __all__ = ["check_model", "fitted_to", "mark_tuned"]
 
@@ -84,7 +85,7 @@ def _is_tuned(variable: Variable) -> bool:
 
 
 def _dimension(model: pm.Model) -> int:
-    return sum(value.size for value in model.initial_point().values())
+    return flat_variables(model).dimension
 
 
 def _arrays(terms: list[AUCTerm]) -> list[NDArray[Any]]:

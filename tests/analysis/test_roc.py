@@ -206,7 +206,7 @@ def test_bad_input_is_refused(rows):
 finite = scored(st.one_of(st.integers(-3, 3).map(float), st.floats(-1e300, 1e300)))
 
 
-@fuzz(data=finite)
+@fuzz("roc", data=finite)
 def test_roc_of_any_score(data):
     score, y = data
     assume(min(y.sum(), (~y).sum()) > 1)
@@ -220,7 +220,7 @@ def test_roc_of_any_score(data):
     assert curves["tpr"].values[-1] == 1
 
 
-@fuzz(data=finite, seed=st.integers(0, 10**6), ci_prob=st.floats(0.05, 0.99))
+@fuzz("roc", data=finite, seed=st.integers(0, 10**6), ci_prob=st.floats(0.05, 0.99))
 def test_roc_of_any_draws(data, seed, ci_prob):
     score, y = data
     assume(min(y.sum(), (~y).sum()) > 1)
@@ -235,7 +235,7 @@ def test_roc_of_any_draws(data, seed, ci_prob):
     assert curves.attrs["ci_prob"] == ci_prob
 
 
-@fuzz(data=finite, ci_prob=st.floats(0.05, 0.95))
+@fuzz("delong", "DeLong", data=finite, ci_prob=st.floats(0.05, 0.95))
 def test_delong_of_any_score(data, ci_prob):
     score, y = data
     assume(min(y.sum(), (~y).sum()) > 1)

@@ -128,7 +128,13 @@ def test_bad_rules_are_refused(rows):
         pac.choose_threshold(draws, y, cost=(-1.0, 1.0))
 
 
-@fuzz(data=finite, rule=st.sampled_from(["fpr", "tpr", "cost"]), at=st.floats(0, 1), cost=st.floats(0.1, 10))
+@fuzz(
+    "choose_threshold",
+    data=finite,
+    rule=st.sampled_from(["fpr", "tpr", "cost"]),
+    at=st.floats(0, 1),
+    cost=st.floats(0.1, 10),
+)
 def test_threshold_of_any_score(data, rule, at, cost):
     score, y = data
     chosen = pac.choose_threshold(score, y, **{rule: (1.0, cost) if rule == "cost" else at})

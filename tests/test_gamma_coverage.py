@@ -16,7 +16,7 @@ def simulated(seed, n=150):
 
 
 def test_gradients_are_those_of_the_smoothed_risk():
-    """Without the leverage, the mean over rows of a class is the gradient of mean Phi(-mu / sd) by finite differences."""
+    """Without the leverage, their mean over the rows of a class is that of mean Phi(-mu / sd), by finite differences."""
     problem = simulated(1, n=40)
     tiny = replace(problem, gamma=1e-9)  # no leverage
     q = fit(problem).posterior.natural
@@ -39,7 +39,8 @@ def test_gradients_are_those_of_the_smoothed_risk():
 
 def test_gamma_solves_its_equation():
     choice = coverage_gamma(simulated(2), n_jobs=1)
-    assert choice.settled and choice.fit.converged
+    assert choice.settled
+    assert choice.fit.converged
     assert sandwich(choice.fit).ratio == pytest.approx(1.0, abs=0.03)
     assert sandwich(fit(replace(choice.fit.problem, gamma=4 * choice.gamma))).ratio > 2
 

@@ -65,8 +65,8 @@ def compare(
     Returns
     -------
     DataFrame, the highest evidence first: ``rank``, ``log_evidence`` and its standard error ``se`` (NaN: not known;
-    expectation propagation gives none), ``delta`` from the best, posterior ``probability``, held-out ``auc`` of the mean
-    score, how far it stays behind the best one (``auc_loss``) with the paired standard error of that over folds
+    expectation propagation gives none), ``delta`` from the best, posterior ``probability``, held-out ``auc`` of the
+    mean score, how far it stays behind the best one (``auc_loss``) with the paired standard error of that over folds
     (``auc_loss_se``), ``certified_auc``, ``expected_auc`` of a draw on the training rows, ``coefficients``, ``method``,
     and ``warning``. Cross-validation is by leaving sites out, so NaN for draws; a certificate is NaN where there is
     none.

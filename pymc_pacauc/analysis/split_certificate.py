@@ -145,16 +145,15 @@ class SplitCertificate:
     selected_from: int
 
     def __repr__(self) -> str:
-        return "\n".join(
-            [
-                f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}: mean score of the posterior of "
-                f"{int(self.in_part.sum())} rows ({self.empirical_auc:.4f} on the other {int((~self.in_part).sum())})",
-                f"  posterior of all rows: a draw >= {self.draw_auc:.4f}, the mean score >= {self.mean_score_auc:.4f} "
-                f"(KL {self.divergence:.2f} nats from the part's)",
-                "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.",
-                "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
-                "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part.",
-            ]
+        rows, others = int(self.in_part.sum()), int((~self.in_part).sum())
+        return (
+            f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}: mean score of the posterior of "
+            f"{rows} rows ({self.empirical_auc:.4f} on the other {others})\n"
+            f"  posterior of all rows: a draw >= {self.draw_auc:.4f}, the mean score >= {self.mean_score_auc:.4f} "
+            f"(KL {self.divergence:.2f} nats from the part's)\n"
+            "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.\n"
+            "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
+            "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part."
         )
 
 

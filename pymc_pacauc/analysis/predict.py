@@ -361,6 +361,11 @@ def _replaced(source: _Source, values: Mapping[str, Any], feeding: list[SharedVa
     if len(set(sizes.values())) != 1:
         raise ValueError(f"The new values have different numbers of rows: {sizes}.")
     assert labels is not None
+    assert source.model is not None
+    assert source.term is not None
+    given = ancestors([source.term.scores], blockers=source.model.free_RVs)  # that is, given the random variables
+    if not set(new) <= set(given):  # whose values at other rows are no function of these
+        raise _not_by_rows(len(labels))
     return _NewRows(labels, new, None, ())
 
 
@@ -599,6 +604,11 @@ def _affine(approx: EPApproximation, new: _NewRows) -> tuple[FloatArray, FloatAr
     evaluate = approx.function(terms[0].scores)
     with approx.as_fitted(), temporarily(new.data):
         offset, change = affine_map(lambda theta: [_as_rows(evaluate, theta, new.size)], d)
+    if some := _some_rows(new, terms[0]):
+        with approx.as_fitted(), temporarily(some):
+            rows = len(next(iter(some.values())))
+            again = _as_rows(evaluate, np.ones((1, d)), rows)[0]
+        _check_same(again, (offset + change.sum(axis=0))[:rows], new.size)
     return change.T, offset
 
 
@@ -612,10 +622,23 @@ def _as_rows(evaluate: Callable[[FloatArray], list[Any]], points: FloatArray, ro
     return values
 
 
+def _some_rows(new: _NewRows, term: AUCTerm) -> dict[SharedVariable, NDArray[Any]] | None:
+    """Half of the new rows, where all of them are as many as the old ones: a wrong score would have the right shape."""
+    if new.data is None or new.size != term.labels.size or new.size < 2:
+        return None
+    return {variable: values[: new.size // 2] for variable, values in new.data.items()}
+
+
+def _check_same(some: FloatArray, expected: FloatArray, rows: int) -> None:
+    if not np.allclose(some, expected, rtol=1e-6, atol=1e-9 * (1.0 + np.abs(expected).max())):
+        raise _not_by_rows(rows)
+
+
 def _not_by_rows(rows: int) -> ValueError:
     return ValueError(
         f"The model's scores are not a function of one row at a time, so {rows} new rows have no score by replacing "
-        "the data alone. A Gaussian process needs its conditional distribution: say gp=."
+        "the data alone. A Gaussian process needs its conditional distribution: say gp=. Trees of PyMC-BART keep their "
+        "data to themselves: pm.set_data and pm.sample_posterior_predictive in their own model."
     )
 
 
@@ -627,7 +650,13 @@ def _evaluate(source: _Source, new: _NewRows) -> FloatArray:
         assert model is not None
         assert term is not None
         with temporarily(new.data):
-            return _as_rows(lambda _: [evaluate_at_draws(model, term.scores, posterior)], np.empty(0), new.size)
+            found = _as_rows(lambda _: [evaluate_at_draws(model, term.scores, posterior)], np.empty(0), new.size)
+        if some := _some_rows(new, term):
+            one, rows = posterior.isel(chain=[0], draw=[0]), len(next(iter(some.values())))
+            with temporarily(some):
+                again = _as_rows(lambda _: [evaluate_at_draws(model, term.scores, one)], np.empty(0), rows)
+            _check_same(again[0, 0], found[0, 0, :rows], new.size)
+        return found
     assert new.matrix is not None
     columns = [posterior[name].transpose("chain", "draw", ...).values for name in new.names]
     theta = np.concatenate([c.reshape(*c.shape[:2], -1) for c in columns], axis=-1)

@@ -123,6 +123,18 @@ def test_the_exact_mean_travels_with_the_draws(fitted, tmp_path):
     assert "mean_score" not in pac.predict_scores(dataset_of(read, "posterior"), X_new).coords
 
 
+def test_scores_that_are_random_by_row_have_none_at_other_rows():
+    """As many new rows as there were: their scores must not be those of the old ones."""
+    with pm.Model():
+        rows = pm.Data("X", X)
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(3, ls=2.0)).prior("f", rows)
+        pac.AUCPotential("auc", f, y, gamma=40.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    for result in (approx, approx.sample(5)):
+        with pytest.raises(ValueError, match="say gp="):
+            pac.predict_scores(result, X[::-1], model=None if result is approx else approx.model)
+
+
 def test_saved_reloaded_and_predicted_in_a_new_process(fitted, tmp_path):
     pytest.importorskip("h5py")
     model, _, idata = fitted

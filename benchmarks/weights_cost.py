@@ -1,10 +1,11 @@
 """What weights of pairs cost: those who have none, before and after there were any; and those who have.
 
-    python -m benchmarks.weights_cost [--repeats 30] [--before REVISION]
+    python -m benchmarks.weights_cost [--restarts 3] [--repeats 10] [--before REVISION]
 
 *Before and after*: the same work by the package as it was at ``--before``, the last revision without weights, and as
-it is here, each in a process of its own, taking turns; CPU time, medians, and the median of the ratios. It needs the
-repository's history. *Weights*: a sweep with weights of several kinds, by pair, against one without.
+it is here, each in a process of its own, taking turns; CPU time, medians, and the median of the ratios. One process
+differs from another by up to a tenth whatever it runs (where its memory lies), so they are started several times. It
+needs the repository's history. *Weights*: a sweep with weights of several kinds, by pair, against one without.
 """
 
 import os
@@ -115,28 +116,32 @@ class Server:
         self.process.wait()
 
 
-def before_and_after(revision, repeats):
+def before_and_after(revision, restarts, repeats):
     print(f"## Without weights, before ({revision}) and after (target: ratio ≤ 1.05)\n")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "before"
         git = ["git", "-C", str(HERE), "worktree"]
         subprocess.run([*git, "add", "--detach", "--quiet", str(root), revision], check=True)
         try:
-            servers = {"before": Server(root), "after": Server(HERE)}
-            print("| work | before, ms | after, ms | ratio |")
-            print("|---|---:|---:|---:|", flush=True)
-            for name in servers["before"].names:
-                taken = {which: [] for which in servers}
-                for turn in range(repeats):
-                    for which in sorted(servers, reverse=turn % 2 == 0):
-                        taken[which].append(servers[which].seconds(name))
-                old, new = np.array(taken["before"]), np.array(taken["after"])
-                cells = [name, f"{1e3 * np.median(old):.3f}", f"{1e3 * np.median(new):.3f}"]
-                print(f"| {' | '.join(cells)} | {np.median(new / old):.2f} |", flush=True)
-            for server in servers.values():
-                server.close()
+            taken = {}
+            for _ in range(restarts):
+                servers = {"before": Server(root), "after": Server(HERE)}
+                for name in servers["before"].names:
+                    rows = taken.setdefault(name, [])
+                    for turn in range(repeats):
+                        which = sorted(servers, reverse=turn % 2 == 0)
+                        found = {each: servers[each].seconds(name) for each in which}
+                        rows.append((found["before"], found["after"]))
+                for server in servers.values():
+                    server.close()
         finally:
             subprocess.run([*git, "remove", "--force", str(root)], check=True)
+    print("| work | before, ms | after, ms | ratio |")
+    print("|---|---:|---:|---:|")
+    for name, rows in taken.items():
+        before, after = np.array(rows).T
+        cells = [name, f"{1e3 * np.median(before):.3f}", f"{1e3 * np.median(after):.3f}"]
+        print(f"| {' | '.join(cells)} | {np.median(after / before):.2f} |")
 
 
 def with_weights(repeats, n=3000, d=10):
@@ -175,14 +180,15 @@ def with_weights(repeats, n=3000, d=10):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--restarts", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--before", default=BEFORE)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve()
         return
-    before_and_after(arguments.before, arguments.repeats)
+    before_and_after(arguments.before, arguments.restarts, arguments.repeats)
     with_weights(arguments.repeats)
 
 

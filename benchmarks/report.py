@@ -28,6 +28,7 @@ SCRIPTS = {
     "certificates": ("Certificates", ["--datasets", "50"]),
     "survival": ("Censored times", []),
     "ordered": ("Ordered classes and strata", []),
+    "weights_cost": ("What weights of pairs cost", []),
     "hierarchy": ("Coefficients by stratum", []),
     "priors": ("Three priors", []),
     "processes": ("Gaussian processes at scale", ["latent", "hsgp", "lengthscales"]),

@@ -26,7 +26,8 @@ SCRIPTS = {
     "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
     "hierarchy": ("Coefficients by stratum", []),
     "priors": ("Three priors", []),
-    "processes": ("Gaussian processes at scale", ["latent", "hsgp", "lengthscales"]),
+    "processes": ("Gaussian processes at scale", ["latent", "whole", "hsgp", "lengthscales"]),
+    "kernels": ("Kernel features", []),
 }
 VERDICTS = {"Won": "What we win", "Lost": "What we lose", "Even": "Where there is no difference"}
 PACKAGES = (

@@ -133,7 +133,7 @@ def calibrate(
     for k, (_, out) in enumerate(deal(folds, shuffle=True, random_state=seed).split(problem.X, place, groups)):
         fold[out] = k
     left = posterior.fit.leave_out(fold, gamma=problem.gamma, refine=FOLD_SWEEPS, tolerance=FOLD_TOLERANCE, n_jobs=1)
-    score = problem.X @ (posterior.coef * posterior.columns.scale)
+    score = problem.X @ posterior.mean
     center, spread = float(score.mean()), float(score.std()) or 1.0
     maps, cuts = [], []
     for boundary in range(1, int(place.max()) + 1):

@@ -33,8 +33,10 @@ DRAWS = 1000  # of ``idata_``
 
 @contextmanager
 def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
-    """A fit that fails leaves the estimator as it was: unfitted, or with its last fit."""
+    """A fit begins with nothing of the last one; if it fails, the estimator is as it was, unfitted or with that fit."""
     before = dict(vars(estimator))
+    for name in [name for name in before if name.endswith("_")]:
+        del vars(estimator)[name]
     try:
         yield
     except BaseException:
@@ -72,6 +74,7 @@ def recipe_of(estimator: Any) -> Recipe:
         method=estimator.method,
         gamma=estimator.gamma,
         shrinkage=estimator.shrinkage,
+        relevance=estimator.relevance,
         inclusion_probability=estimator.inclusion_probability,
         standardize=estimator.standardize,
         epsilon=estimator.epsilon,
@@ -102,6 +105,11 @@ class PosteriorFace:
     @property
     def certificate_(self) -> Any:
         def certified(each: Any) -> Any:
+            if each.posterior.tuned:
+                raise AttributeError(
+                    "There is no certificate: the prior was tuned on the data it would be certified with (lengthscale or "
+                    "relevance by evidence)."
+                )
             try:
                 posterior = each.posterior
                 return certificate(posterior.result, self.epsilon, selected_from=posterior.priors)  # type: ignore[attr-defined]
@@ -124,8 +132,9 @@ class PosteriorFace:
         """Set what is known of the fit."""
         posteriors = [each.posterior for each in scores]
         self.scores_ = tuple(scores)
-        self.coef_ = np.array([each.coef for each in posteriors])
-        self.coef_sd_ = np.array([each.coef_sd for each in posteriors])
+        if posteriors[0].features is None:
+            self.coef_ = np.array([each.coef for each in posteriors])
+            self.coef_sd_ = np.array([each.coef_sd for each in posteriors])
         self.gamma_ = self._each(lambda each: each.posterior.fit.problem.gamma)
         self.log_evidence_ = self._each(lambda each: each.posterior.log_evidence)
         self.approximation_ = self._each(lambda each: each.posterior.fit)

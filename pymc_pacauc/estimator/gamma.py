@@ -15,10 +15,11 @@ from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.fitting import TOLERANCE, ConvergenceWarning, Fit, fit
+from pymc_pacauc.gamma_coverage import CoverageChoice, coverage_gamma
 from pymc_pacauc.gamma_search import Candidate, GammaChoice, choose, deal_folds, default_repeats, held_out
 from pymc_pacauc.results import ArrayResult
 
-__all__ = ["GAMMAS", "CertifiedGamma", "fit_at_gamma"]
+__all__ = ["GAMMAS", "CertifiedGamma", "Choice", "fit_at_gamma"]
 
 STEP = 4.0  # ratio of neighbouring gammas
 PATH_TOLERANCE = (
@@ -26,7 +27,7 @@ PATH_TOLERANCE = (
 )
 FOLD_TOLERANCE = 0.05  # of the folds' last change but one: more would leave something of the rows that are left out
 
-GAMMAS = ("cv", "certificate", "default", "MA1", "MAinf")
+GAMMAS = ("cv", "certificate", "coverage", "default", "MA1", "MAinf")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,9 @@ class CertifiedGamma:
         return self.fits[self.chosen]
 
 
+Choice = GammaChoice | CertifiedGamma | CoverageChoice
+
+
 def fit_at_gamma(
     problem: Problem,
     gamma: Any,
@@ -56,7 +60,7 @@ def fit_at_gamma(
     priors: int,
     n_jobs: int | None,
     rng: np.random.Generator,
-) -> tuple[Fit, GammaChoice | CertifiedGamma | None]:
+) -> tuple[Fit, Choice | None]:
     """The fit at the gamma asked for, and how it was chosen where it was."""
     if isinstance(gamma, str) and gamma == "cv":
         choice = _by_folds(problem, method, folds, groups, n_jobs, rng)
@@ -64,6 +68,9 @@ def fit_at_gamma(
     if isinstance(gamma, str) and gamma == "certificate":
         certified = _by_certificate(problem, method, epsilon, priors, n_jobs)
         return certified.fit, certified
+    if isinstance(gamma, str) and gamma == "coverage":
+        covering = coverage_gamma(problem, n_jobs=n_jobs)
+        return covering.fit, covering
     return fit(replace(problem, gamma=_number(gamma, problem)), method, n_jobs=n_jobs), None
 
 
@@ -90,7 +97,7 @@ def _by_folds(
     score hardly changes, and what folds would add to the choice is their noise.
     """
     shares = row_shares(problem.pairs)
-    dealt = deal_folds(problem.pairs, folds, default_repeats(problem.n), rng, groups)
+    dealt = deal_folds(problem.pairs, folds, default_repeats(shares), rng, groups)
     candidates: list[Candidate] = []
     values = [float(value) for value in 0.5 * shares.size * STEP ** np.arange(4) if value <= shares.pairs]
     while values:

@@ -13,7 +13,7 @@ __all__ = ["inference_data_of"]
 
 
 def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws: int, seed: int) -> Any:
-    """Draws of ``coef``, the coefficients of X (``theta`` of kernel features), with ``sample_stats`` for certificates."""
+    """Draws of ``coef``, the coefficients of X (``theta`` of kernel features), and what certificates need."""
     from pymc_pacauc.model.compat import dataset, inference_data
 
     rng = np.random.default_rng(seed)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,19 +106,41 @@ class PosteriorFace:
 
     @property
     def certificate_(self) -> Any:
-        def certified(each: Any) -> Any:
-            if each.posterior.tuned:
-                raise AttributeError(
-                    "There is no certificate: the prior was tuned on the data it would be certified with (lengthscale or "
-                    "relevance by evidence)."
-                )
-            try:
-                posterior = each.posterior
-                return certificate(posterior.result, self.epsilon, selected_from=posterior.priors)  # type: ignore[attr-defined]
-            except ValueError as error:
-                raise AttributeError(f"There is no certificate. {error}") from error
+        return self._each(self._certificate)
 
-        return self._each(certified)
+    def _certificate(self, score: Any) -> Any:
+        posterior = score.posterior
+        if posterior.tuned:
+            raise AttributeError(
+                "There is no certificate: the prior was tuned on the data it would be certified with (lengthscale or "
+                "relevance by evidence)."
+            )
+        try:
+            return certificate(posterior.result, self.epsilon, selected_from=posterior.priors)  # type: ignore[attr-defined]
+        except ValueError as error:
+            raise AttributeError(f"There is no certificate. {error}") from error
+
+    def report(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> str:
+        """The fit on one self-contained HTML page: summary, ROC curve, gamma, coefficients, certificate, convergence.
+
+        Parameters
+        ----------
+        path
+            Where to write it, if anywhere.
+        title
+            Of the page; by default the name of the estimator.
+
+        Returns
+        -------
+        The page.
+        """
+        from pymc_pacauc.estimator.report import report_page
+
+        check_is_fitted(self)
+        page = report_page(self, type(self).__name__ if title is None else title)
+        if path is not None:
+            Path(path).write_text(page, encoding="utf-8")
+        return page
 
     @property
     def idata_(self) -> Any:

@@ -4,10 +4,13 @@ from . import arrays as arrays
 from . import datasets as datasets
 from .analysis.certify import Certificate as Certificate
 from .analysis.certify import certificate as certificate
+from .analysis.compare import compare as compare
 from .analysis.compare_auc import AUCComparison as AUCComparison
 from .analysis.compare_auc import AUCInterval as AUCInterval
 from .analysis.compare_auc import auc_interval as auc_interval
 from .analysis.compare_auc import compare_auc as compare_auc
+from .analysis.decision import decision_curve as decision_curve
+from .analysis.decision import probability_in_top as probability_in_top
 from .analysis.gamma_path import at_gamma as at_gamma
 from .analysis.gamma_path import log_evidence as log_evidence
 from .analysis.gamma_path import tempering_path as tempering_path

@@ -9,7 +9,8 @@ posterior's own precision is prior + gamma times the Hessian, so the Hessian nee
 
 the *sandwich*. The risk is a two-sample U-statistic; with G_i the mean gradient of the pairs of row i, its Hajek
 projection gives S = Cov_+(G) / n+ + Cov_-(G) / n-. The gradient of a pair x = x_i - x_j whose score difference is
-N(mu, v) under q is -phi(mu / sqrt(v)) x / sqrt(v): what EP's sites are made of, so that S costs one more pass over them.
+N(mu, v) under q is -phi(mu / sqrt(v)) x / sqrt(v): what EP's sites are made of, so that S costs one more pass over
+them.
 
 Only the direction of theta is identified. A credible set of directions is {theta: T(theta) <= t}, with
 
@@ -18,9 +19,9 @@ Only the direction of theta is identified. A credible set of directions is {thet
 whose distribution under the posterior is found by drawing from it (about chi-squared with d - 1 degrees of freedom, but
 less where the posterior is so wide that directions far apart have a share in it), while T(theta*) is
 sum_k lambda_k chi^2_1, lambda the eigenvalues of gamma^2 V S V A, A the quadratic form of T. The set covers if the two
-have the same quantile of the level asked for. Their ratio grows with gamma; where it is one, gamma is *calibrated* (Syring and Martin, 2019; Lyddon, Holmes
-and Walker, 2019, who match traces of the same two matrices). As the smoothing depends on gamma too, gamma is found by
-iteration: fit, divide gamma by the ratio, fit again.
+have the same quantile of the level asked for. Their ratio grows with gamma; where it is one, gamma is *calibrated*
+(Syring and Martin, 2019; Lyddon, Holmes and Walker, 2019, who match traces of the same two matrices). As the smoothing
+depends on gamma too, gamma is found by iteration: fit, divide gamma by the ratio, fit again.
 """
 
 from __future__ import annotations

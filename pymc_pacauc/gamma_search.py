@@ -7,9 +7,10 @@ folds decides where. That of a *draw*, which the theorems bound and every interv
 half and comes close to the first where the posterior is concentrated. The gap between the two falls along gamma, and
 where it passes a given size is easy to locate. So the *stable* rule chooses the smallest gamma at which a draw ranks as
 well as the mean score, to within the standard error that its AUC has anyway, over rows: draws then say what the mean
-says, as far as these rows can tell. (Never beyond the gamma at which draws rank best, which with little data may come
-first. And where the mean score still improves along gamma, it must have come within one paired standard error of its
-best.)
+says, as far as these rows can tell. (Where they can tell next to nothing, draws must still have half of what the mean
+score gains over chance. Never beyond the gamma at which draws rank best, which with little data may come first. And
+where the mean score still improves along gamma, it must have come within one paired standard error of its best, or so
+close that nobody would notice: a quarter of the standard error over rows.)
 
 Folds are dealt several times and all held-out AUCs averaged. EP makes a fold cheap: its posterior is the fit to all
 rows minus the sites of the pairs that go, the others rescaled to the fold's weight, and a sweep or two.
@@ -74,6 +75,7 @@ RULES = ("stable", "best", "one_se")
 
 ROUNDING = 1e-9
 FINEST = 2.0**0.5  # ratio of neighbouring gammas at the choice
+NOTICED = 0.25  # standard errors over rows: what the mean score may always lose
 AIM, CLOSE = 0.9, 0.75  # the gap of draws behind the mean score that is looked for, and that will do
 FOLD_TOLERANCE = 0.3  # of the natural parameters, before the last step: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
@@ -195,11 +197,15 @@ def search_gammas(
 
 
 def draw_gaps(candidates: Sequence[Candidate], shares: RowShares) -> FloatArray:
-    """How far draws rank behind the mean score, in standard errors of its AUC over rows: at most 1 for the rule."""
+    """How far draws rank behind the mean score, at most 1 where they have arrived.
+
+    In standard errors of its AUC over rows; or in halves of what it gains over chance, where that is less.
+    """
     gaps = []
     for each in candidates:
-        of_mean = float(each.auc.mean())
-        gaps.append((of_mean - float(each.expected_auc.mean())) / auc_error(of_mean, shares))
+        of_mean, of_draw = float(each.auc.mean()), float(each.expected_auc.mean())
+        allowed = min(auc_error(of_mean, shares), 0.5 * (of_mean - 0.5))
+        gaps.append((of_mean - of_draw) / allowed if allowed > 0.0 else np.inf)
     return np.array(gaps)
 
 
@@ -246,7 +252,8 @@ def choose(candidates: Sequence[Candidate], criterion: str, rule: str, shares: R
     """The candidate that a rule chooses, among those whose folds can be relied on; ``shares`` are of all rows.
 
     ``"stable"``: the smallest gamma at which a draw is within one standard error, over rows, of the mean score (or at
-    which draws rank best, if that comes first), and the criterion within one paired standard error of its best.
+    which draws rank best, if that comes first), and the criterion within one paired standard error of its best, or
+    within a quarter of the one over rows.
     ``"best"``: the highest criterion. ``"one_se"``: the largest gamma within one paired standard error of it.
     """
     reliable = np.array([each.reliable for each in candidates])
@@ -256,9 +263,10 @@ def choose(candidates: Sequence[Candidate], criterion: str, rule: str, shares: R
     errors = paired_errors(values)
     if rule == "best":
         return int(usable[errors.best])
-    within = np.flatnonzero(errors.within)
     if rule == "one_se":
-        return int(usable[within[-1]])
+        return int(usable[np.flatnonzero(errors.within)[-1]])
+    unnoticed = NOTICED * auc_error(float(values[errors.best].mean()), shares)
+    within = np.flatnonzero(errors.within | (errors.loss <= unnoticed))
     of_draw = expected.mean(axis=(1, 2))
     there = np.flatnonzero(draw_gaps([candidates[int(i)] for i in usable], shares) <= 1.0)
     settled = min(there[0], np.argmax(of_draw)) if there.size else np.argmax(of_draw)

@@ -37,6 +37,7 @@ class Source:
     model: pm.Model | None
     term: AUCTerm | None
     fitted_to: Any
+    exact: xr.Dataset | None = None  # the mean of the variables, where draws carry it
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,8 @@ def source_of(result: Any, model: pm.Model | None, fitted: Any = None) -> Source
         if model is None and pm.Model.get_context(error_if_none=False) is not None:
             model = pm.modelcontext(None)
     terms = auc_terms(model) if model is not None else []
-    return Source(approx, posterior, model, terms[0] if terms else None, fitted)
+    exact = getattr(fit_result, "exact_mean", None)
+    return Source(approx, posterior, model, terms[0] if terms else None, fitted, exact)
 
 
 def new_rows(source: Source, X_new: Any, data: str | None, var_name: str | None) -> NewRows:

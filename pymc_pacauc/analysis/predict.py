@@ -17,6 +17,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
 from pymc_pacauc.analysis.deployed import MEAN
@@ -80,8 +81,9 @@ def predict_scores(
     Returns
     -------
     DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row. Rows of a
-    DataFrame keep their index. Draws of an approximation carry the exact mean of each row's score, the one to deploy,
-    as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and :func:`~pymc_pacauc.choose_threshold` use.
+    DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the exact mean of each row's score,
+    the one to deploy, as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and
+    :func:`~pymc_pacauc.choose_threshold` use.
 
     See Also
     --------
@@ -121,6 +123,8 @@ def predict_scores(
         source = source_of(source.approx.sample(draws, random_seed=random_seed), source.model, source.fitted_to)
     assert source.posterior is not None
     values = _evaluate_groups(source, new, groups, random_seed) if groups else _evaluate(source, new)
+    if mean is None and not groups:
+        mean = _exact_mean(source, new)
     scores = _labelled(source.posterior, values, new.labels, mean)
     return _moments_of_draws(scores) if summary else scores
 
@@ -225,7 +229,9 @@ def _moments(mean: FloatArray, sd: FloatArray, labels: NDArray[Any]) -> xr.Datas
 
 
 def _moments_of_draws(scores: xr.DataArray) -> xr.Dataset:
-    return xr.Dataset({"mean": scores.mean(("chain", "draw")), "sd": scores.std(("chain", "draw"))})
+    mean = scores[MEAN] if MEAN in scores.coords else scores.mean(("chain", "draw"))
+    sd = scores.std(("chain", "draw"))
+    return xr.Dataset({"mean": ("row", mean.values), "sd": ("row", sd.values)}, coords={"row": scores["row"]})
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------
@@ -338,6 +344,21 @@ def _evaluate(source: Source, new: NewRows) -> FloatArray:
     columns = [posterior[name].transpose("chain", "draw", ...).values for name in new.names]
     theta = np.concatenate([c.reshape(*c.shape[:2], -1) for c in columns], axis=-1)
     return theta @ new.matrix.T
+
+
+def _exact_mean(source: Source, new: NewRows) -> FloatArray | None:
+    """The mean of the scores of draws that carry the mean of their variables: scores are affine in these."""
+    if source.exact is None:
+        return None
+    needed = new.names
+    if new.data is not None:
+        assert source.model is not None
+        assert source.term is not None
+        feeding = set(ancestors([source.term.scores]))
+        needed = tuple(rv.name for rv in source.model.free_RVs if rv in feeding)
+    if not set(needed) <= set(map(str, source.exact.data_vars)):
+        return None
+    return _evaluate(replace(source, posterior=source.exact), new)[0, 0]
 
 
 def _process(source: Source, gp: Any, X_new: Any, summary: bool, draws: int, random_seed: Any) -> Any:

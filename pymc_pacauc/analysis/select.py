@@ -192,10 +192,11 @@ def select_gamma(
     -----
     At small gamma the *mean* score often ranks well although the posterior says nothing: draws, bands and certificates
     are those of the prior. The stable rule therefore asks of the *draws* that they rank held-out rows as well as the
-    mean score, to within the standard error of its AUC over rows, and takes the smallest gamma at which they do (or at
-    which they rank best, if that comes first); and of the criterion that it be within one paired standard error of its
-    best. It varies little when folds are dealt anew (``benchmarks/gamma_stability.py``), unlike the highest AUC, which
-    lies on a plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
+    mean score, to within the standard error of its AUC over rows (and at least half as far above chance), and takes the
+    smallest gamma at which they do (or at which they rank best, if that comes first); and of the criterion that it be
+    within one paired standard error of its best, or a quarter of the one over rows. It varies little when folds are
+    dealt anew (``benchmarks/gamma_stability.py``, ``gamma_unseen.py``), unlike the highest AUC, which lies on a
+    plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
     ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is about what it chooses.
 
     Examples

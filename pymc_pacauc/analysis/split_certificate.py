@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.analysis.deployed import deployed_score, labelled_draws
 from pymc_pacauc.core.bounds import check_epsilon
 from pymc_pacauc.core.effective_size import effective_size
-from pymc_pacauc.core.fitted_to import FittedTo, fingerprint
+from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, pair_fingerprint
 from pymc_pacauc.core.matchings import deal_matchings, holdout_bound
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
@@ -145,16 +145,15 @@ class SplitCertificate:
     selected_from: int
 
     def __repr__(self) -> str:
-        return "\n".join(
-            [
-                f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}: mean score of the posterior of "
-                f"{int(self.in_part.sum())} rows ({self.empirical_auc:.4f} on the other {int((~self.in_part).sum())})",
-                f"  posterior of all rows: a draw >= {self.draw_auc:.4f}, the mean score >= {self.mean_score_auc:.4f} "
-                f"(KL {self.divergence:.2f} nats from the part's)",
-                "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.",
-                "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
-                "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part.",
-            ]
+        rows, others = int(self.in_part.sum()), int((~self.in_part).sum())
+        return (
+            f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}: mean score of the posterior of "
+            f"{rows} rows ({self.empirical_auc:.4f} on the other {others})\n"
+            f"  posterior of all rows: a draw >= {self.draw_auc:.4f}, the mean score >= {self.mean_score_auc:.4f} "
+            f"(KL {self.divergence:.2f} nats from the part's)\n"
+            "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.\n"
+            "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
+            "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part."
         )
 
 
@@ -234,4 +233,5 @@ def _of_part(record: FittedTo, pairs: Pairs, in_part: NDArray[np.bool_]) -> Fitt
         m_eff=effective_size(pairs),
         compared=0.0,
         data=fingerprint([in_part, np.array(record.data)]),
+        pairs=pair_fingerprint([pairs]),
     )

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,7 +143,7 @@ def holdout_bound(matchings: Matchings, n_pos: int, n_neg: int, epsilon: float =
     For each cell of possible AUCs a beta is fixed that suits it; the cell is ruled out if its upper end is. The bound
     is where the first cell begins that is not, or within it, where its own beta says. See ``docs/certificates.md``.
     """
-    for lower, upper in zip(CELLS[:-1], CELLS[1:], strict=True):
+    for lower, upper in pairwise(CELLS):
         rate = matching_rate(n_pos, n_neg, 0.0, epsilon, auc=max(0.5, 0.5 * (lower + upper)))
         bound = 1.0 - matching_bound(matchings.log_moment(rate / matchings.m), 0.0, matchings.m, epsilon, rate=rate)
         if bound < upper:

@@ -55,8 +55,10 @@ def test_of_draws(fitted):
     assert sampled.attrs["method"] == "TemperingSMC"
     mean = X @ idata["posterior"]["theta"].values.mean(axis=(0, 1))
     assert sampled.attrs["auc"] == pytest.approx(1 - pac.empirical_risk(mean, y))
-    assert np.isnan(drawn.attrs["auc"])  # without the model the training rows are not known
-    assert "to deploy" not in drawn.attrs["report"]
+    assert drawn.attrs["auc"] == pac.summary(approx).attrs["auc"]  # it travels with the draws
+    alone = pac.summary(idata)  # without the model the training rows are not known
+    assert np.isnan(alone.attrs["auc"])
+    assert "the one to deploy: pass model=" in alone.attrs["report"]
     assert sampled.attrs["log_evidence"] == pytest.approx(approx.log_evidence, abs=0.5)
     assert sampled.attrs["log_evidence_se"] > 0
     for summary in (drawn, sampled):

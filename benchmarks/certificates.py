@@ -14,6 +14,7 @@ Beyond 5000 rows the posterior is that of 5000 of them (gamma multiplies a mean 
 bounds, which hold for any posterior, are computed with all rows.
 
 python -m benchmarks.certificates [--datasets 50] [--smallest 200] [--largest 50000]
+python -m benchmarks.certificates --holdout --datasets 500  # failures of the bound for a fixed score, four shapes
 python -m benchmarks.certificates --plot figure.png --printed table.md  # draws what the first line printed
 """
 
@@ -31,8 +32,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 import pymc_pacauc as pac
+from benchmarks.coverage_auc import SHAPES
 from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, pac_bayes_kl
-from pymc_pacauc.core.matchings import deal_matchings, matching_bound, matching_rate
+from pymc_pacauc.core.matchings import deal_matchings, holdout_bound, matching_bound, matching_rate
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.core.risk import empirical_risk
 from pymc_pacauc.core.theorems import default_gamma
@@ -150,6 +152,26 @@ def table(datasets, smallest, largest, epsilon, seed):
     return worst
 
 
+def holdout_failures(datasets, epsilon, seed, sizes=((20, 20), (40, 120), (300, 60)), aucs=(0.6, 0.8, 0.95, 0.99)):
+    """How often the bound of a fixed score exceeds its AUC, for scores of four shapes."""
+    print(f"Failures of the hold-out bound in {datasets} data sets, {epsilon * datasets:g} allowed; mean bound.\n")
+    print(f"| n+ | n- | AUC | {' | '.join(SHAPES)} |")
+    print(f"|---:|---:|---:|{'---:|' * len(SHAPES)}")
+    worst = 0
+    for n_pos, n_neg in sizes:
+        deal = deal_matchings(np.arange(n_pos + n_neg) < n_pos)
+        for auc in aucs:
+            cells = []
+            for k, draw in enumerate(SHAPES.values()):
+                rng = np.random.default_rng([seed, n_pos, round(1000 * auc), k])
+                scores = (np.concatenate(draw(auc, n_pos, n_neg, rng)) for _ in range(datasets))
+                bounds = np.array([holdout_bound(deal.of(score), n_pos, n_neg, epsilon) for score in scores])
+                worst = max(worst, int(np.sum(bounds > auc)))
+                cells.append(f"{np.sum(bounds > auc)} ({bounds.mean():.3f})")
+            print(f"| {n_pos} | {n_neg} | {auc} | {' | '.join(cells)} |", flush=True)
+    return worst / datasets
+
+
 def plot(printed, path, aucs=("0.8", "0.867", "0.95")):
     """Certified and true AUCs against n, from printed tables."""
     import matplotlib
@@ -189,11 +211,16 @@ if __name__ == "__main__":
     parser.add_argument("--smallest", type=int, default=200)
     parser.add_argument("--largest", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=2014)
+    parser.add_argument("--holdout", action="store_true", help="failures of the bound for a fixed score, by themselves")
     parser.add_argument("--plot", default=None)
     parser.add_argument("--printed", nargs="+", default=(), help="files of what was printed, to draw")
     arguments = vars(parser.parse_args())
     path, printed = arguments.pop("plot"), arguments.pop("printed")
     if path:
         plot(printed, path)
+    elif arguments.pop("holdout"):
+        chosen = {name: arguments[name] for name in ("datasets", "epsilon", "seed")}
+        if holdout_failures(**chosen) > arguments["epsilon"]:
+            raise SystemExit("The hold-out bound failed more often than epsilon allows.")
     elif table(**arguments) > arguments["epsilon"]:
         raise SystemExit("Certificates failed more often than epsilon allows.")

@@ -13,7 +13,9 @@ columns, all at epsilon = 0.05, each with the true AUC of the very score it cert
 Beyond 5000 rows the posterior is that of 5000 of them (gamma multiplies a mean risk, so it is nearly the same), and the
 bounds, which hold for any posterior, are computed with all rows.
 
-python -m benchmarks.certificates [--datasets 100] [--largest 50000]
+python -m benchmarks.certificates [--datasets 50] [--smallest 200] [--largest 50000]
+python -m benchmarks.certificates --holdout --datasets 500  # failures of the bound for a fixed score, four shapes
+python -m benchmarks.certificates --plot figure.png --printed table.md  # draws what the first line printed
 """
 
 import os
@@ -24,13 +26,15 @@ import argparse
 import math
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 import pymc_pacauc as pac
+from benchmarks.coverage_auc import SHAPES
 from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, pac_bayes_kl
-from pymc_pacauc.core.matchings import deal_matchings, matching_bound, matching_rate
+from pymc_pacauc.core.matchings import deal_matchings, holdout_bound, matching_bound, matching_rate
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.core.risk import empirical_risk
 from pymc_pacauc.core.theorems import default_gamma
@@ -38,7 +42,8 @@ from pymc_pacauc.fitting import ConvergenceWarning, fit
 from pymc_pacauc.split_bounds import mean_log_moment, split_bounds
 
 D = 7
-SIZES = (200, 532, 2000, 5000, 50_000)
+SHARE = {200: 1.0, 532: 1.0, 2000: 0.2, 5000: 0.06, 50_000: 0.02}  # of the data sets, for each n
+SIZES = tuple(SHARE)
 AUCS = (0.7, 0.8, 0.867, 0.95, 0.99)
 LARGEST_FIT = 5000
 NAMES = (
@@ -127,10 +132,10 @@ def table(datasets, smallest, largest, epsilon, seed):
     print(f"| n | best AUC | data sets | true: draw | mean | part | {' | '.join(NAMES)} |")
     print(f"|---:|---:|---:|---:|---:|---:|{'---:|' * len(NAMES)}")
     worst = 0.0
-    for n in SIZES:  # fewer data sets where there are many rows
+    for n in SIZES:
         if not smallest <= n <= largest:
             continue
-        repeats = max(1, round(datasets * min(1.0, (1000 / n) ** 2)))
+        repeats = max(1, round(datasets * SHARE[n]))
         for auc in AUCS:
             rng = np.random.default_rng([seed, n, round(1000 * auc)])
             results = [certified(n, auc, rng, epsilon) for _ in range(repeats)]
@@ -147,13 +152,75 @@ def table(datasets, smallest, largest, epsilon, seed):
     return worst
 
 
+def holdout_failures(datasets, epsilon, seed, sizes=((20, 20), (40, 120), (300, 60)), aucs=(0.6, 0.8, 0.95, 0.99)):
+    """How often the bound of a fixed score exceeds its AUC, for scores of four shapes."""
+    print(f"Failures of the hold-out bound in {datasets} data sets, {epsilon * datasets:g} allowed; mean bound.\n")
+    print(f"| n+ | n- | AUC | {' | '.join(SHAPES)} |")
+    print(f"|---:|---:|---:|{'---:|' * len(SHAPES)}")
+    worst = 0
+    for n_pos, n_neg in sizes:
+        deal = deal_matchings(np.arange(n_pos + n_neg) < n_pos)
+        for auc in aucs:
+            cells = []
+            for k, draw in enumerate(SHAPES.values()):
+                rng = np.random.default_rng([seed, n_pos, round(1000 * auc), k])
+                scores = (np.concatenate(draw(auc, n_pos, n_neg, rng)) for _ in range(datasets))
+                bounds = np.array([holdout_bound(deal.of(score), n_pos, n_neg, epsilon) for score in scores])
+                worst = max(worst, int(np.sum(bounds > auc)))
+                cells.append(f"{np.sum(bounds > auc)} ({bounds.mean():.3f})")
+            print(f"| {n_pos} | {n_neg} | {auc} | {' | '.join(cells)} |", flush=True)
+    return worst / datasets
+
+
+def plot(printed, path, aucs=("0.8", "0.867", "0.95")):
+    """Certified and true AUCs against n, from printed tables."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from pymc_pacauc.analysis.plots.canvas import BLACK, COLORS, LINES, new_axes
+
+    lines = [line for name in printed for line in Path(name).read_text().splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[2].isdigit()]
+    shown = {
+        "draw: Catoni": 1,
+        "draw: matchings": 2,
+        "draw: split": 3,
+        "mean: split": 6,
+        "part: Chernoff": 7,
+        "part: matchings": 8,
+    }
+    panels = new_axes(columns=len(aucs), figsize=(11.0, 4.2), sharey=True)
+    for panel, auc in zip(panels, aucs, strict=True):
+        chosen = [row for row in rows if row[1] == auc]
+        n = [int(row[0]) for row in chosen]
+        panel.plot(n, [float(row[5]) for row in chosen], color=BLACK, linewidth=1.5, label="true (part)")
+        for k, (name, column) in enumerate(shown.items()):
+            found = [(int(row[0]), float(row[6 + column].split()[0])) for row in chosen if row[6 + column] != "-"]
+            panel.plot(*zip(*found, strict=True), marker=".", color=COLORS[k], linestyle=LINES[k % 4], label=name)
+        panel.set(xscale="log", xlabel="n", title=f"best AUC {auc}", ylim=(0.3, 1.0))
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("AUC, certified at 95%")
+    panels[-1].legend(frameon=False, fontsize="small", loc="lower right")
+    panels[0].figure.savefig(path, dpi=110)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--datasets", type=int, default=100)
+    parser.add_argument("--datasets", type=int, default=50)
     parser.add_argument("--epsilon", type=float, default=0.05)
     parser.add_argument("--smallest", type=int, default=200)
     parser.add_argument("--largest", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=2014)
-    arguments = parser.parse_args()
-    if table(**vars(arguments)) > arguments.epsilon:
+    parser.add_argument("--holdout", action="store_true", help="failures of the bound for a fixed score, by themselves")
+    parser.add_argument("--plot", default=None)
+    parser.add_argument("--printed", nargs="+", default=(), help="files of what was printed, to draw")
+    arguments = vars(parser.parse_args())
+    path, printed = arguments.pop("plot"), arguments.pop("printed")
+    if path:
+        plot(printed, path)
+    elif arguments.pop("holdout"):
+        chosen = {name: arguments[name] for name in ("datasets", "epsilon", "seed")}
+        if holdout_failures(**chosen) > arguments["epsilon"]:
+            raise SystemExit("The hold-out bound failed more often than epsilon allows.")
+    elif table(**arguments) > arguments["epsilon"]:
         raise SystemExit("Certificates failed more often than epsilon allows.")

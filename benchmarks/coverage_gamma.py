@@ -131,14 +131,17 @@ def main():
     parser.add_argument("--designs", nargs="+", default=DESIGNS, choices=DESIGNS)
     parser.add_argument("--plot", default=None, help="file of the figure")
     parser.add_argument("--save", default=None, help="file of what was measured")
+    parser.add_argument("--load", nargs="+", default=(), help="such files, instead of measuring again")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     print(f"n = {N}, d = {D}, level {LEVEL}: coverage over {arguments.datasets} data sets (± s.e.).\n")
     print("| design | gamma by | median gamma | direction | score differences | AUC of theta* |")
     print("|---|---|---:|---:|---:|---:|")
     results, furthest = {}, 0.0
+    saved = [dict(np.load(name)) for name in arguments.load]
     for design in arguments.designs:
-        results[design] = measure(design, arguments.datasets)
+        loaded = {k.split("/")[1]: v for each in saved for k, v in each.items() if k.startswith(f"{design}/")}
+        results[design] = loaded or measure(design, arguments.datasets)
         for name, values in results[design].items():
             cells = [f"{v.mean():.3f} ± {v.std() / np.sqrt(v.size):.3f}" for v in values[:, 1:].T]
             shown = " | ".join("" if "nan" in cell else cell for cell in cells)

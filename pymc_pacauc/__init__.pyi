@@ -18,6 +18,8 @@ from .analysis.inclusion import inclusion_probability as inclusion_probability
 from .analysis.leave_out import leave_out as leave_out
 from .analysis.maximize import EvidenceMaximum as EvidenceMaximum
 from .analysis.maximize import maximize_evidence as maximize_evidence
+from .analysis.plots import plot_compare as plot_compare
+from .analysis.plots import plot_decision_curve as plot_decision_curve
 from .analysis.plots import plot_gamma_path as plot_gamma_path
 from .analysis.plots import plot_inclusion as plot_inclusion
 from .analysis.plots import plot_marginals as plot_marginals

@@ -73,12 +73,15 @@ class Sandwich:
 
 @dataclass(frozen=True, eq=False)
 class CoverageChoice:
-    """What :func:`coverage_gamma` found: the ``gamma``, its ``fit``, the ``path`` to it, and whether it settled."""
+    """What :func:`coverage_gamma` found: the ``gamma``, its ``fit``, the ``path`` to it with its fits, and whether it
+    ``settled``.
+    """
 
     gamma: float
     level: float
     fit: Fit
     path: tuple[Sandwich, ...]
+    fits: tuple[Fit, ...]
     settled: bool
 
     def __repr__(self) -> str:
@@ -112,20 +115,20 @@ def coverage_gamma(
     gamma = default_gamma(int(positive.sum()), int((~positive).sum()))
     largest = float(problem.pairs.n_pairs)
     path: list[Sandwich] = []
-    found: Fit | None = None
+    fits: list[Fit] = []
     settled = False
     while len(path) < MOST_FITS and not settled:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of fits on the way; that of the last one is told
-            found = fit(replace(problem, gamma=gamma), start=found, tolerance=1e-4, n_jobs=n_jobs)
-        path.append(sandwich(found, level))
+            start = fits[-1] if fits else None
+            fits.append(fit(replace(problem, gamma=gamma), start=start, tolerance=1e-4, n_jobs=n_jobs))
+        path.append(sandwich(fits[-1], level))
         if callback is not None:
             callback(len(path))
         settled = abs(math.log(path[-1].ratio)) < TOLERANCE
         if not settled:
             gamma = min(largest, _next(path))
-    assert found is not None
-    final = fit(found.problem, start=found, n_jobs=n_jobs)
+    final = fit(fits[-1].problem, start=fits[-1], n_jobs=n_jobs)
     if not settled:
         warnings.warn(
             f"gamma had not settled after {len(path)} fits: at gamma = {path[-1].gamma:.4g} credible sets are "
@@ -133,7 +136,7 @@ def coverage_gamma(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return CoverageChoice(final.problem.gamma, level, final, tuple(path), settled)
+    return CoverageChoice(final.problem.gamma, level, final, tuple(path), (*fits[:-1], final), settled)
 
 
 def sandwich(fitted: Fit, level: float = 0.9) -> Sandwich:

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+import pymc as pm
 import pytest
 
+import pymc_pacauc as pac
 from pymc_pacauc.arrays import fit, linear_gaussian_problem
 from pymc_pacauc.gamma_coverage import _row_gradients, coverage_gamma, sandwich
 
@@ -16,7 +18,7 @@ def simulated(seed, n=150):
 
 
 def test_gradients_are_those_of_the_smoothed_risk():
-    """Without the leverage, their mean over the rows of a class is that of mean Phi(-mu / sd), by finite differences."""
+    """Without the leverage, their mean over the rows of a class is that of mean Phi(-mu / sd), by differences."""
     problem = simulated(1, n=40)
     tiny = replace(problem, gamma=1e-9)  # no leverage
     q = fit(problem).posterior.natural
@@ -56,6 +58,24 @@ def test_the_covariance_of_the_mean():
         said.append(sandwich(fitted).eigenvalues.sum())
     error = np.std(found) / np.sqrt(len(found))
     assert np.mean(found) == pytest.approx(np.mean(said), abs=4 * error)
+
+
+def test_through_select_gamma():
+    X = np.random.default_rng(3).normal(size=(120, 2))
+    with pm.Model() as model:
+        gamma = pm.Data("gamma", 1.0)
+        theta = pm.Normal("theta", size=2)
+        y = X[:, 0] + np.random.default_rng(4).logistic(size=120) > 0
+        pac.AUCPotential("auc", X @ theta, y, gamma=gamma)
+    found = pac.select_gamma(model, criterion="coverage", set_data=True, progressbar=False)
+    expected = coverage_gamma(linear_gaussian_problem(X, y, 1.0))
+    assert found.best == pytest.approx(expected.gamma, rel=1e-6)
+    assert found.best == pytest.approx(float(gamma.get_value()))
+    assert found.refit.fitted_to.gamma == found.best
+    assert "coverage_ratio" in found.table
+    assert "too small" in repr(found)
+    with pytest.raises(ValueError, match="sums of EP"):
+        pac.select_gamma(model, criterion="coverage", method="vb")
 
 
 def test_refusals():

@@ -223,11 +223,11 @@ def _over_rows(a: FloatArray, b: FloatArray, mask: Mask, ci_prob: float, sizes: 
         raise ValueError(f"DeLong's variance needs two rows of each class; there are {n_pos} and {n_neg}.")
     auc_a, auc_b = (1.0 - float(empirical_risk(score, mask)) for score in (a, b))
     (above_a, below_a), (above_b, below_b) = placements(a, mask), placements(b, mask)
-    variance = np.var(above_a - above_b, ddof=1) / n_pos + np.var(below_a - below_b, ddof=1) / n_neg
+    variance = float(np.var(above_a - above_b, ddof=1) / n_pos + np.var(below_a - below_b, ddof=1) / n_neg)
     difference = auc_a - auc_b
     square = _mean_square(a, b, mask)  # of a pair's difference: how often the two scores disagree about it
     pull = 0.25 / m
-    pairs = max(m, (square - difference**2 + pull) / (variance + pull / m))
+    pairs = max(float(m), (square - difference**2 + pull) / (variance + pull / m))
     trials = pairs + 2.0  # Agresti and Min: one half more in each cell of the table of matched pairs
     centre = pairs * difference / trials
     spread = np.sqrt(((pairs * square + 1.0) / trials - centre**2) / trials)

@@ -66,7 +66,8 @@ def roc(
     Returns
     -------
     Dataset over ``fpr``: ``tpr`` of the mean score with ``tpr_lower`` and ``tpr_upper``, over rows; ``tpr_of_draw``,
-    the mean curve of draws, with ``tpr_of_draw_lower`` and ``tpr_of_draw_upper``, over rows and draws. Over ``sample``:
+    the mean curve of draws, with ``tpr_posterior_lower`` and ``tpr_posterior_upper`` over draws on these rows, and
+    ``tpr_of_draw_lower`` and ``tpr_of_draw_upper`` over rows and draws. Over ``sample``:
     ``auc_of_draw``. Attributes: ``auc`` of the mean score, ``auc_lower`` and ``auc_upper`` (:func:`delong`, over rows)
     and ``auc_se``; ``auc_of_draw`` (mean), ``auc_of_draw_lower`` and ``auc_of_draw_upper`` (over rows and draws);
     ``draws``, ``ci_prob``, ``n_pos`` and ``n_neg``.
@@ -95,7 +96,8 @@ def roc(
         return np.quantile(curves, tail, axis=0), np.quantile(aucs, tail)
 
     (lower, upper), _ = bands([deployed] * BOOTSTRAP)
-    of_draw = np.mean([_curve(row, mask, grid) for row in draws], axis=0)
+    of_draws = np.array([_curve(row, mask, grid) for row in draws])
+    posterior_lower, posterior_upper = np.quantile(of_draws, tail, axis=0)
     chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
     (draw_lower, draw_upper), (draw_auc_lower, draw_auc_upper) = bands([draws[k] for k in chosen])
     fixed = delong(deployed, mask, ci_prob=ci_prob)
@@ -104,7 +106,9 @@ def roc(
             "tpr": ("fpr", _curve(deployed, mask, grid)),
             "tpr_lower": ("fpr", lower),
             "tpr_upper": ("fpr", upper),
-            "tpr_of_draw": ("fpr", of_draw),
+            "tpr_of_draw": ("fpr", of_draws.mean(axis=0)),
+            "tpr_posterior_lower": ("fpr", posterior_lower),
+            "tpr_posterior_upper": ("fpr", posterior_upper),
             "tpr_of_draw_lower": ("fpr", draw_lower),
             "tpr_of_draw_upper": ("fpr", draw_upper),
             "auc_of_draw": ("sample", auc),

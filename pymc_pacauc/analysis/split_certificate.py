@@ -205,9 +205,10 @@ def split_certificate(
         source = problem_of(pm.modelcontext(model))
         model = source.problem
     found = split_bounds(model, share=share, epsilon=epsilon / selected_from, seed=random_seed, n_jobs=n_jobs)
-    fits = (found.part, found.whole)
-    part, whole = fits if source is None else (EPApproximation(fit, source) for fit in fits)
+    part: Any = found.part
+    whole: Any = found.whole
     if source is not None:
+        part, whole = EPApproximation(part, source), EPApproximation(whole, source)
         part.fitted_to = _of_part(part.fitted_to, found.part.problem.pairs, found.in_part)
     return SplitCertificate(
         auc=found.part_auc,

@@ -101,11 +101,12 @@ class Threshold:
             low, high = getattr(self, f"{name}_interval")
             return f"{getattr(self, name):.3f} ({low:.3f} to {high:.3f})"
 
-        return (
+        text = (
             f"Threshold(mean score > {self.value:.6g}: {self.rule})\n"
             f"  FPR {both('fpr')}, TPR {both('tpr')}; {self.ci_prob:.0%} on other rows, "
             f"from {self.n_neg} negatives and {self.n_pos} positives"
         )
+        return text if math.isnan(self.expected_cost) else f"{text}\n  cost per row {both('expected_cost')}, over draws"
 
 
 def choose_threshold(

@@ -97,12 +97,11 @@ class MatchingDeal:
         ordered = positive[np.lexsort((jitter, scores))]
         n_pos = int(ordered.sum())
         n_neg = ordered.size - n_pos
-        if n_pos <= n_neg:
-            counts = np.cumsum(~ordered)[ordered]  # negatives below each positive, from the lowest positive up
-        else:
-            counts = (n_pos - np.cumsum(ordered)[~ordered])[::-1]  # positives above each negative
+        below = np.cumsum(~ordered)[ordered]  # negatives below each positive, from the lowest positive up
+        above = (n_pos - np.cumsum(ordered)[~ordered])[::-1]  # positives above each negative, from the highest down
+        counts = (below if n_pos <= n_neg else above).astype(np.int64)
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(_mean_binomials(counts.astype(np.int64), max(n_pos, n_neg))))
+            return np.asarray(np.log(_mean_binomials(counts, max(n_pos, n_neg))))
 
 
 def deal_matchings(positive: Mask) -> MatchingDeal:

@@ -52,6 +52,9 @@ def test_draws(rows):
     assert both.auc_a == pytest.approx(aucs.mean())
     assert both.upper - both.lower > pac.compare_auc(draws, b, y, over="posterior").upper - both.difference
     assert fixed == pac.compare_auc(draws.mean(axis=0), b, y)
+    curves = pac.roc(draws, y)
+    inside = curves["tpr_of_draw_upper"] - curves["tpr_of_draw_lower"]
+    assert (curves["tpr_posterior_upper"] - curves["tpr_posterior_lower"]).mean() < inside.mean()
     again = pac.compare_auc(draws, draws, y)
     assert again.probability == pytest.approx(0.5, abs=0.06)
 

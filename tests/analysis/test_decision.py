@@ -67,3 +67,11 @@ def test_probability_in_top(rows):
         pac.probability_in_top(draws[0], 0.1)
     with pytest.raises(ValueError, match="go together"):
         pac.probability_in_top(draws[:, :5], 0.1, reference=draws[:20])
+
+
+def test_figure(rows):
+    y, score, _ = rows
+    curve = pac.decision_curve(score, y, probabilities=[0.2, 0.4])
+    axes = pac.plot_decision_curve({"a": curve, "b": curve})
+    assert [line.get_label() for line in axes.lines] == ["nobody", "everybody", "a", "b"]
+    np.testing.assert_allclose(axes.lines[2].get_ydata(), curve["net_benefit"])

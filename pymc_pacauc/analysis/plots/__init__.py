@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "coefficients": ["plot_inclusion", "plot_marginals", "plot_regularization_path"],
+        "comparison": ["plot_compare", "plot_decision_curve"],
         "ranking": ["plot_roc", "plot_scores"],
         "survival": ["plot_survival"],
         "temperature": ["plot_gamma_path", "plot_tempering"],

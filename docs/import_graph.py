@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 LAYERS = {
-    "arrays: NumPy and numba": ["core", "datasets", "ep", "smc", "fitting", "gamma_search", "arrays"],
+    "arrays: NumPy and numba": ["core", "datasets", "ep", "smc", "cluster", "fitting", "gamma_search", "arrays"],
     "PyMC": ["model"],
     "people": ["analysis", "self_check"],
 }

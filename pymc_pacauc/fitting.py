@@ -15,6 +15,7 @@ which returns a :class:`Fit`), and choose it in :func:`fit`; to add a method, ad
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pymc_pacauc.core.problem import Problem
@@ -40,6 +41,7 @@ def fit(
     max_sweeps: int = MAX_SWEEPS,
     n_jobs: int | None = None,
     callback: Callable[[dict[str, float]], None] | None = None,
+    client: Any = None,
 ) -> Fit:
     """Approximate the AUC Gibbs posterior of ``problem``.
 
@@ -63,6 +65,9 @@ def fit(
     callback
         Called after every sweep with its record. A KeyboardInterrupt, there or elsewhere, ends the fit, which is then
         returned as it is, marked ``interrupted``.
+    client
+        A ``dask.distributed.Client``, whose workers share the pairs (Gaussian priors, from ten million pairs on), in
+        place of the threads of this machine; see :mod:`pymc_pacauc.cluster`.
 
     Returns
     -------
@@ -72,9 +77,12 @@ def fit(
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
     options: dict[str, Any] = {"start": start, "tolerance": tolerance, "max_sweeps": max_sweeps}
     if problem.spikes is None:
+        options["sums_by"] = _sums_on(client)
         if method == "vb":
             return fit_vb(problem, **options, n_jobs=n_jobs, callback=callback)
         return fit_ep(problem, power=power, **options, n_jobs=n_jobs, callback=callback)
+    if client is not None:
+        raise UnsupportedError("Spike-and-slab priors are fitted on one machine: leave client away.")
     if method == "vb":
         raise UnsupportedError(
             'Variational Bayes is for Gaussian priors; this problem has a spike-and-slab prior: use method="ep".'
@@ -85,3 +93,13 @@ def fit(
             f"not {power:g}."
         )
     return fit_spike_slab(problem, **options, n_jobs=n_jobs, callback=callback)
+
+
+def _sums_on(client: Any) -> Any:
+    if client is None:
+        return None
+    try:
+        from pymc_pacauc.cluster.pairs import sums_on
+    except ImportError as error:
+        raise ImportError(f"client= needs Dask: pip install 'pymc-pacauc[dask]' ({error}).") from None
+    return partial(sums_on, client)

@@ -12,7 +12,7 @@ import pymc_pacauc
 SOURCE = Path(pymc_pacauc.__file__)
 
 # Folders show the layers: imports point from right to left.
-ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "arrays", "datasets"}
+ARRAYS = {"core", "ep", "smc", "cluster", "fitting", "gamma_search", "arrays", "datasets"}
 PYMC, PEOPLE = {"model"}, {"analysis", "self_check", "__main__"}
 
 ARRAY_LAYER = [

@@ -13,8 +13,10 @@ arXiv:1410.1771), for these sites.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,12 +33,14 @@ from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_g
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import ConvergenceWarning, Fit, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import check_offset, tile_map
+from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
 
 __all__ = ["ConvergenceWarning", "EPFit", "dropped", "fit_ep", "fit_vb", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
+SumsAt = Callable[[NaturalGaussian], SiteSums]
+SumsBy = Callable[[Problem, SiteTable], AbstractContextManager[SumsAt]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +136,9 @@ class EPFit:
             start = natural_gaussian(precision, weight * (q.shift - removed.shift))
             if start is None:
                 sweeps = max(sweeps, 3)
+            table = site_table(left.gamma_per_pair, self.power)
             found = solve_fixed_point(
-                gaussian_iteration(left, site_table(left.gamma_per_pair, self.power), map_tiles),
+                gaussian_iteration(left, self.power, lambda q: sweep_sums(left, q, left.pairs, table, map_tiles)),
                 q if start is None else start,
                 POLICY,
                 tolerance=tolerance,
@@ -162,6 +167,7 @@ def fit_ep(
     max_sweeps: int = 200,
     n_jobs: int | None = None,
     callback: Callback | None = None,
+    sums_by: SumsBy | None = None,
 ) -> EPFit:
     """Approximate the AUC Gibbs posterior by a Gaussian.
 
@@ -181,6 +187,9 @@ def fit_ep(
         Threads, by default one per core; the result does not depend on their number.
     callback
         Called after every sweep with its record.
+    sums_by
+        Who adds up the sites, instead of the threads of this machine: a context of a problem and its sites, within
+        which there is a function of q.
 
     Examples
     --------
@@ -193,7 +202,7 @@ def fit_ep(
     """
     if not 0.0 < power <= 1.0:
         raise ValueError(f"power must be in (0, 1]; got {power!r}.")
-    return _fit(problem, power, start, tolerance, max_sweeps, n_jobs, callback)
+    return _fit(problem, power, start, tolerance, max_sweeps, n_jobs, callback, sums_by)
 
 
 def fit_vb(
@@ -204,9 +213,10 @@ def fit_vb(
     max_sweeps: int = 200,
     n_jobs: int | None = None,
     callback: Callback | None = None,
+    sums_by: SumsBy | None = None,
 ) -> EPFit:
     """The Gaussian q that maximises ``-gamma E_q[risk] - KL(q, prior)``: the limit of power zero of :func:`fit_ep`."""
-    return _fit(problem, 0.0, start, tolerance, max_sweeps, n_jobs, callback)
+    return _fit(problem, 0.0, start, tolerance, max_sweeps, n_jobs, callback, sums_by)
 
 
 def _fit(
@@ -217,12 +227,13 @@ def _fit(
     max_sweeps: int,
     n_jobs: int | None,
     callback: Callback | None,
+    sums_by: SumsBy | None,
 ) -> EPFit:
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
-    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+    with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
         solution = solve_fixed_point(
-            gaussian_iteration(problem, table, map_tiles),
+            gaussian_iteration(problem, power, sums_at),
             _start(problem, start),
             POLICY,
             tolerance=tolerance,
@@ -244,6 +255,13 @@ def _fit(
         tied_pairs=solution.seen.tied,
         interrupted=solution.interrupted,
     )
+
+
+@contextmanager
+def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterator[SumsAt]:
+    """On the threads of this machine."""
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+        yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
 
 
 def dropped(problem: Problem) -> Interventions:

@@ -69,6 +69,8 @@ class EP(Inference):
         Sweeps after which to give up, with a warning.
     n_jobs
         Threads, by default one per core.
+    client
+        A ``dask.distributed.Client`` whose workers share the pairs instead; see :mod:`pymc_pacauc.cluster`.
     model
         The model; by default the one on the context stack when :meth:`fit` is called.
 
@@ -96,6 +98,7 @@ class EP(Inference):
         tolerance: float = TOLERANCE,
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
+        client: Any = None,
         model: pm.Model | None = None,
     ):
         # No super().__init__: there is no operator or objective to optimise.
@@ -108,6 +111,7 @@ class EP(Inference):
             "tolerance": tolerance,
             "max_sweeps": max_sweeps,
             "n_jobs": n_jobs,
+            "client": client,
         }
         self._approx: EPApproximation | None = None
 
@@ -151,6 +155,9 @@ class GaussianVB(EP):
         tolerance: float = TOLERANCE,
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
+        client: Any = None,
         model: pm.Model | None = None,
     ):
-        super().__init__(start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs, model=model)
+        super().__init__(
+            start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs, client=client, model=model
+        )

@@ -243,7 +243,7 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compa
             if gamma == "default":
                 return 4.0 * row_shares(compared.comparison).size
             raise ValueError(
-                f"gamma={gamma!r} is for two classes, all pairs weighing the same; pass a number, or \"default\"."
+                f'gamma={gamma!r} is for two classes, all pairs weighing the same; pass a number, or "default".'
             )
         assert isinstance(compared.comparison, Pairs)
         [block] = compared.comparison.blocks

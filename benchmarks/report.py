@@ -25,7 +25,7 @@ SCRIPTS = {
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),
     "smc": ("Tempering SMC", []),
-    "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
+    "certificates": ("Certificates", ["--datasets", "50"]),
     "survival": ("Censored times", []),
     "ordered": ("Ordered classes and strata", []),
     "hierarchy": ("Coefficients by stratum", []),

@@ -12,9 +12,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 LAYERS = {
-    "arrays: NumPy and numba": ["core", "datasets", "ep", "smc", "cluster", "fitting", "gamma_search", "arrays"],
+    "arrays: NumPy and numba": [
+        "core",
+        "datasets",
+        "ep",
+        "smc",
+        "cluster",
+        "fitting",
+        "gamma_search",
+        "results",
+        "arrays",
+    ],
     "PyMC": ["model"],
-    "people": ["analysis", "self_check"],
+    "people": ["analysis", "estimator", "self_check"],
 }
 BEGIN, END = "<!-- import graph: python docs/import_graph.py --write -->", "<!-- end of import graph -->"
 

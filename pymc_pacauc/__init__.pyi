@@ -4,6 +4,10 @@ from . import arrays as arrays
 from . import datasets as datasets
 from .analysis.certify import Certificate as Certificate
 from .analysis.certify import certificate as certificate
+from .analysis.compare_auc import AUCComparison as AUCComparison
+from .analysis.compare_auc import AUCInterval as AUCInterval
+from .analysis.compare_auc import auc_interval as auc_interval
+from .analysis.compare_auc import compare_auc as compare_auc
 from .analysis.gamma_path import at_gamma as at_gamma
 from .analysis.gamma_path import log_evidence as log_evidence
 from .analysis.gamma_path import tempering_path as tempering_path
@@ -17,6 +21,7 @@ from .analysis.plots import plot_marginals as plot_marginals
 from .analysis.plots import plot_regularization_path as plot_regularization_path
 from .analysis.plots import plot_roc as plot_roc
 from .analysis.plots import plot_scores as plot_scores
+from .analysis.plots import plot_survival as plot_survival
 from .analysis.plots import plot_tempering as plot_tempering
 from .analysis.predict import predict_scores as predict_scores
 from .analysis.predict import probability_above as probability_above
@@ -27,6 +32,10 @@ from .analysis.roc import delong as delong
 from .analysis.roc import roc as roc
 from .analysis.select import GammaSelection as GammaSelection
 from .analysis.select import select_gamma as select_gamma
+from .analysis.split_certificate import HoldOutCertificate as HoldOutCertificate
+from .analysis.split_certificate import SplitCertificate as SplitCertificate
+from .analysis.split_certificate import holdout_certificate as holdout_certificate
+from .analysis.split_certificate import split_certificate as split_certificate
 from .analysis.summarize import summary as summary
 from .analysis.threshold import Threshold as Threshold
 from .analysis.threshold import choose_threshold as choose_threshold
@@ -38,6 +47,7 @@ from .core.risk import linear_risk as linear_risk
 from .core.theorems import pair_gamma as pair_gamma
 from .core.theorems import theorem_defaults as theorem_defaults
 from .ep.leave_out import LeaveOut as LeaveOut
+from .estimator.auc_classifier import AUCClassifier as AUCClassifier
 from .fitting import ConvergenceWarning as ConvergenceWarning
 from .fitting import UnsupportedError as UnsupportedError
 from .model.approximation import EPApproximation as EPApproximation

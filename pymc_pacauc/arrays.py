@@ -16,12 +16,14 @@ from pymc_pacauc.core.problem import Problem, linear_gaussian_problem, spike_sla
 from pymc_pacauc.core.risk import LinearRisk, empirical_risk, linear_risk, pair_risk
 from pymc_pacauc.fitting import Fit, fit
 from pymc_pacauc.gamma_search import GammaChoice, choose_gamma
+from pymc_pacauc.kernel_search import LengthscaleChoice, choose_lengthscale
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
 __all__ = [
     "Fit",
     "GammaChoice",
     "KernelFeatures",
+    "LengthscaleChoice",
     "LinearRisk",
     "Pairs",
     "Problem",
@@ -29,6 +31,7 @@ __all__ = [
     "bipartite",
     "bridge_path",
     "choose_gamma",
+    "choose_lengthscale",
     "concordance",
     "concordance_risk",
     "empirical_risk",

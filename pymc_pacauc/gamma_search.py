@@ -47,6 +47,7 @@ from pymc_pacauc.core.comparisons import Comparison
 from pymc_pacauc.core.folds import comparison_folds
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import RowShares, auc_error, row_shares
+from pymc_pacauc.ep.leave_out import Groups, split_groups
 from pymc_pacauc.fitting import ConvergenceWarning, Fit, fit
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "coarse_gammas",
     "deal_folds",
     "default_repeats",
+    "draw_gaps",
     "gamma_grid",
     "held_out",
     "paired_errors",
@@ -73,9 +75,11 @@ RULES = ("stable", "best", "one_se")
 
 ROUNDING = 1e-9
 FINEST = 2.0**0.5  # ratio of neighbouring gammas at the choice
-FOLD_TOLERANCE = 0.2  # of the natural parameters, before the last sweep: after it, below what a ranking notices
+AIM, CLOSE = 0.9, 0.75  # the gap of draws behind the mean score that is looked for, and that will do
+FOLD_TOLERANCE = 0.3  # of the natural parameters, before the last step: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
-PATH_TOLERANCE = 1e-2  # of the fits along gamma; the one chosen is fitted to the end
+PATH_TOLERANCE = 3e-2  # of the fits along gamma; the one chosen is fitted to the end
+SIZE_DEALT, MOST_DEALS = 400, 20  # size of the comparison times the number of deals; 400 positives and as many others
 SERIOUS_CHANGE = 0.5  # of a fold's natural parameters in its last sweep: its AUCs are not to be relied on
 
 
@@ -111,14 +115,14 @@ class Candidate:
 
 def held_out(
     fit: Fit,
-    folds: NDArray[np.intp],
+    folds: Sequence[Groups] | NDArray[np.intp],
     *,
     refine: int = FOLD_SWEEPS,
     tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
     client: Any = None,
 ) -> Candidate:
-    """Held-out AUCs of a fit over ``folds[repeats, n]``, the fold of each row in each deal.
+    """Held-out AUCs of a fit, over the folds of each deal, by row or split beforehand.
 
     Deals go on threads, or to the workers of a cluster.
     """
@@ -147,9 +151,9 @@ def deal_folds(
     return np.array([comparison_folds(comparison, folds, rng, groups) for _ in range(int(repeats))])
 
 
-def default_repeats(n: int) -> int:
-    """How often folds are dealt: ten times, fewer where rows are many and the AUC of one deal is less noisy."""
-    return int(np.clip(2000 // n, 2, 10))
+def default_repeats(shares: RowShares) -> int:
+    """How often folds are dealt: the less, the less noisy the AUC of one deal, whose variance is about 1 / size."""
+    return int(np.clip(SIZE_DEALT / shares.size, 1, MOST_DEALS))
 
 
 # -- which gammas ----------------------------------------------------------------------------------------------------
@@ -168,8 +172,9 @@ def search_gammas(
 ) -> list[Candidate]:
     """Candidates at the coarse gammas, further up while the best or the choice is at the end, then beside the choice.
 
-    Steps are halved below the choice of the stable rule, which is the first gamma to meet a condition, else on both
-    sides of it.
+    The stable rule chooses the first gamma to meet a condition. Where that is the gap between draws and the mean score,
+    which falls steadily along gamma, the next one to look at is where it would be just small enough; else steps are
+    halved below the choice, and for other rules on both sides of it.
     """
     grid = coarse_gammas(shares)
     step = grid[-1] / grid[-2]
@@ -181,13 +186,32 @@ def search_gammas(
         beside = [found[k].gamma for k in sides if 0 <= k <= last]
         coarse = max((max(gamma / other, other / gamma) for other in beside), default=1.0) > FINEST * (1 + ROUNDING)
         further = found[last].reliable and found[last].gamma * step <= shares.pairs * (1 + ROUNDING)
+        gaps = draw_gaps(found, shares)
+        crossed = rule == "stable" and place > 0 and gaps[place] <= 1.0 < gaps[place - 1]
         if further and (best == last or (place == last and not coarse)):
             more = [float(found[last].gamma * step)]
-        elif coarse:
+        elif crossed and coarse and gaps[place] < CLOSE:
+            more = [_crossing(beside[0], gamma, float(gaps[place - 1]), float(gaps[place]))]
+        elif coarse and not crossed:
             more = [float(np.sqrt(gamma * other)) for other in beside]
         else:
             return found
         found = sorted(found + evaluate(more), key=lambda each: each.gamma)
+
+
+def draw_gaps(candidates: Sequence[Candidate], shares: RowShares) -> FloatArray:
+    """How far draws rank behind the mean score, in standard errors of its AUC over rows: at most 1 for the rule."""
+    gaps = []
+    for each in candidates:
+        of_mean = float(each.auc.mean())
+        gaps.append((of_mean - float(each.expected_auc.mean())) / auc_error(of_mean, shares))
+    return np.array(gaps)
+
+
+def _crossing(low: float, high: float, gap_low: float, gap_high: float) -> float:
+    """The gamma at which the gap, about a power of gamma, is a little below 1; at least a tenth from either end."""
+    share = np.log(gap_low / AIM) / np.log(gap_low / max(gap_high, 0.1 * AIM))
+    return float(low * (high / low) ** np.clip(share, 0.1, 0.9))
 
 
 # -- which to choose -------------------------------------------------------------------------------------------------
@@ -240,8 +264,8 @@ def choose(candidates: Sequence[Candidate], criterion: str, rule: str, shares: R
     within = np.flatnonzero(errors.within)
     if rule == "one_se":
         return int(usable[within[-1]])
-    of_mean, of_draw = auc.mean(axis=(1, 2)), expected.mean(axis=(1, 2))
-    there = np.flatnonzero(of_draw >= of_mean - [auc_error(value, shares) for value in of_mean])
+    of_draw = expected.mean(axis=(1, 2))
+    there = np.flatnonzero(draw_gaps([candidates[int(i)] for i in usable], shares) <= 1.0)
     settled = min(there[0], np.argmax(of_draw)) if there.size else np.argmax(of_draw)
     return int(usable[max(settled, within[0])])
 
@@ -300,13 +324,15 @@ def choose_gamma(
     >>> bool(10 < choice.gamma < 1000), choice.fit.converged
     (True, True)
     """
+    shares = row_shares(problem.pairs)
     dealt = deal_folds(
         problem.pairs,
         folds,
-        default_repeats(problem.n) if repeats is None else repeats,
+        default_repeats(shares) if repeats is None else repeats,
         np.random.default_rng() if rng is None else rng,
         groups,
     )
+    splits = [split_groups(problem.pairs, fold) for fold in dealt]
     fits: list[Fit] = []
 
     def evaluate(values: Sequence[float]) -> list[Candidate]:
@@ -314,12 +340,11 @@ def choose_gamma(
         for gamma in values:
             fits.append(_along_gamma(problem, gamma, method, fits, client))
             options = {"refine": refine, "tolerance": fold_tolerance, "n_jobs": n_jobs, "client": client}
-            found.append(held_out(fits[-1], dealt, **options))
+            found.append(held_out(fits[-1], splits, **options))
             if callback is not None:
                 callback(len(fits))
         return found
 
-    shares = row_shares(problem.pairs)
     if gammas is None:
         candidates = search_gammas(evaluate, criterion, rule, shares)
     else:
@@ -348,7 +373,7 @@ def _along_gamma(problem: Problem, gamma: float, method: str, before: Sequence[F
 
 
 def _one_deal(
-    fit: Fit, fold: NDArray[np.intp], *, refine: int, tolerance: float
+    fit: Fit, fold: Groups | NDArray[np.intp], *, refine: int, tolerance: float
 ) -> tuple[FloatArray, FloatArray, float]:
     left = fit.leave_out(fold, gamma=fit.problem.gamma, refine=refine, tolerance=tolerance, n_jobs=1)
     return left.group_auc, left.group_expected_auc, float(left.change.max())

@@ -14,9 +14,7 @@ def public():
     """Names of functions and classes; of a namespace those that the package does not have itself."""
     for prefix, namespace in NAMESPACES.items():
         for name in namespace.__all__:
-            if not inspect.ismodule(value := getattr(namespace, name)) and (
-                not prefix or getattr(pac, name, None) is not value
-            ):
+            if not inspect.ismodule(getattr(namespace, name)) and (not prefix or name not in pac.__all__):
                 yield prefix + name
 
 

@@ -12,8 +12,21 @@ import pymc_pacauc
 SOURCE = Path(pymc_pacauc.__file__)
 
 # Folders show the layers: imports point from right to left.
-ARRAYS = {"core", "ep", "smc", "cluster", "fitting", "gamma_search", "arrays", "datasets"}
-PYMC, PEOPLE = {"model"}, {"analysis", "self_check", "__main__"}
+ARRAYS = {
+    "core",
+    "ep",
+    "smc",
+    "cluster",
+    "fitting",
+    "gamma_search",
+    "gamma_coverage",
+    "kernel_search",
+    "split_bounds",
+    "results",
+    "arrays",
+    "datasets",
+}
+PYMC, PEOPLE = {"model"}, {"analysis", "estimator", "self_check", "__main__"}
 
 ARRAY_LAYER = [
     module.name

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.core.pairs import encode_labels
+from pymc_pacauc.core.pairs import distinct_labels, encode_labels
 from pymc_pacauc.core.risk import score_array
 
 __all__ = ["MEAN", "check_ci_prob", "deployed_score", "labelled_draws", "mean_score"]
@@ -56,6 +56,13 @@ def deployed_score(scores: Any, draws: FloatArray, mean: ArrayLike | None) -> Fl
 def labelled_draws(scores: Any, y: ArrayLike, positive: Any) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Draws, one per row of a matrix, of the scores of labelled observations, and which of these are positive."""
     values = score_array(scores["mean"] if isinstance(scores, xr.Dataset) and "mean" in scores else scores)
+    distinct = len(distinct_labels("y", y)[0])
+    if distinct > 2:
+        raise ValueError(
+            f"y has {distinct} distinct values; ROC curves, their AUCs and thresholds are of two classes: recode y, "
+            "for example y >= value. Ordered classes are judged by 1 - pac.empirical_risk(scores, y, ordered=True), "
+            "censored times by 1 - pac.concordance_risk(scores, time, event)."
+        )
     mask = encode_labels(y, positive)
     if values.ndim == 0 or values.shape[-1] != mask.size:
         raise ValueError(f"scores must have one column per label, {mask.size}; their shape is {values.shape}.")

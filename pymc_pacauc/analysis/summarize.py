@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.analysis.certify import Certificate, certificate
 from pymc_pacauc.analysis.inclusion import inclusion_probability
-from pymc_pacauc.core.risk import pair_risk
+from pymc_pacauc.core.risk import comparison_risk, pair_risk
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.draws import evaluate_at_draws
@@ -56,7 +56,8 @@ def summary(
     -------
     DataFrame with a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard
     deviation, central interval and probability of being positive, in closed form; with the probability of inclusion of
-    a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``, ``gamma``, ``auc`` (of the mean score, the
+    a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``, ``gamma``, ``measure`` (what 1 - risk is
+    called: AUC, partial AUC or concordance; the entries called auc are of this), ``auc`` (of the mean score, the
     one to deploy, on the training pairs; NaN for draws without their model), ``expected_auc`` (of a draw from the
     posterior, a randomised score, on the same), ``log_evidence``,
     ``log_evidence_se``, ``certificate`` (None with ``note`` saying why not), ``note``, and all this in words as
@@ -100,6 +101,7 @@ def summary(
     table.attrs.update(
         method=fitted.method,
         gamma=fitted.gamma,
+        measure=fitted.measure,
         auc=_training_auc(fit_result, model),
         expected_auc=1.0 - fit_result.mean_risk.value,
         log_evidence=evidence.estimate,
@@ -113,22 +115,24 @@ def summary(
 
 def _report(attrs: dict[str, Any]) -> str:
     error = "" if np.isnan(attrs["log_evidence_se"]) else f" ± {attrs['log_evidence_se']:.3f}"
-    certified = attrs["certificate"]
-    lines = [f"AUC Gibbs posterior by {attrs['method']}, gamma = {attrs['gamma']:g}"]
+    certified, measure = attrs["certificate"], attrs["measure"]
+    rows = []
     if not np.isnan(attrs["auc"]):
-        lines.append(f"  AUC            {attrs['auc']:.4f} of the mean score, the one to deploy (training rows)")
-    lines += [
-        f"  AUC of a draw  {attrs['expected_auc']:.4f} on average: a randomised score (training rows)",
-        f"  log evidence   {attrs['log_evidence']:.3f}{error}",
+        rows.append((measure, f"{attrs['auc']:.4f} of the mean score, the one to deploy (training rows)"))
+    rows += [
+        (f"{measure} of a draw", f"{attrs['expected_auc']:.4f} on average: a randomised score (training rows)"),
+        ("log evidence", f"{attrs['log_evidence']:.3f}{error}"),
     ]
     if certified is not None:
-        lines.append(
-            f"  certified AUC  {certified.auc:.4f} of the randomised score, with probability {1 - certified.epsilon:g} "
-            f"({certified.bound}; under the assumptions that the certificate lists)"
+        sure = f"with probability {1 - certified.epsilon:g} ({certified.bound}; under the assumptions that"
+        rows.append(
+            (f"certified {measure}", f"{certified.auc:.4f} of the randomised score, {sure} the certificate lists)")
         )
     if attrs["note"]:
-        lines.append(f"  note           {attrs['note']}")
-    return "\n".join(lines)
+        rows.append(("note", attrs["note"]))
+    width = max(len(label) for label, _ in rows) + 2
+    title = f"{measure[0].upper()}{measure[1:]} Gibbs posterior by {attrs['method']}, gamma = {attrs['gamma']:g}"
+    return "\n".join([title, *(f"  {label:<{width}}{text}" for label, text in rows)])
 
 
 def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
@@ -142,7 +146,7 @@ def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
         return float("nan")
     assert model is not None
     scores = evaluate_at_draws(model, terms[0].scores, fit_result.posterior).mean(axis=(0, 1))
-    return 1.0 - float(pair_risk(scores[None], terms[0].pairs)[0])
+    return 1.0 - float(comparison_risk(scores[None], terms[0].comparison)[0])
 
 
 def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:

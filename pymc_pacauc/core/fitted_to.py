@@ -21,7 +21,7 @@ from pymc_pacauc.core.effective_size import compared_share, effective_size
 from pymc_pacauc.core.pairs import KINDS, Pairs
 from pymc_pacauc.core.problem import Problem
 
-__all__ = ["FittedTo", "fingerprint", "fitted_to_problem", "looks_standardized", "sides"]
+__all__ = ["FittedTo", "fingerprint", "fitted_to_problem", "looks_standardized", "measure_of", "sides"]
 
 METHODS = ("EP", "GaussianVB", "TemperingSMC")
 TIES = ("half", "strict")
@@ -87,6 +87,11 @@ class FittedTo:
     tuned_prior: bool
     data: int
 
+    @property
+    def measure(self) -> str:
+        """What 1 - risk is called."""
+        return measure_of(self.comparison)
+
     def as_stats(self) -> dict[str, float | int]:
         """The fields as numbers, for ``sample_stats``."""
         numbers = {}
@@ -135,6 +140,11 @@ class FittedTo:
             label = names.get(each.name, each.name)
             found.append(label if each.name == "data" else f"{label} ({mine} when fitted, {theirs} now)")
         return found
+
+
+def measure_of(comparison: str) -> str:
+    """What 1 - risk of a comparison is called: ``"AUC"``, ``"partial AUC"`` or ``"concordance"``."""
+    return {"two classes": "AUC", "partial AUC": "partial AUC"}.get(comparison, "concordance")
 
 
 def fitted_to_problem(problem: Problem, method: str) -> FittedTo:

@@ -17,6 +17,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_pacauc.core.kaplan_meier import product_limit
+
 __all__ = ["censoring_survival", "ipcw"]
 
 FloatArray = NDArray[np.float64]
@@ -30,12 +32,10 @@ def censoring_survival(time: FloatArray, event: NDArray[np.bool_]) -> FloatArray
     >>> censoring_survival(np.array([1.0, 2.0, 2.0, 3.0]), np.array([True, True, False, True]))
     array([1. , 0.5, 0.5, 0.5])
     """
-    at, place = np.unique(time, return_inverse=True)
+    _, place = np.unique(time, return_inverse=True)
     events, censored = np.bincount(place, event), np.bincount(place, ~event)
     at_risk = time.size - np.concatenate([[0], np.cumsum(events + censored)[:-1]]) - events
-    step = np.ones(at.size)
-    np.divide(at_risk - censored, at_risk, out=step, where=at_risk > 0)
-    return np.asarray(np.cumprod(step)[place.reshape(-1)])
+    return product_limit(at_risk, censored)[place.reshape(-1)]
 
 
 def ipcw(time: FloatArray, event: NDArray[np.bool_], used: NDArray[np.bool_]) -> FloatArray:

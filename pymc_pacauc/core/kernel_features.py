@@ -32,7 +32,7 @@ from pymc_pacauc.core.covariances import COVARIANCES, Covariance, median_distanc
 from pymc_pacauc.core.numeric import numeric_array
 from pymc_pacauc.core.rows import distinct_rows
 
-__all__ = ["KernelFeatures", "kernel_features"]
+__all__ = ["KernelFeatures", "checked_rows", "kernel_features"]
 
 FloatArray = NDArray[np.float64]
 Kernel = Callable[[FloatArray, FloatArray], Any]
@@ -75,7 +75,7 @@ class KernelFeatures:
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """The features of the rows of X, shape (rows, rank). Equal rows have equal features, to the last bit."""
-        rows = _checked_rows(X, self.lengthscale.size) / self.lengthscale
+        rows = checked_rows(X, self.lengthscale.size) / self.lengthscale
         distinct = distinct_rows(rows)
         features = np.empty((distinct.first.size, self.rank))
         for start in range(0, len(features), ROWS_AT_ONCE):
@@ -127,7 +127,7 @@ def kernel_features(
     >>> features.rank < 60, bool(np.abs(F @ F.T - K).max() < 1e-7)
     (True, True)
     """
-    rows = _checked_rows(X)
+    rows = checked_rows(X)
     function = _kernel(kernel)
     if lengthscale is None:
         lengthscale = median_distance(rows) if isinstance(function, Covariance) else 1.0
@@ -197,7 +197,7 @@ def _diagonal(kernel: Kernel, X: FloatArray) -> FloatArray:
     return values
 
 
-def _checked_rows(X: ArrayLike, columns: int | None = None) -> FloatArray:
+def checked_rows(X: ArrayLike, columns: int | None = None) -> FloatArray:
     rows = numeric_array("X", X)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"X must be a matrix of shape (n, d) with n, d >= 1; got shape {rows.shape}.")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -28,14 +28,14 @@ from pymc_pacauc.ep.fixed_point import Interventions, solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
-from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import ConvergenceWarning, Fit, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
+from pymc_pacauc.ep.sweep import SiteSums, check_offset, score_moments, sum_sites, tile_map
 
-__all__ = ["ConvergenceWarning", "EPFit", "dropped", "fit_ep", "fit_vb", "sweep_sums"]
+__all__ = ["ConvergenceWarning", "EPFit", "carried_over", "dropped", "fit_ep", "fit_vb", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
@@ -113,7 +113,7 @@ class EPFit:
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,
@@ -137,14 +137,18 @@ class EPFit:
             if start is None:
                 sweeps = max(sweeps, 3)
             table = site_table(left.gamma_per_pair, self.power)
-            found = solve_fixed_point(
-                gaussian_iteration(left, self.power, lambda q: sweep_sums(left, q, left.pairs, table, map_tiles)),
-                q if start is None else start,
-                POLICY,
-                tolerance=tolerance,
-                max_sweeps=max(sweeps, 1),
+            iteration = gaussian_iteration(
+                left, self.power, lambda q: sweep_sums(left, q, left.pairs, table, map_tiles)
             )
-            end = found.point if found.converged or not sweeps else found.following
+            found = solve_fixed_point(
+                iteration, q if start is None else start, POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
+            )
+            end = found.following
+            if found.converged:  # the last sweep was made, so the step it suggests is free
+                step, _ = iteration.plain(found.point, found.seen, POLICY.damping)
+                end = iteration.move(found.point, found.seen, step) or found.point
+            if not sweeps:
+                end = found.point
             return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
@@ -242,8 +246,7 @@ def _fit(
         )
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
-    warn_of(solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=4)
-    return EPFit(
+    fit = EPFit(
         problem=problem,
         posterior=GaussianPosterior(problem.scores, solution.point),
         table=table,
@@ -255,6 +258,8 @@ def _fit(
         tied_pairs=solution.seen.tied,
         interrupted=solution.interrupted,
     )
+    warn_of(fit.method, solution, fit.sweeps, tolerance, log_evidence, advice, stacklevel=4)
+    return fit
 
 
 @contextmanager
@@ -280,10 +285,28 @@ def _start(problem: Problem, start: Fit | None) -> NaturalGaussian:
     if start.problem.d != problem.d:
         raise ValueError(f"start has {start.problem.d} coefficients, the problem has {problem.d}.")
     if isinstance(start, EPFit) and start.problem.scores is scores:
-        return start.posterior.natural
+        q, ratio = start.posterior.natural, problem.gamma / start.problem.gamma
+        if ratio == 1.0:
+            return q
+        precision = prior.precision + ratio * (q.precision - prior.precision)  # sites are about proportional to gamma
+        return natural_gaussian(precision, ratio * q.shift) or q
     rotation = scores.reduced.rotation
     to_u = scores.prior.unwhiten_rows(np.eye(problem.d) if rotation is None else rotation)
     mean, covariance = start.posterior.moments_of(to_u)
     precision = linalg.inv(0.5 * (covariance + covariance.T))
     shift = precision @ (mean - to_u @ scores.prior.mean)
     return natural_gaussian(0.5 * (precision + precision.T), shift) or prior
+
+
+def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
+    """A start for other scores of the same pairs: the sites of ``fit``, seen by the scores of ``problem``.
+
+    None where these sites and the prior are no density together.
+    """
+    old, new, q = fit.problem.scores.reduced, problem.scores.reduced, fit.posterior.natural
+    moments = score_moments(old.design, old.offset, q.mean, q.factor)
+    sums = sum_sites(new.design, new.offset, moments, problem.pairs, fit.table, tie_cost=problem.tie_cost)
+    start = natural_gaussian(np.eye(new.dimension) + sums.precision, sums.shift)
+    if start is None:
+        return None
+    return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))

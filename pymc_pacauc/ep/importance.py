@@ -54,7 +54,7 @@ def importance_draws(
         log_proposal = (
             0.5 * (np.sum(u * u, axis=1) - np.sum(centred * centred, axis=1)) + np.log(np.diagonal(q.factor)).sum()
         )
-    theta = posterior.complete(u, rng)
+    theta = posterior.scores.complete(u, rng)
     risk = problem.risk(theta)
     return WeightedDraws(theta, risk, -problem.gamma * risk - log_proposal)
 

@@ -10,6 +10,13 @@ and x*, s* = c' L^-1 s plus noise of variance k** - c'c: its moments are those o
 For any parameter of the kernel, at EP's fixed point, d log Z = sum(G * dK) with
 
     G = L^-T (cov(w) + E[w] E[w]' - I) L^-1 / 2,    w = L^-1 s.
+
+Where the scores are few features (:mod:`pymc_pacauc.core.scores`) they are F u with F = K_nP L_P^-T, P the pivots,
+K the centred kernel matrix and L_P L_P' = K_PP: then exactly, for the evidence of these,
+
+    d log Z = sum(H L_P^-1 * dK_nP) - sum(L_P^-T (cov(u) + E[u] E[u]' - I) L_P^-1 * dK_PP) / 2,
+
+with H = d log Z / d F (:mod:`pymc_pacauc.ep.design_gradient`).
 """
 
 from __future__ import annotations
@@ -21,10 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from pymc_pacauc.ep.design_gradient import design_gradient
+from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.sweep import tile_map
 
-__all__ = ["TrainingScores", "kernel_gradient", "moments", "predict_scores_at"]
+__all__ = ["TrainingScores", "feature_slopes", "kernel_gradient", "moments", "pivoted_gradient", "predict_scores_at"]
 
 FloatArray = NDArray[np.float64]
 
@@ -86,3 +95,32 @@ def kernel_gradient(scores: TrainingScores) -> FloatArray:
     mean, covariance = scores.moments_of(inverse)
     inner = 0.5 * (covariance + np.outer(mean, mean) - identity)
     return np.asarray(inverse.T @ inner @ inverse)
+
+
+def feature_slopes(fit: EPFit, factor: FloatArray, rotation: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+    """d log Z in K_nP, shape (n, r), and in K_PP beside it, shape (r, r); ``factor`` is L_P.
+
+    ``rotation`` leads from the features' coefficients to the reduced ones of the fit, where these differ.
+    """
+    q = fit.posterior.natural
+    slope, inner = design_gradient(fit), q.covariance + np.outer(q.mean, q.mean) - np.eye(q.mean.size)
+    if rotation is not None:
+        slope, inner = slope @ rotation, rotation.T @ inner @ rotation
+
+    def solved(matrix: FloatArray) -> FloatArray:
+        """``matrix @ L_P^-1``."""
+        return np.asarray(linalg.solve_triangular(factor, matrix.T, lower=True, trans="T", check_finite=False)).T
+
+    return solved(slope), -0.5 * solved(solved(inner).T)
+
+
+def pivoted_gradient(fit: EPFit) -> FloatArray:
+    """The derivative of log Z in the kernel matrix, shape (n, n), for scores that are few features of the process."""
+    space = fit.problem.scores.reduced
+    assert space.pivots is not None
+    in_cross, in_pivots = feature_slopes(fit, np.tril(space.design[space.pivots]))
+    slope = np.zeros((len(space.design), len(space.design)))
+    slope[:, space.pivots] = in_cross
+    slope[np.ix_(space.pivots, space.pivots)] += in_pivots
+    slope -= slope.mean(axis=0)  # the scores are centred, and so is their kernel
+    return slope - slope.mean(axis=1, keepdims=True)

@@ -57,15 +57,7 @@ class GaussianPosterior:
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws of theta, shape (draws, d)."""
-        return self.complete(draw_natural(self.natural, draws, rng), rng)
-
-    def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """theta for reduced coefficients ``u[draws, k]``; other directions come from the prior."""
-        prior, rotation = self.scores.prior, self.scores.reduced.rotation
-        if rotation is None:
-            return prior.color(u)
-        w = rng.standard_normal((len(u), self.scores.d))
-        return prior.color(w + (u - w @ rotation.T) @ rotation)
+        return self.scores.complete(draw_natural(self.natural, draws, rng), rng)
 
     def __repr__(self) -> str:
         return f"GaussianPosterior(d={self.scores.d})"

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import ConvergenceWarning, Interventions, Solution
 from pymc_pacauc.ep.importance import WeightedDraws
-from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut
 
 __all__ = ["ConvergenceWarning", "Fit", "Posterior", "UnsupportedError", "possible", "warn_of"]
 
@@ -26,14 +26,20 @@ class UnsupportedError(ValueError):
 
 
 def warn_of(
-    found: Solution[Any, Any], sweeps: int, tolerance: float, log_evidence: float, advice: str, stacklevel: int
+    method: str,
+    found: Solution[Any, Any],
+    sweeps: int,
+    tolerance: float,
+    log_evidence: float,
+    advice: str,
+    stacklevel: int,
 ) -> None:
     """Say what is wrong with a solution, if anything: not converged, interrupted, an impossible evidence."""
     messages = []
     if found.interrupted:
         messages.append(f"The fit was interrupted after {sweeps} sweeps, and is returned as it was then")
     elif not found.converged:
-        messages.append(f"EP did not converge in {sweeps} sweeps")
+        messages.append(f"{method} did not converge in {sweeps} sweeps")
     if messages:
         messages[0] += f" (last change {found.seen.change:.2g}, tolerance {tolerance:g})."
     if found.seen.log_evidence > ROUNDING:
@@ -139,7 +145,7 @@ class Fit(Protocol):
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,

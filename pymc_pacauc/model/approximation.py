@@ -354,12 +354,13 @@ class EPApproximation(SingleGroupApproximation):
     def __repr__(self) -> str:
         problem = self.fit.problem
         acted = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in vars(self.interventions).items() if v)
+        measure = self.fitted_to.measure
         lines = [
-            f"{self.method} approximation of an AUC Gibbs posterior",
+            f"{self.method} approximation of {'an AUC' if measure == 'AUC' else f'a {measure}'} Gibbs posterior",
             f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {problem.d} free parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
-            f"  expected AUC   {1 - self.expected_risk:.4f} (training)",
+            f"  {measure:<15}{1 - self.expected_risk:.4f} (expected, training)",
         ]
         if self.source.sparse:
             lines.append(f"  model size     {self.expected_model_size:.2f} coefficients expected from the slab")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import pymc as pm
@@ -15,8 +15,12 @@ from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 from scipy import linalg
 
-from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, predict_scores_at
+from pymc_pacauc.core.kernel_features import kernel_features
+from pymc_pacauc.ep.gaussian import EPFit
+from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, pivoted_gradient, predict_scores_at
 from pymc_pacauc.fitting import Fit
+from pymc_pacauc.model.auc_term import auc_terms
+from pymc_pacauc.model.covariance import CompiledCovariance
 from pymc_pacauc.model.draws import evaluate_at_draws
 from pymc_pacauc.model.flat import MODE
 from pymc_pacauc.model.probes import affine_map
@@ -30,6 +34,9 @@ FloatArray = NDArray[np.float64]
 
 JITTER = 1e-6  # what gp.prior adds by default
 ROWS = 50  # of the kernel that are compared with the prior covariance of the scores
+FEWEST_ROWS = 64  # from which on fewer of them are looked for that tell the others' scores,
+LEFT = 1e-7  # to this share of the largest prior variance,
+SHARE = 0.25  # and used if they are at most so many
 
 
 def predict_gp(
@@ -59,11 +66,14 @@ def conditional_draws(
     _check_points(gp, points)
     if isinstance(gp, pm.gp.HSGP):
         return evaluate_at_draws(model, gp._build_conditional(points), posterior)
-    outputs = [gp.cov_func(gp.X), gp.mean_func(gp.X), gp.cov_func(gp.X, points), gp.cov_func(points)]
+    rows = _telling_rows(gp)
+    X = _rows_of(gp, rows)
+    outputs = [gp.cov_func(X), gp.mean_func(X), gp.cov_func(X, points), gp.cov_func(points)]
     kernel, centre, cross, new, new_centre = compile_function([], [*outputs, gp.mean_func(points)], mode=MODE)()
     factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
     c = linalg.solve_triangular(factor, cross, lower=True)
     scores = evaluate_at_draws(model, gp.f, posterior)
+    scores = scores if rows is None else scores[..., rows]
     whitened = linalg.solve_triangular(factor, (scores - centre).reshape(-1, len(kernel)).T, lower=True)
     mean = new_centre + (c.T @ whitened).T
     noise = rng.multivariate_normal(np.zeros(len(points)), new - c.T @ c, size=len(mean), method="eigh")
@@ -97,7 +107,11 @@ def gp_evidence_gradient(
     names = [over] if isinstance(over, str) else list(over)
     derivative = KernelDerivative(approx.model, gp, names, jitter)
     with approx.as_fitted():
-        return dict(zip(names, derivative(_training_scores(approx, gp, jitter)), strict=True))
+        if _few_features(approx.fit) and _scores_are(gp, approx.model):
+            found = derivative.along(pivoted_gradient(approx.fit))
+        else:
+            found = derivative.along(kernel_gradient(_training_scores(approx, gp, jitter)))
+    return dict(zip(names, found, strict=True))
 
 
 class KernelDerivative:
@@ -116,8 +130,9 @@ class KernelDerivative:
         self._kernel = compile_function([], [kernel, gp.mean_func(gp.X)], mode=MODE)
         self._jitter = jitter
 
-    def __call__(self, scores: TrainingScores) -> list[FloatArray]:
-        return [np.asarray(value) for value in self._gradients(kernel_gradient(scores))]
+    def along(self, slope: FloatArray) -> list[FloatArray]:
+        """From d log Z / d kernel matrix."""
+        return [np.asarray(value) for value in self._gradients(slope)]
 
     def of_fit(self, fit: Fit) -> list[FloatArray]:
         """The same for a fit to scores that are those of the process."""
@@ -127,15 +142,19 @@ class KernelDerivative:
         part = problem.prior.whiten_rows(problem.X[:ROWS])
         if len(kernel) != problem.n or not np.allclose(part @ part.T, kernel[:ROWS, :ROWS], rtol=1e-5):
             raise ValueError("The scores of the AUC potential are not those of gp.prior, or its jitter is another one.")
-        return self(TrainingScores(np.linalg.cholesky(kernel), problem.X, problem.offset - centre, fit.posterior))
+        if _few_features(fit):
+            return self.along(pivoted_gradient(fit))
+        scores = TrainingScores(np.linalg.cholesky(kernel), problem.X, problem.offset - centre, fit.posterior)
+        return self.along(kernel_gradient(scores))
 
 
 def _predict_latent(
     approx: EPApproximation, gp: Any, points: FloatArray, covariance: bool, jitter: float
 ) -> tuple[FloatArray, FloatArray]:
-    outputs = [gp.cov_func(gp.X, points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
+    rows = _telling_rows(gp)
+    outputs = [gp.cov_func(_rows_of(gp, rows), points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
     cross, new, centre = compile_function([], outputs, mode=MODE)()
-    mean, spread = predict_scores_at(_training_scores(approx, gp, jitter), cross, new)
+    mean, spread = predict_scores_at(_training_scores(approx, gp, jitter, rows), cross, new)
     return mean + centre, spread
 
 
@@ -148,9 +167,43 @@ def _predict_features(
     return mean + offset, spread
 
 
-def _training_scores(approx: EPApproximation, gp: Any, jitter: float) -> TrainingScores:
-    """EP's posterior of the training scores, and the kernel's factor."""
-    kernel, centre = compile_function([], [gp.cov_func(gp.X), gp.mean_func(gp.X)], mode=MODE)()
+def _training_scores(
+    approx: EPApproximation, gp: Any, jitter: float, rows: NDArray[np.intp] | None = None
+) -> TrainingScores:
+    """EP's posterior of the training scores, or of some of them, and the kernel's factor."""
+    X = _rows_of(gp, rows)
+    kernel, centre = compile_function([], [gp.cov_func(X), gp.mean_func(X)], mode=MODE)()
     factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
-    offset, change = affine_map(approx.function(gp.f), approx.posterior.mean.size)
+    if _scores_are(gp, approx.model):
+        problem, some = approx.fit.problem, slice(None) if rows is None else rows
+        return TrainingScores(factor, problem.X[some], problem.offset[some] - centre, approx.posterior)
+    graph = gp.f if rows is None else gp.f[rows]
+    offset, change = affine_map(approx.function(graph), approx.posterior.mean.size)
     return TrainingScores(factor, change.T, offset - centre, approx.posterior)
+
+
+def _telling_rows(gp: Any) -> NDArray[np.intp] | None:
+    """Training points whose scores tell all others', where there are few such; None stands for all.
+
+    A prediction given the scores at these is one given all.
+    """
+    X = np.asarray(pt.as_tensor_variable(gp.X).eval(), dtype=np.float64)
+    if len(X) < FEWEST_ROWS:
+        return None
+    most = int(SHARE * len(X))
+    features = kernel_features(X, CompiledCovariance(gp.cov_func), rank=most, tolerance=LEFT)
+    return features.pivots if features.rank < most else None
+
+
+def _rows_of(gp: Any, rows: NDArray[np.intp] | None) -> Any:
+    return gp.X if rows is None else pt.as_tensor_variable(gp.X)[rows]
+
+
+def _few_features(fit: Fit) -> TypeGuard[EPFit]:
+    return isinstance(fit, EPFit) and fit.problem.scores.reduced.pivots is not None
+
+
+def _scores_are(gp: Any, model: pm.Model) -> bool:
+    """Whether what the model ranks are the scores of the process, and nothing else."""
+    terms = auc_terms(model)
+    return len(terms) == 1 and terms[0].scores is gp.f

@@ -116,8 +116,7 @@ def AUCPotential(
         True for y with more than two values, of which the larger should score higher; or a mapping
         ``{(higher, lower): weight}`` of what a pair of these classes weighs.
     max_fpr
-        The partial AUC up to this false positive rate; sampled by :class:`~pymc_pacauc.TemperingSMC` only. EP's fit of
-        the same model without ``max_fpr`` may serve as its ``start``.
+        The partial AUC up to this false positive rate; sampled by :class:`~pymc_pacauc.TemperingSMC` only.
     track_risk
         Also register the exact risk of the training data as the Deterministic ``f"{name}_risk"``.
     model
@@ -173,8 +172,7 @@ def ConcordancePotential(
     strata
         Compare within these groups only: labels or ``pm.Data``.
     weights
-        None for Harrell's C; ``"ipcw"`` for Uno's, the probabilities of censoring estimated within each stratum; or a
-        positive number per observation, an array or ``pm.Data``.
+        None for Harrell's C; ``"ipcw"`` for Uno's; or a positive number per observation, an array or ``pm.Data``.
     tau
         Compare events before this time only.
     loss, ties, track_risk, model
@@ -243,7 +241,7 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compa
             if gamma == "default":
                 return 4.0 * row_shares(compared.comparison).size
             raise ValueError(
-                f'gamma={gamma!r} is for two classes, all pairs weighing the same; pass a number, or "default".'
+                f'gamma={gamma!r} is for two classes, all pairs weighing the same: pass a number or "default" instead.'
             )
         assert isinstance(compared.comparison, Pairs)
         [block] = compared.comparison.blocks

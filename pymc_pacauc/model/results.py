@@ -2,64 +2,26 @@
 
 A *result* is an approximation (``pm.fit(method=pac.EP())``), draws (``pm.sample(step=pac.TemperingSMC())``, or of an
 approximation; fresh, sliced, or read from a file), or whatever holds one of these (a choice of gamma, a maximum of the
-evidence). :func:`as_result` turns any of them into an object with the attributes of :class:`Result`, and functions of
-:mod:`pymc_pacauc.analysis` know nothing else: none of them asks which engine made its input.
+evidence). :func:`as_result` turns any of them into an object with the attributes of
+:class:`~pymc_pacauc.results.Result`, and functions of :mod:`pymc_pacauc.analysis` know nothing else: none of them asks
+which engine made its input.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.fitted_to import FittedTo, fitted_to_problem
-from pymc_pacauc.fitting import Fit
+from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.results import ArrayResult, Estimate, Result
 from pymc_pacauc.smc.evidence import LogEvidence, combine
 
-__all__ = ["Draws", "Estimate", "Result", "as_result", "dataset_of"]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number and its standard error: zero where it is exact, NaN where it is not known."""
-
-    value: float
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f}" if not self.error > 0 else f"{self.value:.4f} ± {self.error:.4f}"
-
-
-class Result(Protocol):
-    """What every posterior knows of itself."""
-
-    @property
-    def fitted_to(self) -> FittedTo:
-        """What it was fitted to."""
-
-    @property
-    def evidence(self) -> LogEvidence:
-        """Log evidence with its standard error."""
-
-    @property
-    def mean_risk(self) -> Estimate:
-        """Posterior expectation of the training pairs' risk; of a Gaussian, every tie costing one half."""
-
-    @property
-    def divergence(self) -> Estimate:
-        """KL(posterior, prior); NaN where it has no closed form and cannot be estimated."""
-
-    @property
-    def gaussian(self) -> bool:
-        """Whether the posterior is a Gaussian, so that ranking by its mean is a majority vote."""
-
-    @property
-    def caveat(self) -> str:
-        """Why numbers derived from this posterior should not be trusted; empty where nothing is wrong."""
+__all__ = ["ArrayResult", "Draws", "Estimate", "Result", "as_result", "dataset_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,41 +89,6 @@ class Draws:
         if not self.stats[name].dims:
             return np.atleast_1d(np.asarray(self.stats[name].values, dtype=np.float64))
         return np.array([float(run[name][0]) for run in self.runs()])
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayResult:
-    """A fit on arrays as a :class:`Result`."""
-
-    fit: Fit
-
-    @cached_property
-    def fitted_to(self) -> FittedTo:
-        return fitted_to_problem(self.fit.problem, self.fit.method)
-
-    @property
-    def evidence(self) -> LogEvidence:
-        error = self.fit.log_evidence_error
-        return LogEvidence(self.fit.log_evidence, error, error, float("nan"), True)
-
-    @property
-    def mean_risk(self) -> Estimate:
-        """Every tie costing one half, whatever the fit was told."""
-        problem = self.fit.problem
-        unpaid = (0.5 - problem.tie_cost) * problem.tied_share
-        return Estimate(self.fit.expected_risk + unpaid, 0.0)
-
-    @property
-    def divergence(self) -> Estimate:
-        return Estimate(self.fit.divergence, 0.0)
-
-    @property
-    def gaussian(self) -> bool:
-        return self.fit.problem.spikes is None
-
-    @property
-    def caveat(self) -> str:
-        return "" if self.fit.converged else "the fit did not converge"
 
 
 def as_result(result: Any) -> Any:

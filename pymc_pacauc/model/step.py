@@ -42,6 +42,7 @@ from pymc_pacauc.model.flat import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.diagnose import diagnose
+from pymc_pacauc.smc.moves import choose_move
 
 __all__ = ["TemperingSMC"]
 
@@ -161,7 +162,7 @@ class TemperingSMC(BlockedStep):
         self._target, problem = _target(model)
         self._fitted_to = fitted_to(model, "TemperingSMC", problem)
         self._constants = self._fitted_to.as_stats()
-        dimension = self._target.dimension
+        dimension = self._target.coefficients
         self._settings = Settings(
             particles=particles,
             ess_threshold=ess_threshold,
@@ -172,6 +173,7 @@ class TemperingSMC(BlockedStep):
         )
         _check_start(self._target, model)  # also compiles what the first call compiles: here once, not in every process
         self._path = self._target if start is None else bridge_path(self._target, *_gaussian_of(start))
+        choose_move(move, self._path, particles)  # or say now that this model has no such move
         free = flat_variables(model)
         zero = {v.name: np.zeros(shape, v.dtype) for v, shape in zip(free.values, free.shapes, strict=True)}
         self._layout = DictToArrayBijection.map(zero).point_map_info
@@ -312,7 +314,7 @@ class TemperingSMC(BlockedStep):
 
     def _kept_stats(self, draw: int | None) -> dict[str, Any]:
         """The draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
-        particles = np.full((STAGES_KEPT, self._target.dimension), np.nan)
+        particles = np.full((STAGES_KEPT, self._target.coefficients), np.nan)
         tilts, gammas = np.full(STAGES_KEPT, np.nan), np.full(STAGES_KEPT, np.nan)
         if draw is not None:
             chosen = np.unique(np.linspace(0, len(self._kept) - 1, STAGES_KEPT).round().astype(int))

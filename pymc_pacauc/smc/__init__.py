@@ -1,15 +1,19 @@
 """Tempering SMC on arrays; see :mod:`pymc_pacauc.smc.tempering` for the algorithm."""
 
+from typing import cast
+
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.smc.bridge import bridge_path
 from pymc_pacauc.smc.direction import DirectionPath
 from pymc_pacauc.smc.evidence import LogEvidence, combine
+from pymc_pacauc.smc.feature_path import FeaturePath, feature_problem
 from pymc_pacauc.smc.paths import Path
 from pymc_pacauc.smc.prior_paths import ModelPath, WhitenedPath
 from pymc_pacauc.smc.tempering import Settings, Stage, State, advance, move_on, run_tempering, start
 
 __all__ = [
     "DirectionPath",
+    "FeaturePath",
     "LogEvidence",
     "ModelPath",
     "Path",
@@ -29,4 +33,6 @@ __all__ = [
 
 def prior_path(problem: Problem) -> Path:
     """From the prior to the posterior of a linear-Gaussian problem, on the sphere where the radius does not matter."""
+    if problem.scores.reduced.pivots is not None:
+        return cast("Path", FeaturePath(problem, prior_path(feature_problem(problem))))
     return DirectionPath(problem) if problem.scale_free else WhitenedPath(problem)

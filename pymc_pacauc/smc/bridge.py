@@ -42,7 +42,7 @@ DEFENSIVE_SHARE = 0.05
 def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
     """The path from N(mean, covariance) of theta to the target of ``path`` (a path that starts from the prior)."""
     m, V = np.asarray(mean, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
-    d = path.dimension
+    d = path.coefficients
     if m.shape != (d,) or V.shape != (d, d):
         raise ValueError(f"the fit has shapes {m.shape} and {V.shape}; the target has {d} coefficients.")
     if not (np.isfinite(m).all() and np.isfinite(V).all()):
@@ -68,6 +68,10 @@ class Bridge(PathDefaults):
     @property
     def gamma(self) -> float:
         return self.path.gamma
+
+    @property
+    def coefficients(self) -> int:
+        return self.path.coefficients
 
     @property
     def from_prior(self) -> bool:

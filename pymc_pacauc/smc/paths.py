@@ -85,6 +85,10 @@ class Path(Protocol):
         """Number D of coordinates of x."""
 
     @property
+    def coefficients(self) -> int:
+        """Number d of coefficients theta."""
+
+    @property
     def end(self) -> float:
         """The temperature of the target."""
 
@@ -145,6 +149,10 @@ class Path(Protocol):
 
 class PathDefaults:
     """Coordinates that are theta itself, and moved as they are."""
+
+    @property
+    def coefficients(self: Path) -> int:
+        return self.dimension
 
     @property
     def ep_problem(self) -> Problem | None:

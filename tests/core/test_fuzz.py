@@ -253,6 +253,7 @@ def test_problems(y, d, seed, ties):
 @fuzz(
     "theorem_defaults",
     "theorems.TheoremDefaults",
+    "theorems.default_gamma",
     n_pos=counts,
     n_neg=counts,
     d=st.integers(1, 10**6),

@@ -26,7 +26,7 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
-from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.results import ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
@@ -117,7 +117,7 @@ class SpikeSlabFit:
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,
@@ -229,7 +229,7 @@ def fit_spike_slab(
     seen, history = found.seen, before + found.history
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
     advice = "Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC."
-    warn_of(found, len(history), tolerance, log_evidence, advice, stacklevel=3)
+    warn_of("EP", found, len(history), tolerance, log_evidence, advice, stacklevel=3)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SpikeSlabFit(
         problem=problem,

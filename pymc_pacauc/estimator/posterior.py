@@ -1,0 +1,169 @@
+"""A score with its posterior: from rows and pairs to coefficients, in the units of X.
+
+This is where an estimator's words (``prior=``, ``method=``, ``gamma=``) become a
+:class:`~pymc_pacauc.core.problem.Problem` and its fit; the estimators themselves only check their input and hand out
+what is found here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.problem import (
+    Problem,
+    default_inclusion_probability,
+    linear_gaussian_problem,
+    spike_slab_problem,
+)
+from pymc_pacauc.estimator.columns import Columns, learn_columns
+from pymc_pacauc.estimator.gamma import CertifiedGamma, fit_at_gamma
+from pymc_pacauc.estimator.tempered import Tempered, temper
+from pymc_pacauc.fitting import METHODS, Fit, UnsupportedError
+from pymc_pacauc.gamma_search import GammaChoice
+from pymc_pacauc.results import ArrayResult, Result
+
+__all__ = ["PRIORS", "Recipe", "ScorePosterior", "fit_scores"]
+
+FloatArray = NDArray[np.float64]
+
+PRIORS = ("gaussian", "spike_slab")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to get from rows to a posterior: an estimator's parameters, checked."""
+
+    prior: str
+    method: str
+    gamma: Any
+    inclusion_probability: float | None
+    standardize: Any
+    epsilon: float
+    particles: int
+    n_jobs: int
+
+    def __post_init__(self) -> None:
+        _check_choice("prior", self.prior, PRIORS)
+        _check_choice("method", self.method, (*METHODS, "smc"))
+        if self.prior == "spike_slab" and self.method != "ep":
+            raise UnsupportedError(
+                f'prior="spike_slab" has method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
+                "with pac.SpikeSlab and sample it with pac.TemperingSMC."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class ScorePosterior:
+    """Posterior of the scores ``columns.apply(X) @ theta``.
+
+    Attributes
+    ----------
+    columns
+        How rows of X become covariates.
+    fit
+        The approximation; with SMC the one it started from.
+    choice
+        How gamma was chosen; None where it was given.
+    tempered
+        Draws, with SMC.
+    """
+
+    columns: Columns
+    fit: Fit
+    choice: GammaChoice | CertifiedGamma | None
+    tempered: Tempered | None
+
+    @cached_property
+    def coef(self) -> FloatArray:
+        """Posterior mean of the coefficients of X, shape (d,)."""
+        theta = self.fit.posterior.mean if self.tempered is None else self.tempered.theta.mean(axis=0)
+        return theta / self.columns.scale
+
+    @cached_property
+    def coef_sd(self) -> FloatArray:
+        variance = self.fit.posterior.variance if self.tempered is None else self.tempered.theta.var(axis=0)
+        return np.sqrt(variance) / self.columns.scale
+
+    def score(self, X: FloatArray) -> FloatArray:
+        """Mean score of each row, zero for the average training row."""
+        return (X - self.columns.center) @ self.coef
+
+    def std(self, X: FloatArray) -> FloatArray:
+        """Standard deviation of each row's score about :meth:`score`."""
+        rows = self.columns.apply(X)
+        if self.tempered is not None:
+            return (rows @ self.tempered.theta.T).std(axis=1)
+        return np.sqrt(self.fit.posterior.moments_of(rows, variances=True)[1])
+
+    def interval(self, X: FloatArray, ci_prob: float) -> FloatArray:
+        """Central interval of each row's score, shape (rows, 2)."""
+        tail = 0.5 * (1.0 - ci_prob)
+        if self.tempered is not None:
+            drawn = self.columns.apply(X) @ self.tempered.theta.T
+            return np.quantile(drawn, [tail, 1.0 - tail], axis=1).T
+        half = -ndtri(tail) * self.std(X)
+        return self.score(X)[:, None] + np.column_stack([-half, half])
+
+    def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Draws of the coefficients of X, shape (draws, d)."""
+        if self.tempered is None:
+            theta = self.fit.posterior.draw(draws, rng)
+        else:
+            theta = self.tempered.theta[rng.integers(len(self.tempered.theta), size=draws)]
+        return theta / self.columns.scale
+
+    @property
+    def result(self) -> Result:
+        """What certificates and summaries ask for."""
+        return ArrayResult(self.fit) if self.tempered is None else self.tempered
+
+    @property
+    def log_evidence(self) -> float:
+        return self.result.evidence.estimate
+
+
+def fit_scores(
+    X: FloatArray,
+    pairs: Pairs,
+    recipe: Recipe,
+    *,
+    sample_weight: FloatArray | None,
+    folds: int,
+    groups: ArrayLike | None,
+    rng: np.random.Generator,
+) -> ScorePosterior:
+    """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
+    columns = learn_columns(X, sample_weight, recipe.standardize)
+    problem = _problem(columns.apply(X), pairs, recipe)
+    found, choice = fit_at_gamma(
+        problem,
+        recipe.gamma,
+        method="ep" if recipe.method == "smc" else recipe.method,
+        folds=folds,
+        groups=groups,
+        epsilon=recipe.epsilon,
+        n_jobs=recipe.n_jobs,
+        rng=rng,
+    )
+    tempered = temper(found, recipe.particles, rng) if recipe.method == "smc" else None
+    return ScorePosterior(columns, found, choice, tempered)
+
+
+def _problem(Z: FloatArray, pairs: Pairs, recipe: Recipe) -> Problem:
+    if recipe.prior == "gaussian":
+        return linear_gaussian_problem(Z, pairs, gamma=1.0)
+    given = recipe.inclusion_probability
+    p = default_inclusion_probability(Z.shape[1]) if given is None else given
+    return spike_slab_problem(Z, pairs, gamma=1.0, inclusion_probability=p, v0=0.0)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if not (isinstance(value, str) and value in choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")

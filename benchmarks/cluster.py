@@ -4,8 +4,8 @@
 
 Workers have one thread each. ``speed-up`` is of the time of a sweep, measured while sweeps of one and of two workers
 take turns; on a machine with other work to do, elapsed seconds say little, so each task also reports the CPU time it
-took: ``by CPU`` is the CPU time of all tasks of a sweep over that of the busier worker plus what this process does while
-the workers wait (sending q, adding up), which is what two free cores would give.
+took: ``by CPU`` is the CPU time of all tasks of a sweep over that of the busier worker plus what this process does
+while the workers wait (sending q, adding up), which is what two free cores would give.
 
 The second part writes files of rows, loads them on the workers, and fits; seconds per row and sweep are CPU time of the
 tasks, and from them the time for 10^9 rows.
@@ -23,7 +23,6 @@ from time import perf_counter, process_time, thread_time
 import numpy as np
 from distributed import Client, LocalCluster
 
-from benchmarks.fits import simulated
 from pymc_pacauc import arrays, cluster
 from pymc_pacauc.cluster import pairs, rounds
 
@@ -68,8 +67,15 @@ class Sweeper:
         return elapsed, sorted(busy.values()), own, sums
 
 
+def simulated(n, seed=0):
+    """Rows of ten covariates, and labels of a noisy score, a fifth of them positive."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 10))
+    return X, X @ np.linspace(1.0, 0.0, 10) + 2.0 * rng.logistic(size=n) > 4.5
+
+
 def shared_pairs(n):
-    X, y = simulated(n, 10)
+    X, y = simulated(n)
     problem = arrays.linear_gaussian_problem(X, y, float(n))
     sample = np.random.default_rng(0).permutation(n)[:2000]
     q = arrays.fit(arrays.linear_gaussian_problem(X[sample], y[sample], float(n))).posterior.natural
@@ -92,9 +98,7 @@ def shared_pairs(n):
 
 def write(folder, files, rows):
     for k in range(files):
-        rng = np.random.default_rng(k)
-        X = rng.standard_normal((rows, 10))
-        y = X @ np.linspace(1.0, 0.0, 10) + 2.0 * rng.logistic(size=rows) > 4.0
+        X, y = simulated(rows, seed=k)
         np.savez(folder / f"{k}.npz", X=X, y=y)
     return sorted(folder.glob("*.npz"))
 
@@ -135,7 +139,7 @@ def used_by(client):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=31_000, help="whose pairs are shared out; 0 for not")
+    parser.add_argument("--rows", type=int, default=36_000, help="whose pairs are shared out; 0 for not")
     parser.add_argument("--files", type=int, default=8)
     parser.add_argument("--file-rows", type=int, default=100_000)
     arguments = parser.parse_args()

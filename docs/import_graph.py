@@ -20,6 +20,7 @@ LAYERS = {
         "cluster",
         "fitting",
         "gamma_search",
+        "prior_search",
         "results",
         "arrays",
     ],

@@ -48,13 +48,17 @@ from .core.theorems import pair_gamma as pair_gamma
 from .core.theorems import theorem_defaults as theorem_defaults
 from .ep.leave_out import LeaveOut as LeaveOut
 from .estimator.auc_classifier import AUCClassifier as AUCClassifier
+from .estimator.concordance import ConcordanceEstimator as ConcordanceEstimator
 from .fitting import ConvergenceWarning as ConvergenceWarning
 from .fitting import UnsupportedError as UnsupportedError
+from .kernel_search import LengthscaleChoice as LengthscaleChoice
+from .kernel_search import choose_lengthscale as choose_lengthscale
 from .model.approximation import EPApproximation as EPApproximation
 from .model.approximation import ImportanceSample as ImportanceSample
 from .model.auc_term import NotLinearGaussianError as NotLinearGaussianError
 from .model.inference import EP as EP
 from .model.inference import GaussianVB as GaussianVB
+from .model.kernel_features import kernel_features as kernel_features
 from .model.potential import AUCPotential as AUCPotential
 from .model.potential import ConcordancePotential as ConcordancePotential
 from .model.potential import auc_risk as auc_risk

@@ -21,6 +21,7 @@ ARRAYS = {
     "gamma_search",
     "gamma_coverage",
     "kernel_search",
+    "prior_search",
     "split_bounds",
     "results",
     "arrays",

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
+from pymc_pacauc.core.bounds import (
+    catoni_bound,
+    catoni_rate,
+    kl_upper,
+    linear_bound,
+    linear_rate,
+    mean_bound,
+    pac_bayes_kl,
+)
 from pymc_pacauc.core.fitted_to import FittedTo, measure_of
 from pymc_pacauc.core.matchings import deal_matchings, matching_bound, matching_rate
 from pymc_pacauc.fitting import Fit
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Certificate", "certificate", "check_certifiable", "equal_matchings"]
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
+FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some
 NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
 
 
@@ -116,8 +125,9 @@ def certificate(
     ----------
     result
         An approximation returned by ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` (risk and divergence in closed
-        form), draws of one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log
-        Z, estimated, hence on the safe side by three standard errors).
+        form; if it used some of the pairs only, the risk is still that of all, up to a bound on its error), draws of
+        one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log Z, estimated,
+        hence on the safe side by three standard errors).
     epsilon
         Probability, over the drawing of the data, with which the bound may fail.
     selected_from
@@ -186,15 +196,19 @@ def certificate(
     estimated, divergence = result.mean_risk, result.divergence
     risk, kl = estimated.value, divergence.value
     monte_carlo = None
-    if estimated.error > 0.0:
+    failure = epsilon
+    if estimated.terms:  # of a fit on dealt pairs: the divergence is exact, the risk has a bound
+        failure = (1.0 - FOR_THE_RISK) * epsilon
+        risk = min(1.0, mean_bound(risk, estimated.error, estimated.terms, FOR_THE_RISK * epsilon))
+    elif estimated.error > 0.0:
         evidence_error = result.evidence.standard_error
         monte_carlo = (estimated.error, evidence_error)
         risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
         kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
     if sampling == "labels":
-        m, equal, share, least, error = fitted.m_eff, equal_matchings(fitted), 1.0, 1.0, epsilon
+        m, equal, share, least, error = fitted.m_eff, equal_matchings(fitted), 1.0, 1.0, failure
     else:
-        m, equal, share, error = float((fitted.n_pos + fitted.n_neg) // 2), True, _share(fitted), 0.5 * epsilon
+        m, equal, share, error = float((fitted.n_pos + fitted.n_neg) // 2), True, _share(fitted), 0.5 * failure
         least = 1.0 - kl_upper(
             1.0 - share, -math.log(error) / m
         )  # how often two observations can be compared, at least
@@ -228,7 +242,7 @@ def certificate(
         method=fitted.method,
         gamma=fitted.gamma,
         monte_carlo=monte_carlo,
-        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo, moment),
+        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo, moment, risk - estimated.value),
     )
 
 
@@ -315,6 +329,7 @@ def _assumptions(
     selected_from: int,
     monte_carlo: tuple[float, float] | None,
     moment: Moment | None,
+    margin: float,
 ) -> tuple[str, ...]:
     sentences = [
         _independence(fitted)
@@ -338,6 +353,11 @@ def _assumptions(
         )
     else:
         sentences.append("Assumes that covariates were not standardised with these rows.")
+    if fitted.pairs_used:
+        sentences.append(
+            f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all was estimated from "
+            f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays."
+        )
     if monte_carlo is not None:
         risk, evidence = monte_carlo
         sentences.append(

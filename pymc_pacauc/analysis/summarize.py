@@ -61,7 +61,8 @@ def summary(
     one to deploy, on the training pairs; NaN for draws without their model), ``expected_auc`` (of a draw from the
     posterior, a randomised score, on the same), ``log_evidence``,
     ``log_evidence_se``, ``certificate`` (None with ``note`` saying why not), ``note``, and all this in words as
-    ``report``.
+    ``report``. Of a fit on dealt pairs ``pairs_used`` is their number (else None) and ``sampling_error`` that of the
+    mean, in posterior standard deviations.
 
     Examples
     --------
@@ -108,6 +109,8 @@ def summary(
         log_evidence_se=evidence.standard_error,
         certificate=certified,
         note=note,
+        pairs_used=fitted.pairs_used or None,
+        sampling_error=fitted.mean_error,
     )
     table.attrs["report"] = _report(table.attrs)
     return table
@@ -128,6 +131,8 @@ def _report(attrs: dict[str, Any]) -> str:
         rows.append(
             (f"certified {measure}", f"{certified.auc:.4f} of the randomised score, {sure} the certificate lists)")
         )
+    if attrs["pairs_used"]:
+        rows.append(("pairs used", f"{attrs['pairs_used']}, dealt: mean ± {attrs['sampling_error']:.2g} posterior sd"))
     if attrs["note"]:
         rows.append(("note", attrs["note"]))
     width = max(len(label) for label, _ in rows) + 2

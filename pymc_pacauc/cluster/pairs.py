@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from pymc_pacauc.ep.natural import NaturalGaussian
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
 
-__all__ = ["LEAST_PAIRS", "Shard", "add_up", "shard_sums", "shards", "sums_on"]
+__all__ = ["LEAST_PAIRS", "Shard", "add_up", "shard_sums", "shards", "sums_on", "times"]
 
 FloatArray = NDArray[np.float64]
 
@@ -69,22 +69,21 @@ def _pieces(block: Block, most: int) -> Iterator[Block]:
         yield block.take(part, slice(None)) if rows >= columns else block.take(slice(None), part)
 
 
-def shard_sums(
-    shard: Shard, mean: FloatArray, factor: FloatArray, gamma: float, power: float, stands_for: float = 1.0
-) -> SiteSums:
-    """The sums of the sites of a shard's pairs, under q by its mean and the Cholesky factor of its precision.
-
-    Each pair ``stands_for`` so many.
-    """
+def shard_sums(shard: Shard, mean: FloatArray, factor: FloatArray, gamma: float, power: float) -> SiteSums:
+    """The sums of the sites of a shard's pairs, under q by its mean and the Cholesky factor of its precision."""
     moments = score_moments(shard.design, shard.offset, mean, factor)
     table = site_table(gamma, power)
-    sums = sum_sites(shard.design, shard.offset, moments, shard.pairs, table, tie_cost=shard.tie_cost)
-    return SiteSums(
-        stands_for * sums.precision,
-        stands_for * sums.shift,
-        stands_for * sums.log_constant,
-        stands_for * sums.wrong,
-        sums.tied,
+    return sum_sites(shard.design, shard.offset, moments, shard.pairs, table, tie_cost=shard.tie_cost)
+
+
+def times(sums: SiteSums, factor: float) -> SiteSums:
+    """So many times the sums."""
+    return replace(
+        sums,
+        precision=factor * sums.precision,
+        shift=factor * sums.shift,
+        log_constant=factor * sums.log_constant,
+        wrong=factor * sums.wrong,
     )
 
 

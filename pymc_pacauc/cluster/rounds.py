@@ -59,8 +59,11 @@ def hold(client: Client, data: Sequence[Any]) -> list[Future]:
 
 
 def submit(client: Client, function: Callable[..., Any], futures: Sequence[Any], *arguments: Any) -> list[Future]:
-    """``function(each, *arguments)`` for each of the futures: one round, on whatever worker."""
-    return [client.submit(_alone, function, each, *arguments, pure=False) for each in futures]
+    """``function(each, *arguments)`` for each future, or tuple of futures: one round, on whatever worker."""
+    return [
+        client.submit(_alone, function, *(each if isinstance(each, tuple) else (each,)), *arguments, pure=False)
+        for each in futures
+    ]
 
 
 def gather(client: Client, futures: list[Future]) -> list[Any]:

@@ -1,8 +1,8 @@
 """EP on rows that no machine holds alone: every worker compares the rows it has loaded with each other.
 
-Rows come in parts, files or chunks of a Dask array, in random order. A part is dealt into groups along the score, as
-cards are, so that every group is a systematic sample of the part; pairs within groups are compared, each standing for
-``pairs of all rows / pairs compared``. So nothing but q goes to the workers, and nothing but sums of its size comes
+Rows come in parts, files or chunks of a Dask array, in random order. Each part deals its own rows into groups along the
+score (:mod:`pymc_pacauc.core.deal`) and estimates the sums over all its pairs; a pair within a part stands for
+``pairs of all rows / pairs within parts``. So nothing but q goes to the workers, and nothing but sums of its size comes
 back. The rows are dealt twice: at random for a pilot fit, then along the score that it found.
 """
 
@@ -12,22 +12,25 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from distributed import Client, Future
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.cluster.pairs import Shard, add_up, check_worth, shard_sums
+from pymc_pacauc.cluster.pairs import add_up, check_worth, times
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, submit
+from pymc_pacauc.core.deal import Deal, deal
 from pymc_pacauc.core.numeric import numeric_array
-from pymc_pacauc.core.pairs import Block, Pairs
+from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import Problem, check_gamma
-from pymc_pacauc.core.scores import GaussianPrior
+from pymc_pacauc.core.scores import GaussianPrior, LinearScores, ReducedScores
+from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration
-from pymc_pacauc.ep.natural import NaturalGaussian, draw_natural, standard_gaussian
+from pymc_pacauc.ep.natural import NaturalGaussian, draw_natural, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.results import ConvergenceWarning, possible
+from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sweep import SiteSums
 
 __all__ = ["RowsFit", "fit_rows", "load_npz"]
@@ -36,7 +39,6 @@ FloatArray = NDArray[np.float64]
 
 PAIRS_A_ROW = 200.0
 PILOT_TOLERANCE = 1e-2
-LEAST_GROUP = 8  # rows of a class, in a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +80,6 @@ class RowsFit:
             f"RowsFit(d={self.mean.size}, n={self.n_pos + self.n_neg:,}, {self.pairs_used:,} pairs, "
             f"log_evidence={self.log_evidence:.3f}, {state} in {self.sweeps} sweeps)"
         )
-
-
-class Part(NamedTuple):
-    """Rows on a worker: the whitened design and the offset, both centred, and which rows are positive."""
-
-    design: FloatArray
-    offset: FloatArray
-    positive: NDArray[np.bool_]
 
 
 def load_npz(path: Any) -> tuple[FloatArray, NDArray[Any]]:
@@ -145,32 +139,31 @@ def fit_rows(
     counts = np.array([(found["positive"], found["negative"]) for found in shapes])
     n_pos, n_neg = (int(n) for n in counts.sum(axis=0))
     check_worth(n_pos * n_neg)
-    parts: list[Any] = submit(client, _prepare, raw, prior)
-    wanted = PAIRS_A_ROW * (n_pos + n_neg) if pairs is None else float(pairs)
+    parts: list[Any] = submit(client, _prepare, raw, prior, gamma)
+    del raw  # loaded again if a worker dies; until then there is no need for two copies
     within = float(np.prod(counts.astype(float), axis=1).sum())
-    groups = max(1.0, within / wanted)
+    wanted = PAIRS_A_ROW * (n_pos + n_neg) if pairs is None else float(pairs)
+    total = float(n_pos) * n_neg
+    stands_for = total / within
     seeds = np.random.SeedSequence(random_seed).spawn(2 * len(parts))
     # What the iteration asks of a problem
     target = cast(
         Problem,
-        SimpleNamespace(
-            gamma=gamma,
-            pairs=SimpleNamespace(total_weight=float(n_pos) * n_neg),
-            scale_free=not np.any(prior.mean),
-        ),
+        SimpleNamespace(gamma=gamma, pairs=SimpleNamespace(total_weight=total), scale_free=not np.any(prior.mean)),
     )
     q, sweeps = standard_gaussian(prior.mean.size), 0
     for stage, seeds_now in enumerate((seeds[: len(parts)], seeds[len(parts) :])):
-        score = None if stage == 0 else q.mean
+        direction = None if stage == 0 else q.mean
+        groups = max(1.0, within / wanted)
         dealt = [
-            submit(client, _deal, [part], score, groups, seed)[0] for part, seed in zip(parts, seeds_now, strict=True)
+            client.submit(_deal, part, direction, groups, seed, pure=False)
+            for part, seed in zip(parts, seeds_now, strict=True)
         ]
         used = sum(gather(client, submit(client, _count, dealt)))
-        stands_for = n_pos * n_neg / used
 
-        def sums_at(q: NaturalGaussian, dealt: list[Any] = dealt, stands_for: float = stands_for) -> SiteSums:
-            arguments = (q.mean, q.factor, gamma / (float(n_pos) * n_neg), power, stands_for)
-            return add_up(gather(client, submit(client, shard_sums, dealt, *arguments)))
+        def sums_at(q: NaturalGaussian, dealt: list[Any] = dealt) -> SiteSums:
+            sent = (q.precision, q.shift, gamma / total, power, stands_for)
+            return add_up(gather(client, submit(client, _sums, list(zip(parts, dealt, strict=True)), *sent)))
 
         solution = solve_fixed_point(
             gaussian_iteration(target, power, sums_at),
@@ -280,31 +273,37 @@ def _look(raw: tuple[Any, Any]) -> dict[str, Any]:
     return {"d": X.shape[1], "positive": positive, "negative": y.size - positive, "bad": int((~np.isfinite(X)).sum())}
 
 
-def _prepare(raw: tuple[Any, Any], prior: GaussianPrior) -> Part:
+def _prepare(raw: tuple[Any, Any], prior: GaussianPrior, gamma: float) -> Problem:
+    """The problem of a part, in whitened coefficients: all of them, so that those of all parts are the same."""
     X = np.asarray(raw[0], dtype=np.float64)
-    offset = X @ prior.mean
-    return Part(prior.whiten_rows(X - X.mean(axis=0)), offset - offset.mean(), np.asarray(raw[1]) > 0)
+    shift = X @ prior.mean
+    design, offset = prior.whiten_rows(X - X.mean(axis=0)), shift - shift.mean()
+    d = X.shape[1]
+    scores = LinearScores(design, offset, GaussianPrior(np.zeros(d), np.ones(d)))
+    vars(scores)["reduced"] = ReducedScores(design, offset, None)  # not cut to the directions that this part reaches
+    return Problem(scores, bipartite(np.asarray(raw[1]) > 0), gamma)
 
 
-def _deal(part: Part, direction: FloatArray | None, groups: float, seed: np.random.SeedSequence) -> Shard:
+def _deal(problem: Problem, direction: FloatArray | None, groups: float, seed: np.random.SeedSequence) -> Deal:
     """The rows of a part in groups along a score, or at random."""
     rng = np.random.default_rng(seed)
-    score = rng.uniform(size=part.positive.size) if direction is None else part.design @ direction + part.offset
-    sides = np.flatnonzero(part.positive), np.flatnonzero(~part.positive)
-    count = int(np.clip(round(groups), 1, max(1, min(map(len, sides)) // LEAST_GROUP)))
-    positive, negative = (_groups(side, score[side], count, rng) for side in sides)
-    blocks = tuple(Block(*both) for both in zip(positive, negative, strict=True) if both[0].size and both[1].size)
-    return Shard(part.design, part.offset, Pairs(part.positive.size, blocks), 0.5)
+    score = rng.random(problem.n) if direction is None else problem.X @ direction + problem.offset
+    return deal(problem.pairs, score, groups, rng)
 
 
-def _groups(rows: NDArray[np.intp], score: FloatArray, count: int, rng: np.random.Generator) -> list[NDArray[np.intp]]:
-    """Every run of ``count`` rows, in the order of their score, gives one to each group."""
-    ordered = rows[np.argsort(score, kind="stable")]
-    runs = -(-rows.size // count)
-    group = rng.permuted(np.tile(np.arange(count), (runs, 1)), axis=1).ravel()[: rows.size]
-    order = np.argsort(group, kind="stable")
-    return np.split(ordered[order], np.cumsum(np.bincount(group, minlength=count))[:-1])
+def _count(found: Deal) -> int:
+    return found.n_pairs
 
 
-def _count(shard: Shard) -> int:
-    return shard.pairs.n_pairs
+def _sums(
+    problem: Problem,
+    dealt: Deal,
+    precision: FloatArray,
+    shift: FloatArray,
+    gamma: float,
+    power: float,
+    stands_for: float,
+) -> SiteSums:
+    q = natural_gaussian(precision, shift)
+    assert q is not None  # it is one on the machine that sent it
+    return times(dealt_sums(problem, q, dealt, site_table(gamma, power)), stands_for)

@@ -47,6 +47,7 @@ __all__ = [
     "linear_bound",
     "linear_rate",
     "log_moment",
+    "mean_bound",
     "pac_bayes_kl",
     "theorem_excess",
 ]
@@ -94,6 +95,22 @@ def kl_upper(q: float, bound: float) -> float:
         return 1.0
     root = brentq(lambda p: binary_kl(q, p) - bound, q, top, xtol=1e-14, rtol=1e-14)
     return min(1.0, float(root) + 2e-14)  # never below the exact value
+
+
+def mean_bound(mean: float, error: float, count: int, epsilon: float) -> float:
+    """What a mean is below with probability 1 - epsilon, given that of ``count`` independent terms and its standard
+    error, if the terms lie in an interval of length 1: the empirical Bernstein bound of Maurer and Pontil (2009).
+
+    Examples
+    --------
+    >>> round(mean_bound(0.2, 1e-4, 1_000_000, 0.005), 5)
+    0.20036
+    """
+    check_epsilon(epsilon)
+    if count < 2:
+        raise ValueError(f"A standard error needs two terms at least; got {count}.")
+    log_term = math.log(2.0 / epsilon)
+    return mean + error * math.sqrt(2.0 * log_term) + 7.0 * log_term / (3.0 * (count - 1))
 
 
 @lru_cache(maxsize=128)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,8 @@ SCORES = ("linear", "affine", "other")
 PREFIX = "fitted_"
 COMPARISONS = (*KINDS, "partial AUC")
 CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "scores": SCORES, "comparison": COMPARISONS}
-FLOATS = ("gamma", "m_eff", "compared")
+FLOATS = ("gamma", "m_eff", "compared", "mean_error", "log_evidence_error")
+NOT_COMPARED = ("method", "scores", "standardized", "tuned_prior", "pairs_used", "mean_error", "log_evidence_error")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class FittedTo:
         Whether hyper-parameters of the prior were chosen on these data by :func:`~pymc_pacauc.maximize_evidence`.
     data
         A fingerprint of labels, covariates and prior.
+    pairs_used
+        How many pairs the fit looked at, where these were dealt; 0 where it was all of them.
+    mean_error, log_evidence_error
+        What that does to the posterior mean, in posterior standard deviations, and to the log evidence.
     """
 
     method: str
@@ -86,6 +91,9 @@ class FittedTo:
     standardized: bool
     tuned_prior: bool
     data: int
+    pairs_used: int = 0
+    mean_error: float = 0.0
+    log_evidence_error: float = 0.0
 
     @property
     def measure(self) -> str:
@@ -108,6 +116,8 @@ class FittedTo:
         """Read back; an error where draws of different fits were mixed."""
         found: dict[str, Any] = {}
         for each in fields(cls):
+            if PREFIX + each.name not in stats and each.default is not MISSING:
+                continue  # of an older version
             values = np.unique(np.asarray(stats[PREFIX + each.name].values))
             if values.size != 1:
                 raise ValueError(
@@ -133,7 +143,7 @@ class FittedTo:
         found = []
         for each in fields(self):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
-            if each.name in ("method", "scores", "standardized", "tuned_prior") or mine == theirs:
+            if each.name in NOT_COMPARED or mine == theirs:
                 continue
             if each.name in FLOATS and np.isclose(mine, theirs, rtol=1e-9):
                 continue

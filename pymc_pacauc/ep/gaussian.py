@@ -17,25 +17,37 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.deal import Deal
 from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
-from pymc_pacauc.ep.leave_out import Groups, LeaveOut, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
-from pymc_pacauc.ep.results import ConvergenceWarning, Fit, possible, warn_of
+from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import SiteSums, check_offset, score_moments, sum_sites, tile_map
 
-__all__ = ["ConvergenceWarning", "EPFit", "carried_over", "dropped", "fit_ep", "fit_vb", "sweep_sums"]
+__all__ = [
+    "ConvergenceWarning",
+    "EPFit",
+    "carried_over",
+    "check_power",
+    "dropped",
+    "fit_ep",
+    "fit_vb",
+    "start_of",
+    "sweep_sums",
+]
 
 FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
@@ -66,6 +78,10 @@ class EPFit:
         back.
     tied_pairs
         Number of pairs that tie whatever theta.
+    deal
+        The pairs that were used, of a fit on dealt pairs (:mod:`~pymc_pacauc.ep.dealt`); None where all were.
+    pairs_used, sampling_error
+        How many pairs that is, and what it does to the result: zero where all pairs were used.
     """
 
     problem: Problem
@@ -78,9 +94,19 @@ class EPFit:
     interventions: Interventions
     tied_pairs: int
     interrupted: bool = False
+    deal: Deal | None = None
+    sampling_error: SamplingError = EXACT
 
-    log_evidence_error = float("nan")
     model_average = None
+
+    @property
+    def pairs_used(self) -> int:
+        return self.problem.pairs.n_pairs if self.deal is None else self.deal.n_pairs
+
+    @property
+    def log_evidence_error(self) -> float:
+        """That of sampling pairs; NaN where all were used, as EP itself gives none."""
+        return float("nan") if self.deal is None else self.sampling_error.log_evidence
 
     @property
     def sweeps(self) -> int:
@@ -128,18 +154,21 @@ class EPFit:
         """
         q = self.posterior.natural
 
-        def refit(touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
-            removed = sweep_sums(self.problem, q, touched, self.table, map_tiles)
+        def refit(split: Split, left: Problem, sweeps: int) -> WithoutGroup:
+            kept = None if self.deal is None else self.deal.among(~split.out)
             weight = left.gamma_per_pair / self.problem.gamma_per_pair  # to which the sites that stay are proportional
             prior = np.eye(q.mean.size)
-            precision = prior + weight * (q.precision - prior - removed.precision)
-            start = natural_gaussian(precision, weight * (q.shift - removed.shift))
+            if kept is None:
+                removed = sweep_sums(self.problem, q, split.touched, self.table, map_tiles)
+                precision, shift = q.precision - prior - removed.precision, q.shift - removed.shift
+            else:
+                stay = dealt_sums(self.problem, q, kept, self.table, map_tiles)
+                precision, shift = stay.precision, stay.shift
+            start = natural_gaussian(prior + weight * precision, weight * shift)
             if start is None:
                 sweeps = max(sweeps, 3)
             table = site_table(left.gamma_per_pair, self.power)
-            iteration = gaussian_iteration(
-                left, self.power, lambda q: sweep_sums(left, q, left.pairs, table, map_tiles)
-            )
+            iteration = gaussian_iteration(left, self.power, lambda q: sums_over(left, q, kept, table, map_tiles))
             found = solve_fixed_point(
                 iteration, q if start is None else start, POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
             )
@@ -156,8 +185,9 @@ class EPFit:
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"
+        dealt = "" if self.deal is None else f"{self.pairs_used} pairs, "
         return (
-            f"EPFit(d={self.problem.d}, gamma={self.problem.gamma:g}, log_evidence={self.log_evidence:.3f}, "
+            f"EPFit(d={self.problem.d}, gamma={self.problem.gamma:g}, {dealt}log_evidence={self.log_evidence:.3f}, "
             f"expected_risk={self.expected_risk:.4f}, {state} in {self.sweeps} sweeps)"
         )
 
@@ -204,9 +234,7 @@ def fit_ep(
     >>> fit.converged, bool(fit.posterior.mean[0] > 3 * abs(fit.posterior.mean[1]))
     (True, True)
     """
-    if not 0.0 < power <= 1.0:
-        raise ValueError(f"power must be in (0, 1]; got {power!r}.")
-    return _fit(problem, power, start, tolerance, max_sweeps, n_jobs, callback, sums_by)
+    return _fit(problem, check_power(power), start, tolerance, max_sweeps, n_jobs, callback, sums_by)
 
 
 def fit_vb(
@@ -221,6 +249,12 @@ def fit_vb(
 ) -> EPFit:
     """The Gaussian q that maximises ``-gamma E_q[risk] - KL(q, prior)``: the limit of power zero of :func:`fit_ep`."""
     return _fit(problem, 0.0, start, tolerance, max_sweeps, n_jobs, callback, sums_by)
+
+
+def check_power(power: float) -> float:
+    if not 0.0 < power <= 1.0:
+        raise ValueError(f"power must be in (0, 1]; got {power!r}.")
+    return power
 
 
 def _fit(
@@ -238,7 +272,7 @@ def _fit(
     with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
         solution = solve_fixed_point(
             gaussian_iteration(problem, power, sums_at),
-            _start(problem, start),
+            start_of(problem, start),
             POLICY,
             tolerance=tolerance,
             max_sweeps=max_sweeps,
@@ -269,13 +303,22 @@ def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterat
         yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
 
 
+def sums_over(
+    problem: Problem, q: NaturalGaussian, deal: Deal | None, table: SiteTable, map_tiles: Callable[..., Any]
+) -> SiteSums:
+    """Sums of the sites under q: over all pairs, or estimated from those dealt."""
+    if deal is None:
+        return sweep_sums(problem, q, problem.pairs, table, map_tiles)
+    return dealt_sums(problem, q, deal, table, map_tiles)
+
+
 def dropped(problem: Problem) -> Interventions:
     """Directions that linearly dependent columns leave without effect on the scores, to rounding."""
     cut = problem.d - problem.scores.reduced.dimension if problem.d <= problem.n else 0
     return Interventions(dropped_directions=cut)
 
 
-def _start(problem: Problem, start: Fit | None) -> NaturalGaussian:
+def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
     """The prior, or an earlier fit in the present coordinates."""
     scores = problem.scores
     k = scores.reduced.dimension

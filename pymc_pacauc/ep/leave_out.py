@@ -81,7 +81,7 @@ class Groups:
     splits: Sequence[Split]
 
 
-Refit = Callable[[Pairs, Problem, int], WithoutGroup]  # given the pairs that go, the problem that stays, and sweeps
+Refit = Callable[[Split, Problem, int], WithoutGroup]  # given what goes, the problem that stays, and sweeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +165,7 @@ def leave_out_pairs(
     for g, split in enumerate(splits):
         out, inside = split.out, split.inside
         at = problem.gamma_per_pair * split.kept.total_weight if gamma is None else check_gamma(gamma)
-        left = refit(split.touched, replace(problem, pairs=split.kept, gamma=at), refine)
+        left = refit(split, replace(problem, pairs=split.kept, gamma=at), refine)
         change[g] = left.change
         rematched += left.rematched
         unconverged += not left.converged

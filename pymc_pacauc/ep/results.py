@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,16 @@ from pymc_pacauc.ep.fixed_point import ConvergenceWarning, Interventions, Soluti
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut
 
-__all__ = ["ConvergenceWarning", "Fit", "Posterior", "UnsupportedError", "possible", "warn_of"]
+__all__ = [
+    "EXACT",
+    "ConvergenceWarning",
+    "Fit",
+    "Posterior",
+    "SamplingError",
+    "UnsupportedError",
+    "possible",
+    "warn_of",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -23,6 +33,25 @@ ROUNDING = 1e-6  # nats by which a log evidence may exceed zero
 
 class UnsupportedError(ValueError):
     """A method or quantity that this kind of prior does not have; the message names what to use instead."""
+
+
+@dataclass(frozen=True)
+class SamplingError:
+    """What using some of the pairs only does to a fit: standard errors, zero where all were used.
+
+    Attributes
+    ----------
+    log_evidence
+        Of log Z, in nats.
+    mean
+        Of the posterior mean, in posterior standard deviations, root mean square over the coefficients.
+    """
+
+    log_evidence: float = 0.0
+    mean: float = 0.0
+
+
+EXACT = SamplingError()
 
 
 def warn_of(
@@ -130,6 +159,14 @@ class Fit(Protocol):
     @property
     def tied_pairs(self) -> int:
         """Pairs whose scores are equal whatever theta."""
+
+    @property
+    def pairs_used(self) -> int:
+        """How many pairs were looked at: all, or those dealt."""
+
+    @property
+    def sampling_error(self) -> SamplingError:
+        """What it does to the result that these were not all."""
 
     @property
     def divergence(self) -> float:

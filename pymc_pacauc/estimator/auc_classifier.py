@@ -39,6 +39,10 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
     gamma
         How much the AUC counts against the prior: ``"cv"``, by cross-validation; ``"certificate"``, the highest
         certified AUC; ``"default"``, 4 n+ n- / n; ``"MA1"`` or ``"MAinf"``, a theorem's; or a number.
+    shrinkage
+        Of a Gaussian prior: its covariance is ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of the columns, so
+        that 1 means independent coefficients. A number in (0, 1], or ``"evidence"``: the best of four by evidence
+        (:mod:`pymc_pacauc.prior_search`), for which the certificate pays.
     inclusion_probability
         Of the spike-and-slab prior, by default 1 - exp(-1 / d), at least 0.1.
     standardize
@@ -98,6 +102,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         *,
         method: str = "ep",
         gamma: Any = "cv",
+        shrinkage: Any = "evidence",
         inclusion_probability: float | None = None,
         standardize: Any = True,
         threshold: Any = 0.5,
@@ -111,6 +116,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         self.prior = prior
         self.method = method
         self.gamma = gamma
+        self.shrinkage = shrinkage
         self.inclusion_probability = inclusion_probability
         self.standardize = standardize
         self.threshold = threshold

@@ -27,8 +27,9 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_curve
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
+from pymc_pacauc.estimator.gamma import FOLD_TOLERANCE
 from pymc_pacauc.estimator.posterior import ScorePosterior
-from pymc_pacauc.gamma_search import FOLD_SWEEPS, FOLD_TOLERANCE
+from pymc_pacauc.gamma_search import FOLD_SWEEPS
 
 __all__ = ["THRESHOLDS", "CalibratedScore", "Shares", "calibrate", "check_threshold"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
 
     rng = np.random.default_rng(seed)
     result = posterior.result
-    fitted = result.fitted_to
+    fitted = replace(result.fitted_to, tuned_prior=posterior.priors > 1)
     coef = posterior.draw(draws, rng)
     risk = posterior.fit.problem.risk(coef * posterior.columns.scale)
     evidence, mean_risk = result.evidence, result.mean_risk

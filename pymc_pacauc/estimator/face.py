@@ -71,6 +71,7 @@ def recipe_of(estimator: Any) -> Recipe:
         prior=estimator.prior,
         method=estimator.method,
         gamma=estimator.gamma,
+        shrinkage=estimator.shrinkage,
         inclusion_probability=estimator.inclusion_probability,
         standardize=estimator.standardize,
         epsilon=estimator.epsilon,
@@ -102,7 +103,8 @@ class PosteriorFace:
     def certificate_(self) -> Any:
         def certified(each: Any) -> Any:
             try:
-                return certificate(each.posterior.result, self.epsilon)  # type: ignore[attr-defined]
+                posterior = each.posterior
+                return certificate(posterior.result, self.epsilon, selected_from=posterior.priors)  # type: ignore[attr-defined]
             except ValueError as error:
                 raise AttributeError(f"There is no certificate. {error}") from error
 
@@ -134,8 +136,8 @@ class PosteriorFace:
         found = [read(each) for each in self.scores_]
         return found[0] if len(found) == 1 else found
 
-    def _validate_training(self, X: Any, y: Any, **options: Any) -> Any:
-        return validate_data(self, X, y, dtype=np.float64, **options)
+    def _validate_training(self, X: Any, y: Any = "no_validation") -> Any:
+        return validate_data(self, X, y, dtype=np.float64)
 
     def _validate_rows(self, X: Any) -> FloatArray:
         check_is_fitted(self)

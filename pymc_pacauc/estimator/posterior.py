@@ -27,6 +27,7 @@ from pymc_pacauc.estimator.gamma import CertifiedGamma, fit_at_gamma
 from pymc_pacauc.estimator.tempered import Tempered, temper
 from pymc_pacauc.fitting import METHODS, Fit, UnsupportedError
 from pymc_pacauc.gamma_search import GammaChoice
+from pymc_pacauc.prior_search import PriorChoice, choose_shrinkage, shrunk_prior
 from pymc_pacauc.results import ArrayResult, Result
 
 __all__ = ["PRIORS", "Recipe", "ScorePosterior", "fit_scores"]
@@ -43,6 +44,7 @@ class Recipe:
     prior: str
     method: str
     gamma: Any
+    shrinkage: Any
     inclusion_probability: float | None
     standardize: Any
     epsilon: float
@@ -52,6 +54,9 @@ class Recipe:
     def __post_init__(self) -> None:
         _check_choice("prior", self.prior, PRIORS)
         _check_choice("method", self.method, (*METHODS, "smc"))
+        by_name = isinstance(self.shrinkage, str) and self.shrinkage == "evidence"
+        if not by_name and (isinstance(self.shrinkage, str) or not 0.0 < self.shrinkage <= 1.0):
+            raise ValueError(f'shrinkage must be "evidence" or a number in (0, 1]; got {self.shrinkage!r}.')
         if self.prior == "spike_slab" and self.method != "ep":
             raise UnsupportedError(
                 f'prior="spike_slab" has method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
@@ -67,6 +72,8 @@ class ScorePosterior:
     ----------
     columns
         How rows of X become covariates.
+    prior
+        How the prior was chosen; None where it was given.
     fit
         The approximation; with SMC the one it started from.
     choice
@@ -76,6 +83,7 @@ class ScorePosterior:
     """
 
     columns: Columns
+    prior: PriorChoice | None
     fit: Fit
     choice: GammaChoice | CertifiedGamma | None
     tempered: Tempered | None
@@ -125,6 +133,11 @@ class ScorePosterior:
         return ArrayResult(self.fit) if self.tempered is None else self.tempered
 
     @property
+    def priors(self) -> int:
+        """Among how many priors this one was chosen: what a certificate pays for."""
+        return 1 if self.prior is None else len(self.prior.shrinkages)
+
+    @property
     def log_evidence(self) -> float:
         return self.result.evidence.estimate
 
@@ -142,6 +155,12 @@ def fit_scores(
     """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
     columns = learn_columns(X, sample_weight, recipe.standardize)
     problem = _problem(columns.apply(X), pairs, recipe)
+    prior = None
+    if recipe.prior == "gaussian" and recipe.shrinkage == "evidence":
+        prior = choose_shrinkage(problem, weights=sample_weight, n_jobs=recipe.n_jobs)
+        problem = prior.problem
+    elif recipe.prior == "gaussian":
+        problem = shrunk_prior(problem, recipe.shrinkage, sample_weight)
     found, choice = fit_at_gamma(
         problem,
         recipe.gamma,
@@ -149,11 +168,12 @@ def fit_scores(
         folds=folds,
         groups=groups,
         epsilon=recipe.epsilon,
+        priors=1 if prior is None else len(prior.shrinkages),
         n_jobs=recipe.n_jobs,
         rng=rng,
     )
     tempered = temper(found, recipe.particles, rng) if recipe.method == "smc" else None
-    return ScorePosterior(columns, found, choice, tempered)
+    return ScorePosterior(columns, prior, found, choice, tempered)
 
 
 def _problem(Z: FloatArray, pairs: Pairs, recipe: Recipe) -> Problem:

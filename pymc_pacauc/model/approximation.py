@@ -26,6 +26,7 @@ from pymc.variational.opvi import node_property
 from pymc_pacauc.core.fitted_to import FittedTo
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.results import SamplingError
 from pymc_pacauc.fitting import Fit
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.extract import ModelProblem
@@ -34,6 +35,7 @@ from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.progress import LateBar
 from pymc_pacauc.model.results import ArrayResult, Estimate
+from pymc_pacauc.results import with_pairs
 from pymc_pacauc.smc.evidence import LogEvidence
 
 __all__ = ["EPApproximation", "ImportanceSample"]
@@ -117,6 +119,9 @@ class EPApproximation(SingleGroupApproximation):
         Expectation of the pair risk under the approximation, in closed form.
     converged, sweeps, history, interventions
         How the fit went; ``history`` is a DataFrame with a row per sweep.
+    pairs_used, sampling_error
+        How many pairs were used, and what it does to the result that these were not all: standard errors of
+        ``log_evidence``, and of the mean in posterior standard deviations.
     inclusion_probability
         Probability of the slab for each coefficient of a spike-and-slab prior: exact up to the error that
         ``model_average`` states for up to ten coefficients, EP's beyond.
@@ -135,7 +140,7 @@ class EPApproximation(SingleGroupApproximation):
             group = self.groups[0]
             group.shared_params["mu"].set_value(fit.posterior.mean.astype(pytensor.config.floatX))
             group.posterior = fit.posterior
-        self.fitted_to: FittedTo = fitted_to(source.model, fit.method, fit.problem)
+        self.fitted_to: FittedTo = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------
 
@@ -162,6 +167,16 @@ class EPApproximation(SingleGroupApproximation):
     @property
     def sweeps(self) -> int:
         return self.fit.sweeps
+
+    @property
+    def pairs_used(self) -> int:
+        """How many pairs the fit looked at."""
+        return self.fit.pairs_used
+
+    @property
+    def sampling_error(self) -> SamplingError:
+        """What it does to the result that these were not all: zero where they were."""
+        return self.fit.sampling_error
 
     @property
     def interventions(self) -> Any:
@@ -334,6 +349,11 @@ class EPApproximation(SingleGroupApproximation):
             "log_evidence": self.log_evidence,
             "log_evidence_variance": self.fit.log_evidence_error**2,
             "expected_risk": self.mean_risk.value,
+            **(
+                {"expected_risk_error": self.mean_risk.error, "expected_risk_terms": self.mean_risk.terms}
+                if self.fitted_to.pairs_used
+                else {}
+            ),
             "divergence": self.fit.divergence if self.gaussian else np.nan,
             "converged": int(self.converged),
         }
@@ -362,6 +382,13 @@ class EPApproximation(SingleGroupApproximation):
             f"  log evidence   {self.log_evidence:.4f}",
             f"  {measure:<15}{1 - self.expected_risk:.4f} (expected, training)",
         ]
+        if self.pairs_used < problem.pairs.n_pairs:
+            error = self.sampling_error
+            lines.insert(
+                2,
+                f"  pairs used     {self.pairs_used}, dealt: log evidence ± {error.log_evidence:.2g}, "
+                f"mean ± {error.mean:.2g} posterior sd",
+            )
         if self.source.sparse:
             lines.append(f"  model size     {self.expected_model_size:.2f} coefficients expected from the slab")
         state = "converged" if self.converged else "INTERRUPTED" if self.fit.interrupted else "NOT CONVERGED"

@@ -55,7 +55,10 @@ class Draws:
     def mean_risk(self) -> Estimate:
         """Of the final populations, whichever draws are here; errors of runs, or their disagreement if larger."""
         if self.gaussian:
-            return Estimate(self._constant("expected_risk"), 0.0)
+            if not self.fitted_to.pairs_used:
+                return Estimate(self._constant("expected_risk"), 0.0)
+            error, terms = self._constant("expected_risk_error"), int(self._constant("expected_risk_terms"))
+            return Estimate(self._constant("expected_risk"), error, terms)
         risks, variances = self._by_run("expected_risk"), self._by_run("expected_risk_variance")
         within = float(np.sqrt(variances.sum()) / risks.size)
         between = float(risks.std(ddof=1) / np.sqrt(risks.size)) if risks.size > 1 else 0.0

@@ -107,7 +107,7 @@ def band_sites(
     listed = [(0.0, 0.0, 0.0, 0.0)]
     far_wrong = 0.0
     clean = gamma * weight_i.max() * weight_j.max() <= largest
-    inverse, position = np.empty(RUN * 32), np.empty(RUN * 32)
+    inverse, position, pair_weight = np.empty(RUN * 32), np.empty(RUN * 32), np.empty(RUN * 32)
     for a in range(low_i.size):
         top, bottom = a * RUN, min(n_i, (a + 1) * RUN)
         b = 0
@@ -140,7 +140,7 @@ def band_sites(
                     cross[i - top], i, mean_i[i], square_i[i], root_i[i], weight_i[i],
                     mean_j[left:right], square_j[left:right], root_j[left:right], weight_j[left:right],
                     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-                    k_column[left:right], h_column[left:right], totals, listed,
+                    k_column[left:right], h_column[left:right], totals, listed, pair_weight, inverse, position,
                 )  # fmt: skip
                 for k in range(before, len(listed)):
                     r, column, variance, weight = listed[k]

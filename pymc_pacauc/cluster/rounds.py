@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -60,44 +62,59 @@ def hold(client: Client, data: Sequence[Any]) -> list[Future]:
 
 def submit(client: Client, function: Callable[..., Any], futures: Sequence[Any], *arguments: Any) -> list[Future]:
     """``function(each, *arguments)`` for each future, or tuple of futures: one round, on whatever worker."""
-    return [
-        client.submit(_alone, function, *(each if isinstance(each, tuple) else (each,)), *arguments, pure=False)
-        for each in futures
-    ]
+    with _while_connected(client):
+        return [
+            client.submit(_alone, function, *(each if isinstance(each, tuple) else (each,)), *arguments, pure=False)
+            for each in futures
+        ]
 
 
 def gather(client: Client, futures: list[Future]) -> list[Any]:
     """The results, in order; :class:`ClusterError` when the workers are gone."""
     alone_since: float | None = None
-    while True:
+    with _while_connected(client):
+        while True:
+            try:
+                wait(futures, timeout=LOOK)
+                break
+            except TimeoutError:
+                pass
+            if client.status == "running" and _workers(client):
+                alone_since = None
+                continue
+            alone_since = time.monotonic() if alone_since is None else alone_since
+            if time.monotonic() - alone_since > PATIENCE:
+                raise _lost(client)
         try:
-            wait(futures, timeout=LOOK)
-            break
-        except TimeoutError:
-            pass
-        if client.status == "running" and _workers(client):
-            alone_since = None
-            continue
-        alone_since = time.monotonic() if alone_since is None else alone_since
-        if client.status == "closed" or time.monotonic() - alone_since > PATIENCE:
-            raise _lost(client)
+            return list(client.gather(futures))
+        except KilledWorker as error:
+            raise ClusterError(
+                "Every worker that tried a part of the work died. Most often it ran out of memory: give workers more "
+                "memory, or cut the data into smaller parts."
+            ) from error
+        except ModuleNotFoundError as error:
+            raise ClusterError(
+                f"A Dask worker lacks a package: {error}. Install it in the environment of all."
+            ) from error
+
+
+@contextmanager
+def _while_connected(client: Client) -> Iterator[None]:
+    """What goes wrong because the connection is lost says so."""
     try:
-        return list(client.gather(futures))
-    except KilledWorker as error:
-        raise ClusterError(
-            "Every worker that tried a part of the work died. Most often it ran out of memory: give workers more "
-            "memory, or cut the data into smaller parts."
-        ) from error
-    except (CommClosedError, TimeoutError) as error:
+        yield
+    except ClusterError:
+        raise
+    except (Exception, CancelledError) as error:
+        if client.status == "running" and not isinstance(error, CommClosedError | CancelledError):
+            raise
         raise _lost(client) from error
-    except ModuleNotFoundError as error:
-        raise ClusterError(f"A Dask worker lacks a package: {error}. Install it in the environment of all.") from error
 
 
 def map_with(client: Client, function: Callable[[Any, Any], Any], common: Any, items: Iterable[Any]) -> list[Any]:
     """``function(common, item)`` for each item: ``common`` goes to every worker once."""
     [held] = hold(client, [common])
-    return gather(client, [client.submit(_alone, function, held, item, pure=False) for item in items])
+    return gather(client, [submit(client, function, [held], item)[0] for item in items])
 
 
 def _identity(data: Any) -> Any:
@@ -123,7 +140,7 @@ def _wait_for_workers(client: Client) -> None:
 
 def _lost(client: Client) -> ClusterError:
     if client.status != "running":
-        return ClusterError(f"The Dask client is {client.status}: the connection to the scheduler was lost.")
+        return ClusterError(f"The Dask client is {client.status}: the connection to the scheduler is lost.")
     return ClusterError(
         f"The Dask cluster has had no worker for {PATIENCE:.0f} seconds: start workers and call again. The data are "
         "loaded anew."

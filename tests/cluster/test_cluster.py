@@ -198,6 +198,14 @@ def test_a_cluster_without_workers_is_an_error_and_no_hang(monkeypatch):
             arrays.fit(problem, client=client)
 
 
+def test_a_client_closed_in_mid_fit():
+    problem = arrays.linear_gaussian_problem(X, Y, GAMMA)
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as local:
+        client = Client(local)
+        with pytest.raises(cluster.ClusterError, match="connection to the scheduler is lost"):
+            arrays.fit(problem, client=client, callback=lambda record: client.close())
+
+
 def test_what_travels_is_small():
     """q and the sums: the data stay where they are."""
     problem = arrays.linear_gaussian_problem(X, Y, GAMMA)

@@ -38,6 +38,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,20 +122,24 @@ def held_out(
     refine: int = FOLD_SWEEPS,
     tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
+    client: Any = None,
 ) -> Candidate:
-    """Held-out AUCs of a fit, over the folds of each deal, by row or split beforehand; deals go on threads."""
-    gamma = fit.problem.gamma
+    """Held-out AUCs of a fit, over the folds of each deal, by row or split beforehand.
 
-    def one_deal(fold: Groups | NDArray[np.intp]) -> tuple[FloatArray, FloatArray, float]:
-        left = fit.leave_out(fold, gamma=gamma, refine=refine, tolerance=tolerance, n_jobs=1)
-        return left.group_auc, left.group_expected_auc, float(left.change.max())
-
+    Deals go on threads, or to the workers of a cluster.
+    """
+    one_deal = partial(_one_deal, refine=refine, tolerance=tolerance)
     workers = min(len(folds), _cores() if n_jobs is None else n_jobs)
-    if workers == 1:
-        deals = [one_deal(fold) for fold in folds]
+    if client is not None:
+        from pymc_pacauc.cluster.rounds import map_with
+
+        deals = map_with(client, one_deal, fit, folds)
+    elif workers == 1:
+        deals = [one_deal(fit, fold) for fold in folds]
     else:
         with ThreadPoolExecutor(workers) as pool:
-            deals = list(pool.map(one_deal, folds))
+            deals = list(pool.map(partial(one_deal, fit), folds))
+    gamma = fit.problem.gamma
     auc, expected, change = zip(*deals, strict=True)
     return Candidate(gamma, fit, np.array(auc), np.array(expected), max(change))
 
@@ -309,11 +314,13 @@ def choose_gamma(
     n_jobs: int | None = None,
     rng: np.random.Generator | None = None,
     callback: Callable[[int], None] | None = None,
+    client: Any = None,
 ) -> GammaChoice:
     """Choose gamma for a problem of arrays by cross-validation; see :func:`~pymc_pacauc.select_gamma`.
 
     ``fold_tolerance`` is the change of a fold's natural parameters at which a sweep is its last; ``callback`` is called
-    with the number of gammas looked at so far.
+    with the number of gammas looked at so far. The workers of ``client``, a Dask client, share the pairs of
+    each fit, and the deals of the folds.
 
     Examples
     --------
@@ -339,8 +346,9 @@ def choose_gamma(
     def evaluate(values: Sequence[float]) -> list[Candidate]:
         found = []
         for gamma in values:
-            fits.append(_along_gamma(problem, gamma, method, fits))
-            found.append(held_out(fits[-1], splits, refine=refine, tolerance=fold_tolerance, n_jobs=n_jobs))
+            fits.append(_along_gamma(problem, gamma, method, fits, client))
+            options = {"refine": refine, "tolerance": fold_tolerance, "n_jobs": n_jobs, "client": client}
+            found.append(held_out(fits[-1], splits, **options))
             if callback is not None:
                 callback(len(fits))
         return found
@@ -351,7 +359,7 @@ def choose_gamma(
         candidates = evaluate(gamma_grid(gammas).tolist())
     chosen = choose(candidates, criterion, rule, shares)
     best = candidates[chosen].posterior
-    final = fit(best.problem, method, start=best)
+    final = fit(best.problem, method, start=best, client=client)
     return GammaChoice(tuple(candidates), chosen, final, dealt)
 
 
@@ -363,13 +371,20 @@ def gamma_grid(gammas: ArrayLike) -> FloatArray:
     return np.array([check_gamma(value) for value in values])
 
 
-def _along_gamma(problem: Problem, gamma: float, method: str, before: Sequence[Fit]) -> Fit:
+def _along_gamma(problem: Problem, gamma: float, method: str, before: Sequence[Fit], client: Any) -> Fit:
     """The fit at a gamma from the nearest one that converged; that it did not is told by ``converged``."""
     usable = [each for each in before if each.converged]
     start = min(usable, key=lambda each: abs(np.log(each.problem.gamma / gamma)), default=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return fit(replace(problem, gamma=float(gamma)), method, start=start, tolerance=PATH_TOLERANCE)
+        return fit(replace(problem, gamma=float(gamma)), method, start=start, tolerance=PATH_TOLERANCE, client=client)
+
+
+def _one_deal(
+    fit: Fit, fold: Groups | NDArray[np.intp], *, refine: int, tolerance: float
+) -> tuple[FloatArray, FloatArray, float]:
+    left = fit.leave_out(fold, gamma=fit.problem.gamma, refine=refine, tolerance=tolerance, n_jobs=1)
+    return left.group_auc, left.group_expected_auc, float(left.change.max())
 
 
 def _cores() -> int:

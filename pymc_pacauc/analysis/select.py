@@ -134,6 +134,7 @@ def select_gamma(
     refine: int = FOLD_SWEEPS,
     particles: int = 1000,
     n_jobs: int = 1,
+    client: Any = None,
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> GammaSelection:
@@ -189,6 +190,9 @@ def select_gamma(
         Of each SMC run.
     n_jobs
         Processes, by joblib, for the folds of SMC (scores affine in Gaussian variables); EP uses threads by itself.
+    client
+        A ``dask.distributed.Client`` whose workers share the pairs of each fit and the deals of the folds, for EP and
+        variational Bayes by cross-validation; see :mod:`pymc_pacauc.cluster`.
     random_seed
         For the folds and for SMC.
     progressbar
@@ -229,6 +233,8 @@ def select_gamma(
         raise ValueError('criterion="certificate" needs a divergence in closed form: method="ep" or "vb".')
     if criterion == "coverage" and method != "ep":
         raise ValueError('criterion="coverage" compares the sums of EP: method="ep".')
+    if client is not None and (method == "smc" or criterion == "certificate"):
+        raise ValueError('client is for cross-validation by method="ep" or "vb": leave it away here.')
     rng = get_random_generator(random_seed)
     problem = model if isinstance(model, Problem) else None
     if problem is None:
@@ -277,6 +283,7 @@ def select_gamma(
                     refine=refine,
                     rng=rng,
                     callback=lambda done: bar.update(done, max(done, total)),
+                    client=client,
                 )
             pays = len(choice.candidates) if selected_from is None else selected_from
             rows = [_row(each.posterior, record, epsilon, pays) for each in choice.candidates]

@@ -168,7 +168,7 @@ def _side(
         raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
     if space.offset.any():
         rows = np.column_stack([rows, space.offset[index[order]]])
-    order = band_order(mean, square)
-    if order is None:
+    broad = band_order(mean, square)
+    if broad is None:
         return Side(rows, mean, square, root, weights)
-    return Side(rows[order], mean[order], square[order], root[order], weights[order])
+    return Side(rows[broad], mean[broad], square[broad], root[broad], weights[broad])

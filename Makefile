@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 QUICK := tests/core tests/ep tests/test_package.py tests/test_versions.py tests/test_faults.py \
 	tests/model/test_op.py tests/model/test_potential.py tests/model/test_approximation.py
 
-.PHONY: demo test quick test-lowest slow lint types bench-risk bench reliability reproduce clean
+.PHONY: demo test quick test-lowest slow lint types docs dist bench-risk bench reliability reproduce clean
 
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
@@ -36,6 +36,12 @@ lint: types  ## style and types
 
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy
+
+docs: $(VENV)/docs.stamp  ## the site, in docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+dist:  ## wheel and sdist, tried in clean environments of every Python that is found
+	PYTHON=$(PYTHON) .ci/dist
 
 bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
 	$(BIN)/python -m benchmarks.risk

@@ -6,9 +6,7 @@ choices lie within a factor 2 of each other, the median, in units of Theorem 2.3
 being 2, and the mean loss of held-out AUC, from the best gamma of the table: on rows that were never fitted, where the
 data come with a split, else over the folds.
 
-`--cost` times the default choice on arrays and scikit-learn's LogisticRegressionCV on the same data, in turns.
-
-python -m benchmarks.gamma_stability [--seeds 20] [--data pima spect credit glass] [--cost]
+python -m benchmarks.gamma_stability [--seeds 20] [--data pima spect credit glass]
 """
 
 import os
@@ -16,7 +14,6 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
-import time
 
 import numpy as np
 
@@ -68,34 +65,11 @@ def measure(name, seeds, **options):
     return np.array(gammas), float(np.mean(lost))
 
 
-def cost(rounds=5):
-    """Seconds of the default choice and of LogisticRegressionCV, in turns, on Credit (first 24 covariates, and all)."""
-    from sklearn.linear_model import LogisticRegressionCV
-
-    data = pac.datasets.load_credit().standardized()
-    print("\n| n | d | choose_gamma | LogisticRegressionCV | ratio |\n|---:|---:|---:|---:|---:|")
-    for d in (24, data.d):
-        X, y = np.ascontiguousarray(data.X[:, :d]), data.y
-        seconds = np.empty((rounds + 1, 2))
-        for k in range(rounds + 1):  # the first one compiles
-            start = time.perf_counter()
-            choose_gamma(linear_gaussian_problem(X, y, 1.0), rng=np.random.default_rng(k))
-            middle = time.perf_counter()
-            LogisticRegressionCV(Cs=10, cv=5, scoring="roc_auc", l1_ratios=(0,), use_legacy_attributes=False).fit(X, y)
-            seconds[k] = middle - start, time.perf_counter() - middle
-        ours, theirs = np.median(seconds[1:], axis=0)
-        print(f"| {len(y)} | {d} | {ours:.2f} s | {theirs:.2f} s | {np.median(seconds[1:, 0] / seconds[1:, 1]):.2f} |")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--data", nargs="*", default=DATA, choices=DATA)
-    parser.add_argument("--cost", action="store_true", help="time it, beside LogisticRegressionCV")
     arguments = parser.parse_args()
-    if arguments.cost:
-        cost()
-        return
     print("| data | rule | smallest to largest | within a factor 2 | median | held-out loss |")
     print("|---|---|---|---:|---:|---:|")
     for name in arguments.data:

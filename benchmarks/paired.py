@@ -6,6 +6,7 @@ import numpy as np
 from scipy import stats
 
 import pymc_pacauc as pac
+from benchmarks.kept import kept
 
 SEED = 7
 OURS = ("EP-AUC", "EP-AUC, gamma by the mean score")
@@ -16,25 +17,43 @@ def splits(y, share, repeats):
     """Masks of the training rows, stratified by class."""
     for rng in np.random.default_rng(SEED).spawn(repeats):
         train = np.zeros(y.size, dtype=bool)
-        for label in (0, 1):
+        for label in np.unique(y):
             members = rng.permutation(np.flatnonzero(y == label))
             train[members[: round(share * members.size)]] = True
         yield train
 
 
+def held_out_auc(scores, y):
+    return 1.0 - float(pac.empirical_risk(scores, y))
+
+
 def compare(data, share, repeats, learners, slow=(), slow_repeats=0):
     """AUC and CPU seconds of each learner on each split, taking turns; slow ones on the first splits only."""
+    return compare_on(splits(data.y, share, repeats), data, learners, slow, slow_repeats)
+
+
+def compare_on(masks, data, learners, slow=(), slow_repeats=0, judge=held_out_auc, path=None):
+    """The same on any splits, given by masks of their training rows, and by any ``judge(scores, y)``.
+
+    ``path`` is that of a file which keeps results, or None.
+    """
     auc, seconds = {name: [] for name in learners}, {name: [] for name in learners}
-    for number, train in enumerate(splits(data.y, share, repeats)):
+    for number, train in enumerate(masks):
         center, scale = data.X[train].mean(axis=0), data.X[train].std(axis=0)
         X = (data.X - center) / np.where(scale > 0, scale, 1.0)
         for name, learner in learners.items():
             if name in slow and number >= slow_repeats:
                 continue
-            began = process_time()
-            scores = learner(X[train], data.y[train], X[~train], number)
-            seconds[name].append(process_time() - began)
-            auc[name].append(1.0 - float(pac.empirical_risk(scores, data.y[~train])))
+
+            def one(learner=learner, X=X, train=train, number=number):
+                began = process_time()
+                scores = learner(X[train], data.y[train], X[~train], number)
+                taken = process_time() - began
+                return [judge(scores, data.y[~train]), taken]
+
+            value, taken = kept(path, f"{name}, split {number}", one)
+            auc[name].append(value)
+            seconds[name].append(taken)
     return auc, seconds
 
 
@@ -50,24 +69,31 @@ def paired(difference):
 class Table:
     """Prints a row per learner and data set, and at the end what the top of the page says about the peers."""
 
-    def __init__(self):
-        self.signs = {ours: {} for ours in OURS}  # [ours][peer][data]: 1 where ours is ahead, -1 where behind
+    def __init__(
+        self,
+        ours=OURS,
+        own=OWN,
+        measure="AUC",
+        headings=("EP-AUC minus it", "by the mean score"),
+        differences="EP-AUC minus the learner, paired by split, ± standard error, once with gamma by the expected AUC "
+        "of a drawn score and once by the AUC of the mean score",
+    ):
+        self.own = own
+        self.signs = {each: {} for each in ours}  # [ours][peer][data]: 1 where ours is ahead, -1 where behind
         print(
-            "Differences: EP-AUC minus the learner, paired by split, ± standard error, once with gamma by the expected "
-            "AUC of a drawn score and once by the AUC of the mean score; **bold** where a paired t test rejects at 5 % "
-            "(splits of one data set overlap, so this is generous). CPU seconds: medians, with the choice of "
-            "hyper-parameters.\n"
+            f"Differences: {differences}; **bold** where a paired t test rejects at 5 % (splits of one data set "
+            "overlap, so this is generous). CPU seconds: medians, with the choice of hyper-parameters.\n"
         )
-        print("| data | learner | AUC | EP-AUC minus it | by the mean score | CPU s |")
+        print(f"| data | learner | {measure} | {' | '.join(headings)} | CPU s |")
         print("|---|---|---:|---:|---:|---:|", flush=True)
 
     def add(self, data, auc, seconds):
         for learner, values in auc.items():
             cells = []
-            for ours in OURS:
+            for ours in self.signs:
                 text, sign = ("", 0) if learner == ours else paired(np.array(auc[ours][: len(values)]) - values)
                 cells.append(text)
-                if learner not in OWN:
+                if learner not in self.own:
                     self.signs[ours].setdefault(learner, {})[data] = sign
             cells = [data, learner, f"{np.mean(values):.4f}", *cells, f"{np.median(seconds[learner]):.2f}"]
             print(f"| {' | '.join(cells)} |", flush=True)

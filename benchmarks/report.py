@@ -2,13 +2,14 @@
 
     python -m benchmarks.report [--only quality smc ...] [--out docs]
 
-Each script runs by itself too. What they print is kept under out/benchmarks, so that ``--only`` renews one and keeps
-the others. Lines that begin with Won, Lost or Even go to the top of the page.
+Each script runs by itself too. ``--only`` renews their sections and keeps the others as they are on the page. Lines
+that begin with Won, Lost or Even are verdicts, which go to the top of the page; in a section they stand in comments.
 """
 
 import argparse
 import os
 import platform
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -19,11 +20,15 @@ SCRIPTS = {
     "quality": ("Held-out AUC", []),
     "imbalance": ("Rare positives: AUC risk against log-loss", []),
     "growth": ("Growth of the time of one fit", ["--figures", "docs/figures"]),
+    "overhead": ("What PyMC's interface costs on small data", []),
     "memory": ("Memory of one fit", []),
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),
     "smc": ("Tempering SMC", []),
-    "certificates": ("Certificates", ["--datasets", "200", "--largest", "5000"]),
+    "certificates": ("Certificates", ["--datasets", "50"]),
+    "survival": ("Censored times", []),
+    "ordered": ("Ordered classes and strata", []),
+    "weights_cost": ("What weights of pairs cost", []),
     "hierarchy": ("Coefficients by stratum", []),
     "priors": ("Three priors", []),
     "processes": ("Gaussian processes at scale", ["latent", "whole", "hsgp", "lengthscales"]),
@@ -31,7 +36,8 @@ SCRIPTS = {
 }
 VERDICTS = {"Won": "What we win", "Lost": "What we lose", "Even": "Where there is no difference"}
 PACKAGES = (
-    *("numpy", "scipy", "numba", "pymc", "scikit-learn", "xgboost", "libauc", "torch"),
+    *("numpy", "scipy", "numba", "pymc", "scikit-learn", "scikit-survival", "statsmodels"),
+    *("xgboost", "libauc", "torch"),
     *("nutpie", "particles", "blackjax"),
 )
 
@@ -59,9 +65,24 @@ def cpu_info():
 
 
 def section(title, command, printed):
-    lines = [line for line in printed.strip().splitlines() if not line.startswith(tuple(f"{v}: " for v in VERDICTS))]
-    lines = [f"#{line}" if line.startswith("##") else line for line in lines]  # under this section's own heading
-    return f"## {title}\n\n`{command}`\n\n" + "\n".join(lines).strip() + "\n"
+    lines = []
+    for line in printed.strip().splitlines():
+        if line.startswith(tuple(f"{verdict}: " for verdict in VERDICTS)):
+            lines.append(f"<!-- {line} -->")
+        else:
+            lines.append(f"### {line.lstrip('# ')}" if line.startswith("##") else line)  # under the section's own
+    return f"## {title}\n\n`{command}`\n\n" + "\n".join(lines) + "\n"
+
+
+def printed_before(page):
+    """What the scripts had printed when the page was written, by the titles of their sections."""
+    found = {}
+    for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        title, _, body = part.partition("\n")
+        _, _, body = body.strip().partition("\n\n")  # the command
+        body = re.sub(r"^<!-- (.*) -->$", r"\1", body, flags=re.MULTILINE)
+        found[title] = re.sub(r"^###+", "##", body, flags=re.MULTILINE)
+    return found
 
 
 def summary(printed):
@@ -79,8 +100,9 @@ def main():
     parser.add_argument("--only", nargs="+", choices=[*SCRIPTS, "nothing"])
     parser.add_argument("--out", type=Path, default=Path("docs"))
     arguments = parser.parse_args()
-    kept = Path("out/benchmarks")
-    kept.mkdir(parents=True, exist_ok=True)
+    page = arguments.out / "benchmarks.md"
+    before = printed_before(page.read_text()) if page.exists() else {}
+    printed = {name: before[title] for name, (title, _) in SCRIPTS.items() if title in before}
     failed = []
     for name, (_, options) in SCRIPTS.items():
         if arguments.only is None or name in arguments.only:
@@ -91,28 +113,27 @@ def main():
             if done.returncode:
                 failed.append(f"benchmarks/{name}.py")
             else:
-                (kept / f"{name}.md").write_text(done.stdout)
-    printed = {name: (kept / f"{name}.md").read_text() for name in SCRIPTS if (kept / f"{name}.md").exists()}
+                printed[name] = f"On {machine()}\n\n{done.stdout}"
+    printed = {name: printed[name] for name in SCRIPTS if name in printed}
     sections = []
     for name, text in printed.items():
         title, options = SCRIPTS[name]
-        sections.append(section(title, " ".join(["python", f"benchmarks/{name}.py", *options]), text))
+        sections.append(section(title, " ".join(["python", "-m", f"benchmarks.{name}", *options]), text))
     missing = [f"`benchmarks/{name}.py`" for name in SCRIPTS if name not in printed]
-    if missing:
-        sections.append(f"Not run this time: {', '.join(missing)}.\n")
+    not_run = f"Not run yet: {', '.join(missing)}.\n\n" if missing else ""
     head = f"""# Benchmarks
 
 Written by `make bench` (`benchmarks/report.py`), in an environment of its own with the peers that
 `benchmarks/requirements-peers.txt` pins. One thread; competitors take turns. Ratios and exponents mean more than
-seconds, which are those of this machine: {machine()}
+seconds, which are those of the machine a section names.
 
 EP-AUC chooses gamma as on the [page that reproduces the paper](reproduction.md), by the expected AUC of a drawn score;
 *gamma by the mean score* is what `pac.select_gamma` does.
 
-## In short
+{not_run}## In short
 
 {summary(printed.values())}"""
-    (arguments.out / "benchmarks.md").write_text("\n".join([head, *sections]))
+    page.write_text("\n".join([head, *sections]))
     if failed:
         raise SystemExit(f"Failed: {', '.join(failed)}.")
 

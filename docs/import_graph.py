@@ -12,9 +12,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 LAYERS = {
-    "arrays: NumPy and numba": ["core", "datasets", "ep", "smc", "fitting", "arrays"],
+    "arrays: NumPy and numba": [
+        "core",
+        "datasets",
+        "ep",
+        "smc",
+        "fitting",
+        "gamma_search",
+        "prior_search",
+        "results",
+        "arrays",
+    ],
     "PyMC": ["model"],
-    "people": ["analysis"],
+    "people": ["analysis", "estimator", "self_check"],
 }
 BEGIN, END = "<!-- import graph: python docs/import_graph.py --write -->", "<!-- end of import graph -->"
 

@@ -7,9 +7,10 @@ folds decides where. That of a *draw*, which the theorems bound and every interv
 half and comes close to the first where the posterior is concentrated. The gap between the two falls along gamma, and
 where it passes a given size is easy to locate. So the *stable* rule chooses the smallest gamma at which a draw ranks as
 well as the mean score, to within the standard error that its AUC has anyway, over rows: draws then say what the mean
-says, as far as these rows can tell. (Never beyond the gamma at which draws rank best, which with little data may come
-first. And where the mean score still improves along gamma, it must have come within one paired standard error of its
-best.)
+says, as far as these rows can tell. (Where they can tell next to nothing, draws must still have half of what the mean
+score gains over chance. Never beyond the gamma at which draws rank best, which with little data may come first. And
+where the mean score still improves along gamma, it must have come within one paired standard error of its best, or so
+close that nobody would notice: a quarter of the standard error over rows.)
 
 Folds are dealt several times and all held-out AUCs averaged. EP makes a fold cheap: its posterior is the fit to all
 rows minus the sites of the pairs that go, the others rescaled to the fold's weight, and a sweep or two.
@@ -24,6 +25,10 @@ shrink this error; it only removes what the dealing itself added.
 
 The gammas looked at are a coarse grid, then finer steps beside the choice; upwards the grid goes on while its end is
 best by the criterion, or chosen, up to gamma = n+ n-, where a single wrong pair costs a nat.
+
+All this is the same for any comparison: strata, weights, ordered classes, censored times. Held-out rows are judged by
+the comparison itself, among them alone; what takes the place of class sizes is what each row weighs
+(:mod:`pymc_pacauc.core.row_shares`), and how folds are dealt is the matter of :mod:`pymc_pacauc.core.folds`.
 """
 
 from __future__ import annotations
@@ -38,9 +43,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.core.folds import stratified_folds
-from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.comparisons import Comparison
+from pymc_pacauc.core.folds import comparison_folds
 from pymc_pacauc.core.problem import Problem, check_gamma
+from pymc_pacauc.core.row_shares import RowShares, auc_error, row_shares
+from pymc_pacauc.ep.leave_out import Groups, split_groups
 from pymc_pacauc.fitting import ConvergenceWarning, Fit, fit
 
 __all__ = [
@@ -49,13 +56,12 @@ __all__ = [
     "Candidate",
     "GammaChoice",
     "PairedErrors",
-    "auc_error",
     "choose",
     "choose_gamma",
-    "class_sizes",
     "coarse_gammas",
     "deal_folds",
     "default_repeats",
+    "draw_gaps",
     "gamma_grid",
     "held_out",
     "paired_errors",
@@ -69,9 +75,12 @@ RULES = ("stable", "best", "one_se")
 
 ROUNDING = 1e-9
 FINEST = 2.0**0.5  # ratio of neighbouring gammas at the choice
-FOLD_TOLERANCE = 0.2  # of the natural parameters, before the last sweep: after it, below what a ranking notices
+NOTICED = 0.25  # standard errors over rows: what the mean score may always lose
+AIM, CLOSE = 0.9, 0.75  # the gap of draws behind the mean score that is looked for, and that will do
+FOLD_TOLERANCE = 0.3  # of the natural parameters, before the last step: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
-PATH_TOLERANCE = 1e-2  # of the fits along gamma; the one chosen is fitted to the end
+PATH_TOLERANCE = 3e-2  # of the fits along gamma; the one chosen is fitted to the end
+SIZE_DEALT, MOST_DEALS = 400, 20  # size of the comparison times the number of deals; 400 positives and as many others
 SERIOUS_CHANGE = 0.5  # of a fold's natural parameters in its last sweep: its AUCs are not to be relied on
 
 
@@ -107,16 +116,16 @@ class Candidate:
 
 def held_out(
     fit: Fit,
-    folds: NDArray[np.intp],
+    folds: Sequence[Groups] | NDArray[np.intp],
     *,
     refine: int = FOLD_SWEEPS,
     tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
 ) -> Candidate:
-    """Held-out AUCs of a fit over ``folds[repeats, n]``, the fold of each row in each deal; deals go on threads."""
+    """Held-out AUCs of a fit, over the folds of each deal, by row or split beforehand; deals go on threads."""
     gamma = fit.problem.gamma
 
-    def one_deal(fold: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, float]:
+    def one_deal(fold: Groups | NDArray[np.intp]) -> tuple[FloatArray, FloatArray, float]:
         left = fit.leave_out(fold, gamma=gamma, refine=refine, tolerance=tolerance, n_jobs=1)
         return left.group_auc, left.group_expected_auc, float(left.change.max())
 
@@ -131,68 +140,79 @@ def held_out(
 
 
 def deal_folds(
-    pairs: Pairs, folds: int, repeats: int, rng: np.random.Generator, groups: ArrayLike | None = None
+    comparison: Comparison, folds: int, repeats: int, rng: np.random.Generator, groups: ArrayLike | None = None
 ) -> NDArray[np.intp]:
     """The fold of every row in each of ``repeats`` deals, shape (repeats, n)."""
     if repeats != int(repeats) or repeats < 1:
         raise ValueError(f"repeats must be an integer of at least 1; got {repeats!r}.")
-    positive = np.zeros(pairs.n, dtype=bool)
-    for block in pairs.blocks:
-        positive[block.positive] = True
-    return np.array([stratified_folds(positive, folds, rng, groups) for _ in range(int(repeats))])
+    return np.array([comparison_folds(comparison, folds, rng, groups) for _ in range(int(repeats))])
 
 
-def default_repeats(n: int) -> int:
-    """How often folds are dealt: ten times, fewer where rows are many and the AUC of one deal is less noisy."""
-    return int(np.clip(2000 // n, 2, 10))
+def default_repeats(shares: RowShares) -> int:
+    """How often folds are dealt: the less, the less noisy the AUC of one deal, whose variance is about 1 / size."""
+    return int(np.clip(SIZE_DEALT / shares.size, 1, MOST_DEALS))
 
 
 # -- which gammas ----------------------------------------------------------------------------------------------------
 
 
-def class_sizes(pairs: Pairs) -> tuple[int, int]:
-    """n+ and n- of two classes."""
-    if len(pairs.blocks) != 1:
-        raise ValueError(
-            f"Choosing gamma is for two classes compared pair by pair; these pairs come in {len(pairs.blocks)} blocks."
-        )
-    return pairs.blocks[0].positive.size, pairs.blocks[0].negative.size
-
-
-def coarse_gammas(pairs: Pairs) -> FloatArray:
-    """Twice, 8 and 32 times the value of Theorem 2.3, which is n+ n- / (4n) in pair units."""
-    n_pos, n_neg = class_sizes(pairs)
-    return n_pos * n_neg / (4.0 * (n_pos + n_neg)) * np.array([2.0, 8.0, 32.0])
+def coarse_gammas(shares: RowShares) -> FloatArray:
+    """Twice, 8 and 32 times the value of Theorem 2.3: a quarter of the comparison's size, n+ n- / n for two classes."""
+    return 0.25 * shares.size * np.array([2.0, 8.0, 32.0])
 
 
 def search_gammas(
     evaluate: Callable[[Sequence[float]], list[Candidate]],
     criterion: str,
     rule: str,
-    pairs: Pairs,
+    shares: RowShares,
 ) -> list[Candidate]:
     """Candidates at the coarse gammas, further up while the best or the choice is at the end, then beside the choice.
 
-    Steps are halved below the choice of the stable rule, which is the first gamma to meet a condition, else on both
-    sides of it.
+    The stable rule chooses the first gamma to meet a condition. Where that is the gap between draws and the mean score,
+    which falls steadily along gamma, the next one to look at is where it would be just small enough; else steps are
+    halved below the choice, and for other rules on both sides of it.
     """
-    grid = coarse_gammas(pairs)
-    step, sizes = grid[-1] / grid[-2], class_sizes(pairs)
+    grid = coarse_gammas(shares)
+    step = grid[-1] / grid[-2]
     found = evaluate(grid.tolist())
     while True:
-        place, best = choose(found, criterion, rule, sizes), choose(found, criterion, "best", sizes)
+        place, best = choose(found, criterion, rule, shares), choose(found, criterion, "best", shares)
         gamma, last = found[place].gamma, len(found) - 1
         sides = (place - 1,) if rule == "stable" else (place - 1, place + 1)
         beside = [found[k].gamma for k in sides if 0 <= k <= last]
         coarse = max((max(gamma / other, other / gamma) for other in beside), default=1.0) > FINEST * (1 + ROUNDING)
-        further = found[last].reliable and found[last].gamma * step <= pairs.n_pairs * (1 + ROUNDING)
+        further = found[last].reliable and found[last].gamma * step <= shares.pairs * (1 + ROUNDING)
+        gaps = draw_gaps(found, shares)
+        crossed = rule == "stable" and place > 0 and gaps[place] <= 1.0 < gaps[place - 1]
         if further and (best == last or (place == last and not coarse)):
             more = [float(found[last].gamma * step)]
-        elif coarse:
+        elif crossed and coarse and gaps[place] < CLOSE:
+            more = [_crossing(beside[0], gamma, float(gaps[place - 1]), float(gaps[place]))]
+        elif coarse and not crossed:
             more = [float(np.sqrt(gamma * other)) for other in beside]
         else:
             return found
         found = sorted(found + evaluate(more), key=lambda each: each.gamma)
+
+
+def draw_gaps(candidates: Sequence[Candidate], shares: RowShares) -> FloatArray:
+    """How far draws rank behind the mean score, at most 1 where they have arrived.
+
+    In standard errors of its AUC over rows; or in halves of what it gains over chance, where that is less.
+    """
+    gaps = []
+    for each in candidates:
+        of_mean, of_draw = float(each.auc.mean()), float(each.expected_auc.mean())
+        allowed = min(auc_error(of_mean, shares), 0.5 * (of_mean - 0.5))
+        gaps.append((of_mean - of_draw) / allowed if allowed > 0.0 else np.inf)
+    return np.array(gaps)
+
+
+def _crossing(low: float, high: float, gap_low: float, gap_high: float) -> float:
+    """The gamma at which the gap, about a power of gamma, is a little below 1; at least a tenth from either end."""
+    share = np.log(gap_low / AIM) / np.log(gap_low / max(gap_high, 0.1 * AIM))
+    return float(low * (high / low) ** np.clip(share, 0.1, 0.9))
 
 
 # -- which to choose -------------------------------------------------------------------------------------------------
@@ -228,29 +248,12 @@ def paired_errors(values: FloatArray) -> PairedErrors:
     return PairedErrors(best, behind.mean(axis=(1, 2)), se)
 
 
-def auc_error(auc: float, n_pos: int, n_neg: int) -> float:
-    """Standard error of an AUC over rows, from the AUC alone (Hanley and McNeil, 1982).
-
-    So that it does not vanish where the classes are separated, the AUC is first drawn towards one half, by as much as
-    half a row of the smaller class.
-
-    Examples
-    --------
-    >>> round(auc_error(0.83, 68, 132), 4), round(auc_error(1.0, 68, 132), 4)
-    (0.0336, 0.0073)
-    """
-    smaller = min(n_pos, n_neg)
-    auc = (smaller * auc + 0.5) / (smaller + 1)
-    two_positives, two_negatives = auc / (2.0 - auc), 2.0 * auc**2 / (1.0 + auc)  # both above, both below
-    variance = auc * (1.0 - auc) + (n_pos - 1) * (two_positives - auc**2) + (n_neg - 1) * (two_negatives - auc**2)
-    return float(np.sqrt(variance / (n_pos * n_neg)))
-
-
-def choose(candidates: Sequence[Candidate], criterion: str, rule: str, sizes: tuple[int, int]) -> int:
-    """The candidate that a rule chooses, among those whose folds can be relied on; ``sizes`` are those of the classes.
+def choose(candidates: Sequence[Candidate], criterion: str, rule: str, shares: RowShares) -> int:
+    """The candidate that a rule chooses, among those whose folds can be relied on; ``shares`` are of all rows.
 
     ``"stable"``: the smallest gamma at which a draw is within one standard error, over rows, of the mean score (or at
-    which draws rank best, if that comes first), and the criterion within one paired standard error of its best.
+    which draws rank best, if that comes first), and the criterion within one paired standard error of its best, or
+    within a quarter of the one over rows.
     ``"best"``: the highest criterion. ``"one_se"``: the largest gamma within one paired standard error of it.
     """
     reliable = np.array([each.reliable for each in candidates])
@@ -260,11 +263,12 @@ def choose(candidates: Sequence[Candidate], criterion: str, rule: str, sizes: tu
     errors = paired_errors(values)
     if rule == "best":
         return int(usable[errors.best])
-    within = np.flatnonzero(errors.within)
     if rule == "one_se":
-        return int(usable[within[-1]])
-    of_mean, of_draw = auc.mean(axis=(1, 2)), expected.mean(axis=(1, 2))
-    there = np.flatnonzero(of_draw >= of_mean - [auc_error(value, *sizes) for value in of_mean])
+        return int(usable[np.flatnonzero(errors.within)[-1]])
+    unnoticed = NOTICED * auc_error(float(values[errors.best].mean()), shares)
+    within = np.flatnonzero(errors.within | (errors.loss <= unnoticed))
+    of_draw = expected.mean(axis=(1, 2))
+    there = np.flatnonzero(draw_gaps([candidates[int(i)] for i in usable], shares) <= 1.0)
     settled = min(there[0], np.argmax(of_draw)) if there.size else np.argmax(of_draw)
     return int(usable[max(settled, within[0])])
 
@@ -321,29 +325,31 @@ def choose_gamma(
     >>> bool(10 < choice.gamma < 1000), choice.fit.converged
     (True, True)
     """
+    shares = row_shares(problem.pairs)
     dealt = deal_folds(
         problem.pairs,
         folds,
-        default_repeats(problem.n) if repeats is None else repeats,
+        default_repeats(shares) if repeats is None else repeats,
         np.random.default_rng() if rng is None else rng,
         groups,
     )
+    splits = [split_groups(problem.pairs, fold) for fold in dealt]
     fits: list[Fit] = []
 
     def evaluate(values: Sequence[float]) -> list[Candidate]:
         found = []
         for gamma in values:
             fits.append(_along_gamma(problem, gamma, method, fits))
-            found.append(held_out(fits[-1], dealt, refine=refine, tolerance=fold_tolerance, n_jobs=n_jobs))
+            found.append(held_out(fits[-1], splits, refine=refine, tolerance=fold_tolerance, n_jobs=n_jobs))
             if callback is not None:
                 callback(len(fits))
         return found
 
     if gammas is None:
-        candidates = search_gammas(evaluate, criterion, rule, problem.pairs)
+        candidates = search_gammas(evaluate, criterion, rule, shares)
     else:
         candidates = evaluate(gamma_grid(gammas).tolist())
-    chosen = choose(candidates, criterion, rule, class_sizes(problem.pairs))
+    chosen = choose(candidates, criterion, rule, shares)
     best = candidates[chosen].posterior
     final = fit(best.problem, method, start=best)
     return GammaChoice(tuple(candidates), chosen, final, dealt)

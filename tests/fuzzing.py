@@ -1,20 +1,50 @@
-"""Properties that hold for every input: 50 examples each in the fast run, 500 in the slow one."""
+"""Properties that hold for every input: up to 50 examples each in the fast run, 500 in the slow one.
+
+A property says which public names it is about, ``@fuzz("select_gamma", "GammaSelection", ...)``; ``tests/test_fuzzing``
+checks that every public name has one.
+"""
+
+import ast
+from operator import attrgetter
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
-EXAMPLES = [50, pytest.param(500, marks=pytest.mark.slow)]
+import pymc_pacauc as pac
+
+FAST, SLOW = 50, 500
+TESTS = Path(__file__).parent
 
 
-def fuzz(**strategies):
-    """A test, in two lengths, of a property that takes what the strategies draw."""
+def fuzz(*names, fast=FAST, **strategies):
+    """A test, in two lengths, of a property of the public ``names`` that takes what the strategies draw.
+
+    Names of a namespace are written with it, such as ``"arrays.fit"``. Costly properties have fewer ``fast`` examples.
+    """
 
     def decorate(check):
-        @pytest.mark.parametrize("examples", EXAMPLES)
+        @pytest.mark.parametrize("examples", [fast, pytest.param(SLOW, marks=pytest.mark.slow)])
         def test(examples):
-            settings(max_examples=examples)(given(**strategies)(check))()
+            for name in names:  # imported now: PyMC raises the recursion limit, which must not happen in an example
+                attrgetter(name)(pac)
+            options = {"max_examples": examples, "suppress_health_check": [HealthCheck.too_slow]}
+            settings(**options)(given(**strategies)(check))()
 
         test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
         return test
 
     return decorate
+
+
+def fuzzed():
+    """The public names of every property, by the property's name, and the code of its file, read without running it."""
+    found = {}
+    for file in sorted(TESTS.rglob("test_*.py")):
+        tree = ast.parse(file.read_text())
+        used = {getattr(node, "attr", getattr(node, "id", None)) for node in ast.walk(tree)}
+        for node in tree.body:
+            for decorator in getattr(node, "decorator_list", ()):
+                if isinstance(decorator, ast.Call) and getattr(decorator.func, "id", "") == "fuzz":
+                    found[node.name] = [argument.value for argument in decorator.args], used
+    return found

@@ -12,8 +12,21 @@ import pymc_pacauc
 SOURCE = Path(pymc_pacauc.__file__)
 
 # Folders show the layers: imports point from right to left.
-ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "kernel_search", "arrays", "datasets"}
-PYMC, PEOPLE = {"model"}, {"analysis"}
+ARRAYS = {
+    "core",
+    "ep",
+    "smc",
+    "fitting",
+    "gamma_search",
+    "gamma_coverage",
+    "kernel_search",
+    "prior_search",
+    "split_bounds",
+    "results",
+    "arrays",
+    "datasets",
+}
+PYMC, PEOPLE = {"model"}, {"analysis", "estimator", "self_check", "__main__"}
 
 ARRAY_LAYER = [
     module.name
@@ -107,6 +120,11 @@ def test_version_has_one_source():
 def test_importing_the_package_imports_nothing_else():
     loaded = run("import sys; import pymc_pacauc; print(*{name.split('.')[0] for name in sys.modules})").split()
     assert not {"numpy", "scipy", "numba", "pandas", "pymc", "pytensor", "arviz"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", ["arrays", "datasets", "theorems"])
+def test_namespaces_are_there_before_anything_else_is_imported(name):
+    assert run(f"import pymc_pacauc as pac; print(pac.{name}.__name__)").split(".")[-1].strip() == name
 
 
 def test_array_layer_is_not_empty():

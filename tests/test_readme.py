@@ -3,8 +3,18 @@ from pathlib import Path
 
 import pytest
 
+import pymc_pacauc as pac
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "how_to").glob("*.md")),
+    ROOT / "CONTRIBUTING.md",
+]
+NOTEBOOKS = sorted((ROOT / "docs" / "learn").glob("*.md"))
+API = (ROOT / "docs" / "reference" / "api.md").read_text()
+STATS = (ROOT / "docs" / "reference" / "sample_stats.md").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -15,7 +25,31 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         exec(compile(block, page.name, "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
+def test_notebooks_run(page):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    names = {}
+    for block in re.findall(r"^```\{code-cell\}.*?\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE):
+        try:
+            exec(compile(block, page.name, "exec"), names)
+        except ModuleNotFoundError as error:
+            pytest.skip(str(error))
+    plt.close("all")
+
+
+@pytest.mark.parametrize("name", set(pac.__all__))
+def test_every_public_name_is_in_the_reference(name):
+    assert re.search(rf"^   {name}$", API, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", pac.TemperingSMC.stats_dtypes_shapes)
+def test_every_sample_stat_is_explained(name):
+    assert f"`{name}`" in STATS
+
+
+@pytest.mark.parametrize("page", PAGES + NOTEBOOKS, ids=lambda page: page.name)
 def test_links_and_paths_exist(page):
     text = page.read_text()
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):

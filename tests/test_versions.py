@@ -35,3 +35,11 @@ def test_every_lowest_version_is_stated_and_tested():
     pinned = versions((line for line in LOWEST.read_text().splitlines() if line and line[0] != "#"), "==")
     assert set(stated) == names
     assert pinned == {name: version for name, version in stated.items() if name not in TOOLS}
+
+
+@pytest.mark.skipif(not (ROOT / "conda").exists(), reason="not a checkout")
+def test_the_conda_recipe_requires_the_same():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    run = (ROOT / "conda" / "meta.yaml").read_text().partition("  run:\n")[2].partition("\n\n")[0]
+    conda = {line.strip(" -").replace("-base", "").replace(" ", "") for line in run.splitlines()[1:]}
+    assert conda == set(project["dependencies"])

@@ -9,19 +9,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pymc as pm
+import numpy as np
 
-from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
-from pymc_pacauc.core.fitted_to import FittedTo
-from pymc_pacauc.model.fitted_to import check_model
-from pymc_pacauc.model.results import as_result
+from pymc_pacauc.core.bounds import (
+    catoni_bound,
+    catoni_rate,
+    kl_upper,
+    linear_bound,
+    linear_rate,
+    mean_bound,
+    pac_bayes_kl,
+)
+from pymc_pacauc.core.fitted_to import FittedTo, measure_of
+from pymc_pacauc.core.matchings import deal_matchings, matching_bound, matching_rate
+from pymc_pacauc.fitting import Fit
+from pymc_pacauc.split_bounds import DRAWS, SEED, STANDARD_ERRORS, Moment, mean_log_moment, two_class_mask
 
-__all__ = ["Certificate", "certificate"]
+if TYPE_CHECKING:
+    import pymc as pm
+
+__all__ = ["Certificate", "certificate", "check_certifiable", "equal_matchings"]
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
-STANDARD_ERRORS = 3.0  # a certificate from Monte Carlo output is computed this many standard errors on the safe side
+FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some
+NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
 
 
 @dataclass(frozen=True)
@@ -78,11 +91,13 @@ class Certificate:
     def __repr__(self) -> str:
         vacuous = " (vacuous)" if self.mean_score_auc <= 0.5 else ""
         mean = "not available" if math.isnan(self.mean_score_auc) else f">= {self.mean_score_auc:.4f}{vacuous}"
+        measure = measure_of(self.comparison)
+        sure = f"with probability {1 - self.epsilon:g} ({self.bound}, {self.method})"
         return "\n".join(
             [
-                f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g} ({self.bound}, {self.method})",
+                f"Certified {measure} >= {self.auc:.4f} {sure}",
                 f"  mean score     {mean}",
-                f"  empirical AUC  {self.empirical_auc:.4f} (randomised score, gamma = {self.gamma:g})",
+                f"  on these rows  {self.empirical_auc:.4f} (randomised score, gamma = {self.gamma:g})",
                 f"  KL             {self.divergence:.3f} nats from the prior",
                 f"  m              {self.m:g} ({_sizes(self)})",
                 *(f"  - {sentence}" for sentence in self.assumptions),
@@ -110,8 +125,9 @@ def certificate(
     ----------
     result
         An approximation returned by ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` (risk and divergence in closed
-        form), draws of one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log
-        Z, estimated, hence on the safe side by three standard errors).
+        form; if it used some of the pairs only, the risk is still that of all, up to a bound on its error), draws of
+        one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log Z, estimated,
+        hence on the safe side by three standard errors).
     epsilon
         Probability, over the drawing of the data, with which the bound may fail.
     selected_from
@@ -119,7 +135,8 @@ def certificate(
         Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
     bound
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
-        :mod:`pymc_pacauc.core.bounds`. ``"catoni"`` is often the tightest for a few hundred observations.
+        :mod:`pymc_pacauc.core.bounds`. ``"matchings"`` is the tightest by far, for approximations (not their draws) of
+        models with two classes all of whose pairs weigh the same; see :mod:`pymc_pacauc.core.matchings`.
         Choose before looking: the better of two bounds needs ``selected_from=2``.
     rate
         Rate of the linear or Catoni's bound, fixed in advance; by default about the best one if the divergence were d
@@ -139,6 +156,11 @@ def certificate(
     -------
     Certificate
 
+    See Also
+    --------
+    split_certificate : tighter still, by fitting a part of the rows and certifying on the others.
+    holdout_certificate : for any score, fixed before the rows were seen.
+
     Examples
     --------
     >>> import numpy as np, pymc as pm, pymc_pacauc as pac
@@ -153,33 +175,52 @@ def certificate(
     >>> 0.7 < certified.auc < certified.empirical_auc
     True
     """
-    if bound not in ("kl", *BOUNDS):
-        raise ValueError(f'bound must be "kl", "catoni" or "linear"; got {bound!r}.')
+    if bound not in ("kl", "matchings", *BOUNDS):
+        raise ValueError(f'bound must be "kl", "catoni", "linear" or "matchings"; got {bound!r}.')
     if tuned_prior not in ("refuse", "accept"):
         raise ValueError(f'tuned_prior must be "refuse" or "accept"; got {tuned_prior!r}.')
     if sampling not in ("labels", "iid"):
         raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
-    result = as_result(result)
+    if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
+        from pymc_pacauc.model.results import as_result  # results on arrays are certified without PyMC
+
+        result = as_result(result)
     fitted = result.fitted_to
+    if bound == "matchings" and sampling != "labels":
+        raise ValueError('bound="matchings" matches rows of given classes: sampling="labels".')
     if model is not None:
+        from pymc_pacauc.model.fitted_to import check_model
+
         check_model(fitted, model)
     _check(result, fitted, tuned_prior)
     estimated, divergence = result.mean_risk, result.divergence
     risk, kl = estimated.value, divergence.value
     monte_carlo = None
-    if estimated.error > 0.0:
+    failure = epsilon
+    if estimated.terms:  # of a fit on dealt pairs: the divergence is exact, the risk has a bound
+        failure = (1.0 - FOR_THE_RISK) * epsilon
+        risk = min(1.0, mean_bound(risk, estimated.error, estimated.terms, FOR_THE_RISK * epsilon))
+    elif estimated.error > 0.0:
         evidence_error = result.evidence.standard_error
         monte_carlo = (estimated.error, evidence_error)
         risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
         kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
     if sampling == "labels":
-        m, equal, share, least, error = fitted.m_eff, _equal_matchings(fitted), 1.0, 1.0, epsilon
+        m, equal, share, least, error = fitted.m_eff, equal_matchings(fitted), 1.0, 1.0, failure
     else:
-        m, equal, share, error = float((fitted.n_pos + fitted.n_neg) // 2), True, _share(fitted), 0.5 * epsilon
+        m, equal, share, error = float((fitted.n_pos + fitted.n_neg) // 2), True, _share(fitted), 0.5 * failure
         least = 1.0 - kl_upper(
             1.0 - share, -math.log(error) / m
         )  # how often two observations can be compared, at least
-    if bound == "kl":
+    moment = None
+    if bound == "matchings":
+        fit = _fit_of(result)
+        positive = two_class_mask(fit.problem)
+        rate = matching_rate(fitted.n_pos, fitted.n_neg, fitted.coefficients, error) if rate is None else rate
+        draws = fit.posterior.draw(DRAWS, np.random.default_rng(SEED)) @ fit.problem.X.T + fit.problem.offset
+        moment = mean_log_moment(draws, deal_matchings(positive), rate / m)
+        highest = matching_bound(moment.safe, kl, m, error, rate=rate, selected_from=selected_from)
+    elif bound == "kl":
         highest = pac_bayes_kl(share * risk, kl, m, error, selected_from=selected_from, equal_matchings=equal)
     else:
         evaluate, default_rate = BOUNDS[bound]
@@ -197,15 +238,16 @@ def certificate(
         comparison=fitted.comparison,
         epsilon=epsilon,
         selected_from=selected_from,
-        bound="PAC-Bayes-kl" if bound == "kl" else f"{bound.capitalize()}, rate {rate:.4g}",
+        bound="PAC-Bayes-kl" if bound == "kl" else f"{NAMES.get(bound, bound)}, rate {rate:.4g}",
         method=fitted.method,
         gamma=fitted.gamma,
         monte_carlo=monte_carlo,
-        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo),
+        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo, moment, risk - estimated.value),
     )
 
 
-def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+def check_certifiable(fitted: FittedTo) -> None:
+    """Refuse what has no bound, whatever the posterior."""
     if fitted.terms != 1:
         raise ValueError(f"A certificate is for one AUC term; the model had {fitted.terms}.")
     if not fitted.only_auc:
@@ -223,6 +265,10 @@ def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
             'There is no certificate with estimated weights ("ipcw"): they depend on the outcomes of all '
             "observations. Certify Harrell's concordance (weights=None)."
         )
+
+
+def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+    check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
     if math.isnan(result.divergence.value):
@@ -238,7 +284,17 @@ def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
         )
 
 
-def _equal_matchings(fitted: FittedTo) -> bool:
+def _fit_of(result: Any) -> Fit:
+    fit: Fit | None = getattr(result, "fit", None)
+    if fit is None:
+        raise ValueError(
+            'bound="matchings" ranks the training rows by draws from an approximation, which draws alone do not hold: '
+            "pass what pm.fit(method=pac.EP()) returned."
+        )
+    return fit
+
+
+def equal_matchings(fitted: FittedTo) -> bool:
     """Whether the pairs are a mean of matchings of one size: none is larger than the smaller class."""
     return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
 
@@ -252,7 +308,7 @@ def _sizes(certified: Certificate) -> str:
 
 
 def _independence(fitted: FittedTo) -> str:
-    if _equal_matchings(fitted):
+    if equal_matchings(fitted):
         return "Assumes that within each class observations are independent and identically distributed."
     given = "times, events" if fitted.comparison == "censored times" else "classes"
     return (
@@ -268,7 +324,12 @@ def _share(fitted: FittedTo) -> float:
 
 
 def _assumptions(
-    fitted: FittedTo, sampling: str, selected_from: int, monte_carlo: tuple[float, float] | None
+    fitted: FittedTo,
+    sampling: str,
+    selected_from: int,
+    monte_carlo: tuple[float, float] | None,
+    moment: Moment | None,
+    margin: float,
 ) -> tuple[str, ...]:
     sentences = [
         _independence(fitted)
@@ -292,10 +353,20 @@ def _assumptions(
         )
     else:
         sentences.append("Assumes that covariates were not standardised with these rows.")
+    if fitted.pairs_used:
+        sentences.append(
+            f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all was estimated from "
+            f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays."
+        )
     if monte_carlo is not None:
         risk, evidence = monte_carlo
         sentences.append(
             f"Risk and log evidence are estimates (s.e. {risk:.1e} and {evidence:.2f}); the bound is computed "
+            f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
+        )
+    if moment is not None:
+        sentences.append(
+            f"The mean over {DRAWS} draws that it rests on is an estimate (s.e. {moment.error:.2f} nats), taken "
             f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
         )
     return tuple(sentences)

@@ -23,38 +23,34 @@ from pymc.util import get_random_generator
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.analysis.tempered_folds import TemperedModel, temper, tempered_model
+from pymc_pacauc.analysis.certify import check_certifiable, equal_matchings
+from pymc_pacauc.analysis.tempered_folds import Tempered, choose_tempered, tempered_model
 from pymc_pacauc.core.bounds import pac_bayes_kl
-from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.fitted_to import FittedTo, fitted_to_problem
 from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.core.row_shares import RowShares, row_shares
 from pymc_pacauc.ep import ConvergenceWarning
 from pymc_pacauc.fitting import METHODS, Fit, fit
+from pymc_pacauc.gamma_coverage import CoverageChoice, coverage_gamma
 from pymc_pacauc.gamma_search import (
     CRITERIA,
     FOLD_SWEEPS,
     RULES,
     Candidate,
-    choose,
     choose_gamma,
-    class_sizes,
     coarse_gammas,
-    deal_folds,
     gamma_grid,
     paired_errors,
-    search_gammas,
 )
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.auc_term import auc_term
+from pymc_pacauc.model.auc_term import AUCTerm, found_terms
 from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
 from pymc_pacauc.model.progress import LateBar, track
 from pymc_pacauc.model.results import ArrayResult
-from pymc_pacauc.smc import Settings
 
 __all__ = ["GammaSelection", "select_gamma"]
 
 FloatArray = NDArray[np.float64]
-
-SMC_REPEATS = 1  # a fold of SMC is a run of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +105,8 @@ class GammaSelection:
         chosen = f"GammaSelection(best={self.best:.4g} of {len(self.table)}, {self.method}"
         if self.criterion == "certificate":
             return f"{chosen}: certified AUC {row['certified_auc']:.4f})"
+        if self.criterion == "coverage":
+            return f"{chosen}: credible sets are {np.sqrt(row['coverage_ratio']):.2f} times too small)"
         low, high = self.range
         repeats, folds = self.fold_auc.shape[1:]
         return (
@@ -130,6 +128,7 @@ def select_gamma(
     rule: str = "stable",
     groups: ArrayLike | None = None,
     set_data: bool = False,
+    level: float = 0.9,
     epsilon: float = 0.05,
     selected_from: int | None = None,
     refine: int = FOLD_SWEEPS,
@@ -138,7 +137,7 @@ def select_gamma(
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> GammaSelection:
-    """Choose gamma by cross-validation or by certificate.
+    """Choose gamma by cross-validation, by certificate, or so that credible sets cover.
 
     Parameters
     ----------
@@ -147,10 +146,14 @@ def select_gamma(
         affine in variables with Gaussian or spike-and-slab priors (linear, Gaussian process, HSGP), SMC takes any. Or a
         :class:`~pymc_pacauc.core.problem.Problem` of arrays.
     gammas
-        Values to compare. By default a grid around what Theorem 2.3 suggests, in steps of two, finer around the choice,
+        Values to compare. By default a grid around what Theorem 2.3 suggests for a comparison of this size
+        (:mod:`pymc_pacauc.core.row_shares`), finer around the choice,
         and further up while its end is chosen.
     folds
-        Number of folds, each with both classes.
+        Number of folds. They are stratified by class, by event where times are censored, and by stratum; whole strata
+        are left out where most are too small to be shared out. Held-out rows are judged by the model's own comparison
+        (strata, weights, ordered classes, censored times), among themselves; a deal that leaves a fold without a pair
+        to compare is dealt again.
     repeats
         How often the folds are dealt, all held-out AUCs being averaged; by default two to ten times (the fewer the
         more rows there are), with SMC once.
@@ -158,14 +161,22 @@ def select_gamma(
         ``"ep"``, ``"vb"`` or ``"smc"``.
     criterion
         ``"auc"``: held-out AUC of the mean score. ``"expected_auc"``: held-out AUC of a draw from the posterior.
-        ``"certificate"``: the certified AUC (PAC-Bayes-kl) of the training rows.
+        ``"certificate"``: the certified AUC (PAC-Bayes-kl) of the training rows. ``"coverage"``: credible sets of the
+        direction of the coefficients, and intervals of score differences, that cover as often as they say
+        (:mod:`pymc_pacauc.gamma_coverage`; two classes and a Gaussian prior centred at zero; ``gammas``, ``folds`` and
+        ``rule`` are not used). The table then has a column ``coverage_ratio``: how many times too small the sets are,
+        in squared radius.
     rule
         ``"stable"``: see Notes. ``"best"``: the highest criterion; by the mean score this may be the prior's end of the
         grid. ``"one_se"``: the largest gamma within one (paired) standard error of it.
     groups
-        Group label of each observation; a group is never split between folds.
+        Group label of each observation; a group is never split between folds. (With several AUC terms of one length,
+        an observation goes to the same fold in all of them; their gammas keep their proportions, and the gamma chosen
+        is the sum.)
     set_data
-        Set the ``pm.Data`` that holds the model's gamma to the gamma chosen.
+        Set the ``pm.Data`` that holds the model's gamma to the gamma chosen (of several terms, each to its share).
+    level
+        At which credible sets are to cover, for the coverage criterion.
     epsilon
         Of the certificates.
     selected_from
@@ -191,10 +202,11 @@ def select_gamma(
     -----
     At small gamma the *mean* score often ranks well although the posterior says nothing: draws, bands and certificates
     are those of the prior. The stable rule therefore asks of the *draws* that they rank held-out rows as well as the
-    mean score, to within the standard error of its AUC over rows, and takes the smallest gamma at which they do (or at
-    which they rank best, if that comes first); and of the criterion that it be within one paired standard error of its
-    best. It varies little when folds are dealt anew (``benchmarks/gamma_stability.py``), unlike the highest AUC, which
-    lies on a plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
+    mean score, to within the standard error of its AUC over rows (and at least half as far above chance), and takes the
+    smallest gamma at which they do (or at which they rank best, if that comes first); and of the criterion that it be
+    within one paired standard error of its best, or a quarter of the one over rows. It varies little when folds are
+    dealt anew (``benchmarks/gamma_stability.py``, ``gamma_unseen.py``), unlike the highest AUC, which lies on a
+    plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
     ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is about what it chooses.
 
     Examples
@@ -211,36 +223,48 @@ def select_gamma(
     (True, True)
     """
     _check_choice("method", method, (*METHODS, "smc"))
-    _check_choice("criterion", criterion, (*CRITERIA, "certificate"))
+    _check_choice("criterion", criterion, (*CRITERIA, "certificate", "coverage"))
     _check_choice("rule", rule, RULES)
     if criterion == "certificate" and method == "smc":
         raise ValueError('criterion="certificate" needs a divergence in closed form: method="ep" or "vb".')
+    if criterion == "coverage" and method != "ep":
+        raise ValueError('criterion="coverage" compares the sums of EP: method="ep".')
     rng = get_random_generator(random_seed)
     problem = model if isinstance(model, Problem) else None
     if problem is None:
         model = pm.modelcontext(model)
-    holder = _gamma_data(model) if set_data and problem is None else None
+    terms = [] if problem is not None else found_terms(model)
+    holders = _gamma_data(model, terms) if set_data else {}
+    groups = _same_rows(terms, groups) if len(terms) > 1 else groups
     if method == "smc":
         if problem is not None:
             raise ValueError('method="smc" takes a PyMC model; for a problem of arrays use method="ep" or "vb".')
         target = tempered_model(model)
-        if target.problem is None and n_jobs != 1:
-            raise ValueError("Processes need scores that are affine in Gaussian variables; other models stay in one.")
-        selection = _by_smc(
-            target, model, gammas, folds, repeats, criterion, rule, groups, particles, n_jobs, rng, progressbar
+        choice = choose_tempered(
+            target, gammas, folds, repeats, criterion, rule, groups, particles, n_jobs, rng, progressbar
         )
+        refit = choice.candidates[choice.chosen].posterior.draws(model, target.fitted_to, rng)
+        rows = [_tempered_row(each.posterior) for each in choice.candidates]
+        table, fold_auc = _held_out_table(choice.candidates, criterion, rows)
+        selection = GammaSelection(table, choice.gamma, refit, criterion, rule, "SMC", choice.folds, fold_auc)
     else:
         source = _source(model) if problem is None else None
         if source is not None:
             problem = source.problem
         assert problem is not None
+        record = replace(fitted_to_problem(problem, METHODS[method]), terms=max(len(terms), 1))
         if criterion == "certificate":
-            grid = default_gammas(problem.pairs) if gammas is None else gamma_grid(gammas)
+            check_certifiable(record)
+            grid = default_gammas(row_shares(problem.pairs)) if gammas is None else gamma_grid(gammas)
             pays = grid.size if selected_from is None else selected_from
-            selection = _by_certificate(problem, grid, method, rule, epsilon, pays, progressbar)
+            selection = _by_certificate(problem, record, grid, method, rule, epsilon, pays, progressbar)
+        elif criterion == "coverage":
+            with LateBar("EP along gamma", show=progressbar) as bar:
+                calibrated = coverage_gamma(problem, level, callback=lambda done: bar.update(done, max(done, 5)))
+            selection = _by_coverage(calibrated, record, epsilon, selected_from or len(calibrated.path))
         else:
             with LateBar(f"{METHODS[method]} along gamma", show=progressbar) as bar:
-                total = len(coarse_gammas(problem.pairs)) + 2 if gammas is None else np.size(gammas)
+                total = len(coarse_gammas(row_shares(problem.pairs))) + 2 if gammas is None else np.size(gammas)
                 choice = choose_gamma(
                     problem,
                     gammas,
@@ -255,7 +279,7 @@ def select_gamma(
                     callback=lambda done: bar.update(done, max(done, total)),
                 )
             pays = len(choice.candidates) if selected_from is None else selected_from
-            rows = [_row(each.posterior, epsilon, pays) for each in choice.candidates]
+            rows = [_row(each.posterior, record, epsilon, pays) for each in choice.candidates]
             table, fold_auc = _held_out_table(choice.candidates, criterion, rows)
             selection = GammaSelection(
                 table, choice.gamma, choice.fit, criterion, rule, METHODS[method], choice.folds, fold_auc
@@ -264,15 +288,14 @@ def select_gamma(
         if source is not None:
             found = selection.refit
             selection = replace(selection, refit=EPApproximation(found, replace(source, problem=found.problem)))
-    if holder is not None:
-        holder.set_value(np.asarray(selection.best, dtype=holder.type.dtype))
+    for holder, share in holders.items():
+        holder.set_value(np.asarray(selection.best * share, dtype=holder.type.dtype))
     return selection
 
 
-def default_gammas(pairs: Pairs) -> FloatArray:
-    """Fifteen values around that of Theorem 2.3, n+ n- / (4n) in pair units: from a quarter of it to 32 times it."""
-    n_pos, n_neg = class_sizes(pairs)
-    return n_pos * n_neg / (4.0 * (n_pos + n_neg)) * 2.0 ** np.linspace(-2, 5, 15)
+def default_gammas(shares: RowShares) -> FloatArray:
+    """Fifteen values around that of Theorem 2.3, n+ n- / (4n) for two classes: from a quarter of it to 32 times it."""
+    return 0.25 * shares.size * 2.0 ** np.linspace(-2, 5, 15)
 
 
 # -- expectation propagation -----------------------------------------------------------------------------------------
@@ -286,7 +309,14 @@ def _source(model: pm.Model) -> Any:
 
 
 def _by_certificate(
-    problem: Problem, grid: FloatArray, method: str, rule: str, epsilon: float, selected_from: int, progressbar: bool
+    problem: Problem,
+    record: FittedTo,
+    grid: FloatArray,
+    method: str,
+    rule: str,
+    epsilon: float,
+    selected_from: int,
+    progressbar: bool,
 ) -> GammaSelection:
     """The fit along the grid with the best certificate."""
     fits: list[Fit] = []
@@ -295,7 +325,7 @@ def _by_certificate(
         for gamma in track(grid, f"{METHODS[method]} along gamma", grid.size, progressbar):
             start = fits[-1] if fits and fits[-1].converged else None
             fits.append(fit(replace(problem, gamma=float(gamma)), method, start=start))
-    rows = [_row(each, epsilon, selected_from) for each in fits]
+    rows = [_row(each, record, epsilon, selected_from) for each in fits]
     nothing = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
     table = pd.DataFrame([{"gamma": g, **nothing, "within": False, **row} for g, row in zip(grid, rows, strict=True)])
     best = int(np.nanargmax(table["certified_auc"].to_numpy()))
@@ -312,11 +342,28 @@ def _by_certificate(
     )
 
 
-def _row(each: Fit, epsilon: float, selected_from: int) -> dict[str, Any]:
-    """What is known of a fit without folds."""
+def _by_coverage(choice: CoverageChoice, record: FittedTo, epsilon: float, selected_from: int) -> GammaSelection:
+    """The path to the calibrated gamma as a table."""
+    nothing = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
+    rows = [
+        {"gamma": at.gamma, **nothing, "within": False, **_row(each, record, epsilon, selected_from)}
+        for at, each in zip(choice.path, choice.fits, strict=True)
+    ]
+    table = pd.DataFrame(rows).assign(coverage_ratio=[at.ratio for at in choice.path])
+    none = np.empty((0, choice.fit.problem.n), dtype=np.intp)
+    ordered = table.sort_values("gamma", ignore_index=True)
+    return GammaSelection(
+        ordered, choice.gamma, choice.fit, "coverage", "coverage", "EP", none, np.empty((len(rows), 0, 0))
+    )
+
+
+def _row(each: Fit, record: FittedTo, epsilon: float, selected_from: int) -> dict[str, Any]:
+    """What is known of a fit without folds; no certificate where there is no bound for what is compared."""
     risk, divergence = ArrayResult(each).mean_risk.value, each.divergence
-    m = min(class_sizes(each.problem.pairs))
-    highest = pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from) if divergence >= 0 else np.nan
+    highest = np.nan
+    if record.terms == 1 and record.m_eff > 0 and divergence >= 0:
+        m, equal = record.m_eff, equal_matchings(record)
+        highest = pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from, equal_matchings=equal)
     return {
         "training_auc": 1.0 - risk,
         "log_evidence": each.log_evidence,
@@ -339,57 +386,14 @@ def _tell_unconverged(table: pd.DataFrame, method: str) -> None:
 # -- tempering SMC ---------------------------------------------------------------------------------------------------
 
 
-def _by_smc(
-    target: TemperedModel,
-    model: pm.Model,
-    gammas: ArrayLike | None,
-    folds: int,
-    repeats: int | None,
-    criterion: str,
-    rule: str,
-    groups: ArrayLike | None,
-    particles: int,
-    n_jobs: int,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> GammaSelection:
-    settings = Settings(particles=particles)
-    dealt = deal_folds(target.pairs, folds, SMC_REPEATS if repeats is None else repeats, rng, groups)
-    shape = (len(dealt), int(dealt.max()) + 1)
-
-    def evaluate(values: Sequence[float]) -> list[Candidate]:
-        grid = np.asarray(values, dtype=np.float64)
-
-        def one_fold(task: tuple[NDArray[np.intp], int, np.random.Generator]) -> FloatArray:
-            fold, k, child = task
-            training, held_out = target.pairs.among(fold != k), target.pairs.among(fold == k)
-            return np.array([at.held_out_auc(held_out) for at in temper(target, training, grid, settings, child)])
-
-        children = rng.spawn(shape[0] * shape[1])
-        tasks = [(dealt[r], k, child) for (r, k), child in zip(np.ndindex(shape), children, strict=True)]
-        aucs = np.array(_map(one_fold, tasks, n_jobs, "SMC runs", progressbar))  # (deals x folds, gammas, 2)
-        aucs = aucs.reshape(*shape, grid.size, 2)
-        whole = temper(target, target.pairs, grid, settings, rng)
-        return [Candidate(at.gamma, at, aucs[:, :, i, 0], aucs[:, :, i, 1], 0.0) for i, at in enumerate(whole)]
-
-    if gammas is None:
-        candidates = search_gammas(evaluate, criterion, rule, target.pairs)
-    else:
-        candidates = evaluate(gamma_grid(gammas).tolist())
-    rows = [
-        {
-            "training_auc": 1.0 - at.expected_risk,
-            "log_evidence": at.log_evidence,
-            "divergence": -at.gamma * at.expected_risk - at.log_evidence,
-            "certified_auc": np.nan,
-            "converged": True,
-        }
-        for at in (each.posterior for each in candidates)
-    ]
-    table, fold_auc = _held_out_table(candidates, criterion, rows)
-    best = candidates[choose(candidates, criterion, rule, class_sizes(target.pairs))]
-    refit = best.posterior.draws(model, target.fitted_to, rng)
-    return GammaSelection(table, best.gamma, refit, criterion, rule, "SMC", dealt, fold_auc)
+def _tempered_row(at: Tempered) -> dict[str, Any]:
+    return {
+        "training_auc": 1.0 - at.expected_risk,
+        "log_evidence": at.log_evidence,
+        "divergence": -at.gamma * at.expected_risk - at.log_evidence,
+        "certified_auc": np.nan,
+        "converged": True,
+    }
 
 
 # -- both ------------------------------------------------------------------------------------------------------------
@@ -416,28 +420,30 @@ def _held_out_table(
     return table, auc
 
 
-def _gamma_data(model: pm.Model) -> SharedVariable:
-    """The ``pm.Data`` that is the model's gamma."""
-    term = auc_term(model)
-    others = set(ancestors([term.risk]))
-    data = [v for v in ancestors([term.potential]) if v in set(model.data_vars) and v not in others]
-    if len(data) == 1 and isinstance(data[0], SharedVariable) and np.isclose(data[0].get_value(), term.gamma):
-        return data[0]
-    raise ValueError(
-        f"set_data=True sets the pm.Data that is the gamma of {term.potential.name}, and there is none: write "
-        'gamma = pm.Data("gamma", 1.0) in the model and pac.AUCPotential(..., gamma=gamma).'
-    )
+def _gamma_data(model: pm.Model, terms: Sequence[AUCTerm]) -> dict[SharedVariable, float]:
+    """The ``pm.Data`` that are the gammas of the model's terms, and the share of each in the sum of all."""
+    total = sum(term.gamma for term in terms)
+    found = {}
+    for term in terms:
+        others = set(ancestors([term.risk]))
+        data = [v for v in ancestors([term.potential]) if v in set(model.data_vars) and v not in others]
+        if not (len(data) == 1 and isinstance(data[0], SharedVariable) and np.isclose(data[0].get_value(), term.gamma)):
+            raise ValueError(
+                f"set_data=True sets the pm.Data that is the gamma of {term.potential.name}, and there is none: write "
+                'gamma = pm.Data("gamma", 1.0) in the model and pac.AUCPotential(..., gamma=gamma).'
+            )
+        found[data[0]] = term.gamma / total
+    return found
 
 
-def _map(function: Any, items: Sequence[Any], n_jobs: int, description: str, show: bool) -> list[Any]:
-    if n_jobs == 1:
-        return [function(item) for item in track(items, description, len(items), show)]
-    try:
-        from joblib import Parallel, delayed
-    except ImportError:
-        raise ImportError("n_jobs other than 1 needs joblib: pip install joblib.") from None
-    results = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(function)(item) for item in items)
-    return list(track(results, description, len(items), show))
+def _same_rows(terms: Sequence[AUCTerm], groups: ArrayLike | None) -> ArrayLike | None:
+    """Groups of the scores of several terms, one term after the other: terms of one length are about the same rows."""
+    sizes = [term.labels.size for term in terms]
+    same = len(set(sizes)) == 1
+    if groups is None:
+        return np.tile(np.arange(sizes[0]), len(terms)) if same else None
+    given = np.asarray(groups, dtype=None if hasattr(groups, "__array__") else object)
+    return np.tile(given, len(terms)) if same and given.shape == (sizes[0],) else groups
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -54,8 +54,8 @@ def concordance_risk(
     strata
         Compare within these groups only.
     weights
-        None for Harrell's C; ``"ipcw"`` for Uno's, in which inverse probabilities of censoring make up for those
-        lost; or one positive number per observation, a pair weighing their product.
+        None for Harrell's C; ``"ipcw"`` for Uno's, in which inverse probabilities of censoring, estimated within each
+        stratum, make up for those lost; or one positive number per observation, a pair weighing their product.
     tau
         Compare events before this time only.
     ties
@@ -90,8 +90,9 @@ def concordance(
     events = event_mask(event, times.size)
     used = events if tau is None else events & (times < _check_tau(tau))
     if not used.any():
-        before = "" if tau is None else f" before tau={tau:g}"
-        raise ValueError(f"There is no event{before}: all {times.size} observations are censored by then.")
+        if tau is None:
+            raise ValueError(f"There is no event: all {times.size} observations are censored.")
+        raise ValueError(f"There is no event before tau={tau:g}: nothing can be compared.")
     codes = None if strata is None else strata_codes(strata, times.size)
     members = [np.arange(times.size)] if codes is None else [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
     parts = [list(_blocks(part, times[part], events[part], used[part])) for part in members]
@@ -104,7 +105,9 @@ def concordance(
     if isinstance(weights, str):
         if weights != "ipcw":
             raise ValueError(f'weights must be None, "ipcw" or one number per observation; got {weights!r}.')
-        factors = ipcw(times, events, used)
+        factors = np.zeros(times.size)
+        for part in members:
+            factors[part] = ipcw(times[part], events[part], used[part])
         factors /= factors[used].mean()
         weighted = tuple(replace(b, positive_weights=factors[b.positive]) for b in blocks)
         return replace(pairs, blocks=weighted, estimated_weights=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,15 @@ from pymc_pacauc.core.effective_size import compared_share, effective_size
 from pymc_pacauc.core.pairs import KINDS, Pairs
 from pymc_pacauc.core.problem import Problem
 
-__all__ = ["FittedTo", "fingerprint", "fitted_to_problem", "looks_standardized", "sides"]
+__all__ = [
+    "FittedTo",
+    "fingerprint",
+    "fitted_to_problem",
+    "looks_standardized",
+    "measure_of",
+    "pair_fingerprint",
+    "sides",
+]
 
 METHODS = ("EP", "GaussianVB", "TemperingSMC")
 TIES = ("half", "strict")
@@ -29,7 +37,17 @@ SCORES = ("linear", "affine", "other")
 PREFIX = "fitted_"
 COMPARISONS = (*KINDS, "partial AUC")
 CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "scores": SCORES, "comparison": COMPARISONS}
-FLOATS = ("gamma", "m_eff", "compared")
+FLOATS = ("gamma", "m_eff", "compared", "mean_error", "log_evidence_error")
+NOT_COMPARED = (
+    "method",
+    "scores",
+    "standardized",
+    "tuned_prior",
+    "pairs_used",
+    "mean_error",
+    "log_evidence_error",
+    "pairs",
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +87,12 @@ class FittedTo:
         Whether hyper-parameters of the prior were chosen on these data by :func:`~pymc_pacauc.maximize_evidence`.
     data
         A fingerprint of labels, covariates and prior.
+    pairs_used
+        How many pairs the fit looked at, where these were dealt; 0 where it was all of them.
+    mean_error, log_evidence_error
+        What that does to the posterior mean, in posterior standard deviations, and to the log evidence.
+    pairs
+        A fingerprint of which rows are compared with which, and with what weights; 0 where it is not known.
     """
 
     method: str
@@ -86,6 +110,15 @@ class FittedTo:
     standardized: bool
     tuned_prior: bool
     data: int
+    pairs_used: int = 0
+    mean_error: float = 0.0
+    log_evidence_error: float = 0.0
+    pairs: int = 0
+
+    @property
+    def measure(self) -> str:
+        """What 1 - risk is called."""
+        return measure_of(self.comparison)
 
     def as_stats(self) -> dict[str, float | int]:
         """The fields as numbers, for ``sample_stats``."""
@@ -103,6 +136,8 @@ class FittedTo:
         """Read back; an error where draws of different fits were mixed."""
         found: dict[str, Any] = {}
         for each in fields(cls):
+            if PREFIX + each.name not in stats and each.default is not MISSING:
+                continue  # of an older version
             values = np.unique(np.asarray(stats[PREFIX + each.name].values))
             if values.size != 1:
                 raise ValueError(
@@ -128,13 +163,18 @@ class FittedTo:
         found = []
         for each in fields(self):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
-            if each.name in ("method", "scores", "standardized", "tuned_prior") or mine == theirs:
+            if each.name in NOT_COMPARED or mine == theirs:
                 continue
             if each.name in FLOATS and np.isclose(mine, theirs, rtol=1e-9):
                 continue
             label = names.get(each.name, each.name)
             found.append(label if each.name == "data" else f"{label} ({mine} when fitted, {theirs} now)")
         return found
+
+
+def measure_of(comparison: str) -> str:
+    """What 1 - risk of a comparison is called: ``"AUC"``, ``"partial AUC"`` or ``"concordance"``."""
+    return {"two classes": "AUC", "partial AUC": "partial AUC"}.get(comparison, "concordance")
 
 
 def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
@@ -156,7 +196,23 @@ def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
         standardized=looks_standardized(problem.X),
         tuned_prior=False,
         data=fingerprint([problem.X, problem.offset, problem.prior.mean, problem.prior.factor]),
+        pairs=pair_fingerprint([problem.pairs]),
     )
+
+
+def pair_fingerprint(comparisons: Sequence[Comparison]) -> int:
+    """A fingerprint of which rows are compared with which, and with what weights."""
+    arrays: list[NDArray[Any]] = []
+    for each in comparisons:
+        if not isinstance(each, Pairs):
+            arrays.append(np.asarray(each.positive))
+            continue
+        for block in each.blocks:
+            order_a, order_b = np.argsort(block.positive), np.argsort(block.negative)
+            arrays.append(np.concatenate([block.positive[order_a], [-1], block.negative[order_b]]))
+            if not block.constant:
+                arrays.append(np.concatenate([block.row_weights[order_a], block.column_weights[order_b]]))
+    return fingerprint(arrays)
 
 
 def sides(comparison: Comparison) -> tuple[int, int]:

@@ -221,7 +221,7 @@ def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np
         )
     if labels.dtype != object:
         distinct = np.unique(labels)
-        place = np.searchsorted(distinct, labels)
+        place = np.searchsorted(distinct, labels) if distinct.size > 2 else (labels != distinct[0]).astype(np.intp)
         return list(distinct) if labels.dtype.kind in "mM" else distinct.tolist(), place
     seen: dict[Any, int] = {}
     try:

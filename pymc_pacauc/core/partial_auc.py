@@ -13,7 +13,7 @@ is a straight line, which is cut where the line crosses ``max_fpr``. scikit-lear
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,11 @@ class PartialAUC:
     def total_weight(self) -> float:
         weights = np.ones(self.n) if self.weights is None else self.weights
         return float(weights[self.positive].sum() * weights[~self.positive].sum())
+
+    def among(self, chosen: NDArray[np.bool_]) -> PartialAUC:
+        """The partial AUC of the observations chosen: the others weigh nothing."""
+        weights = np.ones(self.n) if self.weights is None else self.weights
+        return replace(self, weights=np.where(chosen, weights, 0.0))
 
     def risk(self, scores: FloatArray) -> FloatArray:
         """Risk of each row of ``scores[N, n]``; NaN where a score is NaN."""

@@ -44,7 +44,7 @@ FloatArray = NDArray[np.float64]
 
 
 class ConvergenceWarning(UserWarning):
-    """EP stopped before its fixed point."""
+    """A fit stopped before its fixed point."""
 
 
 class Seen(Protocol):

@@ -15,25 +15,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.deal import Deal
 from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
-from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
-from pymc_pacauc.ep.results import ConvergenceWarning, Fit, possible, warn_of
+from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import check_offset, score_moments, sum_sites, tile_map
+from pymc_pacauc.ep.sweep import SiteSums, check_offset, score_moments, sum_sites, tile_map
 
-__all__ = ["ConvergenceWarning", "EPFit", "carried_over", "dropped", "fit_ep", "fit_vb", "sweep_sums"]
+__all__ = [
+    "ConvergenceWarning",
+    "EPFit",
+    "carried_over",
+    "check_power",
+    "dropped",
+    "fit_ep",
+    "fit_vb",
+    "start_of",
+    "sweep_sums",
+]
 
 FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
@@ -62,6 +74,10 @@ class EPFit:
         back.
     tied_pairs
         Number of pairs that tie whatever theta.
+    deal
+        The pairs that were used, of a fit on dealt pairs (:mod:`~pymc_pacauc.ep.dealt`); None where all were.
+    pairs_used, sampling_error
+        How many pairs that is, and what it does to the result: zero where all pairs were used.
     """
 
     problem: Problem
@@ -74,9 +90,19 @@ class EPFit:
     interventions: Interventions
     tied_pairs: int
     interrupted: bool = False
+    deal: Deal | None = None
+    sampling_error: SamplingError = EXACT
 
-    log_evidence_error = float("nan")
     model_average = None
+
+    @property
+    def pairs_used(self) -> int:
+        return self.problem.pairs.n_pairs if self.deal is None else self.deal.n_pairs
+
+    @property
+    def log_evidence_error(self) -> float:
+        """That of sampling pairs; NaN where all were used, as EP itself gives none."""
+        return float("nan") if self.deal is None else self.sampling_error.log_evidence
 
     @property
     def sweeps(self) -> int:
@@ -109,7 +135,7 @@ class EPFit:
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,
@@ -124,22 +150,30 @@ class EPFit:
         """
         q = self.posterior.natural
 
-        def refit(touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
-            removed = sweep_sums(self.problem, q, touched, self.table, map_tiles)
+        def refit(split: Split, left: Problem, sweeps: int) -> WithoutGroup:
+            kept = None if self.deal is None else self.deal.among(~split.out)
             weight = left.gamma_per_pair / self.problem.gamma_per_pair  # to which the sites that stay are proportional
             prior = np.eye(q.mean.size)
-            precision = prior + weight * (q.precision - prior - removed.precision)
-            start = natural_gaussian(precision, weight * (q.shift - removed.shift))
+            if kept is None:
+                removed = sweep_sums(self.problem, q, split.touched, self.table, map_tiles)
+                precision, shift = q.precision - prior - removed.precision, q.shift - removed.shift
+            else:
+                stay = dealt_sums(self.problem, q, kept, self.table, map_tiles)
+                precision, shift = stay.precision, stay.shift
+            start = natural_gaussian(prior + weight * precision, weight * shift)
             if start is None:
                 sweeps = max(sweeps, 3)
+            table = site_table(left.gamma_per_pair, self.power)
+            iteration = gaussian_iteration(left, self.power, lambda q: sums_over(left, q, kept, table, map_tiles))
             found = solve_fixed_point(
-                gaussian_iteration(left, site_table(left.gamma_per_pair, self.power), map_tiles),
-                q if start is None else start,
-                POLICY,
-                tolerance=tolerance,
-                max_sweeps=max(sweeps, 1),
+                iteration, q if start is None else start, POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
             )
-            end = found.point if found.converged or not sweeps else found.following
+            end = found.following
+            if found.converged:  # the last sweep was made, so the step it suggests is free
+                step, _ = iteration.plain(found.point, found.seen, POLICY.damping)
+                end = iteration.move(found.point, found.seen, step) or found.point
+            if not sweeps:
+                end = found.point
             return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
@@ -147,8 +181,9 @@ class EPFit:
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"
+        dealt = "" if self.deal is None else f"{self.pairs_used} pairs, "
         return (
-            f"EPFit(d={self.problem.d}, gamma={self.problem.gamma:g}, log_evidence={self.log_evidence:.3f}, "
+            f"EPFit(d={self.problem.d}, gamma={self.problem.gamma:g}, {dealt}log_evidence={self.log_evidence:.3f}, "
             f"expected_risk={self.expected_risk:.4f}, {state} in {self.sweeps} sweeps)"
         )
 
@@ -191,9 +226,7 @@ def fit_ep(
     >>> fit.converged, bool(fit.posterior.mean[0] > 3 * abs(fit.posterior.mean[1]))
     (True, True)
     """
-    if not 0.0 < power <= 1.0:
-        raise ValueError(f"power must be in (0, 1]; got {power!r}.")
-    return _fit(problem, power, start, tolerance, max_sweeps, n_jobs, callback)
+    return _fit(problem, check_power(power), start, tolerance, max_sweeps, n_jobs, callback)
 
 
 def fit_vb(
@@ -209,6 +242,12 @@ def fit_vb(
     return _fit(problem, 0.0, start, tolerance, max_sweeps, n_jobs, callback)
 
 
+def check_power(power: float) -> float:
+    if not 0.0 < power <= 1.0:
+        raise ValueError(f"power must be in (0, 1]; got {power!r}.")
+    return power
+
+
 def _fit(
     problem: Problem,
     power: float,
@@ -222,8 +261,8 @@ def _fit(
     table = site_table(problem.gamma_per_pair, power)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         solution = solve_fixed_point(
-            gaussian_iteration(problem, table, map_tiles),
-            _start(problem, start),
+            gaussian_iteration(problem, power, lambda q: sums_over(problem, q, None, table, map_tiles)),
+            start_of(problem, start),
             POLICY,
             tolerance=tolerance,
             max_sweeps=max_sweeps,
@@ -231,8 +270,7 @@ def _fit(
         )
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
-    warn_of(solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=4)
-    return EPFit(
+    fit = EPFit(
         problem=problem,
         posterior=GaussianPosterior(problem.scores, solution.point),
         table=table,
@@ -244,6 +282,17 @@ def _fit(
         tied_pairs=solution.seen.tied,
         interrupted=solution.interrupted,
     )
+    warn_of(fit.method, solution, fit.sweeps, tolerance, log_evidence, advice, stacklevel=4)
+    return fit
+
+
+def sums_over(
+    problem: Problem, q: NaturalGaussian, deal: Deal | None, table: SiteTable, map_tiles: Callable[..., Any]
+) -> SiteSums:
+    """Sums of the sites under q: over all pairs, or estimated from those dealt."""
+    if deal is None:
+        return sweep_sums(problem, q, problem.pairs, table, map_tiles)
+    return dealt_sums(problem, q, deal, table, map_tiles)
 
 
 def dropped(problem: Problem) -> Interventions:
@@ -252,7 +301,7 @@ def dropped(problem: Problem) -> Interventions:
     return Interventions(dropped_directions=cut)
 
 
-def _start(problem: Problem, start: Fit | None) -> NaturalGaussian:
+def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
     """The prior, or an earlier fit in the present coordinates."""
     scores = problem.scores
     k = scores.reduced.dimension
@@ -262,7 +311,11 @@ def _start(problem: Problem, start: Fit | None) -> NaturalGaussian:
     if start.problem.d != problem.d:
         raise ValueError(f"start has {start.problem.d} coefficients, the problem has {problem.d}.")
     if isinstance(start, EPFit) and start.problem.scores is scores:
-        return start.posterior.natural
+        q, ratio = start.posterior.natural, problem.gamma / start.problem.gamma
+        if ratio == 1.0:
+            return q
+        precision = prior.precision + ratio * (q.precision - prior.precision)  # sites are about proportional to gamma
+        return natural_gaussian(precision, ratio * q.shift) or q
     rotation = scores.reduced.rotation
     to_u = scores.prior.unwhiten_rows(np.eye(problem.d) if rotation is None else rotation)
     mean, covariance = start.posterior.moments_of(to_u)

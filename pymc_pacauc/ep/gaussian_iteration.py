@@ -72,17 +72,17 @@ class GaussianSweep:
 
 
 def gaussian_iteration(
-    problem: Problem, table: SiteTable, map_tiles: Callable[..., Any]
+    problem: Problem, power: float, sums_at: Callable[[NaturalGaussian], SiteSums]
 ) -> Iteration[NaturalGaussian, GaussianSweep]:
-    """EP's map of q, a Gaussian of the problem's reduced coefficients u."""
+    """EP's map of q, a Gaussian of the problem's reduced coefficients u, given the sums of the sites at q."""
 
     def sweep(q: NaturalGaussian, pace: Pace) -> GaussianSweep:
-        sums = sweep_sums(problem, q, problem.pairs, table, map_tiles)
+        sums = sums_at(q)
         precision = sums.precision
         precision[np.diag_indices(q.mean.size)] += 1.0  # the prior N(0, I)
         risk = float(sums.wrong / problem.pairs.total_weight)
         bound = -problem.gamma * risk - q.divergence
-        if table.power == 0.0:
+        if power == 0.0:
             log_evidence = bound
         else:
             new = natural_gaussian(precision, sums.shift)

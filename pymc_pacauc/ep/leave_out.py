@@ -16,7 +16,7 @@ its answers is the same for all.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,16 @@ from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.ep.fixed_point import ConvergenceWarning
 from pymc_pacauc.ep.weighted_sites import CANCELLED, TIED
 
-__all__ = ["LeaveOut", "Refit", "WithoutGroup", "expected_pair_auc", "leave_out_pairs"]
+__all__ = [
+    "Groups",
+    "LeaveOut",
+    "Refit",
+    "Split",
+    "WithoutGroup",
+    "expected_pair_auc",
+    "leave_out_pairs",
+    "split_groups",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -53,7 +62,26 @@ class WithoutGroup:
     rematched: bool
 
 
-Refit = Callable[[Pairs, Problem, int], WithoutGroup]  # given the pairs that go, the problem that stays, and sweeps
+@dataclass(frozen=True, eq=False)
+class Split:
+    """What leaving ``out`` some observations does to the pairs: those that go, those that stay, those among them."""
+
+    out: NDArray[np.bool_]
+    touched: Pairs
+    kept: Pairs
+    inside: Pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of observations with the pairs of each already split, for fits that leave out the same ones again."""
+
+    labels: NDArray[Any]
+    index: NDArray[np.intp]
+    splits: Sequence[Split]
+
+
+Refit = Callable[[Split, Problem, int], WithoutGroup]  # given what goes, the problem that stays, and sweeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +124,7 @@ class LeaveOut:
 def leave_out_pairs(
     problem: Problem,
     refit: Refit,
-    groups: ArrayLike | None = None,
+    groups: ArrayLike | Groups | None = None,
     *,
     gamma: float | None = None,
     refine: int | None = None,
@@ -111,7 +139,8 @@ def leave_out_pairs(
     refit
         Gives the posterior without the pairs that go.
     groups
-        Group label of each observation, for k-fold or grouped cross-validation.
+        Group label of each observation, for k-fold or grouped cross-validation; or what :func:`split_groups` made of
+        them.
     gamma
         By default every pair that stays keeps its weight. With a number, every group's posterior is the one at this
         gamma, of its own pairs.
@@ -125,17 +154,18 @@ def leave_out_pairs(
     if refine is None:
         refine = MOST_SWEEPS if to_the_end else 1 if groups is None else 3
     space = problem.scores.reduced
-    labels, index = _encode(groups, problem.n)
+    if isinstance(groups, Groups):
+        labels, index, splits = groups.labels, groups.index, iter(groups.splits)
+    else:
+        labels, index = _encode(groups, problem.n)
+        splits = _splits(problem.pairs, labels, index)
     scores, variance, change = np.empty(problem.n), np.empty(problem.n), np.empty(labels.size)
     group_auc, expected_auc = np.full(labels.size, np.nan), np.full(labels.size, np.nan)
     rematched = unconverged = 0
-    for g in range(labels.size):
-        out = index == g
-        touched, kept = _split(problem.pairs, out)
-        if kept.n_pairs == 0:
-            raise ValueError(f"Without group {labels[g]!r} there is no pair left: it holds a whole class.")
-        at = problem.gamma_per_pair * kept.total_weight if gamma is None else check_gamma(gamma)
-        left = refit(touched, replace(problem, pairs=kept, gamma=at), refine)
+    for g, split in enumerate(splits):
+        out, inside = split.out, split.inside
+        at = problem.gamma_per_pair * split.kept.total_weight if gamma is None else check_gamma(gamma)
+        left = refit(split, replace(problem, pairs=split.kept, gamma=at), refine)
         change[g] = left.change
         rematched += left.rematched
         unconverged += not left.converged
@@ -144,7 +174,6 @@ def leave_out_pairs(
         spread[out] = space.design[out] @ left.root
         scores[out] = (everyone[out] - everyone.mean()) / (everyone.std() or 1.0)
         variance[out] = np.einsum("ij,ij->i", spread[out], spread[out]) / (everyone.var() or 1.0)
-        inside = problem.pairs.among(out)
         if groups is not None and inside.n_pairs:
             group_auc[g] = 1.0 - float(pair_risk(scores[None], inside)[0])
             expected_auc[g] = expected_pair_auc(everyone, spread, inside)
@@ -192,8 +221,9 @@ def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float
         difference = mean[i][:, None] - mean[j]
         with np.errstate(divide="ignore", invalid="ignore"):
             ordered = ndtr(difference / np.sqrt(variance))
-        right += float(np.where(variance > TIED * scale, ordered, 0.5 + 0.5 * np.sign(difference)).sum())
-    return right / pairs.n_pairs
+        ordered = np.where(variance > TIED * scale, ordered, 0.5 + 0.5 * np.sign(difference))
+        right += float(block.row_weights @ ordered @ block.column_weights)
+    return right / pairs.total_weight
 
 
 def _encode(groups: ArrayLike | None, n: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
@@ -208,14 +238,24 @@ def _encode(groups: ArrayLike | None, n: int) -> tuple[NDArray[Any], NDArray[np.
     return labels, index.reshape(-1).astype(np.intp)
 
 
-def _split(pairs: Pairs, out: NDArray[np.bool_]) -> tuple[Pairs, Pairs]:
-    """The pairs that touch an observation in ``out``, and those that do not, as blocks."""
-    touched, kept = [], []
-    for block in pairs.blocks:
-        rows, columns = out[block.positive], out[block.negative]
-        touched += [block.take(rows, slice(None)), block.take(~rows, columns)]
-        kept.append(block.take(~rows, ~columns))
-    return replace(pairs, blocks=_without_empty(touched)), replace(pairs, blocks=_without_empty(kept))
+def split_groups(pairs: Pairs, groups: ArrayLike) -> Groups:
+    """Split the pairs of all groups beforehand: worth it where several fits leave out the same ones."""
+    labels, index = _encode(groups, pairs.n)
+    return Groups(labels, index, tuple(_splits(pairs, labels, index)))
+
+
+def _splits(pairs: Pairs, labels: NDArray[Any], index: NDArray[np.intp]) -> Iterator[Split]:
+    for g in range(labels.size):
+        out = index == g
+        touched, kept = [], []
+        for block in pairs.blocks:
+            rows, columns = out[block.positive], out[block.negative]
+            touched += [block.take(rows, slice(None)), block.take(~rows, columns)]
+            kept.append(block.take(~rows, ~columns))
+        stays = replace(pairs, blocks=_without_empty(kept))
+        if stays.n_pairs == 0:
+            raise ValueError(f"Without group {labels[g]!r} there is no pair left: it holds a whole class.")
+        yield Split(out, replace(pairs, blocks=_without_empty(touched)), stays, pairs.among(out))
 
 
 def _without_empty(blocks: list[Block]) -> tuple[Block, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,9 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import ConvergenceWarning, Interventions, Solution
 from pymc_pacauc.ep.importance import WeightedDraws
-from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut
 
-__all__ = ["ConvergenceWarning", "Fit", "Posterior", "UnsupportedError", "possible", "warn_of"]
+__all__ = [
+    "EXACT",
+    "ConvergenceWarning",
+    "Fit",
+    "Posterior",
+    "SamplingError",
+    "UnsupportedError",
+    "possible",
+    "warn_of",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -25,15 +35,41 @@ class UnsupportedError(ValueError):
     """A method or quantity that this kind of prior does not have; the message names what to use instead."""
 
 
+@dataclass(frozen=True)
+class SamplingError:
+    """What using some of the pairs only does to a fit: standard errors, zero where all were used.
+
+    Attributes
+    ----------
+    log_evidence
+        Of log Z, in nats.
+    mean
+        Of the posterior mean, in standard deviations of the posterior in the same direction, root mean square over
+        directions.
+    """
+
+    log_evidence: float = 0.0
+    mean: float = 0.0
+
+
+EXACT = SamplingError()
+
+
 def warn_of(
-    found: Solution[Any, Any], sweeps: int, tolerance: float, log_evidence: float, advice: str, stacklevel: int
+    method: str,
+    found: Solution[Any, Any],
+    sweeps: int,
+    tolerance: float,
+    log_evidence: float,
+    advice: str,
+    stacklevel: int,
 ) -> None:
     """Say what is wrong with a solution, if anything: not converged, interrupted, an impossible evidence."""
     messages = []
     if found.interrupted:
         messages.append(f"The fit was interrupted after {sweeps} sweeps, and is returned as it was then")
     elif not found.converged:
-        messages.append(f"EP did not converge in {sweeps} sweeps")
+        messages.append(f"{method} did not converge in {sweeps} sweeps")
     if messages:
         messages[0] += f" (last change {found.seen.change:.2g}, tolerance {tolerance:g})."
     if found.seen.log_evidence > ROUNDING:
@@ -126,6 +162,14 @@ class Fit(Protocol):
         """Pairs whose scores are equal whatever theta."""
 
     @property
+    def pairs_used(self) -> int:
+        """How many pairs were looked at: all, or those dealt."""
+
+    @property
+    def sampling_error(self) -> SamplingError:
+        """What it does to the result that these were not all."""
+
+    @property
     def divergence(self) -> float:
         """KL(q, prior); NaN where it has no closed form."""
 
@@ -139,7 +183,7 @@ class Fit(Protocol):
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,

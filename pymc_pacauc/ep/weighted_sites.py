@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.pairs import Block
 
-__all__ = ["CANCELLED", "NEAR", "TIED", "SmallBlocks", "small_block_sites", "small_blocks", "tile_sites_weighted"]
+__all__ = [
+    "CANCELLED",
+    "NEAR",
+    "TIED",
+    "SmallBlocks",
+    "row_sites",
+    "small_block_sites",
+    "small_blocks",
+    "tile_sites_weighted",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -62,41 +71,53 @@ def small_blocks(blocks: Sequence[Block]) -> SmallBlocks:
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
-def _row_sites(
+def row_sites(
     row, i, mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-    k_column, h_column, totals, listed,
+    k_column, h_column, totals, listed, weight, inverse, position,
 ):  # fmt: skip
-    """Overwrite ``row[j] = t_i . t_j`` by K_ij; add to the sums over rows and to the totals; return sum_j K and h."""
+    """Overwrite ``row[j] = t_i . t_j`` by K_ij; add to the sums over rows and to the totals; return sum_j K and h.
+
+    ``weight``, ``inverse`` and ``position`` are room to work in: a loop for each, without branches, is what a compiler
+    can do several at a time. Pairs that go another way are left in with weight 0.
+    """
     last = table.shape[0] - 0.5
     degree = table.shape[1] - 1
-    k_sum = h_sum = 0.0
+    special = 0
     for j in range(row.size):
-        weight = weight_i * weight_j[j]
-        pair_gamma = gamma * weight
+        weight[j] = weight_i * weight_j[j]
         size = square_i + square_j[j]
-        variance = size - 2.0 * row[j]
-        difference = mean_i - mean_j[j]
-        row[j] = 0.0
-        if variance <= CANCELLED * size:
-            variance = 0.0
-            for k in range(root_i.size):
-                variance += (root_i[k] - root_j[j, k]) ** 2
+        inverse[j] = size - 2.0 * row[j]  # the variance, for now
+        special += inverse[j] <= CANCELLED * size
+        special += gamma * weight[j] > largest
+    if special:
+        for j in range(row.size):
+            size = square_i + square_j[j]
+            variance, difference = inverse[j], mean_i - mean_j[j]
+            if variance <= CANCELLED * size:
+                variance = 0.0
+                for k in range(root_i.size):
+                    variance += (root_i[k] - root_j[j, k]) ** 2
+                inverse[j] = variance
             if variance <= TIED * size:  # equal rows: the difference of the scores is their offsets' alone
                 cost = 1.0 if difference < 0.0 else 0.0
                 if abs(difference) <= 1e-12 * (abs(mean_i) + abs(mean_j[j])):
                     totals[2] += 1.0
                     cost = tie_cost
-                totals[0] += weight * cost
-                totals[1] -= pair_gamma * cost
-                continue
-        if variance <= NEAR * size or pair_gamma > largest:
-            listed.append((float(i), float(j), variance, weight))
-            continue
-        inverse = 1.0 / math.sqrt(variance)
-        position = min(max((difference * inverse - lower) * per_unit, 0.0), last)
-        interval = np.int32(position)
-        t = position - interval - 0.5
+                totals[0] += weight[j] * cost
+                totals[1] -= gamma * weight[j] * cost
+                weight[j], inverse[j] = 0.0, 1e300
+            elif variance <= NEAR * size or gamma * weight[j] > largest:
+                listed.append((float(i), float(j), variance, weight[j]))
+                weight[j], inverse[j] = 0.0, 1e300
+    for j in range(row.size):
+        inverse[j] = 1.0 / math.sqrt(inverse[j])
+        position[j] = min(max(((mean_i - mean_j[j]) * inverse[j] - lower) * per_unit, 0.0), last)
+    k_sum = h_sum = wrong = log_constants = 0.0
+    for j in range(row.size):
+        interval = np.int32(position[j])
+        t = position[j] - interval - 0.5
+        pair_gamma = gamma * weight[j]
         u = (pair_gamma - middle) * scale
         b = c = log_constant = 0.0
         for k in range(degree, -1, -1):
@@ -108,15 +129,17 @@ def _row_sites(
                 + p[2, 0] + t * (p[2, 1] + t * (p[2, 2] + t * (p[2, 3] + t * (p[2, 4] + t * p[2, 5]))))
             )  # fmt: skip
         w = wrong_table[interval]
-        totals[0] += weight * (w[0] + t * (w[1] + t * (w[2] + t * (w[3] + t * (w[4] + t * w[5])))))
-        totals[1] += pair_gamma * log_constant
-        k_pair = pair_gamma * b * inverse * inverse
-        h_pair = pair_gamma * c * inverse
+        wrong += weight[j] * (w[0] + t * (w[1] + t * (w[2] + t * (w[3] + t * (w[4] + t * w[5])))))
+        log_constants += pair_gamma * log_constant
+        k_pair = pair_gamma * b * inverse[j] * inverse[j]
+        h_pair = pair_gamma * c * inverse[j]
         row[j] = k_pair
         k_sum += k_pair
         h_sum += h_pair
         k_column[j] += k_pair
         h_column[j] += h_pair
+    totals[0] += wrong
+    totals[1] += log_constants
     return k_sum, h_sum
 
 
@@ -130,13 +153,14 @@ def tile_sites_weighted(
     """
     n_i, n_j = cross.shape
     k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros(n_j), np.zeros(n_j)
+    weight, inverse, position = np.empty(n_j), np.empty(n_j), np.empty(n_j)
     totals = np.zeros(3)
     listed = [(0.0, 0.0, 0.0, 0.0)]
     for i in range(n_i):
-        k_row[i], h_row[i] = _row_sites(
+        k_row[i], h_row[i] = row_sites(
             cross[i], i, mean_i[i], square_i[i], root_i[i], weight_i[i], mean_j, square_j, root_j, weight_j,
             gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-            k_column, h_column, totals, listed,
+            k_column, h_column, totals, listed, weight, inverse, position,
         )  # fmt: skip
     return k_row, h_row, k_column, h_column, totals, np.array(listed)[1:]
 
@@ -156,7 +180,8 @@ def small_block_sites(
         weight_j = column_weights[first_column[block] : first_column[block + 1]]
         mean_j, square_j, root_j = mean[columns], square[columns], root[columns]
         k_column, h_column = np.zeros(columns.size), np.zeros(columns.size)
-        row = np.empty(columns.size)
+        row, weight = np.empty(columns.size), np.empty(columns.size)
+        inverse, position = np.empty(columns.size), np.empty(columns.size)
         for place in range(first_row[block], first_row[block + 1]):
             i = positive[place]
             root_i = root[i]
@@ -166,14 +191,14 @@ def small_block_sites(
                     product += root_i[k] * root_j[j, k]
                 row[j] = product
             before = len(listed)
-            k_sum, h_sum = _row_sites(
+            k_sum, h_sum = row_sites(
                 row, i, mean[i], square[i], root_i, row_weights[place], mean_j, square_j, root_j, weight_j,
                 gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-                k_column, h_column, totals, listed,
+                k_column, h_column, totals, listed, weight, inverse, position,
             )  # fmt: skip
             for k in range(before, len(listed)):  # from places among the columns to places among the members
-                _, column, variance, weight = listed[k]
-                listed[k] = (float(i), float(columns[int(column)]), variance, weight)
+                _, column, variance, of_pair = listed[k]
+                listed[k] = (float(i), float(columns[int(column)]), variance, of_pair)
             k_point[i] += k_sum
             h_point[i] += h_sum
             for j in range(columns.size):

@@ -24,8 +24,10 @@ from pymc.variational.approximations import FullRankGroup, SingleGroupApproximat
 from pymc.variational.opvi import node_property
 
 from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.results import SamplingError
 from pymc_pacauc.fitting import Fit
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.extract import ModelProblem
@@ -33,12 +35,15 @@ from pymc_pacauc.model.fitted_to import fitted_to
 from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.progress import LateBar
-from pymc_pacauc.model.results import ArrayResult, Estimate
+from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN
+from pymc_pacauc.results import ArrayResult, Estimate, with_pairs
 from pymc_pacauc.smc.evidence import LogEvidence
 
 __all__ = ["EPApproximation", "ImportanceSample"]
 
 FloatArray = NDArray[np.float64]
+
+FEWEST_WEIGHTED = 25  # a tail of five
 
 
 class _GaussianGroup(FullRankGroup):
@@ -51,7 +56,7 @@ class _GaussianGroup(FullRankGroup):
     posterior: Any = None
 
     def create_shared_params(self, start=None):
-        mean = np.asarray(self._prepare_start(start), dtype=pytensor.config.floatX)
+        mean = np.zeros(self.ddim, dtype=pytensor.config.floatX)
         return {"mu": pytensor.shared(mean, "mu"), "chol": pytensor.shared(np.eye(mean.size, dtype=mean.dtype), "chol")}
 
     @node_property
@@ -117,6 +122,9 @@ class EPApproximation(SingleGroupApproximation):
         Expectation of the pair risk under the approximation, in closed form.
     converged, sweeps, history, interventions
         How the fit went; ``history`` is a DataFrame with a row per sweep.
+    pairs_used, sampling_error
+        How many pairs were used, and what it does to the result that these were not all: standard errors of
+        ``log_evidence``, and of the mean in posterior standard deviations.
     inclusion_probability
         Probability of the slab for each coefficient of a spike-and-slab prior: exact up to the error that
         ``model_average`` states for up to ten coefficients, EP's beyond.
@@ -135,7 +143,7 @@ class EPApproximation(SingleGroupApproximation):
             group = self.groups[0]
             group.shared_params["mu"].set_value(fit.posterior.mean.astype(pytensor.config.floatX))
             group.posterior = fit.posterior
-        self.fitted_to: FittedTo = fitted_to(source.model, fit.method, fit.problem)
+        self.fitted_to: FittedTo = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------
 
@@ -162,6 +170,16 @@ class EPApproximation(SingleGroupApproximation):
     @property
     def sweeps(self) -> int:
         return self.fit.sweeps
+
+    @property
+    def pairs_used(self) -> int:
+        """How many pairs the fit looked at."""
+        return self.fit.pairs_used
+
+    @property
+    def sampling_error(self) -> SamplingError:
+        """What it does to the result that these were not all: zero where they were."""
+        return self.fit.sampling_error
 
     @property
     def interventions(self) -> Any:
@@ -197,6 +215,13 @@ class EPApproximation(SingleGroupApproximation):
     @property
     def caveat(self) -> str:
         return self._result.caveat
+
+    @cached_property
+    def training_auc(self) -> float:
+        """AUC of the mean score, the one to deploy, on the training pairs."""
+        problem = self.fit.problem
+        scores = problem.X @ self.posterior.mean + problem.offset
+        return 1.0 - float(pair_risk(scores[None], problem.pairs)[0])
 
     # -- sparse coefficients -----------------------------------------------------------------------------------------
 
@@ -296,7 +321,11 @@ class EPApproximation(SingleGroupApproximation):
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
         rng = get_random_generator(random_seed)
         theta = self.posterior.draw(draws, rng)
-        return self._inference_data(theta, {"risk": self.fit.problem.risk(theta)}, self._constants, rng)
+        constants = {**self._constants, DEPLOYED: self.training_auc}
+        for variable in self.source.variables:
+            mean = self.posterior.mean[self.source.parts[variable.name]]
+            constants[EXACT_MEAN + variable.name] = labelled(self.model, variable, mean)
+        return self._inference_data(theta, {"risk": self.fit.problem.risk(theta)}, constants, rng)
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
         """Draws weighted by exact posterior / approximation, Pareto-smoothed, and the evidence they estimate.
@@ -304,6 +333,8 @@ class EPApproximation(SingleGroupApproximation):
         For scores without an offset only directions are weighted and the length is drawn from its exact law, so
         the draws are not those of :meth:`sample`.
         """
+        if draws < FEWEST_WEIGHTED:
+            raise ValueError(f"The tail of fewer than {FEWEST_WEIGHTED} weights cannot be smoothed; got draws={draws}.")
         rng = get_random_generator(random_seed)
         weighted = self.fit.importance(draws, rng)
         log_weights, pareto_k = pareto_smooth(weighted.log_weights)
@@ -334,6 +365,11 @@ class EPApproximation(SingleGroupApproximation):
             "log_evidence": self.log_evidence,
             "log_evidence_variance": self.fit.log_evidence_error**2,
             "expected_risk": self.mean_risk.value,
+            **(
+                {"expected_risk_error": self.mean_risk.error, "expected_risk_terms": self.mean_risk.terms}
+                if self.fitted_to.pairs_used
+                else {}
+            ),
             "divergence": self.fit.divergence if self.gaussian else np.nan,
             "converged": int(self.converged),
         }
@@ -354,13 +390,21 @@ class EPApproximation(SingleGroupApproximation):
     def __repr__(self) -> str:
         problem = self.fit.problem
         acted = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in vars(self.interventions).items() if v)
+        measure = self.fitted_to.measure
         lines = [
-            f"{self.method} approximation of an AUC Gibbs posterior",
+            f"{self.method} approximation of {'an AUC' if measure == 'AUC' else f'a {measure}'} Gibbs posterior",
             f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {problem.d} free parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
-            f"  expected AUC   {1 - self.expected_risk:.4f} (training)",
+            f"  {measure:<15}{1 - self.expected_risk:.4f} (expected, training)",
         ]
+        if self.pairs_used < problem.pairs.n_pairs:
+            error = self.sampling_error
+            lines.insert(
+                2,
+                f"  pairs used     {self.pairs_used}, dealt: log evidence ± {error.log_evidence:.2g}, "
+                f"mean ± {error.mean:.2g} posterior sd",
+            )
         if self.source.sparse:
             lines.append(f"  model size     {self.expected_model_size:.2f} coefficients expected from the slab")
         state = "converged" if self.converged else "INTERRUPTED" if self.fit.interrupted else "NOT CONVERGED"

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
-from pymc.pytensorf import compile as compile_function
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
@@ -17,7 +16,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 from pymc_pacauc.core.comparisons import Comparison
 from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.model.flat import MODE
+from pymc_pacauc.model.interpret import Unreadable, evaluate
 from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, SurrogateOp
 
 __all__ = [
@@ -100,7 +99,8 @@ def fixed_pairs(potential: str, comparison: Comparison) -> Pairs:
         return comparison
     raise refuse(
         f"the partial AUC of {potential} (max_fpr) is an average over no fixed set of pairs: which negatives count "
-        "depends on the scores"
+        "depends on the scores. (EP's fit of the same model without max_fpr can be the start of exact sampling: "
+        "step=pac.TemperingSMC(start=approx))"
     )
 
 
@@ -161,23 +161,24 @@ def _core_op(variable: Variable) -> Any:
 def _term(model: pm.Model, potential: Variable, risk: Variable) -> AUCTerm:
     if risk.type.ndim:
         raise refuse(f"the scores of {potential.name} have batch dimensions")
-    argument = risk.type("risk")
-    of_risk = graph_replace([potential], {risk: argument})[0]
-    random = set(model.free_RVs) & set(ancestors([of_risk]))
+    random = set(model.free_RVs) & set(ancestors([potential], blockers=[risk]))
     if random:
-        without = graph_replace([of_risk.sum()], {argument: np.zeros(())}, strict=False)[0]
+        without = graph_replace([potential.sum()], {risk: np.zeros(())}, strict=False)[0]
         if not np.any(pm.draw(without, draws=3, random_seed=0)):
             raise ValueError(RANDOM_GAMMA.format(potential=potential.name, names=names_of(random)))
         raise refuse(f"the potential {potential.name} depends on {names_of(random)} other than through the risk")
-    at = compile_function([argument], [of_risk.sum(), *risk.owner.inputs[1:]], mode=MODE)
+    others = risk.owner.inputs[1:]
 
     def read() -> tuple[tuple[NDArray[Any], ...], float]:
-        (zero, *labels), (one, *_), (two, *_) = (at(value) for value in (0.0, 1.0, 2.0))
-        gamma = float(zero - one)
+        zero, one, two = (float(evaluate([potential], {risk: np.asarray(at)})[0].sum()) for at in (0.0, 1.0, 2.0))
+        gamma = zero - one
         if not (zero == 0 and np.isclose(two, 2 * one)):
             raise refuse(f"the potential {potential.name} is not of the form -gamma * risk")
         if not gamma > 0:
             raise ValueError(f"gamma must be > 0; the potential {potential.name} has gamma = {gamma:g}.")
-        return tuple(labels), gamma
+        try:
+            return tuple(evaluate(others)), gamma
+        except Unreadable as error:
+            raise refuse(f"what {potential.name} compares the scores by is not known data ({error})") from None
 
     return AUCTerm(potential, risk, _core_op(risk), read)

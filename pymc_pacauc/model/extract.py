@@ -1,46 +1,51 @@
 """From a PyMC model to the arrays of a :class:`~pymc_pacauc.core.problem.Problem`: the only way from PyMC to arrays.
 
-Next to nothing is recognised by its type. The scores and the gradient of the prior's log-density are *evaluated*, at
-zero and at the unit vectors of the free variables, which gives the affine map, the prior mean and its precision; then
-random probes verify that the model really is affine and Gaussian. So any parametrisation works (scalar or vector sigma,
-``pm.Data``, MvNormal, intercepts, Deterministics, non-centred hierarchies with fixed scales, gp.Latent, HSGP), and a
-model that is not of this form is refused with the name of the variable that breaks it. Two kinds of variables are read
-off instead: an MvNormal's covariance, because a kernel matrix is often too close to singular to be recovered from its
-inverse, and spike-and-slab variables (:mod:`pymc_pacauc.model.spike_slab`), whose prior is no Gaussian.
+The scores are read off the graph where they are written with what linear scores are usually written with
+(:mod:`pymc_pacauc.model.affine`), and so are Gaussian priors (:mod:`pymc_pacauc.model.prior`), without compiling
+anything. Everything else is *evaluated*, at zero and at the unit vectors of the free variables, which gives the affine
+map, the prior mean and its precision; then random probes verify that the model really is affine and Gaussian. So any
+parametrisation works (scalar or vector sigma, ``pm.Data``, MvNormal, intercepts, Deterministics, non-centred
+hierarchies with fixed scales, gp.Latent, HSGP), and a model that is not of this form is refused with the name of the
+variable that breaks it. Spike-and-slab variables (:mod:`pymc_pacauc.model.spike_slab`) are recognised.
+
+Values are never kept: every reading is of the data that the model holds then.
 """
 
 from __future__ import annotations
 
-import warnings
+import hashlib
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
-from pymc.pytensorf import compile as compile_function
 from pymc.vartypes import discrete_types
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import MvNormalRV
 
 from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem, Spikes, linear_gaussian_problem
+from pymc_pacauc.model.affine import read_affine
 from pymc_pacauc.model.auc_term import AUCTerm, NotLinearGaussianError, found_terms, names_of, refuse
-from pymc_pacauc.model.flat import MODE, FlatVariables, flat_variables
+from pymc_pacauc.model.flat import FlatVariables, flat_variables
 from pymc_pacauc.model.held_data import HeldData
+from pymc_pacauc.model.interpret import Unreadable
+from pymc_pacauc.model.prior import GaussianPriorReader
+from pymc_pacauc.model.probes import Evaluate, affine_map, first_departure
 from pymc_pacauc.model.spike_slab import SparseVariable, sparse_variables
 
-__all__ = ["ModelProblem", "NotLinearGaussianError", "affine_map", "problem_of", "problem_reader"]
+__all__ = ["ModelProblem", "NotLinearGaussianError", "joined_pairs", "linear_terms", "problem_of", "problem_reader"]
 
 FloatArray = NDArray[np.float64]
-
-PROBES = (0.1, 1.0, 7.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +123,120 @@ def problem_of(model: pm.Model) -> ModelProblem:
 
 
 def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
-    """:func:`problem_of` compiled once: each call reads the values of the model's ``pm.Data`` anew."""
+    """:func:`problem_of` of a model whose variables stay the same: each call reads its ``pm.Data`` anew.
+
+    What has to be compiled is compiled once per model, and again when its variables, their shapes or a constant change.
+    """
+    reader = _readers.get(model)
+    if reader is None or not reader.is_of(model):
+        reader = _readers[model] = ProblemReader(model)
+    return partial(reader.read, model)
+
+
+class ProblemReader:
+    """How to read the problem off a model: reusable as long as the model's variables and constants are the same.
+
+    It is kept for as long as the model lives, so it must not refer to the model.
+    """
+
+    def __init__(self, model: pm.Model):
+        self._terms = _checked_terms(model)
+        self._free = flat_variables(model)
+        self._sparse = sparse_variables(model)
+        self._variables, self._layout = _coefficients(model, self._free, self._sparse)
+        spiked = {each.variable for each in self._sparse}
+        self._gaussian = [i for i, v in enumerate(self._variables) if v not in spiked]
+        self._prior = GaussianPriorReader(model, self._layout.part(self._gaussian)) if self._gaussian else None
+        self._scores: Evaluate | None = None
+        self._made_of = _made_of(model)
+        self._folded = _digest(self._made_of) if self._prior is not None and self._prior.compiled else None
+        self._lock = Lock()  # a compiled function is not for two threads at once
+
+    def is_of(self, model: pm.Model) -> bool:
+        made_of = _made_of(model)
+        same = len(made_of) == len(self._made_of) and all(map(operator.is_, made_of, self._made_of))
+        same = same and flat_variables(model).shapes == self._free.shapes
+        return same and (self._folded is None or self._folded == _digest(made_of))
+
+    def read(self, model: pm.Model) -> ModelProblem:
+        with self._lock:
+            return self._read(model)
+
+    def _read(self, model: pm.Model) -> ModelProblem:
+        layout, terms = self._layout, self._terms
+        offset, slope = self._affine_scores(model)
+        pairs, gamma = joined_pairs(terms)
+        d = layout.dimension
+        mean, factor = np.zeros(d), np.ones(d)
+        if self._prior is not None:
+            places = layout.places(self._gaussian)
+            mean[places], found = self._prior()
+            if found.ndim == 1:
+                factor[places] = found
+            elif self._sparse:
+                raise refuse("beside a spike-and-slab prior, the other variables must be independent")
+            else:
+                factor = found
+        p, ratio = np.ones(d), np.ones(d)
+        for each in self._sparse:
+            part = layout.slices[self._variables.index(each.variable)]
+            p[part], v0, v1 = each.hyperparameters()
+            factor[part], ratio[part] = np.sqrt(v1), v0 / v1
+        problem = linear_gaussian_problem(
+            slope.T, pairs, gamma, prior_mean=mean, prior_factor=factor, offset=offset, ties=terms[0].ties
+        )
+        if self._sparse:
+            problem = replace(problem, spikes=Spikes(p, ratio))
+        return ModelProblem(model, problem, self._variables, layout, self._sparse, self._free, HeldData.of(model))
+
+    def _affine_scores(self, model: pm.Model) -> tuple[FloatArray, FloatArray]:
+        """The scores at zero, and their slopes, a row for each coefficient: read off, or probed and verified."""
+        if self._scores is None:
+            try:
+                offset, slope = self._read_off(model)
+                if np.isfinite(offset).all() and np.isfinite(slope).all():
+                    return offset, slope
+            except Unreadable:
+                pass
+            joined = (
+                pt.concatenate([term.scores for term in self._terms]) if len(self._terms) > 1 else self._terms[0].scores
+            )
+            self._scores = _of_theta(model, self._variables, self._layout, joined)
+            self._folded = _digest(self._made_of)
+        offset, slope = affine_map(self._scores, self._layout.dimension)
+        _check_scores(self._variables, self._layout, self._scores, slope, offset)
+        return offset, slope
+
+    def _read_off(self, model: pm.Model) -> tuple[FloatArray, FloatArray]:
+        if any(model.rvs_to_transforms.get(v) is not None for v in self._variables):
+            raise Unreadable("a variable is transformed")
+        found = [read_affine(term.scores, self._variables, self._layout.shapes) for term in self._terms]
+        offsets, slopes = zip(*found, strict=True)
+        return np.concatenate(offsets), np.concatenate(slopes, axis=1)
+
+
+_readers: WeakKeyDictionary[pm.Model, ProblemReader] = WeakKeyDictionary()
+
+
+def _made_of(model: pm.Model) -> list[Any]:
+    """Everything that the functions of a model are made of: the same objects, the same functions."""
+    named = [*model.free_RVs, *model.observed_RVs, *model.potentials, *model.deterministics]
+    transforms = [model.rvs_to_transforms[rv] for rv in model.free_RVs]
+    return [*named, *model.value_vars, *transforms, *ancestors(named)]
+
+
+def _digest(made_of: list[Any]) -> bytes:
+    """Of all constants, which compiled functions hold: an array that they were made of may be written to."""
+    digest = hashlib.blake2b()
+    for each in made_of:
+        if isinstance(each, Constant) and isinstance(each.data, np.ndarray):
+            digest.update(repr((each.data.dtype.str, each.data.shape)).encode())
+            digest.update(each.data.tobytes())
+    return digest.digest()
+
+
+def _checked_terms(model: pm.Model) -> list[AUCTerm]:
+    """The terms of a model, after the refusals that need no evaluation."""
     terms = linear_terms(model)
     if model.observed_RVs:
         raise refuse(f"it has a likelihood besides the AUC term ({names_of(model.observed_RVs)})")
@@ -140,39 +258,7 @@ def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
             "Neither Expectation-Propagation nor TemperingSMC can start from it: replace pm.Flat and pm.HalfFlat by a "
             "proper prior, for example pm.Normal.",
         )
-    free = flat_variables(model)
-    sparse = sparse_variables(model)
-    variables, layout = _coefficients(model, free, sparse)
-    scores = _of_theta(model, variables, layout, terms[0].scores if len(terms) == 1 else _joined(terms))
-    gaussian = [i for i, v in enumerate(variables) if v not in {s.variable for s in sparse}]
-    prior = _prior(model, layout, gaussian)
-    places = np.concatenate([np.arange(layout.dimension)[layout.slices[i]] for i in gaussian]) if gaussian else None
-
-    def read() -> ModelProblem:
-        offset, slope = affine_map(scores, layout.dimension)
-        _check_scores(model, variables, layout, scores, slope, offset)
-        pairs, gamma = _all_pairs(terms)
-        options: dict[str, Any] = {"offset": offset, "ties": terms[0].ties}
-        if not sparse:
-            mean, factor = prior()
-            problem = linear_gaussian_problem(slope.T, pairs, gamma, prior_mean=mean, prior_factor=factor, **options)
-        else:
-            d = layout.dimension
-            mean, sd, p, ratio = np.zeros(d), np.ones(d), np.ones(d), np.ones(d)
-            if places is not None:
-                mean[places], factor = prior()
-                if factor.ndim == 2:
-                    raise refuse("beside a spike-and-slab prior, the other variables must be independent")
-                sd[places] = factor
-            for each in sparse:
-                part = layout.slices[variables.index(each.variable)]
-                p[part], v0, v1 = each.hyperparameters()
-                sd[part], ratio[part] = np.sqrt(v1), v0 / v1
-            problem = linear_gaussian_problem(slope.T, pairs, gamma, prior_mean=mean, prior_factor=sd, **options)
-            problem = replace(problem, spikes=Spikes(p, ratio))
-        return ModelProblem(model, problem, variables, layout, sparse, free, HeldData.of(model))
-
-    return read
+    return terms
 
 
 def linear_terms(model: pm.Model) -> list[AUCTerm]:
@@ -183,12 +269,7 @@ def linear_terms(model: pm.Model) -> list[AUCTerm]:
     return terms
 
 
-def _joined(terms: list[AUCTerm]) -> Variable:
-    """The scores of all terms, one after the other."""
-    return pt.concatenate([term.scores for term in terms])
-
-
-def _all_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
+def joined_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
     """The pairs of all terms among their joined scores, and the sum of their gammas.
 
     sum_k gamma_k risk_k is one risk at that gamma, in which a pair of term k weighs gamma_k over the weight of all its
@@ -243,17 +324,10 @@ def _of_theta(
     return layout.function(outputs)
 
 
-def affine_map(evaluate: Callable[[FloatArray], list[FloatArray]], d: int) -> tuple[FloatArray, FloatArray]:
-    """The value at zero, and its change towards each unit vector, a row each."""
-    values = evaluate(np.eye(d + 1, d, k=-1))[0]
-    return values[0], values[1:] - values[0]
-
-
 def _check_scores(
-    model: pm.Model,
     variables: tuple[Variable, ...],
     layout: FlatVariables,
-    evaluate: Callable[[FloatArray], list[FloatArray]],
+    evaluate: Evaluate,
     slope: FloatArray,
     offset: FloatArray,
 ) -> None:
@@ -271,125 +345,10 @@ def _check_scores(
         values = evaluate(theta)[0]
         return not np.allclose(values, theta @ slope + offset, rtol=1e-6, atol=1e-8 * (1 + np.abs(values).max()))
 
-    name = _first_departure(variables, layout, departs)
+    name = first_departure([v.name for v in variables], layout, departs)
     if name is not None:
         raise refuse(f"the scores are not affine in {name}")
 
 
-def _prior(model: pm.Model, layout: FlatVariables, chosen: list[int]) -> Callable[[], tuple[FloatArray, FloatArray]]:
-    """Mean and Cholesky factor (or standard deviations) of the chosen variables, one after the other.
-
-    Of an MvNormal as it is written, so that no covariance is inverted, and each is factorised once.
-    """
-    values = [layout.values[i] for i in chosen]
-    shapes = [layout.shapes[i] for i in chosen]
-    written = [_written_moments(model, value) for value in values]
-    rest = [i for i, moments in enumerate(written) if moments is None]
-    if rest:
-        others = FlatVariables(tuple(values[i] for i in rest), tuple(shapes[i] for i in rest))
-        rvs = [model.values_to_rvs[value] for value in others.values]
-        logp = pt.sum([pt.sum(term) for term in model.logp(rvs, sum=False)])
-        gradients = pytensor.grad(logp, list(others.values), disconnected_inputs="ignore")
-        slope = others.function([pt.concatenate([g.ravel() for g in gradients])])
-        if len(rest) == len(written):
-            return lambda: _gaussian_prior(rvs, others, slope)
-    everything = FlatVariables(tuple(values), tuple(shapes)) if values else None
-
-    def evaluate() -> tuple[FloatArray, FloatArray]:
-        assert everything is not None
-        d = everything.dimension
-        mean, factor = np.zeros(d), np.zeros((d, d))
-        for moments, part in zip(written, everything.slices, strict=True):
-            if moments is not None:
-                mean[part], factor[part, part] = moments()
-        if rest:
-            places = np.concatenate([np.arange(d)[everything.slices[i]] for i in rest])
-            mean[places], found = _gaussian_prior(rvs, others, slope)
-            factor[np.ix_(places, places)] = np.diag(found) if found.ndim == 1 else found
-        return mean, factor
-
-    return evaluate
-
-
-def _written_moments(model: pm.Model, value: Variable) -> Callable[[], tuple[FloatArray, FloatArray]] | None:
-    """Mean and factor of an MvNormal vector whose parameters are not random; None for any other variable."""
-    rv = model.values_to_rvs[value]
-    if not isinstance(rv.owner.op, MvNormalRV) or rv.type.ndim != 1 or model.rvs_to_transforms[rv] is not None:
-        return None
-    mean, covariance = rv.owner.op.dist_params(rv.owner)
-    if set(model.free_RVs) & set(ancestors([mean, covariance])):
-        return None
-    evaluate = compile_function([], [mean, covariance], mode=MODE)
-
-    def moments() -> tuple[FloatArray, FloatArray]:
-        centre, matrix = evaluate()
-        return centre, _stabilised_factor(rv.name, np.asarray(matrix, dtype=np.float64))
-
-    return moments
-
-
-def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
-    """The Cholesky factor, with the smallest jitter that makes it exist; a jitter is reported."""
-    scale = float(np.diagonal(covariance).mean())
-    for relative in (0.0, *np.logspace(-14, -6, 9)):
-        try:
-            factor = np.linalg.cholesky(covariance + relative * scale * np.eye(len(covariance)))
-        except np.linalg.LinAlgError:
-            continue
-        if relative:
-            warnings.warn(
-                f"The prior covariance of {name} is not positive definite in floating point: {relative * scale:.1e} "
-                "was added to its diagonal. Add a jitter of your own to be rid of this message.",
-                stacklevel=4,
-            )
-        return np.asarray(factor, dtype=np.float64)
-    smallest = np.linalg.eigvalsh(covariance)[0]
-    raise ValueError(f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g}).")
-
-
-def _gaussian_prior(
-    variables: list[Variable], layout: FlatVariables, evaluate: Callable[[FloatArray], list[FloatArray]]
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and factor (or standard deviations), from ``evaluate``, the gradient of the prior's log-density."""
-    d = layout.dimension
-    slope, change = affine_map(evaluate, d)
-    precision = -0.5 * (change + change.T)
-
-    def departs(theta: FloatArray) -> bool:
-        value, expected = evaluate(theta)[0], slope - theta @ precision
-        return not np.allclose(value, expected, rtol=1e-5, atol=1e-7 * (1 + np.abs(expected).max()))
-
-    name = _first_departure(tuple(variables), layout, departs)
-    if name is not None:
-        raise refuse(f"the prior of {name} is not Gaussian (in its unconstrained value)")
-    diagonal = np.diagonal(precision)
-    if not np.any(precision - np.diag(diagonal)):
-        if (diagonal <= 0).any():
-            raise refuse("its prior is improper: some precisions are not positive")
-        return slope / diagonal + 0.0, diagonal**-0.5  # + 0.0: no negative zeros
-    try:
-        factor = np.linalg.cholesky(precision)
-    except np.linalg.LinAlgError:
-        raise refuse("its prior precision is not positive definite") from None
-    root = np.linalg.solve(factor, np.eye(d))  # precision^-1 = root' root
-    return root.T @ (root @ slope), np.linalg.cholesky(root.T @ root)
-
-
 def _some(numbers: NDArray[np.intp]) -> str:
     return ", ".join(map(str, numbers[:5])) + (", ..." if numbers.size > 5 else "")
-
-
-def _first_departure(
-    variables: tuple[Variable, ...], layout: FlatVariables, departs: Callable[[FloatArray], bool]
-) -> str | None:
-    """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in."""
-    probes = np.random.default_rng(0).standard_normal((len(PROBES), layout.dimension)) * np.array(PROBES)[:, None]
-    if not departs(probes):
-        return None
-    names = [variable.name for variable in variables]
-    for name, part in zip(names, layout.slices, strict=True):
-        alone = np.zeros_like(probes)
-        alone[:, part] = probes[:, part]
-        if departs(alone):
-            return name
-    return "the combination of " + ", ".join(names)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,38 +15,18 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_function
-from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.rewriting.basic import in2out, node_rewriter
-from pytensor.scalar.basic import Add, Clip, Mul
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import TensorType
 
-__all__ = ["FlatVariables", "flat_variables"]
+from pymc_pacauc.model.interpret import MODE, Unreadable, evaluate
+
+__all__ = ["FlatVariables", "flat_variables", "shape_now"]
 
 FloatArray = NDArray[np.float64]
 
 
-@node_rewriter([Elemwise])
-def numpy_equivalents(fgraph: Any, node: Any) -> Any:
-    """Sums and products of many arrays two by two, and clip: NumPy has no such ufuncs, Python loops would run."""
-    op = node.op.scalar_op
-    if isinstance(op, Add | Mul) and len(node.inputs) > 2:
-        return [reduce(node.op, node.inputs)]
-    if isinstance(op, Clip):
-        value, lower, upper = node.inputs
-        return [pt.minimum(pt.maximum(value, lower), upper).astype(node.outputs[0].dtype)]
-    return None
-
-
-# A handful of calls: compilation would cost more than it saves. Constants are folded between the two passes; the
-# canonizers would merge sums and products before.
-MODE = (
-    get_mode("FAST_COMPILE")
-    .excluding("local_mul_canonizer", "local_add_canonizer")
-    .register((in2out(numpy_equivalents, name="numpy_equivalents_first"), 0.01))
-    .register((in2out(numpy_equivalents, name="numpy_equivalents_last"), 100))
-)
 NUMBERS_AT_ONCE = 2**24
 
 
@@ -70,6 +49,15 @@ class FlatVariables:
     @property
     def dimension(self) -> int:
         return self.slices[-1].stop
+
+    def part(self, chosen: Sequence[int]) -> FlatVariables:
+        """The layout of some of the variables."""
+        return FlatVariables(tuple(self.values[i] for i in chosen), tuple(self.shapes[i] for i in chosen))
+
+    def places(self, chosen: Sequence[int]) -> NDArray[np.intp]:
+        """Where some of the variables are in the flat vector."""
+        everything, slices = np.arange(self.dimension), self.slices
+        return np.concatenate([everything[:0], *(everything[slices[i]] for i in chosen)])
 
     def vectorize(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
         """The matrix ``theta`` and the outputs, functions of the value variables, batched over its rows."""
@@ -101,7 +89,40 @@ class FlatVariables:
 
 def flat_variables(model: pm.Model) -> FlatVariables:
     """Layout of the model's value variables, with the shapes they have now."""
-    start = model.initial_point()
     if not model.value_vars:
         raise ValueError("The model has no free variables.")
-    return FlatVariables(tuple(model.value_vars), tuple(start[value.name].shape for value in model.value_vars))
+    known = [_value_shape(model, value) for value in model.value_vars]
+    shapes = [shape for shape in known if shape is not None]
+    if len(shapes) < len(known):
+        start = model.initial_point()
+        shapes = [start[value.name].shape for value in model.value_vars]
+    return FlatVariables(tuple(model.value_vars), tuple(shapes))
+
+
+def shape_now(variable: Variable) -> tuple[int, ...]:
+    """The shape of a variable of a model, with the data it holds now."""
+    shape = _known_shape(variable)
+    return tuple(int(size) for size in variable.shape.eval()) if shape is None else shape
+
+
+def _value_shape(model: pm.Model, value: Variable) -> tuple[int, ...] | None:
+    if None not in value.type.shape:
+        return tuple(value.type.shape)
+    rv = model.values_to_rvs[value]
+    return _known_shape(rv) if model.rvs_to_transforms[rv] is None else None
+
+
+def _known_shape(variable: Variable) -> tuple[int, ...] | None:
+    """What the type says, or the size that a vector of independent variables is given; None if it takes more."""
+    if None not in variable.type.shape:
+        return tuple(variable.type.shape)
+    op = getattr(variable.owner, "op", None)
+    if not isinstance(op, RandomVariable) or op.ndim_supp:
+        return None
+    size = op.size_param(variable.owner)
+    if not isinstance(size.type, TensorType):
+        return None
+    try:
+        return tuple(int(length) for length in evaluate([size])[0])
+    except Unreadable:
+        return None

@@ -22,8 +22,8 @@ from pymc_pacauc.fitting import Fit
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.covariance import CompiledCovariance
 from pymc_pacauc.model.draws import evaluate_at_draws
-from pymc_pacauc.model.extract import affine_map
 from pymc_pacauc.model.flat import MODE
+from pymc_pacauc.model.probes import affine_map
 
 if TYPE_CHECKING:
     from pymc_pacauc.model.approximation import EPApproximation

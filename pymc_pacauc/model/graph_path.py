@@ -23,7 +23,6 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_pacauc.core.comparisons import Comparison
-from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.risk import comparison_risk
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.flat import flat_variables
@@ -41,20 +40,20 @@ class PyMCPath(FromPrior):
     """The path from the prior to the posterior of any model with continuous free variables.
 
     Without an exact AUC term there is no gamma to speak of: the data terms are tempered from 0 to 1, ``gamma`` is that
-    fraction and ``risk`` minus their sum. ``pairs`` and ``gamma`` take the place of those of a single AUC term.
+    fraction and ``risk`` minus their sum. ``compared`` takes the place of what the AUC terms compare, as one comparison
+    of the scores of all of them, one after the other; ``gamma`` that of the sum of theirs.
     """
 
-    def __init__(self, model: pm.Model, *, pairs: Pairs | None = None, gamma: float | None = None):
+    def __init__(self, model: pm.Model, *, compared: Comparison | None = None, gamma: float | None = None):
         self.variables = flat_variables(model)
         self.dimension = self.variables.dimension
         terms = auc_terms(model)
         gammas = np.array([term.gamma for term in terms])
-        if (pairs is not None or gamma is not None) and len(terms) != 1:
-            raise ValueError(f"other pairs or another gamma are for one AUC term; the model has {len(terms)}.")
         self.gamma = (float(gammas.sum()) if terms else 1.0) if gamma is None else gamma
         self._shares = gammas / gammas.sum() if terms else gammas
-        self._compared: list[Comparison] = [term.comparison for term in terms] if pairs is None else [pairs]
+        self._compared: list[Comparison] = [term.comparison for term in terms]
         self._ties = [term.ties for term in terms]
+        self._joined = compared
         outputs = [model.varlogp, model.datalogp]
         if terms:
             of_terms = {term.risk for term in terms}
@@ -80,8 +79,8 @@ class PyMCPath(FromPrior):
         return np.asarray(rows, dtype=np.float64)
 
     def scores(self, x: FloatArray) -> FloatArray:
-        """Scores of all observations at each point."""
-        return np.asarray(self._evaluate(x)[2])
+        """Scores of all observations at each point, of one term after the other."""
+        return np.concatenate(self._evaluate(x)[2:], axis=1)
 
     def evaluate(self, x: FloatArray) -> Energies:
         width = max([self.dimension, *(compared.n for compared in self._compared)])
@@ -94,6 +93,9 @@ class PyMCPath(FromPrior):
             log_prior, other, *scores = self._evaluate(x)
         if not scores:
             return log_prior, other, -other
+        if self._joined is not None:
+            risk = comparison_risk(np.concatenate(scores, axis=1), self._joined, ties=self._ties[0])
+            return log_prior, other / self.gamma - risk, risk
         risk = np.zeros(len(x))
         for share, values, compared, ties in zip(self._shares, scores, self._compared, self._ties, strict=True):
             risk += share * comparison_risk(np.ascontiguousarray(values), compared, ties=ties)

@@ -17,7 +17,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_pacauc import __version__
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.compat import dataset, inference_data
-from pymc_pacauc.model.flat import FlatVariables, flat_variables
+from pymc_pacauc.model.flat import FlatVariables, flat_variables, shape_now
 
 __all__ = ["coefficient_labels", "data_groups", "draws_to_inference_data", "labelled", "posterior_dataset"]
 
@@ -38,7 +38,9 @@ def draws_to_inference_data(
     """
     attrs = {"pacauc_method": method, "pacauc_version": __version__, "pymc_version": version("pymc")}
     stats = dataset(sample_stats or {}, attrs=attrs)
-    stats = stats.assign({name: ((), value) for name, value in (constants or {}).items()})
+    stats = stats.assign(
+        {name: value if isinstance(value, xr.DataArray) else ((), value) for name, value in (constants or {}).items()}
+    )
     groups = {"posterior": posterior_dataset(model, theta, variables=variables, attrs=attrs), "sample_stats": stats}
     return inference_data({**groups, **data_groups(model)})
 
@@ -84,7 +86,7 @@ def _compared(term: AUCTerm) -> dict[str, NDArray[Any]]:
 
 def labelled(model: pm.Model, variable: Any, values: NDArray[np.float64]) -> xr.DataArray:
     """Values of a variable's entries, with the model's dims and coords."""
-    shape = tuple(int(n) for n in variable.shape.eval())
+    shape = shape_now(variable)
     dims = model.named_vars_to_dims.get(variable.name) or [f"{variable.name}_dim_{i}" for i in range(len(shape))]
     held = {dim: model.coords.get(dim) for dim in dims}
     coords = {
@@ -99,11 +101,11 @@ def coefficient_labels(model: pm.Model, names: Sequence[str] | None = None) -> l
     By default those of the flat free variables, in their order.
     """
     coords, dims = coords_and_dims_for_inferencedata(model)
-    if names is None:
-        names = flat_variables(model).names
+    free = flat_variables(model)
+    shapes = dict(zip(free.names, free.shapes, strict=True))
     labels = []
-    for name in names:
-        shape = model[name].shape.eval() if name not in model.initial_point() else model.initial_point()[name].shape
+    for name in free.names if names is None else names:
+        shape = shapes[name] if name in shapes else shape_now(model[name])
         own = dims.get(name) or [None] * len(shape)
         axes = [
             [str(value) for value in coords[dim]] if dim in coords else [str(i) for i in range(size)]

@@ -61,6 +61,10 @@ class EP(Inference):
     ----------
     power
         1 for EP; smaller for fractional EP.
+    pairs
+        ``"all"``: every pair is used, and the result is exact. A number: about so many are, chosen by dealing rows into
+        groups along the score, which changes the result by its ``sampling_error``. ``"auto"``: all where that is cheap
+        (up to 20 million), else as many as leave an error of some hundredths of a posterior standard deviation.
     start
         An earlier approximation to begin from, for example at another gamma.
     tolerance
@@ -69,6 +73,8 @@ class EP(Inference):
         Sweeps after which to give up, with a warning.
     n_jobs
         Threads, by default one per core.
+    random_seed
+        Of the deal, where pairs are dealt: the same each time, unless another is given.
     model
         The model; by default the one on the context stack when :meth:`fit` is called.
 
@@ -92,10 +98,12 @@ class EP(Inference):
         self,
         *,
         power: float = 1.0,
+        pairs: str | int = "auto",
         start: EPApproximation | None = None,
         tolerance: float = TOLERANCE,
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
+        random_seed: Any = 0,
         model: pm.Model | None = None,
     ):
         # No super().__init__: there is no operator or objective to optimise.
@@ -105,9 +113,11 @@ class EP(Inference):
         self.start = start
         self.options: dict[str, Any] = {
             "power": power,
+            "pairs": pairs,
             "tolerance": tolerance,
             "max_sweeps": max_sweeps,
             "n_jobs": n_jobs,
+            "random_seed": random_seed,
         }
         self._approx: EPApproximation | None = None
 
@@ -147,10 +157,20 @@ class GaussianVB(EP):
     def __init__(
         self,
         *,
+        pairs: str | int = "auto",
         start: EPApproximation | None = None,
         tolerance: float = TOLERANCE,
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
+        random_seed: Any = 0,
         model: pm.Model | None = None,
     ):
-        super().__init__(start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs, model=model)
+        super().__init__(
+            pairs=pairs,
+            start=start,
+            tolerance=tolerance,
+            max_sweeps=max_sweeps,
+            n_jobs=n_jobs,
+            random_seed=random_seed,
+            model=model,
+        )

@@ -98,7 +98,8 @@ class AUCRisk(ExactOp):
         return TWO_CLASSES
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = np.asarray(batch_risk(inputs[0], inputs[1], self.ties))
+        scores, labels = map(np.ascontiguousarray, inputs)
+        output_storage[0][0] = np.asarray(vector_risk(scores, labels, self.ties == "half"))
 
 
 class SurrogateRisk(SurrogateOp):

@@ -14,6 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import check_gamma
+from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.core.surrogate import LOSSES
 from pymc_pacauc.core.theorems import TheoremDefaults, default_gamma, theorem_defaults
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
@@ -99,7 +100,8 @@ def AUCPotential(
     gamma
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
         :class:`~pymc_pacauc.core.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
-        cross-validation chooses (:func:`~pymc_pacauc.core.theorems.default_gamma`); ``"MA1"`` or ``"MAinf"``, a margin
+        cross-validation chooses (:func:`~pymc_pacauc.core.theorems.default_gamma`; for other comparisons than two
+        classes what takes its place, see :mod:`pymc_pacauc.core.row_shares`); ``"MA1"`` or ``"MAinf"``, a margin
         assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorem_defaults`).
     loss
         ``"exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used.
@@ -166,8 +168,7 @@ def ConcordancePotential(
     time, event
         When each observation had its event or was last seen, and whether it was an event: arrays or ``pm.Data``.
     gamma
-        Inverse temperature, multiplying 1 - C: a number or ``pm.Data``. Usually between a quarter of the number of
-        observations and their number.
+        Inverse temperature, multiplying 1 - C: a number, ``pm.Data``, or ``"default"``, as in :func:`AUCPotential`.
     strata
         Compare within these groups only: labels or ``pm.Data``.
     weights
@@ -234,10 +235,14 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compa
     if isinstance(gamma, TheoremDefaults):
         return gamma.gamma
     if isinstance(gamma, str):
-        if compared.kind != TWO_CLASSES:
-            raise ValueError(f"gamma={gamma!r} is for two classes, all pairs weighing the same: pass a number instead.")
         if compared.comparison is None:
             raise ValueError(f"gamma={gamma!r} needs the class sizes, and y has no value yet: pass a number instead.")
+        if compared.kind != TWO_CLASSES:
+            if gamma == "default":
+                return 4.0 * row_shares(compared.comparison).size
+            raise ValueError(
+                f'gamma={gamma!r} is for two classes, all pairs weighing the same: pass a number or "default" instead.'
+            )
         assert isinstance(compared.comparison, Pairs)
         [block] = compared.comparison.blocks
         sizes = block.positive.size, block.negative.size

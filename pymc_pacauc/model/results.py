@@ -2,64 +2,30 @@
 
 A *result* is an approximation (``pm.fit(method=pac.EP())``), draws (``pm.sample(step=pac.TemperingSMC())``, or of an
 approximation; fresh, sliced, or read from a file), or whatever holds one of these (a choice of gamma, a maximum of the
-evidence). :func:`as_result` turns any of them into an object with the attributes of :class:`Result`, and functions of
-:mod:`pymc_pacauc.analysis` know nothing else: none of them asks which engine made its input.
+evidence). :func:`as_result` turns any of them into an object with the attributes of
+:class:`~pymc_pacauc.results.Result`, and functions of :mod:`pymc_pacauc.analysis` know nothing else: none of them asks
+which engine made its input.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.fitted_to import FittedTo, fitted_to_problem
-from pymc_pacauc.fitting import Fit
+from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.results import ArrayResult, Estimate, Result
 from pymc_pacauc.smc.evidence import LogEvidence, combine
 
-__all__ = ["Draws", "Estimate", "Result", "as_result", "dataset_of"]
+__all__ = ["DEPLOYED", "EXACT_MEAN", "ArrayResult", "Draws", "Estimate", "Result", "as_result", "dataset_of"]
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A number and its standard error: zero where it is exact, NaN where it is not known."""
-
-    value: float
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f}" if not self.error > 0 else f"{self.value:.4f} ± {self.error:.4f}"
-
-
-class Result(Protocol):
-    """What every posterior knows of itself."""
-
-    @property
-    def fitted_to(self) -> FittedTo:
-        """What it was fitted to."""
-
-    @property
-    def evidence(self) -> LogEvidence:
-        """Log evidence with its standard error."""
-
-    @property
-    def mean_risk(self) -> Estimate:
-        """Posterior expectation of the training pairs' risk; of a Gaussian, every tie costing one half."""
-
-    @property
-    def divergence(self) -> Estimate:
-        """KL(posterior, prior); NaN where it has no closed form and cannot be estimated."""
-
-    @property
-    def gaussian(self) -> bool:
-        """Whether the posterior is a Gaussian, so that ranking by its mean is a majority vote."""
-
-    @property
-    def caveat(self) -> str:
-        """Why numbers derived from this posterior should not be trusted; empty where nothing is wrong."""
+EXACT_MEAN = "exact_mean_"  # before the name of a variable: the mean that draws of an approximation come from
+DEPLOYED = "training_auc"  # of the mean score
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +59,10 @@ class Draws:
     def mean_risk(self) -> Estimate:
         """Of the final populations, whichever draws are here; errors of runs, or their disagreement if larger."""
         if self.gaussian:
-            return Estimate(self._constant("expected_risk"), 0.0)
+            if not self.fitted_to.pairs_used:
+                return Estimate(self._constant("expected_risk"), 0.0)
+            error, terms = self._constant("expected_risk_error"), int(self._constant("expected_risk_terms"))
+            return Estimate(self._constant("expected_risk"), error, terms)
         risks, variances = self._by_run("expected_risk"), self._by_run("expected_risk_variance")
         within = float(np.sqrt(variances.sum()) / risks.size)
         between = float(risks.std(ddof=1) / np.sqrt(risks.size)) if risks.size > 1 else 0.0
@@ -106,6 +75,23 @@ class Draws:
         gamma, risk, evidence = self.fitted_to.gamma, self.mean_risk, self.evidence
         value = max(0.0, -gamma * risk.value - evidence.estimate)
         return Estimate(value, gamma * risk.error + evidence.standard_error)
+
+    @cached_property
+    def training_auc(self) -> float:
+        """AUC of the mean score on the training pairs; NaN where it did not travel with the draws."""
+        return self._constant(DEPLOYED) if DEPLOYED in self.stats else float("nan")
+
+    @cached_property
+    def exact_mean(self) -> xr.Dataset | None:
+        """The mean of each variable as if it were a draw, where the draws carry it; None elsewhere."""
+        found = {}
+        for key, held in self.stats.data_vars.items():
+            if str(key).startswith(EXACT_MEAN):
+                first = held.isel({dim: 0 for dim in ("sample", "chain", "draw") if dim in held.dims}, drop=True)
+                if not np.allclose(held, first):
+                    return None  # of several fits
+                found[str(key).removeprefix(EXACT_MEAN)] = first
+        return xr.Dataset(found).expand_dims(chain=[0], draw=[0]) if found else None
 
     def runs(self) -> list[dict[str, NDArray[Any]]]:
         """The stats of each independent run, one row a draw, however the draws were put together."""
@@ -127,41 +113,6 @@ class Draws:
         if not self.stats[name].dims:
             return np.atleast_1d(np.asarray(self.stats[name].values, dtype=np.float64))
         return np.array([float(run[name][0]) for run in self.runs()])
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayResult:
-    """A fit on arrays as a :class:`Result`."""
-
-    fit: Fit
-
-    @cached_property
-    def fitted_to(self) -> FittedTo:
-        return fitted_to_problem(self.fit.problem, self.fit.method)
-
-    @property
-    def evidence(self) -> LogEvidence:
-        error = self.fit.log_evidence_error
-        return LogEvidence(self.fit.log_evidence, error, error, float("nan"), True)
-
-    @property
-    def mean_risk(self) -> Estimate:
-        """Every tie costing one half, whatever the fit was told."""
-        problem = self.fit.problem
-        unpaid = (0.5 - problem.tie_cost) * problem.tied_share
-        return Estimate(self.fit.expected_risk + unpaid, 0.0)
-
-    @property
-    def divergence(self) -> Estimate:
-        return Estimate(self.fit.divergence, 0.0)
-
-    @property
-    def gaussian(self) -> bool:
-        return self.fit.problem.spikes is None
-
-    @property
-    def caveat(self) -> str:
-        return "" if self.fit.converged else "the fit did not converge"
 
 
 def as_result(result: Any) -> Any:

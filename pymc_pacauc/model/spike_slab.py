@@ -20,7 +20,6 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.mixture import MixtureRV
-from pymc.pytensorf import compile as compile_function
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import LT
@@ -30,7 +29,8 @@ from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.core.problem import default_inclusion_probability
 from pymc_pacauc.core.theorems import theorem_defaults
-from pymc_pacauc.model.flat import MODE
+from pymc_pacauc.model.flat import shape_now
+from pymc_pacauc.model.interpret import evaluate
 
 __all__ = ["SparseVariable", "SpikeSlab", "sparse_variables"]
 
@@ -160,10 +160,12 @@ def _point_mass(model: pm.Model, variable: Variable) -> SparseVariable | None:
     if len(cuts) != 1:
         return None
     _, sigma = slab.owner.op.dist_params(slab.owner)
-    evaluate = compile_function([], [cuts[0], sigma, slab.shape], mode=MODE)
+    if set(model.free_RVs) & set(ancestors([cuts[0], sigma])):
+        return None
 
     def hyperparameters() -> tuple[FloatArray, FloatArray, FloatArray]:
-        cut, sd, shape = evaluate()
+        cut, sd = evaluate([cuts[0], sigma])
+        shape = shape_now(slab)
         p, v1 = (np.broadcast_to(value, shape).astype(np.float64).ravel() for value in (ndtr(cut), np.square(sd)))
         return p, np.zeros(p.size), v1
 
@@ -181,12 +183,12 @@ def _mixture(model: pm.Model, variable: Variable) -> SparseVariable | None:
     mean, sigma = normal.owner.op.dist_params(normal.owner)
     if weights.type.shape[-1] != 2 or set(model.free_RVs) & set(ancestors([weights, mean, sigma])):
         return None
-    evaluate = compile_function([], [weights, mean, sigma, variable.shape], mode=MODE)
-    if np.any(evaluate()[1]):
+    if np.any(evaluate([mean])[0]):
         return None
 
     def hyperparameters() -> tuple[FloatArray, FloatArray, FloatArray]:
-        share, _, sd, shape = evaluate()
+        share, sd = evaluate([weights, sigma])
+        shape = shape_now(variable)
         share, sd = (np.broadcast_to(value, (*shape, 2)).astype(np.float64).reshape(-1, 2) for value in (share, sd))
         slab = np.argmax(sd, axis=1) if (sd[:, 0] != sd[:, 1]).all() else np.ones(len(sd), dtype=np.intp)
         row = np.arange(len(sd))

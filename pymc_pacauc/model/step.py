@@ -42,6 +42,7 @@ from pymc_pacauc.model.flat import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.diagnose import diagnose
+from pymc_pacauc.smc.moves import choose_move
 
 __all__ = ["TemperingSMC"]
 
@@ -172,8 +173,10 @@ class TemperingSMC(BlockedStep):
         )
         _check_start(self._target, model)  # also compiles what the first call compiles: here once, not in every process
         self._path = self._target if start is None else bridge_path(self._target, *_gaussian_of(start))
-        point = initial_point or model.initial_point()
-        self._layout = DictToArrayBijection.map({v.name: point[v.name] for v in self.vars}).point_map_info
+        choose_move(move, self._path, particles)  # or say now that this model has no such move
+        free = flat_variables(model)
+        zero = {v.name: np.zeros(shape, v.dtype) for v, shape in zip(free.values, free.shapes, strict=True)}
+        self._layout = DictToArrayBijection.map(zero).point_map_info
         self._keep = bool(keep_particles)
         if self._keep:  # an array-valued stat: NumPy turns the sub-array type into trailing dimensions
             self.stats_dtypes_shapes = {
@@ -197,6 +200,8 @@ class TemperingSMC(BlockedStep):
     def _reset(self) -> None:
         """Forget the last chain: PyMC runs several with one instance when there is one core."""
         self._state: State | None = None
+        self._shared_stats: dict[str, Any] = {}
+        self._path_stats: list[dict[str, float]] = []
         self._run_number = 0
         self._handed_out = 0
         self._kept: list[tuple[float, FloatArray, FloatArray]] = []
@@ -226,7 +231,7 @@ class TemperingSMC(BlockedStep):
         row = draw % self._run.population.size
         if row == 0:
             if draw > 0:
-                self._state = move_on(self._path, self._settings, self._run, self.rng)
+                self._set(move_on(self._path, self._settings, self._run, self.rng))
             self._hand_out()
         self._handed_out += 1
         particle = RaveledVars(self._theta[row], self._layout)
@@ -256,8 +261,14 @@ class TemperingSMC(BlockedStep):
     def _finished(self) -> bool:
         return self._state is not None and self._state.temperature >= self._path.end
 
-    def _enter(self, state: State) -> None:
+    def _set(self, state: State) -> None:
+        """A state, and the stats that all draws of its population share."""
         self._state = state
+        self._shared_stats = {**self._constants, **_population_stats(state)}
+        self._path_stats = [_path_stats(stage) for stage in state.stages]
+
+    def _enter(self, state: State) -> None:
+        self._set(state)
         if self._keep and not np.isnan(state.stages[-1].gamma):
             side = self.rng.spawn(1)[0]  # keeping particles must not change the draws
             theta, risk = self._path.finish(state.population, side)
@@ -293,26 +304,13 @@ class TemperingSMC(BlockedStep):
             "warning": None,
         }
         carried = len(stages) - 1 - (draw or 0) % len(stages)  # the last stage first, and round again
-        for name in PATH_STATS:
-            stats[name] = float(getattr(stages[carried], name.removeprefix("path_")))
-        stats |= {"run": self._run_number, "path_stage": carried, **self._constants, **self._population_stats()}
+        stats |= {"run": self._run_number, "path_stage": carried, **self._shared_stats, **self._path_stats[carried]}
         if draw == 0 and self._warnings:
             message = "TemperingSMC: " + " ".join(self._warnings)
             stats["warning"] = SamplerWarning(WarningType.CONVERGENCE, message, "warn")
         if self._keep:
             stats |= self._kept_stats(draw)
         return stats
-
-    def _population_stats(self) -> dict[str, float]:
-        """The expected risk of the population and its variance, particles of one parent counting as one."""
-        population = self._run.population
-        risk = np.where(np.isnan(population.energies.risk), 0.0, population.energies.risk)
-        excess = np.bincount(population.parent, (risk - risk.mean()) / risk.size)
-        return {
-            "log_evidence_variance": self._run.stages[-1].log_evidence_variance,
-            "expected_risk": float(risk.mean()),
-            "expected_risk_variance": float(excess @ excess),
-        }
 
     def _kept_stats(self, draw: int | None) -> dict[str, Any]:
         """The draw-th particle of every stage kept, at most STAGES_KEPT of them evenly spread."""
@@ -358,6 +356,23 @@ class TemperingSMC(BlockedStep):
             return {name: stats[name] for name in ("progress", "stage", "particle_ess", "acceptance_rate")}
 
         return (update,)
+
+
+def _path_stats(stage: Stage) -> dict[str, float]:
+    """The record of a stage."""
+    return {name: float(getattr(stage, name.removeprefix("path_"))) for name in PATH_STATS}
+
+
+def _population_stats(run: State) -> dict[str, float]:
+    """The expected risk of the population and its variance, particles of one parent counting as one."""
+    population = run.population
+    risk = np.where(np.isnan(population.energies.risk), 0.0, population.energies.risk)
+    excess = np.bincount(population.parent, (risk - risk.mean()) / risk.size)
+    return {
+        "log_evidence_variance": run.stages[-1].log_evidence_variance,
+        "expected_risk": float(risk.mean()),
+        "expected_risk_variance": float(excess @ excess),
+    }
 
 
 def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:

@@ -42,7 +42,7 @@ from pymc_pacauc.smc.gaussian_fit import PARTICLES_PER_DIMENSION, fit_gaussian
 from pymc_pacauc.smc.paths import Path, Population
 from pymc_pacauc.smc.proposals import InChart, Proposal, RandomWalk, around
 
-__all__ = ["MOVES", "Move", "Situation", "adapt", "calibrate", "choose_move", "metropolis"]
+__all__ = ["MOVES", "Move", "Situation", "adapt", "calibrate", "check_move", "choose_move", "metropolis"]
 
 FloatArray = NDArray[np.float64]
 
@@ -130,10 +130,14 @@ MOVES = {
 }
 
 
-def choose_move(move: str, path: Path, particles: int) -> str:
-    """Resolve ``"auto"``: see the module's docstring."""
+def check_move(move: str) -> None:
+    """A ValueError where there is no such move."""
     if move not in ("auto", *MOVES):
         raise ValueError(f"move must be one of {', '.join(map(repr, ('auto', *MOVES)))}; got {move!r}.")
+
+
+def choose_move(move: str, path: Path, particles: int) -> str:
+    """Resolve ``"auto"``: see the module's docstring."""
     if move != "auto":
         if not MOVES[move].suits(path):
             raise ValueError(f'move="{move}" needs {MOVES[move].needs}.')

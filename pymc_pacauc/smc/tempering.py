@@ -49,7 +49,7 @@ from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.smc.diagnose import TemperingWarning, diagnose
 from pymc_pacauc.smc.ep_fit import fit_stage
 from pymc_pacauc.smc.evidence import stage_variance
-from pymc_pacauc.smc.moves import adapt, calibrate, choose_move, metropolis
+from pymc_pacauc.smc.moves import adapt, calibrate, check_move, choose_move, metropolis
 from pymc_pacauc.smc.paths import Energies, Path, Population
 from pymc_pacauc.smc.proposals import Proposal
 
@@ -88,6 +88,11 @@ class Settings:
     waste_free: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("particles", "max_moves", "waste_free"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
+                raise TypeError(f"{name} is a number of them, an integer; got {value!r}.")
+        check_move(self.move)
         if self.particles < 2:
             raise ValueError(f"particles must be at least 2, better hundreds; got {self.particles}.")
         if not 0.0 < self.ess_threshold < 1.0:

@@ -1,20 +1,25 @@
 """Properties of results that hold for every way of handling them; fitted once, handled many times."""
 
+import json
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytest
 import xarray as xr
 from hypothesis import assume
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import fit, linear_gaussian_problem
+from pymc_pacauc.arrays import choose_gamma, fit, linear_gaussian_problem
+from pymc_pacauc.core.bounds import catoni_bound, linear_bound, pac_bayes_kl
 from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.results import dataset_of
+from tests.ep.test_fuzz import small
 from tests.fuzzing import fuzz
 
 DRAWS, ROWS = 60, 40
@@ -43,7 +48,7 @@ def selected(idata, draws, chains):
 CHOSEN_DRAWS = st.lists(st.integers(0, DRAWS - 1), min_size=1, max_size=80)
 
 
-@fuzz(draws=CHOSEN_DRAWS, chains=st.permutations([0, 1, 2]))
+@fuzz("log_evidence", "LogEvidence", "certificate", draws=CHOSEN_DRAWS, chains=st.permutations([0, 1, 2]))
 def test_any_selection_of_draws_has_the_evidence_and_the_certificate_of_all(draws, chains):
     """log_evidence, certificate: repeated, reordered or dropped draws carry what their runs found."""
     _, _, idata = fitted()
@@ -52,7 +57,7 @@ def test_any_selection_of_draws_has_the_evidence_and_the_certificate_of_all(draw
     np.testing.assert_allclose(pac.certificate(part).auc, pac.certificate(idata).auc, rtol=1e-12)
 
 
-@fuzz(draws=CHOSEN_DRAWS, gamma=st.floats(0.0, 20.0), seed=st.integers(0, 2**20))
+@fuzz("at_gamma", "TemperingWarning", draws=CHOSEN_DRAWS, gamma=st.floats(0.0, 20.0), seed=st.integers(0, 2**20))
 def test_posteriors_at_a_lower_gamma_are_made_of_the_draws_there_are(draws, gamma, seed):
     """at_gamma: equally weighted draws, of the same chain, and an honest effective size."""
     _, _, idata = fitted()
@@ -66,7 +71,13 @@ def test_posteriors_at_a_lower_gamma_are_made_of_the_draws_there_are(draws, gamm
     assert ((found["particle_ess"] >= 1 - 1e-9) & (found["particle_ess"] <= len(draws) + 1e-9)).all()
 
 
-@fuzz(order=st.permutations(NAMES), rows=st.integers(1, 5), seed=st.integers(0, 2**20))
+@fuzz(
+    "predict_scores",
+    "probability_above",
+    order=st.permutations(NAMES),
+    rows=st.integers(1, 5),
+    seed=st.integers(0, 2**20),
+)
 def test_columns_are_found_by_name_in_any_order(order, rows, seed):
     """predict_scores, probability_above: frames in any order are the matrix in the model's."""
     _, approx, idata = fitted()
@@ -82,7 +93,13 @@ def test_columns_are_found_by_name_in_any_order(order, rows, seed):
     assert above.reshape(-1)[0] == 0.5
 
 
-@fuzz(draws=st.integers(1, 6), rows=st.integers(1, 6), levels=st.integers(1, 4), seed=st.integers(0, 2**20))
+@fuzz(
+    "rank_uncertainty",
+    draws=st.integers(1, 6),
+    rows=st.integers(1, 6),
+    levels=st.integers(1, 4),
+    seed=st.integers(0, 2**20),
+)
 def test_ranks_are_those_of_every_draw(draws, rows, levels, seed):
     """rank_uncertainty, with ties: against one ranking at a time."""
     values = np.random.default_rng(seed).integers(0, levels, size=(1, draws, rows)).astype(float)
@@ -93,7 +110,15 @@ def test_ranks_are_those_of_every_draw(draws, rows, levels, seed):
     np.testing.assert_allclose(found["top"], first.mean(axis=0))
 
 
-@fuzz(rows=st.integers(8, 30), columns=st.integers(1, 4), gamma=st.floats(0.1, 40.0), seed=st.integers(0, 2**20))
+@fuzz(
+    "arrays.fit",
+    "arrays.Fit",
+    "ConvergenceWarning",
+    rows=st.integers(8, 30),
+    columns=st.integers(1, 4),
+    gamma=st.floats(0.1, 40.0),
+    seed=st.integers(0, 2**20),
+)
 def test_fits_of_any_small_data_have_possible_numbers(rows, columns, gamma, seed):
     """fit: evidence between -gamma and 0, a risk in [0, 1], a divergence not below 0, draws that are finite."""
     rng = np.random.default_rng(seed)
@@ -109,3 +134,277 @@ def test_fits_of_any_small_data_have_possible_numbers(rows, columns, gamma, seed
     assert result.divergence >= -1e-9
     assert np.isfinite(result.posterior.draw(3, rng)).all()
     np.testing.assert_allclose(result.log_evidence, -gamma * result.expected_risk - result.divergence, atol=1e-6)
+
+
+# --- certificates, summaries, folds -----------------------------------------------------------------------------------
+
+
+@fuzz(
+    "certificate",
+    "Certificate",
+    "FittedTo",
+    epsilon=st.floats(1e-6, 0.5),
+    among=st.integers(1, 1000),
+    bound=st.sampled_from(["kl", "catoni", "linear"]),
+    rate=st.floats(1.0, 200.0),
+    sampling=st.sampled_from(["labels", "iid"]),
+    drawn=st.booleans(),
+)
+def test_certificates_are_their_bounds(epsilon, among, bound, rate, sampling, drawn):
+    """A closed form against the bound itself; every certificate is dearer with less epsilon or more priors."""
+    _, approx, idata = fitted()
+    result = idata if drawn else approx
+    options = {"bound": bound, "sampling": sampling} | ({} if bound == "kl" else {"rate": rate})
+    found = pac.certificate(result, epsilon, selected_from=among, **options)
+    assert 0.0 <= found.auc <= found.empirical_auc <= 1.0
+    assert pac.certificate(result, 0.5 * epsilon, selected_from=among, **options).auc <= found.auc + 1e-12
+    assert pac.certificate(result, epsilon, selected_from=among + 1, **options).auc <= found.auc + 1e-12
+    assert (found.n_pos, found.n_neg) == (approx.fitted_to.n_pos, approx.fitted_to.n_neg)
+    assert (found.monte_carlo is not None) == drawn
+    if sampling == "labels" and not drawn:
+        risk, kl, m = approx.mean_risk.value, approx.divergence.value, min(found.n_pos, found.n_neg)
+        if bound == "kl":
+            highest = pac_bayes_kl(risk, kl, m, epsilon, selected_from=among, equal_matchings=True)
+        else:
+            evaluate = {"catoni": catoni_bound, "linear": linear_bound}[bound]
+            highest = evaluate(risk, kl, m, epsilon, rate=rate, selected_from=among)
+        assert found.auc == 1.0 - highest
+        assert found.mean_score_auc == max(0.0, 1.0 - 2.0 * highest)
+
+
+@fuzz("FittedTo", gamma=st.floats(1e-3, 1e6), counts=st.tuples(st.integers(1), st.integers(1, 2**40)), data=st.data())
+def test_what_was_fitted_to_survives_as_numbers(gamma, counts, data):
+    """as_stats and from_stats, whatever the record; and what differs is named."""
+    _, approx, _ = fitted()
+    known = approx.fitted_to
+    changed = {
+        "method": data.draw(st.sampled_from(["EP", "GaussianVB", "TemperingSMC"])),
+        "gamma": gamma,
+        "n_pos": counts[0] % 2**40 + 1,
+        "n_neg": counts[1],
+        "ties": data.draw(st.sampled_from(["half", "strict"])),
+        "tuned_prior": data.draw(st.booleans()),
+        "standardized": data.draw(st.booleans()),
+        "data": data.draw(st.integers(0, 2**48 - 1)),
+    }
+    record = replace(known, **changed)
+    rows = {name: (("chain", "draw"), np.full((2, 3), value)) for name, value in record.as_stats().items()}
+    assert pac.FittedTo.from_stats(xr.Dataset(rows)) == record
+    assert record.differences(record) == []
+    named = " ".join(known.differences(record))
+    assert ("gamma" in named) == (not np.isclose(gamma, known.gamma, rtol=1e-9))
+    assert ("positives" in named) == (record.n_pos != known.n_pos)
+
+
+@fuzz("summary", fast=15, ci_prob=st.floats(0.05, 0.99), epsilon=st.floats(1e-4, 0.5), drawn=st.booleans())
+def test_summaries(ci_prob, epsilon, drawn):
+    """A row per coefficient, the numbers of the result, an interval that grows with its probability."""
+    _, approx, idata = fitted()
+    table = pac.summary(idata if drawn else approx, ci_prob=ci_prob, epsilon=epsilon)
+    assert [label for label in table.index if label.startswith("theta")] == [f"theta[{name}]" for name in NAMES]
+    certified = pac.certificate(idata if drawn else approx, epsilon)
+    assert table.attrs["certificate"] == certified
+    assert f"{certified.auc:.4f}" in table.attrs["report"]
+    assert table.attrs["log_evidence"] == pac.log_evidence(idata if drawn else approx).estimate
+    if not drawn:
+        np.testing.assert_allclose(table["mean"], approx.posterior.mean, atol=6e-4)
+        low, high = table.iloc[:, 2], table.iloc[:, 3]
+        wider = pac.summary(approx, ci_prob=ci_prob + 0.005).iloc[:, [2, 3]]
+        assert (low <= table["mean"]).all()
+        assert (table["mean"] <= high).all()
+        assert (wider.iloc[:, 0] <= low + 1e-3).all()
+        assert (wider.iloc[:, 1] >= high - 1e-3).all()
+
+
+@fuzz("leave_out", "LeaveOut", fast=15, groups=st.integers(2, 6), seed=st.integers(0, 2**20), names=st.booleans())
+def test_leaving_out(groups, seed, names):
+    """What groups are called and the order they come in change nothing; AUCs are those of the scores."""
+    _, approx, _ = fitted()
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.arange(ROWS) % groups)
+    labels = rng.permutation(groups)[group]
+    first = pac.leave_out(approx, group, progressbar=False, n_jobs=1)
+    called = np.array([f"g{k}" for k in labels]) if names else labels
+    second = pac.leave_out(approx, called, progressbar=False, n_jobs=1)
+    np.testing.assert_allclose(first.scores, second.scores, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.sort(first.group_auc), np.sort(second.group_auc), atol=1e-12)
+    y = np.zeros(ROWS, dtype=bool)
+    y[approx.fit.problem.pairs.blocks[0].positive] = True
+    assert first.auc == pytest.approx(1.0 - pac.empirical_risk(first.scores, y))
+    for k in range(groups):
+        if np.unique(y[group == k]).size == 2:
+            inside = 1.0 - pac.empirical_risk(first.scores[group == k], y[group == k])
+            assert first.group_auc[k] == pytest.approx(inside)
+            assert 0.0 <= first.group_expected_auc[k] <= 1.0
+    assert (first.variance > 0).all()
+
+
+@fuzz("tempering_path", draws=CHOSEN_DRAWS, chains=st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))
+def test_paths_of_any_selection(draws, chains):
+    """What the draws that are left carry is right; what they do not is NaN, and said."""
+    _, _, idata = fitted()
+    whole, part = pac.tempering_path(idata), selected(idata, draws, chains)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = pac.tempering_path(part)
+    expected = whole.isel(chain=chains, stage=slice(found.sizes["stage"]))
+    for name in ("gamma", "log_evidence", "expected_risk"):
+        known = ~np.isnan(found[name].values)
+        np.testing.assert_array_equal(found[name].values[known], expected[name].values[known])
+    missing = np.isnan(found["log_evidence"].values) & ~np.isnan(expected["log_evidence"].values)
+    assert missing.any() == any("no draw here" in str(w.message) for w in caught)
+
+
+# --- gamma and hyper-parameters ---------------------------------------------------------------------------------------
+
+
+@fuzz(
+    "select_gamma",
+    "GammaSelection",
+    "arrays.choose_gamma",
+    "arrays.GammaChoice",
+    fast=10,
+    data=small(columns=2),
+    method=st.sampled_from(["ep", "vb"]),
+    criterion=st.sampled_from(["auc", "expected_auc"]),
+    rule=st.sampled_from(["stable", "best", "one_se"]),
+    seed=st.integers(0, 2**20),
+)
+def test_choices_of_gamma(data, method, criterion, rule, seed):
+    """One of those given; the table is the mean of the folds; the unit of X and the order of gammas do not matter."""
+    X, y, gamma, _ = data
+    problem = linear_gaussian_problem(X, y, 1.0)
+    options = {"folds": 2, "repeats": 1, "method": method, "criterion": criterion, "rule": rule}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        found = pac.select_gamma(problem, [gamma, 4 * gamma], random_seed=seed, progressbar=False, **options)
+        again = pac.select_gamma(
+            linear_gaussian_problem(8.0 * X, y, 7.0),
+            [4 * gamma, gamma, gamma],
+            random_seed=seed,
+            progressbar=False,
+            **options,
+        )
+        alone = choose_gamma(problem, [gamma, 4 * gamma], rng=np.random.default_rng(seed), n_jobs=1, **options)
+    assert found.best in (gamma, 4 * gamma)
+    assert found.best == again.best == alone.gamma
+    assert found.refit.problem.gamma == found.best
+    np.testing.assert_allclose(found.table["auc"], found.fold_auc.mean(axis=(1, 2)))
+    np.testing.assert_array_equal(found.fold_auc, again.fold_auc)
+    assert found.table[["auc", "expected_auc", "training_auc"]].stack().between(0, 1).all()
+    for fold in found.fold:
+        assert all(0 < y[fold == k].sum() < np.sum(fold == k) for k in (0, 1))
+    if rule == "best" and found.table["converged"].all() and (found.table["fold_change"] < 0.5).all():
+        assert found.table[criterion].max() == pytest.approx(found.table[criterion][found.table["gamma"] == found.best])
+
+
+@fuzz("select_gamma", fast=10, data=small(columns=2), epsilon=st.floats(0.01, 0.3))
+def test_choices_by_certificate(data, epsilon):
+    X, y, gamma, _ = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        found = pac.select_gamma(
+            linear_gaussian_problem(X, y, 1.0),
+            [gamma, 3 * gamma],
+            criterion="certificate",
+            method="vb",
+            epsilon=epsilon,
+            progressbar=False,
+        )
+    best = found.table["certified_auc"].max()
+    assert found.table["certified_auc"][found.table["gamma"] == found.best].item() == best
+    assert pac.certificate(found, epsilon, selected_from=2).auc == pytest.approx(best, abs=1e-12)
+
+
+@cache
+def scaled_model():
+    with pm.Model() as model:
+        X, y, scale = pm.Data("X", np.eye(2)), pm.Data("y", [0, 1]), pm.Data("scale", [1.0, 1.0])
+        theta = pm.Normal("theta", 0.0, scale, shape=2)
+        pac.AUCPotential("auc", X @ theta, y, gamma=5.0)
+    return model
+
+
+@fuzz("maximize_evidence", "EvidenceMaximum", fast=3, data=small(columns=2), ratio=st.floats(-2, 2))
+def test_maxima_of_the_evidence(data, ratio):
+    """No lower than where it began, on the data there are; the model holds what was found; no certificate of it."""
+    X, y, _, _ = data
+    X = np.column_stack([X, X[::-1] ** 2])[:, [0, -1]]
+    assume((X.std(axis=0) > 0).all())
+    model = scaled_model()
+    with model:
+        pm.set_data({"X": X, "y": y.astype(int), "scale": [1.0, 10.0**ratio]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = pac.maximize_evidence(model, over=["scale"], max_evaluations=4, progressbar=False)
+    assert found.log_evidence >= found.start_log_evidence - 1e-6
+    assert (found.values["scale"] > 0).all()
+    np.testing.assert_array_equal(model["scale"].get_value(), found.values["scale"])
+    assert found.approx.fitted_to.tuned_prior
+    with pytest.raises(ValueError, match="The prior was tuned on these data"):
+        pac.certificate(found)
+
+
+@fuzz("regularization_path", fast=2, data=small(columns=2), p=st.floats(0.1, 0.9), v0=st.floats(1e-4, 0.5))
+def test_regularization_paths(data, p, v0):
+    """Of converged fits the very numbers of a fit, of others NaN; the order of v0 does not matter."""
+    X, y, gamma, _ = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        path = pac.regularization_path((X, y), v0=[0.5, v0], gamma=gamma, p=p, max_sweeps=25, n_jobs=1)
+    np.testing.assert_array_equal(path["v0"], np.unique([v0, 0.5]))
+    ended = path["converged"].values
+    for name in ("coefficient", "sd", "inclusion_probability", "log_evidence", "expected_risk"):
+        known = ~np.isnan(path[name].values)
+        assert (known.reshape(len(ended), -1).all(axis=1) == ended).all()
+    reached = path.isel(v0=np.flatnonzero(ended))
+    assert ((reached["inclusion_probability"] >= 0) & (reached["inclusion_probability"] <= 1)).all()
+    assert (reached["log_evidence"] <= 1e-9).all()
+    np.testing.assert_allclose(reached["expected_model_size"], reached["inclusion_probability"].sum("feature"))
+
+
+# --- sparse draws -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def sparse_draws():
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(20, 2))
+    with pm.Model(coords={"covariate": ["a", "b"]}) as model:
+        theta = pac.SpikeSlab("theta", p=0.4, dims="covariate")
+        pac.AUCPotential("auc", X @ theta, X[:, 0] + rng.normal(size=20) > 0, gamma=10.0)
+        step = pac.TemperingSMC(particles=100)
+        idata = pm.sample(50, step=step, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True)
+    return model, idata
+
+
+@fuzz("inclusion_probability", fast=15, draws=st.lists(st.integers(0, 49), min_size=1, max_size=60))
+def test_inclusion_is_counted_from_the_draws_there_are(draws):
+    _, idata = sparse_draws()
+    part = inference_data({"posterior": dataset_of(idata, "posterior").isel(draw=draws)})
+    found = pac.inclusion_probability(part)
+    np.testing.assert_allclose(found, (part["posterior"]["theta"].values != 0).mean(axis=(0, 1)))
+    assert list(found["covariate"].values) == ["a", "b"]
+
+
+# --- thresholds of predictions ----------------------------------------------------------------------------------------
+
+
+@fuzz("Threshold", "choose_threshold", fast=5, rows=st.integers(1, 6), seed=st.integers(0, 2**20), fpr=st.floats(0, 1))
+def test_thresholds_apply_to_draws_summaries_and_numbers_alike(rows, seed, fpr):
+    _, approx, _ = fitted()
+    problem = approx.fit.problem
+    y = np.zeros(ROWS, dtype=bool)
+    y[problem.pairs.blocks[0].positive] = True
+    known = problem.X @ approx.posterior.mean
+    chosen = pac.choose_threshold(known, y, fpr=fpr)
+    X = np.random.default_rng(seed).normal(size=(rows, 3))
+    summary = pac.predict_scores(approx, X, summary=True)
+    draws = pac.predict_scores(approx, X, draws=7, random_seed=seed)
+    called = X @ approx.posterior.mean > chosen.value
+    np.testing.assert_array_equal(chosen.apply(summary), called)
+    np.testing.assert_array_equal(chosen.apply(draws), called)  # they carry their exact mean
+    assert [chosen.apply(float(score)) for score in summary["mean"]] == called.tolist()
+    share = np.asarray(chosen.probability(draws))
+    np.testing.assert_allclose(share, (draws.values > chosen.value).mean(axis=(0, 1)))
+    assert pac.Threshold.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen

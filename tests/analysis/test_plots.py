@@ -5,6 +5,7 @@ import pytest
 import xarray as xr
 
 import pymc_pacauc as pac
+from pymc_pacauc.core.kaplan_meier import survival_curve
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -68,6 +69,57 @@ def test_scores(fitted):
     assert draw(pac.plot_scores(X[:, 0], y, threshold=0.3)).get_xlabel() == "score"
 
 
+def test_scores_of_ordered_classes():
+    score = X[:, 0]
+    classes = np.digitize(score + rng.normal(size=60), [-0.5, 0.5]) * 2
+    axes = draw(pac.plot_scores(score, classes, ordered=True, threshold=0.1))
+    assert axes.get_title() == f"concordance {1 - pac.empirical_risk(score, classes, ordered=True):.3f}"
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert labels == [f"{label} ({np.sum(classes == label)} rows)" for label in (0, 2, 4)]
+    medians = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
+    np.testing.assert_allclose(medians, [np.median(score[classes == label]) for label in (0, 2, 4)])
+    _, given = plt.subplots()
+    assert pac.plot_scores(score, classes, ordered=True, ax=given) is given
+    with pytest.raises(ValueError, match="larger value of y"):
+        pac.plot_scores(score, classes, ordered=True, positive=2)
+    with pytest.raises(ValueError, match="scores has 59 observations"):
+        pac.plot_scores(score[1:], classes, ordered=True)
+
+
+def test_survival():
+    score, event = X[:, 0].round(1), np.arange(60) % 4 > 0
+    time = np.exp(-score + 0.5 * rng.normal(size=60))
+    axes = draw(pac.plot_survival(score, time, event))
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    cuts = np.quantile(score, [1 / 3, 2 / 3])
+    highest = score > cuts[1]
+    assert texts[2] == f"highest third: {(event & highest).sum()} events, {highest.sum()} rows"
+    assert axes.get_legend().get_title().get_text() == (
+        f"by score\n(concordance {1 - pac.concordance_risk(score, time, event):.3f})"
+    )
+    curve = survival_curve(time[highest], event[highest])
+    [shown] = [line for line in axes.lines if line.get_label() == texts[2]]
+    np.testing.assert_allclose(shown.get_ydata()[1:], curve.survival)
+    _, given = plt.subplots()
+    assert pac.plot_survival(np.stack([score, score]), time, event, groups=5, ax=given) is given
+    with pytest.raises(ValueError, match="1 of 3 groups would be empty"):
+        pac.plot_survival(np.sign(score), time, event)
+    with pytest.raises(ValueError, match="groups must be an integer from 2"):
+        pac.plot_survival(score, time, event, groups=1)
+    with pytest.raises(ValueError, match="scores has 59 observations"):
+        pac.plot_survival(score[1:], time, event)
+
+
+def test_concordance_along_gamma():
+    time = np.exp(-X[:, 0] + 0.5 * rng.normal(size=60))
+    with pm.Model():
+        theta = pm.Normal("theta", size=3)
+        pac.ConcordancePotential("c", X @ theta, time, np.arange(60) % 4 > 0, gamma=30.0)
+        step = pac.TemperingSMC(particles=200)
+        idata = pm.sample(100, step=step, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True)
+    assert draw(pac.plot_gamma_path(idata))[0].get_ylabel() == "concordance"
+
+
 def test_marginals(fitted):
     _, approx, idata = fitted
     axes = draw(pac.plot_marginals(approx, idata))
@@ -81,6 +133,7 @@ def test_gamma_path(fitted):
     model, _, idata = fitted
     selection = pac.select_gamma(model, [3.0, 10.0, 30.0], folds=3, random_seed=1)
     top, bottom = draw(selection.plot())
+    assert top.get_ylabel() == "AUC"
     assert top.get_legend() is not None
     assert bottom.get_xscale() == "log"
     draw(pac.plot_gamma_path(pac.select_gamma(model, [3.0, 30.0], criterion="certificate")))
@@ -129,3 +182,8 @@ def test_spike_and_slab_figures():
 def test_other_backends_are_refused():
     with pytest.raises(ValueError, match='backend must be "matplotlib"'):
         pac.plot_inclusion([0.5], backend="bokeh")
+
+
+@pytest.mark.parametrize("score", [[0.0, 1e-300, 1.0, 2.0], [0.0, 5e-324, 0.0, 0.0]])
+def test_scores_that_hardly_differ(score):
+    assert len(draw(pac.plot_scores(np.array(score), [1, 1, 0, 0])).lines) == 4

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -10,10 +12,14 @@ from pymc_pacauc import gamma_search
 from pymc_pacauc.analysis import select as selection
 from pymc_pacauc.analysis.select import default_gammas
 from pymc_pacauc.arrays import choose_gamma
+from pymc_pacauc.core.comparisons import label_comparison
+from pymc_pacauc.core.concordance import concordance
 from pymc_pacauc.core.folds import stratified_folds
+from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.core.row_shares import auc_error, row_shares
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
-from pymc_pacauc.gamma_search import Candidate, auc_error, choose, search_gammas
+from pymc_pacauc.gamma_search import Candidate, choose, search_gammas
 from pymc_pacauc.model.extract import problem_of
 
 rng = np.random.default_rng(8)
@@ -136,7 +142,7 @@ def test_smc_takes_any_model():
 def test_by_certificate(model):
     found = pac.select_gamma(model, criterion="certificate")
     pairs = problem_of(model).problem.pairs
-    gammas = default_gammas(pairs)
+    gammas = default_gammas(row_shares(pairs))
     assert found.table["gamma"].to_numpy() == pytest.approx(gammas)
     assert found.best == gammas[np.argmax(found.table["certified_auc"])]
     paid = pac.certificate(found.refit, selected_from=len(gammas))
@@ -147,6 +153,10 @@ def test_by_certificate(model):
     assert found.fold.size == 0
 
 
+def sizes(n_pos, n_neg):
+    return row_shares(bipartite(np.arange(n_pos + n_neg) < n_pos))
+
+
 def candidate(gamma, auc, expected, change=0.0):
     """With two folds whose AUCs differ by 0.02 from each other, and by half of that between any two gammas."""
     spread = np.array([[-0.01, 0.01]])
@@ -155,17 +165,17 @@ def candidate(gamma, auc, expected, change=0.0):
 
 def test_the_stable_rule_waits_for_the_draws_and_for_the_mean_score():
     flat = [candidate(g, 0.80, e) for g, e in ((1, 0.55), (2, 0.66), (4, 0.74), (8, 0.77), (16, 0.79))]
-    assert 0.03 < auc_error(0.80, 60, 60) < 0.06
-    assert choose(flat, "auc", "stable", (60, 60)) == 3
-    assert choose(flat, "auc", "best", (60, 60)) == 4  # of ties the last one
-    assert choose(flat, "auc", "stable", (20, 20)) == 2  # fewer rows tell less
-    assert choose(flat, "auc", "stable", (600, 600)) == 4
+    assert 0.03 < auc_error(0.80, sizes(60, 60)) < 0.06
+    assert choose(flat, "auc", "stable", sizes(60, 60)) == 3
+    assert choose(flat, "auc", "best", sizes(60, 60)) == 4  # of ties the last one
+    assert choose(flat, "auc", "stable", sizes(20, 20)) == 2  # fewer rows tell less
+    assert choose(flat, "auc", "stable", sizes(600, 600)) == 4
     rising = [candidate(g, a, a - 0.01) for g, a in ((1, 0.70), (2, 0.75), (4, 0.80))]
-    assert choose(rising, "auc", "stable", (60, 60)) == 2
+    assert choose(rising, "auc", "stable", sizes(60, 60)) == 2
     overfitted = [candidate(g, a, e) for g, a, e in ((1, 0.80, 0.55), (2, 0.80, 0.66), (4, 0.66, 0.65))]
-    assert choose(overfitted, "auc", "stable", (60, 60)) == 1
-    assert choose(overfitted, "expected_auc", "best", (60, 60)) == 1
-    assert choose([*flat[:2], candidate(4, 0.80, 0.79, change=2.0)], "auc", "stable", (60, 60)) == 1
+    assert choose(overfitted, "auc", "stable", sizes(60, 60)) == 1
+    assert choose(overfitted, "expected_auc", "best", sizes(60, 60)) == 1
+    assert choose([*flat[:2], candidate(4, 0.80, 0.79, change=2.0)], "auc", "stable", sizes(60, 60)) == 1
 
 
 def test_one_standard_error_rule_takes_the_largest(model):
@@ -186,9 +196,9 @@ def search(auc, expected, rule):
         return [candidate(g, auc(g), expected(g)) for g in values]
 
     pairs = linear_gaussian_problem(np.zeros((500, 1)), np.arange(500) < 100, 1.0).pairs
-    found = search_gammas(evaluate, "auc", rule, pairs)
+    found = search_gammas(evaluate, "auc", rule, row_shares(pairs))
     assert sorted(looked_at) == [each.gamma for each in found]
-    return found[choose(found, "auc", rule, (100, 400))].gamma, looked_at
+    return found[choose(found, "auc", rule, sizes(100, 400))].gamma, looked_at
 
 
 @pytest.mark.parametrize("best", [50.0, 300.0, 5000.0])
@@ -199,17 +209,17 @@ def test_the_grid_is_finer_at_the_choice(best):
 
 
 def test_the_stable_choice_is_the_first_gamma_at_which_draws_have_arrived():
-    error = auc_error(0.8, 100, 400)
+    error = auc_error(0.8, sizes(100, 400))
     gamma, looked_at = search(lambda g: 0.8 - 1e-9 * g, lambda g: 0.8 - error * 200.0 / g, "stable")
-    assert 200.0 <= gamma < 200.0 * 2**0.5
-    assert len(looked_at) == 5
+    assert 200.0 <= gamma < 250.0
+    assert len(looked_at) == 4
 
 
 def test_the_grid_goes_on_where_its_end_is_best_and_stops_where_a_wrong_pair_costs_a_nat():
     gamma, looked_at = search(lambda g: 1 - 10 / g, lambda g: 1 - 20 / g, "best")
-    assert gamma == max(looked_at) == 640 * 4**2  # four times that are more than the pairs
+    assert gamma == max(looked_at) == pytest.approx(640 * 4**2, rel=1e-12)  # four times that are more than the pairs
     gamma, looked_at = search(lambda g: 0.8 - 1e-9 * g, lambda g: 0.5 + 1e-6 * g, "stable")
-    assert gamma == max(looked_at) == 640 * 4**2
+    assert gamma == max(looked_at) == pytest.approx(640 * 4**2, rel=1e-12)
 
 
 def test_the_choice_stays_put_when_folds_are_dealt_anew():
@@ -238,8 +248,8 @@ def test_no_choice_at_the_prior_although_its_mean_ranks_as_well():
     choice = choose_gamma(problem, rng=rng)
     mean, draws = (np.array([getattr(c, name).mean() for c in choice.candidates]) for name in ("auc", "expected_auc"))
     assert mean[0] > mean.max() - 0.01
-    assert draws[0] < mean[0] - 2 * auc_error(mean[0], 50, 50)
-    assert draws[choice.chosen] > mean[choice.chosen] - auc_error(mean[choice.chosen], 50, 50)
+    assert draws[0] < mean[0] - 2 * auc_error(mean[0], sizes(50, 50))
+    assert draws[choice.chosen] > mean[choice.chosen] - auc_error(mean[choice.chosen], sizes(50, 50))
 
 
 def test_the_models_own_gamma_is_set():
@@ -289,6 +299,114 @@ def test_every_model(model):
         pac.select_gamma(hierarchy, **options)
     drawn = pac.select_gamma(hierarchy, method="smc", particles=1000, **options)
     assert drawn.refit["posterior"]["scale"].shape == (1, 1000)
+
+
+EVENT = rng.random(120) < 0.6
+TIME = rng.exponential(np.exp(-X[:, 0]))
+LEVEL = np.digitize(X @ [1.0, 0.7, 0.0, 0.0] + rng.normal(size=120), [-0.5, 0.3, 1.2])
+WARD, WEIGHT = rng.integers(0, 3, size=120), rng.uniform(0.5, 2.0, size=120)
+QUERY = np.arange(120) // 4
+COMPARISONS = {
+    "ordered classes": (pac.AUCPotential, pac.empirical_risk, {"y": LEVEL}, {"ordered": True}),
+    "strata": (pac.AUCPotential, pac.empirical_risk, {"y": y, "strata": WARD}, {}),
+    "small strata": (pac.AUCPotential, pac.empirical_risk, {"y": y, "strata": QUERY}, {}),
+    "weights": (pac.AUCPotential, pac.empirical_risk, {"y": y, "weights": WEIGHT}, {}),
+    "censored times": (pac.ConcordancePotential, pac.concordance_risk, {"time": TIME, "event": EVENT}, {}),
+    "partial AUC": (pac.AUCPotential, pac.empirical_risk, {"y": y}, {"max_fpr": 0.3}),
+}
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_every_comparison_is_cross_validated_as_refits_would_be(name):
+    """By hand: fit without the rows of a fold, and judge its rows by the same comparison."""
+    potential, risk, arrays, options = COMPARISONS[name]
+
+    def build(rows, gamma):
+        with pm.Model() as model:
+            theta = pm.Normal("theta", size=4)
+            potential("c", X[rows] @ theta, **{k: v[rows] for k, v in arrays.items()}, gamma=gamma, **options)
+        return model
+
+    everything = np.ones(120, dtype=bool)
+    search = {"folds": 3, "repeats": 1, "random_seed": 3, "progressbar": False}
+    if name == "partial AUC":
+        with pytest.raises(ValueError, match=r"partial AUC.*method=.smc"):
+            pac.select_gamma(build(everything, 1.0), [20.0], **search)
+        search |= {"method": "smc", "particles": 2000}
+    found = pac.select_gamma(build(everything, 1.0), [20.0], **search)
+    if name == "small strata":
+        compared = [q for q in range(30) if np.unique(y[q == QUERY]).size == 2]
+        assert all(np.unique(found.fold[0][q == QUERY]).size == 1 for q in compared)
+    for k in range(3):
+        out = found.fold[0] == k
+        if name == "partial AUC":
+            with build(~out, 20.0):
+                run = pm.sample(1000, step=pac.TemperingSMC(particles=2000), chains=1, random_seed=1, progressbar=False)
+            mean = run["posterior"]["theta"].mean(("chain", "draw")).to_numpy()
+        else:
+            mean = fit_ep(problem_of(build(~out, 20.0)).problem).posterior.mean
+        by_hand = 1 - risk(X[out] @ mean, **{k: v[out] for k, v in arrays.items()}, **options)
+        assert found.fold_auc[0, 0, k] == pytest.approx(by_hand, abs=0.02)
+    assert 0.6 < found.table["auc"][0] < 1.0
+
+
+def test_draws_are_judged_by_the_weights_too():
+    """The expected AUC of a draw in closed form, against draws."""
+    problem = linear_gaussian_problem(X, label_comparison(LEVEL, ordered=True, strata=WARD, weights=WEIGHT), 20.0)
+    found = choose_gamma(problem, [20.0], 3, repeats=1, rng=np.random.default_rng(1), fold_tolerance=1e-6, refine=50)
+    [at], [fold] = found.candidates, found.folds
+    for k in range(3):
+        out = fold == k
+        refit = fit_ep(replace(problem, pairs=problem.pairs.among(~out)))
+        draws = refit.posterior.draw(4000, np.random.default_rng(1)) @ X[out].T
+        risk = pac.empirical_risk(draws, LEVEL[out], ordered=True, strata=WARD[out], weights=WEIGHT[out])
+        assert at.expected_auc[0, k] == pytest.approx(1 - risk.mean(), abs=5 * risk.std() / 4000**0.5)
+
+
+def test_several_potentials_leave_out_the_same_rows_and_keep_their_shares():
+    other = X[:, 1] + rng.normal(size=120) > 0
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=4)
+        gammas = pm.Data("first", 10.0), pm.Data("second", 30.0)
+        pac.AUCPotential("a", X @ theta, y, gamma=gammas[0])
+        pac.AUCPotential("b", X @ theta, other, gamma=gammas[1])
+    options = {"folds": 3, "repeats": 1, "random_seed": 1, "progressbar": False}
+    found = pac.select_gamma(model, [20.0], set_data=True, **options)
+    np.testing.assert_array_equal(found.fold[0][:120], found.fold[0][120:])
+    assert (model["first"].get_value(), model["second"].get_value()) == (5.0, 15.0)
+    assert np.isnan(found.table["certified_auc"]).all()
+    with pytest.raises(ValueError, match="one AUC term"):
+        pac.select_gamma(model, criterion="certificate")
+    for k in range(3):
+        out = found.fold[0][:120] == k
+        with pm.Model() as left:
+            theta = pm.Normal("theta", size=4)
+            pac.AUCPotential("a", X[~out] @ theta, y[~out], gamma=5.0)
+            pac.AUCPotential("b", X[~out] @ theta, other[~out], gamma=15.0)
+        mean = fit_ep(problem_of(left).problem).posterior.mean
+        risk = [pac.empirical_risk(X[out] @ mean, labels[out]) for labels in (y, other)]
+        assert found.fold_auc[0, 0, k] == pytest.approx(1 - 0.25 * risk[0] - 0.75 * risk[1], abs=0.03)
+    groups = np.arange(120) // 5
+    kept = pac.select_gamma(model, [20.0], groups=groups, **options).fold[0]
+    assert all(np.unique(kept[np.tile(groups, 2) == g]).size == 1 for g in range(24))
+    with model:
+        pm.Potential("more", -(theta**2).sum())
+    with pytest.raises(ValueError, match="nothing but AUC terms besides the prior; this one has more"):
+        pac.select_gamma(model, [20.0], method="smc", **options)
+
+
+def test_the_grid_and_the_certificate_of_censored_times():
+    problem = linear_gaussian_problem(X, concordance(TIME, EVENT), 1.0)
+    found = pac.select_gamma(problem, [5.0, 20.0, 80.0], criterion="certificate", selected_from=1)
+    paid = pac.certificate(found.refit)
+    assert found.table["certified_auc"].max() == pytest.approx(paid.auc)
+    assert paid.comparison == "censored times"
+    with pytest.raises(ValueError, match="estimated weights"):
+        pac.select_gamma(
+            linear_gaussian_problem(X, concordance(TIME, EVENT, weights="ipcw"), 1.0), criterion="certificate"
+        )
+    found = pac.select_gamma(problem, random_seed=1)
+    assert 3 * found.refit.problem.d < found.best < problem.pairs.n_pairs
 
 
 def test_standard_errors_are_over_the_folds_of_a_deal(model):

@@ -60,6 +60,22 @@ def test_uno_by_hand():
     assert concordance(time, event, weights="ipcw", tau=tau).estimated_weights
 
 
+def test_uno_with_strata_has_a_censoring_distribution_in_each():
+    scores, time, event = survival_data(3, n=120)
+    strata = np.random.default_rng(1).integers(0, 3, time.size)
+    event |= (strata == 0) & (time < 8)  # one stratum is followed for longer than the others
+    tau = float(np.quantile(time, 0.7))
+    survival = np.empty(time.size)
+    for k in range(3):
+        survival[strata == k] = censoring_survival(time[strata == k], event[strata == k])
+    brute = censored_pairs(time, event, strata=strata, tau=tau, row_weights=np.maximum(survival, 1e-9) ** -2.0)
+    found = pac.concordance_risk(scores, time, event, strata=strata, weights="ipcw", tau=tau)
+    assert found == pytest.approx(listed_risk(scores, brute), abs=1e-13)
+    pooled = np.maximum(censoring_survival(time, event), 1e-9) ** -2.0
+    other = censored_pairs(time, event, strata=strata, tau=tau, row_weights=pooled)
+    assert abs(found - listed_risk(scores, other)) > 1e-4
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_against_scikit_survival(seed):
     metrics = pytest.importorskip("sksurv.metrics")
@@ -141,6 +157,13 @@ def test_exploding_weights_say_tau():
     assert survival.min() > 0  # one is at risk beyond 3
     time, event = np.array([1.0, 2.0, 3.0, 3.0]), np.array([True, False, False, True])
     assert censoring_survival(time, event)[-1] == 0
-    with pytest.raises(ValueError, match=r"infinite for 1 event\(s\) from time 3 on.*tau=3"):
+    with pytest.raises(ValueError, match=r"explode for 1 event\(s\) from time 3 on.*tau=3"):
         concordance(time, event, weights="ipcw")
     assert concordance(time, event, weights="ipcw", tau=3.0).n_pairs == 3
+    time, event = np.arange(1.0, 1001.0), np.arange(1000) % 10 == 9
+    late = time[event & (censoring_survival(time, event) < 0.01)]
+    with pytest.raises(
+        ValueError, match=rf"explode for {late.size} event\(s\) from time {late[0]:g} on.*tau={late[0]:g}"
+    ):
+        concordance(time, event, weights="ipcw")
+    assert concordance(time, event, weights="ipcw", tau=float(late[0])).n_pairs > 0

@@ -15,10 +15,12 @@ from scipy.special import logsumexp
 from sklearn.metrics import roc_auc_score
 
 import pymc_pacauc as pac
+from pymc_pacauc import arrays
 from pymc_pacauc.core import bounds, weights
 from pymc_pacauc.core.folds import stratified_folds
 from pymc_pacauc.core.pairs import bipartite, encode_labels
-from pymc_pacauc.core.theorems import u_statistic_gamma
+from pymc_pacauc.core.theorems import default_gamma, u_statistic_gamma
+from tests import pair_lists
 from tests.core.test_risk import brute_force, scored
 from tests.fuzzing import fuzz
 
@@ -34,7 +36,7 @@ epsilons = st.floats(1e-12, 1 - 1e-9)
 # --- risk -------------------------------------------------------------------------------------------------------------
 
 
-@fuzz(data=scored(), ties=ties)
+@fuzz("empirical_risk", data=scored(), ties=ties)
 def test_empirical_risk(data, ties):
     scores, y = data
     risk = pac.empirical_risk(scores, y, ties=ties)
@@ -43,7 +45,9 @@ def test_empirical_risk(data, ties):
         assert 1 - risk == pytest.approx(roc_auc_score(y, scores), abs=1e-12)
 
 
-@fuzz(y=masks, d=st.integers(0, 4), seed=st.integers(0, 10**6), ties=ties, exponent=st.integers(-60, 1020))
+@fuzz(
+    "linear_risk", y=masks, d=st.integers(0, 4), seed=st.integers(0, 10**6), ties=ties, exponent=st.integers(-60, 1020)
+)
 def test_linear_risk(y, d, seed, ties, exponent):
     """Against scores in exact arithmetic, at any scale that does not overflow; where it does, an error."""
     rng = np.random.default_rng(seed)
@@ -92,7 +96,13 @@ TYPED = {
 }
 
 
-@fuzz(y=masks, data=st.data(), kind=st.sampled_from(sorted(KINDS)), make=st.sampled_from(sorted({**OBJECTS, **TYPED})))
+@fuzz(
+    "arrays.bipartite",
+    y=masks,
+    data=st.data(),
+    kind=st.sampled_from(sorted(KINDS)),
+    make=st.sampled_from(sorted({**OBJECTS, **TYPED})),
+)
 def test_encode_labels_and_bipartite(y, data, kind, make):
     assume(make in OBJECTS or kind not in ("huge integers", "mixed"))
     yes, no = data.draw(st.tuples(KINDS[kind], KINDS[kind]).filter(lambda v: v[0] != v[1]))
@@ -110,16 +120,178 @@ def test_encode_labels_and_bipartite(y, data, kind, make):
             encode_labels([*list(labels), other], positive=yes)
 
 
+# --- comparisons ------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def compared(draw, classes=2):
+    """Labels, scores with ties, strata and weights."""
+    n = draw(st.integers(3, 14))
+    rng = np.random.default_rng(draw(st.integers(0, 2**20)))
+    y = rng.integers(0, classes, n)
+    assume(np.unique(y).size > 1)
+    strata = rng.integers(0, draw(st.integers(1, 3)), n)
+    assume(any(np.unique(y[strata == s]).size > 1 for s in np.unique(strata)))
+    scale = 10.0 ** draw(st.integers(-100, 100))
+    return y, rng.integers(-2, 3, (2, n)) * scale, strata, rng.uniform(0.1, 3.0, n)
+
+
+def sorted_pairs(listed):
+    order = np.lexsort(listed[1::-1])
+    return tuple(column[order] for column in listed)
+
+
+@fuzz("arrays.label_comparison", "arrays.stratified", "arrays.pair_risk", "arrays.Pairs", data=compared(), ties=ties)
+def test_strata_and_weights(data, ties):
+    """Against a list of the pairs; a common factor of the weights and the order of the rows change nothing."""
+    y, scores, strata, weights = data
+    expected = [pair_lists.listed_risk(row, pair_lists.label_pairs(y, strata, weights), ties) for row in scores]
+    pairs = arrays.label_comparison(y, strata=strata, weights=weights)
+    np.testing.assert_allclose(arrays.pair_risk(scores, pairs, ties=ties), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        pac.empirical_risk(scores, y, strata=strata, weights=7 * weights, ties=ties), expected, atol=1e-12
+    )
+    order = np.random.default_rng(len(y)).permutation(len(y))
+    turned = arrays.label_comparison(y[order], strata=strata[order], weights=weights[order])
+    np.testing.assert_allclose(arrays.pair_risk(scores[:, order], turned, ties=ties), expected, atol=1e-12)
+    plain = arrays.stratified(arrays.bipartite(y), strata)
+    everyone = pair_lists.label_pairs(y, strata)
+    assert plain.n_pairs == everyone[0].size
+    for found, wanted in zip(pair_lists.listed(plain), sorted_pairs(everyone), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@fuzz("arrays.ordered_classes", data=compared(classes=4), ties=ties, seed=st.integers(0, 100))
+def test_ordered_classes(data, ties, seed):
+    """Against a list of the pairs, with class weights too; any increasing change of y changes nothing."""
+    y, scores, strata, _ = data
+    values = np.unique(y)
+    weighted = {(a, b): float(1 + (seed + i) % 3) for i, a in enumerate(values) for b in values if a > b}
+    for class_weights in (None, weighted):
+        listed = pair_lists.label_pairs(y, class_weights=class_weights)
+        expected = [pair_lists.listed_risk(row, listed, ties) for row in scores]
+        pairs = arrays.ordered_classes(y, class_weights)
+        np.testing.assert_allclose(arrays.pair_risk(scores, pairs, ties=ties), expected, atol=1e-12)
+    cubes = pac.empirical_risk(scores, 3.0 * y**3 - 1.0, ordered=True, strata=strata, ties=ties)
+    expected = [pair_lists.listed_risk(row, pair_lists.label_pairs(y, strata), ties) for row in scores]
+    np.testing.assert_allclose(cubes, expected, atol=1e-12)
+
+
+@fuzz(
+    "concordance_risk",
+    "arrays.concordance",
+    n=st.integers(2, 14),
+    times=st.integers(1, 9),
+    seed=st.integers(0, 2**20),
+    ties=ties,
+    power=st.sampled_from([1.0, 0.5, 3.0]),
+)
+def test_concordance(n, times, seed, ties, power):
+    """Against a list of the pairs, or an error where there is none; any increasing change of the times is the same."""
+    rng = np.random.default_rng(seed)
+    time, event, scores = rng.integers(0, times, n), rng.random(n) < 0.6, rng.integers(-2, 3, n).astype(float)
+    strata, weights, tau = rng.integers(0, 2, n), rng.uniform(0.1, 3.0, n), float(rng.integers(1, times + 2))
+    options = {"strata": strata, "weights": weights, "tau": tau}
+    listed = pair_lists.censored_pairs(time, event, strata, weights, tau)
+    if not listed:
+        with pytest.raises(ValueError, match=r"There is no event|No two observations"):
+            pac.concordance_risk(scores, time, event, **options)
+        return
+    expected = pair_lists.listed_risk(scores, listed, ties)
+    assert pac.concordance_risk(scores, time, event, **options, ties=ties) == pytest.approx(expected, abs=1e-12)
+    assert arrays.concordance(time, event, **options).n_pairs == listed[0].size
+    changed = pac.concordance_risk(
+        np.arctan(scores), time**power, event.astype(int), **{**options, "tau": tau**power}, ties=ties
+    )
+    assert changed == pytest.approx(expected, abs=1e-12)
+    if ties == "half":
+        backwards = pac.concordance_risk(-scores, time, event, **options)
+        assert backwards == pytest.approx(1 - expected, abs=1e-12)
+
+
+# --- problems ---------------------------------------------------------------------------------------------------------
+
+
+@fuzz(
+    "arrays.linear_gaussian_problem",
+    "arrays.spike_slab_problem",
+    "arrays.Problem",
+    "arrays.LinearRisk",
+    y=masks,
+    d=st.integers(1, 4),
+    seed=st.integers(0, 2**20),
+    ties=ties,
+)
+def test_problems(y, d, seed, ties):
+    """The risk of a problem is that of its scores, given by theta or whitened; equal rows tie under any prior."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(3, d))
+    place, known = rng.integers(0, 3, y.size), (seed % 2) * rng.normal(size=3)
+    X, offset = rows[place], known[place]
+    root = rng.normal(size=(d, d)) + 2 * np.eye(d)
+    mean = rng.normal(size=d)
+    problem = arrays.linear_gaussian_problem(
+        X, y, 3.0, prior_mean=mean, prior_covariance=root @ root.T, offset=offset, ties=ties
+    )
+    assert (problem.n, problem.d, problem.pairs.n_pairs) == (y.size, d, y.sum() * (~y).sum())
+    w = rng.standard_normal((4, d))
+    theta = problem.prior.color(w)
+    expected = brute_force((theta @ rows.T + known)[:, place], y, ties)
+    np.testing.assert_allclose(problem.whitened_risk(w), expected, atol=1e-12)
+    np.testing.assert_allclose(problem.risk(theta), expected, atol=1e-12)
+    assert problem.tied_pairs == sum(np.sum(y & (place == k)) * np.sum(~y & (place == k)) for k in range(3))
+    sparse = arrays.spike_slab_problem(X, y, 3.0, inclusion_probability=0.3, v0=0.01, v1=2.0, offset=offset, ties=ties)
+    np.testing.assert_allclose(sparse.risk(theta), expected, atol=1e-12)
+    np.testing.assert_allclose(sparse.spikes.ratio, 0.005)
+    direct = arrays.LinearRisk(X, problem.pairs, offset=offset if offset.any() else None, ties=ties)
+    np.testing.assert_allclose(direct(theta), expected, atol=1e-12)
+
+
+@fuzz(
+    "arrays.kernel_features",
+    "arrays.KernelFeatures",
+    n=st.integers(2, 12),
+    d=st.integers(1, 3),
+    rank=st.integers(1, 12),
+    lengthscale=st.floats(0.3, 5.0),
+    seed=st.integers(0, 2**20),
+)
+def test_kernel_features(n, d, rank, lengthscale, seed):
+    """Their products are the kernel, short of what is left out; the unit of X does not matter with its lengthscale."""
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1) / lengthscale**2)
+    features = arrays.kernel_features(X, lengthscale=lengthscale, rank=rank)
+    F = features.transform(X)
+    assert F.shape == (n, features.rank)
+    assert features.rank <= min(rank, n)
+    missing = K - F @ F.T
+    assert np.linalg.eigvalsh(missing).min() > -1e-6  # what is left out is a covariance
+    assert features.left_out == pytest.approx(np.trace(missing) / n, abs=1e-6)
+    assert -1e-9 <= features.left_out <= 1
+    other = arrays.kernel_features(4.0 * X, lengthscale=4.0 * lengthscale, rank=rank)
+    np.testing.assert_allclose(other.transform(4.0 * X), F, atol=1e-9)
+    np.testing.assert_allclose(features.transform(X[:1]), F[:1], atol=1e-9)
+
+
 # --- theorems ---------------------------------------------------------------------------------------------------------
 
 
-@fuzz(n_pos=counts, n_neg=counts, d=st.integers(1, 10**6), C=st.floats(1, 1e6))
+@fuzz(
+    "theorem_defaults",
+    "theorems.TheoremDefaults",
+    "theorems.default_gamma",
+    n_pos=counts,
+    n_neg=counts,
+    d=st.integers(1, 10**6),
+    C=st.floats(1, 1e6),
+)
 def test_theorem_defaults(n_pos, n_neg, d, C):
     n = n_pos + n_neg
     defaults = pac.theorem_defaults(np.int64(n_pos), n_neg, d, C=C)
     assert defaults.gamma == pytest.approx(float(Fraction(n_pos * n_neg, 4 * n) / Fraction(C)), rel=1e-14)
     assert defaults.prior_variance == pytest.approx(float(Fraction(2, d) * (1 + Fraction(1, n * n * d))), rel=1e-14)
     assert pac.theorem_defaults(n_neg, n_pos, d, C=C) == defaults
+    assert default_gamma(n_pos, n_neg) == pytest.approx(float(Fraction(4 * n_pos * n_neg, n)), rel=1e-15)
     if d > 1:
         assert defaults.v0_proof * n == pytest.approx(defaults.v0, rel=1e-14)
         assert defaults.v0 * 2 * n * d * math.log(d) == pytest.approx(1, rel=1e-14)
@@ -128,7 +300,7 @@ def test_theorem_defaults(n_pos, n_neg, d, C):
     assert other.within_lemma == (other.gamma_u <= (n - 1) / 8)
 
 
-@fuzz(gamma=st.floats(1e-300, 1e280), n_pos=counts, n_neg=counts)
+@fuzz("pair_gamma", "theorems.u_statistic_gamma", gamma=st.floats(1e-300, 1e280), n_pos=counts, n_neg=counts)
 def test_pair_gamma(gamma, n_pos, n_neg):
     pair = pac.pair_gamma(gamma, n_pos, n_neg)
     n = n_pos + n_neg

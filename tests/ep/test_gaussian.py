@@ -280,10 +280,11 @@ def test_equal_rows_are_ranked_by_their_offsets_or_tie_to_rounding():
     assert pairs[1e-15].log_evidence == pytest.approx(pairs[0.0].log_evidence, abs=1e-12)
 
 
-def test_non_convergence_is_said():
+@pytest.mark.parametrize(("approximate", "name"), [(fit_ep, "EP"), (fit_vb, "GaussianVB")])
+def test_non_convergence_is_said(approximate, name):
     X, y = small_data()
-    with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
-        fit = fit_ep(linear_gaussian_problem(X, y, 24.0), max_sweeps=3)
+    with pytest.warns(ConvergenceWarning, match=f"^{name} did not converge in 3 sweeps"):
+        fit = approximate(linear_gaussian_problem(X, y, 24.0), max_sweeps=3)
     assert not fit.converged
     assert "NOT converged" in repr(fit)
 

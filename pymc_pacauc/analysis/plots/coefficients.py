@@ -139,6 +139,8 @@ def plot_regularization_path(
         Where to draw.
     """
     v0, values, probabilities, found = _path_arrays(path)
+    if np.isnan(values).all():
+        raise ValueError("No fit of this path converged (all its coefficients are NaN): there is nothing to draw.")
     labels = np.asarray(found if names is None else list(names)).astype(str)
     [axes] = new_axes(ax, backend, figsize=(7.0, 4.6))
     weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)

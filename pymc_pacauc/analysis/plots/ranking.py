@@ -1,4 +1,4 @@
-"""How well a score ranks: ROC curves, and the scores of the two classes."""
+"""How well a score ranks: ROC curves, and the scores of the classes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.stats import gaussian_kde
 
+from pymc_pacauc.analysis.deployed import mean_score
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, new_axes
-from pymc_pacauc.analysis.roc import Threshold, mean_score
+from pymc_pacauc.analysis.threshold import Threshold
 from pymc_pacauc.core.pairs import encode_labels
+from pymc_pacauc.core.risk import empirical_risk
 
 __all__ = ["plot_roc", "plot_scores"]
 
@@ -71,10 +73,11 @@ def plot_scores(
     *,
     threshold: Threshold | float | None = None,
     positive: Any = None,
+    ordered: bool = False,
     ax: Any = None,
     backend: str | None = None,
 ) -> Any:
-    """Densities of the mean score in the two classes, with a threshold.
+    """Densities of the mean score in the classes, with a threshold.
 
     Parameters
     ----------
@@ -87,17 +90,33 @@ def plot_scores(
         What :func:`~pymc_pacauc.choose_threshold` returned, or a number.
     positive
         Which of the two labels is the positive class.
+    ordered
+        True for y with more than two values, of which the larger should score higher: one density above the other,
+        and the concordance of the scores with the classes.
     ax, backend
         Where to draw.
     """
-    [axes] = new_axes(ax, backend, figsize=(6.4, 3.8))
-    mask = encode_labels(y, positive)
     score = np.asarray(mean_score(scores))
+    posterior = isinstance(scores, xr.Dataset) or np.ndim(scores) > 1
+    if ordered:
+        if positive is not None:
+            raise ValueError(
+                "positive= is for two classes; with ordered=True the larger value of y should score higher."
+            )
+        risk = float(empirical_risk(score, y, ordered=True))  # also checks the two
+        [axes] = new_axes(ax, backend, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
+        _ridges(axes, score, np.asarray(y), threshold)
+        axes.set(xlabel="mean score" if posterior else "score", ylabel="class", title=f"concordance {1.0 - risk:.3f}")
+        return axes
+    mask = encode_labels(y, positive)
     if score.shape != mask.shape:
         raise ValueError(f"scores must have one column per label, {mask.size}; the mean score has shape {score.shape}.")
-    grid = np.linspace(score.min() - 0.15 * np.ptp(score), score.max() + 0.15 * np.ptp(score), 400)
+    [axes] = new_axes(ax, backend, figsize=(6.4, 3.8))
+    grid = _score_grid(score)
     for group, color, name, line in ((~mask, BLUE, "negative", "--"), (mask, VERMILION, "positive", "-")):
-        density = gaussian_kde(score[group])(grid) if np.ptp(score[group]) > 0 else np.zeros_like(grid)
+        spread = np.ptp(score[group])  # none, or none that can be squared and seen: ticks without a density
+        visible = spread > max(1e-9 * np.ptp(score), 1e-150)
+        density = gaussian_kde(score[group])(grid) if visible else np.zeros_like(grid)
         axes.fill_between(grid, density, color=color, alpha=0.2, linewidth=0)
         axes.plot(grid, density, color=color, linestyle=line, label=f"{name} ({group.sum()} rows)")
         axes.plot(score[group], np.full(group.sum(), -0.02 if group is mask else -0.045), "|", color=color, alpha=0.6)
@@ -107,8 +126,33 @@ def plot_scores(
         if isinstance(threshold, Threshold):
             text += f"\n({threshold.rule};\nFPR {threshold.fpr:.2f}, TPR {threshold.tpr:.2f})"
         axes.axvline(value, color=BLACK, linewidth=1.2, label=text)
-    posterior = isinstance(scores, xr.Dataset) or np.ndim(scores) > 1
     axes.set(xlabel="mean score" if posterior else "score", ylabel="density")
     axes.set_ylim(top=axes.get_ylim()[1] * 1.05)
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes
+
+
+def _score_grid(score: np.ndarray) -> np.ndarray:
+    return np.linspace(score.min() - 0.15 * np.ptp(score), score.max() + 0.15 * np.ptp(score), 400)
+
+
+def _ridges(axes: Any, score: np.ndarray, y: np.ndarray, threshold: Any) -> None:
+    """A density for each class, the higher classes further up, all on one scale."""
+    grid, classes = _score_grid(score), np.unique(y)
+    members = [score[y == label] for label in classes]
+    densities = [gaussian_kde(s)(grid) if s.size > 1 and np.ptp(s) > 0 else np.zeros_like(grid) for s in members]
+    highest = max(density.max() for density in densities) or 1.0
+    for k, (density, inside) in enumerate(zip(densities, members, strict=True)):
+        front = 2 * (classes.size - k)  # the lower classes in front
+        axes.fill_between(grid, k, k + 0.9 * density / highest, color=BLUE, alpha=0.3, linewidth=0, zorder=front)
+        axes.plot(grid, k + 0.9 * density / highest, color=BLUE, linewidth=1.2, zorder=front)
+        axes.plot(inside, np.full(inside.size, k - 0.06), "|", color=BLUE, alpha=0.4, markersize=5, zorder=front)
+        axes.plot(np.median(inside), k, marker="o", markersize=5, color=VERMILION, linestyle="none", zorder=100)
+    axes.plot([], [], marker="o", markersize=5, color=VERMILION, linestyle="none", label="median")
+    if threshold is not None:
+        value = threshold.value if isinstance(threshold, Threshold) else float(threshold)
+        axes.axvline(value, color=BLACK, linewidth=1.2, label=f"threshold {value:.3g}")
+    labels = [f"{label:g} ({inside.size} rows)" for label, inside in zip(classes, members, strict=True)]
+    axes.set(yticks=np.arange(classes.size), yticklabels=labels, ylim=(-0.2, classes.size))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))

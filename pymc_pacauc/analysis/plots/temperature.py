@@ -8,12 +8,13 @@ import numpy as np
 
 from pymc_pacauc.analysis.gamma_path import tempering_path
 from pymc_pacauc.analysis.plots.canvas import BLUE, COLORS, GREEN, GREY, ORANGE, VERMILION, new_axes
+from pymc_pacauc.model.results import as_result
 
 __all__ = ["plot_gamma_path", "plot_tempering"]
 
 
 def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) -> Any:
-    """AUCs and log evidence against gamma.
+    """AUCs, or concordances of whatever was compared, and log evidence against gamma.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
     else:
         _tempering(result, top, bottom)
     bottom.set(xlabel=r"$\gamma$ (multiplies the pair risk)", ylabel=r"$\log Z_\gamma$")
-    top.set_ylabel("AUC")
+    top.set_ylabel(as_result(result).fitted_to.measure)
     for each in axes:
         each.set_xscale("log")
         each.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))

@@ -21,13 +21,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
-from pymc_pacauc.ep.leave_out import LeaveOut, WithoutGroup, leave_out_pairs
-from pymc_pacauc.ep.results import ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.sparse.gradient import SpikeSlabGradient, spike_slab_gradient
@@ -81,7 +80,12 @@ class SpikeSlabFit:
     method = "EP"
     power = 1.0
     log_evidence_error = float("nan")
+    sampling_error = EXACT  # all pairs are used
     divergence = float("nan")  # from a mixture to a Gaussian: no closed form
+
+    @property
+    def pairs_used(self) -> int:
+        return self.problem.pairs.n_pairs
 
     @property
     def sweeps(self) -> int:
@@ -117,7 +121,7 @@ class SpikeSlabFit:
 
     def leave_out(
         self,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Groups | None = None,
         *,
         gamma: float | None = None,
         refine: int | None = None,
@@ -132,8 +136,8 @@ class SpikeSlabFit:
         q, problem = self.posterior.gaussian, self.problem
         table = site_table(problem.gamma_per_pair)
 
-        def refit(touched: Pairs, left: Problem, sweeps: int) -> WithoutGroup:
-            removed = pair_sums(replace(problem, pairs=touched), q, table, map_tiles)
+        def refit(split: Split, left: Problem, sweeps: int) -> WithoutGroup:
+            removed = pair_sums(replace(problem, pairs=split.touched), q, table, map_tiles)
             start = sparse_gaussian(
                 q.precision - removed.precision,
                 q.shift - removed.shift,
@@ -229,7 +233,7 @@ def fit_spike_slab(
     seen, history = found.seen, before + found.history
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
     advice = "Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC."
-    warn_of(found, len(history), tolerance, log_evidence, advice, stacklevel=3)
+    warn_of("EP", found, len(history), tolerance, log_evidence, advice, stacklevel=3)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SpikeSlabFit(
         problem=problem,

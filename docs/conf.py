@@ -1,0 +1,80 @@
+"""The site: ``make docs``. Pages of `learn/` are notebooks in markdown, and are run."""
+
+import os
+import socket
+
+import pymc_pacauc
+
+project = "pymc_pacauc"
+author = "The pymc_pacauc developers"
+release = pymc_pacauc.__version__
+copyright = author  # noqa: A001 (Sphinx's name)
+
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinxcontrib.bibtex",
+    "sphinxcontrib.mermaid",
+]
+exclude_patterns = ["_build", "jupyter_execute"]
+nitpicky = False
+
+# Markdown, and notebooks in it: a page that does not run is an error, as is a warning.
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_fence_as_directive = ["mermaid"]
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_timeout = 180
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_merge_streams = True
+os.environ.setdefault(
+    "PYTHONWARNINGS", "ignore:PyTensor could not link to a BLAS"
+)  # PyMC 5's, said once a page otherwise
+
+# The reference, from docstrings.
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc's tables of parameters have them
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+add_module_names = False
+
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "plain"
+bibtex_reference_style = "author_year"
+
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3/", None),
+    "numpy": ("https://numpy.org/doc/stable/", None),
+    "scipy": ("https://docs.scipy.org/doc/scipy/", None),
+    "xarray": ("https://docs.xarray.dev/en/stable/", None),
+    "pymc": ("https://www.pymc.io/projects/docs/en/stable/", None),
+    "pytensor": ("https://pytensor.readthedocs.io/en/latest/", None),
+    "arviz": ("https://python.arviz.org/en/stable/", None),
+    "sklearn": ("https://scikit-learn.org/stable/", None),
+}
+try:
+    socket.create_connection(("docs.python.org", 443), timeout=3).close()
+except OSError:
+    print("No network: the site is built without links to the pages of PyMC, ArviZ, scikit-learn and others.")
+    intersphinx_mapping = {}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "pymc_pacauc"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_nav_level": 2,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+}
+html_sidebars = {"index": []}

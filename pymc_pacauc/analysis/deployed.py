@@ -1,0 +1,79 @@
+"""The score to deploy, of what :func:`~pymc_pacauc.predict_scores` returned or of arrays.
+
+One number per row, the same every time: the posterior mean of the score, exact where the draws carry it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.core.pairs import distinct_labels, encode_labels
+from pymc_pacauc.core.risk import score_array
+
+__all__ = ["MEAN", "check_ci_prob", "deployed_score", "labelled_draws", "mean_score"]
+
+FloatArray = NDArray[np.float64]
+
+MEAN = "mean_score"  # the coordinate by which draws of scores carry their exact mean
+
+
+def mean_score(scores: Any) -> Any:
+    """The mean score of each row: the exact one that draws carry or a summary holds, else the mean of the draws.
+
+    One score per row, or a single number, is what it is.
+    """
+    if isinstance(scores, xr.Dataset):
+        if "mean" not in scores:
+            raise ValueError("scores is a Dataset without `mean`: pass what predict_scores returned.")
+        return scores["mean"]
+    if isinstance(scores, xr.DataArray):
+        if MEAN in scores.coords:
+            return scores[MEAN].reset_coords(drop=True)
+        return scores if scores.ndim < 2 else scores.mean(scores.dims[:-1])
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim < 2:
+        return values
+    draws = values.reshape(-1, values.shape[-1])
+    return (draws / len(draws)).sum(axis=0)  # a sum of large numbers might overflow
+
+
+def deployed_score(scores: Any, draws: FloatArray, mean: ArrayLike | None) -> FloatArray:
+    """The score to deploy, one per column of ``draws``."""
+    if mean is None:
+        carried = isinstance(scores, xr.DataArray | xr.Dataset)
+        found = np.asarray(mean_score(scores if carried else draws)).reshape(-1)
+        return draws[0] if len(draws) == 1 and not carried else found
+    values = score_array(mean)
+    if values.shape != draws.shape[1:] or not np.isfinite(values).all():
+        raise ValueError(f"mean must be one finite score per row, {draws.shape[1]}; its shape is {values.shape}.")
+    return values
+
+
+def labelled_draws(scores: Any, y: ArrayLike, positive: Any) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Draws, one per row of a matrix, of the scores of labelled observations, and which of these are positive."""
+    values = score_array(scores["mean"] if isinstance(scores, xr.Dataset) and "mean" in scores else scores)
+    distinct = len(distinct_labels("y", y)[0])
+    if distinct > 2:
+        raise ValueError(
+            f"y has {distinct} distinct values; ROC curves, their AUCs and thresholds are of two classes: recode y, "
+            "for example y >= value. Ordered classes are judged by 1 - pac.empirical_risk(scores, y, ordered=True), "
+            "censored times by 1 - pac.concordance_risk(scores, time, event)."
+        )
+    mask = encode_labels(y, positive)
+    if values.ndim == 0 or values.shape[-1] != mask.size:
+        raise ValueError(f"scores must have one column per label, {mask.size}; their shape is {values.shape}.")
+    if values.size == 0:
+        raise ValueError(f"scores has no draws (its shape is {values.shape}); it needs at least one score vector.")
+    values = values.reshape(-1, mask.size)
+    if not np.isfinite(values).all():
+        raise ValueError(f"scores has {int((~np.isfinite(values)).sum())} NaN or infinite value(s).")
+    return values, mask
+
+
+def check_ci_prob(ci_prob: float) -> None:
+    if not 0.0 < ci_prob < 1.0:
+        raise ValueError(f"ci_prob is a probability strictly between 0 and 1; got {ci_prob!r}.")

@@ -1,0 +1,274 @@
+"""The threshold of the mean score, chosen after scoring, and what it does on other rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, labelled_draws, mean_score
+from pymc_pacauc.analysis.roc import BOOTSTRAP, Ranking, binomial_interval
+
+__all__ = ["Threshold", "cheapest_threshold", "check_prevalence", "choose_threshold"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold of the mean score, to be applied to any row's score, with what it does.
+
+    Attributes
+    ----------
+    value
+        Rows whose mean score exceeds it are called positive; in the units of
+        :func:`~pymc_pacauc.predict_scores`.
+    fpr, tpr
+        Shares of negatives and positives called positive, on the rows it was chosen with.
+    fpr_interval, tpr_interval
+        What they may be on other rows like these (Clopper and Pearson's intervals).
+    fpr_of_draw_interval, tpr_of_draw_interval
+        The same if a draw of the posterior were compared with the threshold instead of the mean score: over rows and
+        draws. As wide as the others where there was one score per row.
+    rule
+        What was asked for.
+    ci_prob
+        Probability of the intervals.
+    n_pos, n_neg
+        Rows it was chosen with.
+    expected_cost, expected_cost_interval
+        Where costs were given: the mean cost per row, at the prevalence, if a draw of the posterior is compared with
+        the threshold (one score per row: if that is), and its interval over rows and draws. NaN elsewhere.
+    """
+
+    value: float
+    fpr: float
+    tpr: float
+    fpr_interval: tuple[float, float]
+    tpr_interval: tuple[float, float]
+    fpr_of_draw_interval: tuple[float, float]
+    tpr_of_draw_interval: tuple[float, float]
+    rule: str
+    ci_prob: float
+    n_pos: int
+    n_neg: int
+    expected_cost: float = math.nan
+    expected_cost_interval: tuple[float, float] = (math.nan, math.nan)
+
+    def apply(self, scores: Any) -> Any:
+        """Which rows are called positive.
+
+        Parameters
+        ----------
+        scores
+            What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``, for any number of rows, of a
+            model in memory or read from a file; or an array of draws, shape (..., rows); or scores, one per row; or one
+            number.
+
+        Returns
+        -------
+        True or False for each row, with the rows' labels where the scores have any; for one number, one of the two.
+        """
+        score = mean_score(scores)
+        called = score > self.value
+        return bool(called) if np.ndim(called) == 0 else called
+
+    def probability(self, scores: Any) -> Any:
+        """Share of the draws of each row's score that exceed the threshold; draws equal to it count one half."""
+        if isinstance(scores, xr.Dataset) or np.ndim(scores) < 2:
+            raise ValueError("probability needs draws of scores, as predict_scores returns them without summary=True.")
+        above = 0.5 + 0.5 * np.sign(scores - self.value)
+        axes = tuple(range(np.ndim(above) - 1))
+        return above.mean(above.dims[:-1]) if isinstance(above, xr.DataArray) else np.mean(above, axis=axes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, strings and lists only: what JSON can hold."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Threshold:
+        """What :meth:`to_dict` gave."""
+        found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        return cls(**found)
+
+    def __repr__(self) -> str:
+        def both(name: str) -> str:
+            low, high = getattr(self, f"{name}_interval")
+            return f"{getattr(self, name):.3f} ({low:.3f} to {high:.3f})"
+
+        text = (
+            f"Threshold(mean score > {self.value:.6g}: {self.rule})\n"
+            f"  FPR {both('fpr')}, TPR {both('tpr')}; {self.ci_prob:.0%} on other rows, "
+            f"from {self.n_neg} negatives and {self.n_pos} positives"
+        )
+        return text if math.isnan(self.expected_cost) else f"{text}\n  cost per row {both('expected_cost')}, over draws"
+
+
+def choose_threshold(
+    scores: Any,
+    y: ArrayLike,
+    *,
+    fpr: float | None = None,
+    tpr: float | None = None,
+    cost: tuple[float, float] | None = None,
+    prevalence: float | None = None,
+    mean: ArrayLike | None = None,
+    ci_prob: float = 0.9,
+    positive: Any = None,
+    random_seed: Any = 0,
+) -> Threshold:
+    """Choose the threshold of the mean score after scoring, as the paper suggests.
+
+    Give exactly one of
+
+    fpr
+        the largest share of negatives that may be called positive (the lowest threshold that respects it),
+    tpr
+        the smallest share of positives that must be found (the highest threshold that reaches it),
+    cost
+        a pair (cost of a false positive, cost of a false negative); the mean cost is minimised, at the ``prevalence``
+        of positives where the threshold is to be used, by default that of these rows.
+
+    The other parameters are those of :func:`~pymc_pacauc.roc`. Choose it with rows that were not fitted: a posterior
+    separates the rows it has seen better than others.
+
+    Notes
+    -----
+    The false positive rate that a threshold has on other rows, when it was put just above the (k+1)-th highest of n
+    negatives, lies between two beta variables whatever the distribution of the scores: Clopper and Pearson's interval
+    of k in n covers it although the rows chose the threshold. The positives had no say in that threshold, so theirs is
+    the ordinary one (and the other way round for ``tpr``).
+
+    Examples
+    --------
+    >>> chosen = choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0)
+    >>> chosen.fpr, chosen.tpr, chosen.value < 0.35
+    (0.5, 1.0, True)
+    >>> chosen.apply([0.3, 0.9]), chosen.apply(0.3)
+    (array([ True,  True]), True)
+    >>> Threshold.from_dict(chosen.to_dict()) == chosen
+    True
+    """
+    if sum(value is not None for value in (fpr, tpr, cost)) != 1:
+        raise ValueError("Give exactly one of fpr, tpr and cost.")
+    for name, share in (("fpr", fpr), ("tpr", tpr)):
+        if share is not None and not 0.0 <= share <= 1.0:
+            raise ValueError(f"{name} must lie in [0, 1]; got {share!r}.")
+    if cost is not None and (len(cost) != 2 or min(cost) < 0 or max(cost) <= 0):
+        raise ValueError(f"cost must be two non-negative costs, not both zero; got {cost!r}.")
+    if prevalence is not None and cost is None:
+        raise ValueError("prevalence goes with cost: rates within classes do not depend on it.")
+    check_ci_prob(ci_prob)
+    draws, mask = labelled_draws(scores, y, positive)
+    share = float(mask.mean()) if prevalence is None else check_prevalence(prevalence)
+    deployed = deployed_score(scores, draws, mean)
+    if cost is not None:
+        value, at_fpr, at_tpr = cheapest_threshold(deployed, mask, cost, share)
+    else:
+        value, at_fpr, at_tpr = _threshold(deployed, mask, fpr, tpr)
+    if fpr is not None:
+        rule = f"FPR at most {fpr:g}"
+    elif tpr is not None:
+        rule = f"TPR at least {tpr:g}"
+    else:
+        rule = "costs {:g} and {:g}".format(*cost or ())
+        rule += "" if prevalence is None else f" at prevalence {prevalence:g}"
+    n_pos, n_neg = int(mask.sum()), int((~mask).sum())
+    fpr_interval = binomial_interval(at_fpr, n_neg, ci_prob)
+    tpr_interval = binomial_interval(at_tpr, n_pos, ci_prob)
+    of_draw = fpr_interval, tpr_interval
+    rng = np.random.default_rng(random_seed)
+    if len(draws) > 1:
+        of_draw = _rates_of_draws(draws > value, mask, ci_prob, rng)
+    expected = () if cost is None else _expected_cost(draws > value, mask, cost, share, ci_prob, rng)
+    return Threshold(
+        value, at_fpr, at_tpr, fpr_interval, tpr_interval, *of_draw, rule, ci_prob, n_pos, n_neg, *expected
+    )
+
+
+def check_prevalence(prevalence: float) -> float:
+    if not 0.0 < prevalence < 1.0:
+        raise ValueError(f"prevalence must lie strictly between 0 and 1; got {prevalence!r}.")
+    return float(prevalence)
+
+
+def cheapest_threshold(
+    score: FloatArray, mask: NDArray[np.bool_], cost: tuple[float, float], prevalence: float
+) -> tuple[float, float, float]:
+    """The threshold of the smallest mean cost, (of a false positive, of a false negative), and its FPR and TPR."""
+    thresholds, false_rate, true_rate = _operating_points(score, mask)
+    mean_cost = cost[0] * (1.0 - prevalence) * false_rate + cost[1] * prevalence * (1.0 - true_rate)
+    best = int(np.argmin(mean_cost))
+    return _between(thresholds, best), float(false_rate[best]), float(true_rate[best])
+
+
+def _expected_cost(
+    called: NDArray[np.bool_],
+    mask: NDArray[np.bool_],
+    cost: tuple[float, float],
+    prevalence: float,
+    ci_prob: float,
+    rng: np.random.Generator,
+) -> tuple[float, tuple[float, float]]:
+    """Mean cost of comparing draws with a threshold, and its interval over draws and over rows."""
+    false, missed = cost[0] * (1.0 - prevalence), cost[1] * prevalence
+    mean = false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean())
+    order = rng.permutation(np.resize(np.arange(len(called)), max(BOOTSTRAP, len(called))))
+    hits = [called[order][:, rows].sum(axis=1) for rows in (~mask, mask)]
+    rates = [rng.beta(k + 0.5, rows.sum() - k + 0.5) for k, rows in zip(hits, (~mask, mask), strict=True)]
+    costs = false * rates[0] + missed * (1.0 - rates[1])
+    low, high = np.quantile(costs, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
+    return float(mean), (float(low), float(high))
+
+
+def _rates_of_draws(
+    called: NDArray[np.bool_], mask: NDArray[np.bool_], ci_prob: float, rng: np.random.Generator
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Intervals of FPR and TPR over draws and over rows, of which the rate of each draw is a beta variable."""
+    found = []
+    for rows in (called[:, ~mask], called[:, mask]):
+        hits = rng.permutation(np.resize(rows.sum(axis=1), max(BOOTSTRAP, len(rows))))
+        rates = rng.beta(hits + 0.5, rows.shape[1] - hits + 0.5)
+        low, high = np.quantile(rates, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
+        found.append((float(low), float(high)))
+    return found[0], found[1]
+
+
+def _operating_points(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Thresholds from +inf down through every distinct score, and (FPR, TPR) of calling rows >= it positive."""
+    ranking = Ranking.of(score, mask)
+    return np.append(np.inf, score[ranking.order][ranking.last]), *ranking.points()
+
+
+def _threshold(
+    score: FloatArray,
+    mask: NDArray[np.bool_],
+    fpr: float | None,
+    tpr: float | None,
+) -> tuple[float, float, float]:
+    """The threshold that a rule chooses, halfway to the next lower score, and its FPR and TPR."""
+    thresholds, false_rate, true_rate = _operating_points(score, mask)
+    if fpr is not None:
+        best = int(np.flatnonzero(false_rate <= fpr + 1e-12)[-1])
+    else:
+        assert tpr is not None
+        best = int(np.flatnonzero(true_rate >= tpr - 1e-12)[0])
+    return _between(thresholds, best), float(false_rate[best]), float(true_rate[best])
+
+
+def _between(thresholds: FloatArray, best: int) -> float:
+    """A value that the scores from ``thresholds[best]`` up exceed, and no lower score does."""
+    highest, lowest = float(thresholds[1]), float(thresholds[-1])
+    margin = 0.5 * (highest / thresholds.size - lowest / thresholds.size) or 0.5
+    if best + 1 == thresholds.size:  # everything is positive
+        return min(lowest - margin, math.nextafter(lowest, -math.inf))
+    if best == 0:  # nothing is
+        return highest + margin
+    above, below = float(thresholds[best]), float(thresholds[best + 1])
+    middle = 0.5 * above + 0.5 * below
+    return middle if middle < above else below  # neighbouring floats have no middle

@@ -1,0 +1,264 @@
+"""EP on dealt pairs: a fit whose time grows like the number of rows, not of pairs.
+
+    pilot -> deal -> fit -> deal along the fitted score -> fit, warm
+
+The pairs that matter are those whose order q is not sure of, and a fair sample of them is one dealt along the score
+of q (:mod:`pymc_pacauc.core.deal`), which is not known beforehand. So a *pilot* fits one group of a random deal, as if
+there were no other data, at that share of gamma; then all rows are dealt along its score, and a larger share of the
+groups is fitted from there, until a stage has all of them. Each stage starts where the one before ended, its precision
+scaled to the new share. Last, the rows are dealt along the fitted score: that alone divides the error by five.
+
+*How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
+Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
+
+*Sampling error.* At the fit's q, the sums over other, independent deals differ from those over its own as two deals
+differ from each other. The difference of the log evidence is that of log Z, which to first order does not depend on q;
+that of the gradient, r - Q m, moves the mean by V times as much. Both have twice the variance of one deal. An error of
+the mean is measured in standard deviations of the posterior *in its own direction* (root mean square over
+directions): coefficients themselves may be much less certain, as scores without an offset say nothing of the length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_pacauc.core.deal import Deal, deal, number_of_groups
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.dealt_sums import dealt_sums
+from pymc_pacauc.ep.fixed_point import Interventions, Policy, Solution, solve_fixed_point
+from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
+from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration
+from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.posterior import GaussianPosterior
+from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
+from pymc_pacauc.ep.sites import SiteTable, site_table
+from pymc_pacauc.ep.sweep import check_offset, tile_map
+
+__all__ = ["enough_pairs", "fit_dealt", "pairs_to_use"]
+
+FloatArray = NDArray[np.float64]
+Found = Solution[NaturalGaussian, GaussianSweep]
+
+WORTH_DEALING = 20_000_000  # pairs of which fewer are all used, by default,
+LEAST_SAVED = 4  # and of which one in four at most is used then
+TARGET_ERROR = 0.1  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
+ERROR_CONSTANT = 2.8e-3  # square of the error, times pairs, over gamma^1.5
+LEAST_PER_ROW = 160  # pairs
+PILOT_ROWS = 2000
+PILOT_SIDE = 200  # rows at least, of the smaller side
+GROWTH = 8.0  # of the share from stage to stage
+STAGE_TOLERANCE = 0.004  # changes the mean by some thousandths of a standard deviation,
+LAST_TOLERANCE = 1e-4  # and this one by a thousandth: both far below the sampling error
+WARM = replace(POLICY, plain_steps=2)
+OTHER_DEALS = 3  # for the sampling error
+
+
+def enough_pairs(problem: Problem) -> int:
+    """About as many pairs as ``TARGET_ERROR`` needs."""
+    wanted = ERROR_CONSTANT / TARGET_ERROR**2 * problem.gamma**1.5
+    return math.ceil(max(LEAST_PER_ROW * problem.n, wanted))
+
+
+def pairs_to_use(problem: Problem, pairs: str | int) -> int | None:
+    """The number of pairs to deal, given ``"auto"``, ``"all"`` or a number; None for all of them."""
+    n_pairs = problem.pairs.n_pairs
+    if isinstance(pairs, str):
+        if pairs not in ("auto", "all"):
+            raise ValueError(f'pairs must be "auto", "all" or a number of pairs; got {pairs!r}.')
+        enough = enough_pairs(problem)
+        few = pairs == "all" or n_pairs <= max(WORTH_DEALING, LEAST_SAVED * enough)
+        return None if few else enough
+    if isinstance(pairs, bool) or not isinstance(pairs, int | np.integer):
+        raise ValueError(f'pairs must be "auto", "all" or a whole number of pairs; got {pairs!r}.')
+    if pairs < problem.n:
+        raise ValueError(
+            f"pairs={pairs} is less than the number of observations, {problem.n}: a deal compares every observation "
+            f'with somebody. Ask for at least {LEAST_PER_ROW} an observation, {LEAST_PER_ROW * problem.n}, or "auto".'
+        )
+    return int(pairs) if pairs < n_pairs else None
+
+
+def fit_dealt(
+    problem: Problem,
+    wanted: int,
+    *,
+    power: float = 1.0,
+    start: Fit | None = None,
+    tolerance: float = 1e-6,
+    max_sweeps: int = 200,
+    n_jobs: int | None = None,
+    callback: Callback | None = None,
+    random_seed: Any = 0,
+) -> EPFit:
+    """Approximate the AUC Gibbs posterior by a Gaussian, from about ``wanted`` pairs.
+
+    The other parameters are those of :func:`~pymc_pacauc.ep.gaussian.fit_ep`, except that ``power`` may be 0, for
+    variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` takes the place of the pilot; one that was
+    fitted to a deal of the very same pairs at the same gamma lends its deal, so that fits that differ in the prior
+    alone are comparable. Otherwise sweeping ends at a change of ``LAST_TOLERANCE``, if not before: what is left is far
+    below the sampling error.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_pacauc.core.problem import linear_gaussian_problem
+    >>> X = np.random.default_rng(1).normal(size=(3000, 2))
+    >>> fit = fit_dealt(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=3000.0), 200_000)
+    >>> fit.converged, fit.pairs_used < 0.1 * fit.problem.pairs.n_pairs, fit.sampling_error.mean < 0.2
+    (True, True, True)
+    """
+    if not 0.0 <= power <= 1.0:
+        raise ValueError(f"power must be in (0, 1], or 0 for variational Bayes; got {power!r}.")
+    check_offset(problem)
+    rng = np.random.default_rng(random_seed)
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+        run = _Run(problem, site_table(problem.gamma_per_pair, power), tolerance, max_sweeps, map_tiles, callback)
+        groups = number_of_groups(problem.pairs, wanted)
+        used = start.deal if isinstance(start, EPFit) else None
+        q = start_of(problem, start)
+        if isinstance(start, EPFit) and used is not None and _same(start.problem, problem):
+            found = run.stage(used, 1.0, q, tolerance)
+        else:
+            if start is None:
+                q = run.grow(q, groups, rng)
+            q = run.stage(run.deal_along(q, groups, rng), 1.0, q).point
+            used = run.deal_along(q, groups, rng)
+            found = run.stage(used, 1.0, q, max(tolerance, LAST_TOLERANCE))
+        q = found.point
+        others = [run.deal_along(q, groups, rng) for _ in range(OTHER_DEALS)]
+        error = sampling_error(problem, q, found.seen.log_evidence, others, run.table, map_tiles)
+    log_evidence = possible(found.seen.log_evidence)
+    advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
+    fit = EPFit(
+        problem=problem,
+        posterior=GaussianPosterior(problem.scores, q),
+        table=run.table,
+        log_evidence=log_evidence,
+        expected_risk=found.seen.expected_risk,
+        converged=found.converged,
+        history=tuple(run.history),
+        interventions=run.interventions + dropped(problem),
+        tied_pairs=found.seen.tied,
+        interrupted=found.interrupted,
+        deal=used,
+        sampling_error=error,
+    )
+    warn_of(fit.method, found, len(found.history), tolerance, log_evidence, advice, stacklevel=4)
+    return fit
+
+
+@dataclass(eq=False)
+class _Run:
+    """One fit: what all its stages share, and what they leave behind."""
+
+    problem: Problem
+    table: SiteTable
+    tolerance: float
+    max_sweeps: int
+    map_tiles: Callable[..., Any]
+    callback: Callback | None
+    history: list[dict[str, float]] = field(default_factory=list)
+    interventions: Interventions = field(default_factory=Interventions)
+
+    def deal_along(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> Deal:
+        space = self.problem.scores.reduced
+        return deal(self.problem.pairs, space.design @ q.mean + space.offset, groups, rng)
+
+    def grow(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> NaturalGaussian:
+        """From the prior through a pilot and growing shares of the rows."""
+        problem = self.problem
+        share = _pilot_share(problem)
+        if share >= 1.0:
+            return q
+        q = self.stage(deal(problem.pairs, rng.random(problem.n), 1.0 / share, rng), share, q, policy=POLICY).point
+        while GROWTH * share < 1.0:
+            q, share = _scaled(q, GROWTH), GROWTH * share
+            q = self.stage(self.deal_along(q, groups, rng), share, q).point
+        return _scaled(q, 1.0 / share)
+
+    def stage(
+        self, dealt: Deal, share: float, q: NaturalGaussian, tolerance: float = STAGE_TOLERANCE, policy: Policy = WARM
+    ) -> Found:
+        """Fit a share of the groups, which is the posterior at that share of gamma."""
+        part = dealt.some(share)
+        problem = replace(self.problem, gamma=share * self.problem.gamma)
+
+        def sums_at(q: NaturalGaussian) -> Any:
+            sums = dealt_sums(problem, q, part, self.table, self.map_tiles)
+            return replace(sums, wrong=sums.wrong / share)
+
+        found = solve_fixed_point(
+            gaussian_iteration(problem, self.table.power, sums_at),
+            q,
+            policy,
+            tolerance=max(tolerance, self.tolerance),
+            max_sweeps=self.max_sweeps,
+            callback=self.callback,
+            counted=len(self.history),
+        )
+        self.history.extend(found.history)
+        self.interventions += found.interventions
+        return found
+
+
+def sampling_error(
+    problem: Problem,
+    q: NaturalGaussian,
+    log_evidence: float,
+    others: list[Deal],
+    table: SiteTable,
+    map_tiles: Callable[..., Any] = map,
+) -> SamplingError:
+    """What one deal does to log Z and to the mean of a fit q, from independent ones; see the module docstring.
+
+    A deal along an older score is worse than these: then its own deviation from their average is what is reported.
+    """
+    moved, differences = [], []
+    for other in others:
+        sums = dealt_sums(problem, q, other, table, map_tiles)
+        precision = sums.precision + np.eye(q.mean.size)
+        step = q.covariance @ (sums.shift - precision @ q.mean)
+        if problem.scale_free:  # the length of the mean is known, whatever the pairs
+            step -= q.mean * (q.mean @ step) / (q.mean @ q.mean)
+        moved.append(q.factor.T @ step)
+        if table.power == 0.0:
+            found = -problem.gamma * sums.wrong / problem.pairs.total_weight - q.divergence
+        else:
+            new = natural_gaussian(precision, sums.shift)
+            found = np.nan if new is None else sums.log_constant + new.log_partition()
+        differences.append([found - log_evidence])
+    return SamplingError(_own_error(np.array(differences)), _own_error(np.array(moved)))
+
+
+def _own_error(differences: FloatArray) -> float:
+    """Standard error of one deal from the differences[k, m] of K others to it, root mean square over m."""
+    count = len(differences)
+    alike = 0.5 * np.mean(differences**2)
+    own = np.mean(differences.mean(axis=0) ** 2) - np.mean(differences.var(axis=0, ddof=1)) / count
+    return float(np.sqrt(max(alike, own)))
+
+
+def _scaled(q: NaturalGaussian, factor: float) -> NaturalGaussian:
+    """q with so many times its sites, about the same mean."""
+    prior = np.eye(q.mean.size)
+    precision = prior + factor * (q.precision - prior)
+    return natural_gaussian(precision, precision @ q.mean) or q
+
+
+def _pilot_share(problem: Problem) -> float:
+    higher, lower = np.zeros(problem.n, dtype=bool), np.zeros(problem.n, dtype=bool)
+    for block in problem.pairs.blocks:
+        higher[block.positive] = True
+        lower[block.negative] = True
+    return min(1.0, max(PILOT_ROWS / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
+
+
+def _same(one: Problem, other: Problem) -> bool:
+    """Whether two problems differ in their prior at most."""
+    return one.pairs is other.pairs and one.gamma == other.gamma

@@ -1,0 +1,172 @@
+"""From scores to probabilities and classes, by scores of rows that the posterior has not seen.
+
+A Gibbs posterior ranks; it has no opinion on probabilities. They are read off the data: every row is scored by a
+posterior that has not seen its fold (*cross-fitting*), scores of different folds are brought to one scale, and an
+isotonic regression of the labels on them says how often rows with about this score are positive. That is calibrated on
+rows like the training rows, whatever the scores mean. An isotonic regression is a staircase, flat between steps and
+exactly 0 or 1 at the ends, as if a few rows made a certainty; so one more row is counted at every score, which is
+positive with probability Phi(score). Probabilities then lie strictly between 0 and 1 and rank rows just as scores do.
+
+Classes come from a threshold: of the probability, or of the score, put between two cross-fitted ones.
+
+More than two ordered classes have one score: then there is one regression, and one threshold, for each boundary between
+classes, of "above it" against "not above it". Isotonic regression keeps the order of what it is given, so that their
+differences are probabilities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtr
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import roc_curve
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from pymc_pacauc.estimator.posterior import ScorePosterior
+from pymc_pacauc.gamma_search import FOLD_SWEEPS
+
+__all__ = ["THRESHOLDS", "CalibratedScore", "Shares", "calibrate", "check_threshold"]
+
+FloatArray = NDArray[np.float64]
+
+TOLERANCE = 0.05  # of the folds' posteriors: more would leave something of the rows that are left out
+THRESHOLDS = ("youden", "prior")
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Probability of a positive given the score: ``rows`` rows by isotonic regression, and one by Phi."""
+
+    steps: IsotonicRegression
+    rows: int
+
+    def __call__(self, scores: FloatArray) -> FloatArray:
+        return (self.rows * self.steps.predict(scores) + ndtr(scores)) / (self.rows + 1.0)
+
+    def crossing(self, probability: float) -> float:
+        """The score of this probability; beyond the scores seen where it is not among theirs."""
+        low, high = float(self.steps.X_min_) - 1.0, float(self.steps.X_max_) + 1.0
+        at_low, at_high = self(np.array([low, high]))
+        if at_low >= probability:
+            return low
+        return high if at_high <= probability else brentq(lambda s: self(np.array([s]))[0] - probability, low, high)
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedScore:
+    """A score, the probabilities that it stands for, and where classes begin.
+
+    Attributes
+    ----------
+    posterior
+        Of the score.
+    center, spread
+        Of the scores of the training rows: calibration sees ``(score - center) / spread``.
+    maps
+        For each boundary between classes, the probability of being above it, given the score.
+    threshold
+        As it was asked for: by name, or a probability.
+    cuts
+        For each boundary, the score above which a row is called so.
+    held_out, place
+        The cross-fitted score of each training row, in units of the score, and its class.
+    """
+
+    posterior: ScorePosterior
+    center: float
+    spread: float
+    maps: tuple[Shares, ...]
+    threshold: str | float
+    cuts: FloatArray
+    held_out: FloatArray
+    place: NDArray[np.intp]
+
+    def probability(self, X: FloatArray) -> FloatArray:
+        """Of each class, shape (rows, classes)."""
+        above = np.column_stack([np.ones(len(X)), self._above(X), np.zeros(len(X))])
+        return above[:, :-1] - above[:, 1:]
+
+    def _above(self, X: FloatArray) -> FloatArray:
+        """Probability of being above each boundary."""
+        scores = (self.posterior.score(X) - self.center) / self.spread
+        return np.column_stack([each(scores) for each in self.maps])
+
+    def decision(self, X: FloatArray) -> FloatArray:
+        """The score, above zero where a row is called positive; with more than two classes, above the lowest one."""
+        return self.posterior.score(X) - self.origin
+
+    @property
+    def origin(self) -> float:
+        """The posterior's score at which :meth:`decision` is zero."""
+        return float(self.cuts[0])
+
+    @property
+    def intercept(self) -> float:
+        """What :meth:`decision` adds to ``X @ coef``."""
+        return float(-(self.posterior.columns.center @ self.posterior.coef) - self.origin)
+
+    def predict(self, X: FloatArray) -> NDArray[np.intp]:
+        """The place of each row's class."""
+        if isinstance(self.threshold, str):
+            return (self.posterior.score(X)[:, None] > self.cuts).sum(axis=1)
+        return (self._above(X) > self.threshold).sum(axis=1)
+
+
+def calibrate(
+    posterior: ScorePosterior,
+    place: NDArray[np.intp],
+    *,
+    sample_weight: FloatArray | None,
+    groups: ArrayLike | None,
+    threshold: str | float,
+    folds: int,
+    seed: int,
+) -> CalibratedScore:
+    """Calibrate a posterior on its own rows, of which ``place`` is the class, 0, 1, ..., by leaving out folds."""
+    problem = posterior.fit.problem
+    deal = StratifiedKFold if groups is None else StratifiedGroupKFold
+    fold = np.empty(problem.n, dtype=np.intp)
+    for k, (_, out) in enumerate(deal(folds, shuffle=True, random_state=seed).split(problem.X, place, groups)):
+        fold[out] = k
+    left = posterior.fit.leave_out(fold, gamma=problem.gamma, refine=FOLD_SWEEPS, tolerance=TOLERANCE, n_jobs=1)
+    score = problem.X @ posterior.mean
+    center, spread = float(score.mean()), float(score.std()) or 1.0
+    maps, cuts = [], []
+    for boundary in range(1, int(place.max()) + 1):
+        above = (place >= boundary).astype(float)
+        steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+        maps.append(Shares(steps.fit(left.scores, above, sample_weight=sample_weight), problem.n))
+        if isinstance(threshold, str):
+            cuts.append(_cut(left.scores, above, sample_weight, threshold))
+        else:
+            cuts.append(maps[-1].crossing(threshold))
+    ordered = center + spread * np.maximum.accumulate(cuts)
+    return CalibratedScore(
+        posterior, center, spread, tuple(maps), threshold, ordered, center + spread * left.scores, place
+    )
+
+
+def check_threshold(threshold: Any) -> None:
+    if isinstance(threshold, str) and threshold in THRESHOLDS:
+        return
+    if isinstance(threshold, str) or not (np.ndim(threshold) == 0 and 0.0 < threshold < 1.0):
+        names = ", ".join(map(repr, THRESHOLDS))
+        raise ValueError(f"threshold must be one of {names}, or a probability in (0, 1); got {threshold!r}.")
+
+
+def _cut(scores: FloatArray, above: FloatArray, sample_weight: FloatArray | None, threshold: str) -> float:
+    """Half-way between the lowest score that is called positive and the highest one that is not."""
+    false, true, at = roc_curve(above, scores, sample_weight=sample_weight, drop_intermediate=False)
+    if threshold == "youden":
+        best = int(np.argmax(true - false))
+    else:
+        share = np.average(above, weights=sample_weight)
+        best = int(np.argmin(np.abs(true * share + false * (1.0 - share) - share)))
+    lowest = scores.max() + 1.0 if best == 0 else at[best]
+    highest = scores.min() - 1.0 if best == at.size - 1 else at[best + 1]
+    return 0.5 * (lowest + highest)

@@ -1,0 +1,28 @@
+import numpy as np
+import pytest
+
+from pymc_pacauc import self_check
+from tests.oracles import exact_plane
+
+
+def test_exact_answers_are_those_of_the_oracle():
+    X = np.random.default_rng(7).normal(size=(12, 2))
+    y = np.arange(12) < 5
+    oracle = exact_plane(X, y, gamma=self_check.GAMMA)
+    np.testing.assert_allclose(self_check.exact_plane(X, y), (oracle.log_evidence, oracle.expected_risk), rtol=1e-10)
+
+
+def test_report_names_versions_and_passes():
+    text, passed = self_check.report()
+    assert passed
+    assert f"numpy          {np.__version__}" in text
+    assert text.count("\nok ") == 4
+
+
+@pytest.mark.parametrize("broken", ["empirical_risk", "smc_evidence"])
+def test_a_broken_engine_is_told(broken, monkeypatch):
+    right = getattr(self_check, broken)
+    monkeypatch.setattr(self_check, broken, lambda *arguments: right(*arguments) + 0.2)
+    text, passed = self_check.report()
+    assert not passed
+    assert text.count("WRONG") == 1

@@ -13,7 +13,7 @@ To add a kind of prior, describe it relative to a Gaussian, as ``Spikes`` does, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -89,6 +89,11 @@ class Problem:
     gamma: float
     ties: str = "half"
     spikes: Spikes | None = None
+
+    def __post_init__(self) -> None:
+        # A direction that is nothing among all coefficients may be all there is once spikes have taken most of them.
+        if self.spikes is not None and not self.scores.exact:
+            object.__setattr__(self, "scores", replace(self.scores, exact=True))
 
     @property
     def X(self) -> FloatArray:

@@ -121,11 +121,14 @@ class LinearScores:
         Shape (n,).
     prior
         Of theta.
+    exact
+        Keep every direction that reaches the scores, however little.
     """
 
     X: FloatArray
     offset: FloatArray
     prior: GaussianPrior
+    exact: bool = False
 
     @property
     def n(self) -> int:
@@ -176,7 +179,7 @@ class LinearScores:
         than ``LARGEST_RANKED`` dimensions dependence is not looked for: those directions just stay at their prior.)
         """
         design, offset = self.whitened_design, self.whitened_offset
-        if self.d >= self.n >= FEWEST_FACTORED:
+        if self.d >= self.n >= FEWEST_FACTORED and not self.exact:
             pivots = _few_pivots(design)
             if pivots is not None:
                 rotation = linalg.qr(design[pivots].T, mode="economic", check_finite=False)[0].T

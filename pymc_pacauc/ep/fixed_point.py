@@ -158,7 +158,8 @@ class Interventions:
     reset_sites, clipped_rescalings
         Prior sites put back into the slab, and changes of scale cut to a largest one, on the way.
     dropped_directions
-        Directions of the coefficients that, to rounding, reach no score, and were left at their prior.
+        Directions of the coefficients that reach no score, to the accuracy of :mod:`pymc_pacauc.core.scores`, and were
+        left at their prior.
     """
 
     halved_steps: int = 0

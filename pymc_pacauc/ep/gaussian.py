@@ -313,7 +313,7 @@ def sums_over(
 
 
 def dropped(problem: Problem) -> Interventions:
-    """Directions that linearly dependent columns leave without effect on the scores, to rounding."""
+    """Directions without effect on the scores, to rounding or, for smooth processes, to what a ranking can see."""
     cut = problem.d - problem.scores.reduced.dimension if problem.d <= problem.n else 0
     return Interventions(dropped_directions=cut)
 

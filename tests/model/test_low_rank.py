@@ -6,7 +6,7 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc.core import scores as core_scores
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.ep import fit_ep
 from pymc_pacauc.model.extract import problem_of
 from tests.model.test_gp import differences, fit, ring_data
@@ -86,6 +86,15 @@ def test_rough_kernels_and_linear_models_keep_all_directions():
     found = fit_ep(problem)
     assert found.problem.scores.reduced.dimension == 39
     assert found.tied_pairs == problem.tied_pairs == 0
+
+
+def test_spikes_keep_all_directions():
+    X, y = ring_data(N)
+    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1)) + 1e-6 * np.eye(N)
+    design = np.linalg.cholesky(K)
+    assert linear_gaussian_problem(design, y, float(N)).scores.reduced.pivots is not None
+    sparse = spike_slab_problem(design, y, float(N), inclusion_probability=0.5, v0=0.0)
+    assert sparse.scores.reduced.pivots is None
 
 
 def test_equal_rows_stay_equal():

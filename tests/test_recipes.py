@@ -35,6 +35,8 @@ def test_trees():
     assert 1 - pac.empirical_risk(found["f_mean"], found["y"]) > linear + 0.1
     assert found["idata"]["posterior"]["auc_risk"].mean() < 0.2
     assert found["new"]["posterior_predictive"]["f"].shape[-1] == 5
+    with found["trees"]:
+        found["pm"].set_data({"rows": found["X"]})
     for call in (
         lambda: pac.predictive_model(found["trees"]),
         lambda: pac.predict_scores(found["idata"], found["X"][:5], model=found["trees"]),

@@ -322,5 +322,5 @@ def not_by_rows(rows: int) -> ValueError:
     return ValueError(
         f"The model's scores are not a function of one row at a time, so {rows} new rows have no score by replacing "
         "the data alone. A Gaussian process needs its conditional distribution: say gp=. Trees of PyMC-BART keep their "
-        "data to themselves: pm.set_data and pm.sample_posterior_predictive in their own model."
+        "data to themselves: pm.set_data and pm.draw in their own model."
     )

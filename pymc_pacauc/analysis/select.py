@@ -113,7 +113,8 @@ class GammaSelection:
             f'{chosen}, rule="{self.rule}"\n'
             f"  held-out AUC {row['auc']:.4f} ± {row['se']:.4f} (mean score), {row['expected_auc']:.4f} (a draw); "
             f"{folds} folds, dealt {repeats} time{'s' * (repeats > 1)}\n"
-            f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion})"
+            f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion}, "
+            f"this one {row['loss']:.4f} ± {row['loss_se']:.4f} behind it)"
         )
 
 

@@ -39,7 +39,7 @@ def predictive_model(model: pm.Model) -> pm.Model:
     if trees:
         raise ValueError(
             f"Trees of PyMC-BART ({', '.join(trees)}) keep their data to themselves, and a copy of the model would go "
-            "on with the old ones: use pm.set_data and pm.sample_posterior_predictive in the model itself."
+            "on with the old ones: use pm.set_data and pm.draw(f) in the model itself."
         )
     graph, _ = fgraph_from_model(model)
     outputs = list(graph.outputs)

@@ -12,7 +12,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 LAYERS = {
-    "arrays: NumPy and numba": ["core", "datasets", "ep", "smc", "fitting", "gamma_search", "results", "arrays"],
+    "arrays: NumPy and numba": [
+        "core",
+        "datasets",
+        "ep",
+        "smc",
+        "cluster",
+        "fitting",
+        "gamma_search",
+        "prior_search",
+        "results",
+        "arrays",
+    ],
     "PyMC": ["model"],
     "people": ["analysis", "estimator", "self_check"],
 }

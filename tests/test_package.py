@@ -12,7 +12,21 @@ import pymc_pacauc
 SOURCE = Path(pymc_pacauc.__file__)
 
 # Folders show the layers: imports point from right to left.
-ARRAYS = {"core", "ep", "smc", "fitting", "gamma_search", "kernel_search", "results", "arrays", "datasets"}
+ARRAYS = {
+    "core",
+    "ep",
+    "smc",
+    "cluster",
+    "fitting",
+    "gamma_search",
+    "gamma_coverage",
+    "kernel_search",
+    "prior_search",
+    "split_bounds",
+    "results",
+    "arrays",
+    "datasets",
+}
 PYMC, PEOPLE = {"model"}, {"analysis", "estimator", "self_check", "__main__"}
 
 ARRAY_LAYER = [

@@ -27,7 +27,7 @@ from scipy.stats import rankdata
 from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, labelled_draws
 from pymc_pacauc.core.risk import empirical_risk
 
-__all__ = ["DeLong", "delong", "roc"]
+__all__ = ["DeLong", "Ranking", "area", "binomial_interval", "delong", "placements", "roc", "row_weights"]
 
 FloatArray = NDArray[np.float64]
 
@@ -66,7 +66,8 @@ def roc(
     Returns
     -------
     Dataset over ``fpr``: ``tpr`` of the mean score with ``tpr_lower`` and ``tpr_upper``, over rows; ``tpr_of_draw``,
-    the mean curve of draws, with ``tpr_of_draw_lower`` and ``tpr_of_draw_upper``, over rows and draws. Over ``sample``:
+    the mean curve of draws, with ``tpr_posterior_lower`` and ``tpr_posterior_upper`` over draws on these rows, and
+    ``tpr_of_draw_lower`` and ``tpr_of_draw_upper`` over rows and draws. Over ``sample``:
     ``auc_of_draw``. Attributes: ``auc`` of the mean score, ``auc_lower`` and ``auc_upper`` (:func:`delong`, over rows)
     and ``auc_se``; ``auc_of_draw`` (mean), ``auc_of_draw_lower`` and ``auc_of_draw_upper`` (over rows and draws);
     ``draws``, ``ci_prob``, ``n_pos`` and ``n_neg``.
@@ -83,7 +84,7 @@ def roc(
     auc = 1.0 - empirical_risk(draws, mask)
     grid = np.linspace(0.0, 1.0, GRID)
     rng = np.random.default_rng(random_seed)
-    weights = [_row_weights(mask.size, rng) for _ in range(BOOTSTRAP)]
+    weights = [row_weights(mask.size, rng) for _ in range(BOOTSTRAP)]
     tail = np.array([0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
 
     def bands(rows: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -91,11 +92,12 @@ def roc(
         order = Ranking.of(rows[0], mask) if len({id(row) for row in rows}) == 1 else None
         points = [(order or Ranking.of(row, mask)).points(w) for row, w in zip(rows, weights, strict=True)]
         curves = np.array([np.interp(grid, false, true) for false, true in points])
-        aucs = [float(np.sum(np.diff(false) * 0.5 * (true[1:] + true[:-1]))) for false, true in points]
+        aucs = [area(false, true) for false, true in points]
         return np.quantile(curves, tail, axis=0), np.quantile(aucs, tail)
 
     (lower, upper), _ = bands([deployed] * BOOTSTRAP)
-    of_draw = np.mean([_curve(row, mask, grid) for row in draws], axis=0)
+    of_draws = np.array([_curve(row, mask, grid) for row in draws])
+    posterior_lower, posterior_upper = np.quantile(of_draws, tail, axis=0)
     chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
     (draw_lower, draw_upper), (draw_auc_lower, draw_auc_upper) = bands([draws[k] for k in chosen])
     fixed = delong(deployed, mask, ci_prob=ci_prob)
@@ -104,7 +106,9 @@ def roc(
             "tpr": ("fpr", _curve(deployed, mask, grid)),
             "tpr_lower": ("fpr", lower),
             "tpr_upper": ("fpr", upper),
-            "tpr_of_draw": ("fpr", of_draw),
+            "tpr_of_draw": ("fpr", of_draws.mean(axis=0)),
+            "tpr_posterior_lower": ("fpr", posterior_lower),
+            "tpr_posterior_upper": ("fpr", posterior_upper),
             "tpr_of_draw_lower": ("fpr", draw_lower),
             "tpr_of_draw_upper": ("fpr", draw_upper),
             "auc_of_draw": ("sample", auc),
@@ -184,15 +188,20 @@ def delong(scores: ArrayLike, y: ArrayLike, *, ci_prob: float = 0.95, positive: 
     smaller = min(n_pos, n_neg)
     if smaller < 2:
         raise ValueError(f"DeLong's variance needs two rows of each class; there are {n_pos} and {n_neg}.")
-    among_all = rankdata(score)
-    above = (among_all[mask] - rankdata(score[mask])) / n_neg  # for each positive, the share of negatives below it
-    below = 1.0 - (among_all[~mask] - rankdata(score[~mask])) / n_pos
+    above, below = placements(score, mask)
     auc = 1.0 - float(empirical_risk(score, mask))
     variance = above.var(ddof=1) / n_pos + below.var(ddof=1) / n_neg
     pull = 0.25 / smaller
     comparisons = max(smaller, (auc * (1.0 - auc) + pull) / (variance + pull / smaller))
     lower, upper = binomial_interval(auc, comparisons, ci_prob)
     return DeLong(auc, float(np.sqrt(variance)), lower, upper, ci_prob)
+
+
+def placements(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """For each positive row the share of negatives below it, for each negative row that of positives above it."""
+    among_all = rankdata(score)
+    above = (among_all[mask] - rankdata(score[mask])) / np.sum(~mask)
+    return above, 1.0 - (among_all[~mask] - rankdata(score[~mask])) / np.sum(mask)
 
 
 def binomial_interval(share: float, trials: float, ci_prob: float) -> tuple[float, float]:
@@ -225,7 +234,12 @@ class Ranking:
         return np.append(0.0, false / false[-1]), np.append(0.0, true / true[-1])
 
 
-def _row_weights(rows: int, rng: np.random.Generator) -> FloatArray:
+def area(false: FloatArray, true: FloatArray) -> float:
+    """The area below the curve through these points."""
+    return float(np.sum(np.diff(false) * 0.5 * (true[1:] + true[:-1])))
+
+
+def row_weights(rows: int, rng: np.random.Generator) -> FloatArray:
     """Shares of the rows of each class, uniform on the simplex up to a factor: the Bayesian bootstrap."""
     return rng.standard_exponential(rows)
 

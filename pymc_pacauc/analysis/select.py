@@ -31,6 +31,7 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.row_shares import RowShares, row_shares
 from pymc_pacauc.ep import ConvergenceWarning
 from pymc_pacauc.fitting import METHODS, Fit, fit
+from pymc_pacauc.gamma_coverage import CoverageChoice, coverage_gamma
 from pymc_pacauc.gamma_search import (
     CRITERIA,
     FOLD_SWEEPS,
@@ -104,6 +105,8 @@ class GammaSelection:
         chosen = f"GammaSelection(best={self.best:.4g} of {len(self.table)}, {self.method}"
         if self.criterion == "certificate":
             return f"{chosen}: certified AUC {row['certified_auc']:.4f})"
+        if self.criterion == "coverage":
+            return f"{chosen}: credible sets are {np.sqrt(row['coverage_ratio']):.2f} times too small)"
         low, high = self.range
         repeats, folds = self.fold_auc.shape[1:]
         return (
@@ -125,15 +128,17 @@ def select_gamma(
     rule: str = "stable",
     groups: ArrayLike | None = None,
     set_data: bool = False,
+    level: float = 0.9,
     epsilon: float = 0.05,
     selected_from: int | None = None,
     refine: int = FOLD_SWEEPS,
     particles: int = 1000,
     n_jobs: int = 1,
+    client: Any = None,
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> GammaSelection:
-    """Choose gamma by cross-validation or by certificate.
+    """Choose gamma by cross-validation, by certificate, or so that credible sets cover.
 
     Parameters
     ----------
@@ -157,7 +162,11 @@ def select_gamma(
         ``"ep"``, ``"vb"`` or ``"smc"``.
     criterion
         ``"auc"``: held-out AUC of the mean score. ``"expected_auc"``: held-out AUC of a draw from the posterior.
-        ``"certificate"``: the certified AUC (PAC-Bayes-kl) of the training rows.
+        ``"certificate"``: the certified AUC (PAC-Bayes-kl) of the training rows. ``"coverage"``: credible sets of the
+        direction of the coefficients, and intervals of score differences, that cover as often as they say
+        (:mod:`pymc_pacauc.gamma_coverage`; two classes and a Gaussian prior centred at zero; ``gammas``, ``folds`` and
+        ``rule`` are not used). The table then has a column ``coverage_ratio``: how many times too small the sets are,
+        in squared radius.
     rule
         ``"stable"``: see Notes. ``"best"``: the highest criterion; by the mean score this may be the prior's end of the
         grid. ``"one_se"``: the largest gamma within one (paired) standard error of it.
@@ -167,6 +176,8 @@ def select_gamma(
         is the sum.)
     set_data
         Set the ``pm.Data`` that holds the model's gamma to the gamma chosen (of several terms, each to its share).
+    level
+        At which credible sets are to cover, for the coverage criterion.
     epsilon
         Of the certificates.
     selected_from
@@ -179,6 +190,9 @@ def select_gamma(
         Of each SMC run.
     n_jobs
         Processes, by joblib, for the folds of SMC (scores affine in Gaussian variables); EP uses threads by itself.
+    client
+        A ``dask.distributed.Client`` whose workers share the pairs of each fit and the deals of the folds, for EP and
+        variational Bayes by cross-validation; see :mod:`pymc_pacauc.cluster`.
     random_seed
         For the folds and for SMC.
     progressbar
@@ -192,10 +206,11 @@ def select_gamma(
     -----
     At small gamma the *mean* score often ranks well although the posterior says nothing: draws, bands and certificates
     are those of the prior. The stable rule therefore asks of the *draws* that they rank held-out rows as well as the
-    mean score, to within the standard error of its AUC over rows, and takes the smallest gamma at which they do (or at
-    which they rank best, if that comes first); and of the criterion that it be within one paired standard error of its
-    best. It varies little when folds are dealt anew (``benchmarks/gamma_stability.py``), unlike the highest AUC, which
-    lies on a plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
+    mean score, to within the standard error of its AUC over rows (and at least half as far above chance), and takes the
+    smallest gamma at which they do (or at which they rank best, if that comes first); and of the criterion that it be
+    within one paired standard error of its best, or a quarter of the one over rows. It varies little when folds are
+    dealt anew (``benchmarks/gamma_stability.py``, ``gamma_unseen.py``), unlike the highest AUC, which lies on a
+    plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
     ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is about what it chooses.
 
     Examples
@@ -212,10 +227,14 @@ def select_gamma(
     (True, True)
     """
     _check_choice("method", method, (*METHODS, "smc"))
-    _check_choice("criterion", criterion, (*CRITERIA, "certificate"))
+    _check_choice("criterion", criterion, (*CRITERIA, "certificate", "coverage"))
     _check_choice("rule", rule, RULES)
     if criterion == "certificate" and method == "smc":
         raise ValueError('criterion="certificate" needs a divergence in closed form: method="ep" or "vb".')
+    if criterion == "coverage" and method != "ep":
+        raise ValueError('criterion="coverage" compares the sums of EP: method="ep".')
+    if client is not None and (method == "smc" or criterion == "certificate"):
+        raise ValueError('client is for cross-validation by method="ep" or "vb": leave it away here.')
     rng = get_random_generator(random_seed)
     problem = model if isinstance(model, Problem) else None
     if problem is None:
@@ -245,6 +264,10 @@ def select_gamma(
             grid = default_gammas(row_shares(problem.pairs)) if gammas is None else gamma_grid(gammas)
             pays = grid.size if selected_from is None else selected_from
             selection = _by_certificate(problem, record, grid, method, rule, epsilon, pays, progressbar)
+        elif criterion == "coverage":
+            with LateBar("EP along gamma", show=progressbar) as bar:
+                calibrated = coverage_gamma(problem, level, callback=lambda done: bar.update(done, max(done, 5)))
+            selection = _by_coverage(calibrated, record, epsilon, selected_from or len(calibrated.path))
         else:
             with LateBar(f"{METHODS[method]} along gamma", show=progressbar) as bar:
                 total = len(coarse_gammas(row_shares(problem.pairs))) + 2 if gammas is None else np.size(gammas)
@@ -260,6 +283,7 @@ def select_gamma(
                     refine=refine,
                     rng=rng,
                     callback=lambda done: bar.update(done, max(done, total)),
+                    client=client,
                 )
             pays = len(choice.candidates) if selected_from is None else selected_from
             rows = [_row(each.posterior, record, epsilon, pays) for each in choice.candidates]
@@ -322,6 +346,21 @@ def _by_certificate(
         METHODS[method],
         none,
         np.empty((grid.size, 0, 0)),
+    )
+
+
+def _by_coverage(choice: CoverageChoice, record: FittedTo, epsilon: float, selected_from: int) -> GammaSelection:
+    """The path to the calibrated gamma as a table."""
+    nothing = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
+    rows = [
+        {"gamma": at.gamma, **nothing, "within": False, **_row(each, record, epsilon, selected_from)}
+        for at, each in zip(choice.path, choice.fits, strict=True)
+    ]
+    table = pd.DataFrame(rows).assign(coverage_ratio=[at.ratio for at in choice.path])
+    none = np.empty((0, choice.fit.problem.n), dtype=np.intp)
+    ordered = table.sort_values("gamma", ignore_index=True)
+    return GammaSelection(
+        ordered, choice.gamma, choice.fit, "coverage", "coverage", "EP", none, np.empty((len(rows), 0, 0))
     )
 
 

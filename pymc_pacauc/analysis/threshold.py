@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, labelled_draws, mean_score
 from pymc_pacauc.analysis.roc import BOOTSTRAP, Ranking, binomial_interval
 
-__all__ = ["Threshold", "choose_threshold"]
+__all__ = ["Threshold", "cheapest_threshold", "check_prevalence", "choose_threshold"]
 
 FloatArray = NDArray[np.float64]
 
@@ -41,6 +41,9 @@ class Threshold:
         Probability of the intervals.
     n_pos, n_neg
         Rows it was chosen with.
+    expected_cost, expected_cost_interval
+        Where costs were given: the mean cost per row, at the prevalence, if a draw of the posterior is compared with
+        the threshold (one score per row: if that is), and its interval over rows and draws. NaN elsewhere.
     """
 
     value: float
@@ -54,6 +57,8 @@ class Threshold:
     ci_prob: float
     n_pos: int
     n_neg: int
+    expected_cost: float = math.nan
+    expected_cost_interval: tuple[float, float] = (math.nan, math.nan)
 
     def apply(self, scores: Any) -> Any:
         """Which rows are called positive.
@@ -96,11 +101,12 @@ class Threshold:
             low, high = getattr(self, f"{name}_interval")
             return f"{getattr(self, name):.3f} ({low:.3f} to {high:.3f})"
 
-        return (
+        text = (
             f"Threshold(mean score > {self.value:.6g}: {self.rule})\n"
             f"  FPR {both('fpr')}, TPR {both('tpr')}; {self.ci_prob:.0%} on other rows, "
             f"from {self.n_neg} negatives and {self.n_pos} positives"
         )
+        return text if math.isnan(self.expected_cost) else f"{text}\n  cost per row {both('expected_cost')}, over draws"
 
 
 def choose_threshold(
@@ -110,6 +116,7 @@ def choose_threshold(
     fpr: float | None = None,
     tpr: float | None = None,
     cost: tuple[float, float] | None = None,
+    prevalence: float | None = None,
     mean: ArrayLike | None = None,
     ci_prob: float = 0.9,
     positive: Any = None,
@@ -124,7 +131,8 @@ def choose_threshold(
     tpr
         the smallest share of positives that must be found (the highest threshold that reaches it),
     cost
-        a pair (cost of a false positive, cost of a false negative); their sum over these rows is minimised.
+        a pair (cost of a false positive, cost of a false negative); the mean cost is minimised, at the ``prevalence``
+        of positives where the threshold is to be used, by default that of these rows.
 
     The other parameters are those of :func:`~pymc_pacauc.roc`. Choose it with rows that were not fitted: a posterior
     separates the rows it has seen better than others.
@@ -153,24 +161,69 @@ def choose_threshold(
             raise ValueError(f"{name} must lie in [0, 1]; got {share!r}.")
     if cost is not None and (len(cost) != 2 or min(cost) < 0 or max(cost) <= 0):
         raise ValueError(f"cost must be two non-negative costs, not both zero; got {cost!r}.")
+    if prevalence is not None and cost is None:
+        raise ValueError("prevalence goes with cost: rates within classes do not depend on it.")
     check_ci_prob(ci_prob)
     draws, mask = labelled_draws(scores, y, positive)
-    value, at_fpr, at_tpr = _threshold(deployed_score(scores, draws, mean), mask, fpr, tpr, cost)
+    share = float(mask.mean()) if prevalence is None else check_prevalence(prevalence)
+    deployed = deployed_score(scores, draws, mean)
+    if cost is not None:
+        value, at_fpr, at_tpr = cheapest_threshold(deployed, mask, cost, share)
+    else:
+        value, at_fpr, at_tpr = _threshold(deployed, mask, fpr, tpr)
     if fpr is not None:
         rule = f"FPR at most {fpr:g}"
     elif tpr is not None:
         rule = f"TPR at least {tpr:g}"
     else:
         rule = "costs {:g} and {:g}".format(*cost or ())
+        rule += "" if prevalence is None else f" at prevalence {prevalence:g}"
     n_pos, n_neg = int(mask.sum()), int((~mask).sum())
     fpr_interval = binomial_interval(at_fpr, n_neg, ci_prob)
     tpr_interval = binomial_interval(at_tpr, n_pos, ci_prob)
     of_draw = fpr_interval, tpr_interval
+    rng = np.random.default_rng(random_seed)
     if len(draws) > 1:
-        of_draw = _rates_of_draws(draws > value, mask, ci_prob, np.random.default_rng(random_seed))
+        of_draw = _rates_of_draws(draws > value, mask, ci_prob, rng)
+    expected = () if cost is None else _expected_cost(draws > value, mask, cost, share, ci_prob, rng)
     return Threshold(
-        value, at_fpr, at_tpr, fpr_interval, tpr_interval, *of_draw, rule, ci_prob, n_pos=n_pos, n_neg=n_neg
+        value, at_fpr, at_tpr, fpr_interval, tpr_interval, *of_draw, rule, ci_prob, n_pos, n_neg, *expected
     )
+
+
+def check_prevalence(prevalence: float) -> float:
+    if not 0.0 < prevalence < 1.0:
+        raise ValueError(f"prevalence must lie strictly between 0 and 1; got {prevalence!r}.")
+    return float(prevalence)
+
+
+def cheapest_threshold(
+    score: FloatArray, mask: NDArray[np.bool_], cost: tuple[float, float], prevalence: float
+) -> tuple[float, float, float]:
+    """The threshold of the smallest mean cost, (of a false positive, of a false negative), and its FPR and TPR."""
+    thresholds, false_rate, true_rate = _operating_points(score, mask)
+    mean_cost = cost[0] * (1.0 - prevalence) * false_rate + cost[1] * prevalence * (1.0 - true_rate)
+    best = int(np.argmin(mean_cost))
+    return _between(thresholds, best), float(false_rate[best]), float(true_rate[best])
+
+
+def _expected_cost(
+    called: NDArray[np.bool_],
+    mask: NDArray[np.bool_],
+    cost: tuple[float, float],
+    prevalence: float,
+    ci_prob: float,
+    rng: np.random.Generator,
+) -> tuple[float, tuple[float, float]]:
+    """Mean cost of comparing draws with a threshold, and its interval over draws and over rows."""
+    false, missed = cost[0] * (1.0 - prevalence), cost[1] * prevalence
+    mean = false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean())
+    order = rng.permutation(np.resize(np.arange(len(called)), max(BOOTSTRAP, len(called))))
+    hits = [called[order][:, rows].sum(axis=1) for rows in (~mask, mask)]
+    rates = [rng.beta(k + 0.5, rows.sum() - k + 0.5) for k, rows in zip(hits, (~mask, mask), strict=True)]
+    costs = false * rates[0] + missed * (1.0 - rates[1])
+    low, high = np.quantile(costs, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
+    return float(mean), (float(low), float(high))
 
 
 def _rates_of_draws(
@@ -197,17 +250,14 @@ def _threshold(
     mask: NDArray[np.bool_],
     fpr: float | None,
     tpr: float | None,
-    cost: tuple[float, float] | None,
 ) -> tuple[float, float, float]:
     """The threshold that a rule chooses, halfway to the next lower score, and its FPR and TPR."""
     thresholds, false_rate, true_rate = _operating_points(score, mask)
     if fpr is not None:
         best = int(np.flatnonzero(false_rate <= fpr + 1e-12)[-1])
-    elif tpr is not None:
-        best = int(np.flatnonzero(true_rate >= tpr - 1e-12)[0])
     else:
-        false_cost, missed_cost = cost or (1.0, 1.0)
-        best = int(np.argmin(false_cost * false_rate * (~mask).sum() + missed_cost * (1.0 - true_rate) * mask.sum()))
+        assert tpr is not None
+        best = int(np.flatnonzero(true_rate >= tpr - 1e-12)[0])
     return _between(thresholds, best), float(false_rate[best]), float(true_rate[best])
 
 

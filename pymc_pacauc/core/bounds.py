@@ -42,6 +42,7 @@ __all__ = [
     "binary_kl",
     "catoni_bound",
     "catoni_rate",
+    "check_epsilon",
     "kl_upper",
     "linear_bound",
     "linear_rate",
@@ -105,7 +106,7 @@ def mean_bound(mean: float, error: float, count: int, epsilon: float) -> float:
     >>> round(mean_bound(0.2, 1e-4, 1_000_000, 0.005), 5)
     0.20036
     """
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
     if count < 2:
         raise ValueError(f"A standard error needs two terms at least; got {count}.")
     log_term = math.log(2.0 / epsilon)
@@ -273,7 +274,7 @@ def theorem_excess(
     """
     if not (C >= 1.0 and c > 0.0):
         raise ValueError(f"C must be at least 1 and c positive; got C={C!r}, c={c!r}.")
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
     if n < 2:
         raise ValueError(f"n must be at least 2, one observation of each class; got {n!r}.")
     defaults = theorem_defaults(
@@ -300,7 +301,7 @@ def _check(risk: float, divergence: float, m: float, epsilon: float, selected_fr
     if not divergence >= 0.0:
         raise ValueError(f"divergence must be >= 0; got {divergence!r}.")
     _check_size(m)
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
     if not (selected_from >= 1 and selected_from % 1 == 0):
         raise ValueError(f"selected_from counts priors, an integer >= 1; got {selected_from!r}.")
 
@@ -314,7 +315,7 @@ def _check_rate_arguments(m: float, d: int, epsilon: float) -> None:
     _check_size(m)
     if not 0 <= d < math.inf:
         raise ValueError(f"d must be a finite number >= 0; got {d!r}.")
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
 
 
 def _check_rate(rate: float) -> None:
@@ -327,6 +328,6 @@ def _check_unit(name: str, value: float) -> None:
         raise ValueError(f"{name} must lie in [0, 1]; got {value!r}.")
 
 
-def _check_epsilon(epsilon: float) -> None:
+def check_epsilon(epsilon: float) -> None:
     if not 0.0 < epsilon < 1.0:
         raise ValueError(f"epsilon must lie strictly between 0 and 1; got {epsilon!r}.")

@@ -36,9 +36,21 @@ class Covariance:
         return np.ones(len(X))
 
 
+def _squared_exponential(s: FloatArray) -> FloatArray:
+    return np.exp(-0.5 * s)
+
+
+def _slope_of_squared_exponential(s: FloatArray) -> FloatArray:
+    return -0.5 * np.exp(-0.5 * s)
+
+
 def _matern32(s: FloatArray) -> FloatArray:
     a = np.sqrt(3.0 * s)
     return (1.0 + a) * np.exp(-a)
+
+
+def _slope_of_matern32(s: FloatArray) -> FloatArray:
+    return -1.5 * np.exp(-np.sqrt(3.0 * s))
 
 
 def _matern52(s: FloatArray) -> FloatArray:
@@ -52,9 +64,9 @@ def _slope_of_matern52(s: FloatArray) -> FloatArray:
 
 
 COVARIANCES = {
-    "squared_exponential": Covariance(lambda s: np.exp(-0.5 * s), lambda s: -0.5 * np.exp(-0.5 * s)),
+    "squared_exponential": Covariance(_squared_exponential, _slope_of_squared_exponential),
     "matern52": Covariance(_matern52, _slope_of_matern52),
-    "matern32": Covariance(_matern32, lambda s: -1.5 * np.exp(-np.sqrt(3.0 * s))),
+    "matern32": Covariance(_matern32, _slope_of_matern32),
 }
 
 

@@ -21,7 +21,15 @@ from pymc_pacauc.core.effective_size import compared_share, effective_size
 from pymc_pacauc.core.pairs import KINDS, Pairs
 from pymc_pacauc.core.problem import Problem
 
-__all__ = ["FittedTo", "fingerprint", "fitted_to_problem", "looks_standardized", "measure_of", "sides"]
+__all__ = [
+    "FittedTo",
+    "fingerprint",
+    "fitted_to_problem",
+    "looks_standardized",
+    "measure_of",
+    "pair_fingerprint",
+    "sides",
+]
 
 METHODS = ("EP", "GaussianVB", "TemperingSMC")
 TIES = ("half", "strict")
@@ -30,7 +38,16 @@ PREFIX = "fitted_"
 COMPARISONS = (*KINDS, "partial AUC")
 CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "scores": SCORES, "comparison": COMPARISONS}
 FLOATS = ("gamma", "m_eff", "compared", "mean_error", "log_evidence_error")
-NOT_COMPARED = ("method", "scores", "standardized", "tuned_prior", "pairs_used", "mean_error", "log_evidence_error")
+NOT_COMPARED = (
+    "method",
+    "scores",
+    "standardized",
+    "tuned_prior",
+    "pairs_used",
+    "mean_error",
+    "log_evidence_error",
+    "pairs",
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,8 @@ class FittedTo:
         How many pairs the fit looked at, where these were dealt; 0 where it was all of them.
     mean_error, log_evidence_error
         What that does to the posterior mean, in posterior standard deviations, and to the log evidence.
+    pairs
+        A fingerprint of which rows are compared with which, and with what weights; 0 where it is not known.
     """
 
     method: str
@@ -94,6 +113,7 @@ class FittedTo:
     pairs_used: int = 0
     mean_error: float = 0.0
     log_evidence_error: float = 0.0
+    pairs: int = 0
 
     @property
     def measure(self) -> str:
@@ -176,7 +196,23 @@ def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
         standardized=looks_standardized(problem.X),
         tuned_prior=False,
         data=fingerprint([problem.X, problem.offset, problem.prior.mean, problem.prior.factor]),
+        pairs=pair_fingerprint([problem.pairs]),
     )
+
+
+def pair_fingerprint(comparisons: Sequence[Comparison]) -> int:
+    """A fingerprint of which rows are compared with which, and with what weights."""
+    arrays: list[NDArray[Any]] = []
+    for each in comparisons:
+        if not isinstance(each, Pairs):
+            arrays.append(np.asarray(each.positive))
+            continue
+        for block in each.blocks:
+            order_a, order_b = np.argsort(block.positive), np.argsort(block.negative)
+            arrays.append(np.concatenate([block.positive[order_a], [-1], block.negative[order_b]]))
+            if not block.constant:
+                arrays.append(np.concatenate([block.row_weights[order_a], block.column_weights[order_b]]))
+    return fingerprint(arrays)
 
 
 def sides(comparison: Comparison) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
 from pymc_pacauc.core.effective_size import compared_share, effective_size
-from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, looks_standardized, sides
+from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, looks_standardized, pair_fingerprint, sides
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.flat import flat_variables
@@ -61,6 +61,7 @@ def fitted_to(
         standardized=any(map(looks_standardized, matrices or ([problem.X] if problem is not None else []))),
         tuned_prior=any(_is_tuned(v) for v in model.data_vars),
         data=fingerprint([*(array for term in terms for array in term.read()[0]), *arrays]),
+        pairs=pair_fingerprint([term.comparison for term in terms]),
     )
 
 

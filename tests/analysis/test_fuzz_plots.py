@@ -160,3 +160,23 @@ def test_stages_are_drawn_as_they_are(draws, chains):
             np.testing.assert_array_equal(axes[1].lines[k].get_ydata(), path["ess"].values[k])
         top, _ = pac.plot_gamma_path(part, ax=canvas(2, 1))
     assert len(top.lines) == len(chains)
+
+
+@fuzz("plot_survival", fast=10, n=st.integers(6, 30), groups=st.integers(2, 4), seed=seeds)
+def test_survival_is_that_of_each_group(n, groups, seed):
+    """Curves from one down to the product of the shares that stay, in groups of rows by score."""
+    rng = np.random.default_rng(seed)
+    scores, time, event = rng.normal(size=n), rng.integers(1, 6, n).astype(float), rng.random(n) < 0.7
+    assume(event[time < 5].any())
+    [axes] = canvas(1)
+    pac.plot_survival(scores, time, event, groups=groups, ax=axes)
+    group = np.searchsorted(np.quantile(scores, np.arange(1, groups) / groups), scores)
+    curves = [line for line in axes.lines if line.get_drawstyle() == "steps-post"]
+    assert len(curves) == groups
+    for k, line in enumerate(curves):
+        at, dead = time[group == k], event[group == k]
+        left = np.prod([1 - np.sum(dead & (at == t)) / np.sum(at >= t) for t in np.unique(at)])
+        share = line.get_ydata()
+        assert share[0] == 1.0
+        assert (np.diff(share) <= 1e-12).all()
+        assert share[-1] == pytest.approx(left, abs=1e-12)

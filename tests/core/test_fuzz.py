@@ -247,6 +247,32 @@ def test_problems(y, d, seed, ties):
     np.testing.assert_allclose(direct(theta), expected, atol=1e-12)
 
 
+@fuzz(
+    "arrays.kernel_features",
+    "arrays.KernelFeatures",
+    n=st.integers(2, 12),
+    d=st.integers(1, 3),
+    rank=st.integers(1, 12),
+    lengthscale=st.floats(0.3, 5.0),
+    seed=st.integers(0, 2**20),
+)
+def test_kernel_features(n, d, rank, lengthscale, seed):
+    """Their products are the kernel, short of what is left out; the unit of X does not matter with its lengthscale."""
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1) / lengthscale**2)
+    features = arrays.kernel_features(X, lengthscale=lengthscale, rank=rank)
+    F = features.transform(X)
+    assert F.shape == (n, features.rank)
+    assert features.rank <= min(rank, n)
+    missing = K - F @ F.T
+    assert np.linalg.eigvalsh(missing).min() > -1e-6  # what is left out is a covariance
+    assert features.left_out == pytest.approx(np.trace(missing) / n, abs=1e-6)
+    assert -1e-9 <= features.left_out <= 1
+    other = arrays.kernel_features(4.0 * X, lengthscale=4.0 * lengthscale, rank=rank)
+    np.testing.assert_allclose(other.transform(4.0 * X), F, atol=1e-9)
+    np.testing.assert_allclose(features.transform(X[:1]), F[:1], atol=1e-9)
+
+
 # --- theorems ---------------------------------------------------------------------------------------------------------
 
 

@@ -47,9 +47,8 @@ def test_a_cap_leaves_out_what_is_reported():
     np.testing.assert_allclose(F @ F.T, K[:, P] @ np.linalg.solve(K[np.ix_(P, P)], K[P]), atol=1e-10)
     chosen = [int(np.argmax(np.diagonal(K)))]
     for _ in range(5):  # the greedy rule, by conditional variances
-        left = np.diagonal(K) - np.einsum(
-            "ij,ji->i", K[:, chosen], np.linalg.solve(K[np.ix_(chosen, chosen)], K[chosen])
-        )
+        within = np.linalg.solve(K[np.ix_(chosen, chosen)], K[chosen])
+        left = np.diagonal(K) - np.einsum("ij,ji->i", K[:, chosen], within)
         chosen.append(int(np.argmax(left)))
     assert list(P[:6]) == chosen
 

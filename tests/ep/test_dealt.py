@@ -9,6 +9,7 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc.analysis.certify import certificate
+from pymc_pacauc.core.bounds import mean_bound, pac_bayes_kl
 from pymc_pacauc.core.comparisons import label_comparison
 from pymc_pacauc.core.concordance import concordance
 from pymc_pacauc.core.deal import Deal, deal, number_of_groups
@@ -24,6 +25,7 @@ from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.fitting import UnsupportedError, fit
 from pymc_pacauc.model.extract import problem_of
 from pymc_pacauc.model.results import as_result
+from pymc_pacauc.results import ArrayResult
 
 N = 600
 
@@ -231,6 +233,15 @@ def test_certificate_of_dealt_pairs_is_below_that_of_all():
     exact, found = fit_ep(problem), fit(problem, pairs=250_000)
     assert certificate(exact).auc - 0.003 < certificate(found).auc < certificate(exact).auc
     assert any("over all" in sentence for sentence in certificate(found).assumptions)
+
+
+def test_the_certificate_of_dealt_pairs_pays_for_the_risk_out_of_epsilon():
+    X, y = data(3000)
+    found = fit(linear_gaussian_problem(X, y, gamma=500.0), pairs=250_000)
+    risk = ArrayResult(found).mean_risk
+    highest = mean_bound(risk.value, risk.error, risk.terms, 0.005)
+    expected = 1.0 - pac_bayes_kl(highest, found.divergence, min(y.sum(), (~y).sum()), 0.045)
+    assert certificate(found, epsilon=0.05).auc == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_record_survives_a_file(tmp_path):

@@ -12,6 +12,8 @@ from pymc_pacauc import arrays
 from tests.fuzzing import fuzz
 from tests.oracles import exact_line
 
+KERNELS = st.sampled_from(["squared_exponential", "matern52", "matern32"])
+
 
 @st.composite
 def small(draw, columns=3):
@@ -76,3 +78,19 @@ def test_sparse_fits(data, p):
         arrays.fit(problem, "vb")
     with pytest.raises(pac.UnsupportedError, match="use power=1"):
         arrays.fit(problem, "ep", power=p)
+
+
+@fuzz("arrays.choose_lengthscale", "arrays.LengthscaleChoice", fast=5, data=small(columns=2), kernel=KERNELS)
+def test_choices_of_a_lengthscale(data, kernel):
+    """The best of those looked at; twice the unit of X is twice the lengthscale."""
+    X, y, gamma, rng = data
+    X = X + rng.normal(size=X.shape)
+    options = {"rank": 8, "grid": (0.5, 2.0), "max_evaluations": 0, "n_jobs": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        found, other = (arrays.choose_lengthscale(each, y, gamma, kernel, **options) for each in (X, 2.0 * X))
+    best = max(found.trace, key=lambda record: record["log_evidence"])
+    np.testing.assert_allclose(found.lengthscale, best["lengthscale"])
+    assert found.fit.log_evidence == pytest.approx(best["log_evidence"], abs=1e-3)
+    np.testing.assert_allclose(other.lengthscale, 2.0 * found.lengthscale)
+    assert other.fit.log_evidence == pytest.approx(found.fit.log_evidence, abs=1e-3)

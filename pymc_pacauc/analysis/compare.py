@@ -1,0 +1,173 @@
+"""Models side by side: evidence, posterior probabilities, cross-validated AUC and certificate, as ``az.compare`` does.
+
+The evidence of a Gibbs posterior is the prior's expectation of exp(-gamma * risk). Two of them can be compared if
+only the *prior* of the scores differs: which covariates, which kernel, which variances. With another gamma, other
+rows or other pairs, another quantity is computed, and its size says nothing about the prior; such comparisons are
+refused. So is one of the lower bounds of variational Bayes with anything else.
+
+log Z differs from the log evidence of a likelihood in that exp(-gamma * risk) is not normalised over data: posterior
+model probabilities are those of the Gibbs posterior over models *and* scores, at this gamma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.special import softmax
+
+from pymc_pacauc.analysis.certify import certificate
+from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.gamma_search import deal_folds, paired_errors
+from pymc_pacauc.model.results import as_result
+
+__all__ = ["compare"]
+
+WORDS = {
+    "gamma": "gamma",
+    "comparison": "what is compared",
+    "n_pos": "the number of positive rows",
+    "n_neg": "the number of negative rows",
+    "m_eff": "weights or strata",
+    "ties": "the cost of ties",
+    "terms": "the number of AUC terms",
+    "only_auc": "whether there is a likelihood besides",
+    "pairs": "the labels of the rows, or which pairs are compared",
+}
+
+
+def compare(
+    results: Mapping[str, Any],
+    *,
+    prior: ArrayLike | None = None,
+    folds: int = 5,
+    epsilon: float = 0.05,
+    random_seed: Any = 0,
+) -> pd.DataFrame:
+    """Compare models that were fitted to the same labels at the same gamma, and differ in their priors.
+
+    Parameters
+    ----------
+    results
+        By name: what ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or fits of arrays.
+    prior
+        Prior probability of each model, in their order; by default equal.
+    folds
+        Of the cross-validated AUC, the same for all models; 0 for none.
+    epsilon
+        Of the certificates, shared between the models, so that all of them hold at once.
+    random_seed
+        Of the folds.
+
+    Returns
+    -------
+    DataFrame, the highest evidence first: ``rank``, ``log_evidence`` and its standard error ``se`` (NaN: not known;
+    expectation propagation gives none), ``delta`` from the best, posterior ``probability``, held-out ``auc`` of the
+    mean score, how far it stays behind the best one (``auc_loss``) with the paired standard error of that over folds
+    (``auc_loss_se``), ``certified_auc``, ``expected_auc`` of a draw on the training rows, ``coefficients``, ``method``,
+    and ``warning``. Cross-validation is by leaving sites out, so NaN for draws; a certificate is NaN where there is
+    none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_pacauc import arrays, compare
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(200, 4))
+    >>> y = X[:, 0] + 0.5 * X[:, 1] + rng.normal(size=200) > 0
+    >>> fits = {f"first {k}": arrays.fit(arrays.linear_gaussian_problem(X[:, :k], y, 200.0)) for k in (1, 2, 4)}
+    >>> compare(fits)["rank"].to_dict()
+    {'first 2': 0, 'first 4': 1, 'first 1': 2}
+    """
+    if len(results) < 2:
+        raise ValueError(f"There must be at least two models to compare; got {len(results)}.")
+    found = {name: as_result(result) for name, result in results.items()}
+    _check({name: result.fitted_to for name, result in found.items()})
+    weights = np.ones(len(found)) if prior is None else np.asarray(prior, dtype=np.float64)
+    if weights.shape != (len(found),) or not (weights > 0.0).all():
+        raise ValueError(f"prior must be {len(found)} positive numbers, one for each model; got {prior!r}.")
+    log_evidence = np.array([result.evidence.estimate for result in found.values()])
+    unknown = [name for name, value in zip(found, log_evidence, strict=True) if not np.isfinite(value)]
+    if unknown:
+        raise ValueError(f"There is no log evidence of {', '.join(unknown)}: the fit did not come close enough.")
+    held_out = _held_out(results, found, folds, random_seed)
+    table = pd.DataFrame(
+        {
+            "log_evidence": log_evidence,
+            "se": [result.evidence.standard_error for result in found.values()],
+            "delta": log_evidence.max() - log_evidence,
+            "probability": softmax(log_evidence + np.log(weights)),
+            **held_out,
+            "certified_auc": [_certified(result, epsilon, len(found)) for result in found.values()],
+            "expected_auc": [1.0 - result.mean_risk.value for result in found.values()],
+            "coefficients": [result.fitted_to.coefficients for result in found.values()],
+            "method": [result.fitted_to.method for result in found.values()],
+            "warning": [_warning(result) for result in found.values()],
+        },
+        index=pd.Index(found, name="model"),
+    ).sort_values("log_evidence", ascending=False)
+    table.insert(0, "rank", np.arange(len(table)))
+    table.attrs["gamma"] = next(iter(found.values())).fitted_to.gamma
+    return table
+
+
+def _check(fitted: Mapping[str, FittedTo]) -> None:
+    """Refuse what cannot be compared, and say why."""
+    (first, reference), *others = fitted.items()
+    for name, other in others:
+        different = [
+            f"{words} ({getattr(reference, key)} and {getattr(other, key)})" if key != "pairs" else words
+            for key, words in WORDS.items()
+            if not _same(getattr(reference, key), getattr(other, key))
+        ]
+        if different:
+            raise ValueError(
+                f"The evidence of {first!r} and that of {name!r} are of different quantities; these differ: "
+                f"{'; '.join(different)}. Fit both to the same rows and pairs at the same gamma."
+            )
+    methods = {each.method for each in fitted.values()}
+    if "GaussianVB" in methods and len(methods) > 1:
+        raise ValueError(
+            "Variational Bayes gives a lower bound on the evidence, which cannot be compared with estimates of it: fit "
+            "all models by EP or SMC (or all by variational Bayes)."
+        )
+    if not reference.only_auc:
+        raise ValueError("There is a likelihood besides the AUC term, so log Z is not that of the AUC alone.")
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(np.isclose(a, b, rtol=1e-9)) if isinstance(a, float) else a == b
+
+
+def _held_out(
+    results: Mapping[str, Any], found: Mapping[str, Any], folds: int, random_seed: Any
+) -> dict[str, list[float]]:
+    """Held-out AUC of the mean score on the same folds, and how far it is behind the best one."""
+    aucs: dict[str, Any] = {}
+    for name, result in results.items():
+        fit = getattr(as_result(result), "fit", None)
+        if fit is not None and folds:
+            fold = deal_folds(fit.problem.pairs, folds, 1, np.random.default_rng(random_seed))[0]
+            aucs[name] = fit.leave_out(fold).group_auc
+    columns = {name: dict.fromkeys(found, np.nan) for name in ("auc", "auc_loss", "auc_loss_se")}
+    if aucs:
+        errors = paired_errors(np.array(list(aucs.values()))[:, None, :])
+        for k, (name, values) in enumerate(aucs.items()):
+            columns["auc"][name] = float(values.mean())
+            columns["auc_loss"][name], columns["auc_loss_se"][name] = float(errors.loss[k]), float(errors.se[k])
+    return {name: list(column.values()) for name, column in columns.items()}
+
+
+def _certified(result: Any, epsilon: float, models: int) -> float:
+    try:
+        return certificate(result, epsilon, selected_from=models).auc
+    except ValueError:  # there is none for such a posterior: estimated weights, a tuned prior, spikes by EP
+        return np.nan
+
+
+def _warning(result: Any) -> str:
+    tuned = "prior tuned on these data" if result.fitted_to.tuned_prior else ""
+    return "; ".join(each for each in (result.caveat, tuned) if each)

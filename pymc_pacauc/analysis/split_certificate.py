@@ -1,0 +1,238 @@
+"""Certified AUCs from rows that were not used to learn the score: of any score, and of a model split in two.
+
+The bounds hold for every sample size and all distributions; :mod:`pymc_pacauc.core.matchings` and
+``docs/certificates.md`` say why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.analysis.deployed import deployed_score, labelled_draws
+from pymc_pacauc.core.bounds import check_epsilon
+from pymc_pacauc.core.effective_size import effective_size
+from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, pair_fingerprint
+from pymc_pacauc.core.matchings import deal_matchings, holdout_bound
+from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.core.risk import empirical_risk
+from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.extract import ModelProblem, problem_of
+from pymc_pacauc.split_bounds import SEED, split_bounds
+
+__all__ = ["HoldOutCertificate", "SplitCertificate", "holdout_certificate", "split_certificate"]
+
+
+@dataclass(frozen=True)
+class HoldOutCertificate:
+    """A lower bound on the AUC of a score that was fixed before these rows were seen.
+
+    Attributes
+    ----------
+    auc
+        The certified AUC.
+    empirical_auc
+        The AUC on these rows.
+    n_pos, n_neg
+        Rows of the two classes.
+    epsilon, selected_from
+        Probability with which the bound may fail, and between how many scores it is shared.
+    """
+
+    auc: float
+    empirical_auc: float
+    n_pos: int
+    n_neg: int
+    epsilon: float
+    selected_from: int
+
+    def __repr__(self) -> str:
+        shared = f", the best of {self.selected_from} scores" if self.selected_from > 1 else ""
+        return (
+            f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}{shared} "
+            f"({self.empirical_auc:.4f} on {self.n_pos} + {self.n_neg} rows)\n"
+            "  - Assumes that the score was fixed before these rows were seen, and that within each class rows are "
+            "independent and identically distributed."
+        )
+
+
+def holdout_certificate(
+    scores: Any,
+    y: ArrayLike,
+    epsilon: float = 0.05,
+    *,
+    selected_from: int = 1,
+    mean: ArrayLike | None = None,
+    positive: Any = None,
+) -> HoldOutCertificate:
+    """With probability 1 - epsilon, a number below which the AUC of a fixed score does not fall: for any classifier.
+
+    Parameters
+    ----------
+    scores
+        One score per row; or what :func:`~pymc_pacauc.predict_scores` returned, of which the mean score is certified.
+    y
+        Labels of rows that had no part in making the score.
+    epsilon
+        Probability, over the drawing of these rows, with which the bound may fail.
+    selected_from
+        Number of scores compared on these rows, this one among them.
+    mean, positive
+        As in :func:`~pymc_pacauc.roc`.
+
+    Notes
+    -----
+    A bound, not an interval: it holds for every sample size and all distributions, and is the price of that below the
+    lower end of :func:`~pymc_pacauc.delong`.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> y = np.arange(300) < 100
+    >>> certified = pac.holdout_certificate(rng.normal(size=300) + 1.5 * y, y)
+    >>> 0.75 < certified.auc < certified.empirical_auc - 0.03
+    True
+    """
+    check_epsilon(epsilon)
+    if not (selected_from >= 1 and selected_from % 1 == 0):
+        raise ValueError(f"selected_from counts scores, an integer >= 1; got {selected_from!r}.")
+    draws, mask = labelled_draws(scores, y, positive)
+    score = deployed_score(scores, draws, mean)
+    n_pos, n_neg = int(mask.sum()), int((~mask).sum())
+    bound = holdout_bound(deal_matchings(mask).of(score), n_pos, n_neg, epsilon / selected_from)
+    auc = 1.0 - float(empirical_risk(score, mask))
+    return HoldOutCertificate(bound, auc, n_pos, n_neg, epsilon, int(selected_from))
+
+
+@dataclass(frozen=True, eq=False)
+class SplitCertificate:
+    """Three certified AUCs, each with probability 1 - epsilon, from rows kept for the purpose.
+
+    Attributes
+    ----------
+    auc
+        Of the mean score of ``part``, the posterior of a part of the rows: the one to deploy if the certificate
+        matters.
+    draw_auc, mean_score_auc
+        Of a draw from the posterior of all rows, ``whole``, and of its mean score.
+    empirical_auc
+        AUC of the part's mean score on the other rows.
+    divergence
+        KL(whole, part): what ``draw_auc`` pays for having seen all rows.
+    part, whole
+        Approximations as :class:`~pymc_pacauc.EP` returns them (fits, for a problem of arrays).
+    in_part
+        Which rows the part had.
+    epsilon, selected_from
+        Probability with which each bound may fail, and among how many it is shared.
+    """
+
+    auc: float
+    draw_auc: float
+    mean_score_auc: float
+    empirical_auc: float
+    divergence: float
+    part: Any
+    whole: Any
+    in_part: Any
+    epsilon: float
+    selected_from: int
+
+    def __repr__(self) -> str:
+        rows, others = int(self.in_part.sum()), int((~self.in_part).sum())
+        return (
+            f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}: mean score of the posterior of "
+            f"{rows} rows ({self.empirical_auc:.4f} on the other {others})\n"
+            f"  posterior of all rows: a draw >= {self.draw_auc:.4f}, the mean score >= {self.mean_score_auc:.4f} "
+            f"(KL {self.divergence:.2f} nats from the part's)\n"
+            "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.\n"
+            "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
+            "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part."
+        )
+
+
+def split_certificate(
+    model: pm.Model | Problem | None = None,
+    share: float = 0.5,
+    epsilon: float = 0.05,
+    *,
+    selected_from: int = 1,
+    random_seed: int = SEED,
+    n_jobs: int | None = None,
+) -> SplitCertificate:
+    """Fit a part of the rows, and all of them, by EP, and certify the AUC of both on the rows outside the part.
+
+    Parameters
+    ----------
+    model
+        A model with scores affine in Gaussian variables and two classes, by default the one on the context stack; or a
+        :class:`~pymc_pacauc.core.problem.Problem` of arrays. Its gamma is used for both fits.
+    share
+        Of each class, in the part. A third to a half is about best (``benchmarks/certificates.py``).
+    epsilon
+        Probability, over the drawing of the rows, with which each bound may fail.
+    selected_from
+        Number of certificates compared, this one among them: models, gammas, shares, or the three bounds of one.
+    random_seed
+        Of the deal: fixed before looking.
+    n_jobs
+        Threads.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(400, 3))
+    >>> y = X[:, 0] + rng.normal(size=400) > 0
+    >>> with pm.Model() as model:
+    ...     theta = pm.Normal("theta", size=3)
+    ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=200)
+    >>> certified = pac.split_certificate(model)
+    >>> 0.7 < certified.auc < certified.empirical_auc
+    True
+    """
+    check_epsilon(epsilon)
+    if not (selected_from >= 1 and selected_from % 1 == 0):
+        raise ValueError(f"selected_from counts certificates, an integer >= 1; got {selected_from!r}.")
+    source: ModelProblem | None = None
+    if not isinstance(model, Problem):
+        source = problem_of(pm.modelcontext(model))
+        model = source.problem
+    found = split_bounds(model, share=share, epsilon=epsilon / selected_from, seed=random_seed, n_jobs=n_jobs)
+    part: Any = found.part
+    whole: Any = found.whole
+    if source is not None:
+        part, whole = EPApproximation(part, source), EPApproximation(whole, source)
+        part.fitted_to = _of_part(part.fitted_to, found.part.problem.pairs, found.in_part)
+    return SplitCertificate(
+        auc=found.part_auc,
+        draw_auc=found.draw_auc,
+        mean_score_auc=found.mean_auc,
+        empirical_auc=found.part_empirical_auc,
+        divergence=found.divergence,
+        part=part,
+        whole=whole,
+        in_part=found.in_part,
+        epsilon=epsilon,
+        selected_from=int(selected_from),
+    )
+
+
+def _of_part(record: FittedTo, pairs: Pairs, in_part: NDArray[np.bool_]) -> FittedTo:
+    """The record of a fit to the part, which says so: its rows are fewer, and are not those of the model."""
+    [block] = pairs.blocks
+    return replace(
+        record,
+        n_pos=block.positive.size,
+        n_neg=block.negative.size,
+        m_eff=effective_size(pairs),
+        compared=0.0,
+        data=fingerprint([in_part, np.array(record.data)]),
+        pairs=pair_fingerprint([pairs]),
+    )

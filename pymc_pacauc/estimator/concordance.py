@@ -1,0 +1,176 @@
+"""Risk scores for censored times, for scikit-learn: **a high score means an early event**."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+from pymc_pacauc.core.concordance import concordance, concordance_risk, event_mask
+from pymc_pacauc.estimator.face import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
+from pymc_pacauc.estimator.posterior import ScorePosterior, fit_scores
+
+__all__ = ["ConcordanceEstimator", "event_and_time"]
+
+FloatArray = NDArray[np.float64]
+
+WEIGHTS = (None, "ipcw")
+
+
+@dataclass(frozen=True, eq=False)
+class RiskScore:
+    """A score of censored times: no classes, so no threshold; zero is the average training row."""
+
+    posterior: ScorePosterior
+
+    origin = 0.0
+
+
+class ConcordanceEstimator(PosteriorFace, BaseEstimator):
+    """A linear risk score with the Gibbs posterior prior(theta) exp(-gamma (1 - C(theta))) of its coefficients.
+
+    C is the concordance with censored times, Harrell's or Uno's.
+
+    Parameters
+    ----------
+    prior, method, gamma, shrinkage, relevance, inclusion_probability, standardize
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    cv, epsilon, particles, n_jobs, random_state
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    weights
+        None for Harrell's C, ``"ipcw"`` for Uno's, which makes up for those lost to censoring.
+    tau
+        Compare events before this time only.
+
+    Attributes
+    ----------
+    coef_, coef_sd_
+        Posterior mean and standard deviation of the coefficients of X, shape (d,).
+    inclusion_probability_, gamma_, log_evidence_, certificate_, approximation_, idata_
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(100, 2))
+    >>> time, censored = rng.exponential(np.exp(-X[:, 0])), rng.exponential(2.0, size=100)
+    >>> y = np.column_stack([time <= censored, np.minimum(time, censored)])
+    >>> estimator = pac.ConcordanceEstimator(gamma="default").fit(X, y)
+    >>> bool(estimator.coef_[0] > 0), bool(0.6 < estimator.score(X, y) < 0.9)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        prior: str = "gaussian",
+        *,
+        method: str = "ep",
+        gamma: Any = "cv",
+        shrinkage: Any = "evidence",
+        relevance: str | None = None,
+        inclusion_probability: float | None = None,
+        standardize: Any = True,
+        weights: str | None = None,
+        tau: float | None = None,
+        cv: int = 5,
+        epsilon: float = 0.05,
+        particles: int = 1000,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+    ):
+        self.prior = prior
+        self.method = method
+        self.gamma = gamma
+        self.shrinkage = shrinkage
+        self.relevance = relevance
+        self.inclusion_probability = inclusion_probability
+        self.standardize = standardize
+        self.weights = weights
+        self.tau = tau
+        self.cv = cv
+        self.epsilon = epsilon
+        self.particles = particles
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
+        """Fit.
+
+        Parameters
+        ----------
+        X
+            Matrix or DataFrame (rows, columns) of numbers.
+        y
+            Event and time of each row: scikit-survival's structured array, or two columns in this order.
+        sample_weight, strata, groups
+            As in :meth:`AUCClassifier.fit`.
+        """
+        with all_or_nothing(self):
+            self._fit(X, y, sample_weight, strata, groups)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
+        if self.weights not in WEIGHTS:
+            raise ValueError(f'weights must be None or "ipcw"; got {self.weights!r}.')
+        recipe = recipe_of(self)
+        X = self._validate_training(X)
+        event, time = event_and_time(y, len(X))
+        weights = check_weights(sample_weight, X)
+        strata, groups = check_rows("strata", strata, len(X)), check_rows("groups", groups, len(X))
+        if weights is not None:
+            seen = weights > 0.0
+            X, event, time, weights = X[seen], event[seen], time[seen], weights[seen]
+            strata, groups = (None if rows is None else rows[seen] for rows in (strata, groups))
+        pairs = concordance(time, event, strata=strata, weights=self.weights, tau=self.tau)
+        pairs = pairs if weights is None else pairs.times(weights / weights.mean())
+        rng = np.random.default_rng(self._seed())
+        posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=int(self.cv), groups=groups, rng=rng)
+        self._keep([RiskScore(posterior)])
+        if hasattr(self, "coef_"):
+            self.coef_, self.coef_sd_ = self.coef_[0], self.coef_sd_[0]
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Mean risk score of each row, the higher the earlier the event; with its posterior standard deviation."""
+        X = self._validate_rows(X)
+        posterior = self.scores_[0].posterior
+        return (posterior.score(X), posterior.std(X)) if return_std else posterior.score(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Concordance of the mean risk score, Harrell's or Uno's as in the fit."""
+        scores = self.predict(X)
+        event, time = event_and_time(y, len(scores))
+        weights = self.weights if sample_weight is None else check_weights(sample_weight, self._validate_rows(X))
+        return 1.0 - float(concordance_risk(scores, time, event, weights=weights, tau=self.tau))
+
+
+def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.bool_], FloatArray]:
+    """Event and time of each row, from a structured array or two columns.
+
+    Examples
+    --------
+    >>> event_and_time([[1, 2.5], [0, 3.0]], 2)
+    (array([ True, False]), array([2.5, 3. ]))
+    """
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    rows = np.asarray(y)
+    if rows.dtype.names is not None:
+        columns = [rows[name] for name in rows.dtype.names]
+    else:
+        columns = list(rows.T) if rows.ndim == 2 else []
+    if len(columns) != 2:
+        raise ValueError(
+            "y must hold the event and the time of each sample: a structured array of two fields, as scikit-survival "
+            f"has it, or two columns in this order; got shape {rows.shape}."
+        )
+    event, time = columns
+    if event.shape != (n,):
+        raise ValueError(f"Found input variables with inconsistent numbers of samples: [{n}, {event.size}]")
+    if event.dtype != bool and not np.isin(event, (0, 1)).all():
+        swapped = " (the second column is: is their order reversed?)" * bool(np.isin(time, (0, 1)).all())
+        raise ValueError(f"The first column of y, whether the event was seen, is not 0 and 1{swapped}.")
+    return event_mask(event.astype(float), n), np.asarray(time, dtype=np.float64)

@@ -1,0 +1,123 @@
+"""Kernel features in a PyMC model: a Gaussian process of the scores with as few coefficients as one likes.
+
+The features of the model's covariates are made inside its graph, so ``pac.predict_scores`` maps new rows by the same
+pivots when they take the place of the ``pm.Data`` that holds the covariates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numba import objmode
+from numpy.typing import ArrayLike
+from pytensor.gradient import grad_undefined
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
+
+from pymc_pacauc.core import kernel_features as arrays
+from pymc_pacauc.core.kernel_features import Kernel, KernelFeatures
+from pymc_pacauc.model.covariance import CompiledCovariance
+
+__all__ = ["ModelFeatures", "kernel_features"]
+
+
+class ModelFeatures(KernelFeatures):
+    """:class:`~pymc_pacauc.core.kernel_features.KernelFeatures` that can be called on a variable of a model."""
+
+    def __call__(self, X: Any) -> Any:
+        """The features of the rows of X: of an array an array, of a variable (``pm.Data``) a variable."""
+        return TransformRows(self)(X) if isinstance(X, Variable) else self.transform(X)
+
+
+def kernel_features(
+    X: ArrayLike,
+    kernel: str | Kernel | pm.gp.cov.Covariance = "squared_exponential",
+    *,
+    lengthscale: ArrayLike | None = None,
+    rank: int = 300,
+    tolerance: float = 1e-8,
+) -> ModelFeatures:
+    """Features whose linear scores are those of a Gaussian process, as nearly as ``rank`` of them can be.
+
+    Parameters
+    ----------
+    X
+        Covariates, shape (n, d); on comparable scales, unless each has a lengthscale.
+    kernel
+        ``"squared_exponential"``, ``"matern52"``, ``"matern32"``; a covariance function of ``pm.gp.cov`` without
+        random parameters; or any function of two matrices that returns the kernel between their rows.
+    lengthscale
+        One, or one for each covariate: a kernel sees X divided by it. By default the median distance of rows, or 1
+        for a function. :func:`~pymc_pacauc.choose_lengthscale` chooses it by the evidence.
+    rank
+        At most so many features.
+    tolerance
+        Fewer are taken where no row has more than this share of the largest prior variance left.
+
+    Returns
+    -------
+    ModelFeatures
+        To be called on the covariates; ``rank``, ``pivots``, ``left_out`` (the share of the prior variance that the
+        features leave out) and ``transform`` are those of the array version.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = (X**2).sum(axis=1) + 0.3 * rng.normal(size=200) > 1.5  # a ring: no line ranks it
+    >>> features = pac.kernel_features(X, lengthscale=1.0, rank=50)
+    >>> with pm.Model() as model:
+    ...     rows = pm.Data("X", X)
+    ...     theta = pm.Normal("theta", shape=features.rank)
+    ...     auc = pac.AUCPotential("auc", features(rows) @ theta, y, gamma=200)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> predicted = pac.predict_scores(approx, [[0.0, 0.0], [2.0, 0.0]], summary=True)["mean"]
+    >>> bool(predicted[1] > predicted[0])
+    True
+    """
+    function = CompiledCovariance(kernel) if isinstance(kernel, pm.gp.cov.BaseCovariance) else kernel
+    found = arrays.kernel_features(X, function, lengthscale=lengthscale, rank=rank, tolerance=tolerance)
+    return ModelFeatures(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+
+class TransformRows(Op):
+    """The features of a matrix of rows, outside the graph: covariates are data, so no gradient goes through."""
+
+    __props__ = ("features",)
+
+    def __init__(self, features: KernelFeatures):
+        self.features = features
+
+    def make_node(self, X: Any) -> Apply:
+        rows = pt.as_tensor_variable(X).astype("float64")
+        if rows.type.ndim != 2:
+            raise ValueError(f"Kernel features are of the rows of a matrix; got {rows.type.ndim} dimension(s).")
+        return Apply(self, [rows], [pt.matrix(dtype="float64", shape=(rows.type.shape[0], self.features.rank))])
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        output_storage[0][0] = self.features.transform(inputs[0])
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        return [grad_undefined(self, 0, inputs[0], "Kernel features have no gradient in the covariates.")]
+
+    def L_op(self, inputs: Any, outputs: Any, output_grads: Any) -> list[Any]:  # what PyTensor < 3 calls pullback
+        return self.pullback(inputs, outputs, output_grads)
+
+
+@register_funcify_and_cache_key(TransformRows)
+def numba_funcify_transform_rows(op, node=None, **kwargs):
+    transform = op.features.transform
+
+    @numba_njit
+    def transform_rows(rows):
+        with objmode(features="float64[:, ::1]"):
+            features = np.ascontiguousarray(transform(rows))
+        return features
+
+    return transform_rows, None  # no key: features of the same name may differ

@@ -1,0 +1,77 @@
+"""Intervals of AUCs and of their differences, against pairs counted one by one."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.risk import empirical_risk
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(1)
+    y = np.arange(150) < 50
+    a = rng.normal(size=150) + 1.4 * y
+    return y, a, np.round(a + 0.8 * rng.normal(size=150), 1), rng.normal(size=(300, 150)) * 0.4 + a
+
+
+def test_the_variance_is_that_of_all_pairs(rows):
+    y, a, b, _ = rows
+    success = [0.5 + 0.5 * np.sign(s[y][:, None] - s[~y]) for s in (a, b)]
+    pair = success[0] - success[1]
+    variance = pair.mean(axis=1).var(ddof=1) / 50 + pair.mean(axis=0).var(ddof=1) / 100
+    said = pac.compare_auc(a, b, y, ci_prob=0.9)
+    assert said.difference == pytest.approx(pair.mean())
+    pull = 0.25 / 50
+    k = ((pair**2).mean() - pair.mean() ** 2 + pull) / (variance + pull / 50)
+    centre = k * pair.mean() / (k + 2)
+    sd = np.sqrt(((k * (pair**2).mean() + 1) / (k + 2) - centre**2) / (k + 2))
+    assert (said.lower, said.upper) == pytest.approx((centre - norm.ppf(0.95) * sd, centre + norm.ppf(0.95) * sd))
+    other = pac.compare_auc(b, a, y, ci_prob=0.9)
+    assert (other.lower, other.upper, other.probability) == pytest.approx(
+        (-said.upper, -said.lower, 1 - said.probability)
+    )
+
+
+def test_separated_classes_have_an_interval_of_some_width():
+    y = np.arange(40) < 20
+    said = pac.compare_auc(y + 0.0, 2.0 * y, y)
+    assert said.difference == 0
+    assert said.lower < -0.05
+    assert said.probability == 0.5
+
+
+def test_draws(rows):
+    y, _a, b, draws = rows
+    aucs = 1 - empirical_risk(draws, y)
+    said = pac.auc_interval(draws, y, over="posterior", ci_prob=0.8)
+    assert (said.lower, said.upper) == pytest.approx(tuple(np.quantile(aucs, [0.1, 0.9])))
+    both, fixed = pac.compare_auc(draws, b, y), pac.compare_auc(draws, b, y, over="rows")
+    assert both.over == "both"
+    assert both.auc_a == pytest.approx(aucs.mean())
+    assert both.upper - both.lower > pac.compare_auc(draws, b, y, over="posterior").upper - both.difference
+    assert fixed == pac.compare_auc(draws.mean(axis=0), b, y)
+    curves = pac.roc(draws, y)
+    inside = curves["tpr_of_draw_upper"] - curves["tpr_of_draw_lower"]
+    assert (curves["tpr_posterior_upper"] - curves["tpr_posterior_lower"]).mean() < inside.mean()
+    again = pac.compare_auc(draws, draws, y)
+    assert again.probability == pytest.approx(0.5, abs=0.06)
+
+
+def test_the_bootstrap_agrees_with_delong_in_large_samples():
+    rng = np.random.default_rng(2)
+    y = np.arange(3000) < 1000
+    score = rng.normal(size=3000) + 1.2 * y
+    one, two = (pac.auc_interval(score, y, method=method) for method in ("delong", "bootstrap"))
+    assert (two.lower, two.upper) == pytest.approx((one.lower, one.upper), abs=2e-3)
+
+
+def test_refusals(rows):
+    y, a, b, _ = rows
+    with pytest.raises(ValueError, match="must be draws"):
+        pac.compare_auc(a, b, y, over="both")
+    with pytest.raises(ValueError, match="over must be"):
+        pac.auc_interval(a, y, over="everything")
+    with pytest.raises(ValueError, match="method must be"):
+        pac.auc_interval(a, y, method="wald")

@@ -1,0 +1,308 @@
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, TunedThresholdClassifierCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.fixes import parse_version
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.fitting import fit
+
+SCIKIT_1_5 = parse_version(sklearn.__version__) < parse_version("1.6")
+
+# Probabilities come from folds, and a row of weight two is in one fold where two rows may be in two. scikit-learn says
+# the same of its CalibratedClassifierCV. That the fit itself obeys is tested below.
+EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "cross-fitting deals rows, not weights, into folds"}
+
+
+def checked(estimators):
+    options = {} if SCIKIT_1_5 else {"expected_failed_checks": lambda _: EXPECTED}
+    return parametrize_with_checks(estimators, **options)
+
+
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's checks fit whatever they please: two rows of a class, constants
+@checked([pac.AUCClassifier(gamma="default")])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@checked(
+    [
+        pac.AUCClassifier(),
+        pac.AUCClassifier(threshold="youden", gamma="default", method="vb"),
+        pac.AUCClassifier("spike_slab", gamma="default"),
+        pac.AUCClassifier(gamma="default", method="smc", particles=100),
+    ]
+)
+def test_scikit_learns_checks_with_other_parameters(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(150, 3)) * [1.0, 10.0, 0.1] + [0.0, 5.0, 1.0]
+    y = np.where(X[:, 0] + X[:, 1] / 10 + rng.normal(size=150) > 0.8, "sick", "well")
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def fitted(rows):
+    return pac.AUCClassifier().fit(*rows)
+
+
+def test_it_is_the_fit_on_standardised_arrays(rows):
+    X, y = rows
+    found = pac.AUCClassifier(gamma=50.0, shrinkage=1.0).fit(X, y)
+    problem = linear_gaussian_problem(StandardScaler().fit_transform(X), y == "well", gamma=50.0)
+    expected = fit(problem)
+    scale = X.std(axis=0)
+    np.testing.assert_allclose(found.coef_[0], expected.posterior.mean / scale)
+    np.testing.assert_allclose(found.coef_sd_[0], np.sqrt(expected.posterior.variance) / scale)
+    assert found.log_evidence_ == expected.log_evidence
+    mean, sd = found.decision_function(X, return_std=True)
+    np.testing.assert_allclose(sd, np.sqrt(expected.posterior.moments_of(problem.X, variances=True)[1]))
+    np.testing.assert_allclose(mean, X @ found.coef_[0] + found.intercept_[0])
+    low, high = found.predict_interval(X, 0.5).T
+    np.testing.assert_allclose(high - low, 2 * 0.6744897501960817 * sd)
+    np.testing.assert_allclose((high + low) / 2, mean)
+
+
+def test_labels_are_sorted_as_in_scikit_learn(rows, fitted):
+    X, y = rows
+    assert list(fitted.classes_) == ["sick", "well"]
+    assert fitted.score(X, y) == pytest.approx(roc_auc_score(y, fitted.decision_function(X)))
+    assert fitted.score(X, y) > 0.8
+    assert set(fitted.predict(X)) == {"sick", "well"}
+
+
+def test_gamma(rows):
+    X, y = rows
+    n_pos, n_neg = int((y == "well").sum()), int((y == "sick").sum())
+    assert pac.AUCClassifier(gamma="default").fit(X, y).gamma_ == pytest.approx(4 * n_pos * n_neg / 150)
+    theorem = pac.theorem_defaults(n_pos, n_neg, 3).gamma
+    assert pac.AUCClassifier(gamma="MA1").fit(X, y).gamma_ == pytest.approx(theorem)
+    by_certificate = pac.AUCClassifier(gamma="certificate").fit(X, y)
+    assert by_certificate.certificate_.auc >= pac.AUCClassifier(gamma="default").fit(X, y).certificate_.auc
+
+
+def test_methods_agree(rows):
+    X, y = rows
+    ep, smc = (pac.AUCClassifier(gamma=60.0, method=method).fit(X, y) for method in ("ep", "smc"))
+    directions = [each.coef_[0] * X.std(axis=0) for each in (ep, smc)]  # the length of theta is not identified
+    assert np.dot(*(theta / np.linalg.norm(theta) for theta in directions)) > 0.995
+    assert smc.log_evidence_ == pytest.approx(ep.log_evidence_, abs=0.5)
+    assert smc.certificate_.method == "TemperingSMC"
+    sparse = pac.AUCClassifier("spike_slab", gamma=60.0).fit(X, y)
+    assert sparse.inclusion_probability_.shape == (1, 3)
+    assert sparse.inclusion_probability_[0, 2] < 0.5 < sparse.inclusion_probability_[0, 0]
+    with pytest.raises(AttributeError, match="no closed form"):
+        sparse.certificate_  # noqa: B018
+
+
+def test_weights_count_rows(rows):
+    """With variational Bayes, to which one pair of weight four is four pairs; EP's sites are not additive."""
+    X, y = rows
+    repeats = np.random.default_rng(2).integers(0, 3, size=len(y))
+    options = {"gamma": 40.0, "method": "vb", "shrinkage": 0.3}
+    weighted = pac.AUCClassifier(**options).fit(X, y, sample_weight=repeats)
+    repeated = pac.AUCClassifier(**options).fit(np.repeat(X, repeats, axis=0), np.repeat(y, repeats))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-4)
+    assert weighted.score(X, y, sample_weight=repeats) == pytest.approx(
+        repeated.score(np.repeat(X, repeats, axis=0), np.repeat(y, repeats)), abs=1e-9
+    )
+
+
+def test_strata_are_compared_within(rows):
+    X, y = rows
+    strata = np.arange(len(y)) % 3
+    X = StandardScaler().fit_transform(X)
+    shifted = X + 20.0 * strata[:, None]  # which no comparison within strata sees
+    options = {"gamma": 40.0, "standardize": False, "shrinkage": 1.0}
+    plain, moved = (pac.AUCClassifier(**options).fit(rows, y, strata=strata) for rows in (X, shifted))
+    np.testing.assert_allclose(moved.coef_, plain.coef_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.2, "youden", "prior"])
+def test_thresholds(rows, threshold):
+    X, y = rows
+    found = pac.AUCClassifier(gamma="default", threshold=threshold).fit(X, y)
+    positive = found.predict(X) == "well"
+    np.testing.assert_array_equal(positive, found.decision_function(X) > 0)
+    if not isinstance(threshold, str):
+        np.testing.assert_array_equal(positive, found.predict_proba(X)[:, 1] > threshold)
+    elif threshold == "prior":
+        assert abs(positive.mean() - (y == "well").mean()) < 0.06
+    else:
+        assert positive[y == "well"].mean() - positive[y == "sick"].mean() > 0.4
+
+
+def test_probabilities_rank_as_scores_do_and_are_calibrated():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(4000, 2))
+    chance = 1 / (1 + np.exp(2 - 1.5 * X[:, 0]))
+    y = rng.random(4000) < chance
+    found = pac.AUCClassifier(gamma="default").fit(X[:1000], y[:1000])
+    probability = found.predict_proba(X)[:, 1]
+    np.testing.assert_array_equal(np.argsort(probability), np.argsort(found.decision_function(X)))
+    assert 0.0 < probability.min() < probability.max() < 1.0
+    for low, high in [(0.0, 0.1), (0.1, 0.3), (0.3, 1.0)]:
+        inside = (probability >= low) & (probability < high)
+        assert abs(probability[inside].mean() - chance[inside].mean()) < 0.04
+
+
+def test_more_than_two_classes():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(210, 2))
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=210), [-0.7, 0.7])
+    ovr = pac.AUCClassifier(gamma="default").fit(X, y)
+    assert ovr.coef_.shape == (3, 2)
+    assert len(ovr.gamma_) == 3
+    assert ovr.decision_function(X).shape == (210, 3)
+    assert ovr.score(X, y) == pytest.approx(
+        np.mean([roc_auc_score(y == k, ovr.decision_function(X)[:, k]) for k in range(3)])
+    )
+    ordered = pac.AUCClassifier(gamma="default", multi_class="ordered").fit(X, y)
+    assert ordered.coef_.shape == (1, 2)
+    assert ordered.score(X, y) == 1 - pac.empirical_risk(ordered.decision_function(X), y, ordered=True) > 0.9
+    probability = ordered.predict_proba(X)
+    assert probability.shape == (210, 3)
+    assert probability.min() >= 0
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    assert np.mean(ordered.predict(X) == y) > 0.7
+    with pytest.raises(ValueError, match="one score"):
+        ovr.predict_interval(X)
+
+
+def test_it_lives_in_scikit_learn(rows):
+    X, y = rows
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(place=np.tile(["x", "y"], 75))
+    pick = ColumnTransformer([("onehot", OneHotEncoder(), ["place"])], remainder="passthrough").set_output(
+        transform="default"
+    )
+    pipeline = make_pipeline(pick, pac.AUCClassifier(gamma="default"))
+    assert cross_val_score(pipeline, frame, y, scoring="roc_auc", cv=3).mean() > 0.75
+    search = GridSearchCV(pac.AUCClassifier(), {"gamma": [20.0, 80.0]}, cv=3).fit(frame[["a", "b", "c"]], y)
+    assert list(search.best_estimator_.feature_names_in_) == ["a", "b", "c"]
+    tuned = TunedThresholdClassifierCV(pac.AUCClassifier(gamma="default"), cv=3).fit(X, y)
+    assert np.isfinite(tuned.best_threshold_)
+    calibrated = CalibratedClassifierCV(pac.AUCClassifier(gamma="default"), cv=3).fit(X, y)
+    assert calibrated.predict_proba(X).shape == (150, 2)
+    assert "AUCClassifier" in pac.AUCClassifier()._repr_html_()
+
+
+def test_metadata_are_routed(rows):
+    X, y = rows
+    groups = np.arange(150) // 5
+    with sklearn.config_context(enable_metadata_routing=True):
+        classifier = pac.AUCClassifier(gamma="default").set_fit_request(groups=True, strata=True, sample_weight=True)
+        classifier.set_score_request(sample_weight=True)
+        scores = cross_val_score(
+            classifier,
+            X,
+            y,
+            cv=GroupKFold(3),
+            params={"groups": groups, "strata": np.arange(150) % 2, "sample_weight": np.ones(150)},
+        )
+    assert scores.min() > 0.6
+
+
+def test_copies(rows, fitted):
+    X, _ = rows
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(fitted)).predict_proba(X),
+        fitted.predict_proba(X),
+    )
+    assert clone(fitted).get_params() == fitted.get_params()
+    assert not hasattr(clone(fitted), "coef_")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": np.ones(150)}, "only one class"),
+        ({"y": np.arange(150) == 0}, "only 1 member"),
+        ({"X": np.full((150, 3), np.nan)}, "contains NaN"),
+        ({"X": np.array([["a"]] * 150)}, "could not convert string"),
+        ({"sample_weight": -np.ones(150)}, "Negative values"),
+        ({"strata": [1, 2]}, "strata must have shape"),
+        ({"gamma": "best"}, "gamma must be one of"),
+        ({"gamma": -1.0}, "gamma must be"),
+        ({"prior": "laplace"}, "prior must be one of"),
+        ({"method": "nuts"}, "method must be one of"),
+        ({"threshold": 2.0}, "threshold must be one of"),
+        ({"multi_class": "ovo"}, "multi_class must be one of"),
+        ({"cv": 1}, "cv must be"),
+        ({"shrinkage": 0.0}, "shrinkage must be"),
+    ],
+)
+def test_bad_input_leaves_nothing_half_fitted(rows, change, message):
+    X, y = rows
+    names = ("X", "y", "sample_weight", "strata")
+    data = {"X": X, "y": y, **{name: change[name] for name in names if name in change}}
+    estimator = pac.AUCClassifier(**{name: value for name, value in change.items() if name not in names})
+    before = dict(vars(estimator))
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(**data)
+    assert vars(estimator) == before
+    with pytest.raises(NotFittedError):
+        estimator.predict(X)
+
+
+def test_a_failed_fit_keeps_the_last_one(rows, fitted):
+    X, y = rows
+    before = dict(vars(fitted))
+    with pytest.raises(ValueError, match="NaN"):
+        fitted.fit(np.full((10, 2), np.nan), y[:10])
+    assert vars(fitted) == before
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        fitted.predict(X[:, :2])
+
+
+def test_few_positives_have_few_folds():
+    X = np.random.default_rng(5).normal(size=(40, 2))
+    y = np.arange(40) < 3
+    with pytest.warns(UserWarning, match="less than cv=5: there will be 3 folds"):
+        assert pac.AUCClassifier().fit(X, y).coef_.shape == (1, 2)
+
+
+def test_it_does_not_import_pymc():
+    code = """
+import sys
+import pymc_pacauc as pac
+data = pac.datasets.load_pima()
+found = pac.AUCClassifier().fit(data.X, data.y)
+found.predict_proba(data.X), found.certificate_
+print(*{name.split(".")[0] for name in sys.modules})
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "sklearn" in loaded
+    assert not {"pymc", "pytensor", "arviz", "arviz_base", "xarray", "matplotlib"} & set(loaded)
+
+
+def test_draws_are_arviz_data(rows, fitted):
+    pytest.importorskip("pymc")
+    idata = fitted.idata_
+    draws = idata["posterior"]["coef"]
+    assert draws.shape == (1, 1000, 3)
+    np.testing.assert_allclose(draws.mean(("chain", "draw")), fitted.coef_[0], atol=4 * fitted.coef_sd_[0].max() / 30)
+    with pytest.raises(ValueError, match="tuned"):  # among four, for which certificate_ pays
+        pac.certificate(idata)
+    fixed = [pac.AUCClassifier(gamma=40.0, shrinkage=1.0, method=method).fit(*rows) for method in ("ep", "smc")]
+    for each in fixed:
+        assert pac.certificate(each.idata_).auc == pytest.approx(each.certificate_.auc)

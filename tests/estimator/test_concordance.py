@@ -1,0 +1,92 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.concordance import concordance
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.fitting import fit
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(120, 3))
+    time, censored = rng.exponential(np.exp(-1.2 * X[:, 0])), rng.exponential(2.0, size=120)
+    return X, time <= censored, np.minimum(time, censored)
+
+
+class Uncensored(pac.ConcordanceEstimator):
+    """Any numbers are times, and all are events: for checks that know nothing of censoring."""
+
+    def fit(self, X, y, sample_weight=None):
+        if y is None:
+            return super().fit(X, y)
+        y = np.asarray(y)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y[:, 0]
+        if y.dtype == object:
+            y = y.astype(float)
+        ranks = np.unique(y, return_inverse=True)[1]
+        return super().fit(X, np.column_stack([np.ones(len(y)), ranks]), sample_weight)
+
+    def score(self, X, y):
+        return super().score(X, np.column_stack([np.ones(len(y)), np.unique(y, return_inverse=True)[1]]))
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([Uncensored(gamma="default")])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+def test_it_is_the_fit_on_arrays(rows):
+    X, event, time = rows
+    found = pac.ConcordanceEstimator(gamma=30.0, shrinkage=1.0).fit(X, np.column_stack([event, time]))
+    expected = fit(linear_gaussian_problem((X - X.mean(axis=0)) / X.std(axis=0), concordance(time, event), 30.0))
+    np.testing.assert_allclose(found.coef_ * X.std(axis=0), expected.posterior.mean)
+    assert found.score(X, np.column_stack([event, time])) == 1 - pac.concordance_risk(found.predict(X), time, event)
+    mean, sd = found.predict(X, return_std=True)
+    np.testing.assert_allclose(found.predict_interval(X, 0.5).mean(axis=1), mean)
+    assert (sd > 0).all()
+
+
+def test_forms_of_y(rows):
+    X, event, time = rows
+    structured = np.array(list(zip(event, time, strict=True)), dtype=[("cens", bool), ("time", float)])
+    frame = pd.DataFrame({"event": event, "time": time})
+    found = [pac.ConcordanceEstimator(gamma=30.0).fit(X, y).coef_ for y in (structured, frame, frame.to_numpy(float))]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_gamma_by_cross_validation_in_a_pipeline(rows):
+    X, event, time = rows
+    y = np.column_stack([event, time])
+    found = cross_val_score(make_pipeline(StandardScaler(), pac.ConcordanceEstimator(cv=3)), X[:80], y[:80], cv=2)
+    assert found.mean() > 0.6
+    uno = pac.ConcordanceEstimator(gamma="default", weights="ipcw", tau=2.0).fit(X, y)
+    assert uno.score(X, y) == 1 - pac.concordance_risk(uno.predict(X), time, event, weights="ipcw", tau=2.0)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (lambda event, time: time, "event and the time of each sample"),
+        (lambda event, time: np.column_stack([time, event]), "is their order reversed"),
+        (lambda event, time: np.column_stack([event, time])[:-1], "inconsistent numbers of samples"),
+        (lambda event, time: np.column_stack([event * 0, time]), "There is no event"),
+        (lambda event, time: np.column_stack([event, -time]), "negative value"),
+        (lambda event, time: np.column_stack([event, time * np.nan]), "time"),
+    ],
+)
+def test_bad_times(rows, y, message):
+    X, event, time = rows
+    estimator = pac.ConcordanceEstimator()
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(X, y(event, time))
+    assert not hasattr(estimator, "n_features_in_")

@@ -1,0 +1,40 @@
+"""Classifiers of data nobody chose."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import pymc_pacauc as pac
+from tests.ep.test_fuzz import small
+from tests.fuzzing import fuzz
+
+
+@fuzz(
+    "AUCClassifier",
+    fast=5,
+    data=small(columns=2),
+    method=st.sampled_from(["ep", "vb"]),
+    threshold=st.sampled_from([0.3, 0.5, "youden", "prior"]),
+    names=st.sampled_from([(0, 1), (-1, 1), ("a", "b"), (False, True)]),
+)
+def test_a_classifier_is_its_score(data, method, threshold, names):
+    """Its score is linear, its AUC that of the score, its probabilities rise with it; names and units do not matter."""
+    X, y, gamma, _ = data
+    options = {"method": method, "gamma": gamma, "threshold": threshold, "cv": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        first = pac.AUCClassifier(**options).fit(X, np.array(names)[y.astype(int)])
+        other = pac.AUCClassifier(**options).fit(4.0 * X, y.astype(int))
+    score = first.decision_function(X)
+    np.testing.assert_allclose(score, X @ first.coef_[0] + first.intercept_[0], rtol=1e-9, atol=1e-9)
+    assert first.score(X, np.array(names)[y.astype(int)]) == pytest.approx(1.0 - pac.empirical_risk(score, y))
+    probability = first.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    assert ((probability >= 0) & (probability <= 1)).all()
+    assert (np.diff(probability[np.argsort(score), 1]) >= -1e-9).all()
+    called = first.predict(X)
+    assert set(called.tolist()) <= set(names)
+    np.testing.assert_array_equal(called == names[1], score > 0)
+    np.testing.assert_allclose(4.0 * other.coef_, first.coef_, atol=1e-9)

@@ -1,0 +1,83 @@
+"""Certificates on rows kept for them: divergence by the textbook, failures counted, and the user's face of it."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import ndtr
+from scipy.stats import multivariate_normal
+
+import pymc_pacauc as pac
+from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.ep.natural import natural_gaussian
+from pymc_pacauc.split_bounds import divergence_between, split_bounds
+from tests.analysis.test_certify import simulate
+
+
+def test_divergence_between_two_gaussians():
+    rng = np.random.default_rng(1)
+    roots = rng.normal(size=(2, 3, 5))
+    q, p = (natural_gaussian(root @ root.T, rng.normal(size=3)) for root in roots)
+    draws = rng.multivariate_normal(q.mean, q.covariance, size=200_000)
+    logs = [multivariate_normal(g.mean, g.covariance).logpdf(draws) for g in (q, p)]
+    error = np.std(logs[0] - logs[1]) / np.sqrt(len(draws))
+    assert divergence_between(q, p) == pytest.approx(np.mean(logs[0] - logs[1]), abs=4 * error)
+    assert divergence_between(q, q) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_bounds_hold_and_are_tight():
+    """20 data sets: none of the bounds fails more often than epsilon allows, and all say something."""
+    rng, failures, certified = np.random.default_rng(5), np.zeros(3), []
+    for _ in range(20):
+        X, y, delta = simulate(100, 200, 4, 0.88, rng)
+        found = split_bounds(linear_gaussian_problem(X, y, 100.0), n_jobs=1)
+        part, mean, draws = (
+            found.part.posterior.mean,
+            found.whole.posterior.mean,
+            found.whole.posterior.draw(500, rng),
+        )
+        truth = [
+            np.mean(ndtr(theta @ delta / (np.sqrt(2) * np.linalg.norm(theta, axis=-1))))
+            for theta in (part, draws, mean)
+        ]
+        certified.append([found.part_auc, found.draw_auc, found.mean_auc])
+        failures += np.array(certified[-1]) > truth
+    assert (failures <= 2).all()
+    assert (np.mean(certified, axis=0) > [0.78, 0.74, 0.55]).all()
+
+
+def test_of_a_model():
+    X, y, _ = simulate(80, 120, 3, 0.85, np.random.default_rng(1))
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=3)
+        pac.AUCPotential("auc", X @ theta, y, gamma=100.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    found = pac.split_certificate(model)
+    assert found.auc == split_bounds(linear_gaussian_problem(X, y, 100.0)).part_auc
+    assert np.allclose(found.whole.posterior.mean, approx.posterior.mean, atol=1e-4)
+    rest = ~found.in_part
+    scores = pac.predict_scores(found.part, X[rest], summary=True)
+    assert pac.holdout_certificate(scores, y[rest]).auc == pytest.approx(found.auc, abs=1e-12)
+    assert pac.split_certificate(model, selected_from=3).auc < found.auc
+    assert (found.part.fitted_to.n_pos, found.part.fitted_to.n_neg) == (40, 60)
+    assert pac.certificate(found.part).m == 40
+    matched = pac.certificate(approx, bound="matchings")
+    assert pac.certificate(approx, bound="catoni").auc < matched.auc < matched.empirical_auc
+    assert "Mean over matchings" in repr(matched)
+    with pytest.raises(ValueError, match="part of the rows"):
+        pac.certificate(found.part, bound="matchings")
+    with pytest.raises(ValueError, match="draws alone"):
+        pac.certificate(approx.sample(10), bound="matchings")
+
+
+def test_refusals():
+    X = np.random.default_rng(1).normal(size=(20, 2))
+    y = X[:, 0] > 0
+    with pytest.raises(ValueError, match="spike-and-slab"):
+        split_bounds(spike_slab_problem(X, y, 10.0, inclusion_probability=0.5, v0=0.0))
+    with pytest.raises(ValueError, match="share"):
+        split_bounds(linear_gaussian_problem(X, y, 10.0), share=1.0)
+    with pytest.raises(ValueError, match="two rows"):
+        split_bounds(linear_gaussian_problem(X, np.arange(20) == 3, 10.0))
+    with pytest.raises(ValueError, match="epsilon"):
+        pac.holdout_certificate(X[:, 0], y, epsilon=1.5)
+    assert 0.5 < pac.holdout_certificate(X[:, 0], y).auc < 1.0

@@ -1,6 +1,6 @@
 """How the time of one fit grows with the rows and with the covariates.
 
-    python -m benchmarks.growth [--figures docs/figures] [--largest 32000]
+    python -m benchmarks.growth [--figures docs/figures] [--smallest 250] [--largest 1000000] [--only EP-AUC ...]
 
 CPU seconds at fixed hyper-parameters, one thread, compilation not counted. At each size the learners take turns, three
 times or until one has used its share of time; medians.
@@ -21,24 +21,26 @@ import numpy as np
 
 from benchmarks.fits import FITS as ALL
 from benchmarks.fits import simulated
+from pymc_pacauc.arrays import fit as arrays_fit
+from pymc_pacauc.core.problem import linear_gaussian_problem
 
 FITS = {name: fit for name, fit in ALL.items() if fit.timed}
 OURS = "EP-AUC"
-OWN = (OURS, "SMC-AUC, from EP", "GPEP-AUC")
+OWN = (OURS, "SMC-AUC, from EP", "GPEP-AUC", "EP-AUC, all pairs")
 ALIKE = {"GaussianProcessClassifier": "GPEP-AUC", "pm.sample_smc": "SMC-AUC, from EP"}  # the others: with EP-AUC
 CLEAR = 1.2  # ratios nearer to one than this are called even
 REPEATS = 3
 SHARE = 3.0  # seconds of one learner at one size, after which it is not repeated
 SIZES = {
-    "n at d = 10": [(n, 10) for n in (250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000)],
+    "n at d = 10": [(n, 10) for n in (250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 100_000, 320_000, 1_000_000)],
     "d at n = 500": [(500, d) for d in (5, 10, 20, 40, 80, 160, 320)],
 }
 
 
-def times(n, d):
+def times(n, d, names):
     """Median seconds of every learner that is run at this size."""
     X, y = simulated(n, d)
-    taken = {name: [] for name, fit in FITS.items() if n <= fit.rows and d <= fit.covariates}
+    taken = {name: [] for name in names if n <= FITS[name].rows and d <= FITS[name].covariates}
     runs = {name: FITS[name].prepare(X, y) for name in taken}
     for _ in range(REPEATS):
         for name, values in taken.items():
@@ -85,7 +87,7 @@ def draw(curves, path):
     for ax, title in zip(axes, curves, strict=True):
         for name, (sizes, seconds) in curves[title].items():
             if name in OWN:
-                style = {"color": "black", "linestyle": ("-", "--", ":")[OWN.index(name)], "linewidth": 2}
+                style = {"color": "black", "linestyle": ("-", "--", ":", "-.")[OWN.index(name)], "linewidth": 2}
             else:
                 k = peers.index(name)
                 style = {"color": colors[k % len(colors)], "linestyle": "-" if k < len(colors) else "--"}
@@ -102,7 +104,9 @@ def draw(curves, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--figures", type=Path)
-    parser.add_argument("--largest", type=int, default=32_000, help="number of rows")
+    parser.add_argument("--smallest", type=int, default=250, help="number of rows")
+    parser.add_argument("--largest", type=int, default=1_000_000, help="number of rows")
+    parser.add_argument("--only", nargs="+", choices=FITS, default=list(FITS), help="learners")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # iterations at their limit
     logging.disable(logging.WARNING)
@@ -110,24 +114,31 @@ def main():
         "CPU seconds at fixed hyper-parameters, one thread, compilation not counted; learners take turns, medians. The "
         "exponent is the slope of log time over the larger sizes."
     )
-    for fit in FITS.values():
-        fit.prepare(*simulated(100, 5))()  # compiles, imports
+    for name in arguments.only:
+        FITS[name].prepare(*simulated(100, 5))()  # compiles, imports
+    if OURS in arguments.only:
+        problem = linear_gaussian_problem(*simulated(2000, 5), 2000.0)
+        arrays_fit(problem, pairs=problem.pairs.n_pairs // 5, n_jobs=1)
     curves = {}
     for title, sizes in SIZES.items():
-        sizes = [(n, d) for n, d in sizes if n <= arguments.largest]
+        sizes = [(n, d) for n, d in sizes if arguments.smallest <= n <= arguments.largest]
+        if not sizes:
+            continue
         varied = [n if title.startswith("n") else d for n, d in sizes]
-        found = [times(n, d) for n, d in sizes]
+        found = [times(n, d, arguments.only) for n, d in sizes]
         print(f"\n| {title} | {' | '.join(map(str, varied))} | exponent |\n|---|{'---:|' * (len(sizes) + 1)}")
         curves[title] = {}
-        for name in FITS:
+        for name in arguments.only:
             seconds = [values[name] for values in found if name in values]
+            if not seconds:
+                continue
             curves[title][name] = (varied[: len(seconds)], seconds)
             cells = [f"{value:.3f}" for value in seconds] + [""] * (len(sizes) - len(seconds))
             print(f"| {name} | {' | '.join(cells)} | {slope(varied, seconds):.1f} |")
     if arguments.figures is not None:
         draw(curves, arguments.figures / "growth.png")
         print("\n![Time against n and against d](figures/growth.png)")
-    for title in SIZES:
+    for title in curves:
         found = list(compared(curves[title]))
         for verdict, words in (("Won", "slower than"), ("Lost", "faster than"), ("Even", "about the same as")):
             said = [peer for sign, peer in found if sign == verdict]

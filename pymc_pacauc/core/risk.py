@@ -192,7 +192,7 @@ class LinearRisk:
     def __call__(self, theta: FloatArray) -> FloatArray:
         out = np.empty(len(theta))
         columns = self._design.shape[1]
-        tile = int(np.clip(TILE_SCORES // columns, 16, 256))
+        tile = int(np.clip(TILE_SCORES // columns, 4, 256))
         for start in range(0, len(theta), tile):
             some = theta[start : start + tile]
             safe = self._cannot_overflow(some)

@@ -13,6 +13,7 @@ arXiv:1410.1771), for these sites.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -53,6 +54,8 @@ FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
 SumsBy = Callable[[Problem, SiteTable], AbstractContextManager[SumsAt]]
+
+MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on dealt pairs, for its expected AUC
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +184,10 @@ class EPFit:
             return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
-            return leave_out_pairs(self.problem, refit, groups, gamma=gamma, refine=refine, callback=callback)
+            most = math.inf if self.deal is None else MOST_INSIDE
+            return leave_out_pairs(
+                self.problem, refit, groups, gamma=gamma, refine=refine, callback=callback, most_inside=most
+            )
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"

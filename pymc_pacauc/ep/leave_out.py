@@ -15,6 +15,7 @@ its answers is the same for all.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from pymc_pacauc.core.deal import deal, number_of_groups
 from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.risk import pair_risk
@@ -129,6 +131,7 @@ def leave_out_pairs(
     gamma: float | None = None,
     refine: int | None = None,
     callback: Callable[[int, int], None] | None = None,
+    most_inside: float = math.inf,
 ) -> LeaveOut:
     """Leave out each group of observations in turn (by default each observation).
 
@@ -149,6 +152,8 @@ def leave_out_pairs(
         observations, which change less; given ``gamma``, as many as it takes, with a warning where 200 do not do.
     callback
         Called with the number of groups done and their total.
+    most_inside
+        Pairs of a group beyond which ``group_expected_auc`` is estimated from about so many of them.
     """
     to_the_end = refine is None and gamma is not None
     if refine is None:
@@ -176,7 +181,7 @@ def leave_out_pairs(
         variance[out] = np.einsum("ij,ij->i", spread[out], spread[out]) / (everyone.var() or 1.0)
         if groups is not None and inside.n_pairs:
             group_auc[g] = 1.0 - float(pair_risk(scores[None], inside)[0])
-            expected_auc[g] = expected_pair_auc(everyone, spread, inside)
+            expected_auc[g] = expected_pair_auc(everyone, spread, _at_most(inside, everyone, most_inside))
         if callback is not None:
             callback(g + 1, labels.size)
     if to_the_end and unconverged:
@@ -196,6 +201,19 @@ def leave_out_pairs(
         change=change,
         rematched=rematched,
     )
+
+
+def _at_most(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
+    """The pairs, or about ``most`` of them, dealt along the scores, which stand for all."""
+    if pairs.n_pairs <= most:
+        return pairs
+    dealt = deal(pairs, scores, number_of_groups(pairs, int(most)), np.random.default_rng(0))
+    groups = [
+        replace(block.group(g), weight=block.block.weight * block.stands_for)
+        for block in dealt.dealt
+        for g in range(block.groups)
+    ]
+    return replace(pairs, blocks=(*dealt.whole.blocks, *_without_empty(groups)))
 
 
 def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.dealt import fit_dealt, pairs_to_use
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
 from pymc_pacauc.smc.chart import GnomonicChart
 from pymc_pacauc.smc.gaussian_fit import Fit, GaussianFit, PrecisionFit, ReducedFit, positive_factor
@@ -32,7 +34,13 @@ def fit_stage(problem: Problem, gamma: float, previous: EPFit | None) -> EPFit:
     """EP's fit of the problem at another gamma, from the fit of the stage before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a poor proposal shows in the moves it needs
-        return fit_ep(replace(problem, gamma=gamma), start=previous, tolerance=EP_TOLERANCE, max_sweeps=50, n_jobs=1)
+        return _fit(replace(problem, gamma=gamma), start=previous, tolerance=EP_TOLERANCE, max_sweeps=50, n_jobs=1)
+
+
+def _fit(target: Problem, **options: Any) -> EPFit:
+    """On all pairs, or on dealt ones where these are many: a proposal needs no more."""
+    wanted = pairs_to_use(target, "auto")
+    return fit_ep(target, **options) if wanted is None else fit_dealt(target, wanted, **options)
 
 
 def space_fit(ep: EPFit) -> Fit:

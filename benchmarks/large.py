@@ -1,0 +1,133 @@
+"""Dealt pairs: how far from all pairs, how much memory, what SMC at a million rows takes.
+
+    python -m benchmarks.large accuracy [--rows 16000 100000] [--seeds 4]
+    python -m benchmarks.large memory [--rows 1000000]
+    python -m benchmarks.large smc [--rows 1000000] [--particles 100]
+
+``accuracy`` compares fits on dealt pairs, gamma = n, d = 10, with one on all pairs up to 16 000 rows, and beyond with
+one on sixteen times as many, dealt otherwise. The error of the mean is in posterior standard deviations: of the
+coefficients, and of the posterior in the direction of the error (root mean squares); claimed is ``sampling_error``.
+``memory`` and ``smc`` are for 20 covariates and one row in a hundred positive.
+"""
+
+import os
+
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import argparse
+import resource
+from time import process_time
+
+import numpy as np
+
+from benchmarks.fits import simulated
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.core.risk import empirical_risk
+from pymc_pacauc.ep.dealt import enough_pairs, fit_dealt
+from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
+
+MOST_COMPARED_WITH_ALL = 16_000
+TIMES_AS_MANY = 16
+
+
+def timed(function):
+    began = process_time()
+    found = function()
+    return found, process_time() - began
+
+
+def rms(values):
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def accuracy(rows, seeds):
+    print(
+        "| n | pairs | used | rms error, of coefficients | in its direction | claimed | log Z | claimed | AUC held out "
+        "| CPU s | reference |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
+    )
+    for n in rows:
+        X, y = simulated(2 * n, 10)
+        problem = linear_gaussian_problem(X[:n], y[:n], float(n))
+        if n <= MOST_COMPARED_WITH_ALL:
+            exact, taken = timed(lambda: fit_ep(problem, n_jobs=1))  # noqa: B023
+            reference = f"all pairs, {taken:.1f} s"
+        else:
+            wanted = TIMES_AS_MANY * enough_pairs(problem)
+            exact, taken = timed(lambda: fit_dealt(problem, wanted, n_jobs=1, random_seed=1000))  # noqa: B023
+            reference = f"{exact.pairs_used:.2g} pairs, ± {exact.sampling_error.mean:.3f}, {taken:.1f} s"
+        q, deviation = exact.posterior.natural, np.sqrt(exact.posterior.variance)
+        by_coefficient, by_direction, evidence, auc, seconds, claimed = [], [], [], [], [], []
+        for seed in range(seeds):
+            found, taken = timed(lambda: fit_dealt(problem, enough_pairs(problem), n_jobs=1, random_seed=seed))  # noqa: B023
+            by_coefficient.append((found.posterior.mean - exact.posterior.mean) / deviation)
+            by_direction.append(q.factor.T @ (found.posterior.natural.mean - q.mean))
+            evidence.append(found.log_evidence - exact.log_evidence)
+            means = np.stack([exact.posterior.mean, found.posterior.mean])
+            auc.append(np.diff(1.0 - empirical_risk(means @ X[n:].T, y[n:]))[0])
+            seconds.append(taken)
+            claimed.append((found.sampling_error.mean, found.sampling_error.log_evidence))
+        of_mean, of_evidence = (rms(column) for column in zip(*claimed, strict=True))
+        print(
+            f"| {n} | {problem.pairs.n_pairs:.2g} | {found.pairs_used:.2g} | {rms(by_coefficient):.3f} | "
+            f"{rms(by_direction):.3f} | {of_mean:.3f} | {rms(evidence):.2f} | {of_evidence:.2f} | "
+            f"{max(auc, key=abs):+.5f} | {np.median(seconds):.1f} | {reference} |",
+            flush=True,
+        )
+
+
+def small():
+    """Compiles."""
+    problem = linear_gaussian_problem(*simulated(2000, 20), 2000.0)
+    return fit_dealt(problem, problem.pairs.n_pairs // 4, n_jobs=1)
+
+
+def memory(rows):
+    small()
+    X, y = simulated(rows, 20, 0.01)
+    print(f"Peak resident memory: {peak():.0f} MiB with {rows} rows of 20 covariates, before the fit,", flush=True)
+    problem = linear_gaussian_problem(X, y, float(rows))
+    found, taken = timed(lambda: fit_dealt(problem, enough_pairs(problem), n_jobs=1))
+    print(
+        f"{peak():.0f} MiB after it: {found.pairs_used:.2g} of {problem.pairs.n_pairs:.2g} pairs, {found.sweeps} "
+        f"sweeps, {taken:.0f} CPU s, mean ± {found.sampling_error.mean:.3f} posterior sd, "
+        f"log Z ± {found.sampling_error.log_evidence:.2f}."
+    )
+    return problem, found
+
+
+def smc(rows, particles):
+    problem, found = memory(rows)
+    path = bridge_path(prior_path(problem), found.posterior.mean, found.posterior.covariance)
+    draws = found.posterior.draw(particles, np.random.default_rng(1))
+    _, once = timed(lambda: problem.risk(draws))
+    state, taken = timed(lambda: run_tempering(path, Settings(particles=particles), np.random.default_rng(0)))
+    evaluations = sum(stage.moves for stage in state.stages) + 1
+    print(
+        f"SMC from that fit, {particles} particles: {len(state.stages) - 1} stage(s), {evaluations - 1} moves, "
+        f"{taken:.0f} CPU s, of which {evaluations * once:.0f} in exact risks ({once / particles:.3f} s each); "
+        f"log Z {state.log_evidence:.2f} against {found.log_evidence:.2f} by EP; peak {peak():.0f} MiB."
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("accuracy", "memory", "smc"))
+    parser.add_argument("--rows", type=int, nargs="+")
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--particles", type=int, default=100)
+    arguments = parser.parse_args()
+    if arguments.what == "accuracy":
+        accuracy(arguments.rows or [16_000, 100_000], arguments.seeds)
+    else:
+        rows = (arguments.rows or [1_000_000])[0]
+        memory(rows) if arguments.what == "memory" else smc(rows, arguments.particles)
+
+
+if __name__ == "__main__":
+    main()

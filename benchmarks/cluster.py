@@ -2,10 +2,9 @@
 
     python -m benchmarks.cluster [--rows 30000] [--files 8] [--file-rows 100000]
 
-Workers have one thread each. ``speed-up`` is of the time of a sweep, measured while sweeps of one and of two workers
-take turns; on a machine with other work to do, elapsed seconds say little, so each task also reports the CPU time it
-took: ``by CPU`` is the CPU time of all tasks of a sweep over that of the busier worker plus what this process does
-while the workers wait (sending q, adding up), which is what two free cores would give.
+Workers have one thread each. The speed-up is of a sweep, measured while sweeps of one and of two workers take turns. On
+a machine with other work to do elapsed seconds say little; *by CPU* is what free cores would give: the CPU time of one
+worker over half that of two, to both of which is added all that client and scheduler do for a round of empty tasks.
 
 The second part writes files of rows, loads them on the workers, and fits; seconds per row and sweep are CPU time of the
 tasks, and from them the time for 10^9 rows.
@@ -18,7 +17,7 @@ import signal
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter, process_time, thread_time
+from time import perf_counter, process_time
 
 import numpy as np
 from distributed import Client, LocalCluster
@@ -26,7 +25,7 @@ from distributed import Client, LocalCluster
 from pymc_pacauc import arrays, cluster
 from pymc_pacauc.cluster import pairs, rounds
 
-SWEEPS = 4
+SWEEPS, SHARDS = 5, 16
 BILLION, CORES = 10**9, 100
 
 
@@ -39,32 +38,31 @@ def workers(count):
         yield client
 
 
-def timed(shard, *arguments):
-    """The sums of a shard, who made them, and the CPU seconds they took."""
-    start = process_time()
-    sums = pairs.shard_sums(shard, *arguments)
-    return sums, os.getpid(), process_time() - start
+def nothing(shard):
+    return None
 
 
 class Sweeper:
-    """Sweeps at one q on a cluster: elapsed seconds, CPU seconds of each worker, and of this process."""
+    """Sweeps at one q on a cluster, and what they take."""
 
     def __init__(self, client, problem, q):
         self.client, self.q, self.problem = client, q, problem
-        self.held = rounds.hold(client, pairs.shards(problem, 2 * pairs.SHARDS_A_THREAD))
+        self.held = rounds.hold(client, pairs.shards(problem, SHARDS))
+        self.elapsed, self.cpu, self.empty = [], [], []
         self.sweep()  # loads the data, and the compiled code
+        self.elapsed, self.cpu, self.empty = [], [], []
 
     def sweep(self):
-        start, own = perf_counter(), thread_time()
-        q = self.q
-        arguments = (q.mean, q.factor, self.problem.gamma_per_pair, 1.0)
-        parts = rounds.gather(self.client, rounds.submit(self.client, timed, self.held, *arguments))
-        sums = pairs.add_up([part[0] for part in parts])
-        own, elapsed = thread_time() - own, perf_counter() - start
-        busy = {}
-        for _, worker, seconds in parts:
-            busy[worker] = busy.get(worker, 0.0) + seconds
-        return elapsed, sorted(busy.values()), own, sums
+        """Elapsed seconds and CPU seconds of all workers; of an empty round, CPU seconds of client and scheduler."""
+        before, start = used_by(self.client), perf_counter()
+        arguments = (self.q.mean, self.q.factor, self.problem.gamma_per_pair, 1.0)
+        parts = rounds.gather(self.client, rounds.submit(self.client, pairs.shard_sums, self.held, *arguments))
+        self.sums = pairs.add_up(parts)
+        self.elapsed.append(perf_counter() - start)
+        self.cpu.append(used_by(self.client) - before)
+        start = process_time()
+        rounds.gather(self.client, rounds.submit(self.client, nothing, self.held))
+        self.empty.append(process_time() - start)
 
 
 def simulated(n, seed=0):
@@ -80,20 +78,20 @@ def shared_pairs(n):
     sample = np.random.default_rng(0).permutation(n)[:2000]
     q = arrays.fit(arrays.linear_gaussian_problem(X[sample], y[sample], float(n))).posterior.natural
     with workers(1) as one, workers(2) as two:
-        sweepers = [Sweeper(client, problem, q) for client in (one, two)]
-        taken = [[sweeper.sweep() for sweeper in sweepers] for _ in range(SWEEPS)]
-    alone, both = (min(runs, key=lambda run: run[0]) for runs in zip(*taken, strict=True))
-    total = sum(both[1])
-    busiest, own = both[1][-1], both[2]
-    print(f"## {n} rows, {problem.pairs.n_pairs:.2g} pairs, d = 10, all compared\n")
-    print("| | one worker | two workers |\n|---|---:|---:|")
-    print(f"| a sweep, elapsed s | {alone[0]:.2f} | {both[0]:.2f} |")
-    print(f"| CPU s of the tasks, by worker | {alone[1][0]:.2f} | {' and '.join(f'{s:.2f}' for s in both[1])} |")
-    print(f"| CPU s while workers wait | {alone[2]:.3f} | {own:.3f} |\n")
-    sent = len(pickle.dumps((q.mean, q.factor))) * len(sweepers[1].held)
-    back = sum(len(pickle.dumps(both[3])) for _ in sweepers[1].held)
-    print(f"Speed-up {alone[0] / both[0]:.2f} elapsed, {total / (busiest + own):.2f} by CPU.")
-    print(f"A sweep sends {sent:,} bytes to {len(sweepers[1].held)} tasks and gets {back:,} back.\n")
+        alone, both = (Sweeper(client, problem, q) for client in (one, two))
+        for _ in range(SWEEPS):
+            alone.sweep()
+            both.sweep()
+    print(f"## {n} rows, {problem.pairs.n_pairs:.2g} pairs, d = 10, all compared, in {SHARDS} shards\n")
+    print("| a sweep | one worker | two workers |\n|---|---:|---:|")
+    print(f"| elapsed s | {min(alone.elapsed):.2f} | {min(both.elapsed):.2f} |")
+    print(f"| CPU s of the workers together | {min(alone.cpu):.2f} | {min(both.cpu):.2f} |")
+    print(f"| CPU s of client and scheduler | {min(alone.empty):.3f} | {min(both.empty):.3f} |\n")
+    by_cpu = (min(alone.cpu) + min(alone.empty)) / (min(both.cpu) / 2 + min(both.empty))
+    sent = len(pickle.dumps((q.mean, q.factor))) * SHARDS
+    back = len(pickle.dumps(both.sums)) * SHARDS
+    print(f"Speed-up {min(alone.elapsed) / min(both.elapsed):.2f} elapsed, {by_cpu:.2f} by CPU.")
+    print(f"A sweep sends {sent:,} bytes of q to the tasks, and gets {back:,} bytes of sums back.\n")
 
 
 def write(folder, files, rows):
@@ -109,7 +107,7 @@ def rows_on_workers(files, rows):
         gamma = float(files * rows)
         before = used_by(client)
         found = cluster.fit_rows(paths, gamma, client=client)
-        seconds = sum(used_by(client).values()) - sum(before.values())
+        seconds = used_by(client) - before
 
         def kill(record):
             if record["sweep"] == 4:
@@ -134,12 +132,13 @@ def rows_on_workers(files, rows):
 
 
 def used_by(client):
-    return client.run(process_time)
+    """CPU seconds of all workers so far."""
+    return sum(client.run(process_time).values())
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=36_000, help="whose pairs are shared out; 0 for not")
+    parser.add_argument("--rows", type=int, default=43_000, help="whose pairs are shared out; 0 for not")
     parser.add_argument("--files", type=int, default=8)
     parser.add_argument("--file-rows", type=int, default=100_000)
     arguments = parser.parse_args()

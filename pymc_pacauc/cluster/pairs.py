@@ -15,7 +15,7 @@ import numpy as np
 from distributed import Client
 from numpy.typing import NDArray
 
-from pymc_pacauc.cluster.rounds import check_client, gather, hold, submit, threads
+from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit, threads
 from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.natural import NaturalGaussian
@@ -109,7 +109,10 @@ def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Call
     def sums_at(q: NaturalGaussian) -> SiteSums:
         return add_up(gather(client, submit(client, shard_sums, held, q.mean, q.factor, table.gamma, table.power)))
 
-    yield sums_at
+    try:
+        yield sums_at
+    finally:
+        release(held)
 
 
 def check_worth(n_pairs: int) -> None:

@@ -16,9 +16,10 @@ from distributed.scheduler import KilledWorker
 
 from pymc_pacauc.core.blas import single_threaded_blas
 
-__all__ = ["ClusterError", "check_client", "gather", "hold", "map_with", "submit", "threads"]
+__all__ = ["ClusterError", "check_client", "gather", "hold", "map_with", "release", "submit", "threads"]
 
 PATIENCE = 30.0  # seconds without any worker after which a cluster is lost
+ATTEMPTS = 5  # at fetching the results of a round
 LOOK = 2.0  # seconds between two looks at a cluster that does not answer
 
 
@@ -70,32 +71,58 @@ def submit(client: Client, function: Callable[..., Any], futures: Sequence[Any],
 
 
 def gather(client: Client, futures: list[Future]) -> list[Any]:
-    """The results, in order; :class:`ClusterError` when the workers are gone."""
-    alone_since: float | None = None
-    with _while_connected(client):
-        while True:
+    """The results of a round, in order, which are forgotten there; :class:`ClusterError` when the workers are gone."""
+    with _while_connected(client), client.as_current():
+        for _ in range(ATTEMPTS):
+            _finish(client, futures)
             try:
-                wait(futures, timeout=LOOK)
-                break
-            except TimeoutError:
-                pass
-            if client.status == "running" and _workers(client):
-                alone_since = None
-                continue
-            alone_since = time.monotonic() if alone_since is None else alone_since
-            if time.monotonic() - alone_since > PATIENCE:
-                raise _lost(client)
+                found = list(client.gather(futures))
+            except OSError:
+                if any(future.status == "error" for future in futures):  # a task's own
+                    raise
+                continue  # a worker died with results that were not fetched: they are made again
+            except KilledWorker as error:
+                raise ClusterError(
+                    "Every worker that tried a part of the work died. Most often it ran out of memory: give workers "
+                    "more memory, or cut the data into smaller parts."
+                ) from error
+            except ModuleNotFoundError as error:
+                raise ClusterError(
+                    f"A Dask worker lacks a package: {error}. Install it in the environment of all."
+                ) from error
+            release(futures)
+            return found
+    raise ClusterError(f"Results could not be fetched from the Dask workers, {ATTEMPTS} times in a row.")
+
+
+def _finish(client: Client, futures: list[Future]) -> None:
+    """Wait until tasks are done, as long as there are workers to do them."""
+    alone_since: float | None = None
+    while True:
         try:
-            return list(client.gather(futures))
-        except KilledWorker as error:
-            raise ClusterError(
-                "Every worker that tried a part of the work died. Most often it ran out of memory: give workers more "
-                "memory, or cut the data into smaller parts."
-            ) from error
-        except ModuleNotFoundError as error:
-            raise ClusterError(
-                f"A Dask worker lacks a package: {error}. Install it in the environment of all."
-            ) from error
+            wait(futures, timeout=LOOK)
+            return
+        except TimeoutError:
+            pass
+        if client.status == "running" and _has_workers(client):
+            alone_since = None
+            continue
+        alone_since = time.monotonic() if alone_since is None else alone_since
+        if time.monotonic() - alone_since > PATIENCE:
+            raise _lost(client)
+
+
+def _has_workers(client: Client) -> bool:
+    try:
+        return bool(client.nthreads())
+    except OSError:  # the scheduler does not answer
+        return False
+
+
+def release(futures: Iterable[Future]) -> None:
+    """Let the workers forget results, which must not be recomputed for nobody when one of them dies."""
+    for future in futures:
+        future.release()
 
 
 @contextmanager
@@ -114,7 +141,9 @@ def _while_connected(client: Client) -> Iterator[None]:
 def map_with(client: Client, function: Callable[[Any, Any], Any], common: Any, items: Iterable[Any]) -> list[Any]:
     """``function(common, item)`` for each item: ``common`` goes to every worker once."""
     [held] = hold(client, [common])
-    return gather(client, [submit(client, function, [held], item)[0] for item in items])
+    found = gather(client, [submit(client, function, [held], item)[0] for item in items])
+    release([held])
+    return found
 
 
 def _identity(data: Any) -> Any:
@@ -125,10 +154,6 @@ def _alone(function: Callable[..., Any], *arguments: Any) -> Any:
     """On one thread: the workers are as many as there are cores."""
     with single_threaded_blas():
         return function(*arguments)
-
-
-def _workers(client: Client) -> int:
-    return len(client.scheduler_info(n_workers=-1)["workers"])
 
 
 def _wait_for_workers(client: Client) -> None:

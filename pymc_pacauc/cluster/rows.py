@@ -19,7 +19,7 @@ from distributed import Client, Future
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.cluster.pairs import add_up, check_worth, times
-from pymc_pacauc.cluster.rounds import check_client, gather, hold, submit
+from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
 from pymc_pacauc.core.deal import Deal, deal
 from pymc_pacauc.core.numeric import numeric_array
 from pymc_pacauc.core.pairs import bipartite
@@ -175,6 +175,8 @@ def fit_rows(
             counted=sweeps,
         )
         q, sweeps = solution.point, sweeps + len(solution.history)
+        release(dealt)
+    release(parts)
     if not solution.converged:
         warnings.warn(
             f"EP did not converge in {max_sweeps} sweeps: raise max_sweeps, or lower gamma.",

@@ -163,6 +163,8 @@ def test_bad_input(client, monkeypatch):
         cluster.fit_rows(rounds.hold(client, [(X, Y), (X[:, :3], Y)]), GAMMA, client=client)
     with pytest.raises(ValueError, match="Part 0 has 1200 NaN"):
         cluster.fit_rows(rounds.hold(client, [(X * [np.nan, 1, 1, 1], Y)]), GAMMA, client=client)
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.npz"):
+        cluster.fit_rows(["nowhere.npz"], GAMMA, client=client)
     with pytest.raises(TypeError, match="empty list"):
         cluster.fit_rows([], GAMMA, client=client)
     monkeypatch.setattr(rounds, "find_spec", len)  # of a name: no such thing on any worker

@@ -81,7 +81,9 @@ def auc(scores, labels):
 
 
 def fixed():
-    print("| n | d | GaussianProcessClassifier | features | ratio | process | directions | AUC: GPC | features | process |")
+    print(
+        "| n | d | GaussianProcessClassifier | features | ratio | process | directions | AUC: GPC | features | process |"
+    )
     print("|---:" * 10 + "|", flush=True)
     for n, d in SIZES:
         X, y = simulated(n, d)

@@ -64,6 +64,9 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         Folds of all cross-validation, at most as many as the smallest class has rows.
     epsilon
         Probability with which ``certificate_`` may fail.
+    tuning_rows
+        Prior and ``gamma="cv"`` are chosen by the pairs among at most so many rows, half of each class as far as they
+        go; gamma then grows with n+ n- / n. The fit itself is to all rows.
     particles
         Of SMC.
     n_jobs
@@ -115,6 +118,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         multi_class: str = "ovr",
         cv: int = 5,
         epsilon: float = 0.05,
+        tuning_rows: int = 1000,
         particles: int = 1000,
         n_jobs: int | None = None,
         random_state: Any = 0,
@@ -130,6 +134,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         self.multi_class = multi_class
         self.cv = cv
         self.epsilon = epsilon
+        self.tuning_rows = tuning_rows
         self.particles = particles
         self.n_jobs = n_jobs
         self.random_state = random_state

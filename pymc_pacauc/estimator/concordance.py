@@ -38,7 +38,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
     ----------
     prior, method, gamma, shrinkage, relevance, inclusion_probability, standardize
         As in :class:`~pymc_pacauc.AUCClassifier`.
-    cv, epsilon, particles, n_jobs, random_state
+    cv, epsilon, tuning_rows, particles, n_jobs, random_state
         As in :class:`~pymc_pacauc.AUCClassifier`.
     weights
         None for Harrell's C, ``"ipcw"`` for Uno's, which makes up for those lost to censoring.
@@ -78,6 +78,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         tau: float | None = None,
         cv: int = 5,
         epsilon: float = 0.05,
+        tuning_rows: int = 1000,
         particles: int = 1000,
         n_jobs: int | None = None,
         random_state: Any = 0,
@@ -93,6 +94,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         self.tau = tau
         self.cv = cv
         self.epsilon = epsilon
+        self.tuning_rows = tuning_rows
         self.particles = particles
         self.n_jobs = n_jobs
         self.random_state = random_state

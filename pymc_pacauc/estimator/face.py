@@ -80,6 +80,7 @@ def recipe_of(estimator: Any) -> Recipe:
         inclusion_probability=estimator.inclusion_probability,
         standardize=estimator.standardize,
         epsilon=estimator.epsilon,
+        tuning_rows=estimator.tuning_rows,
         particles=estimator.particles,
         n_jobs=effective_n_jobs(estimator.n_jobs),
     )

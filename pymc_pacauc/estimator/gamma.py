@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.analysis.certify import Certificate, certificate
 from pymc_pacauc.core.fitted_to import sides
+from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.core.theorems import theorem_defaults
@@ -59,6 +60,7 @@ Choice = GammaChoice | CertifiedGamma | CoverageChoice
 
 def fit_at_gamma(
     problem: Problem,
+    pairs: Pairs,
     gamma: Any,
     *,
     method: str,
@@ -69,10 +71,19 @@ def fit_at_gamma(
     n_jobs: int | None,
     rng: np.random.Generator,
 ) -> tuple[Fit, Choice | None]:
-    """The fit at the gamma asked for, and how it was chosen where it was."""
+    """The fit to ``pairs`` at the gamma asked for, and how it was chosen where it was.
+
+    The pairs of ``problem`` may be fewer: those that folds choose gamma by, in units of the comparison's size.
+    """
+    whole = replace(problem, pairs=pairs)
     if isinstance(gamma, str) and gamma == "cv":
-        choice = _by_folds(problem, method, folds, groups, n_jobs, rng)
-        return choice.fit, choice
+        candidates, value, dealt = _by_folds(problem, method, folds, groups, n_jobs, rng)
+        nearest = min(range(len(candidates)), key=lambda k: abs(np.log(candidates[k].gamma / value)))
+        scale = row_shares(pairs).size / row_shares(problem.pairs).size
+        start = candidates[nearest].posterior if pairs is problem.pairs else None
+        final = fit(replace(whole, gamma=scale * value), method, start=start, n_jobs=n_jobs)
+        return final, GammaChoice(tuple(candidates), nearest, final, dealt)
+    problem = whole
     if isinstance(gamma, str) and gamma == "certificate":
         certified = _by_certificate(problem, method, epsilon, priors, n_jobs)
         return certified.fit, certified
@@ -98,7 +109,7 @@ def _number(gamma: Any, problem: Problem) -> float:
 
 def _by_folds(
     problem: Problem, method: str, folds: int, groups: ArrayLike | None, n_jobs: int | None, rng: np.random.Generator
-) -> GammaChoice:
+) -> tuple[list[Candidate], float, NDArray[np.intp]]:
     """A gamma at which the mean score, the one that is deployed, ranks held-out rows well.
 
     Its AUC is measured in steps of four, from twice Theorem 2.3's gamma up, and further while the last is best. Between
@@ -119,10 +130,7 @@ def _by_folds(
         best = choose(candidates, "auc", "best", shares)
         further = best == len(candidates) - 1 and last.reliable and STEP * last.gamma <= shares.pairs
         values = [STEP * last.gamma] if further else []
-    gamma = _mean_gamma(candidates)
-    nearest = min(range(len(candidates)), key=lambda k: abs(np.log(candidates[k].gamma / gamma)))
-    final = fit(replace(problem, gamma=gamma), method, start=candidates[nearest].posterior, n_jobs=n_jobs)
-    return GammaChoice(tuple(candidates), nearest, final, dealt)
+    return candidates, _mean_gamma(candidates), dealt
 
 
 def _mean_gamma(candidates: Sequence[Candidate]) -> float:

@@ -52,6 +52,7 @@ class Recipe:
     inclusion_probability: float | None
     standardize: Any
     epsilon: float
+    tuning_rows: int
     particles: int
     n_jobs: int
 
@@ -61,6 +62,8 @@ class Recipe:
         by_name = isinstance(self.shrinkage, str) and self.shrinkage == "evidence"
         if not by_name and (isinstance(self.shrinkage, str) or not 0.0 < self.shrinkage <= 1.0):
             raise ValueError(f'shrinkage must be "evidence" or a number in (0, 1]; got {self.shrinkage!r}.')
+        if not (isinstance(self.tuning_rows, int | np.integer) and self.tuning_rows >= 100):
+            raise ValueError(f"tuning_rows must be an integer of at least 100; got {self.tuning_rows!r}.")
         if self.relevance is not None:
             _check_choice("relevance", self.relevance, ("evidence",))
             if self.prior == "spike_slab":
@@ -180,11 +183,12 @@ def fit_scores(
 ) -> ScorePosterior:
     """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
     columns = learn_columns(X, sample_weight, recipe.standardize)
+    tuning = _tuning_pairs(pairs, recipe.tuning_rows, rng)
     design, features, prior = columns.apply(X), None, None
     if recipe.prior == "gp":
-        features = _kernel(design, pairs, recipe)
+        features = _kernel(design, tuning, recipe)
         design = features.transform(design)
-    problem = _problem(design, pairs, recipe)
+    problem = _problem(design, tuning, recipe)
     if recipe.prior == "gaussian" and recipe.relevance is not None:
         problem = choose_relevance(problem, n_jobs=recipe.n_jobs)
     elif recipe.prior == "gaussian" and recipe.shrinkage == "evidence":
@@ -194,6 +198,7 @@ def fit_scores(
         problem = shrunk_prior(problem, recipe.shrinkage, sample_weight)
     found, choice = fit_at_gamma(
         problem,
+        pairs,
         recipe.gamma,
         method="ep" if recipe.method == "smc" else recipe.method,
         folds=folds,
@@ -214,6 +219,21 @@ def _problem(Z: FloatArray, pairs: Pairs, recipe: Recipe) -> Problem:
     given = recipe.inclusion_probability
     p = default_inclusion_probability(Z.shape[1]) if given is None else given
     return spike_slab_problem(Z, pairs, gamma=1.0, inclusion_probability=p, v0=0.0)
+
+
+def _tuning_pairs(pairs: Pairs, rows: int, rng: np.random.Generator) -> Pairs:
+    """The pairs among at most so many rows, half of each side as far as they go."""
+    if pairs.n <= rows:
+        return pairs
+    higher = np.zeros(pairs.n, dtype=bool)
+    for block in pairs.blocks:
+        higher[block.positive] = True
+    sides = [rng.permutation(np.flatnonzero(side)) for side in (higher, ~higher)]
+    smaller = min(rows // 2, *(max(side.size, 1) for side in sides))
+    chosen = np.zeros(pairs.n, dtype=bool)
+    for side in sides:
+        chosen[side[: rows // 2 if side.size <= rows // 2 else rows - smaller]] = True
+    return pairs.among(chosen)
 
 
 def _kernel(rows: FloatArray, pairs: Pairs, recipe: Recipe) -> KernelFeatures:

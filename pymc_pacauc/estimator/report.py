@@ -116,7 +116,7 @@ def _gamma(choice: GammaChoice | CertifiedGamma) -> str:
             axes.plot(gammas, auc, "o-", color=BLUE, label="mean score")
             of_draw = [each.expected_auc.mean() for each in choice.candidates]
             axes.plot(gammas, of_draw, "s--", color=VERMILION, label="a draw")
-        axes.axvline(choice.fit.problem.gamma, color=GREY, linewidth=0.8, linestyle=":")
+        axes.axvline(gammas[choice.chosen], color=GREY, linewidth=0.8, linestyle=":")
         axes.set(xscale="log", xlabel="gamma", ylabel="AUC")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, title="certified AUC" if isinstance(choice, CertifiedGamma) else "held-out AUC")

@@ -1,6 +1,6 @@
 """Coefficients by stratum: no pooling, full pooling, and a scale between them that is learned.
 
-    python -m benchmarks.hierarchy [--replicates 20] [--smc 5]
+    python -m benchmarks.hierarchy [--replicates 20] [--smc 20] [--keep FOLDER]
 
 Patients are compared within their hospital only. The scores are X (mu + delta_g) in hospital g, mu ~ N(0, 1) and
 delta_g ~ N(0, s^2) independent. Three ways to choose s:
@@ -20,12 +20,14 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import argparse
 import warnings
+from pathlib import Path
 from time import process_time
 
 import numpy as np
 import pymc as pm
 
 import pymc_pacauc as pac
+from benchmarks.kept import add_option, kept
 
 SEED = 20_240_601
 HOSPITALS, ROWS, NEW_ROWS, D = 12, 25, 400, 3
@@ -97,7 +99,7 @@ METHODS = {
 }
 
 
-def compare(tau, replicates, with_smc):
+def compare(tau, replicates, with_smc, folder=None):
     """AUC (NaN where a method was not run) and CPU seconds of each method on each data set."""
     auc = {name: np.full(replicates, np.nan) for name in METHODS}
     seconds = {name: np.full(replicates, np.nan) for name in METHODS}
@@ -106,18 +108,24 @@ def compare(tau, replicates, with_smc):
         for name, method in METHODS.items():
             if name.endswith("SMC") and k >= with_smc:
                 continue
-            began = process_time()
-            theta = method(*training)
-            seconds[name][k] = process_time() - began
-            auc[name][k] = hospital_auc(theta, new)
+
+            def one(method=method, training=training, new=new):
+                began = process_time()
+                theta = method(*training)
+                taken = process_time() - began
+                return [hospital_auc(theta, new), taken]
+
+            path = folder and Path(folder) / f"hierarchy-{tau:g}.json"
+            auc[name][k], seconds[name][k] = kept(path, f"{name}, data {k}", one)
     return auc, seconds
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicates", type=int, default=20)
-    parser.add_argument("--smc", type=int, default=10, help="data sets on which SMC is run too")
+    parser.add_argument("--smc", type=int, default=20, help="data sets on which SMC is run too")
     parser.add_argument("--tau", type=float, nargs="+", default=[0.0, 0.4, 0.8])
+    add_option(parser)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", pac.ConvergenceWarning)
     print(f"{HOSPITALS} hospitals of {ROWS} rows, {D} covariates, {arguments.replicates} data sets.\n")
@@ -127,7 +135,7 @@ def main():
     print("|---|---|---:|---:|---:|---:|---:|", flush=True)
     verdicts = []
     for tau in arguments.tau:
-        auc, seconds = compare(tau, arguments.replicates, arguments.smc)
+        auc, seconds = compare(tau, arguments.replicates, arguments.smc, arguments.keep)
         for name, values in auc.items():
             run = ~np.isnan(values)
             if run.sum() < 2:

@@ -1,6 +1,6 @@
 """Held-out concordance of ordered classes, and within queries or hospitals: EP's linear score against peers.
 
-    python -m benchmarks.ordered [--splits 20]
+    python -m benchmarks.ordered [--splits 20] [--keep FOLDER]
 
 *Ordered classes*: all pairs of two different classes are compared. diabetes: progression in five equal classes
 (scikit-learn); ANES 96: party identification, seven classes; Fair: rating of a marriage, five classes, a tenth of the
@@ -23,11 +23,13 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import argparse
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 
+from benchmarks.kept import add_option
 from benchmarks.paired import SEED, Table, compare_on, splits
 from benchmarks.survival import OURS, against_best_linear
 from pymc_pacauc import arrays
@@ -172,13 +174,14 @@ ORDERED = {**ENGINES, "proportional odds": proportional_odds, "XGBoost rank:pair
 STRATA = {**ENGINES, "conditional logit": conditional_logit, "XGBRanker(qid)": xgboost_pairwise}
 
 
-def table_of(title, learners, linear, sets, what):
+def table_of(title, learners, linear, sets, what, folder):
     print(f"\n## {title}\n")
     headings = ("ours minus it", "with gamma = n")
     table = Table(OURS, OURS, "concordance", headings, "ours minus the learner, paired by split, ± standard error")
     found = {}
     for name, (data, masks) in sets.items():
-        found[name], seconds = compare_on(masks, data, learners, judge=concordance)
+        path = folder and Path(folder) / f"ordered-{name}.json"
+        found[name], seconds = compare_on(masks, data, learners, judge=concordance, path=path)
         table.add(name, found[name], seconds)
     print(f"\n{against_best_linear(OURS[0], [linear], found)}")
     table.summarize(what)
@@ -187,19 +190,22 @@ def table_of(title, learners, linear, sets, what):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=20)
-    repeats = parser.parse_args().splits
+    add_option(parser)
+    arguments = parser.parse_args()
+    repeats = arguments.splits
     warnings.simplefilter("ignore")  # convergence of searches at their extremes
     print(f"{repeats} random splits, the same for all. Scores of EP and of the logits are linear, XGBoost's are trees.")
     ordered = {}
     for name, load in (("diabetes", diabetes), ("ANES 96", anes), ("Fair", fair)):
         X, y = load()
         ordered[name] = SimpleNamespace(X=X, y=y), splits(y, SHARE[name], repeats)
-    table_of("Ordered classes", ORDERED, "proportional odds", ordered, "held-out concordance of ordered classes")
+    what = "held-out concordance of ordered classes"
+    table_of("Ordered classes", ORDERED, "proportional odds", ordered, what, arguments.keep)
     strata = {}
     for name, load in (("mode choice", mode_choice), ("hospitals (simulated)", hospitals)):
         data = in_queries(*load())
         strata[name] = data, query_splits(data.y["query"], repeats)
-    table_of("Strata", STRATA, "conditional logit", strata, "held-out concordance within strata")
+    table_of("Strata", STRATA, "conditional logit", strata, "held-out concordance within strata", arguments.keep)
 
 
 if __name__ == "__main__":

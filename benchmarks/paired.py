@@ -6,6 +6,7 @@ import numpy as np
 from scipy import stats
 
 import pymc_pacauc as pac
+from benchmarks.kept import kept
 
 SEED = 7
 OURS = ("EP-AUC", "EP-AUC, gamma by the mean score")
@@ -31,8 +32,11 @@ def compare(data, share, repeats, learners, slow=(), slow_repeats=0):
     return compare_on(splits(data.y, share, repeats), data, learners, slow, slow_repeats)
 
 
-def compare_on(masks, data, learners, slow=(), slow_repeats=0, judge=held_out_auc):
-    """The same on any splits, given by masks of their training rows, and by any ``judge(scores, y)``."""
+def compare_on(masks, data, learners, slow=(), slow_repeats=0, judge=held_out_auc, path=None):
+    """The same on any splits, given by masks of their training rows, and by any ``judge(scores, y)``.
+
+    ``path`` is that of a file which keeps results, or None.
+    """
     auc, seconds = {name: [] for name in learners}, {name: [] for name in learners}
     for number, train in enumerate(masks):
         center, scale = data.X[train].mean(axis=0), data.X[train].std(axis=0)
@@ -40,10 +44,16 @@ def compare_on(masks, data, learners, slow=(), slow_repeats=0, judge=held_out_au
         for name, learner in learners.items():
             if name in slow and number >= slow_repeats:
                 continue
-            began = process_time()
-            scores = learner(X[train], data.y[train], X[~train], number)
-            seconds[name].append(process_time() - began)
-            auc[name].append(judge(scores, data.y[~train]))
+
+            def one(learner=learner, X=X, train=train, number=number):
+                began = process_time()
+                scores = learner(X[train], data.y[train], X[~train], number)
+                taken = process_time() - began
+                return [judge(scores, data.y[~train]), taken]
+
+            value, taken = kept(path, f"{name}, split {number}", one)
+            auc[name].append(value)
+            seconds[name].append(taken)
     return auc, seconds
 
 

@@ -28,9 +28,11 @@ SCRIPTS = {
     "certificates": ("Certificates", ["--datasets", "50"]),
     "survival": ("Censored times", []),
     "ordered": ("Ordered classes and strata", []),
+    "weights_cost": ("What weights of pairs cost", []),
     "hierarchy": ("Coefficients by stratum", []),
     "priors": ("Three priors", []),
-    "processes": ("Gaussian processes at scale", ["latent", "hsgp", "lengthscales"]),
+    "processes": ("Gaussian processes at scale", ["latent", "whole", "hsgp", "lengthscales"]),
+    "kernels": ("Kernel features", []),
 }
 VERDICTS = {"Won": "What we win", "Lost": "What we lose", "Even": "Where there is no difference"}
 PACKAGES = (

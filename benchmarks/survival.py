@@ -1,6 +1,6 @@
 """Held-out concordance with censored times: EP's linear score against linear and boosted survival models.
 
-    python -m benchmarks.survival [data ...] [--splits 20]
+    python -m benchmarks.survival [data ...] [--splits 20] [--keep FOLDER]
 
 GBSG2, WHAS500 and Veterans come from scikit-survival. Categories are dummies (the first one left out), columns are
 standardised on the training rows. Half of the rows are for training, the splits stratified by event. Harrell's C of the
@@ -17,6 +17,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import argparse
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,6 +25,7 @@ import pandas as pd
 from sklearn.model_selection import StratifiedKFold
 
 import pymc_pacauc as pac
+from benchmarks.kept import add_option
 from benchmarks.paired import Table, compare_on, paired, splits
 from pymc_pacauc import arrays
 
@@ -142,6 +144,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", default=list(LOADERS), help=", ".join(LOADERS))
     parser.add_argument("--splits", type=int, default=20)
+    add_option(parser)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # convergence of searches at their extremes
     print(
@@ -153,9 +156,9 @@ def main():
     found = {}
     for name in arguments.data:
         data = load(name)
-        found[name], seconds = compare_on(
-            splits(data.y["event"], 0.5, arguments.splits), data, LEARNERS, judge=concordance
-        )
+        path = arguments.keep and Path(arguments.keep) / f"survival-{name}.json"
+        masks = splits(data.y["event"], 0.5, arguments.splits)
+        found[name], seconds = compare_on(masks, data, LEARNERS, judge=concordance, path=path)
         table.add(name, found[name], seconds)
     print(f"\n{against_best_linear(OURS[0], LINEAR, found)}")
     table.summarize("held-out concordance of censored times")

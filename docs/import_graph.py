@@ -17,6 +17,7 @@ LAYERS = {
         "datasets",
         "ep",
         "smc",
+        "cluster",
         "fitting",
         "gamma_search",
         "prior_search",

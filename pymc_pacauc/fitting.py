@@ -15,6 +15,7 @@ which returns a :class:`Fit`), and choose it in :func:`fit`; to add a method, ad
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pymc_pacauc.core.problem import Problem
@@ -43,6 +44,7 @@ def fit(
     n_jobs: int | None = None,
     callback: Callable[[dict[str, float]], None] | None = None,
     random_seed: Any = 0,
+    client: Any = None,
 ) -> Fit:
     """Approximate the AUC Gibbs posterior of ``problem``.
 
@@ -72,6 +74,9 @@ def fit(
         returned as it is, marked ``interrupted``.
     random_seed
         Of the deal: the same each time, unless another is given.
+    client
+        A ``dask.distributed.Client``, whose workers share all pairs (Gaussian priors, from ten million pairs on), in
+        place of the threads of this machine; see :mod:`pymc_pacauc.cluster`.
 
     Returns
     -------
@@ -82,7 +87,14 @@ def fit(
     options: dict[str, Any] = {"start": start, "tolerance": tolerance, "max_sweeps": max_sweeps}
     wanted = pairs_to_use(problem, pairs)
     if problem.spikes is None:
-        if wanted is not None:
+        if client is not None:
+            if wanted is not None and not isinstance(pairs, str):
+                raise UnsupportedError(
+                    "A cluster compares all pairs of a problem; dealt pairs are quick on one machine: leave client or "
+                    "pairs away. For rows that no machine holds alone there is pymc_pacauc.cluster.fit_rows."
+                )
+            options["sums_by"] = _sums_on(client)
+        elif wanted is not None:
             return fit_dealt(
                 problem,
                 wanted,
@@ -95,6 +107,8 @@ def fit(
         if method == "vb":
             return fit_vb(problem, **options, n_jobs=n_jobs, callback=callback)
         return fit_ep(problem, power=power, **options, n_jobs=n_jobs, callback=callback)
+    if client is not None:
+        raise UnsupportedError("Spike-and-slab priors are fitted on one machine: leave client away.")
     if method == "vb":
         raise UnsupportedError(
             'Variational Bayes is for Gaussian priors; this problem has a spike-and-slab prior: use method="ep".'
@@ -109,3 +123,11 @@ def fit(
             "Pairs are dealt for Gaussian priors; this problem has a spike-and-slab prior: leave pairs away."
         )
     return fit_spike_slab(problem, **options, n_jobs=n_jobs, callback=callback)
+
+
+def _sums_on(client: Any) -> Any:
+    try:
+        from pymc_pacauc.cluster.pairs import sums_on
+    except ImportError as error:
+        raise ImportError(f"client= needs Dask: pip install 'pymc-pacauc[dask]' ({error}).") from None
+    return partial(sums_on, client)

@@ -7,9 +7,10 @@ folds decides where. That of a *draw*, which the theorems bound and every interv
 half and comes close to the first where the posterior is concentrated. The gap between the two falls along gamma, and
 where it passes a given size is easy to locate. So the *stable* rule chooses the smallest gamma at which a draw ranks as
 well as the mean score, to within the standard error that its AUC has anyway, over rows: draws then say what the mean
-says, as far as these rows can tell. (Never beyond the gamma at which draws rank best, which with little data may come
-first. And where the mean score still improves along gamma, it must have come within one paired standard error of its
-best.)
+says, as far as these rows can tell. (Where they can tell next to nothing, draws must still have half of what the mean
+score gains over chance. Never beyond the gamma at which draws rank best, which with little data may come first. And
+where the mean score still improves along gamma, it must have come within one paired standard error of its best, or so
+close that nobody would notice: a quarter of the standard error over rows.)
 
 Folds are dealt several times and all held-out AUCs averaged. EP makes a fold cheap: its posterior is the fit to all
 rows minus the sites of the pairs that go, the others rescaled to the fold's weight, and a sweep or two.
@@ -37,6 +38,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,6 +76,7 @@ RULES = ("stable", "best", "one_se")
 
 ROUNDING = 1e-9
 FINEST = 2.0**0.5  # ratio of neighbouring gammas at the choice
+NOTICED = 0.25  # standard errors over rows: what the mean score may always lose
 AIM, CLOSE = 0.9, 0.75  # the gap of draws behind the mean score that is looked for, and that will do
 FOLD_TOLERANCE = 0.3  # of the natural parameters, before the last step: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
@@ -119,20 +122,24 @@ def held_out(
     refine: int = FOLD_SWEEPS,
     tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
+    client: Any = None,
 ) -> Candidate:
-    """Held-out AUCs of a fit, over the folds of each deal, by row or split beforehand; deals go on threads."""
-    gamma = fit.problem.gamma
+    """Held-out AUCs of a fit, over the folds of each deal, by row or split beforehand.
 
-    def one_deal(fold: Groups | NDArray[np.intp]) -> tuple[FloatArray, FloatArray, float]:
-        left = fit.leave_out(fold, gamma=gamma, refine=refine, tolerance=tolerance, n_jobs=1)
-        return left.group_auc, left.group_expected_auc, float(left.change.max())
-
+    Deals go on threads, or to the workers of a cluster.
+    """
+    one_deal = partial(_one_deal, refine=refine, tolerance=tolerance)
     workers = min(len(folds), _cores() if n_jobs is None else n_jobs)
-    if workers == 1:
-        deals = [one_deal(fold) for fold in folds]
+    if client is not None:
+        from pymc_pacauc.cluster.rounds import map_with
+
+        deals = map_with(client, one_deal, fit, folds)
+    elif workers == 1:
+        deals = [one_deal(fit, fold) for fold in folds]
     else:
         with ThreadPoolExecutor(workers) as pool:
-            deals = list(pool.map(one_deal, folds))
+            deals = list(pool.map(partial(one_deal, fit), folds))
+    gamma = fit.problem.gamma
     auc, expected, change = zip(*deals, strict=True)
     return Candidate(gamma, fit, np.array(auc), np.array(expected), max(change))
 
@@ -195,11 +202,15 @@ def search_gammas(
 
 
 def draw_gaps(candidates: Sequence[Candidate], shares: RowShares) -> FloatArray:
-    """How far draws rank behind the mean score, in standard errors of its AUC over rows: at most 1 for the rule."""
+    """How far draws rank behind the mean score, at most 1 where they have arrived.
+
+    In standard errors of its AUC over rows; or in halves of what it gains over chance, where that is less.
+    """
     gaps = []
     for each in candidates:
-        of_mean = float(each.auc.mean())
-        gaps.append((of_mean - float(each.expected_auc.mean())) / auc_error(of_mean, shares))
+        of_mean, of_draw = float(each.auc.mean()), float(each.expected_auc.mean())
+        allowed = min(auc_error(of_mean, shares), 0.5 * (of_mean - 0.5))
+        gaps.append((of_mean - of_draw) / allowed if allowed > 0.0 else np.inf)
     return np.array(gaps)
 
 
@@ -246,7 +257,8 @@ def choose(candidates: Sequence[Candidate], criterion: str, rule: str, shares: R
     """The candidate that a rule chooses, among those whose folds can be relied on; ``shares`` are of all rows.
 
     ``"stable"``: the smallest gamma at which a draw is within one standard error, over rows, of the mean score (or at
-    which draws rank best, if that comes first), and the criterion within one paired standard error of its best.
+    which draws rank best, if that comes first), and the criterion within one paired standard error of its best, or
+    within a quarter of the one over rows.
     ``"best"``: the highest criterion. ``"one_se"``: the largest gamma within one paired standard error of it.
     """
     reliable = np.array([each.reliable for each in candidates])
@@ -256,9 +268,10 @@ def choose(candidates: Sequence[Candidate], criterion: str, rule: str, shares: R
     errors = paired_errors(values)
     if rule == "best":
         return int(usable[errors.best])
-    within = np.flatnonzero(errors.within)
     if rule == "one_se":
-        return int(usable[within[-1]])
+        return int(usable[np.flatnonzero(errors.within)[-1]])
+    unnoticed = NOTICED * auc_error(float(values[errors.best].mean()), shares)
+    within = np.flatnonzero(errors.within | (errors.loss <= unnoticed))
     of_draw = expected.mean(axis=(1, 2))
     there = np.flatnonzero(draw_gaps([candidates[int(i)] for i in usable], shares) <= 1.0)
     settled = min(there[0], np.argmax(of_draw)) if there.size else np.argmax(of_draw)
@@ -301,11 +314,13 @@ def choose_gamma(
     n_jobs: int | None = None,
     rng: np.random.Generator | None = None,
     callback: Callable[[int], None] | None = None,
+    client: Any = None,
 ) -> GammaChoice:
     """Choose gamma for a problem of arrays by cross-validation; see :func:`~pymc_pacauc.select_gamma`.
 
     ``fold_tolerance`` is the change of a fold's natural parameters at which a sweep is its last; ``callback`` is called
-    with the number of gammas looked at so far.
+    with the number of gammas looked at so far. The workers of ``client``, a Dask client, share the pairs of
+    each fit, and the deals of the folds.
 
     Examples
     --------
@@ -331,8 +346,9 @@ def choose_gamma(
     def evaluate(values: Sequence[float]) -> list[Candidate]:
         found = []
         for gamma in values:
-            fits.append(_along_gamma(problem, gamma, method, fits))
-            found.append(held_out(fits[-1], splits, refine=refine, tolerance=fold_tolerance, n_jobs=n_jobs))
+            fits.append(_along_gamma(problem, gamma, method, fits, client))
+            options = {"refine": refine, "tolerance": fold_tolerance, "n_jobs": n_jobs, "client": client}
+            found.append(held_out(fits[-1], splits, **options))
             if callback is not None:
                 callback(len(fits))
         return found
@@ -343,7 +359,7 @@ def choose_gamma(
         candidates = evaluate(gamma_grid(gammas).tolist())
     chosen = choose(candidates, criterion, rule, shares)
     best = candidates[chosen].posterior
-    final = fit(best.problem, method, start=best)
+    final = fit(best.problem, method, start=best, client=client)
     return GammaChoice(tuple(candidates), chosen, final, dealt)
 
 
@@ -355,13 +371,20 @@ def gamma_grid(gammas: ArrayLike) -> FloatArray:
     return np.array([check_gamma(value) for value in values])
 
 
-def _along_gamma(problem: Problem, gamma: float, method: str, before: Sequence[Fit]) -> Fit:
+def _along_gamma(problem: Problem, gamma: float, method: str, before: Sequence[Fit], client: Any) -> Fit:
     """The fit at a gamma from the nearest one that converged; that it did not is told by ``converged``."""
     usable = [each for each in before if each.converged]
     start = min(usable, key=lambda each: abs(np.log(each.problem.gamma / gamma)), default=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return fit(replace(problem, gamma=float(gamma)), method, start=start, tolerance=PATH_TOLERANCE)
+        return fit(replace(problem, gamma=float(gamma)), method, start=start, tolerance=PATH_TOLERANCE, client=client)
+
+
+def _one_deal(
+    fit: Fit, fold: Groups | NDArray[np.intp], *, refine: int, tolerance: float
+) -> tuple[FloatArray, FloatArray, float]:
+    left = fit.leave_out(fold, gamma=fit.problem.gamma, refine=refine, tolerance=tolerance, n_jobs=1)
+    return left.group_auc, left.group_expected_auc, float(left.change.max())
 
 
 def _cores() -> int:

@@ -1,4 +1,6 @@
-"""Choosing among Gaussian priors by EP's evidence: how far the prior should follow the covariance of X.
+"""Choosing among Gaussian priors by EP's evidence.
+
+*How far should the prior follow the covariance of X?*
 
 With independent coefficients of equal variance, the posterior mean at small gamma points along the difference of the
 class means, whatever the correlation of the columns. With the prior covariance S^-1, S that of the columns (as in a
@@ -9,6 +11,10 @@ where it is not. Between the two lies
 
 at shrinkage 1 independent coefficients. Evidence compares priors on the same pairs at the same gamma, so four fits at
 one gamma choose. It is a choice on the data: a certificate pays for it (``selected_from``).
+
+*Which columns matter?* Independent coefficients may each have a variance of its own; those of highest evidence are
+found by L-BFGS in their logarithms, with EP's gradient (automatic relevance determination). Their common scale has no
+effect. After such a search there is no certificate.
 """
 
 from __future__ import annotations
@@ -19,20 +25,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, optimize
 
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.core.scores import GaussianPrior, LinearScores
 from pymc_pacauc.fitting import ConvergenceWarning, Fit, fit
 
-__all__ = ["SHRINKAGES", "PriorChoice", "choose_shrinkage", "shrunk_prior"]
+__all__ = ["SHRINKAGES", "PriorChoice", "choose_relevance", "choose_shrinkage", "shrunk_prior"]
 
 FloatArray = NDArray[np.float64]
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 SIZES = 2.0  # gamma at which priors are compared, in units of the comparison's size (n+ n- / n for two classes)
 TOLERANCE = 1e-3  # of these fits: differences of their evidence are of the order of a nat
+FARTHEST = 10.0  # logarithms of variances move at most so far
+MOST_EVALUATIONS, SLOPE = 50, 1e-2  # of the search for relevance; nats per unit of a logarithm at which it ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +118,44 @@ def choose_shrinkage(
             fits.append(fit(replace(each, gamma=gamma), start=start, tolerance=TOLERANCE, n_jobs=n_jobs))
     evidence = np.array([each.log_evidence if each.converged else np.nan for each in fits])
     return PriorChoice(candidates, evidence, gamma, problems[_best(evidence)])
+
+
+def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
+    """The problem with independent coefficients, each variance by evidence: small where a column does not matter.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.core.problem import linear_gaussian_problem
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(200, 3))
+    >>> y = X[:, 0] + 0.5 * rng.normal(size=200) > 0
+    >>> scale = choose_relevance(linear_gaussian_problem(X, y, gamma=1.0)).prior.factor
+    >>> bool(scale[0] > 5 * scale[1:].max())
+    True
+    """
+    at = replace(problem, gamma=SIZES * row_shares(problem.pairs).size)
+    last: Fit | None = None
+
+    def scaled(log_variance: FloatArray) -> Problem:
+        prior = GaussianPrior(np.zeros(problem.d), np.exp(0.5 * log_variance))
+        return replace(at, scores=LinearScores(problem.X, problem.offset, prior))
+
+    def objective(log_variance: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal last
+        last = fit(scaled(log_variance), start=last, tolerance=TOLERANCE, n_jobs=n_jobs)
+        return -last.log_evidence, -last.evidence_gradient().variances * np.exp(log_variance)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = optimize.minimize(
+            objective,
+            np.zeros(problem.d),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-FARTHEST, FARTHEST)] * problem.d,
+            options={"maxfun": MOST_EVALUATIONS, "gtol": SLOPE},
+        )
+    return replace(problem, scores=scaled(found.x).scores)
 
 
 def _best(log_evidences: FloatArray) -> int:

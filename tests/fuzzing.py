@@ -5,10 +5,13 @@ checks that every public name has one.
 """
 
 import ast
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+
+import pymc_pacauc as pac
 
 FAST, SLOW = 50, 500
 TESTS = Path(__file__).parent
@@ -23,6 +26,8 @@ def fuzz(*names, fast=FAST, **strategies):
     def decorate(check):
         @pytest.mark.parametrize("examples", [fast, pytest.param(SLOW, marks=pytest.mark.slow)])
         def test(examples):
+            for name in names:  # imported now: PyMC raises the recursion limit, which must not happen in an example
+                attrgetter(name)(pac)
             options = {"max_examples": examples, "suppress_health_check": [HealthCheck.too_slow]}
             settings(**options)(given(**strategies)(check))()
 

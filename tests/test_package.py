@@ -16,6 +16,7 @@ ARRAYS = {
     "core",
     "ep",
     "smc",
+    "cluster",
     "fitting",
     "gamma_search",
     "gamma_coverage",

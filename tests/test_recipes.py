@@ -34,6 +34,22 @@ def test_trees():
     linear = max(1 - pac.empirical_risk(found["X"].T, found["y"]))
     assert 1 - pac.empirical_risk(found["f_mean"], found["y"]) > linear + 0.1
     assert found["idata"]["posterior"]["auc_risk"].mean() < 0.2
+    assert found["new"]["posterior_predictive"]["f"].shape[-1] == 5
+    for call in (
+        lambda: pac.predictive_model(found["trees"]),
+        lambda: pac.predict_scores(found["idata"], found["X"][:5], model=found["trees"]),
+    ):
+        with pytest.raises(ValueError, match="keep their data to themselves"):
+            call()
+
+
+def test_the_example_with_trees(tmp_path):
+    pytest.importorskip("pymc_bart")
+    from examples.bart_scores import main
+
+    linear, trees = main(tmp_path, draws=30)
+    assert trees > linear + 0.05
+    assert (tmp_path / "bart_scores.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("package", ["nutpie", "numpyro"])

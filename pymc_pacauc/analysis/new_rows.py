@@ -23,7 +23,7 @@ from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.results import as_result, dataset_of
 
-__all__ = ["NewRows", "Source", "matrix_of", "new_rows", "row_labels", "source_of", "stacked_rows"]
+__all__ = ["NewRows", "Source", "matrix_of", "new_rows", "not_by_rows", "row_labels", "source_of", "stacked_rows"]
 
 FloatArray = NDArray[np.float64]
 
@@ -37,6 +37,7 @@ class Source:
     model: pm.Model | None
     term: AUCTerm | None
     fitted_to: Any
+    exact: xr.Dataset | None = None  # the mean of the variables, where draws carry it
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,8 @@ def source_of(result: Any, model: pm.Model | None, fitted: Any = None) -> Source
         if model is None and pm.Model.get_context(error_if_none=False) is not None:
             model = pm.modelcontext(None)
     terms = auc_terms(model) if model is not None else []
-    return Source(approx, posterior, model, terms[0] if terms else None, fitted)
+    exact = getattr(fit_result, "exact_mean", None)
+    return Source(approx, posterior, model, terms[0] if terms else None, fitted, exact)
 
 
 def new_rows(source: Source, X_new: Any, data: str | None, var_name: str | None) -> NewRows:
@@ -133,6 +135,11 @@ def _replaced(source: Source, values: Mapping[str, Any], feeding: list[SharedVar
     if len(set(sizes.values())) != 1:
         raise ValueError(f"The new values have different numbers of rows: {sizes}.")
     assert labels is not None
+    assert source.model is not None
+    assert source.term is not None
+    given = ancestors([source.term.scores], blockers=source.model.free_RVs)  # that is, given the random variables
+    if not set(new) <= set(given):  # whose values at other rows are no function of these
+        raise not_by_rows(len(labels))
     return NewRows(labels, new, None, ())
 
 
@@ -308,3 +315,12 @@ def row_labels(values: Any, size: int) -> NDArray[Any]:
     index = getattr(values, "index", None)
     usable = index is not None and not callable(index) and len(index) == size
     return np.asarray(index) if usable else np.arange(size)
+
+
+def not_by_rows(rows: int) -> ValueError:
+    """What is said where new data do not make new scores."""
+    return ValueError(
+        f"The model's scores are not a function of one row at a time, so {rows} new rows have no score by replacing "
+        "the data alone. A Gaussian process needs its conditional distribution: say gp=. Trees of PyMC-BART keep their "
+        "data to themselves: pm.set_data and pm.sample_posterior_predictive in their own model."
+    )

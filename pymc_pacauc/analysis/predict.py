@@ -17,12 +17,23 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
 from pymc_pacauc.analysis.deployed import MEAN
-from pymc_pacauc.analysis.new_rows import NewRows, Source, matrix_of, new_rows, row_labels, source_of, stacked_rows
+from pymc_pacauc.analysis.new_rows import (
+    NewRows,
+    Source,
+    matrix_of,
+    new_rows,
+    not_by_rows,
+    row_labels,
+    source_of,
+    stacked_rows,
+)
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.auc_term import auc_terms
+from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.draws import evaluate_at_draws
 from pymc_pacauc.model.gp import conditional_draws, predict_gp
 from pymc_pacauc.model.groups import GroupCoefficients, draw_groups, grouped_coefficients
@@ -80,8 +91,9 @@ def predict_scores(
     Returns
     -------
     DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row. Rows of a
-    DataFrame keep their index. Draws of an approximation carry the exact mean of each row's score, the one to deploy,
-    as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and :func:`~pymc_pacauc.choose_threshold` use.
+    DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the exact mean of each row's score,
+    the one to deploy, as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and
+    :func:`~pymc_pacauc.choose_threshold` use.
 
     See Also
     --------
@@ -121,6 +133,8 @@ def predict_scores(
         source = source_of(source.approx.sample(draws, random_seed=random_seed), source.model, source.fitted_to)
     assert source.posterior is not None
     values = _evaluate_groups(source, new, groups, random_seed) if groups else _evaluate(source, new)
+    if mean is None and not groups:
+        mean = _exact_mean(source, new)
     scores = _labelled(source.posterior, values, new.labels, mean)
     return _moments_of_draws(scores) if summary else scores
 
@@ -225,7 +239,9 @@ def _moments(mean: FloatArray, sd: FloatArray, labels: NDArray[Any]) -> xr.Datas
 
 
 def _moments_of_draws(scores: xr.DataArray) -> xr.Dataset:
-    return xr.Dataset({"mean": scores.mean(("chain", "draw")), "sd": scores.std(("chain", "draw"))})
+    mean = scores[MEAN] if MEAN in scores.coords else scores.mean(("chain", "draw"))
+    sd = scores.std(("chain", "draw"))
+    return xr.Dataset({"mean": ("row", mean.values), "sd": ("row", sd.values)}, coords={"row": scores["row"]})
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------
@@ -305,6 +321,11 @@ def _affine(approx: EPApproximation, new: NewRows) -> tuple[FloatArray, FloatArr
     evaluate = approx.function(terms[0].scores)
     with approx.as_fitted(), temporarily(new.data):
         offset, change = affine_map(lambda theta: [_as_rows(evaluate, theta, new.size)], d)
+    if some := _some_rows(new, terms[0]):
+        with approx.as_fitted(), temporarily(some):
+            rows = len(next(iter(some.values())))
+            again = _as_rows(evaluate, np.ones((1, d)), rows)[0]
+        _check_same(again, (offset + change.sum(axis=0))[:rows], new.size)
     return change.T, offset
 
 
@@ -312,17 +333,22 @@ def _as_rows(evaluate: Callable[[FloatArray], list[Any]], points: FloatArray, ro
     try:
         values = evaluate(points)[0]
     except (ValueError, IndexError) as error:
-        raise _not_by_rows(rows) from error
+        raise not_by_rows(rows) from error
     if values.shape[-1] != rows:
-        raise _not_by_rows(rows)
+        raise not_by_rows(rows)
     return values
 
 
-def _not_by_rows(rows: int) -> ValueError:
-    return ValueError(
-        f"The model's scores are not a function of one row at a time, so {rows} new rows have no score by replacing "
-        "the data alone. A Gaussian process needs its conditional distribution: say gp=."
-    )
+def _some_rows(new: NewRows, term: AUCTerm) -> dict[SharedVariable, NDArray[Any]] | None:
+    """Half of the new rows, where all of them are as many as the old ones: a wrong score would have the right shape."""
+    if new.data is None or new.size != term.labels.size or new.size < 2:
+        return None
+    return {variable: values[: new.size // 2] for variable, values in new.data.items()}
+
+
+def _check_same(some: FloatArray, expected: FloatArray, rows: int) -> None:
+    if not np.allclose(some, expected, rtol=1e-6, atol=1e-9 * (1.0 + np.abs(expected).max())):
+        raise not_by_rows(rows)
 
 
 def _evaluate(source: Source, new: NewRows) -> FloatArray:
@@ -333,11 +359,32 @@ def _evaluate(source: Source, new: NewRows) -> FloatArray:
         assert model is not None
         assert term is not None
         with temporarily(new.data):
-            return _as_rows(lambda _: [evaluate_at_draws(model, term.scores, posterior)], np.empty(0), new.size)
+            found = _as_rows(lambda _: [evaluate_at_draws(model, term.scores, posterior)], np.empty(0), new.size)
+        if some := _some_rows(new, term):
+            one, rows = posterior.isel(chain=[0], draw=[0]), len(next(iter(some.values())))
+            with temporarily(some):
+                again = _as_rows(lambda _: [evaluate_at_draws(model, term.scores, one)], np.empty(0), rows)
+            _check_same(again[0, 0], found[0, 0, :rows], new.size)
+        return found
     assert new.matrix is not None
     columns = [posterior[name].transpose("chain", "draw", ...).values for name in new.names]
     theta = np.concatenate([c.reshape(*c.shape[:2], -1) for c in columns], axis=-1)
     return theta @ new.matrix.T
+
+
+def _exact_mean(source: Source, new: NewRows) -> FloatArray | None:
+    """The mean of the scores of draws that carry the mean of their variables: scores are affine in these."""
+    if source.exact is None:
+        return None
+    needed = new.names
+    if new.data is not None:
+        assert source.model is not None
+        assert source.term is not None
+        feeding = set(ancestors([source.term.scores]))
+        needed = tuple(rv.name for rv in source.model.free_RVs if rv in feeding)
+    if not set(needed) <= set(map(str, source.exact.data_vars)):
+        return None
+    return _evaluate(replace(source, posterior=source.exact), new)[0, 0]
 
 
 def _process(source: Source, gp: Any, X_new: Any, summary: bool, draws: int, random_seed: Any) -> Any:

@@ -134,6 +134,7 @@ def select_gamma(
     refine: int = FOLD_SWEEPS,
     particles: int = 1000,
     n_jobs: int = 1,
+    client: Any = None,
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> GammaSelection:
@@ -189,6 +190,9 @@ def select_gamma(
         Of each SMC run.
     n_jobs
         Processes, by joblib, for the folds of SMC (scores affine in Gaussian variables); EP uses threads by itself.
+    client
+        A ``dask.distributed.Client`` whose workers share the pairs of each fit and the deals of the folds, for EP and
+        variational Bayes by cross-validation; see :mod:`pymc_pacauc.cluster`.
     random_seed
         For the folds and for SMC.
     progressbar
@@ -202,10 +206,11 @@ def select_gamma(
     -----
     At small gamma the *mean* score often ranks well although the posterior says nothing: draws, bands and certificates
     are those of the prior. The stable rule therefore asks of the *draws* that they rank held-out rows as well as the
-    mean score, to within the standard error of its AUC over rows, and takes the smallest gamma at which they do (or at
-    which they rank best, if that comes first); and of the criterion that it be within one paired standard error of its
-    best. It varies little when folds are dealt anew (``benchmarks/gamma_stability.py``), unlike the highest AUC, which
-    lies on a plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
+    mean score, to within the standard error of its AUC over rows (and at least half as far above chance), and takes the
+    smallest gamma at which they do (or at which they rank best, if that comes first); and of the criterion that it be
+    within one paired standard error of its best, or a quarter of the one over rows. It varies little when folds are
+    dealt anew (``benchmarks/gamma_stability.py``, ``gamma_unseen.py``), unlike the highest AUC, which lies on a
+    plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
     ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is about what it chooses.
 
     Examples
@@ -228,6 +233,8 @@ def select_gamma(
         raise ValueError('criterion="certificate" needs a divergence in closed form: method="ep" or "vb".')
     if criterion == "coverage" and method != "ep":
         raise ValueError('criterion="coverage" compares the sums of EP: method="ep".')
+    if client is not None and (method == "smc" or criterion == "certificate"):
+        raise ValueError('client is for cross-validation by method="ep" or "vb": leave it away here.')
     rng = get_random_generator(random_seed)
     problem = model if isinstance(model, Problem) else None
     if problem is None:
@@ -276,6 +283,7 @@ def select_gamma(
                     refine=refine,
                     rng=rng,
                     callback=lambda done: bar.update(done, max(done, total)),
+                    client=client,
                 )
             pays = len(choice.candidates) if selected_from is None else selected_from
             rows = [_row(each.posterior, record, epsilon, pays) for each in choice.candidates]

@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.analysis.certify import Certificate, certificate
 from pymc_pacauc.analysis.inclusion import inclusion_probability
-from pymc_pacauc.core.risk import comparison_risk, pair_risk
+from pymc_pacauc.core.risk import comparison_risk
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.draws import evaluate_at_draws
@@ -48,7 +48,8 @@ def summary(
     var_names
         Variables of the table; by default all but those with an entry for each observation or very many.
     model
-        The model that ``result`` was fitted to. Draws need it for the AUC of their mean score, nothing else does.
+        The model that ``result`` was fitted to. Draws by TemperingSMC need it for the AUC of their mean score, nothing
+        else does.
     **options
         Passed to ``arviz.summary``.
 
@@ -57,12 +58,11 @@ def summary(
     DataFrame with a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard
     deviation, central interval and probability of being positive, in closed form; with the probability of inclusion of
     a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``, ``gamma``, ``measure`` (what 1 - risk is
-    called: AUC, partial AUC or concordance; the entries called auc are of this), ``auc`` (of the mean score, the
-    one to deploy, on the training pairs; NaN for draws without their model), ``expected_auc`` (of a draw from the
-    posterior, a randomised score, on the same), ``log_evidence``,
-    ``log_evidence_se``, ``certificate`` (None with ``note`` saying why not), ``note``, and all this in words as
-    ``report``. Of a fit on dealt pairs ``pairs_used`` is their number (else None) and ``sampling_error`` that of the
-    mean, in posterior standard deviations.
+    called: AUC, partial AUC or concordance; the entries called auc are of this), ``auc`` (of the mean score, the one to
+    deploy, on the training pairs; NaN for draws by SMC without their model), ``expected_auc`` (of a draw from the
+    posterior, a randomised score, on the same), ``log_evidence``, ``log_evidence_se``, ``certificate`` (None with
+    ``note`` saying why not), ``note``, and all this in words as ``report``. Of a fit on dealt pairs ``pairs_used`` is
+    their number (else None) and ``sampling_error`` that of the mean, in posterior standard deviations.
 
     Examples
     --------
@@ -112,15 +112,17 @@ def summary(
         pairs_used=fitted.pairs_used or None,
         sampling_error=fitted.mean_error,
     )
-    table.attrs["report"] = _report(table.attrs)
+    table.attrs["report"] = _report(table.attrs, fitted.terms)
     return table
 
 
-def _report(attrs: dict[str, Any]) -> str:
+def _report(attrs: dict[str, Any], terms: int) -> str:
     error = "" if np.isnan(attrs["log_evidence_se"]) else f" ± {attrs['log_evidence_se']:.3f}"
     certified, measure = attrs["certificate"], attrs["measure"]
     rows = []
-    if not np.isnan(attrs["auc"]):
+    if np.isnan(attrs["auc"]) and terms == 1:
+        rows.append((measure, "of the mean score, the one to deploy: pass model=, the model of these draws"))
+    elif not np.isnan(attrs["auc"]):
         rows.append((measure, f"{attrs['auc']:.4f} of the mean score, the one to deploy (training rows)"))
     rows += [
         (f"{measure} of a draw", f"{attrs['expected_auc']:.4f} on average: a randomised score (training rows)"),
@@ -142,13 +144,10 @@ def _report(attrs: dict[str, Any]) -> str:
 
 def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
     """AUC of the mean score on the training rows, where they are known; NaN elsewhere."""
-    if isinstance(fit_result, EPApproximation):
-        problem = fit_result.fit.problem
-        scores = problem.X @ fit_result.posterior.mean + problem.offset
-        return 1.0 - float(pair_risk(scores[None], problem.pairs)[0])
-    terms = auc_terms(model) if model is not None else []
+    known = float(fit_result.training_auc)
+    terms = auc_terms(model) if model is not None and np.isnan(known) else []
     if len(terms) != 1:
-        return float("nan")
+        return known
     assert model is not None
     scores = evaluate_at_draws(model, terms[0].scores, fit_result.posterior).mean(axis=(0, 1))
     return 1.0 - float(comparison_risk(scores[None], terms[0].comparison)[0])

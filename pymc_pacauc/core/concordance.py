@@ -90,8 +90,9 @@ def concordance(
     events = event_mask(event, times.size)
     used = events if tau is None else events & (times < _check_tau(tau))
     if not used.any():
-        before = "" if tau is None else f" before tau={tau:g}"
-        raise ValueError(f"There is no event{before}: all {times.size} observations are censored by then.")
+        if tau is None:
+            raise ValueError(f"There is no event: all {times.size} observations are censored.")
+        raise ValueError(f"There is no event before tau={tau:g}: nothing can be compared.")
     codes = None if strata is None else strata_codes(strata, times.size)
     members = [np.arange(times.size)] if codes is None else [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
     parts = [list(_blocks(part, times[part], events[part], used[part])) for part in members]

@@ -23,6 +23,8 @@ __all__ = ["censoring_survival", "ipcw"]
 
 FloatArray = NDArray[np.float64]
 
+LEAST_FOLLOWED = 0.01  # the smallest G: what Uno's C says of later times rests on a handful of events
+
 
 def censoring_survival(time: FloatArray, event: NDArray[np.bool_]) -> FloatArray:
     """Kaplan and Meier's estimate of P(C > t) at each of the times given.
@@ -39,14 +41,14 @@ def censoring_survival(time: FloatArray, event: NDArray[np.bool_]) -> FloatArray
 
 
 def ipcw(time: FloatArray, event: NDArray[np.bool_], used: NDArray[np.bool_]) -> FloatArray:
-    """1 / G(t)^2 of the events ``used``, and 0 for everyone else; an error where that has no bound."""
+    """1 / G(t)^2 of the events ``used``, and 0 for everyone else; an error where that explodes."""
     survival = censoring_survival(time, event)
-    lost = used & (survival <= 0.0)
+    lost = used & (survival < LEAST_FOLLOWED)
     if lost.any():
         raise ValueError(
-            f"Inverse censoring weights are infinite for {int(lost.sum())} event(s) from time {time[lost].min():g} on: "
-            "nobody is followed longer than that. Compare earlier events only, for example "
-            f"tau={time[lost].min():g}."
+            f"Inverse censoring weights explode for {int(lost.sum())} event(s) from time {time[lost].min():g} on: less "
+            f"than {LEAST_FOLLOWED:.0%} would be followed longer than that, so that one event weighs as much as "
+            f"{LEAST_FOLLOWED**-2:g} or more others. Compare earlier events only, for example tau={time[lost].min():g}."
         )
     weights = np.zeros(time.size)
     weights[used] = survival[used] ** -2.0

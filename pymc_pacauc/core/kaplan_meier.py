@@ -7,6 +7,7 @@ one minus these shares, multiplied up, is the estimate. Of an event and a censor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ def survival_curve(time: FloatArray, event: NDArray[np.bool_]) -> SurvivalCurve:
     return SurvivalCurve(at, product_limit(at_risk, events), at_risk, np.cumsum(share))
 
 
-def product_limit(at_risk: FloatArray, leaving: FloatArray) -> FloatArray:
+def product_limit(at_risk: NDArray[Any], leaving: NDArray[Any]) -> FloatArray:
     """Running product of 1 - leaving / at_risk; a time at which nobody is at risk changes nothing."""
     step = np.ones(at_risk.size)
     np.divide(at_risk - leaving, at_risk, out=step, where=at_risk > 0)

@@ -199,7 +199,8 @@ def linear_gaussian_problem(
     pairs = y if isinstance(y, Pairs) else bipartite(y, positive)
     n, d = design.shape
     if n != pairs.n:
-        raise ValueError(f"X has {n} rows but y has {pairs.n} labels.")
+        what = "times" if pairs.kind == "censored times" else "labels"
+        raise ValueError(f"X has {n} rows but there are {pairs.n} {what}.")
     bad = int(design.size - np.isfinite(design).sum())
     if bad:
         columns = np.flatnonzero(~np.isfinite(design).all(axis=0))[:5].tolist()

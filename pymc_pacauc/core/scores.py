@@ -12,7 +12,7 @@ variables have this form. Three things about it are worked out here, once, when 
   more coefficients than observations); the other directions keep their prior.
 
 Smooth Gaussian processes reach the scores in far fewer directions than n, to any accuracy that matters: those that
-leave every score but 1e-5 of the smallest prior variance of a score are found by pivoted Cholesky of the scores' prior
+leave every score but 5e-6 of the smallest prior variance of a score are found by pivoted Cholesky of the scores' prior
 covariance, and are the reduced coordinates. In these the scores are those at some of the observations, the *pivots*;
 the scores of the others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out
 with it.) Where there are no such directions, looking for them costs less than one sweep of EP.
@@ -36,7 +36,7 @@ FloatArray = NDArray[np.float64]
 LARGEST_RANKED = 512
 RANK_TOLERANCE = 1e-12
 FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
-FEATURE_TOLERANCE = 1e-5  # of the smallest variance of a score,
+FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
 WORTH_FEATURES = 0.8  # and used where they are so much fewer
 ROUNDING = 1e-12
 

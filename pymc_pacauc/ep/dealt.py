@@ -13,7 +13,9 @@ Their number falls like the width of q, so that with N pairs its square is propo
 
 *Sampling error.* At the fit's q, the sums over other, independent deals differ from those over its own as two deals
 differ from each other. The difference of the log evidence is that of log Z, which to first order does not depend on q;
-that of the gradient, r - Q m, moves the mean by V times as much. Both have twice the variance of one deal.
+that of the gradient, r - Q m, moves the mean by V times as much. Both have twice the variance of one deal. An error of
+the mean is measured in standard deviations of the posterior *in its own direction* (root mean square over
+directions): coefficients themselves may be much less certain, as scores without an offset say nothing of the length.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from numpy.typing import NDArray
 from pymc_pacauc.core.deal import Deal, deal, number_of_groups
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.dealt_sums import dealt_sums
-from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_point
+from pymc_pacauc.ep.fixed_point import Interventions, Policy, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
@@ -45,13 +47,15 @@ Found = Solution[NaturalGaussian, GaussianSweep]
 
 WORTH_DEALING = 20_000_000  # pairs of which fewer are all used, by default,
 LEAST_SAVED = 4  # and of which one in four at most is used then
-TARGET_ERROR = 0.06  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
-ERROR_CONSTANT = 9e-4  # square of the error, times pairs, over gamma^1.5
-LEAST_PER_ROW = 64  # pairs
+TARGET_ERROR = 0.1  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
+ERROR_CONSTANT = 2.8e-3  # square of the error, times pairs, over gamma^1.5
+LEAST_PER_ROW = 160  # pairs
 PILOT_ROWS = 2000
 PILOT_SIDE = 200  # rows at least, of the smaller side
 GROWTH = 8.0  # of the share from stage to stage
-STAGE_TOLERANCE = 0.1  # over sqrt(gamma): a tenth of a posterior standard deviation or so
+STAGE_TOLERANCE = 0.004  # changes the mean by some thousandths of a standard deviation,
+LAST_TOLERANCE = 1e-4  # and this one by a thousandth: both far below the sampling error
+WARM = replace(POLICY, plain_steps=2)
 OTHER_DEALS = 3  # for the sampling error
 
 
@@ -97,7 +101,8 @@ def fit_dealt(
     The other parameters are those of :func:`~pymc_pacauc.ep.gaussian.fit_ep`, except that ``power`` may be 0, for
     variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` takes the place of the pilot; one that was
     fitted to a deal of the very same pairs at the same gamma lends its deal, so that fits that differ in the prior
-    alone are comparable.
+    alone are comparable. Otherwise sweeping ends at a change of ``LAST_TOLERANCE``, if not before: what is left is far
+    below the sampling error.
 
     Examples
     --------
@@ -118,13 +123,13 @@ def fit_dealt(
         used = start.deal if isinstance(start, EPFit) else None
         q = start_of(problem, start)
         if isinstance(start, EPFit) and used is not None and _same(start.problem, problem):
-            found = run.stage(used, 1.0, q, last=True)
+            found = run.stage(used, 1.0, q, tolerance)
         else:
             if start is None:
                 q = run.grow(q, groups, rng)
-            first = run.stage(run.deal_along(q, groups, rng), 1.0, q)
-            used = run.deal_along(first.point, groups, rng)
-            found = run.stage(used, 1.0, first.point, last=True)
+            q = run.stage(run.deal_along(q, groups, rng), 1.0, q).point
+            used = run.deal_along(q, groups, rng)
+            found = run.stage(used, 1.0, q, max(tolerance, LAST_TOLERANCE))
         q = found.point
         others = [run.deal_along(q, groups, rng) for _ in range(OTHER_DEALS)]
         error = sampling_error(problem, q, found.seen.log_evidence, others, run.table, map_tiles)
@@ -171,13 +176,15 @@ class _Run:
         share = _pilot_share(problem)
         if share >= 1.0:
             return q
-        q = self.stage(deal(problem.pairs, rng.random(problem.n), 1.0 / share, rng), share, q).point
+        q = self.stage(deal(problem.pairs, rng.random(problem.n), 1.0 / share, rng), share, q, policy=POLICY).point
         while GROWTH * share < 1.0:
             q, share = _scaled(q, GROWTH), GROWTH * share
             q = self.stage(self.deal_along(q, groups, rng), share, q).point
         return _scaled(q, 1.0 / share)
 
-    def stage(self, dealt: Deal, share: float, q: NaturalGaussian, last: bool = False) -> Found:
+    def stage(
+        self, dealt: Deal, share: float, q: NaturalGaussian, tolerance: float = STAGE_TOLERANCE, policy: Policy = WARM
+    ) -> Found:
         """Fit a share of the groups, which is the posterior at that share of gamma."""
         part = dealt.some(share)
         problem = replace(self.problem, gamma=share * self.problem.gamma)
@@ -189,8 +196,8 @@ class _Run:
         found = solve_fixed_point(
             gaussian_iteration(problem, self.table.power, sums_at),
             q,
-            POLICY,
-            tolerance=self.tolerance if last else max(self.tolerance, STAGE_TOLERANCE / math.sqrt(problem.gamma)),
+            policy,
+            tolerance=max(tolerance, self.tolerance),
             max_sweeps=self.max_sweeps,
             callback=self.callback,
             counted=len(self.history),
@@ -212,13 +219,14 @@ def sampling_error(
 
     A deal along an older score is worse than these: then its own deviation from their average is what is reported.
     """
-    covariance = q.covariance
-    deviation = np.sqrt(np.diagonal(covariance))
     moved, differences = [], []
     for other in others:
         sums = dealt_sums(problem, q, other, table, map_tiles)
         precision = sums.precision + np.eye(q.mean.size)
-        moved.append(covariance @ (sums.shift - precision @ q.mean) / deviation)
+        step = q.covariance @ (sums.shift - precision @ q.mean)
+        if problem.scale_free:  # the length of the mean is known, whatever the pairs
+            step -= q.mean * (q.mean @ step) / (q.mean @ q.mean)
+        moved.append(q.factor.T @ step)
         if table.power == 0.0:
             found = -problem.gamma * sums.wrong / problem.pairs.total_weight - q.divergence
         else:

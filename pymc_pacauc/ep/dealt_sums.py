@@ -126,6 +126,7 @@ def _job_sums(
     size = space.dimension + with_offset
     half, linear = np.zeros((size, size)), np.zeros(size)
     near, near_linear = np.zeros((size, size)), np.zeros(size)
+    inverse = linalg.solve_triangular(q.factor, np.eye(space.dimension), lower=True, check_finite=False).T.copy()
     wrong = log_constant = 0.0
     for g in job.groups:
         group = job.block.group(g)
@@ -133,8 +134,8 @@ def _job_sums(
             group = group.take(slice(job.part, None, job.parts), slice(None))
         if not group.n_pairs:
             continue
-        i = _side(space, with_offset, q, group.positive, group.row_weights)
-        j = _side(space, with_offset, q, group.negative, group.column_weights)
+        i = _side(space, q, inverse, group.positive, group.row_weights)
+        j = _side(space, q, inverse, group.negative, group.column_weights)
         k_i, h_i, k_j, h_j, by_row, totals, listed = band_sites(
             *i[1:], *j[1:], j.rows, *_arguments(table.gamma, weighted), tie_cost
         )
@@ -154,17 +155,20 @@ def _job_sums(
 
 
 def _side(
-    space: ReducedScores, with_offset: bool, q: NaturalGaussian, index: NDArray[np.intp], weights: FloatArray
+    space: ReducedScores, q: NaturalGaussian, inverse: FloatArray, index: NDArray[np.intp], weights: FloatArray
 ) -> Side:
+    """The moments of some rows; ``inverse`` is that of q's factor, transposed."""
     rows = space.design[index]
-    mean = rows @ q.mean
-    root = linalg.solve_triangular(q.factor, rows.T, lower=True, check_finite=False).T
+    mean = rows @ q.mean + space.offset[index]
+    order = np.argsort(mean, kind="stable")  # nearly sorted already: a deal is along the score
+    rows, mean, weights = rows[order], mean[order], weights[order]
+    root = rows @ inverse
     square = np.einsum("ij,ij->i", root, root)
-    if with_offset:
-        offset = space.offset[index]
-        mean += offset
-        rows = np.column_stack([rows, offset])
     if not (np.isfinite(mean).all() and np.isfinite(square).all()):
         raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
-    order = band_order(mean, square)
-    return Side(rows[order], mean[order], square[order], np.ascontiguousarray(root[order]), weights[order])
+    if space.offset.any():
+        rows = np.column_stack([rows, space.offset[index[order]]])
+    broad = band_order(mean, square)
+    if broad is None:
+        return Side(rows, mean, square, root, weights)
+    return Side(rows[broad], mean[broad], square[broad], root[broad], weights[broad])

@@ -13,8 +13,10 @@ arXiv:1410.1771), for these sites.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,8 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
+SumsAt = Callable[[NaturalGaussian], SiteSums]
+SumsBy = Callable[[Problem, SiteTable], AbstractContextManager[SumsAt]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +201,7 @@ def fit_ep(
     max_sweeps: int = 200,
     n_jobs: int | None = None,
     callback: Callback | None = None,
+    sums_by: SumsBy | None = None,
 ) -> EPFit:
     """Approximate the AUC Gibbs posterior by a Gaussian.
 
@@ -216,6 +221,9 @@ def fit_ep(
         Threads, by default one per core; the result does not depend on their number.
     callback
         Called after every sweep with its record.
+    sums_by
+        Who adds up the sites, instead of the threads of this machine: a context of a problem and its sites, within
+        which there is a function of q.
 
     Examples
     --------
@@ -226,7 +234,7 @@ def fit_ep(
     >>> fit.converged, bool(fit.posterior.mean[0] > 3 * abs(fit.posterior.mean[1]))
     (True, True)
     """
-    return _fit(problem, check_power(power), start, tolerance, max_sweeps, n_jobs, callback)
+    return _fit(problem, check_power(power), start, tolerance, max_sweeps, n_jobs, callback, sums_by)
 
 
 def fit_vb(
@@ -237,9 +245,10 @@ def fit_vb(
     max_sweeps: int = 200,
     n_jobs: int | None = None,
     callback: Callback | None = None,
+    sums_by: SumsBy | None = None,
 ) -> EPFit:
     """The Gaussian q that maximises ``-gamma E_q[risk] - KL(q, prior)``: the limit of power zero of :func:`fit_ep`."""
-    return _fit(problem, 0.0, start, tolerance, max_sweeps, n_jobs, callback)
+    return _fit(problem, 0.0, start, tolerance, max_sweeps, n_jobs, callback, sums_by)
 
 
 def check_power(power: float) -> float:
@@ -256,12 +265,13 @@ def _fit(
     max_sweeps: int,
     n_jobs: int | None,
     callback: Callback | None,
+    sums_by: SumsBy | None,
 ) -> EPFit:
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
-    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+    with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
         solution = solve_fixed_point(
-            gaussian_iteration(problem, power, lambda q: sums_over(problem, q, None, table, map_tiles)),
+            gaussian_iteration(problem, power, sums_at),
             start_of(problem, start),
             POLICY,
             tolerance=tolerance,
@@ -284,6 +294,13 @@ def _fit(
     )
     warn_of(fit.method, solution, fit.sweeps, tolerance, log_evidence, advice, stacklevel=4)
     return fit
+
+
+@contextmanager
+def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterator[SumsAt]:
+    """On the threads of this machine."""
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+        yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
 
 
 def sums_over(

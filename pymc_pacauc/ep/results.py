@@ -44,7 +44,8 @@ class SamplingError:
     log_evidence
         Of log Z, in nats.
     mean
-        Of the posterior mean, in posterior standard deviations, root mean square over the coefficients.
+        Of the posterior mean, in standard deviations of the posterior in the same direction, root mean square over
+        directions.
     """
 
     log_evidence: float = 0.0

@@ -21,7 +21,16 @@ from numpy.typing import NDArray
 from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.pairs import Block
 
-__all__ = ["CANCELLED", "NEAR", "TIED", "SmallBlocks", "small_block_sites", "small_blocks", "tile_sites_weighted"]
+__all__ = [
+    "CANCELLED",
+    "NEAR",
+    "TIED",
+    "SmallBlocks",
+    "row_sites",
+    "small_block_sites",
+    "small_blocks",
+    "tile_sites_weighted",
+]
 
 FloatArray = NDArray[np.float64]
 
@@ -62,7 +71,7 @@ def small_blocks(blocks: Sequence[Block]) -> SmallBlocks:
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
-def _row_sites(
+def row_sites(
     row, i, mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
     k_column, h_column, totals, listed, weight, inverse, position,
@@ -148,7 +157,7 @@ def tile_sites_weighted(
     totals = np.zeros(3)
     listed = [(0.0, 0.0, 0.0, 0.0)]
     for i in range(n_i):
-        k_row[i], h_row[i] = _row_sites(
+        k_row[i], h_row[i] = row_sites(
             cross[i], i, mean_i[i], square_i[i], root_i[i], weight_i[i], mean_j, square_j, root_j, weight_j,
             gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
             k_column, h_column, totals, listed, weight, inverse, position,
@@ -182,7 +191,7 @@ def small_block_sites(
                     product += root_i[k] * root_j[j, k]
                 row[j] = product
             before = len(listed)
-            k_sum, h_sum = _row_sites(
+            k_sum, h_sum = row_sites(
                 row, i, mean[i], square[i], root_i, row_weights[place], mean_j, square_j, root_j, weight_j,
                 gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
                 k_column, h_column, totals, listed, weight, inverse, position,

@@ -32,17 +32,22 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     prior
-        Of the coefficients: ``"gaussian"``, or ``"spike_slab"`` with a point mass at zero.
+        Of the coefficients: ``"gaussian"``, or ``"spike_slab"`` with a point mass at zero. Or ``"gp"``: the score is a
+        Gaussian process of X, its lengthscale by evidence; then there is no ``coef_``.
     method
         ``"ep"`` (expectation propagation), ``"vb"`` (Gaussian variational Bayes), or ``"smc"``: draws of the exact
         posterior by tempering SMC. Folds are EP's also with SMC.
     gamma
-        How much the AUC counts against the prior: ``"cv"``, by cross-validation; ``"certificate"``, the highest
-        certified AUC; ``"default"``, 4 n+ n- / n; ``"MA1"`` or ``"MAinf"``, a theorem's; or a number.
+        How much the AUC counts against the prior: ``"cv"``, by the held-out AUC of the mean score; ``"certificate"``,
+        the highest certified AUC; ``"coverage"``, where credible sets cover as often as they say; ``"default"``, four
+        times n+ n- / n; ``"MA1"`` or ``"MAinf"``, a theorem's; or a number.
     shrinkage
         Of a Gaussian prior: its covariance is ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of the columns, so
         that 1 means independent coefficients. A number in (0, 1], or ``"evidence"``: the best of four by evidence
         (:mod:`pymc_pacauc.prior_search`), for which the certificate pays.
+    relevance
+        ``"evidence"``: a prior variance, or a lengthscale of the Gaussian process, for each column by evidence. There
+        is no certificate then.
     inclusion_probability
         Of the spike-and-slab prior, by default 1 - exp(-1 / d), at least 0.1.
     standardize
@@ -103,6 +108,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         method: str = "ep",
         gamma: Any = "cv",
         shrinkage: Any = "evidence",
+        relevance: str | None = None,
         inclusion_probability: float | None = None,
         standardize: Any = True,
         threshold: Any = 0.5,
@@ -117,6 +123,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         self.method = method
         self.gamma = gamma
         self.shrinkage = shrinkage
+        self.relevance = relevance
         self.inclusion_probability = inclusion_probability
         self.standardize = standardize
         self.threshold = threshold
@@ -185,7 +192,8 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         parts = [place] if one_score else [(place == k).astype(np.intp) for k in range(classes.size)]
         self._keep([score(part) for part in parts])
         self.classes_ = classes
-        self.intercept_ = np.array([each.intercept for each in self.scores_])
+        if hasattr(self, "coef_"):
+            self.intercept_ = np.array([each.intercept for each in self.scores_])
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Mean score of each row, above zero where it is called positive.

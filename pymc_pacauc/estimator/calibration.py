@@ -27,7 +27,6 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_curve
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from pymc_pacauc.estimator.gamma import FOLD_TOLERANCE
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.gamma_search import FOLD_SWEEPS
 
@@ -35,6 +34,7 @@ __all__ = ["THRESHOLDS", "CalibratedScore", "Shares", "calibrate", "check_thresh
 
 FloatArray = NDArray[np.float64]
 
+TOLERANCE = 0.05  # of the folds' posteriors: more would leave something of the rows that are left out
 THRESHOLDS = ("youden", "prior")
 
 
@@ -73,8 +73,8 @@ class CalibratedScore:
         As it was asked for: by name, or a probability.
     cuts
         For each boundary, the score above which a row is called so.
-    held_out
-        The cross-fitted score of each training row, in units of the score.
+    held_out, place
+        The cross-fitted score of each training row, in units of the score, and its class.
     """
 
     posterior: ScorePosterior
@@ -84,6 +84,7 @@ class CalibratedScore:
     threshold: str | float
     cuts: FloatArray
     held_out: FloatArray
+    place: NDArray[np.intp]
 
     def probability(self, X: FloatArray) -> FloatArray:
         """Of each class, shape (rows, classes)."""
@@ -132,8 +133,8 @@ def calibrate(
     fold = np.empty(problem.n, dtype=np.intp)
     for k, (_, out) in enumerate(deal(folds, shuffle=True, random_state=seed).split(problem.X, place, groups)):
         fold[out] = k
-    left = posterior.fit.leave_out(fold, gamma=problem.gamma, refine=FOLD_SWEEPS, tolerance=FOLD_TOLERANCE, n_jobs=1)
-    score = problem.X @ (posterior.coef * posterior.columns.scale)
+    left = posterior.fit.leave_out(fold, gamma=problem.gamma, refine=FOLD_SWEEPS, tolerance=TOLERANCE, n_jobs=1)
+    score = problem.X @ posterior.mean
     center, spread = float(score.mean()), float(score.std()) or 1.0
     maps, cuts = [], []
     for boundary in range(1, int(place.max()) + 1):
@@ -145,7 +146,9 @@ def calibrate(
         else:
             cuts.append(maps[-1].crossing(threshold))
     ordered = center + spread * np.maximum.accumulate(cuts)
-    return CalibratedScore(posterior, center, spread, tuple(maps), threshold, ordered, center + spread * left.scores)
+    return CalibratedScore(
+        posterior, center, spread, tuple(maps), threshold, ordered, center + spread * left.scores, place
+    )
 
 
 def check_threshold(threshold: Any) -> None:

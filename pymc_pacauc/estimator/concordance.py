@@ -36,7 +36,9 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
 
     Parameters
     ----------
-    prior, method, gamma, shrinkage, inclusion_probability, standardize, cv, epsilon, particles, n_jobs, random_state
+    prior, method, gamma, shrinkage, relevance, inclusion_probability, standardize
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    cv, epsilon, particles, n_jobs, random_state
         As in :class:`~pymc_pacauc.AUCClassifier`.
     weights
         None for Harrell's C, ``"ipcw"`` for Uno's, which makes up for those lost to censoring.
@@ -69,6 +71,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         method: str = "ep",
         gamma: Any = "cv",
         shrinkage: Any = "evidence",
+        relevance: str | None = None,
         inclusion_probability: float | None = None,
         standardize: Any = True,
         weights: str | None = None,
@@ -83,6 +86,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         self.method = method
         self.gamma = gamma
         self.shrinkage = shrinkage
+        self.relevance = relevance
         self.inclusion_probability = inclusion_probability
         self.standardize = standardize
         self.weights = weights
@@ -126,7 +130,8 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         rng = np.random.default_rng(self._seed())
         posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=int(self.cv), groups=groups, rng=rng)
         self._keep([RiskScore(posterior)])
-        self.coef_, self.coef_sd_ = self.coef_[0], self.coef_sd_[0]
+        if hasattr(self, "coef_"):
+            self.coef_, self.coef_sd_ = self.coef_[0], self.coef_sd_[0]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Mean risk score of each row, the higher the earlier the event; with its posterior standard deviation."""

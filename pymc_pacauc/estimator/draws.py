@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,14 @@ __all__ = ["inference_data_of"]
 
 
 def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws: int, seed: int) -> Any:
-    """Draws of ``coef``, the coefficients of X, with what certificates and summaries ask of ``sample_stats``."""
+    """Draws of ``coef``, the coefficients of X (``theta`` of kernel features), and what certificates need."""
     from pymc_pacauc.model.compat import dataset, inference_data
 
     rng = np.random.default_rng(seed)
     result = posterior.result
-    fitted = replace(result.fitted_to, tuned_prior=posterior.priors > 1)
-    coef = posterior.draw(draws, rng)
-    risk = posterior.fit.problem.risk(coef * posterior.columns.scale)
+    fitted = posterior.fitted_to
+    theta = posterior.draw(draws, rng)
+    risk = posterior.fit.problem.risk(theta)
     evidence, mean_risk = result.evidence, result.mean_risk
     constants = {
         **fitted.as_stats(),
@@ -35,5 +34,9 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
         "run": 0,
     }
     stats = dataset({"risk": risk[None]}).assign({name: ((), value) for name, value in constants.items()})
-    theta = dataset({"coef": coef[None]}, coords={"feature": list(features)}, dims={"coef": ["feature"]})
-    return inference_data({"posterior": theta, "sample_stats": stats})
+    if posterior.features is None:
+        coords = {"feature": list(features)}
+        drawn = dataset({"coef": (theta / posterior.columns.scale)[None]}, coords=coords, dims={"coef": ["feature"]})
+    else:
+        drawn = dataset({"theta": theta[None]}, dims={"theta": ["kernel_feature"]})
+    return inference_data({"posterior": drawn, "sample_stats": stats})

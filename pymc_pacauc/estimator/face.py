@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,8 +35,10 @@ DRAWS = 1000  # of ``idata_``
 
 @contextmanager
 def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
-    """A fit that fails leaves the estimator as it was: unfitted, or with its last fit."""
+    """A fit begins with nothing of the last one; if it fails, the estimator is as it was, unfitted or with that fit."""
     before = dict(vars(estimator))
+    for name in [name for name in before if name.endswith("_")]:
+        del vars(estimator)[name]
     try:
         yield
     except BaseException:
@@ -72,6 +76,7 @@ def recipe_of(estimator: Any) -> Recipe:
         method=estimator.method,
         gamma=estimator.gamma,
         shrinkage=estimator.shrinkage,
+        relevance=estimator.relevance,
         inclusion_probability=estimator.inclusion_probability,
         standardize=estimator.standardize,
         epsilon=estimator.epsilon,
@@ -101,14 +106,41 @@ class PosteriorFace:
 
     @property
     def certificate_(self) -> Any:
-        def certified(each: Any) -> Any:
-            try:
-                posterior = each.posterior
-                return certificate(posterior.result, self.epsilon, selected_from=posterior.priors)  # type: ignore[attr-defined]
-            except ValueError as error:
-                raise AttributeError(f"There is no certificate. {error}") from error
+        return self._each(self._certificate)
 
-        return self._each(certified)
+    def _certificate(self, score: Any) -> Any:
+        posterior = score.posterior
+        if posterior.tuned:
+            raise AttributeError(
+                "There is no certificate: the prior was tuned on the data it would be certified with (lengthscale or "
+                "relevance by evidence)."
+            )
+        try:
+            return certificate(posterior.result, self.epsilon, selected_from=posterior.priors)  # type: ignore[attr-defined]
+        except ValueError as error:
+            raise AttributeError(f"There is no certificate. {error}") from error
+
+    def report(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> str:
+        """The fit on one self-contained HTML page: summary, ROC curve, gamma, coefficients, certificate, convergence.
+
+        Parameters
+        ----------
+        path
+            Where to write it, if anywhere.
+        title
+            Of the page; by default the name of the estimator.
+
+        Returns
+        -------
+        The page.
+        """
+        from pymc_pacauc.estimator.report import report_page
+
+        check_is_fitted(self)
+        page = report_page(self, type(self).__name__ if title is None else title)
+        if path is not None:
+            Path(path).write_text(page, encoding="utf-8")
+        return page
 
     @property
     def idata_(self) -> Any:
@@ -124,8 +156,9 @@ class PosteriorFace:
         """Set what is known of the fit."""
         posteriors = [each.posterior for each in scores]
         self.scores_ = tuple(scores)
-        self.coef_ = np.array([each.coef for each in posteriors])
-        self.coef_sd_ = np.array([each.coef_sd for each in posteriors])
+        if posteriors[0].features is None:
+            self.coef_ = np.array([each.coef for each in posteriors])
+            self.coef_sd_ = np.array([each.coef_sd for each in posteriors])
         self.gamma_ = self._each(lambda each: each.posterior.fit.problem.gamma)
         self.log_evidence_ = self._each(lambda each: each.posterior.log_evidence)
         self.approximation_ = self._each(lambda each: each.posterior.fit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,18 +16,26 @@ from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.fitting import TOLERANCE, ConvergenceWarning, Fit, fit
-from pymc_pacauc.gamma_search import Candidate, GammaChoice, choose, deal_folds, default_repeats, held_out
+from pymc_pacauc.gamma_coverage import CoverageChoice, coverage_gamma
+from pymc_pacauc.gamma_search import (
+    Candidate,
+    GammaChoice,
+    choose,
+    deal_folds,
+    default_repeats,
+    held_out,
+    paired_errors,
+)
 from pymc_pacauc.results import ArrayResult
 
-__all__ = ["GAMMAS", "CertifiedGamma", "fit_at_gamma"]
+__all__ = ["GAMMAS", "CertifiedGamma", "Choice", "fit_at_gamma"]
 
 STEP = 4.0  # ratio of neighbouring gammas
 PATH_TOLERANCE = (
     1e-3  # of the fits along gamma; at small gamma, where q is near the prior, more would lose the direction
 )
-FOLD_TOLERANCE = 0.05  # of the folds' last change but one: more would leave something of the rows that are left out
 
-GAMMAS = ("cv", "certificate", "default", "MA1", "MAinf")
+GAMMAS = ("cv", "certificate", "coverage", "default", "MA1", "MAinf")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +54,9 @@ class CertifiedGamma:
         return self.fits[self.chosen]
 
 
+Choice = GammaChoice | CertifiedGamma | CoverageChoice
+
+
 def fit_at_gamma(
     problem: Problem,
     gamma: Any,
@@ -56,7 +68,7 @@ def fit_at_gamma(
     priors: int,
     n_jobs: int | None,
     rng: np.random.Generator,
-) -> tuple[Fit, GammaChoice | CertifiedGamma | None]:
+) -> tuple[Fit, Choice | None]:
     """The fit at the gamma asked for, and how it was chosen where it was."""
     if isinstance(gamma, str) and gamma == "cv":
         choice = _by_folds(problem, method, folds, groups, n_jobs, rng)
@@ -64,6 +76,9 @@ def fit_at_gamma(
     if isinstance(gamma, str) and gamma == "certificate":
         certified = _by_certificate(problem, method, epsilon, priors, n_jobs)
         return certified.fit, certified
+    if isinstance(gamma, str) and gamma == "coverage":
+        covering = coverage_gamma(problem, n_jobs=n_jobs)
+        return covering.fit, covering
     return fit(replace(problem, gamma=_number(gamma, problem)), method, n_jobs=n_jobs), None
 
 
@@ -84,26 +99,38 @@ def _number(gamma: Any, problem: Problem) -> float:
 def _by_folds(
     problem: Problem, method: str, folds: int, groups: ArrayLike | None, n_jobs: int | None, rng: np.random.Generator
 ) -> GammaChoice:
-    """The gamma whose mean score, the one that is deployed, ranks held-out rows best, in steps of four.
+    """A gamma at which the mean score, the one that is deployed, ranks held-out rows well.
 
-    Half of Theorem 2.3's unit and four steps up, and further while the last is best: within a step the AUC of the mean
-    score hardly changes, and what folds would add to the choice is their noise.
+    Its AUC is measured in steps of four, from twice Theorem 2.3's gamma up, and further while the last is best. Between
+    neighbours it hardly differs, and which of them is highest is often the folds' noise. So no one is picked: gamma is
+    the geometric mean of all, each weighing exp(-2 z), z standard errors of the paired difference behind the best.
     """
     shares = row_shares(problem.pairs)
-    dealt = deal_folds(problem.pairs, folds, default_repeats(problem.n), rng, groups)
+    dealt = deal_folds(problem.pairs, folds, default_repeats(shares), rng, groups)
     candidates: list[Candidate] = []
     values = [float(value) for value in 0.5 * shares.size * STEP ** np.arange(4) if value <= shares.pairs]
+    values = values or [float(shares.pairs)]
     while values:
         for value in values:
             start = next((each.posterior for each in reversed(candidates) if each.posterior.converged), None)
             found = _quietly(replace(problem, gamma=value), method, start, PATH_TOLERANCE, n_jobs)
-            candidates.append(held_out(found, dealt, tolerance=FOLD_TOLERANCE, n_jobs=n_jobs))
-        chosen = choose(candidates, "auc", "best", shares)
+            candidates.append(held_out(found, dealt, n_jobs=n_jobs))
         last = candidates[-1]
-        further = chosen == len(candidates) - 1 and last.reliable and STEP * last.gamma <= shares.pairs
+        best = choose(candidates, "auc", "best", shares)
+        further = best == len(candidates) - 1 and last.reliable and STEP * last.gamma <= shares.pairs
         values = [STEP * last.gamma] if further else []
-    best = candidates[chosen].posterior
-    return GammaChoice(tuple(candidates), chosen, fit(best.problem, method, start=best, n_jobs=n_jobs), dealt)
+    gamma = _mean_gamma(candidates)
+    nearest = min(range(len(candidates)), key=lambda k: abs(np.log(candidates[k].gamma / gamma)))
+    final = fit(replace(problem, gamma=gamma), method, start=candidates[nearest].posterior, n_jobs=n_jobs)
+    return GammaChoice(tuple(candidates), nearest, final, dealt)
+
+
+def _mean_gamma(candidates: Sequence[Candidate]) -> float:
+    """The geometric mean, by how far each candidate that can be relied on stays behind the best."""
+    usable = [each for each in candidates if each.reliable] or list(candidates)
+    errors = paired_errors(np.array([each.auc for each in usable]))
+    behind = np.divide(errors.loss, errors.se, out=np.where(errors.loss > 0.0, np.inf, 0.0), where=errors.se > 0.0)
+    return float(np.exp(np.average(np.log([each.gamma for each in usable]), weights=np.exp(-2.0 * behind))))
 
 
 def _quietly(problem: Problem, method: str, start: Fit | None, tolerance: float, n_jobs: int | None) -> Fit:

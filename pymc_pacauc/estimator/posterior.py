@@ -7,7 +7,7 @@ what is found here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
+from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.core.kernel_features import KernelFeatures
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import (
     Problem,
@@ -22,19 +24,20 @@ from pymc_pacauc.core.problem import (
     linear_gaussian_problem,
     spike_slab_problem,
 )
+from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.estimator.columns import Columns, learn_columns
-from pymc_pacauc.estimator.gamma import CertifiedGamma, fit_at_gamma
+from pymc_pacauc.estimator.gamma import Choice, fit_at_gamma
 from pymc_pacauc.estimator.tempered import Tempered, temper
 from pymc_pacauc.fitting import METHODS, Fit, UnsupportedError
-from pymc_pacauc.gamma_search import GammaChoice
-from pymc_pacauc.prior_search import PriorChoice, choose_shrinkage, shrunk_prior
+from pymc_pacauc.kernel_search import choose_lengthscale
+from pymc_pacauc.prior_search import SIZES, PriorChoice, choose_relevance, choose_shrinkage, shrunk_prior
 from pymc_pacauc.results import ArrayResult, Result
 
 __all__ = ["PRIORS", "Recipe", "ScorePosterior", "fit_scores"]
 
 FloatArray = NDArray[np.float64]
 
-PRIORS = ("gaussian", "spike_slab")
+PRIORS = ("gaussian", "spike_slab", "gp")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Recipe:
     method: str
     gamma: Any
     shrinkage: Any
+    relevance: str | None
     inclusion_probability: float | None
     standardize: Any
     epsilon: float
@@ -57,6 +61,10 @@ class Recipe:
         by_name = isinstance(self.shrinkage, str) and self.shrinkage == "evidence"
         if not by_name and (isinstance(self.shrinkage, str) or not 0.0 < self.shrinkage <= 1.0):
             raise ValueError(f'shrinkage must be "evidence" or a number in (0, 1]; got {self.shrinkage!r}.')
+        if self.relevance is not None:
+            _check_choice("relevance", self.relevance, ("evidence",))
+            if self.prior == "spike_slab":
+                raise UnsupportedError('relevance="evidence" is for a Gaussian prior or a GP; spikes do its work here.')
         if self.prior == "spike_slab" and self.method != "ep":
             raise UnsupportedError(
                 f'prior="spike_slab" has method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
@@ -66,14 +74,18 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class ScorePosterior:
-    """Posterior of the scores ``columns.apply(X) @ theta``.
+    """Posterior of the scores ``covariates(X) @ theta``.
 
     Attributes
     ----------
     columns
-        How rows of X become covariates.
+        Centre and scale of the columns of X.
+    features
+        Of a Gaussian process, made from these columns; None for linear scores.
     prior
-        How the prior was chosen; None where it was given.
+        The choice among shrinkages; None where there was none.
+    tuned
+        Whether the prior was tuned on the data beyond that.
     fit
         The approximation; with SMC the one it started from.
     choice
@@ -83,29 +95,40 @@ class ScorePosterior:
     """
 
     columns: Columns
+    features: KernelFeatures | None
     prior: PriorChoice | None
+    tuned: bool
     fit: Fit
-    choice: GammaChoice | CertifiedGamma | None
+    choice: Choice | None
     tempered: Tempered | None
 
-    @cached_property
-    def coef(self) -> FloatArray:
-        """Posterior mean of the coefficients of X, shape (d,)."""
-        theta = self.fit.posterior.mean if self.tempered is None else self.tempered.theta.mean(axis=0)
-        return theta / self.columns.scale
+    def covariates(self, X: FloatArray) -> FloatArray:
+        """What theta are the coefficients of, for rows of X."""
+        columns = self.columns.apply(X)
+        return columns if self.features is None else self.features.transform(columns)
 
     @cached_property
+    def mean(self) -> FloatArray:
+        """Posterior mean of theta."""
+        return self.fit.posterior.mean if self.tempered is None else self.tempered.theta.mean(axis=0)
+
+    @property
+    def coef(self) -> FloatArray:
+        """Posterior mean of the coefficients of X, shape (d,), of linear scores."""
+        return self.mean / self.columns.scale
+
+    @property
     def coef_sd(self) -> FloatArray:
         variance = self.fit.posterior.variance if self.tempered is None else self.tempered.theta.var(axis=0)
         return np.sqrt(variance) / self.columns.scale
 
     def score(self, X: FloatArray) -> FloatArray:
-        """Mean score of each row, zero for the average training row."""
-        return (X - self.columns.center) @ self.coef
+        """Mean score of each row; of linear scores, zero for the average training row."""
+        return self.covariates(X) @ self.mean
 
     def std(self, X: FloatArray) -> FloatArray:
         """Standard deviation of each row's score about :meth:`score`."""
-        rows = self.columns.apply(X)
+        rows = self.covariates(X)
         if self.tempered is not None:
             return (rows @ self.tempered.theta.T).std(axis=1)
         return np.sqrt(self.fit.posterior.moments_of(rows, variances=True)[1])
@@ -114,23 +137,26 @@ class ScorePosterior:
         """Central interval of each row's score, shape (rows, 2)."""
         tail = 0.5 * (1.0 - ci_prob)
         if self.tempered is not None:
-            drawn = self.columns.apply(X) @ self.tempered.theta.T
+            drawn = self.covariates(X) @ self.tempered.theta.T
             return np.quantile(drawn, [tail, 1.0 - tail], axis=1).T
         half = -ndtri(tail) * self.std(X)
         return self.score(X)[:, None] + np.column_stack([-half, half])
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Draws of the coefficients of X, shape (draws, d)."""
+        """Draws of theta, shape (draws, d)."""
         if self.tempered is None:
-            theta = self.fit.posterior.draw(draws, rng)
-        else:
-            theta = self.tempered.theta[rng.integers(len(self.tempered.theta), size=draws)]
-        return theta / self.columns.scale
+            return self.fit.posterior.draw(draws, rng)
+        return self.tempered.theta[rng.integers(len(self.tempered.theta), size=draws)]
 
-    @property
+    @cached_property
     def result(self) -> Result:
         """What certificates and summaries ask for."""
         return ArrayResult(self.fit) if self.tempered is None else self.tempered
+
+    @property
+    def fitted_to(self) -> FittedTo:
+        """What was fitted to, with the prior's history."""
+        return replace(self.result.fitted_to, tuned_prior=self.tuned or self.priors > 1)
 
     @property
     def priors(self) -> int:
@@ -154,9 +180,14 @@ def fit_scores(
 ) -> ScorePosterior:
     """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
     columns = learn_columns(X, sample_weight, recipe.standardize)
-    problem = _problem(columns.apply(X), pairs, recipe)
-    prior = None
-    if recipe.prior == "gaussian" and recipe.shrinkage == "evidence":
+    design, features, prior = columns.apply(X), None, None
+    if recipe.prior == "gp":
+        features = _kernel(design, pairs, recipe)
+        design = features.transform(design)
+    problem = _problem(design, pairs, recipe)
+    if recipe.prior == "gaussian" and recipe.relevance is not None:
+        problem = choose_relevance(problem, n_jobs=recipe.n_jobs)
+    elif recipe.prior == "gaussian" and recipe.shrinkage == "evidence":
         prior = choose_shrinkage(problem, weights=sample_weight, n_jobs=recipe.n_jobs)
         problem = prior.problem
     elif recipe.prior == "gaussian":
@@ -173,15 +204,23 @@ def fit_scores(
         rng=rng,
     )
     tempered = temper(found, recipe.particles, rng) if recipe.method == "smc" else None
-    return ScorePosterior(columns, prior, found, choice, tempered)
+    tuned = recipe.prior == "gp" or recipe.relevance is not None
+    return ScorePosterior(columns, features, prior, tuned, found, choice, tempered)
 
 
 def _problem(Z: FloatArray, pairs: Pairs, recipe: Recipe) -> Problem:
-    if recipe.prior == "gaussian":
+    if recipe.prior != "spike_slab":
         return linear_gaussian_problem(Z, pairs, gamma=1.0)
     given = recipe.inclusion_probability
     p = default_inclusion_probability(Z.shape[1]) if given is None else given
     return spike_slab_problem(Z, pairs, gamma=1.0, inclusion_probability=p, v0=0.0)
+
+
+def _kernel(rows: FloatArray, pairs: Pairs, recipe: Recipe) -> KernelFeatures:
+    """Features of a Gaussian process, their lengthscale (or one for each column) by evidence."""
+    gamma = SIZES * row_shares(pairs).size
+    each = recipe.relevance is not None
+    return choose_lengthscale(rows, pairs, gamma, each=each, n_jobs=recipe.n_jobs).features
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

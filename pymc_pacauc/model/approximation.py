@@ -24,6 +24,7 @@ from pymc.variational.approximations import FullRankGroup, SingleGroupApproximat
 from pymc.variational.opvi import node_property
 
 from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
 from pymc_pacauc.ep.results import SamplingError
@@ -34,13 +35,15 @@ from pymc_pacauc.model.fitted_to import fitted_to
 from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.progress import LateBar
-from pymc_pacauc.model.results import ArrayResult, Estimate
-from pymc_pacauc.results import with_pairs
+from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN
+from pymc_pacauc.results import ArrayResult, Estimate, with_pairs
 from pymc_pacauc.smc.evidence import LogEvidence
 
 __all__ = ["EPApproximation", "ImportanceSample"]
 
 FloatArray = NDArray[np.float64]
+
+FEWEST_WEIGHTED = 25  # a tail of five
 
 
 class _GaussianGroup(FullRankGroup):
@@ -213,6 +216,13 @@ class EPApproximation(SingleGroupApproximation):
     def caveat(self) -> str:
         return self._result.caveat
 
+    @cached_property
+    def training_auc(self) -> float:
+        """AUC of the mean score, the one to deploy, on the training pairs."""
+        problem = self.fit.problem
+        scores = problem.X @ self.posterior.mean + problem.offset
+        return 1.0 - float(pair_risk(scores[None], problem.pairs)[0])
+
     # -- sparse coefficients -----------------------------------------------------------------------------------------
 
     @property
@@ -311,7 +321,11 @@ class EPApproximation(SingleGroupApproximation):
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
         rng = get_random_generator(random_seed)
         theta = self.posterior.draw(draws, rng)
-        return self._inference_data(theta, {"risk": self.fit.problem.risk(theta)}, self._constants, rng)
+        constants = {**self._constants, DEPLOYED: self.training_auc}
+        for variable in self.source.variables:
+            mean = self.posterior.mean[self.source.parts[variable.name]]
+            constants[EXACT_MEAN + variable.name] = labelled(self.model, variable, mean)
+        return self._inference_data(theta, {"risk": self.fit.problem.risk(theta)}, constants, rng)
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
         """Draws weighted by exact posterior / approximation, Pareto-smoothed, and the evidence they estimate.
@@ -319,6 +333,8 @@ class EPApproximation(SingleGroupApproximation):
         For scores without an offset only directions are weighted and the length is drawn from its exact law, so
         the draws are not those of :meth:`sample`.
         """
+        if draws < FEWEST_WEIGHTED:
+            raise ValueError(f"The tail of fewer than {FEWEST_WEIGHTED} weights cannot be smoothed; got draws={draws}.")
         rng = get_random_generator(random_seed)
         weighted = self.fit.importance(draws, rng)
         log_weights, pareto_k = pareto_smooth(weighted.log_weights)

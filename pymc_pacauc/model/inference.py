@@ -75,6 +75,8 @@ class EP(Inference):
         Threads, by default one per core.
     random_seed
         Of the deal, where pairs are dealt: the same each time, unless another is given.
+    client
+        A ``dask.distributed.Client`` whose workers share the pairs instead; see :mod:`pymc_pacauc.cluster`.
     model
         The model; by default the one on the context stack when :meth:`fit` is called.
 
@@ -104,6 +106,7 @@ class EP(Inference):
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
         random_seed: Any = 0,
+        client: Any = None,
         model: pm.Model | None = None,
     ):
         # No super().__init__: there is no operator or objective to optimise.
@@ -118,6 +121,7 @@ class EP(Inference):
             "max_sweeps": max_sweeps,
             "n_jobs": n_jobs,
             "random_seed": random_seed,
+            "client": client,
         }
         self._approx: EPApproximation | None = None
 
@@ -163,6 +167,7 @@ class GaussianVB(EP):
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
         random_seed: Any = 0,
+        client: Any = None,
         model: pm.Model | None = None,
     ):
         super().__init__(
@@ -172,5 +177,6 @@ class GaussianVB(EP):
             max_sweeps=max_sweeps,
             n_jobs=n_jobs,
             random_seed=random_seed,
+            client=client,
             model=model,
         )

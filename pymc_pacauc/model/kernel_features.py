@@ -103,13 +103,11 @@ class TransformRows(Op):
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         output_storage[0][0] = self.features.transform(inputs[0])
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Any) -> Any:
-        return [(shapes[0][0], pt.constant(self.features.rank))]
-
-    def grad(self, inputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         return [grad_undefined(self, 0, inputs[0], "Kernel features have no gradient in the covariates.")]
 
-    pullback = grad
+    def L_op(self, inputs: Any, outputs: Any, output_grads: Any) -> list[Any]:  # what PyTensor < 3 calls pullback
+        return self.pullback(inputs, outputs, output_grads)
 
 
 @register_funcify_and_cache_key(TransformRows)

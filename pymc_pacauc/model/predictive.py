@@ -35,6 +35,12 @@ def predictive_model(model: pm.Model) -> pm.Model:
     >>> predicted["posterior_predictive"]["scores"].shape
     (1, 100, 3)
     """
+    trees = [rv.name for rv in model.free_RVs if hasattr(rv.owner.op, "all_trees")]
+    if trees:
+        raise ValueError(
+            f"Trees of PyMC-BART ({', '.join(trees)}) keep their data to themselves, and a copy of the model would go "
+            "on with the old ones: use pm.set_data and pm.sample_posterior_predictive in the model itself."
+        )
     graph, _ = fgraph_from_model(model)
     outputs = list(graph.outputs)
     dropped = {o for o in outputs if isinstance(o.owner.op, ModelPotential) or any(map(is_auc_risk, ancestors([o])))}

@@ -21,7 +21,11 @@ from pymc_pacauc.core.fitted_to import FittedTo
 from pymc_pacauc.results import ArrayResult, Estimate, Result
 from pymc_pacauc.smc.evidence import LogEvidence, combine
 
-__all__ = ["ArrayResult", "Draws", "Estimate", "Result", "as_result", "dataset_of"]
+__all__ = ["DEPLOYED", "EXACT_MEAN", "ArrayResult", "Draws", "Estimate", "Result", "as_result", "dataset_of"]
+
+
+EXACT_MEAN = "exact_mean_"  # before the name of a variable: the mean that draws of an approximation come from
+DEPLOYED = "training_auc"  # of the mean score
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,23 @@ class Draws:
         gamma, risk, evidence = self.fitted_to.gamma, self.mean_risk, self.evidence
         value = max(0.0, -gamma * risk.value - evidence.estimate)
         return Estimate(value, gamma * risk.error + evidence.standard_error)
+
+    @cached_property
+    def training_auc(self) -> float:
+        """AUC of the mean score on the training pairs; NaN where it did not travel with the draws."""
+        return self._constant(DEPLOYED) if DEPLOYED in self.stats else float("nan")
+
+    @cached_property
+    def exact_mean(self) -> xr.Dataset | None:
+        """The mean of each variable as if it were a draw, where the draws carry it; None elsewhere."""
+        found = {}
+        for key, held in self.stats.data_vars.items():
+            if str(key).startswith(EXACT_MEAN):
+                first = held.isel({dim: 0 for dim in ("sample", "chain", "draw") if dim in held.dims}, drop=True)
+                if not np.allclose(held, first):
+                    return None  # of several fits
+                found[str(key).removeprefix(EXACT_MEAN)] = first
+        return xr.Dataset(found).expand_dims(chain=[0], draw=[0]) if found else None
 
     def runs(self) -> list[dict[str, NDArray[Any]]]:
         """The stats of each independent run, one row a draw, however the draws were put together."""

@@ -220,6 +220,6 @@ def test_scales():
     words = "The covariates of theta have very different scales: column 1 varies 9.9e+06 times as much as column 2"
     with pytest.warns(pac.ScaleWarning, match=re.escape(words)) as caught:
         ep(build(SCALED))
-    assert "standardise the covariates" in str(caught[0].message)
+    assert "Standardise the covariates" in str(caught[0].message)
     ep(build((SCALED - SCALED.mean(axis=0)) / SCALED.std(axis=0)))
     ep(build(SCALED, theta=lambda: pm.Normal("theta", 0, [1.0, 1e-4, 1e3])))  # a prior that knows

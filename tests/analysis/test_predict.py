@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -9,6 +10,7 @@ import xarray as xr
 from scipy.special import ndtr
 
 import pymc_pacauc as pac
+from pymc_pacauc.model.results import dataset_of
 
 rng = np.random.default_rng(4)
 X = rng.normal(size=(80, 3))
@@ -104,6 +106,33 @@ def test_the_pymc_way(fitted):
     np.testing.assert_allclose(scores, idata["posterior"]["theta"].values @ X_new.T)
     assert model["X"].get_value().shape == (80, 3)
     assert set(predictive.named_vars) == {"X", "theta", "scores"}
+
+
+def test_the_exact_mean_travels_with_the_draws(fitted, tmp_path):
+    """Through a file and thinning; with the model and without."""
+    model, approx, _ = fitted
+    exact = pac.predict_scores(approx, X_new, summary=True)["mean"]
+    approx.sample(20, random_seed=1).to_netcdf(tmp_path / "draws.nc")
+    read = az.from_netcdf(tmp_path / "draws.nc")
+    few = read.isel(draw=slice(None, None, 7))
+    for draws, options in ((read, {}), (few, {}), (read, {"model": model})):
+        scores = pac.predict_scores(draws, X_new, **options)
+        np.testing.assert_allclose(scores["mean_score"], exact, rtol=1e-10)
+        np.testing.assert_allclose(pac.predict_scores(draws, X_new, summary=True, **options)["mean"], exact, rtol=1e-10)
+    assert pac.summary(read).attrs["auc"] == pac.summary(approx).attrs["auc"] == approx.training_auc
+    assert "mean_score" not in pac.predict_scores(dataset_of(read, "posterior"), X_new).coords
+
+
+def test_scores_that_are_random_by_row_have_none_at_other_rows():
+    """As many new rows as there were: their scores must not be those of the old ones."""
+    with pm.Model():
+        rows = pm.Data("X", X)
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(3, ls=2.0)).prior("f", rows)
+        pac.AUCPotential("auc", f, y, gamma=40.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    for result in (approx, approx.sample(5)):
+        with pytest.raises(ValueError, match="say gp="):
+            pac.predict_scores(result, X[::-1], model=None if result is approx else approx.model)
 
 
 def test_saved_reloaded_and_predicted_in_a_new_process(fitted, tmp_path):

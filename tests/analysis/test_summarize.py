@@ -55,8 +55,10 @@ def test_of_draws(fitted):
     assert sampled.attrs["method"] == "TemperingSMC"
     mean = X @ idata["posterior"]["theta"].values.mean(axis=(0, 1))
     assert sampled.attrs["auc"] == pytest.approx(1 - pac.empirical_risk(mean, y))
-    assert np.isnan(drawn.attrs["auc"])  # without the model the training rows are not known
-    assert "to deploy" not in drawn.attrs["report"]
+    assert drawn.attrs["auc"] == pac.summary(approx).attrs["auc"]  # it travels with the draws
+    alone = pac.summary(idata)  # without the model the training rows are not known
+    assert np.isnan(alone.attrs["auc"])
+    assert "the one to deploy: pass model=" in alone.attrs["report"]
     assert sampled.attrs["log_evidence"] == pytest.approx(approx.log_evidence, abs=0.5)
     assert sampled.attrs["log_evidence_se"] > 0
     for summary in (drawn, sampled):
@@ -98,3 +100,38 @@ def test_arviz_takes_it_unchanged(fitted):
     import matplotlib.pyplot as plt
 
     plt.close("all")
+
+
+def test_other_comparisons_are_called_what_they_are():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(50, 2))
+    signal = X[:, 0] + rng.normal(size=50)
+    classes = np.digitize(signal, [-0.5, 0.5])
+    with pm.Model():
+        theta = pm.Normal("theta", size=2)
+        pac.AUCPotential("o", X @ theta, classes, 20.0, ordered=True)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    attrs = pac.summary(approx).attrs
+    assert attrs["report"].startswith("Concordance Gibbs posterior by EP")
+    assert "\n  concordance of a draw  " in attrs["report"]
+    assert attrs["auc"] == pytest.approx(1 - pac.empirical_risk(X @ approx.posterior.mean, classes, ordered=True))
+    assert "a concordance Gibbs posterior" in repr(approx)
+    assert repr(attrs["certificate"]).startswith("Certified concordance >= ")
+    with pytest.raises(ValueError, match=r"y has 3 distinct values; ROC.*ordered=True.*concordance_risk"):
+        pac.roc(X @ approx.posterior.mean, classes)
+
+
+def test_partial_auc_of_the_mean_score():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(50, 2))
+    y = X[:, 0] + rng.normal(size=50) > 0
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=2)
+        pac.AUCPotential("p", X @ theta, y, 20.0, max_fpr=0.3)
+        step = pac.TemperingSMC(particles=200)
+        idata = pm.sample(100, step=step, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True)
+    attrs = pac.summary(idata, model=model).attrs
+    mean = idata["posterior"]["theta"].values.mean(axis=(0, 1))
+    assert attrs["auc"] == pytest.approx(1 - pac.empirical_risk(X @ mean, y, max_fpr=0.3))
+    assert attrs["report"].startswith("Partial AUC Gibbs posterior by TemperingSMC")
+    assert "no certificate for a partial AUC" in attrs["note"]

@@ -157,6 +157,13 @@ def test_exploding_weights_say_tau():
     assert survival.min() > 0  # one is at risk beyond 3
     time, event = np.array([1.0, 2.0, 3.0, 3.0]), np.array([True, False, False, True])
     assert censoring_survival(time, event)[-1] == 0
-    with pytest.raises(ValueError, match=r"infinite for 1 event\(s\) from time 3 on.*tau=3"):
+    with pytest.raises(ValueError, match=r"explode for 1 event\(s\) from time 3 on.*tau=3"):
         concordance(time, event, weights="ipcw")
     assert concordance(time, event, weights="ipcw", tau=3.0).n_pairs == 3
+    time, event = np.arange(1.0, 1001.0), np.arange(1000) % 10 == 9
+    late = time[event & (censoring_survival(time, event) < 0.01)]
+    with pytest.raises(
+        ValueError, match=rf"explode for {late.size} event\(s\) from time {late[0]:g} on.*tau={late[0]:g}"
+    ):
+        concordance(time, event, weights="ipcw")
+    assert concordance(time, event, weights="ipcw", tau=float(late[0])).n_pairs > 0

@@ -79,7 +79,7 @@ def changed(value):
         ((changed(-np.inf), Y, 1.0), {}, "X has 2 NaN or infinite value"),
         ((X[0], Y, 1.0), {}, r"X must be a matrix of shape \(n, d\).*got shape \(3,\)"),
         ((X[:, :0], Y, 1.0), {}, "n, d >= 1"),
-        ((X[:-1], Y, 1.0), {}, "X has 29 rows but y has 30 labels"),
+        ((X[:-1], Y, 1.0), {}, "X has 29 rows but there are 30 labels"),
         (([["a"], ["b"]], [0, 1], 1.0), {}, "X must be a rectangular array of numbers"),
         (([[1.0], [1.0, 2.0]], [0, 1], 1.0), {}, "X must be a rectangular array of numbers"),
         ((X, Y, 1.0), {"prior_mean": [1.0]}, r"prior_mean must be a scalar or have shape \(3,\); got \(1,\)"),

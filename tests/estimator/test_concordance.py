@@ -67,8 +67,8 @@ def test_forms_of_y(rows):
 def test_gamma_by_cross_validation_in_a_pipeline(rows):
     X, event, time = rows
     y = np.column_stack([event, time])
-    found = cross_val_score(make_pipeline(StandardScaler(), pac.ConcordanceEstimator()), X, y, cv=3)
-    assert found.mean() > 0.65
+    found = cross_val_score(make_pipeline(StandardScaler(), pac.ConcordanceEstimator(cv=3)), X[:80], y[:80], cv=2)
+    assert found.mean() > 0.6
     uno = pac.ConcordanceEstimator(gamma="default", weights="ipcw", tau=2.0).fit(X, y)
     assert uno.score(X, y) == 1 - pac.concordance_risk(uno.predict(X), time, event, weights="ipcw", tau=2.0)
 

@@ -21,6 +21,7 @@ from pymc_pacauc.smc.bridge import GaussianBridge
 from pymc_pacauc.smc.chart import GnomonicChart, unit
 from pymc_pacauc.smc.direction import DirectionBridge
 from pymc_pacauc.smc.ep_fit import fit_stage
+from pymc_pacauc.smc.feature_path import FeaturePath, feature_problem
 from pymc_pacauc.smc.gaussian_fit import GaussianFit, PrecisionFit, ReducedFit, standard_fit
 from pymc_pacauc.smc.moves import MOVES, Situation, choose_move, metropolis
 from pymc_pacauc.smc.paths import Population
@@ -58,6 +59,15 @@ def linear(d=2, **prior):
     return prior_path(linear_gaussian_problem(X[:, :d], Y, GAMMA, **prior))
 
 
+WIDE = np.array([[0.6, 0.8, 0.0, 0.0], [0.0, 0.0, 0.8, -0.6]])  # orthonormal rows: two directions of four reach scores
+
+
+def features():
+    """The target of ``linear()``, of four coefficients."""
+    problem = linear_gaussian_problem(X @ WIDE, Y, GAMMA)
+    return FeaturePath(problem, prior_path(feature_problem(problem)))
+
+
 def laplace():
     return ModelPath(
         prior_logp=lambda theta: stats.laplace.logpdf(theta).sum(axis=1),
@@ -81,9 +91,12 @@ def paths():
     normal, heavy = exact_log_evidence(stats.norm()), exact_log_evidence(stats.laplace())
     one = exact_log_evidence(stats.norm(), 1)
     small = FIT[0][:1], FIT[1][:1, :1]
+    wide = FIT[0] @ WIDE, WIDE.T @ FIT[1] @ WIDE + np.eye(4) - WIDE.T @ WIDE
     return {
         "whitened": Case(linear(**for_shifted), WhitenedPath, X, exact_log_evidence(shifted)),
         "direction": Case(linear(), DirectionPath, X, normal),
+        "features": Case(features(), FeaturePath, X @ WIDE, normal),
+        "features, from a fit": Case(bridge_path(features(), *wide), FeaturePath, X @ WIDE, normal),
         "direction of one": Case(linear(1), DirectionPath, X[:, :1], one),
         "functions": Case(laplace(), ModelPath, X, heavy),
         "graph": Case(graph(), PyMCPath, X, heavy, 4000),

@@ -1,20 +1,15 @@
 """Figures: each function draws on ``ax`` or on a new figure and returns the axes. They need the ``plots`` extra."""
 
-from pymc_pacauc.analysis.plots.coefficients import plot_inclusion, plot_marginals, plot_regularization_path
-from pymc_pacauc.analysis.plots.comparison import plot_compare, plot_decision_curve
-from pymc_pacauc.analysis.plots.ranking import plot_roc, plot_scores
-from pymc_pacauc.analysis.plots.survival import plot_survival
-from pymc_pacauc.analysis.plots.temperature import plot_gamma_path, plot_tempering
+import lazy_loader
 
-__all__ = [
-    "plot_compare",
-    "plot_decision_curve",
-    "plot_gamma_path",
-    "plot_inclusion",
-    "plot_marginals",
-    "plot_regularization_path",
-    "plot_roc",
-    "plot_scores",
-    "plot_survival",
-    "plot_tempering",
-]
+# Imported when they are first used: those of scores alone do not import PyMC.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "coefficients": ["plot_inclusion", "plot_marginals", "plot_regularization_path"],
+        "comparison": ["plot_compare", "plot_decision_curve"],
+        "ranking": ["plot_roc", "plot_scores"],
+        "survival": ["plot_survival"],
+        "temperature": ["plot_gamma_path", "plot_tempering"],
+    },
+)

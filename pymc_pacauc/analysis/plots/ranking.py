@@ -114,7 +114,9 @@ def plot_scores(
     [axes] = new_axes(ax, backend, figsize=(6.4, 3.8))
     grid = _score_grid(score)
     for group, color, name, line in ((~mask, BLUE, "negative", "--"), (mask, VERMILION, "positive", "-")):
-        density = gaussian_kde(score[group])(grid) if np.ptp(score[group]) > 0 else np.zeros_like(grid)
+        spread = np.ptp(score[group])  # none, or none that can be squared and seen: ticks without a density
+        visible = spread > max(1e-9 * np.ptp(score), 1e-150)
+        density = gaussian_kde(score[group])(grid) if visible else np.zeros_like(grid)
         axes.fill_between(grid, density, color=color, alpha=0.2, linewidth=0)
         axes.plot(grid, density, color=color, linestyle=line, label=f"{name} ({group.sum()} rows)")
         axes.plot(score[group], np.full(group.sum(), -0.02 if group is mask else -0.045), "|", color=color, alpha=0.6)

@@ -1,0 +1,120 @@
+"""The pairs of a problem shared out to the workers of a cluster: exact, for problems that fit in one memory.
+
+Every shard has the rows that its pairs need, so a sweep needs nothing but q: it is one round of tasks, and the sum of
+what they return. A block of pairs is cut along its longer side, so that the rows of the shorter one alone are repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from distributed import Client
+from numpy.typing import NDArray
+
+from pymc_pacauc.cluster.rounds import check_client, gather, hold, submit, threads
+from pymc_pacauc.core.pairs import Block, Pairs
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.natural import NaturalGaussian
+from pymc_pacauc.ep.sites import SiteTable, site_table
+from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
+
+__all__ = ["LEAST_PAIRS", "Shard", "add_up", "shard_sums", "shards", "sums_on", "times"]
+
+FloatArray = NDArray[np.float64]
+
+LEAST_PAIRS = 10_000_000  # a round of tasks costs some hundredths of a second, as much as a sweep over so many
+SHARDS_A_THREAD = 4  # so that no worker waits for another for long
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A part of the pairs, and the rows among which they are."""
+
+    design: FloatArray
+    offset: FloatArray
+    pairs: Pairs
+    tie_cost: float
+
+
+def shards(problem: Problem, count: int) -> list[Shard]:
+    """The pairs of a problem in ``count`` shards of about as many pairs each."""
+    space = problem.scores.reduced
+    most = -(-problem.pairs.n_pairs // count)
+    pieces = [piece for block in problem.pairs.blocks for piece in _pieces(block, most)]
+    shares: list[list[Block]] = [[] for _ in range(min(count, len(pieces)))]
+    load = np.zeros(len(shares))
+    for piece in sorted(pieces, key=lambda piece: -piece.n_pairs):  # the largest first, to whom has least
+        k = int(np.argmin(load))
+        shares[k].append(piece)
+        load[k] += piece.n_pairs
+    found = []
+    for share in shares:
+        rows = np.unique(np.concatenate([index for block in share for index in (block.positive, block.negative)]))
+        place = np.zeros(problem.n, dtype=np.intp)
+        place[rows] = np.arange(rows.size)
+        pairs = Pairs(problem.n, tuple(share)).map(place, rows.size)
+        found.append(Shard(space.design[rows], space.offset[rows], pairs, problem.tie_cost))
+    return found
+
+
+def _pieces(block: Block, most: int) -> Iterator[Block]:
+    rows, columns = block.positive.size, block.negative.size
+    step = max(1, most // min(rows, columns))
+    for start in range(0, max(rows, columns), step):
+        part = slice(start, start + step)
+        yield block.take(part, slice(None)) if rows >= columns else block.take(slice(None), part)
+
+
+def shard_sums(shard: Shard, mean: FloatArray, factor: FloatArray, gamma: float, power: float) -> SiteSums:
+    """The sums of the sites of a shard's pairs, under q by its mean and the Cholesky factor of its precision."""
+    moments = score_moments(shard.design, shard.offset, mean, factor)
+    table = site_table(gamma, power)
+    return sum_sites(shard.design, shard.offset, moments, shard.pairs, table, tie_cost=shard.tie_cost)
+
+
+def times(sums: SiteSums, factor: float) -> SiteSums:
+    """So many times the sums."""
+    return replace(
+        sums,
+        precision=factor * sums.precision,
+        shift=factor * sums.shift,
+        log_constant=factor * sums.log_constant,
+        wrong=factor * sums.wrong,
+    )
+
+
+def add_up(parts: list[SiteSums]) -> SiteSums:
+    """In the order given, so that the result does not depend on who was first."""
+    first, *others = parts
+    precision, shift = first.precision.copy(), first.shift.copy()
+    log_constant, wrong, tied = first.log_constant, first.wrong, first.tied
+    for sums in others:
+        precision += sums.precision
+        shift += sums.shift
+        log_constant, wrong, tied = log_constant + sums.log_constant, wrong + sums.wrong, tied + sums.tied
+    return SiteSums(precision, shift, log_constant, wrong, tied)
+
+
+@contextmanager
+def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Callable[[NaturalGaussian], SiteSums]]:
+    """The sums of the sites of all pairs under q, by the workers of a cluster."""
+    check_worth(problem.pairs.n_pairs)
+    check_client(client)
+    held: list[Any] = hold(client, shards(problem, SHARDS_A_THREAD * threads(client)))
+
+    def sums_at(q: NaturalGaussian) -> SiteSums:
+        return add_up(gather(client, submit(client, shard_sums, held, q.mean, q.factor, table.gamma, table.power)))
+
+    yield sums_at
+
+
+def check_worth(n_pairs: int) -> None:
+    if n_pairs < LEAST_PAIRS:
+        raise ValueError(
+            f"{n_pairs:,} pairs are too few for a cluster: this machine sweeps over them in less time than it takes to "
+            f"ask the workers. Leave client away (it is for {LEAST_PAIRS:,} pairs and more)."
+        )

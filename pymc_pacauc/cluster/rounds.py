@@ -1,0 +1,147 @@
+"""Rounds of tasks on a Dask cluster that survive the death of workers, and end with a clear error if all are lost."""
+
+from __future__ import annotations
+
+import time
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import dask
+from distributed import Client, Future, wait
+from distributed.comm import CommClosedError
+from distributed.scheduler import KilledWorker
+
+from pymc_pacauc.core.blas import single_threaded_blas
+
+__all__ = ["ClusterError", "check_client", "gather", "hold", "map_with", "submit", "threads"]
+
+PATIENCE = 30.0  # seconds without any worker after which a cluster is lost
+LOOK = 2.0  # seconds between two looks at a cluster that does not answer
+
+
+class ClusterError(RuntimeError):
+    """The Dask cluster is closed, has lost its workers, or they cannot do the work."""
+
+
+def check_client(client: Client) -> None:
+    """Refuse a client that cannot work, before any work."""
+    if not isinstance(client, Client):
+        raise TypeError(
+            f"client must be a distributed.Client that computes synchronously; got {type(client).__name__}."
+        )
+    if getattr(client, "asynchronous", False):
+        raise TypeError("client is asynchronous: make one with Client(address), without asynchronous=True.")
+    if client.status != "running":
+        raise ClusterError(f"The Dask client is {client.status}: connect a new one, Client(address).")
+    _wait_for_workers(client)
+    found = client.run(find_spec, "pymc_pacauc", on_error="return")
+    without = sorted(worker for worker, spec in found.items() if spec is None or isinstance(spec, BaseException))
+    if without:
+        raise ClusterError(
+            f"{len(without)} of {len(found)} Dask workers do not have pymc_pacauc ({', '.join(without[:3])}): install "
+            "it in their environment, the same version as here."
+        )
+
+
+def threads(client: Client) -> int:
+    """Threads of all workers together."""
+    return sum(client.nthreads().values())
+
+
+def hold(client: Client, data: Sequence[Any]) -> list[Future]:
+    """Futures of data of this process, which the scheduler can make again if their worker dies.
+
+    (Scattered data are lost with their worker.) They are in the graph, once: Dask need not warn that it is large.
+    """
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+        return [client.submit(_identity, each, pure=False) for each in data]
+
+
+def submit(client: Client, function: Callable[..., Any], futures: Sequence[Any], *arguments: Any) -> list[Future]:
+    """``function(each, *arguments)`` for each future, or tuple of futures: one round, on whatever worker."""
+    with _while_connected(client):
+        return [
+            client.submit(_alone, function, *(each if isinstance(each, tuple) else (each,)), *arguments, pure=False)
+            for each in futures
+        ]
+
+
+def gather(client: Client, futures: list[Future]) -> list[Any]:
+    """The results, in order; :class:`ClusterError` when the workers are gone."""
+    alone_since: float | None = None
+    with _while_connected(client):
+        while True:
+            try:
+                wait(futures, timeout=LOOK)
+                break
+            except TimeoutError:
+                pass
+            if client.status == "running" and _workers(client):
+                alone_since = None
+                continue
+            alone_since = time.monotonic() if alone_since is None else alone_since
+            if time.monotonic() - alone_since > PATIENCE:
+                raise _lost(client)
+        try:
+            return list(client.gather(futures))
+        except KilledWorker as error:
+            raise ClusterError(
+                "Every worker that tried a part of the work died. Most often it ran out of memory: give workers more "
+                "memory, or cut the data into smaller parts."
+            ) from error
+        except ModuleNotFoundError as error:
+            raise ClusterError(
+                f"A Dask worker lacks a package: {error}. Install it in the environment of all."
+            ) from error
+
+
+@contextmanager
+def _while_connected(client: Client) -> Iterator[None]:
+    """What goes wrong because the connection is lost says so."""
+    try:
+        yield
+    except ClusterError:
+        raise
+    except (Exception, CancelledError) as error:
+        if client.status == "running" and not isinstance(error, CommClosedError | CancelledError):
+            raise
+        raise _lost(client) from error
+
+
+def map_with(client: Client, function: Callable[[Any, Any], Any], common: Any, items: Iterable[Any]) -> list[Any]:
+    """``function(common, item)`` for each item: ``common`` goes to every worker once."""
+    [held] = hold(client, [common])
+    return gather(client, [submit(client, function, [held], item)[0] for item in items])
+
+
+def _identity(data: Any) -> Any:
+    return data
+
+
+def _alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    """On one thread: the workers are as many as there are cores."""
+    with single_threaded_blas():
+        return function(*arguments)
+
+
+def _workers(client: Client) -> int:
+    return len(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def _wait_for_workers(client: Client) -> None:
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except TimeoutError:
+        raise _lost(client) from None
+
+
+def _lost(client: Client) -> ClusterError:
+    if client.status != "running":
+        return ClusterError(f"The Dask client is {client.status}: the connection to the scheduler is lost.")
+    return ClusterError(
+        f"The Dask cluster has had no worker for {PATIENCE:.0f} seconds: start workers and call again. The data are "
+        "loaded anew."
+    )

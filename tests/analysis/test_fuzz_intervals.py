@@ -1,0 +1,65 @@
+"""Intervals, comparisons and hold-out certificates of AUCs, of scores nobody chose."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import assume
+from hypothesis import strategies as st
+from scipy.stats import rankdata
+
+import pymc_pacauc as pac
+from pymc_pacauc.arrays import linear_gaussian_problem
+from tests.analysis.test_roc import finite
+from tests.ep.test_fuzz import small
+from tests.fuzzing import fuzz
+
+
+@fuzz("auc_interval", "AUCInterval", "compare_auc", "AUCComparison", fast=15, data=finite, seed=st.integers(0, 10**6))
+def test_intervals_and_comparisons(data, seed):
+    """Around the AUC, within [0, 1]; a comparison the other way round has the other sign."""
+    score, y = data
+    assume(min(y.sum(), (~y).sum()) > 1)
+    found = pac.auc_interval(score, y)
+    assert found.auc == pytest.approx(1.0 - pac.empirical_risk(score, y))
+    assert 0.0 <= found.lower <= found.auc <= found.upper <= 1.0
+    other = np.random.default_rng(seed).normal(size=y.size)
+    one, two = pac.compare_auc(score, other, y), pac.compare_auc(other, score, y)
+    assert one.difference == pytest.approx(found.auc - (1.0 - pac.empirical_risk(other, y)))
+    assert (two.lower, two.upper) == pytest.approx((-one.upper, -one.lower), abs=1e-9)
+    assert one.probability + two.probability == pytest.approx(1.0)
+    assert one.lower <= one.difference <= one.upper
+    ranked = pac.compare_auc(rankdata(score), other, y)
+    assert (ranked.lower, ranked.upper) == pytest.approx((one.lower, one.upper), abs=1e-9)
+
+
+@fuzz("holdout_certificate", "HoldOutCertificate", fast=15, data=finite, epsilon=st.floats(1e-4, 0.5))
+def test_certificates_of_a_fixed_score(data, epsilon):
+    """Below the AUC it certifies, and the lower the surer; only the ranking counts."""
+    score, y = data
+    found = pac.holdout_certificate(score, y, epsilon)
+    assert found.empirical_auc == pytest.approx(1.0 - pac.empirical_risk(score, y))
+    assert 0.0 <= found.auc <= found.empirical_auc + 1e-9
+    assert pac.holdout_certificate(score, y, 0.5 * epsilon).auc <= found.auc + 1e-9
+    assert pac.holdout_certificate(score, y, epsilon, selected_from=3).auc <= found.auc + 1e-9
+    assert pac.holdout_certificate(rankdata(score), y, epsilon).auc == pytest.approx(found.auc, abs=1e-9)
+
+
+@fuzz("split_certificate", "SplitCertificate", fast=5, data=small(columns=2), epsilon=st.floats(0.01, 0.4))
+def test_certificates_of_a_split(data, epsilon):
+    """Possible numbers, the same for X in another unit, the lower the surer."""
+    X, y, gamma, _ = data
+    assume(min(y.sum(), (~y).sum()) > 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        found, scaled, surer = (
+            pac.split_certificate(linear_gaussian_problem(unit * X, y, gamma), epsilon=share * epsilon, n_jobs=1)
+            for unit, share in ((1.0, 1.0), (4.0, 1.0), (1.0, 0.5))
+        )
+    for name in ("auc", "draw_auc", "mean_score_auc", "empirical_auc"):
+        value = getattr(found, name)
+        assert 0.0 <= value <= 1.0
+        assert getattr(scaled, name) == pytest.approx(value, abs=1e-6)
+        assert getattr(surer, name) <= value + 1e-9
+    assert found.auc <= found.empirical_auc + 1e-9
+    assert found.divergence >= -1e-9

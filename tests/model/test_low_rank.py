@@ -1,0 +1,140 @@
+"""Gaussian processes that become few features, beside the same with nothing left out."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_pacauc as pac
+from pymc_pacauc.core import scores as core_scores
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.model.extract import problem_of
+from tests.model.test_gp import differences, fit, ring_data
+
+N = 150
+
+
+def model_of(covariance=pm.gp.cov.ExpQuad, n=N, reparameterize=True):
+    X, y = ring_data(n)
+    with pm.Model() as model:
+        ls = pm.Data("ls", [1.2, 1.6])
+        gp = pm.gp.Latent(cov_func=covariance(2, ls=ls))
+        scores = gp.prior("scores", X=X, reparameterize=reparameterize)
+        pac.AUCPotential("auc", scores, y, gamma=float(n))
+    return model, gp
+
+
+@pytest.fixture
+def whole(monkeypatch):
+    """Call it to have nothing left out from then on."""
+    return lambda: monkeypatch.setattr(core_scores, "WORTH_FEATURES", 0.0)
+
+
+@pytest.mark.parametrize("reparameterize", [True, False])
+@pytest.mark.parametrize("method", [pac.EP, pac.GaussianVB])
+def test_few_features_are_the_process(whole, method, reparameterize):
+    model, gp = model_of(reparameterize=reparameterize)
+    new = ring_data(20, seed=1)[0]
+
+    def found():
+        with model:
+            approx = pm.fit(method=method(), progressbar=False)
+        return approx, pac.predict_scores(approx, new, gp=gp, summary=True)
+
+    few, few_scores = found()
+    assert few.fit.problem.scores.reduced.dimension < 0.7 * N
+    whole()
+    full, full_scores = found()
+    assert full.fit.problem.scores.reduced.dimension >= N - 1
+    assert few.log_evidence == pytest.approx(full.log_evidence, abs=1e-3)
+    spread = float(full_scores["mean"].std())
+    np.testing.assert_allclose(few_scores["mean"], full_scores["mean"], atol=2e-3 * spread)
+    np.testing.assert_allclose(few_scores["sd"], full_scores["sd"], atol=2e-3)
+    np.testing.assert_allclose(few.posterior.variance, full.posterior.variance, atol=5e-3)
+
+
+def test_kernel_gradients_of_few_features(whole):
+    model, gp = model_of()
+    few = fit(model, tolerance=1e-10)
+    assert few.fit.problem.scores.reduced.pivots is not None
+    gradient = few.evidence_gradient(gp, "ls")["ls"]
+    np.testing.assert_allclose(gradient, differences(model, "ls"), atol=2e-5)
+    whole()
+    np.testing.assert_allclose(gradient, fit(model, tolerance=1e-10).evidence_gradient(gp, "ls")["ls"], atol=2e-3)
+
+
+@pytest.mark.slow
+def test_evidence_is_maximised_the_same_way(whole):
+    model, gp = model_of(n=100)
+    few = pac.maximize_evidence(model, over=["ls"], gp=gp, progressbar=False)
+    model["ls"].set_value(np.array([1.2, 1.6]))
+    whole()
+    full = pac.maximize_evidence(model, over=["ls"], gp=gp, progressbar=False)
+    assert few.log_evidence == pytest.approx(full.log_evidence, abs=2e-3)
+    np.testing.assert_allclose(few.values["ls"], full.values["ls"], rtol=0.02)
+
+
+def test_rough_kernels_and_linear_models_keep_all_directions():
+    model, _ = model_of(pm.gp.cov.Exponential)
+    assert problem_of(model).problem.scores.reduced.pivots is None
+    rng = np.random.default_rng(0)
+    heavy = rng.standard_t(1.5, size=(70, 90))  # rows of very different size
+    problem = linear_gaussian_problem(heavy, rng.random(70) < 0.4, 70.0)
+    assert problem.scores.reduced.pivots is None
+    same = np.repeat(heavy[:40], 2, axis=0)  # half of the rows are copies: exactly 40 directions
+    problem = linear_gaussian_problem(same, np.tile([True, True, False, False], 20), 80.0)
+    found = fit_ep(problem)
+    assert found.problem.scores.reduced.dimension == 39
+    assert found.tied_pairs == problem.tied_pairs == 0
+
+
+def test_equal_rows_stay_equal():
+    X, y = ring_data(100)
+    X[50:55] = X[:5]
+    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=-1))
+    problem = linear_gaussian_problem(np.linalg.cholesky(K + 1e-6 * np.eye(100)), y, 100.0)
+    assert problem.scores.reduced.pivots is not None  # rows of a Cholesky factor differ by the jitter
+    features = pac.kernel_features(X, lengthscale=1.0).transform(X)
+    tied = linear_gaussian_problem(features, y, 100.0)
+    assert tied.tied_pairs == int(np.sum(y[50:55] != y[:5]))
+
+
+def test_features_in_a_model():
+    X, y = ring_data(120)
+    new = ring_data(9, seed=1)[0]
+    for kernel in ("squared_exponential", pm.gp.cov.ExpQuad(2, ls=1.0)):
+        features = pac.kernel_features(X, kernel, lengthscale=1.0, rank=25)
+        with pm.Model() as model:
+            rows = pm.Data("X", X)
+            theta = pm.Normal("theta", shape=features.rank)
+            pac.AUCPotential("auc", features(rows) @ theta, y, gamma=120.0)
+            approx = pm.fit(method=pac.EP(), progressbar=False)
+        expected = features.transform(new) @ approx.posterior.mean
+        np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected)
+        np.testing.assert_allclose(features(X), features.transform(X))
+        assert np.isfinite(model.compile_logp()(model.initial_point()))
+    with pytest.raises(ValueError, match="rows of a matrix"):
+        features(model["theta"])
+
+
+def test_smc_moves_the_features():
+    model, gp = model_of(n=80)
+    approx = fit(model)
+    with model:
+        idata = pm.sample(
+            400,
+            tune=20,
+            step=pac.TemperingSMC(particles=400, start=approx),
+            chains=2,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+    found = pac.log_evidence(idata)
+    weighted = approx.importance_sample(4000, random_seed=1)
+    assert idata["posterior"]["scores"].shape[-1] == 80
+    assert found.estimate == pytest.approx(weighted.log_evidence, abs=0.3)
+    draws = pac.predict_scores(idata, [[0.1, 0.2]], gp=gp, model=model, summary=True)
+    by_ep = pac.predict_scores(approx, [[0.1, 0.2]], gp=gp, summary=True)
+    assert float(draws["mean"][0]) == pytest.approx(float(by_ep["mean"][0]), abs=0.3)

@@ -39,7 +39,7 @@ def test_notebooks_run(page):
     plt.close("all")
 
 
-@pytest.mark.parametrize("name", set(pac.__all__))
+@pytest.mark.parametrize("name", pac.__all__)
 def test_every_public_name_is_in_the_reference(name):
     assert re.search(rf"^   {name}$", API, flags=re.MULTILINE)
 

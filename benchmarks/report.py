@@ -134,6 +134,7 @@ EP-AUC chooses gamma as on the [page that reproduces the paper](reproduction.md)
 
 {summary(printed.values())}"""
     page.write_text("\n".join([head, *sections]))
+    print("python -m benchmarks.readme puts the README's tables right", flush=True)
     if failed:
         raise SystemExit(f"Failed: {', '.join(failed)}.")
 

@@ -45,7 +45,9 @@ def plot_decision_curve(
         axes.plot(curve["probability"], curve["net_benefit"], color=color, linestyle=line, label=name)
     top = max(float(curve["upper" if band else "net_benefit"].max()) for curve in named.values())
     axes.set(xlabel="probability at which one is indifferent", ylabel="net benefit (true positives per row)")
-    axes.set(xlim=(0, 1), ylim=(-0.15 * top, 1.05 * top))
+    axes.set_xlim(0, 1)
+    if top > 0.0:  # elsewhere no rule is better than nobody: all that there is, is shown
+        axes.set_ylim(-0.15 * top, 1.05 * top)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, title=f"{first.attrs['ci_prob']:.0%} over rows" if band else None)
     return axes

@@ -67,13 +67,15 @@ class Result(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ArrayResult:
-    """A fit on arrays as a :class:`Result`."""
+    """A fit on arrays as a :class:`Result`; ``record`` is what it was fitted to, where that is known already."""
 
     fit: Fit
+    record: FittedTo | None = None
 
     @cached_property
     def fitted_to(self) -> FittedTo:
-        return with_pairs(fitted_to_problem(self.fit.problem, self.fit.method), self.fit)
+        record = fitted_to_problem(self.fit.problem, self.fit.method) if self.record is None else self.record
+        return with_pairs(replace(record, gamma=self.fit.problem.gamma), self.fit)
 
     @property
     def evidence(self) -> LogEvidence:

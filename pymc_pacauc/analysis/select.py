@@ -23,9 +23,8 @@ from pymc.util import get_random_generator
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.analysis.certify import check_certifiable, equal_matchings
+from pymc_pacauc.analysis.certify import TUNED, certified_auc, check_certifiable
 from pymc_pacauc.analysis.tempered_folds import Tempered, choose_tempered, tempered_model
-from pymc_pacauc.core.bounds import pac_bayes_kl
 from pymc_pacauc.core.fitted_to import FittedTo, fitted_to_problem
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.row_shares import RowShares, row_shares
@@ -45,6 +44,7 @@ from pymc_pacauc.gamma_search import (
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, found_terms
 from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
+from pymc_pacauc.model.fitted_to import fitted_to
 from pymc_pacauc.model.progress import LateBar, track
 from pymc_pacauc.model.results import ArrayResult
 
@@ -259,9 +259,15 @@ def select_gamma(
         if source is not None:
             problem = source.problem
         assert problem is not None
-        record = replace(fitted_to_problem(problem, METHODS[method]), terms=max(len(terms), 1))
+        record = (
+            fitted_to_problem(problem, METHODS[method])
+            if source is None
+            else fitted_to(source.model, METHODS[method], problem, terms)
+        )
         if criterion == "certificate":
             check_certifiable(record)
+            if record.tuned_prior:
+                raise ValueError(TUNED)
             grid = default_gammas(row_shares(problem.pairs)) if gammas is None else gamma_grid(gammas)
             pays = grid.size if selected_from is None else selected_from
             selection = _by_certificate(problem, record, grid, method, rule, epsilon, pays, progressbar)
@@ -367,16 +373,12 @@ def _by_coverage(choice: CoverageChoice, record: FittedTo, epsilon: float, selec
 
 def _row(each: Fit, record: FittedTo, epsilon: float, selected_from: int) -> dict[str, Any]:
     """What is known of a fit without folds; no certificate where there is no bound for what is compared."""
-    risk, divergence = ArrayResult(each).mean_risk.value, each.divergence
-    highest = np.nan
-    if record.terms == 1 and record.m_eff > 0 and divergence >= 0:
-        m, equal = record.m_eff, equal_matchings(record)
-        highest = pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from, equal_matchings=equal)
+    result = ArrayResult(each, record)
     return {
-        "training_auc": 1.0 - risk,
+        "training_auc": 1.0 - result.mean_risk.value,
         "log_evidence": each.log_evidence,
-        "divergence": divergence,
-        "certified_auc": 1.0 - highest,
+        "divergence": each.divergence,
+        "certified_auc": certified_auc(result, epsilon, selected_from),
         "converged": each.converged,
     }
 

@@ -84,6 +84,12 @@ class KernelFeatures:
             features[part] = linalg.solve_triangular(self.factor, cross, lower=True, check_finite=False).T
         return features if distinct.none_repeat else features[distinct.place]
 
+    def made_from(self, X: FloatArray) -> bool:
+        """Whether the pivots are rows of this X."""
+        if X.shape[1:] != self.lengthscale.shape or len(X) <= self.pivots.max():
+            return False
+        return np.array_equal(X[self.pivots] / self.lengthscale, self.points)
+
     def __repr__(self) -> str:
         return f"KernelFeatures(rank={self.rank}, covariates={self.lengthscale.size}, left_out={self.left_out:.2g})"
 

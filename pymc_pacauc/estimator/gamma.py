@@ -155,6 +155,6 @@ def _by_certificate(problem: Problem, method: str, epsilon: float, priors: int, 
         start = next((each for each in reversed(fits) if each.converged), None)
         fits.append(_quietly(replace(problem, gamma=float(value)), method, start, TOLERANCE, n_jobs))
     fits = [each for each in fits if each.converged] or fits
-    return CertifiedGamma(
-        tuple(fits), tuple(certificate(ArrayResult(each), epsilon, selected_from=priors) for each in fits)
-    )
+    tuned_prior = "charge" if priors > 1 else "accept"  # without a certificate it is a criterion still
+    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": tuned_prior}
+    return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), epsilon, **options) for each in fits))

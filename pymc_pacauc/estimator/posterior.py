@@ -188,7 +188,7 @@ def fit_scores(
     if recipe.prior == "gp":
         features = _kernel(design, tuning, recipe)
         design = features.transform(design)
-    problem = _problem(design, tuning, recipe)
+    problem = replace(_problem(design, tuning, recipe), tuned_prior=recipe.prior == "gp")
     if recipe.prior == "gaussian" and recipe.relevance is not None:
         problem = choose_relevance(problem, n_jobs=recipe.n_jobs)
     elif recipe.prior == "gaussian" and recipe.shrinkage == "evidence":

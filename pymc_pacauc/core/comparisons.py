@@ -17,7 +17,15 @@ from pymc_pacauc.core.numeric import number_vector
 from pymc_pacauc.core.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
 from pymc_pacauc.core.partial_auc import PartialAUC
 
-__all__ = ["Comparison", "label_comparison", "members_of", "observation_weights", "ordered_classes", "strata_codes", "stratified"]
+__all__ = [
+    "Comparison",
+    "label_comparison",
+    "members_of",
+    "observation_weights",
+    "ordered_classes",
+    "strata_codes",
+    "stratified",
+]
 
 FloatArray = NDArray[np.float64]
 Comparison = Pairs | PartialAUC
@@ -144,9 +152,7 @@ def _by_stratum(block: Block, codes: NDArray[np.intp]) -> list[Block]:
     row_order, column_order = np.argsort(rows, kind="stable"), np.argsort(columns, kind="stable")
     row_ends = [np.searchsorted(rows[row_order], both, side) for side in SIDES]
     column_ends = [np.searchsorted(columns[column_order], both, side) for side in SIDES]
-    return [
-        block.take(row_order[a:b], column_order[c:d]) for a, b, c, d in zip(*row_ends, *column_ends, strict=True)
-    ]
+    return [block.take(row_order[a:b], column_order[c:d]) for a, b, c, d in zip(*row_ends, *column_ends, strict=True)]
 
 
 def strata_codes(strata: ArrayLike, n: int) -> NDArray[np.intp]:

@@ -57,6 +57,7 @@ STAGE_TOLERANCE = 0.004  # changes the mean by some thousandths of a standard de
 LAST_TOLERANCE = 1e-4  # and this one by a thousandth: both far below the sampling error
 WARM = replace(POLICY, plain_steps=2)
 OTHER_DEALS = 3  # for the sampling error
+NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
 
 
 def enough_pairs(problem: Problem) -> int:
@@ -99,10 +100,10 @@ def fit_dealt(
     """Approximate the AUC Gibbs posterior by a Gaussian, from pairs that meet in one of so many ``groups``.
 
     The other parameters are those of :func:`~pymc_pacauc.ep.gaussian.fit_ep`, except that ``power`` may be 0, for
-    variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` takes the place of the pilot; one that was
-    fitted to a deal of the very same pairs at the same gamma lends its deal, so that fits that differ in the prior
-    alone are comparable. Otherwise sweeping ends at a change of ``LAST_TOLERANCE``, if not before: what is left is far
-    below the sampling error.
+    variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` takes the place of the pilot. One that was
+    fitted to a deal of the very same pairs saves more: at the same gamma it lends its deal, so that fits that differ in
+    the prior alone are comparable; at a gamma nearby rows are dealt along its score at once. Except on a deal that was
+    lent, sweeping ends at a change of ``LAST_TOLERANCE``, if not before: what is left is far below the sampling error.
 
     Examples
     --------
@@ -119,14 +120,15 @@ def fit_dealt(
     rng = np.random.default_rng(random_seed)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         run = _Run(problem, site_table(problem.gamma_per_pair, power), tolerance, max_sweeps, map_tiles, callback)
-        used = start.deal if isinstance(start, EPFit) else None
         q = start_of(problem, start)
-        if isinstance(start, EPFit) and used is not None and _same(start.problem, problem):
+        used, ratio = _lent(start, problem)
+        if used is not None and ratio == 1.0 and used.groups == groups:
             found = run.stage(used, 1.0, q, tolerance)
         else:
             if start is None:
                 q = run.grow(q, groups, rng)
-            q = run.stage(run.deal_along(q, groups, rng), 1.0, q).point
+            if used is None or ratio > NEAR_GAMMA:
+                q = run.stage(run.deal_along(q, groups, rng), 1.0, q).point
             used = run.deal_along(q, groups, rng)
             found = run.stage(used, 1.0, q, max(tolerance, LAST_TOLERANCE))
         q = found.point
@@ -258,6 +260,9 @@ def _pilot_share(problem: Problem) -> float:
     return min(1.0, max(PILOT_ROWS / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
 
 
-def _same(one: Problem, other: Problem) -> bool:
-    """Whether two problems differ in their prior at most."""
-    return one.pairs is other.pairs and one.gamma == other.gamma
+def _lent(start: Fit | None, problem: Problem) -> tuple[Deal | None, float]:
+    """The deal of a start fitted to the same pairs, if it has one, and by what factor its gamma is another."""
+    if not isinstance(start, EPFit) or start.problem.pairs is not problem.pairs:
+        return None, math.inf
+    ratio = problem.gamma / start.problem.gamma
+    return start.deal, max(ratio, 1.0 / ratio)

@@ -161,7 +161,18 @@ def test_fits_that_differ_in_the_prior_share_their_deal():
     first = fit_dealt(problem, 12)
     wider = linear_gaussian_problem(X, problem.pairs, gamma=3000.0, prior_covariance=4.0)
     assert fit_dealt(wider, 12, start=first).deal is first.deal
-    assert fit_dealt(replace(problem, gamma=2000.0), 12, start=first).deal is not first.deal
+    assert fit_dealt(problem, 6, start=first).pairs_used > 1.5 * first.pairs_used
+
+
+def test_a_path_along_gamma_deals_along_the_score_of_the_fit_before():
+    problem = linear_gaussian_problem(*data(3000, 4, seed=3), gamma=3000.0)
+    first = fit_dealt(problem, 12)
+    nearby = replace(problem, gamma=1000.0)
+    found, anew, exact = fit_dealt(nearby, 12, start=first), fit_dealt(nearby, 12), fit_ep(nearby)
+    assert found.deal is not first.deal
+    assert found.sweeps < 0.5 * anew.sweeps
+    moved = (found.posterior.mean - exact.posterior.mean) / np.sqrt(exact.posterior.variance)
+    assert np.sqrt(np.mean(moved**2)) < 3.0 * found.sampling_error.mean < 0.6
 
 
 def test_leaving_out_dealt_pairs():

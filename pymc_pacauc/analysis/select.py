@@ -23,7 +23,7 @@ from pymc.util import get_random_generator
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.analysis.certify import check_certifiable, equal_matchings
+from pymc_pacauc.analysis.certify import check_certifiable, equal_matchings, paid_risk
 from pymc_pacauc.analysis.tempered_folds import Tempered, choose_tempered, tempered_model
 from pymc_pacauc.core.bounds import pac_bayes_kl
 from pymc_pacauc.core.fitted_to import FittedTo, fitted_to_problem
@@ -367,13 +367,14 @@ def _by_coverage(choice: CoverageChoice, record: FittedTo, epsilon: float, selec
 
 def _row(each: Fit, record: FittedTo, epsilon: float, selected_from: int) -> dict[str, Any]:
     """What is known of a fit without folds; no certificate where there is no bound for what is compared."""
-    risk, divergence = ArrayResult(each).mean_risk.value, each.divergence
+    estimated, divergence = ArrayResult(each).mean_risk, each.divergence
     highest = np.nan
     if record.terms == 1 and record.m_eff > 0 and divergence >= 0:
         m, equal = record.m_eff, equal_matchings(record)
-        highest = pac_bayes_kl(risk, divergence, m, epsilon, selected_from=selected_from, equal_matchings=equal)
+        risk, error = paid_risk(estimated, epsilon, selected_from)
+        highest = pac_bayes_kl(risk, divergence, m, error, selected_from=selected_from, equal_matchings=equal)
     return {
-        "training_auc": 1.0 - risk,
+        "training_auc": 1.0 - estimated.value,
         "log_evidence": each.log_evidence,
         "divergence": divergence,
         "certified_auc": 1.0 - highest,

@@ -23,6 +23,7 @@ from pymc_pacauc.core.bounds import (
     pac_bayes_kl,
 )
 from pymc_pacauc.core.fitted_to import FittedTo, measure_of
+from pymc_pacauc.core.html_report import HTMLReport
 from pymc_pacauc.core.matchings import deal_matchings, matching_bound, matching_rate
 from pymc_pacauc.fitting import Fit
 from pymc_pacauc.results import Estimate
@@ -40,7 +41,7 @@ NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchin
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(HTMLReport):
     """A lower bound on an AUC, and what it rests on.
 
     Attributes

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, draw_dims, labelled_draws, mean_score
 from pymc_pacauc.analysis.roc import BOOTSTRAP, Ranking, binomial_interval
+from pymc_pacauc.core.html_report import HTMLReport
 
 __all__ = ["Threshold", "cheapest_threshold", "check_prevalence", "choose_threshold"]
 
@@ -20,7 +21,7 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(HTMLReport):
     """A threshold of the mean score, to be applied to any row's score, with what it does.
 
     Attributes

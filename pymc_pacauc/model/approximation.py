@@ -24,6 +24,7 @@ from pymc.variational.approximations import FullRankGroup, SingleGroupApproximat
 from pymc.variational.opvi import node_property
 
 from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.core.html_report import HTMLReport
 from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
@@ -105,7 +106,7 @@ class ImportanceSample:
         )
 
 
-class EPApproximation(SingleGroupApproximation):
+class EPApproximation(HTMLReport, SingleGroupApproximation):
     """A Gaussian approximation of the AUC Gibbs posterior, with PyMC's interface and EP's by-products.
 
     It is over the free variables that the model had when it was fitted, and its draws are those of the model with the

@@ -74,5 +74,5 @@ $(BENCH)/peers.stamp: pyproject.toml benchmarks/requirements-peers.txt
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[plots,sklearn]' \
 		--requirement benchmarks/requirements-peers.txt
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps particles==0.4
-	-$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check libauc==2.0.1 torch==2.15.0
+	-$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check libauc==2.0.1 torch==2.13.0
 	touch $@

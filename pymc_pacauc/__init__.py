@@ -11,7 +11,7 @@ from typing import Any
 
 import lazy_loader
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 _attach, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

@@ -1,7 +1,9 @@
 import ast
 import pkgutil
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 import pymc_pacauc
 
 SOURCE = Path(pymc_pacauc.__file__)
+ROOT = Path(__file__).parents[1]
 
 # Folders show the layers: imports point from right to left.
 ARRAYS = {
@@ -116,6 +119,17 @@ def test_version_has_one_source():
     except PackageNotFoundError:
         pytest.skip("the package is not installed")
     assert pymc_pacauc.__version__ == installed
+
+
+def test_recipe_citation_and_changelog_are_of_this_version():
+    ours = re.escape(pymc_pacauc.__version__)
+    assert re.search(rf"^version: {ours}$", (ROOT / "CITATION.cff").read_text(), flags=re.MULTILINE)
+    assert re.search(rf"^## {ours} - \d{{4}}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    recipe = (ROOT / "conda" / "meta.yaml").read_text()
+    assert re.search(rf'^  version: "{ours}"$', recipe, flags=re.MULTILINE)
+    for needed in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+        name, bounds = re.fullmatch(r"([\w-]+)(.*)", needed).groups()
+        assert re.search(rf"^    - {name}(-base)? {re.escape(bounds)}$", recipe, flags=re.MULTILINE), needed
 
 
 def test_importing_the_package_imports_nothing_else():

@@ -24,8 +24,10 @@ from pymc_pacauc.core.bounds import (
     pac_bayes_kl,
 )
 from pymc_pacauc.core.fitted_to import FittedTo, measure_of
+from pymc_pacauc.core.html_report import HTMLReport
 from pymc_pacauc.core.matchings import deal_matchings, matching_bound, matching_rate
 from pymc_pacauc.fitting import Fit
+from pymc_pacauc.results import Estimate
 from pymc_pacauc.split_bounds import DRAWS, SEED, STANDARD_ERRORS, Moment, mean_log_moment, two_class_mask
 
 if TYPE_CHECKING:
@@ -34,12 +36,13 @@ if TYPE_CHECKING:
 __all__ = ["TUNED", "Certificate", "certificate", "certified_auc", "check_certifiable", "equal_matchings"]
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
-FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some
+FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some,
+COMPARED = 100  # of as many fits, gammas say, as the certificate may be the best of
 NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(HTMLReport):
     """A lower bound on an AUC, and what it rests on.
 
     Attributes
@@ -201,13 +204,9 @@ def certificate(
         check_model(fitted, model)
     _check(result, fitted, tuned_prior)
     estimated, divergence = result.mean_risk, result.divergence
-    risk, kl = estimated.value, divergence.value
-    monte_carlo = None
-    failure = epsilon
-    if estimated.terms:  # of a fit on dealt pairs: the divergence is exact, the risk has a bound
-        failure = (1.0 - FOR_THE_RISK) * epsilon
-        risk = min(1.0, mean_bound(risk, estimated.error, estimated.terms, FOR_THE_RISK * epsilon))
-    elif estimated.error > 0.0:
+    kl, monte_carlo = divergence.value, None
+    risk, failure = paid_risk(estimated, epsilon, selected_from)
+    if estimated.error > 0.0 and not estimated.terms:
         evidence_error = result.evidence.standard_error
         monte_carlo = (estimated.error, evidence_error)
         risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
@@ -287,6 +286,21 @@ def certified_auc(result: Any, epsilon: float, selected_from: int) -> float:
         return certificate(result, epsilon, selected_from=selected_from).auc
     except ValueError:
         return math.nan
+
+
+def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tuple[float, float]:
+    """The empirical risk to certify with, and what is left of epsilon.
+
+    That of a fit on dealt pairs is a mean over pairs drawn: what it is below, with a probability that a part of epsilon
+    pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out among the
+    fits that may have been compared: ``COMPARED`` for each of the priors.
+    """
+    if not estimated.terms:
+        return estimated.value, epsilon
+    part = FOR_THE_RISK * epsilon
+    among = COMPARED * selected_from
+    highest = mean_bound(estimated.value, estimated.error, estimated.terms, part, selected_from=among)
+    return min(1.0, highest), epsilon - part
 
 
 def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
@@ -382,7 +396,8 @@ def _assumptions(
     if fitted.pairs_used:
         sentences.append(
             f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all was estimated from "
-            f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays."
+            f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays: "
+            f"enough to choose among {COMPARED} gammas by their certificates."
         )
     if monte_carlo is not None:
         risk, evidence = monte_carlo

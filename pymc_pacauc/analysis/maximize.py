@@ -32,6 +32,7 @@ from rich.progress import TextColumn
 from scipy import linalg, optimize
 from scipy.special import expit, logit
 
+from pymc_pacauc.core.html_report import HTMLReport
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep import ConvergenceWarning
 from pymc_pacauc.fitting import Fit, fit
@@ -56,7 +57,7 @@ FARTHEST = 12.0  # log-parameters move at most so far
 
 
 @dataclass(frozen=True, eq=False)
-class EvidenceMaximum:
+class EvidenceMaximum(HTMLReport):
     """What :func:`maximize_evidence` found.
 
     Attributes

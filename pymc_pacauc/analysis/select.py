@@ -26,6 +26,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_pacauc.analysis.certify import TUNED, certified_auc, check_certifiable
 from pymc_pacauc.analysis.tempered_folds import Tempered, choose_tempered, tempered_model
 from pymc_pacauc.core.fitted_to import FittedTo, fitted_to_problem
+from pymc_pacauc.core.html_report import html_report
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.row_shares import RowShares, row_shares
 from pymc_pacauc.ep import ConvergenceWarning
@@ -116,6 +117,10 @@ class GammaSelection:
             f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion}, "
             f"this one {row['loss']:.4f} ± {row['loss_se']:.4f} behind it)"
         )
+
+    def _repr_html_(self) -> str:
+        words = repr(self).removeprefix("GammaSelection(").removesuffix(")")
+        return html_report(words) + self.table.round(4).to_html(index=False)
 
 
 def select_gamma(

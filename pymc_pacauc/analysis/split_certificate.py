@@ -18,6 +18,7 @@ from pymc_pacauc.analysis.deployed import deployed_score, labelled_draws
 from pymc_pacauc.core.bounds import check_epsilon
 from pymc_pacauc.core.effective_size import effective_size
 from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, pair_fingerprint
+from pymc_pacauc.core.html_report import HTMLReport
 from pymc_pacauc.core.matchings import deal_matchings, holdout_bound
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
@@ -31,7 +32,7 @@ __all__ = ["HoldOutCertificate", "SplitCertificate", "holdout_certificate", "spl
 
 
 @dataclass(frozen=True)
-class HoldOutCertificate:
+class HoldOutCertificate(HTMLReport):
     """A lower bound on the AUC of a score that was fixed before these rows were seen.
 
     Attributes
@@ -113,7 +114,7 @@ def holdout_certificate(
 
 
 @dataclass(frozen=True, eq=False)
-class SplitCertificate:
+class SplitCertificate(HTMLReport):
     """Three certified AUCs, each with probability 1 - epsilon, from rows kept for the purpose.
 
     Attributes

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.analysis.certify import Certificate, certificate
 from pymc_pacauc.analysis.inclusion import inclusion_probability
+from pymc_pacauc.core.html_report import html_report
 from pymc_pacauc.core.risk import comparison_risk
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
@@ -113,7 +114,23 @@ def summary(
         sampling_error=fitted.mean_error,
     )
     table.attrs["report"] = _report(table.attrs, fitted.terms)
-    return table
+    return Summary(table)
+
+
+class Summary(pd.DataFrame):
+    """A DataFrame that notebooks show below its report; what is made of it is an ordinary DataFrame."""
+
+    def __init__(self, table: pd.DataFrame):
+        super().__init__(table)
+        self.attrs = table.attrs
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str | None:
+        table = super()._repr_html_()  # None where pandas is told not to make any
+        return table and html_report(self.attrs["report"]) + table
 
 
 def _report(attrs: dict[str, Any], terms: int) -> str:

@@ -24,6 +24,7 @@ from pymc.variational.approximations import FullRankGroup, SingleGroupApproximat
 from pymc.variational.opvi import node_property
 
 from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.core.html_report import HTMLReport
 from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
@@ -105,7 +106,7 @@ class ImportanceSample:
         )
 
 
-class EPApproximation(SingleGroupApproximation):
+class EPApproximation(HTMLReport, SingleGroupApproximation):
     """A Gaussian approximation of the AUC Gibbs posterior, with PyMC's interface and EP's by-products.
 
     It is over the free variables that the model had when it was fitted, and its draws are those of the model with the
@@ -315,6 +316,8 @@ class EPApproximation(SingleGroupApproximation):
         self, draws: int = 500, *, random_seed: Any = None, return_inferencedata: bool = True, **kwargs: Any
     ) -> Any:
         """Independent draws of all variables and Deterministics, as ArviZ data."""
+        if draws < 1:
+            raise ValueError(f"draws must be at least 1; got {draws!r}.")
         if not return_inferencedata:
             if any(sparse.dirac for sparse in self.source.sparse):
                 raise ValueError("Draws with a point mass at zero come as ArviZ data: leave return_inferencedata=True.")
@@ -396,7 +399,7 @@ class EPApproximation(SingleGroupApproximation):
             f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {problem.d} free parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
-            f"  {measure:<15}{1 - self.expected_risk:.4f} (expected, training)",
+            f"  {measure:<15}{self.training_auc:.4f} of the mean score, {1 - self.expected_risk:.4f} of a draw (training)",
         ]
         if self.pairs_used < problem.pairs.n_pairs:
             error = self.sampling_error

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, new_axes
+from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, named_curves, new_axes
 
 __all__ = ["plot_compare", "plot_decision_curve"]
 
@@ -32,8 +32,8 @@ def plot_decision_curve(
     -------
     The axes.
     """
+    named = named_curves(curves, "mean score", "decision_curve", "net_benefit")
     [axes] = new_axes(ax, backend, figsize=(6.0, 4.2))
-    named = {"mean score": curves} if isinstance(curves, xr.Dataset) else dict(curves)
     first = next(iter(named.values()))
     at = first["probability"]
     axes.axhline(0.0, color=BLACK, linewidth=0.9, label="nobody")

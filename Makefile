@@ -48,6 +48,7 @@ bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
 
 bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/benchmarks.md (BENCH_ARGS="--only smc")
 	$(BENCH)/bin/python -m benchmarks.report $(BENCH_ARGS)
+	$(BENCH)/bin/python -m benchmarks.readme
 
 reliability: $(VENV)/dev.stamp  ## what could go wrong, before and after, into docs/reliability.md
 	$(BIN)/python -m benchmarks.reliability
@@ -74,5 +75,5 @@ $(BENCH)/peers.stamp: pyproject.toml benchmarks/requirements-peers.txt
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[plots,sklearn]' \
 		--requirement benchmarks/requirements-peers.txt
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps particles==0.4
-	-$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check libauc==2.0.1 torch==2.15.0
+	-$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check libauc==2.0.1 torch==2.13.0
 	touch $@

@@ -62,7 +62,7 @@ MOST = 1_000_000
 FITS = {
     "EP-AUC": Fit(at_once(ep_auto), MOST, 320),
     "EP-AUC, all pairs": Fit(at_once(lambda X, y: fit(X, y, float(len(y)))), 16_000, 20),
-    "SMC-AUC, from EP": Fit(at_once(lambda X, y: smc_at_n(X, y, X[:1], 0)), 8000, 160),
+    "SMC-AUC, from EP": Fit(at_once(lambda X, y: smc_at_n(X, y, X[:1], 0)), 10_000, 160),
     "GPEP-AUC": Fit(at_once(gp_ep), 1000, 80),
     "the paper's EP": Fit(at_once(lambda X, y: fit_paper_ep(X, y, float(len(y)))), 1000, 40),
     "LogisticRegression": Fit(at_once(lambda X, y: LogisticRegression(max_iter=2000).fit(X, y)), MOST, 320),

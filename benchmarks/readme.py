@@ -61,8 +61,7 @@ def engines(page):
     found = [
         (
             "`pm.fit(method=pac.EP())`",
-            "scores affine in Gaussian variables (linear, Gaussian processes, hierarchies of fixed scales), spike and "
-            + "slab; choosing gamma; up to a million rows",
+            "scores affine in Gaussian variables: linear, Gaussian processes, hierarchies; choosing gamma; many rows",
             f"{float(milliseconds) / 1000:.2f}",
             f"{float(evidence):.2f}, approximate",
         ),

@@ -1,9 +1,10 @@
 """Run every benchmark and write what they print to docs/benchmarks.md.
 
-    python -m benchmarks.report [--only quality smc ...] [--out docs]
+    python -m benchmarks.report [--only quality smc ...] [--jobs 2] [--out docs]
 
-Each script runs by itself too. ``--only`` renews their sections and keeps the others as they are on the page. Lines
-that begin with Won, Lost or Even are verdicts, which go to the top of the page; in a section they stand in comments.
+Each script runs by itself too. ``--only`` renews their sections and keeps the others as they are on the page, which is
+written after every script. Scripts keep to one thread, so as many as there are cores can run side by side. Lines that
+begin with Won, Lost or Even are verdicts, which go to the top of the page; in a section they stand in comments.
 """
 
 import argparse
@@ -12,6 +13,8 @@ import platform
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -95,32 +98,27 @@ def summary(printed):
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=[*SCRIPTS, "nothing"])
-    parser.add_argument("--out", type=Path, default=Path("docs"))
-    arguments = parser.parse_args()
-    page = arguments.out / "benchmarks.md"
-    before = printed_before(page.read_text()) if page.exists() else {}
-    printed = {name: before[title] for name, (title, _) in SCRIPTS.items() if title in before}
-    failed = []
-    for name, (_, options) in SCRIPTS.items():
-        if arguments.only is None or name in arguments.only:
-            print(f"benchmarks/{name}.py", flush=True)
-            done = subprocess.run(
-                [sys.executable, "-m", f"benchmarks.{name}", *options], stdout=subprocess.PIPE, text=True
-            )
-            if done.returncode:
-                failed.append(f"benchmarks/{name}.py")
-            else:
-                printed[name] = f"On {machine()}\n\n{done.stdout}"
-    printed = {name: printed[name] for name in SCRIPTS if name in printed}
+def run(name):
+    """What a script prints, under the machine it ran on; None if it failed."""
+    print(f"benchmarks/{name}.py", flush=True)
+    began = time.monotonic()
+    command = [sys.executable, "-m", f"benchmarks.{name}", *SCRIPTS[name][1]]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    outcome = "failed" if done.returncode else "done"
+    print(f"benchmarks/{name}.py: {outcome} after {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+    return None if done.returncode else f"On {machine()}\n\n{done.stdout}"
+
+
+def written(printed):
+    """The page of what scripts have printed, by their names."""
     sections = []
-    for name, text in printed.items():
-        title, options = SCRIPTS[name]
-        sections.append(section(title, " ".join(["python", "-m", f"benchmarks.{name}", *options]), text))
+    for name, (title, options) in SCRIPTS.items():
+        if name in printed:
+            command = " ".join(["python", "-m", f"benchmarks.{name}", *options])
+            sections.append(section(title, command, printed[name]))
     missing = [f"`benchmarks/{name}.py`" for name in SCRIPTS if name not in printed]
     not_run = f"Not run yet: {', '.join(missing)}.\n\n" if missing else ""
+    verdicts = summary([printed[name] for name in SCRIPTS if name in printed])
     head = f"""# Benchmarks
 
 Written by `make bench` (`benchmarks/report.py`), in an environment of its own with the peers that
@@ -132,9 +130,30 @@ EP-AUC chooses gamma as on the [page that reproduces the paper](reproduction.md)
 
 {not_run}## In short
 
-{summary(printed.values())}"""
-    page.write_text("\n".join([head, *sections]))
-    print("python -m benchmarks.readme puts the README's tables right", flush=True)
+{verdicts}"""
+    return "\n".join([head, *sections])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=[*SCRIPTS, "nothing"])
+    parser.add_argument("--jobs", type=int, default=1, help="scripts side by side")
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    arguments = parser.parse_args()
+    page = arguments.out / "benchmarks.md"
+    before = printed_before(page.read_text()) if page.exists() else {}
+    printed = {name: before[title] for name, (title, _) in SCRIPTS.items() if title in before}
+    wanted = [name for name in SCRIPTS if arguments.only is None or name in arguments.only]
+    failed = []
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        running = {pool.submit(run, name): name for name in wanted}
+        for done in as_completed(running):
+            if done.result() is None:
+                failed.append(f"benchmarks/{running[done]}.py")
+            else:
+                printed[running[done]] = done.result()
+                page.write_text(written(printed))
+    page.write_text(written(printed))
     if failed:
         raise SystemExit(f"Failed: {', '.join(failed)}.")
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.dealt import fit_dealt, pairs_to_use
+from pymc_pacauc.ep.dealt import fit_dealt, groups_to_deal
 from pymc_pacauc.ep.gaussian import check_power, fit_ep, fit_vb
 from pymc_pacauc.ep.results import ConvergenceWarning, Fit, Posterior, UnsupportedError
 from pymc_pacauc.ep.sparse.fit import fit_spike_slab
@@ -57,9 +57,10 @@ def fit(
     power
         Of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
     pairs
-        ``"all"``; about how many, chosen by dealing (:mod:`~pymc_pacauc.ep.dealt`); or ``"auto"``: all where that is
-        cheap, up to 20 million or four times as many as would be dealt, else as many as leave an error of some
-        hundredths of a posterior standard deviation. (Gaussian priors only; others use all.)
+        ``"all"``; a number of rows per group, of groups dealt along the score (:mod:`~pymc_pacauc.ep.dealt`) within
+        which rows are compared; or ``"auto"``: all where that is cheap, up to 20 million or four times as many as would
+        be dealt, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian priors
+        only; others use all.)
     start
         An earlier fit to begin from, for example at another gamma or another prior.
     tolerance
@@ -85,19 +86,19 @@ def fit(
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
     options: dict[str, Any] = {"start": start, "tolerance": tolerance, "max_sweeps": max_sweeps}
-    wanted = pairs_to_use(problem, pairs)
+    groups = groups_to_deal(problem, pairs)
     if problem.spikes is None:
         if client is not None:
-            if wanted is not None and not isinstance(pairs, str):
+            if groups is not None and not isinstance(pairs, str):
                 raise UnsupportedError(
                     "A cluster compares all pairs of a problem; dealt pairs are quick on one machine: leave client or "
                     "pairs away. For rows that no machine holds alone there is pymc_pacauc.cluster.fit_rows."
                 )
             options["sums_by"] = _sums_on(client)
-        elif wanted is not None:
+        elif groups is not None:
             return fit_dealt(
                 problem,
-                wanted,
+                groups,
                 power=check_power(power) if method == "ep" else 0.0,
                 **options,
                 n_jobs=n_jobs,
@@ -118,7 +119,7 @@ def fit(
             "Fractional EP is for Gaussian priors; this problem has a spike-and-slab prior: use power=1, "
             f"not {power:g}."
         )
-    if not isinstance(pairs, str) and wanted is not None:
+    if not isinstance(pairs, str) and groups is not None:
         raise UnsupportedError(
             "Pairs are dealt for Gaussian priors; this problem has a spike-and-slab prior: leave pairs away."
         )

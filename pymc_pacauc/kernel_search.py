@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -113,8 +113,8 @@ def choose_lengthscale(
 
     Notes
     -----
-    A prior chosen on the data leaves no certificate: :func:`~pymc_pacauc.certificate` holds for lengthscales chosen on
-    other rows.
+    A prior chosen on the data leaves no certificate: :func:`~pymc_pacauc.certificate` refuses ``fit``. It holds for
+    features with lengthscales chosen on other rows.
 
     Examples
     --------
@@ -175,6 +175,7 @@ class _Evidence:
     def fit(self, log_scales: FloatArray, tolerance: float) -> tuple[KernelFeatures, EPFit]:
         features = kernel_features(self._rows, self._kernel, lengthscale=np.exp(log_scales), rank=self._rank)
         problem = linear_gaussian_problem(features.transform(self._rows), self._pairs, self._gamma)
+        problem = replace(problem, tuned_prior=True)
         start = None if self._last is None else carried_over(self._last, problem)
         self._last = fit_ep(problem, start=start, tolerance=tolerance, n_jobs=self._n_jobs)
         self.trace.append(

@@ -117,7 +117,7 @@ def choose_shrinkage(
             start = fits[-1] if fits and fits[-1].converged else None
             fits.append(fit(replace(each, gamma=gamma), start=start, tolerance=TOLERANCE, n_jobs=n_jobs))
     evidence = np.array([each.log_evidence if each.converged else np.nan for each in fits])
-    return PriorChoice(candidates, evidence, gamma, problems[_best(evidence)])
+    return PriorChoice(candidates, evidence, gamma, replace(problems[_best(evidence)], tuned_prior=True))
 
 
 def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
@@ -155,7 +155,7 @@ def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
             bounds=[(-FARTHEST, FARTHEST)] * problem.d,
             options={"maxfun": MOST_EVALUATIONS, "gtol": SLOPE},
         )
-    return replace(problem, scores=scaled(found.x).scores)
+    return replace(problem, scores=scaled(found.x).scores, tuned_prior=True)
 
 
 def _best(log_evidences: FloatArray) -> int:

@@ -180,4 +180,5 @@ def _deal(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
 def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
     """The multiple of ``mean``, which ranks the same, that is closest to the prior."""
     toward = prior.precision @ mean
-    return max(float(prior.mean @ toward) / float(mean @ toward), 1e-6)
+    length = float(mean @ toward)
+    return max(float(prior.mean @ toward) / length, 1e-6) if length > 0.0 else 1.0  # zero is any multiple of itself

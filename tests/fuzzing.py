@@ -38,13 +38,29 @@ def fuzz(*names, fast=FAST, **strategies):
 
 
 def fuzzed():
-    """The public names of every property, by the property's name, and the code of its file, read without running it."""
+    """The public names of every property, by the property's name, and the names that it uses, itself or by helpers.
+
+    Read without running it; helpers are the functions and values of the same file, and theirs.
+    """
     found = {}
     for file in sorted(TESTS.rglob("test_*.py")):
-        tree = ast.parse(file.read_text())
-        used = {getattr(node, "attr", getattr(node, "id", None)) for node in ast.walk(tree)}
-        for node in tree.body:
-            for decorator in getattr(node, "decorator_list", ()):
+        bodies, decorators = {}, {}
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                bodies[node.name], decorators[node.name] = node.body, node.decorator_list
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                bodies[node.targets[0].id] = [node.value]
+        for name, listed in decorators.items():
+            for decorator in listed:
                 if isinstance(decorator, ast.Call) and getattr(decorator.func, "id", "") == "fuzz":
-                    found[node.name] = [argument.value for argument in decorator.args], used
+                    found[name] = [argument.value for argument in decorator.args], _used(name, bodies)
     return found
+
+
+def _used(name, bodies):
+    used, new = set(), {name}
+    while new:
+        parts = [part for each in new for line in bodies.get(each, ()) for part in ast.walk(line)]
+        within = {getattr(part, "attr", getattr(part, "id", None)) for part in parts}
+        new, used = within - used, used | within
+    return used

@@ -33,4 +33,4 @@ def test_a_property_uses_the_functions_it_names(test):
     for name in names:
         *namespace, last = name.split(".")
         value = getattr(getattr(pac, namespace[0]) if namespace else pac, last)
-        assert last in used or inspect.isclass(value), f"{name} is named but nowhere used in the file"
+        assert last in used or inspect.isclass(value), f"{name} is named but not used"

@@ -24,6 +24,15 @@ def test_divergence_between_two_gaussians():
     assert divergence_between(q, q) == pytest.approx(0.0, abs=1e-12)
 
 
+def test_a_part_that_says_nothing():
+    """Covariates whose classes balance leave the posterior where the prior is."""
+    X = np.array([0.0, 0.0, 2.0, 3.0, -3.0, -2.0, 2.0, 3.0, -2.0, -1.0])[:, None]
+    y = np.array([1, 0, 1, 0, 1, 0, 0, 1, 0, 1])
+    found = split_bounds(linear_gaussian_problem(X, y, 1.0))
+    assert found.whole.posterior.mean == 0.0
+    assert 0.0 <= found.mean_auc <= 0.5
+
+
 def test_bounds_hold_and_are_tight():
     """20 data sets: none of the bounds fails more often than epsilon allows, and all say something."""
     rng, failures, certified = np.random.default_rng(5), np.zeros(3), []

@@ -8,7 +8,7 @@ strata, ordered classes, censored times. What changes is m, the number of indepe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from pymc_pacauc.core.bounds import (
     catoni_bound,
     catoni_rate,
+    check_epsilon,
     kl_upper,
     linear_bound,
     linear_rate,
@@ -26,15 +27,17 @@ from pymc_pacauc.core.fitted_to import FittedTo, measure_of
 from pymc_pacauc.core.html_report import HTMLReport
 from pymc_pacauc.core.matchings import deal_matchings, matching_bound, matching_rate
 from pymc_pacauc.fitting import Fit
+from pymc_pacauc.results import Estimate
 from pymc_pacauc.split_bounds import DRAWS, SEED, STANDARD_ERRORS, Moment, mean_log_moment, two_class_mask
 
 if TYPE_CHECKING:
     import pymc as pm
 
-__all__ = ["Certificate", "certificate", "check_certifiable", "equal_matchings"]
+__all__ = ["TUNED", "Certificate", "certificate", "certified_auc", "check_certifiable", "equal_matchings"]
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
-FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some
+FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some,
+COMPARED = 100  # of as many fits, gammas say, as the certificate may be the best of
 NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
 
 
@@ -143,8 +146,10 @@ def certificate(
         Rate of the linear or Catoni's bound, fixed in advance; by default about the best one if the divergence were d
         (and, for Catoni's, the AUC 0.85).
     tuned_prior
-        ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`), or
-        ``"accept"`` it, with a caution: the number is then no certificate.
+        ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`,
+        :func:`~pymc_pacauc.choose_lengthscale`, an estimator's), or ``"charge"`` for it, where the choice was among
+        ``selected_from`` priors fixed beforehand, or ``"accept"`` it, with a caution: the number is then no
+        certificate.
     sampling
         ``"labels"``: given the labels (classes, times, strata, weights), covariates are independent. ``"iid"``: the
         observations, labels and all, are independent and identically distributed, and the risk certified is that of a
@@ -178,8 +183,10 @@ def certificate(
     """
     if bound not in ("kl", "matchings", *BOUNDS):
         raise ValueError(f'bound must be "kl", "catoni", "linear" or "matchings"; got {bound!r}.')
-    if tuned_prior not in ("refuse", "accept"):
-        raise ValueError(f'tuned_prior must be "refuse" or "accept"; got {tuned_prior!r}.')
+    if tuned_prior not in ("refuse", "charge", "accept"):
+        raise ValueError(f'tuned_prior must be "refuse", "charge" or "accept"; got {tuned_prior!r}.')
+    if tuned_prior == "charge" and selected_from == 1:
+        raise ValueError('tuned_prior="charge" needs selected_from, the number of priors that were compared.')
     if sampling not in ("labels", "iid"):
         raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
     if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
@@ -187,6 +194,8 @@ def certificate(
 
         result = as_result(result)
     fitted = result.fitted_to
+    if tuned_prior == "charge":
+        fitted = replace(fitted, tuned_prior=False)
     if bound == "matchings" and sampling != "labels":
         raise ValueError('bound="matchings" matches rows of given classes: sampling="labels".')
     if model is not None:
@@ -195,13 +204,9 @@ def certificate(
         check_model(fitted, model)
     _check(result, fitted, tuned_prior)
     estimated, divergence = result.mean_risk, result.divergence
-    risk, kl = estimated.value, divergence.value
-    monte_carlo = None
-    failure = epsilon
-    if estimated.terms:  # of a fit on dealt pairs: the divergence is exact, the risk has a bound
-        failure = (1.0 - FOR_THE_RISK) * epsilon
-        risk = min(1.0, mean_bound(risk, estimated.error, estimated.terms, FOR_THE_RISK * epsilon))
-    elif estimated.error > 0.0:
+    kl, monte_carlo = divergence.value, None
+    risk, failure = paid_risk(estimated, epsilon, selected_from)
+    if estimated.error > 0.0 and not estimated.terms:
         evidence_error = result.evidence.standard_error
         monte_carlo = (estimated.error, evidence_error)
         risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
@@ -247,6 +252,12 @@ def certificate(
     )
 
 
+TUNED = (
+    "The prior was tuned on these data (by evidence), and a certificate needs one that was fixed before they were "
+    "seen. Tune it on other rows."
+)
+
+
 def check_certifiable(fitted: FittedTo) -> None:
     """Refuse what has no bound, whatever the posterior."""
     if fitted.terms != 1:
@@ -268,6 +279,30 @@ def check_certifiable(fitted: FittedTo) -> None:
         )
 
 
+def certified_auc(result: Any, epsilon: float, selected_from: int) -> float:
+    """The certified AUC by the default bound, for a table: NaN where a posterior has no certificate."""
+    check_epsilon(epsilon)
+    try:
+        return certificate(result, epsilon, selected_from=selected_from).auc
+    except ValueError:
+        return math.nan
+
+
+def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tuple[float, float]:
+    """The empirical risk to certify with, and what is left of epsilon.
+
+    That of a fit on dealt pairs is a mean over pairs drawn: what it is below, with a probability that a part of epsilon
+    pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out among the
+    fits that may have been compared: ``COMPARED`` for each of the priors.
+    """
+    if not estimated.terms:
+        return estimated.value, epsilon
+    part = FOR_THE_RISK * epsilon
+    among = COMPARED * selected_from
+    highest = mean_bound(estimated.value, estimated.error, estimated.terms, part, selected_from=among)
+    return min(1.0, highest), epsilon - part
+
+
 def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
     check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
@@ -279,9 +314,8 @@ def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
         )
     if fitted.tuned_prior and tuned_prior == "refuse":
         raise ValueError(
-            "The prior was tuned on these data (maximize_evidence), and a certificate needs one that was fixed before "
-            "they were seen. Tune it on other rows; or, if a number without a guarantee is what you want, say "
-            'tuned_prior="accept".'
+            f"{TUNED} If the choice was among G priors fixed beforehand, say selected_from=G and "
+            'tuned_prior="charge"; or, if a number without a guarantee is what you want, tuned_prior="accept".'
         )
 
 
@@ -345,7 +379,7 @@ def _assumptions(
     if selected_from > 1:
         sentences.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
     if fitted.tuned_prior:
-        sentences.insert(0, "NO GUARANTEE: the prior was tuned on these very data by maximize_evidence.")
+        sentences.insert(0, "NO GUARANTEE: the prior was tuned on these very data.")
     if fitted.standardized:
         sentences.append(
             "CAUTION: the covariates look centred, scaled or ranked over this very sample. Standardised with it, the "
@@ -354,10 +388,16 @@ def _assumptions(
         )
     else:
         sentences.append("Assumes that covariates were not standardised with these rows.")
+    if fitted.sample_features:
+        sentences.append(
+            "CAUTION: the features were made from rows of this very sample. The bound is then exact only for "
+            "lengthscales fixed beforehand and features that leave nothing out; make them from other rows."
+        )
     if fitted.pairs_used:
         sentences.append(
             f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all was estimated from "
-            f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays."
+            f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays: "
+            f"enough to choose among {COMPARED} gammas by their certificates."
         )
     if monte_carlo is not None:
         risk, evidence = monte_carlo

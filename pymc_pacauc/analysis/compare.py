@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from pymc_pacauc.analysis.certify import certificate
+from pymc_pacauc.analysis.certify import certified_auc
 from pymc_pacauc.core.fitted_to import FittedTo
 from pymc_pacauc.gamma_search import deal_folds, paired_errors
 from pymc_pacauc.model.results import as_result
@@ -101,7 +101,7 @@ def compare(
             "delta": log_evidence.max() - log_evidence,
             "probability": softmax(log_evidence + np.log(weights)),
             **held_out,
-            "certified_auc": [_certified(result, epsilon, len(found)) for result in found.values()],
+            "certified_auc": [certified_auc(result, epsilon, len(found)) for result in found.values()],
             "expected_auc": [1.0 - result.mean_risk.value for result in found.values()],
             "coefficients": [result.fitted_to.coefficients for result in found.values()],
             "method": [result.fitted_to.method for result in found.values()],
@@ -159,13 +159,6 @@ def _held_out(
             columns["auc"][name] = float(values.mean())
             columns["auc_loss"][name], columns["auc_loss_se"][name] = float(errors.loss[k]), float(errors.se[k])
     return {name: list(column.values()) for name, column in columns.items()}
-
-
-def _certified(result: Any, epsilon: float, models: int) -> float:
-    try:
-        return certificate(result, epsilon, selected_from=models).auc
-    except ValueError:  # there is none for such a posterior: estimated weights, a tuned prior, spikes by EP
-        return np.nan
 
 
 def _warning(result: Any) -> str:

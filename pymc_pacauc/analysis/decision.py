@@ -21,7 +21,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, labelled_draws
+from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, draws_first, labelled_draws
 from pymc_pacauc.analysis.roc import BOOTSTRAP, row_weights
 from pymc_pacauc.analysis.threshold import cheapest_threshold, check_prevalence
 
@@ -167,7 +167,7 @@ def probability_in_top(scores: Any, share: float, *, reference: Any = None) -> A
         inside = 0.5 + 0.5 * np.sign(values - border)
     probability = inside.mean(axis=0)
     if isinstance(scores, xr.DataArray):
-        row = scores.dims[-1]
+        row = draws_first(scores).dims[-1]
         coords = {row: scores[row].values} if row in scores.coords else {}
         return xr.DataArray(probability, dims=row, coords=coords, name="probability_in_top")
     return probability
@@ -180,7 +180,7 @@ def _share_above(score: FloatArray, thresholds: FloatArray, weights: FloatArray)
 
 
 def _draws_of(name: str, scores: Any) -> FloatArray:
-    values = np.asarray(scores, dtype=np.float64)
+    values = np.asarray(draws_first(scores), dtype=np.float64)
     if isinstance(scores, xr.Dataset) or values.ndim < 2 or values.size == 0:
         raise ValueError(f"{name} must be draws, as predict_scores returns them without summary=True.")
     if not np.isfinite(values).all():

@@ -1,6 +1,9 @@
 """The score to deploy, of what :func:`~pymc_pacauc.predict_scores` returned or of arrays.
 
 One number per row, the same every time: the posterior mean of the score, exact where the draws carry it.
+
+Draws with named dimensions may be sliced, stacked and transposed: what is averaged over are the dimensions ``chain``,
+``draw`` and ``sample``, wherever they stand. Without these names, and in arrays, rows are the last dimension.
 """
 
 from __future__ import annotations
@@ -14,11 +17,23 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.core.pairs import distinct_labels, encode_labels
 from pymc_pacauc.core.risk import score_array
 
-__all__ = ["MEAN", "check_ci_prob", "deployed_score", "labelled_draws", "mean_score"]
+__all__ = ["MEAN", "check_ci_prob", "deployed_score", "draw_dims", "draws_first", "labelled_draws", "mean_score"]
 
 FloatArray = NDArray[np.float64]
 
 MEAN = "mean_score"  # the coordinate by which draws of scores carry their exact mean
+DRAW_DIMS = ("chain", "draw", "sample")
+
+
+def draw_dims(scores: xr.DataArray) -> list[Any]:
+    """The dimensions of draws, all but the rows'."""
+    named = [dim for dim in scores.dims if dim in DRAW_DIMS]
+    return named or list(scores.dims[:-1])
+
+
+def draws_first(scores: Any) -> Any:
+    """The same, rows last."""
+    return scores.transpose(*draw_dims(scores), ...) if isinstance(scores, xr.DataArray) else scores
 
 
 def mean_score(scores: Any) -> Any:
@@ -31,14 +46,28 @@ def mean_score(scores: Any) -> Any:
             raise ValueError("scores is a Dataset without `mean`: pass what predict_scores returned.")
         return scores["mean"]
     if isinstance(scores, xr.DataArray):
+        over = draw_dims(scores)
         if MEAN in scores.coords:
-            return scores[MEAN].reset_coords(drop=True)
-        return scores if scores.ndim < 2 else scores.mean(scores.dims[:-1])
+            carried = scores[MEAN].reset_coords(drop=True)
+            _check_carried(carried, scores, over)
+            return carried
+        return scores.mean(over) if over else scores
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim < 2:
         return values
     draws = values.reshape(-1, values.shape[-1])
     return (draws / len(draws)).sum(axis=0)  # a sum of large numbers might overflow
+
+
+def _check_carried(mean: xr.DataArray, scores: xr.DataArray, over: list[Any]) -> None:
+    """Scores that are calculated with keep their coordinates: is this one still their mean?"""
+    draws = np.prod([scores.sizes[dim] for dim in over])
+    allowed = (0.5 + 10.0 / np.sqrt(draws)) * scores.std(over)
+    if over and bool((np.abs(scores.mean(over) - mean) > allowed + 1e-9 * np.abs(mean)).any()):
+        raise ValueError(
+            f"scores carry a coordinate `{MEAN}` that is not the mean of their draws, as if they had been calculated "
+            f'with after predict_scores returned them: leave it out, scores.drop_vars("{MEAN}").'
+        )
 
 
 def deployed_score(scores: Any, draws: FloatArray, mean: ArrayLike | None) -> FloatArray:
@@ -55,7 +84,7 @@ def deployed_score(scores: Any, draws: FloatArray, mean: ArrayLike | None) -> Fl
 
 def labelled_draws(scores: Any, y: ArrayLike, positive: Any) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Draws, one per row of a matrix, of the scores of labelled observations, and which of these are positive."""
-    values = score_array(scores["mean"] if isinstance(scores, xr.Dataset) and "mean" in scores else scores)
+    values = score_array(scores["mean"] if isinstance(scores, xr.Dataset) and "mean" in scores else draws_first(scores))
     distinct = len(distinct_labels("y", y)[0])
     if distinct > 2:
         raise ValueError(

@@ -21,7 +21,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
-from pymc_pacauc.analysis.deployed import MEAN
+from pymc_pacauc.analysis.deployed import MEAN, draw_dims, draws_first
 from pymc_pacauc.analysis.new_rows import (
     NewRows,
     Source,
@@ -184,7 +184,7 @@ def rank_uncertainty(scores: xr.DataArray, ci_prob: float = 0.9) -> xr.Dataset:
     Parameters
     ----------
     scores
-        Draws from :func:`predict_scores`; the last dimension is the rows.
+        Draws from :func:`predict_scores`.
     ci_prob
         Of the interval ``lower`` to ``upper``.
 
@@ -201,13 +201,16 @@ def rank_uncertainty(scores: xr.DataArray, ci_prob: float = 0.9) -> xr.Dataset:
     """
     from scipy.stats import rankdata
 
-    if not isinstance(scores, xr.DataArray) or scores.ndim < 2:
+    if not isinstance(scores, xr.DataArray) or not draw_dims(scores):
         raise TypeError(
             "rank_uncertainty needs draws of scores, as predict_scores returns them without summary=True; got "
             f"{type(scores).__name__}."
         )
     if not 0.0 < ci_prob < 1.0:
         raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
+    scores = draws_first(scores)
+    if len(draw_dims(scores)) == scores.ndim:
+        raise ValueError(f"scores are those of one row, dims {scores.dims}; ranks are among several.")
     row = scores.dims[-1]
     flat = scores.values.reshape(-1, scores.shape[-1])
     if not len(flat):

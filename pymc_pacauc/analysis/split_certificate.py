@@ -13,6 +13,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_pacauc.analysis.certify import TUNED
 from pymc_pacauc.analysis.deployed import deployed_score, labelled_draws
 from pymc_pacauc.core.bounds import check_epsilon
 from pymc_pacauc.core.effective_size import effective_size
@@ -24,6 +25,7 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.risk import empirical_risk
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.extract import ModelProblem, problem_of
+from pymc_pacauc.model.fitted_to import fitted_to
 from pymc_pacauc.split_bounds import SEED, split_bounds
 
 __all__ = ["HoldOutCertificate", "SplitCertificate", "holdout_certificate", "split_certificate"]
@@ -205,6 +207,8 @@ def split_certificate(
     if not isinstance(model, Problem):
         source = problem_of(pm.modelcontext(model))
         model = source.problem
+    if model.tuned_prior or (source is not None and fitted_to(source.model, "EP", model).tuned_prior):
+        raise ValueError(TUNED)
     found = split_bounds(model, share=share, epsilon=epsilon / selected_from, seed=random_seed, n_jobs=n_jobs)
     part: Any = found.part
     whole: Any = found.whole

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, labelled_draws, mean_score
+from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, draw_dims, labelled_draws, mean_score
 from pymc_pacauc.analysis.roc import BOOTSTRAP, Ranking, binomial_interval
 from pymc_pacauc.core.html_report import HTMLReport
 
@@ -44,7 +44,7 @@ class Threshold(HTMLReport):
         Rows it was chosen with.
     expected_cost, expected_cost_interval
         Where costs were given: the mean cost per row, at the prevalence, if a draw of the posterior is compared with
-        the threshold (one score per row: if that is), and its interval over rows and draws. NaN elsewhere.
+        the threshold (one score per row: if that is), and its interval over rows and draws. None elsewhere.
     """
 
     value: float
@@ -58,8 +58,8 @@ class Threshold(HTMLReport):
     ci_prob: float
     n_pos: int
     n_neg: int
-    expected_cost: float = math.nan
-    expected_cost_interval: tuple[float, float] = (math.nan, math.nan)
+    expected_cost: float | None = None
+    expected_cost_interval: tuple[float, float] | None = None
 
     def apply(self, scores: Any) -> Any:
         """Which rows are called positive.
@@ -68,8 +68,8 @@ class Threshold(HTMLReport):
         ----------
         scores
             What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``, for any number of rows, of a
-            model in memory or read from a file; or an array of draws, shape (..., rows); or scores, one per row; or one
-            number.
+            model in memory or read from a file, sliced or stacked; or an array of draws, shape (..., rows); or scores,
+            one per row; or one number.
 
         Returns
         -------
@@ -80,12 +80,17 @@ class Threshold(HTMLReport):
         return bool(called) if np.ndim(called) == 0 else called
 
     def probability(self, scores: Any) -> Any:
-        """Share of the draws of each row's score that exceed the threshold; draws equal to it count one half."""
-        if isinstance(scores, xr.Dataset) or np.ndim(scores) < 2:
+        """Share of the draws of each row's score that exceed the threshold; draws equal to it count one half.
+
+        ``scores`` as for :meth:`apply`, but draws.
+        """
+        named = isinstance(scores, xr.DataArray)
+        over = draw_dims(scores) if named else list(range(np.ndim(scores) - 1))
+        if isinstance(scores, xr.Dataset) or not over:
             raise ValueError("probability needs draws of scores, as predict_scores returns them without summary=True.")
-        above = 0.5 + 0.5 * np.sign(scores - self.value)
-        axes = tuple(range(np.ndim(above) - 1))
-        return above.mean(above.dims[:-1]) if isinstance(above, xr.DataArray) else np.mean(above, axis=axes)
+        above = 0.5 + 0.5 * np.sign((scores if named else np.asarray(scores)) - self.value)
+        share = above.mean(over).reset_coords(drop=True) if named else above.mean(axis=tuple(over))
+        return share if np.ndim(share) else float(share)
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists only: what JSON can hold."""
@@ -107,7 +112,7 @@ class Threshold(HTMLReport):
             f"  FPR {both('fpr')}, TPR {both('tpr')}; {self.ci_prob:.0%} on other rows, "
             f"from {self.n_neg} negatives and {self.n_pos} positives"
         )
-        return text if math.isnan(self.expected_cost) else f"{text}\n  cost per row {both('expected_cost')}, over draws"
+        return text if self.expected_cost is None else f"{text}\n  cost per row {both('expected_cost')}, over draws"
 
 
 def choose_threshold(
@@ -152,7 +157,8 @@ def choose_threshold(
     (0.5, 1.0, True)
     >>> chosen.apply([0.3, 0.9]), chosen.apply(0.3)
     (array([ True,  True]), True)
-    >>> Threshold.from_dict(chosen.to_dict()) == chosen
+    >>> import json
+    >>> Threshold.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
     True
     """
     if sum(value is not None for value in (fpr, tpr, cost)) != 1:

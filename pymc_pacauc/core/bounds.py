@@ -97,9 +97,11 @@ def kl_upper(q: float, bound: float) -> float:
     return min(1.0, float(root) + 2e-14)  # never below the exact value
 
 
-def mean_bound(mean: float, error: float, count: int, epsilon: float) -> float:
+def mean_bound(mean: float, error: float, count: int, epsilon: float, *, selected_from: int = 1) -> float:
     """What a mean is below with probability 1 - epsilon, given that of ``count`` independent terms and its standard
     error, if the terms lie in an interval of length 1: the empirical Bernstein bound of Maurer and Pontil (2009).
+
+    If it is one of several means, chosen after looking at them, say how many: epsilon is shared between them.
 
     Examples
     --------
@@ -107,9 +109,10 @@ def mean_bound(mean: float, error: float, count: int, epsilon: float) -> float:
     0.20036
     """
     check_epsilon(epsilon)
+    _check_selected_from(selected_from)
     if count < 2:
         raise ValueError(f"A standard error needs two terms at least; got {count}.")
-    log_term = math.log(2.0 / epsilon)
+    log_term = math.log(2.0 * selected_from / epsilon)
     return mean + error * math.sqrt(2.0 * log_term) + 7.0 * log_term / (3.0 * (count - 1))
 
 
@@ -302,6 +305,10 @@ def _check(risk: float, divergence: float, m: float, epsilon: float, selected_fr
         raise ValueError(f"divergence must be >= 0; got {divergence!r}.")
     _check_size(m)
     check_epsilon(epsilon)
+    _check_selected_from(selected_from)
+
+
+def _check_selected_from(selected_from: int) -> None:
     if not (selected_from >= 1 and selected_from % 1 == 0):
         raise ValueError(f"selected_from counts priors, an integer >= 1; got {selected_from!r}.")
 

@@ -6,9 +6,9 @@ Each function describes its pairs by complete bipartite blocks, which is all the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,10 +17,20 @@ from pymc_pacauc.core.numeric import number_vector
 from pymc_pacauc.core.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
 from pymc_pacauc.core.partial_auc import PartialAUC
 
-__all__ = ["Comparison", "label_comparison", "observation_weights", "ordered_classes", "strata_codes", "stratified"]
+__all__ = [
+    "Comparison",
+    "label_comparison",
+    "members_of",
+    "observation_weights",
+    "ordered_classes",
+    "strata_codes",
+    "stratified",
+]
 
 FloatArray = NDArray[np.float64]
 Comparison = Pairs | PartialAUC
+
+SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 def label_comparison(
@@ -62,7 +72,7 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
     Examples
     --------
     >>> ordered_classes([0, 2, 1, 2])
-    Pairs(n=4, blocks=[1 x 1, 2 x 2])
+    Pairs(n=4, blocks=[3 x 1, 2 x 1])
     """
     values = number_vector(
         "y", y, "with ordered=True it holds the rank of each class, such as 0, 1, 2 (pandas: y.cat.codes)"
@@ -70,11 +80,10 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
     classes, place = np.unique(values, return_inverse=True)
     if classes.size < 2:
         raise ValueError(f"y has one class only (all {values.size} labels are {classes[0]:g}): there is no pair.")
-    members = [np.flatnonzero(place == k) for k in range(classes.size)]
+    members = members_of(place)
     kind = "two classes" if classes.size == 2 else "ordered classes"
     if class_weights is None:
-        below = [np.flatnonzero(place < k) for k in range(classes.size)]
-        return Pairs(values.size, tuple(map(Block, members[1:], below[1:])), kind)
+        return Pairs(values.size, tuple(_by_halves(members)), kind)
     known = _class_weights(class_weights, classes)
     blocks = [
         Block(members[high], members[low], weight=known.get((high, low), 1.0))
@@ -82,6 +91,21 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
         for low in range(high)
     ]
     return Pairs(values.size, tuple(blocks), kind)
+
+
+def _by_halves(members: list[NDArray[np.intp]]) -> Iterator[Block]:
+    """The upper half of the classes against the lower half, then the pairs within each half in the same way.
+
+    An observation is in one block for every halving: n log K indices for K classes, even if every value is a class.
+    """
+    order, start = np.concatenate(members), np.cumsum([0, *map(len, members)])
+    segments = [(0, len(members))]
+    while segments:
+        low, high = segments.pop()
+        if high - low > 1:
+            middle = (low + high) // 2
+            yield Block(order[start[middle] : start[high]], order[start[low] : start[middle]])
+            segments += [(low, middle), (middle, high)]
 
 
 def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatArray) -> dict[tuple[int, int], float]:
@@ -113,24 +137,22 @@ def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
     Pairs(n=5, blocks=[1 x 1, 1 x 1])
     """
     codes = strata_codes(strata, pairs.n)
-    count = int(codes.max()) + 1
-    blocks = [part for block in pairs.blocks for part in _by_stratum(block, codes, count)]
+    blocks = [part for block in pairs.blocks for part in _by_stratum(block, codes)]
     if not blocks:
         raise ValueError("No stratum has a pair to compare: each has one class only.")
     used = np.unique(np.concatenate([codes[block.positive[:1]] for block in blocks])).size
-    return replace(pairs, blocks=tuple(blocks), skipped_strata=count - used)
+    return replace(pairs, blocks=tuple(blocks), skipped_strata=int(codes.max()) + 1 - used)
 
 
-def _by_stratum(block: Block, codes: NDArray[np.intp], count: int) -> list[Block]:
+def _by_stratum(block: Block, codes: NDArray[np.intp]) -> list[Block]:
     rows, columns = codes[block.positive], codes[block.negative]
+    both = np.intersect1d(rows, columns)
+    if both.size == 0:
+        return []
     row_order, column_order = np.argsort(rows, kind="stable"), np.argsort(columns, kind="stable")
-    row_ends = np.searchsorted(rows[row_order], np.arange(count + 1))
-    column_ends = np.searchsorted(columns[column_order], np.arange(count + 1))
-    both = np.flatnonzero((np.diff(row_ends) > 0) & (np.diff(column_ends) > 0))
-    return [
-        block.take(row_order[row_ends[k] : row_ends[k + 1]], column_order[column_ends[k] : column_ends[k + 1]])
-        for k in both
-    ]
+    row_ends = [np.searchsorted(rows[row_order], both, side) for side in SIDES]
+    column_ends = [np.searchsorted(columns[column_order], both, side) for side in SIDES]
+    return [block.take(row_order[a:b], column_order[c:d]) for a, b, c, d in zip(*row_ends, *column_ends, strict=True)]
 
 
 def strata_codes(strata: ArrayLike, n: int) -> NDArray[np.intp]:
@@ -138,6 +160,17 @@ def strata_codes(strata: ArrayLike, n: int) -> NDArray[np.intp]:
     if np.shape(strata) != (n,):
         raise ValueError(f"strata must have shape ({n},), one label per observation; got {np.shape(strata)}.")
     return distinct_labels("strata", strata)[1]
+
+
+def members_of(codes: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Who has each of the codes 0, 1, ..., all of which occur.
+
+    Examples
+    --------
+    >>> members_of(np.array([1, 0, 1]))
+    [array([1]), array([0, 2])]
+    """
+    return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
 
 
 def observation_weights(weights: ArrayLike, n: int) -> FloatArray:

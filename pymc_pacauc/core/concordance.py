@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.core.comparisons import observation_weights, strata_codes
+from pymc_pacauc.core.comparisons import members_of, observation_weights, strata_codes
 from pymc_pacauc.core.ipcw import ipcw
 from pymc_pacauc.core.numeric import number_vector
 from pymc_pacauc.core.pairs import Block, Pairs
@@ -94,7 +94,7 @@ def concordance(
             raise ValueError(f"There is no event: all {times.size} observations are censored.")
         raise ValueError(f"There is no event before tau={tau:g}: nothing can be compared.")
     codes = None if strata is None else strata_codes(strata, times.size)
-    members = [np.arange(times.size)] if codes is None else [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
+    members = [np.arange(times.size)] if codes is None else members_of(codes)
     parts = [list(_blocks(part, times[part], events[part], used[part])) for part in members]
     blocks = tuple(block for part in parts for block in part)
     if not blocks:

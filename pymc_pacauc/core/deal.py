@@ -82,10 +82,11 @@ class DealtBlock:
 
 @dataclass(frozen=True, eq=False)
 class Deal:
-    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``dealt`` into groups."""
+    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``dealt``, into as many ``groups`` as they can."""
 
     whole: Pairs
     dealt: tuple[DealtBlock, ...]
+    groups: float
 
     @cached_property
     def n_pairs(self) -> int:
@@ -94,7 +95,8 @@ class Deal:
 
     def among(self, chosen: NDArray[np.bool_]) -> Deal:
         """The pairs met of which both observations are chosen."""
-        return Deal(self.whole.among(chosen), tuple(block.among(chosen) for block in self.dealt))
+        dealt = tuple(block.among(chosen) for block in self.dealt)
+        return replace(self, whole=self.whole.among(chosen), dealt=dealt)
 
     def some(self, share: float) -> Deal:
         """A part of the groups and of the whole blocks, whose sums are about that share of the sums over all."""
@@ -104,9 +106,10 @@ class Deal:
         blocks = self.whole.blocks[::every]
         kept = sum(block.total_weight for block in blocks) or 1.0
         scale = share * self.whole.total_weight / kept
-        return Deal(
-            replace(self.whole, blocks=tuple(replace(b, weight=b.weight * scale) for b in blocks)),
-            tuple(block.some(share) for block in self.dealt),
+        return replace(
+            self,
+            whole=replace(self.whole, blocks=tuple(replace(b, weight=b.weight * scale) for b in blocks)),
+            dealt=tuple(block.some(share) for block in self.dealt),
         )
 
 
@@ -146,7 +149,7 @@ def deal(pairs: Pairs, score: FloatArray, groups: float, rng: np.random.Generato
         sides = (_deal_side(score[index], count, rng) for index in (block.positive, block.negative))
         (positive, first_positive), (negative, first_negative) = sides
         dealt.append(DealtBlock(block, positive, first_positive, negative, first_negative, float(count)))
-    return Deal(replace(pairs, blocks=tuple(whole)), tuple(dealt))
+    return Deal(replace(pairs, blocks=tuple(whole)), tuple(dealt), groups)
 
 
 def _deal_side(score: FloatArray, groups: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

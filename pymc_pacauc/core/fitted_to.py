@@ -47,6 +47,7 @@ NOT_COMPARED = (
     "mean_error",
     "log_evidence_error",
     "pairs",
+    "sample_features",
 )
 
 
@@ -84,7 +85,8 @@ class FittedTo:
     standardized
         Whether the covariates look as if they had been standardised with this very sample.
     tuned_prior
-        Whether hyper-parameters of the prior were chosen on these data by :func:`~pymc_pacauc.maximize_evidence`.
+        Whether the prior was chosen on these data, by :func:`~pymc_pacauc.maximize_evidence`,
+        :func:`~pymc_pacauc.choose_lengthscale` or an estimator.
     data
         A fingerprint of labels, covariates and prior.
     pairs_used
@@ -93,6 +95,8 @@ class FittedTo:
         What that does to the posterior mean, in posterior standard deviations, and to the log evidence.
     pairs
         A fingerprint of which rows are compared with which, and with what weights; 0 where it is not known.
+    sample_features
+        Whether the scores are of kernel features that were made from rows of this very sample.
     """
 
     method: str
@@ -114,6 +118,7 @@ class FittedTo:
     mean_error: float = 0.0
     log_evidence_error: float = 0.0
     pairs: int = 0
+    sample_features: bool = False
 
     @property
     def measure(self) -> str:
@@ -194,7 +199,7 @@ def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
         only_auc=True,
         scores="affine" if problem.offset.any() else "linear",
         standardized=looks_standardized(problem.X),
-        tuned_prior=False,
+        tuned_prior=problem.tuned_prior,
         data=fingerprint([problem.X, problem.offset, problem.prior.mean, problem.prior.factor]),
         pairs=pair_fingerprint([problem.pairs]),
     )

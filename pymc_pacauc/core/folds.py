@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pymc_pacauc.core.comparisons import Comparison
+from pymc_pacauc.core.comparisons import Comparison, members_of
 from pymc_pacauc.core.pairs import Block, Pairs, distinct_labels
 
 __all__ = ["comparison_folds", "has_pairs", "strata_of", "stratified_folds"]
 
 DEALS = 20  # until every fold has something to compare
 ORDERED = "ordered classes"
+MOST_CLASSES = 20  # that whole groups are balanced by; where there are more, neighbours count as one
 
 
 def stratified_folds(
@@ -109,9 +110,7 @@ def _classes(comparison: Comparison) -> NDArray[np.intp]:
     if comparison.kind != ORDERED:
         return (above > 0).astype(np.intp)
     codes = np.zeros(comparison.n, dtype=np.intp)
-    strata = strata_of(comparison)
-    for stratum in range(strata.max() + 1):
-        inside = strata == stratum
+    for inside in members_of(strata_of(comparison)):
         codes[inside] = np.unique(np.append(above[inside], 0.0), return_inverse=True)[1][:-1]
     return codes
 
@@ -154,6 +153,7 @@ def _grouped(
     classes: NDArray[np.intp], index: NDArray[np.intp], folds: int, rng: np.random.Generator
 ) -> NDArray[np.intp]:
     """Whole groups; ``index`` is the group of each observation."""
+    classes = classes * min(MOST_CLASSES, classes.max() + 1) // (classes.max() + 1)
     members = np.stack([np.bincount(index, classes == k) for k in range(classes.max() + 1)], axis=1)
     members = members[:, members.any(axis=0)]
     share = members.sum(axis=0) / folds

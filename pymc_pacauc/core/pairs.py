@@ -1,11 +1,11 @@
 """Which pairs of observations are compared, and how much each comparison weighs.
 
-The AUC risk is an average over pairs (i, j), i positive and j negative: the pair is wrong when i scores below j.
-The set of all such pairs is a *complete bipartite block*, and so are the pieces of its relatives (ordered classes:
-one block per class against all lower ones; strata: one block per stratum; censored times: blocks across the middle of
-the sorted times, again and again). Every engine of this package loops over the blocks of a :class:`Pairs` and never
-looks at labels again, so a new kind of comparison is a new function (:mod:`pymc_pacauc.core.comparisons`,
-:mod:`pymc_pacauc.core.concordance`) and nothing else.
+The AUC risk is an average over pairs (i, j), i positive and j negative: the pair is wrong when i scores below j. The
+set of all such pairs is a *complete bipartite block*, and so are the pieces of its relatives (strata: one block per
+stratum; ordered classes: the upper half of them against the lower, again and again within each half; censored times:
+blocks across the middle of the sorted times in the same way). Every engine of this package loops over the blocks of a
+:class:`Pairs` and never looks at labels again, so a new kind of comparison is a new function
+(:mod:`pymc_pacauc.core.comparisons`, :mod:`pymc_pacauc.core.concordance`) and nothing else.
 
 A pair may carry a weight. Within a block weights are of rank one, ``w_ij = weight * a_i * b_j``, so that they cost as
 little memory as the indices, and

@@ -82,6 +82,8 @@ class Problem:
         Cost convention of tied pairs, ``"half"`` or ``"strict"``.
     spikes
         None for a Gaussian prior.
+    tuned_prior
+        Whether the prior was chosen with these very data, which a certificate has to know.
     """
 
     scores: LinearScores
@@ -89,6 +91,7 @@ class Problem:
     gamma: float
     ties: str = "half"
     spikes: Spikes | None = None
+    tuned_prior: bool = False
 
     def __post_init__(self) -> None:
         # A direction that is nothing among all coefficients may be all there is once spikes have taken most of them.

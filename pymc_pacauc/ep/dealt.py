@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.deal import Deal, deal, number_of_groups
+from pymc_pacauc.core.deal import LEAST_ROWS, Deal, deal, number_of_groups
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, Policy, Solution, solve_fixed_point
@@ -40,7 +40,7 @@ from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import check_offset, tile_map
 
-__all__ = ["enough_pairs", "fit_dealt", "pairs_to_use"]
+__all__ = ["enough_pairs", "fit_dealt", "groups_to_deal"]
 
 FloatArray = NDArray[np.float64]
 Found = Solution[NaturalGaussian, GaussianSweep]
@@ -57,6 +57,7 @@ STAGE_TOLERANCE = 0.004  # changes the mean by some thousandths of a standard de
 LAST_TOLERANCE = 1e-4  # and this one by a thousandth: both far below the sampling error
 WARM = replace(POLICY, plain_steps=2)
 OTHER_DEALS = 3  # for the sampling error
+NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
 
 
 def enough_pairs(problem: Problem) -> int:
@@ -65,28 +66,28 @@ def enough_pairs(problem: Problem) -> int:
     return math.ceil(max(LEAST_PER_ROW * problem.n, wanted))
 
 
-def pairs_to_use(problem: Problem, pairs: str | int) -> int | None:
-    """The number of pairs to deal, given ``"auto"``, ``"all"`` or a number; None for all of them."""
-    n_pairs = problem.pairs.n_pairs
+def groups_to_deal(problem: Problem, pairs: str | int) -> float | None:
+    """How many groups to deal the rows into, given ``"auto"``, ``"all"`` or rows per group; None for all pairs."""
+    n, n_pairs = problem.n, problem.pairs.n_pairs
     if isinstance(pairs, str):
         if pairs not in ("auto", "all"):
-            raise ValueError(f'pairs must be "auto", "all" or a number of pairs; got {pairs!r}.')
+            raise ValueError(f'pairs must be "auto", "all" or a number of rows per group; got {pairs!r}.')
         enough = enough_pairs(problem)
         few = pairs == "all" or n_pairs <= max(WORTH_DEALING, LEAST_SAVED * enough)
-        return None if few else enough
+        return None if few else number_of_groups(problem.pairs, enough)
     if isinstance(pairs, bool) or not isinstance(pairs, int | np.integer):
-        raise ValueError(f'pairs must be "auto", "all" or a whole number of pairs; got {pairs!r}.')
-    if pairs < problem.n:
+        raise ValueError(f'pairs must be "auto", "all" or a whole number of rows per group; got {pairs!r}.')
+    if pairs < 2 * LEAST_ROWS:
         raise ValueError(
-            f"pairs={pairs} is less than the number of observations, {problem.n}: a deal compares every observation "
-            f'with somebody. Ask for at least {LEAST_PER_ROW} an observation, {LEAST_PER_ROW * problem.n}, or "auto".'
+            f"pairs={pairs} rows per group are too few: a group needs {LEAST_ROWS} rows of a side, {2 * LEAST_ROWS} in "
+            'all, and hundreds for a small error. Ask for more, or for "auto".'
         )
-    return int(pairs) if pairs < n_pairs else None
+    return float(n / pairs) if pairs < n else None
 
 
 def fit_dealt(
     problem: Problem,
-    wanted: int,
+    groups: float,
     *,
     power: float = 1.0,
     start: Fit | None = None,
@@ -96,20 +97,20 @@ def fit_dealt(
     callback: Callback | None = None,
     random_seed: Any = 0,
 ) -> EPFit:
-    """Approximate the AUC Gibbs posterior by a Gaussian, from about ``wanted`` pairs.
+    """Approximate the AUC Gibbs posterior by a Gaussian, from pairs that meet in one of so many ``groups``.
 
     The other parameters are those of :func:`~pymc_pacauc.ep.gaussian.fit_ep`, except that ``power`` may be 0, for
-    variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` takes the place of the pilot; one that was
-    fitted to a deal of the very same pairs at the same gamma lends its deal, so that fits that differ in the prior
-    alone are comparable. Otherwise sweeping ends at a change of ``LAST_TOLERANCE``, if not before: what is left is far
-    below the sampling error.
+    variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` takes the place of the pilot. One that was
+    fitted to a deal of the very same pairs saves more: at the same gamma it lends its deal, so that fits that differ in
+    the prior alone are comparable; at a gamma nearby rows are dealt along its score at once. Except on a deal that was
+    lent, sweeping ends at a change of ``LAST_TOLERANCE``, if not before: what is left is far below the sampling error.
 
     Examples
     --------
     >>> import numpy as np
     >>> from pymc_pacauc.core.problem import linear_gaussian_problem
     >>> X = np.random.default_rng(1).normal(size=(3000, 2))
-    >>> fit = fit_dealt(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=3000.0), 200_000)
+    >>> fit = fit_dealt(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=3000.0), 12)
     >>> fit.converged, fit.pairs_used < 0.1 * fit.problem.pairs.n_pairs, fit.sampling_error.mean < 0.2
     (True, True, True)
     """
@@ -119,15 +120,15 @@ def fit_dealt(
     rng = np.random.default_rng(random_seed)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         run = _Run(problem, site_table(problem.gamma_per_pair, power), tolerance, max_sweeps, map_tiles, callback)
-        groups = number_of_groups(problem.pairs, wanted)
-        used = start.deal if isinstance(start, EPFit) else None
         q = start_of(problem, start)
-        if isinstance(start, EPFit) and used is not None and _same(start.problem, problem):
+        used, ratio = _lent(start, problem)
+        if used is not None and ratio == 1.0 and used.groups == groups:
             found = run.stage(used, 1.0, q, tolerance)
         else:
             if start is None:
                 q = run.grow(q, groups, rng)
-            q = run.stage(run.deal_along(q, groups, rng), 1.0, q).point
+            if used is None or ratio > NEAR_GAMMA:
+                q = run.stage(run.deal_along(q, groups, rng), 1.0, q).point
             used = run.deal_along(q, groups, rng)
             found = run.stage(used, 1.0, q, max(tolerance, LAST_TOLERANCE))
         q = found.point
@@ -259,6 +260,9 @@ def _pilot_share(problem: Problem) -> float:
     return min(1.0, max(PILOT_ROWS / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
 
 
-def _same(one: Problem, other: Problem) -> bool:
-    """Whether two problems differ in their prior at most."""
-    return one.pairs is other.pairs and one.gamma == other.gamma
+def _lent(start: Fit | None, problem: Problem) -> tuple[Deal | None, float]:
+    """The deal of a start fitted to the same pairs, if it has one, and by what factor its gamma is another."""
+    if not isinstance(start, EPFit) or start.problem.pairs is not problem.pairs:
+        return None, math.inf
+    ratio = problem.gamma / start.problem.gamma
+    return start.deal, max(ratio, 1.0 / ratio)

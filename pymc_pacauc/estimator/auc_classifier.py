@@ -17,6 +17,7 @@ from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.risk import empirical_risk
 from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_threshold
 from pymc_pacauc.estimator.face import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
+from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import fit_scores
 
 __all__ = ["AUCClassifier"]
@@ -61,7 +62,9 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         With more than two classes ``"ovr"``: one score for each class against the rest; ``"ordered"``: one score that
         ranks the classes in their order.
     cv
-        Folds of all cross-validation, at most as many as the smallest class has rows.
+        Of all cross-validation: a number of folds, at most as many as the smallest class has rows; or, as everywhere in
+        scikit-learn, a splitter or an iterable of splits, which must leave out every row once. Folds that are numbers
+        are dealt several times to choose gamma, the more often the fewer rows there are.
     epsilon
         Probability with which ``certificate_`` may fail.
     tuning_rows
@@ -116,7 +119,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         standardize: Any = True,
         threshold: Any = 0.5,
         multi_class: str = "ovr",
-        cv: int = 5,
+        cv: Any = 5,
         epsilon: float = 0.05,
         tuning_rows: int = 1000,
         particles: int = 1000,
@@ -170,12 +173,14 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         weights = check_weights(sample_weight, X)
         strata, groups = check_rows("strata", strata, len(y)), check_rows("groups", groups, len(y))
+        folds = check_folds(self.cv, X, y, groups)
         if weights is not None:
             seen = weights > 0.0  # to scikit-learn a row of weight zero is not there
             X, y, weights = X[seen], y[seen], weights[seen]
             strata, groups = (None if rows is None else rows[seen] for rows in (strata, groups))
+            folds = folds if isinstance(folds, int) else folds[seen]
         classes, place = np.unique(y, return_inverse=True)
-        folds = _folds(self.cv, classes, place)
+        folds = _enough(folds, classes, place)
         rng = np.random.default_rng(self._seed())
 
         def score(place: NDArray[np.intp]) -> CalibratedScore:
@@ -266,10 +271,8 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         return float(np.mean([1.0 - empirical_risk(scores[:, k], place == k, weights=weights) for k in present]))
 
 
-def _folds(cv: Any, classes: NDArray[Any], place: NDArray[np.intp]) -> int:
-    """The number of folds, at most as many as the smallest class has rows."""
-    if not (isinstance(cv, int | np.integer) and cv >= 2):
-        raise ValueError(f"cv must be an integer of at least 2; got {cv!r}.")
+def _enough(folds: Folds, classes: NDArray[Any], place: NDArray[np.intp]) -> Folds:
+    """The folds; where only their number is given, at most as many as the smallest class has rows."""
     if classes.size < 2:
         raise ValueError(
             f"This classifier needs samples of at least 2 classes in the data, but the data contains only one class: "
@@ -281,10 +284,12 @@ def _folds(cv: Any, classes: NDArray[Any], place: NDArray[np.intp]) -> int:
             "The least populated class in y has only 1 member, which is too few. The minimum number of members of any "
             "class cannot be less than 2: one to fit, one to leave out."
         )
-    if least < cv:
+    if not isinstance(folds, int):
+        return folds
+    if least < folds:
         warnings.warn(
-            f"The least populated class in y has only {least} members, which is less than cv={cv}: "
+            f"The least populated class in y has only {least} members, which is less than cv={folds}: "
             f"there will be {least} folds.",
             stacklevel=5,
         )
-    return min(int(cv), least)
+    return min(folds, least)

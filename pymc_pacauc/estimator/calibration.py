@@ -27,6 +27,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_curve
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
+from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.gamma_search import FOLD_SWEEPS
 
@@ -124,15 +125,16 @@ def calibrate(
     sample_weight: FloatArray | None,
     groups: ArrayLike | None,
     threshold: str | float,
-    folds: int,
+    folds: Folds,
     seed: int,
 ) -> CalibratedScore:
     """Calibrate a posterior on its own rows, of which ``place`` is the class, 0, 1, ..., by leaving out folds."""
     problem = posterior.fit.problem
-    deal = StratifiedKFold if groups is None else StratifiedGroupKFold
-    fold = np.empty(problem.n, dtype=np.intp)
-    for k, (_, out) in enumerate(deal(folds, shuffle=True, random_state=seed).split(problem.X, place, groups)):
-        fold[out] = k
+    if isinstance(folds, int):
+        deal = StratifiedKFold if groups is None else StratifiedGroupKFold
+        fold = check_folds(deal(folds, shuffle=True, random_state=seed), problem.X, place, groups)
+    else:
+        fold = folds
     left = posterior.fit.leave_out(fold, gamma=problem.gamma, refine=FOLD_SWEEPS, tolerance=TOLERANCE, n_jobs=1)
     score = problem.X @ posterior.mean
     center, spread = float(score.mean()), float(score.std()) or 1.0

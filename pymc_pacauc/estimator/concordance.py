@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 
 from pymc_pacauc.core.concordance import concordance, concordance_risk, event_mask
 from pymc_pacauc.estimator.face import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
+from pymc_pacauc.estimator.folds import check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior, fit_scores
 
 __all__ = ["ConcordanceEstimator", "event_and_time"]
@@ -76,7 +77,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         standardize: Any = True,
         weights: str | None = None,
         tau: float | None = None,
-        cv: int = 5,
+        cv: Any = 5,
         epsilon: float = 0.05,
         tuning_rows: int = 1000,
         particles: int = 1000,
@@ -123,14 +124,16 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         event, time = event_and_time(y, len(X))
         weights = check_weights(sample_weight, X)
         strata, groups = check_rows("strata", strata, len(X)), check_rows("groups", groups, len(X))
+        folds = check_folds(self.cv, X, event, groups)
         if weights is not None:
             seen = weights > 0.0
             X, event, time, weights = X[seen], event[seen], time[seen], weights[seen]
             strata, groups = (None if rows is None else rows[seen] for rows in (strata, groups))
+            folds = folds if isinstance(folds, int) else folds[seen]
         pairs = concordance(time, event, strata=strata, weights=self.weights, tau=self.tau)
         pairs = pairs if weights is None else pairs.times(weights / weights.mean())
         rng = np.random.default_rng(self._seed())
-        posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=int(self.cv), groups=groups, rng=rng)
+        posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
         self._keep([RiskScore(posterior)])
         if hasattr(self, "coef_"):
             self.coef_, self.coef_sd_ = self.coef_[0], self.coef_sd_[0]

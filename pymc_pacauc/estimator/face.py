@@ -117,7 +117,9 @@ class PosteriorFace:
                 "relevance by evidence)."
             )
         try:
-            return certificate(posterior.result, self.epsilon, selected_from=posterior.priors)  # type: ignore[attr-defined]
+            epsilon, priors = self.epsilon, posterior.priors  # type: ignore[attr-defined]
+            tuned_prior = "charge" if priors > 1 else "refuse"
+            return certificate(posterior.result, epsilon, selected_from=priors, tuned_prior=tuned_prior)
         except ValueError as error:
             raise AttributeError(f"There is no certificate. {error}") from error
 

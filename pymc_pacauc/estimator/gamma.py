@@ -16,6 +16,7 @@ from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.core.theorems import theorem_defaults
+from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
 from pymc_pacauc.fitting import TOLERANCE, ConvergenceWarning, Fit, fit
 from pymc_pacauc.gamma_coverage import CoverageChoice, coverage_gamma
 from pymc_pacauc.gamma_search import (
@@ -64,7 +65,7 @@ def fit_at_gamma(
     gamma: Any,
     *,
     method: str,
-    folds: int,
+    folds: Folds,
     groups: ArrayLike | None,
     epsilon: float,
     priors: int,
@@ -108,7 +109,7 @@ def _number(gamma: Any, problem: Problem) -> float:
 
 
 def _by_folds(
-    problem: Problem, method: str, folds: int, groups: ArrayLike | None, n_jobs: int | None, rng: np.random.Generator
+    problem: Problem, method: str, folds: Folds, groups: ArrayLike | None, n_jobs: int | None, rng: np.random.Generator
 ) -> tuple[list[Candidate], float, NDArray[np.intp]]:
     """A gamma at which the mean score, the one that is deployed, ranks held-out rows well.
 
@@ -117,7 +118,11 @@ def _by_folds(
     the geometric mean of all, each weighing exp(-2 z), z standard errors of the paired difference behind the best.
     """
     shares = row_shares(problem.pairs)
-    dealt = deal_folds(problem.pairs, folds, default_repeats(shares), rng, groups)
+    if isinstance(folds, int):
+        dealt = deal_folds(problem.pairs, folds, default_repeats(shares), rng, groups)
+    else:
+        check_pairs_in_folds(problem.pairs, folds)
+        dealt = folds[None]
     candidates: list[Candidate] = []
     values = [float(value) for value in 0.5 * shares.size * STEP ** np.arange(4) if value <= shares.pairs]
     values = values or [float(shares.pairs)]
@@ -155,6 +160,6 @@ def _by_certificate(problem: Problem, method: str, epsilon: float, priors: int, 
         start = next((each for each in reversed(fits) if each.converged), None)
         fits.append(_quietly(replace(problem, gamma=float(value)), method, start, TOLERANCE, n_jobs))
     fits = [each for each in fits if each.converged] or fits
-    return CertifiedGamma(
-        tuple(fits), tuple(certificate(ArrayResult(each), epsilon, selected_from=priors) for each in fits)
-    )
+    tuned_prior = "charge" if priors > 1 else "accept"  # without a certificate it is a criterion still
+    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": tuned_prior}
+    return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), epsilon, **options) for each in fits))

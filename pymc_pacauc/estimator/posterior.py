@@ -26,6 +26,7 @@ from pymc_pacauc.core.problem import (
 )
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.estimator.columns import Columns, learn_columns
+from pymc_pacauc.estimator.folds import Folds
 from pymc_pacauc.estimator.gamma import Choice, fit_at_gamma
 from pymc_pacauc.estimator.tempered import Tempered, temper
 from pymc_pacauc.fitting import METHODS, Fit, UnsupportedError
@@ -177,7 +178,7 @@ def fit_scores(
     recipe: Recipe,
     *,
     sample_weight: FloatArray | None,
-    folds: int,
+    folds: Folds,
     groups: ArrayLike | None,
     rng: np.random.Generator,
 ) -> ScorePosterior:
@@ -188,7 +189,7 @@ def fit_scores(
     if recipe.prior == "gp":
         features = _kernel(design, tuning, recipe)
         design = features.transform(design)
-    problem = _problem(design, tuning, recipe)
+    problem = replace(_problem(design, tuning, recipe), tuned_prior=recipe.prior == "gp")
     if recipe.prior == "gaussian" and recipe.relevance is not None:
         problem = choose_relevance(problem, n_jobs=recipe.n_jobs)
     elif recipe.prior == "gaussian" and recipe.shrinkage == "evidence":

@@ -316,6 +316,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         self, draws: int = 500, *, random_seed: Any = None, return_inferencedata: bool = True, **kwargs: Any
     ) -> Any:
         """Independent draws of all variables and Deterministics, as ArviZ data."""
+        if draws < 1:
+            raise ValueError(f"draws must be at least 1; got {draws!r}.")
         if not return_inferencedata:
             if any(sparse.dirac for sparse in self.source.sparse):
                 raise ValueError("Draws with a point mass at zero come as ArviZ data: leave return_inferencedata=True.")
@@ -397,7 +399,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {problem.d} free parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
-            f"  {measure:<15}{1 - self.expected_risk:.4f} (expected, training)",
+            f"  {measure:<15}{self.training_auc:.4f} of the mean score, {1 - self.expected_risk:.4f} of a draw (training)",
         ]
         if self.pairs_used < problem.pairs.n_pairs:
             error = self.sampling_error

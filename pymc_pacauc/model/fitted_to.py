@@ -20,6 +20,7 @@ from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, looks_standardized
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.flat import flat_variables
+from pymc_pacauc.model.kernel_features import TransformRows
 
 __all__ = ["check_model", "fitted_to", "mark_tuned"]
 
@@ -62,6 +63,7 @@ def fitted_to(
         tuned_prior=any(_is_tuned(v) for v in model.data_vars),
         data=fingerprint([*(array for term in terms for array in term.read()[0]), *arrays]),
         pairs=pair_fingerprint([term.comparison for term in terms]),
+        sample_features=_features_of_sample(terms, arrays),
     )
 
 
@@ -86,6 +88,17 @@ def _is_tuned(variable: Variable) -> bool:
 
 def _dimension(model: pm.Model) -> int:
     return flat_variables(model).dimension
+
+
+def _features_of_sample(terms: list[AUCTerm], arrays: list[NDArray[Any]]) -> bool:
+    """Whether kernel features in the scores have pivots that are rows of what they are applied to."""
+    made = [v.owner.op.features for v in ancestors([term.scores for term in terms]) if _is_transform(v)]
+    tables = [array for array in arrays if array.ndim == 2]
+    return any(each.made_from(table) for each in made for table in tables)
+
+
+def _is_transform(variable: Variable) -> bool:
+    return variable.owner is not None and isinstance(variable.owner.op, TransformRows)
 
 
 def _arrays(terms: list[AUCTerm]) -> list[NDArray[Any]]:

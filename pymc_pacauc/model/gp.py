@@ -47,6 +47,11 @@ def predict_gp(
     ``gp`` is the ``pm.gp.Latent`` or ``pm.gp.HSGP`` of the model, after ``gp.prior(...)``; ``jitter`` what ``gp.prior``
     of a Latent added to the diagonal of the kernel matrix.
     """
+    if not hasattr(approx, "as_fitted"):
+        raise TypeError(
+            "predict_gp is the closed form of what pm.fit(method=pac.EP()) returned; for draws use "
+            f"pac.predict_scores(idata, points, gp=gp, model=model). Got {type(approx).__name__}."
+        )
     _check_points(gp, points)
     predict = _predict_features if isinstance(gp, pm.gp.HSGP) else _predict_latent
     with approx.as_fitted():

@@ -62,9 +62,10 @@ class EP(Inference):
     power
         1 for EP; smaller for fractional EP.
     pairs
-        ``"all"``: every pair is used, and the result is exact. A number: about so many are, chosen by dealing rows into
-        groups along the score, which changes the result by its ``sampling_error``. ``"auto"``: all where that is cheap
-        (up to 20 million), else as many as leave an error of some hundredths of a posterior standard deviation.
+        ``"all"``: every pair is used, and the result is exact. A number of rows: these are dealt into groups of so many
+        along the score and compared within their group, which changes the result by its ``sampling_error``. ``"auto"``:
+        all where that is cheap (up to 20 million), else groups large enough for an error of some hundredths of a
+        posterior standard deviation.
     start
         An earlier approximation to begin from, for example at another gamma.
     tolerance

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.dealt import fit_dealt, pairs_to_use
+from pymc_pacauc.ep.dealt import fit_dealt, groups_to_deal
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
 from pymc_pacauc.smc.chart import GnomonicChart
 from pymc_pacauc.smc.gaussian_fit import Fit, GaussianFit, PrecisionFit, ReducedFit, positive_factor
@@ -39,8 +39,8 @@ def fit_stage(problem: Problem, gamma: float, previous: EPFit | None) -> EPFit:
 
 def _fit(target: Problem, **options: Any) -> EPFit:
     """On all pairs, or on dealt ones where these are many: a proposal needs no more."""
-    wanted = pairs_to_use(target, "auto")
-    return fit_ep(target, **options) if wanted is None else fit_dealt(target, wanted, **options)
+    groups = groups_to_deal(target, "auto")
+    return fit_ep(target, **options) if groups is None else fit_dealt(target, groups, **options)
 
 
 def space_fit(ep: EPFit) -> Fit:

@@ -1,5 +1,6 @@
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -14,6 +15,7 @@ from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep, fit_vb
 from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.extract import problem_of
 from pymc_pacauc.model.results import as_result, dataset_of
+from pymc_pacauc.prior_search import choose_shrinkage
 
 
 def simulate(n_pos, n_neg, d, auc, rng):
@@ -137,8 +139,45 @@ def test_a_prior_tuned_on_the_data_is_refused():
             with pytest.raises(ValueError, match="tuned on these data"):
                 pac.certificate(result)
             assert "NO GUARANTEE" in repr(pac.certificate(result, tuned_prior="accept"))
+        for refused in (pac.split_certificate, lambda m: pac.select_gamma(m, [9.0], criterion="certificate")):
+            with pytest.raises(ValueError, match="tuned on these data"):
+                refused(model)
+        chosen = pac.select_gamma(model, [9.0, 90.0], folds=2, progressbar=False)
+        assert chosen.table["certified_auc"].isna().all()
         pm.set_data({"scale": [1.0, 1.0]})
         assert pac.certificate(pm.fit(method=pac.EP(), progressbar=False)).auc > 0.5
+
+
+def test_priors_chosen_on_arrays_are_refused_too():
+    X, y, _ = simulate(40, 60, 2, 0.85, np.random.default_rng(5))
+    problem = linear_gaussian_problem(X, y, 50.0)
+    shrunk = choose_shrinkage(problem, [0.3, 1.0]).problem
+    for tuned in (pac.choose_lengthscale(X, y, 50.0, rank=10, max_evaluations=2).fit.problem, shrunk):
+        fit = fit_ep(tuned)
+        for refused in (lambda fit=fit: pac.certificate(fit), lambda tuned=tuned: pac.split_certificate(tuned)):
+            with pytest.raises(ValueError, match="tuned on these data"):
+                refused()
+    charged = pac.certificate(fit, selected_from=2, tuned_prior="charge")
+    untold = pac.certificate(fit_ep(replace(shrunk, tuned_prior=False)), selected_from=2)
+    assert charged == untold
+    assert not any("NO GUARANTEE" in sentence for sentence in charged.assumptions)
+    with pytest.raises(ValueError, match="needs selected_from"):
+        pac.certificate(fit, tuned_prior="charge")
+    assert choose_shrinkage(problem, [1.0]).problem.tuned_prior is False  # nothing was chosen
+
+
+def test_features_made_from_these_rows_are_pointed_out():
+    X, y, _ = simulate(40, 60, 2, 0.85, np.random.default_rng(5))
+    elsewhere = np.random.default_rng(6).normal(size=(30, 2))
+    for rows, told in ((X, True), (elsewhere, False)):
+        features = pac.kernel_features(rows, lengthscale=1.5, rank=10)
+        with pm.Model():
+            theta = pm.Normal("theta", shape=features.rank)
+            pac.AUCPotential("auc", features(pm.Data("X", X)) @ theta, y, gamma=50.0)
+            approx = pm.fit(method=pac.EP(), progressbar=False)
+        for result in (approx, approx.sample(10)):
+            cautions = [each for each in pac.certificate(result).assumptions if "features were made from rows" in each]
+            assert bool(cautions) is told
 
 
 def test_ties_always_cost_one_half():

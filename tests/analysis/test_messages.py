@@ -9,6 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
+from pymc_pacauc.model.gp import predict_gp
 
 rng = np.random.default_rng(1)
 X = rng.normal(size=(60, 3))
@@ -54,6 +55,22 @@ def approx():
 @pytest.fixture(scope="module")
 def idata():
     return smc(build())
+
+
+@pytest.fixture(scope="module")
+def process():
+    """A Gaussian process, its prior, and draws."""
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(3, ls=2.0))
+        pac.AUCPotential("auc", gp.prior("f", X=X), y, gamma=20.0)
+    return model, gp, smc(model)
+
+
+@pytest.fixture
+def reloaded(idata, tmp_path):
+    pytest.importorskip("h5py")
+    idata.to_netcdf(tmp_path / "draws.nc")
+    return az.from_netcdf(tmp_path / "draws.nc")
 
 
 DISCRETE = "Neither Expectation-Propagation nor TemperingSMC moves discrete variables: marginalise them, or use a"
@@ -114,7 +131,10 @@ MODELS = {
     "ADVI on the exact risk": (lambda: advi(build()), NO_GRADIENT, lambda: ep(build())),
     "select_gamma without EP": (
         lambda: pac.select_gamma(build(theta=lambda: pm.StudentT("theta", 3, size=3)), [5.0, 20.0]),
-        'So does pac.select_gamma(model, method="smc").',
+        (
+            "any other model can be sampled with pm.sample(step=pac.TemperingSMC()). For those, "
+            'pac.select_gamma(model, method="smc").'
+        ),
         lambda: pac.select_gamma(
             build(theta=lambda: pm.StudentT("theta", 3, size=3)), [20.0], folds=2, method="smc", progressbar=False
         ),
@@ -156,6 +176,16 @@ RESULTS = {
         "rank_uncertainty needs draws of scores, as predict_scores returns them without summary=True; got Dataset.",
         lambda approx, idata: pac.rank_uncertainty(pac.predict_scores(approx, X)),
     ),
+    "plot_roc of scores": (
+        lambda approx, idata: pac.plot_roc(pac.predict_scores(approx, X)),
+        "This draws what pac.roc(scores, y) returned, or a dict of several; got DataArray.",
+        lambda approx, idata: pac.plot_roc(pac.roc(pac.predict_scores(approx, X), y)),
+    ),
+    "plot_decision_curve of a ROC curve": (
+        lambda approx, idata: pac.plot_decision_curve(pac.roc(X[:, 0], y)),
+        "This draws what pac.decision_curve(scores, y) returned, or a dict of several; got Dataset.",
+        lambda approx, idata: pac.plot_decision_curve(pac.decision_curve(X[:, 0], y)),
+    ),
     "probability of a summary": (
         lambda approx, idata: pac.choose_threshold(X[:, 0], y, fpr=0.1).probability(X[:, 0]),
         "probability needs draws of scores, as predict_scores returns them without summary=True.",
@@ -189,19 +219,60 @@ def test_results(name, approx, idata):
     assert right(approx, idata) is not None
 
 
-def test_log_evidence_of_everything(approx, idata):
+PROCESSES = {
+    "predict_gp of draws": (
+        lambda model, gp, idata: predict_gp(idata, gp, X[:2]),
+        (
+            "predict_gp is the closed form of what pm.fit(method=pac.EP()) returned; for draws use "
+            "pac.predict_scores(idata, points, gp=gp, model=model). Got "
+        ),
+        lambda model, gp, idata: pac.predict_scores(idata, X[:2], gp=gp, model=model),
+    ),
+    "a process without its model": (
+        lambda model, gp, idata: pac.predict_scores(idata, X[:2], gp=gp),
+        "Draws of a Gaussian process need their model to be predicted from: pass model=.",
+        lambda model, gp, idata: pac.predict_scores(idata, X[:2], gp=gp, model=model),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_processes(name, process):
+    wrong, words, right = PROCESSES[name]
+    with pytest.raises((TypeError, ValueError), match=re.escape(words)):
+        wrong(*process)
+    assert right(*process).shape == (1, 300, 2)
+
+
+def test_what_predictions_lack(process):
+    model, gp, _ = process
+    with pm.Model() as grouped:
+        rows, group = pm.Data("X", X), pm.Data("group", np.arange(60) % 2)
+        theta = pm.Normal("theta", size=(2, 3))
+        pac.AUCPotential("auc", (rows * theta[group]).sum(axis=1), y, gamma=20.0)
+    draws, new = ep(grouped).sample(50, random_seed=1), {"X": X[:2], "group": [0, 1]}
+    with pytest.raises(ValueError, match=re.escape("New values of X, group go into the model of these draws: pass")):
+        pac.predict_scores(draws, new)
+    assert pac.predict_scores(draws, new, model=grouped).shape == (1, 50, 2)
+    approx = ep(model)
+    with pytest.raises(ValueError, match=re.escape("X_new has 3 columns but the model has 60 coefficients")) as caught:
+        pac.predict_scores(approx, X[:2])
+    assert str(caught.value).endswith("of a Gaussian process, pass gp=.")
+    assert pac.predict_scores(approx, X[:2], gp=gp).shape == (1, 1000, 2)
+
+
+def test_log_evidence_of_everything(approx, idata, reloaded):
+    """No wrong call any more."""
     assert pac.log_evidence(approx).estimate == approx.log_evidence
     assert pac.log_evidence(approx.sample(5)).estimate == approx.log_evidence
     assert pac.log_evidence(idata).estimate == pytest.approx(approx.log_evidence, abs=0.5)
+    assert pac.log_evidence(reloaded).estimate == pac.log_evidence(idata).estimate
 
 
-def test_at_gamma_of_a_file(idata, tmp_path):
-    pytest.importorskip("h5py")
-    idata.to_netcdf(tmp_path / "draws.nc")
-    fresh, reloaded = (
-        pac.at_gamma(each, 18.0, random_seed=1) for each in (idata, az.from_netcdf(tmp_path / "draws.nc"))
-    )
-    np.testing.assert_allclose(reloaded["theta"], fresh["theta"])
+def test_at_gamma_of_a_file(idata, reloaded):
+    """No wrong call any more."""
+    fresh, read = (pac.at_gamma(each, 18.0, random_seed=1) for each in (idata, reloaded))
+    np.testing.assert_allclose(read["theta"], fresh["theta"])
 
 
 def test_frames():

@@ -434,7 +434,7 @@ def test_processes_do_not_change_the_answer(model, method):
 
 
 def test_what_did_not_converge_is_told(model, monkeypatch):
-    def hasty(problem, method, start=None, tolerance=1e-6):
+    def hasty(problem, method, **options):
         return fit_ep(problem, max_sweeps=3 if problem.gamma > 10 else 100)
 
     monkeypatch.setattr(selection, "fit", hasty)

@@ -91,6 +91,55 @@ def test_a_threshold_for_the_next_row(rows):
     assert "FPR at most 0.1" in repr(chosen)
 
 
+RESHAPED = {
+    "stacked": lambda d: d.stack(sample=("chain", "draw")),
+    "stacked, rows last": lambda d: d.stack(sample=("chain", "draw")).transpose("sample", "row"),
+    "rows first": lambda d: d.transpose("row", "draw", "chain"),
+    "one chain": lambda d: d.isel(chain=0),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+def test_draws_are_known_by_their_names(rows, name):
+    draws, y = rows
+    labelled = xr.DataArray(draws, dims=("chain", "draw", "row"), coords={"row": np.arange(120) + 7})
+    reshaped = RESHAPED[name](labelled)
+    whole = labelled.isel(chain=[0]) if name == "one chain" else labelled
+    chosen = pac.choose_threshold(reshaped, y, fpr=0.1)
+    assert chosen.value == pytest.approx(pac.choose_threshold(whole, y, fpr=0.1).value)
+    assert pac.roc(reshaped, y).attrs["auc"] == pytest.approx(pac.roc(whole, y).attrs["auc"])
+    called, share = whole.values.mean(axis=(0, 1)) > chosen.value, (whole.values > chosen.value).mean(axis=(0, 1))
+    np.testing.assert_array_equal(chosen.apply(reshaped), called)
+    np.testing.assert_allclose(chosen.probability(reshaped), share)
+    ranks = pac.rank_uncertainty(reshaped)
+    np.testing.assert_allclose(ranks["rank"], pac.rank_uncertainty(whole)["rank"])
+    np.testing.assert_array_equal(ranks["row"], labelled["row"])
+    top = pac.probability_in_top(reshaped, 0.1)
+    np.testing.assert_allclose(top, pac.probability_in_top(whole, 0.1))
+    for k in (0, 5):
+        one = reshaped.isel(row=k)  # its dims are those of the draws alone
+        assert chosen.apply(one) is bool(called[k])
+        assert chosen.probability(one) == pytest.approx(share[k])
+        with pytest.raises(ValueError, match="those of one row"):
+            pac.rank_uncertainty(one)
+
+
+def test_a_mean_that_is_no_longer_theirs(rows):
+    """xarray keeps coordinates when scores are calculated with; the exact mean of others is not used for them."""
+    draws, y = rows
+    mean = draws.mean(axis=(0, 1))
+    carried = xr.DataArray(draws, dims=("chain", "draw", "row"), coords={"mean_score": ("row", mean)})
+    chosen = pac.choose_threshold(carried, y, fpr=0.1)
+    np.testing.assert_array_equal(chosen.apply(carried.isel(draw=slice(None, None, 3))), mean > chosen.value)
+    for changed in (-carried, 10 * carried, carried + 5, np.exp(carried)):
+        for call in (chosen.apply, lambda s: pac.roc(s, y), lambda s: pac.choose_threshold(s, y, fpr=0.1)):
+            with pytest.raises(ValueError, match=r'scores.drop_vars\("mean_score"\)'):
+                call(changed)
+    assert pac.roc((-carried).drop_vars("mean_score"), y).attrs["auc"] == pytest.approx(
+        1 - pac.roc(carried, y).attrs["auc"]
+    )
+
+
 def test_what_a_threshold_does_on_other_rows():
     """The intervals of FPR and TPR contain the population's, although these rows chose the threshold."""
     rng = np.random.default_rng(7)

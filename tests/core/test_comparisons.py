@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kendalltau
 
 import pymc_pacauc as pac
 from pymc_pacauc.core.comparisons import label_comparison, ordered_classes, stratified
 from pymc_pacauc.core.pairs import bipartite
+from pymc_pacauc.core.risk import pair_risk
 from tests.pair_lists import label_pairs, listed, listed_risk
 
 TIES = pytest.mark.parametrize("ties", ["half", "strict"])
@@ -46,6 +48,24 @@ def test_strata_by_name():
     mixed = np.array([1, 1, "b", "b", None, 2.5], dtype=object)
     with pytest.raises(ValueError, match="strata has 1 missing"):
         stratified(bipartite([0, 1, 1, 0, 0, 1]), mixed)
+
+
+@pytest.mark.parametrize("groups", [1, 5_000])
+def test_as_many_classes_as_observations_in_little_memory(groups):
+    """Against Kendall's tau, which counts the same pairs; two observations of a stratum are compared by hand."""
+    n = 10_000
+    rng = np.random.default_rng(0)
+    y, strata = rng.standard_normal(n), np.arange(n) % groups
+    scores = y + rng.standard_normal(n)
+    pairs = label_comparison(y, ordered=True, strata=None if groups == 1 else strata)
+    indices = sum(block.positive.size + block.negative.size for block in pairs.blocks)
+    assert indices <= n * np.ceil(np.log2(n / groups))
+    if groups == 1:
+        expected = 0.5 - 0.5 * kendalltau(scores, y).statistic
+    else:
+        expected = np.mean((y[:groups] > y[groups:]) != (scores[:groups] > scores[groups:]))
+    assert pairs.n_pairs == groups * (n // groups) * (n // groups - 1) // 2
+    assert float(pair_risk(scores[None], pairs)[0]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_against_scikit_learn():

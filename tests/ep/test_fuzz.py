@@ -80,7 +80,7 @@ def test_sparse_fits(data, p):
         arrays.fit(problem, "ep", power=p)
 
 
-@fuzz("arrays.choose_lengthscale", "arrays.LengthscaleChoice", fast=5, data=small(columns=2), kernel=KERNELS)
+@fuzz("choose_lengthscale", "LengthscaleChoice", fast=5, data=small(columns=2), kernel=KERNELS)
 def test_choices_of_a_lengthscale(data, kernel):
     """The best of those looked at; twice the unit of X is twice the lengthscale."""
     X, y, gamma, rng = data
@@ -88,7 +88,7 @@ def test_choices_of_a_lengthscale(data, kernel):
     options = {"rank": 8, "grid": (0.5, 2.0), "max_evaluations": 0, "n_jobs": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pac.ConvergenceWarning)
-        found, other = (arrays.choose_lengthscale(each, y, gamma, kernel, **options) for each in (X, 2.0 * X))
+        found, other = (pac.choose_lengthscale(each, y, gamma, kernel, **options) for each in (X, 2.0 * X))
     best = max(found.trace, key=lambda record: record["log_evidence"])
     np.testing.assert_allclose(found.lengthscale, best["lengthscale"])
     assert found.fit.log_evidence == pytest.approx(best["log_evidence"], abs=1e-3)

@@ -11,7 +11,15 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV, GroupKFold, TunedThresholdClassifierCV, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    LeaveOneOut,
+    ShuffleSplit,
+    StratifiedKFold,
+    TunedThresholdClassifierCV,
+    cross_val_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -23,9 +31,9 @@ from pymc_pacauc.fitting import fit
 
 SCIKIT_1_5 = parse_version(sklearn.__version__) < parse_version("1.6")
 
-# Probabilities come from folds, and a row of weight two is in one fold where two rows may be in two. scikit-learn says
-# the same of its CalibratedClassifierCV. That the fit itself obeys is tested below.
-EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "cross-fitting deals rows, not weights, into folds"}
+# EP approximates a pair of weight four by one Gaussian factor and four pairs by four, which are not the same, and
+# probabilities count the rows behind them. That variational Bayes, which has no such factors, obeys is tested below.
+EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "EP's factor of a weighted pair is not that of several"}
 
 
 def checked(estimators):
@@ -247,7 +255,10 @@ def test_copies(rows, fitted):
         ({"method": "nuts"}, "method must be one of"),
         ({"threshold": 2.0}, "threshold must be one of"),
         ({"multi_class": "ovo"}, "multi_class must be one of"),
-        ({"cv": 1}, "cv must be"),
+        ({"cv": 1}, "Expected cv as an integer of at least 2"),
+        ({"cv": "five"}, "Expected cv as an integer of at least 2"),
+        ({"cv": ShuffleSplit(2, random_state=0)}, "cv must leave out every sample once"),
+        ({"cv": LeaveOneOut()}, "has nothing to compare"),
         ({"shrinkage": 0.0}, "shrinkage must be"),
         ({"tuning_rows": 10}, "tuning_rows must be"),
     ],
@@ -273,6 +284,27 @@ def test_a_failed_fit_keeps_the_last_one(rows, fitted):
     assert vars(fitted) == before
     with pytest.raises(ValueError, match="expecting 3 features"):
         fitted.predict(X[:, :2])
+
+
+def test_folds_may_be_given(rows):
+    X, y = rows
+    splitter = StratifiedKFold(3)
+    fold = np.empty(len(y), dtype=int)
+    for k, (_, out) in enumerate(splitter.split(X, y)):
+        fold[out] = k
+    first = pac.AUCClassifier(cv=splitter).fit(X, y)
+    other = pac.AUCClassifier(cv=list(splitter.split(X, y)), random_state=1).fit(X, y)
+    assert first.gamma_ == other.gamma_  # nothing is dealt, so that there is nothing random
+    np.testing.assert_array_equal(first.predict_proba(X), other.predict_proba(X))
+    [score] = first.scores_
+    np.testing.assert_array_equal(score.posterior.choice.folds, [fold])
+    weights = np.where(np.arange(len(y)) < 10, 0.0, 1.0)  # rows of weight zero leave, and their folds with them
+    without = pac.AUCClassifier(cv=[(np.flatnonzero(fold[10:] != k), np.flatnonzero(fold[10:] == k)) for k in range(3)])
+    np.testing.assert_allclose(
+        pac.AUCClassifier(cv=splitter).fit(X, y, sample_weight=weights).coef_, without.fit(X[10:], y[10:]).coef_
+    )
+    one_by_one = pac.AUCClassifier(gamma="default", cv=LeaveOneOut()).fit(X[::3], y[::3])  # for probabilities
+    assert one_by_one.predict_proba(X).shape == (150, 2)
 
 
 def test_few_positives_have_few_folds():

@@ -1,15 +1,15 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pymc_pacauc as pac
 from pymc_pacauc.core.concordance import concordance
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.fitting import fit
+from tests.estimator.test_auc_classifier import checked
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ class Uncensored(pac.ConcordanceEstimator):
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([Uncensored(gamma="default")])
+@checked([Uncensored(gamma="default")])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
@@ -90,3 +90,15 @@ def test_bad_times(rows, y, message):
     with pytest.raises(ValueError, match=message):
         estimator.fit(X, y(event, time))
     assert not hasattr(estimator, "n_features_in_")
+
+
+def test_folds_may_be_given(rows):
+    X, event, time = rows
+    y = np.column_stack([event, time])
+    first, other = (
+        pac.ConcordanceEstimator(cv=cv, random_state=seed).fit(X, y)
+        for seed, cv in enumerate([KFold(3), list(KFold(3).split(X))])
+    )
+    np.testing.assert_array_equal(first.coef_, other.coef_)
+    with pytest.raises(ValueError, match="Expected cv as an integer"):
+        pac.ConcordanceEstimator(cv=1).fit(X, y)

@@ -66,6 +66,11 @@ def test_same_seed_same_draws(approx):
     np.testing.assert_array_equal(first, second)
 
 
+def test_no_draws_are_no_sample(approx):
+    with pytest.raises(ValueError, match="draws must be at least 1"):
+        approx.sample(0)
+
+
 def test_pymcs_own_parameters_are_set(approx):
     np.testing.assert_allclose(approx.mean.eval(mode="FAST_COMPILE"), approx.posterior.mean)
     np.testing.assert_allclose(approx.cov.eval(mode="FAST_COMPILE"), approx.posterior.covariance)

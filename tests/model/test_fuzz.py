@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.special import ndtri
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import fit, linear_gaussian_problem
+from pymc_pacauc.arrays import fit, kernel_features, linear_gaussian_problem
 from pymc_pacauc.model.extract import problem_reader
 from pymc_pacauc.model.scaling import MOST
 from tests import pair_lists
@@ -110,6 +110,39 @@ def test_the_density_of_a_model_of_times(n, times, gamma, seed):
     assert pac.concordance_risk(X[:, 0] * 1.5, time, event, strata=strata) == pytest.approx(
         pair_lists.listed_risk(X[:, 0], listed)
     )
+
+
+# --- features ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def covariance_of_pymc(columns):
+    return pm.gp.cov.ExpQuad(columns, ls=1.0)
+
+
+@fuzz(
+    "kernel_features",
+    fast=5,
+    n=st.integers(2, 10),
+    columns=st.integers(1, 2),
+    rank=st.integers(1, 10),
+    lengthscale=st.floats(0.3, 5.0),
+    seed=seeds,
+)
+def test_kernel_features_in_a_graph(n, columns, rank, lengthscale, seed):
+    """Those of the arrays, of rows that a graph holds and of new ones; a covariance of PyMC is the kernel it is."""
+    rng = np.random.default_rng(seed)
+    X, new = rng.normal(size=(n, columns)), rng.normal(size=(3, columns))
+    of_arrays = kernel_features(X, lengthscale=lengthscale, rank=rank)
+    features = pac.kernel_features(X, lengthscale=lengthscale, rank=rank)
+    rows = pytensor.shared(X)
+    scores = pytensor.function([], features(rows), mode="FAST_COMPILE")
+    np.testing.assert_array_equal(scores(), of_arrays.transform(X))
+    rows.set_value(new)
+    np.testing.assert_array_equal(scores(), of_arrays.transform(new))
+    np.testing.assert_array_equal(features(new), of_arrays.transform(new))
+    by_pymc = pac.kernel_features(X, covariance_of_pymc(columns), lengthscale=lengthscale, rank=rank)
+    np.testing.assert_allclose(by_pymc(X) @ by_pymc(X).T, features(X) @ features(X).T, atol=1e-5)
 
 
 # --- sparse variables -------------------------------------------------------------------------------------------------

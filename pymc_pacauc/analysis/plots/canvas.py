@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
-__all__ = ["BLACK", "BLUE", "COLORS", "GREEN", "GREY", "LINES", "ORANGE", "PURPLE", "SKY", "VERMILION", "new_axes"]
+__all__ = [
+    "BLACK",
+    "BLUE",
+    "COLORS",
+    "GREEN",
+    "GREY",
+    "LINES",
+    "ORANGE",
+    "PURPLE",
+    "SKY",
+    "VERMILION",
+    "named_curves",
+    "new_axes",
+]
 
 BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK = (
     "#0072B2",
@@ -45,3 +60,16 @@ def new_axes(
     if given.size < rows * columns:
         raise ValueError(f"This figure has {rows * columns} panels; ax holds {given.size}.")
     return given
+
+
+def named_curves(curves: Any, name: str, function: str, variable: str) -> dict[str, xr.Dataset]:
+    """Curves by name, each what ``function`` returned, which has ``variable``."""
+    named = dict(curves) if isinstance(curves, Mapping) and not isinstance(curves, xr.Dataset) else {name: curves}
+    for each in named.values():
+        if not isinstance(each, xr.Dataset) or variable not in each:
+            raise TypeError(
+                f"This draws what pac.{function}(scores, y) returned, or a dict of several; got {type(each).__name__}."
+            )
+    if not named:
+        raise ValueError("There are no curves to draw.")
+    return named

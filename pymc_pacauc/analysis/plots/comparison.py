@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, new_axes
+from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, named_curves, new_axes
 
 __all__ = ["plot_compare", "plot_decision_curve"]
 
@@ -32,8 +32,8 @@ def plot_decision_curve(
     -------
     The axes.
     """
+    named = named_curves(curves, "mean score", "decision_curve", "net_benefit")
     [axes] = new_axes(ax, backend, figsize=(6.0, 4.2))
-    named = {"mean score": curves} if isinstance(curves, xr.Dataset) else dict(curves)
     first = next(iter(named.values()))
     at = first["probability"]
     axes.axhline(0.0, color=BLACK, linewidth=0.9, label="nobody")
@@ -45,7 +45,9 @@ def plot_decision_curve(
         axes.plot(curve["probability"], curve["net_benefit"], color=color, linestyle=line, label=name)
     top = max(float(curve["upper" if band else "net_benefit"].max()) for curve in named.values())
     axes.set(xlabel="probability at which one is indifferent", ylabel="net benefit (true positives per row)")
-    axes.set(xlim=(0, 1), ylim=(-0.15 * top, 1.05 * top))
+    axes.set_xlim(0, 1)
+    if top > 0.0:  # elsewhere no rule is better than nobody: all that there is, is shown
+        axes.set_ylim(-0.15 * top, 1.05 * top)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, title=f"{first.attrs['ci_prob']:.0%} over rows" if band else None)
     return axes

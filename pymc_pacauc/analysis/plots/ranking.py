@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import gaussian_kde
 
 from pymc_pacauc.analysis.deployed import mean_score
-from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, new_axes
+from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
 from pymc_pacauc.analysis.threshold import Threshold
 from pymc_pacauc.core.pairs import encode_labels
 from pymc_pacauc.core.risk import empirical_risk
@@ -44,8 +44,8 @@ def plot_roc(
     -------
     The axes.
     """
+    named = named_curves(curves, "", "roc", "tpr")
     [axes] = new_axes(ax, backend, figsize=(5.2, 5.2))
-    named = {"": curves} if isinstance(curves, xr.Dataset) else dict(curves)
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
     for k, (name, curve) in enumerate(named.items()):
         color, line = COLORS[k % len(COLORS)], LINES[k % len(LINES)]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
 __all__ = ["POLICY", "GaussianSweep", "gaussian_iteration", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
+
+FEW = 200  # coefficients
 
 POLICY = Policy(
     damping=0.7,
@@ -114,13 +116,20 @@ def sweep_sums(
 
 def _flat(precision: FloatArray, shift: FloatArray) -> FloatArray:
     """The upper triangle of the precision, then the shift: shape (k (k + 3) / 2,)."""
-    return np.concatenate([precision[np.triu_indices(shift.size)], shift])
+    return np.concatenate([precision[_upper(shift.size)], shift])
 
 
 def _unflat(step: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
     upper = np.zeros((k, k))
-    upper[np.triu_indices(k)] = step[:-k]
+    upper[_upper(k)] = step[:-k]
     return upper + np.triu(upper, 1).T, step[-k:]
+
+
+def _upper(k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return _upper_of_few(k) if k <= FEW else np.triu_indices(k)
+
+
+_upper_of_few = lru_cache(maxsize=4)(np.triu_indices)  # where making them costs as much as using them
 
 
 def _move(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> NaturalGaussian | None:

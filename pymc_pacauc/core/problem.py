@@ -119,6 +119,21 @@ class Problem:
     def d(self) -> int:
         return self.scores.d
 
+    @cached_property
+    def compared_rows(self) -> NDArray[np.intp]:
+        """The observations that are in a pair."""
+        return np.flatnonzero(self.pairs.observation_weight > 0.0)
+
+    def of_compared_rows(self) -> Problem:
+        """The same posterior from the rows that are in a pair alone; the problem itself where all are."""
+        rows = self.compared_rows
+        if rows.size == self.n:
+            return self
+        place = np.zeros(self.n, dtype=np.intp)
+        place[rows] = np.arange(rows.size)
+        scores = replace(self.scores, X=self.X[rows], offset=self.offset[rows])
+        return replace(self, scores=scores, pairs=self.pairs.map(place, rows.size))
+
     @property
     def scale_free(self) -> bool:
         """True when the risk depends on the direction of whitened theta alone, so its radius stays chi-distributed."""

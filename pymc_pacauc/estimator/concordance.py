@@ -79,7 +79,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         tau: float | None = None,
         cv: Any = 5,
         epsilon: float = 0.05,
-        tuning_rows: int = 1000,
+        tuning_rows: int = 500,
         particles: int = 1000,
         n_jobs: int | None = None,
         random_state: Any = 0,

@@ -133,8 +133,8 @@ def rows_on_workers(files, rows):
         f"{parts * message / 1e6:.1f} MB and gets as much back."
     )
     print(
-        f"From worker to worker {between[0]:,} bytes travelled until the end of the first sweep (parts that an idle worker "
-        f"took over), {between[-1] - between[0]:,} in all sweeps after it."
+        f"From worker to worker {between[0]:,} bytes travelled until the end of the first sweep (rows that an idle "
+        f"worker took over), {between[-1] - between[0]:,} in all sweeps after it."
     )
 
 

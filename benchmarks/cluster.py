@@ -1,6 +1,6 @@
 """A Dask cluster on this machine: what a second worker gains, what travels, what a worker's death costs, 10^9 rows.
 
-    python -m benchmarks.cluster [--rows 30000] [--files 8] [--file-rows 100000]
+    python -m benchmarks.cluster [--rows 36000] [--files 4] [--file-rows 50000]
 
 Workers have one thread each. The speed-up is of a sweep, measured while sweeps of one and of two workers take turns. On
 a machine with other work to do elapsed seconds say little; *by CPU* is what free cores would give: the CPU time of one
@@ -25,7 +25,7 @@ from distributed import Client, LocalCluster
 from pymc_pacauc import arrays, cluster
 from pymc_pacauc.cluster import pairs, rounds
 
-SWEEPS, SHARDS = 5, 16
+SWEEPS, SHARDS = 4, 16
 BILLION, CORES = 10**9, 100
 
 
@@ -76,7 +76,7 @@ def shared_pairs(n):
     X, y = simulated(n)
     problem = arrays.linear_gaussian_problem(X, y, float(n))
     sample = np.random.default_rng(0).permutation(n)[:2000]
-    q = arrays.fit(arrays.linear_gaussian_problem(X[sample], y[sample], float(n))).posterior.natural
+    q = arrays.fit(arrays.linear_gaussian_problem(X[sample], y[sample], float(sample.size))).posterior.natural
     with workers(1) as one, workers(2) as two:
         alone, both = (Sweeper(client, problem, q) for client in (one, two))
         for _ in range(SWEEPS):
@@ -138,9 +138,9 @@ def used_by(client):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=43_000, help="whose pairs are shared out; 0 for not")
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--file-rows", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=36_000, help="whose pairs are shared out; 0 for not")
+    parser.add_argument("--files", type=int, default=4)
+    parser.add_argument("--file-rows", type=int, default=50_000)
     arguments = parser.parse_args()
     if arguments.rows:
         shared_pairs(arguments.rows)

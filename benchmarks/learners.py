@@ -101,6 +101,7 @@ def fit_xgboost(X, y, rounds, seed=0):
         lambdarank_pair_method="mean",  # pairs from the whole ranking; the default looks at its top
         lambdarank_num_pair_per_sample=8,
         n_estimators=rounds,
+        tree_method="hist",
         max_depth=3,
         learning_rate=0.1,
         n_jobs=1,

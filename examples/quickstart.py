@@ -1,8 +1,10 @@
-"""From data to decision: which of the Pima women have diabetes?
+"""From data to decision
+=====================
 
-Data, choice of gamma, expectation propagation and SMC, summary, certificate, held-out ROC with a threshold, figures.
+Which of the Pima women have diabetes? Data, choice of gamma, expectation propagation and SMC, summary, certificate,
+held-out ROC with a threshold, figures.
 
-python examples/quickstart.py [--out out]
+``python examples/quickstart.py [--out out]`` (``make demo``) writes the figures to files.
 """
 
 import argparse
@@ -16,7 +18,6 @@ matplotlib.use("Agg")
 warnings.filterwarnings("ignore", message="PyTensor could not link to a BLAS")  # nothing here runs in compiled PyTensor
 
 import arviz as az
-import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
 
@@ -109,7 +110,6 @@ def step(title: str) -> None:
 def figure(path: Path, axes) -> None:
     drawn = np.atleast_1d(axes).ravel()[0].figure
     drawn.savefig(path, dpi=150)
-    plt.close(drawn)
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def deal_folds(
 
 def default_repeats(shares: RowShares) -> int:
     """How often folds are dealt: the less, the less noisy the AUC of one deal, whose variance is about 1 / size."""
-    return int(np.clip(SIZE_DEALT / shares.size, 1, MOST_DEALS))
+    return int(np.clip(np.ceil(SIZE_DEALT / shares.size), 1, MOST_DEALS))
 
 
 # -- which gammas ----------------------------------------------------------------------------------------------------

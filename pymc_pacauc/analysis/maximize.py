@@ -372,11 +372,11 @@ class _Evidence:
 
 
 def _refit(problem: Problem, start: Fit | None) -> Fit:
-    """A fit from the last one, where that is a fit of the same scores."""
+    """A fit from the last one, where that is a fit of the same scores; or of the same deal, which noise cancels in."""
     same = (
         start is not None
         and start.converged
-        and np.array_equal(start.problem.X, problem.X)
+        and (start.pairs_used < start.problem.pairs.n_pairs or np.array_equal(start.problem.X, problem.X))
         and (problem.spikes is None or np.array_equal(start.problem.prior.factor, problem.prior.factor))
     )
     return fit(problem, start=start if same else None, tolerance=TOLERANCE)

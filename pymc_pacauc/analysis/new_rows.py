@@ -116,6 +116,8 @@ def _feeding(source: Source) -> list[SharedVariable]:
 
 
 def _replaced(source: Source, values: Mapping[str, Any], feeding: list[SharedVariable]) -> NewRows:
+    if source.model is None:
+        raise ValueError(f"New values of {', '.join(values)} go into the model of these draws: pass model=.")
     held = {v.name: v for v in feeding}
     unknown, missing = sorted(set(values) - set(held)), sorted(set(held) - set(values))
     if unknown:
@@ -163,7 +165,7 @@ def _multiplied(source: Source, X_new: Any, var_name: str | None) -> NewRows:
     if matrix.shape[1] != size:
         raise ValueError(
             f"X_new has {matrix.shape[1]} columns but the model has {size} coefficients. If its scores are not "
-            "X @ theta, hold X in a pm.Data so that it can be replaced."
+            "X @ theta, hold X in a pm.Data so that it can be replaced; for those of a Gaussian process, pass gp=."
         )
     return NewRows(row_labels(X_new, len(matrix)), None, matrix, names)
 

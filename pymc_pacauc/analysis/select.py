@@ -47,7 +47,7 @@ from pymc_pacauc.model.auc_term import AUCTerm, found_terms
 from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
 from pymc_pacauc.model.fitted_to import fitted_to
 from pymc_pacauc.model.progress import LateBar, track
-from pymc_pacauc.model.results import ArrayResult
+from pymc_pacauc.model.results import ArrayResult, as_result
 
 __all__ = ["GammaSelection", "select_gamma"]
 
@@ -103,19 +103,21 @@ class GammaSelection:
 
     def __repr__(self) -> str:
         row = self.table.loc[self.table["gamma"] == self.best].iloc[0]
+        measure = as_result(self).fitted_to.measure
         chosen = f"GammaSelection(best={self.best:.4g} of {len(self.table)}, {self.method}"
         if self.criterion == "certificate":
-            return f"{chosen}: certified AUC {row['certified_auc']:.4f})"
+            return f"{chosen}: certified {measure} {row['certified_auc']:.4f})"
         if self.criterion == "coverage":
             return f"{chosen}: credible sets are {np.sqrt(row['coverage_ratio']):.2f} times too small)"
         low, high = self.range
         repeats, folds = self.fold_auc.shape[1:]
+        behind = f"{row['loss']:.4f} ± {row['loss_se']:.4f} behind it" if row["loss"] > 0 else "the best itself"
         return (
             f'{chosen}, rule="{self.rule}"\n'
-            f"  held-out AUC {row['auc']:.4f} ± {row['se']:.4f} (mean score), {row['expected_auc']:.4f} (a draw); "
-            f"{folds} folds, dealt {repeats} time{'s' * (repeats > 1)}\n"
-            f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion}, "
-            f"this one {row['loss']:.4f} ± {row['loss_se']:.4f} behind it)"
+            f"  held-out {measure} {row['auc']:.4f} ± {row['se']:.4f} (mean score), {row['expected_auc']:.4f} (a draw); "
+            f"{folds} folds, dealt {'once' if repeats == 1 else f'{repeats} times'}\n"
+            f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion}; "
+            f"this one is {behind})"
         )
 
     def _repr_html_(self) -> str:
@@ -162,8 +164,9 @@ def select_gamma(
         (strata, weights, ordered classes, censored times), among themselves; a deal that leaves a fold without a pair
         to compare is dealt again.
     repeats
-        How often the folds are dealt, all held-out AUCs being averaged; by default two to ten times (the fewer the
-        more rows there are), with SMC once.
+        How often the folds are dealt, all held-out AUCs being averaged. By default the fewer the more there is to
+        compare: 400 n / (n+ n-), rounded up, and at most 20 times (9 for 68 positives among 200 rows, 2 for 300 among
+        1000); with SMC once.
     method
         ``"ep"``, ``"vb"`` or ``"smc"``.
     criterion
@@ -324,7 +327,7 @@ def _source(model: pm.Model) -> Any:
     try:
         return problem_of(model)
     except NotLinearGaussianError as error:
-        raise NotLinearGaussianError(f'{error} So does pac.select_gamma(model, method="smc").') from None
+        raise NotLinearGaussianError(f'{error} For those, pac.select_gamma(model, method="smc").') from None
 
 
 def _by_certificate(

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,7 @@ from pymc_pacauc.core.covariances import COVARIANCES, Covariance, median_distanc
 from pymc_pacauc.core.numeric import numeric_array
 from pymc_pacauc.core.rows import distinct_rows
 
-__all__ = ["KernelFeatures", "checked_rows", "kernel_features"]
+__all__ = ["KernelFeatures", "Pivoted", "checked_rows", "kernel_features", "pivoted_cholesky"]
 
 FloatArray = NDArray[np.float64]
 Kernel = Callable[[FloatArray, FloatArray], Any]
@@ -144,16 +144,33 @@ def kernel_features(
         raise ValueError(f"tolerance must be in [0, 1): a share of the largest prior variance; got {tolerance!r}.")
     scaled = rows / scales
     variances = _diagonal(function, scaled)
-    pivots, factor, left = _pivoted_cholesky(
+    found = pivoted_cholesky(
         lambda p: _evaluate(function, scaled[p : p + 1], scaled)[0], variances, min(int(rank), len(rows)), tolerance
     )
-    return KernelFeatures(function, scales, pivots, scaled[pivots], factor, float(left / variances.sum()))
+    left_out = float(found.left.sum() / variances.sum())
+    return KernelFeatures(function, scales, found.pivots, scaled[found.pivots], found.factor, left_out)
 
 
-def _pivoted_cholesky(
-    row: Callable[[int], FloatArray], variances: FloatArray, rank: int, tolerance: float
-) -> tuple[NDArray[np.intp], FloatArray, float]:
-    """Pivots, the Cholesky factor of their matrix, and the trace that is left."""
+class Pivoted(NamedTuple):
+    """A partial Cholesky factorization: ``columns.T @ columns`` is the matrix but for the diagonal ``left``, and more.
+
+    ``columns`` has a row for each of ``pivots``, shape (rank, n).
+    """
+
+    pivots: NDArray[np.intp]
+    columns: FloatArray
+    left: FloatArray
+
+    @property
+    def factor(self) -> FloatArray:
+        """The Cholesky factor of the matrix of the pivots, lower triangular."""
+        return np.ascontiguousarray(np.tril(self.columns[:, self.pivots].T))
+
+
+def pivoted_cholesky(row: Callable[[int], FloatArray], variances: FloatArray, rank: int, tolerance: float) -> Pivoted:
+    """Of a matrix by its rows, with diagonal ``variances``; of at most ``rank``, less where no more than ``tolerance``
+    of the largest variance is left.
+    """
     n = variances.size
     least = max(tolerance, n * np.finfo(float).eps) * variances.max()
     left = variances.copy()
@@ -169,8 +186,7 @@ def _pivoted_cholesky(
         left -= found[k] ** 2
         left[pivots] = 0.0
         np.maximum(left, 0.0, out=left)
-    factor = np.tril(found[: len(pivots), pivots].T)
-    return np.array(pivots, dtype=np.intp), np.ascontiguousarray(factor), float(left.sum())
+    return Pivoted(np.array(pivots, dtype=np.intp), found[: len(pivots)], left)
 
 
 def _kernel(kernel: Any) -> Kernel:

@@ -134,8 +134,8 @@ def _job_sums(
             group = group.take(slice(job.part, None, job.parts), slice(None))
         if not group.n_pairs:
             continue
-        i = _side(space, q, inverse, group.positive, group.row_weights)
-        j = _side(space, q, inverse, group.negative, group.column_weights)
+        i = _side(space, with_offset, q, inverse, group.positive, group.row_weights)
+        j = _side(space, with_offset, q, inverse, group.negative, group.column_weights)
         k_i, h_i, k_j, h_j, by_row, totals, listed = band_sites(
             *i[1:], *j[1:], j.rows, *_arguments(table.gamma, weighted), tie_cost
         )
@@ -155,7 +155,12 @@ def _job_sums(
 
 
 def _side(
-    space: ReducedScores, q: NaturalGaussian, inverse: FloatArray, index: NDArray[np.intp], weights: FloatArray
+    space: ReducedScores,
+    with_offset: bool,
+    q: NaturalGaussian,
+    inverse: FloatArray,
+    index: NDArray[np.intp],
+    weights: FloatArray,
 ) -> Side:
     """The moments of some rows; ``inverse`` is that of q's factor, transposed."""
     rows = space.design[index]
@@ -166,7 +171,7 @@ def _side(
     square = np.einsum("ij,ij->i", root, root)
     if not (np.isfinite(mean).all() and np.isfinite(square).all()):
         raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
-    if space.offset.any():
+    if with_offset:
         rows = np.column_stack([rows, space.offset[index[order]]])
     broad = band_order(mean, square)
     if broad is None:

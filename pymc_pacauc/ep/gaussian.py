@@ -26,6 +26,7 @@ from scipy import linalg
 
 from pymc_pacauc.core.deal import Deal
 from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.coarse import MANY, coarse_moments
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration, sweep_sums
@@ -275,11 +276,16 @@ def _fit(
 ) -> EPFit:
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
+    first, policy = start_of(problem, start), POLICY
+    if start is None and first.mean.size >= MANY:
+        near = _coarse_start(problem, table, n_jobs)
+        if near is not None:
+            first, policy = near, replace(POLICY, plain_steps=0)
     with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
         solution = solve_fixed_point(
             gaussian_iteration(problem, power, sums_at),
-            start_of(problem, start),
-            POLICY,
+            first,
+            policy,
             tolerance=tolerance,
             max_sweeps=max_sweeps,
             callback=callback,
@@ -307,6 +313,22 @@ def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterat
     """On the threads of this machine."""
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
+
+
+def _coarse_start(problem: Problem, table: SiteTable, n_jobs: int | None) -> NaturalGaussian | None:
+    """The prior with the sites of a fit to few directions; see :mod:`~pymc_pacauc.ep.coarse`."""
+    space = problem.scores.reduced
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+        sums = sum_sites(
+            space.design,
+            space.offset,
+            coarse_moments(problem, table, map_tiles),
+            problem.pairs,
+            table,
+            tie_cost=problem.tie_cost,
+            map_tiles=map_tiles,
+        )
+    return natural_gaussian(np.eye(space.dimension) + sums.precision, sums.shift)
 
 
 def sums_over(

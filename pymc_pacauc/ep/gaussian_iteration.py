@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -112,14 +112,20 @@ def sweep_sums(
     return sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
 
 
+@lru_cache(maxsize=2)
+def _upper(k: int) -> NDArray[np.intp]:
+    """Where the upper triangle of a k x k matrix is, in its rows one after the other."""
+    return np.flatnonzero(np.triu(np.ones((k, k), dtype=bool)))
+
+
 def _flat(precision: FloatArray, shift: FloatArray) -> FloatArray:
     """The upper triangle of the precision, then the shift: shape (k (k + 3) / 2,)."""
-    return np.concatenate([precision[np.triu_indices(shift.size)], shift])
+    return np.concatenate([precision.ravel()[_upper(shift.size)], shift])
 
 
 def _unflat(step: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
     upper = np.zeros((k, k))
-    upper[np.triu_indices(k)] = step[:-k]
+    upper.ravel()[_upper(k)] = step[:-k]
     return upper + np.triu(upper, 1).T, step[-k:]
 
 

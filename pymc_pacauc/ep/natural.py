@@ -29,24 +29,23 @@ class NaturalGaussian:
     mean: FloatArray
 
     @cached_property
+    def root(self) -> FloatArray:
+        """A root of the covariance, ``root @ root.T``: the inverse of the transposed factor, upper triangular."""
+        return np.asarray(linalg.lapack.dtrtri(self.factor.T, lower=0)[0])
+
+    @cached_property
     def lower_covariance(self) -> FloatArray:
         """The lower triangle of the covariance."""
-        return np.asarray(linalg.lapack.dpotri(self.factor.T, lower=0)[0]).T
+        return np.asarray(linalg.lapack.dlauum(self.root, lower=0)[0]).T
 
     @property
     def covariance(self) -> FloatArray:
         return self.lower_covariance + np.tril(self.lower_covariance, -1).T
 
-    @property
-    def root(self) -> FloatArray:
-        """A root of the covariance: ``root @ root.T``."""
-        identity = np.eye(self.mean.size)
-        return np.asarray(linalg.solve_triangular(self.factor, identity, lower=True, trans="T", check_finite=False))
-
-    @property
+    @cached_property
     def second_moment(self) -> float:
         """E |w|^2."""
-        return float(np.trace(self.lower_covariance) + self.mean @ self.mean)
+        return float(np.linalg.norm(self.root) ** 2 + self.mean @ self.mean)
 
     @property
     def divergence(self) -> float:

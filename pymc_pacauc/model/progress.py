@@ -16,7 +16,10 @@ Item = TypeVar("Item")
 
 
 class LateBar:
-    """A context whose :meth:`update` shows a bar once a second has passed; ``columns`` follow the bar itself."""
+    """A context whose :meth:`update` shows a bar once a second has passed; ``columns`` follow the bar itself.
+
+    Totals may be guesses: work that ends before, ends with a full bar.
+    """
 
     def __init__(self, description: str, *columns: Any, show: bool = True):
         self._show, self._description, self._columns, self._started = show, description, columns, perf_counter()
@@ -36,6 +39,8 @@ class LateBar:
 
     def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
+            if exception[0] is None:
+                self._bar.update(self._task, total=self._bar.tasks[0].completed)
             self._bar.stop()
 
 

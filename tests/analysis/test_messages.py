@@ -131,7 +131,10 @@ MODELS = {
     "ADVI on the exact risk": (lambda: advi(build()), NO_GRADIENT, lambda: ep(build())),
     "select_gamma without EP": (
         lambda: pac.select_gamma(build(theta=lambda: pm.StudentT("theta", 3, size=3)), [5.0, 20.0]),
-        'So does pac.select_gamma(model, method="smc").',
+        (
+            "any other model can be sampled with pm.sample(step=pac.TemperingSMC()). For those, "
+            'pac.select_gamma(model, method="smc").'
+        ),
         lambda: pac.select_gamma(
             build(theta=lambda: pm.StudentT("theta", 3, size=3)), [20.0], folds=2, method="smc", progressbar=False
         ),
@@ -239,6 +242,23 @@ def test_processes(name, process):
     with pytest.raises((TypeError, ValueError), match=re.escape(words)):
         wrong(*process)
     assert right(*process).shape == (1, 300, 2)
+
+
+def test_what_predictions_lack(process):
+    model, gp, _ = process
+    with pm.Model() as grouped:
+        rows, group = pm.Data("X", X), pm.Data("group", np.arange(60) % 2)
+        theta = pm.Normal("theta", size=(2, 3))
+        pac.AUCPotential("auc", (rows * theta[group]).sum(axis=1), y, gamma=20.0)
+    draws, new = ep(grouped).sample(50, random_seed=1), {"X": X[:2], "group": [0, 1]}
+    with pytest.raises(ValueError, match=re.escape("New values of X, group go into the model of these draws: pass")):
+        pac.predict_scores(draws, new)
+    assert pac.predict_scores(draws, new, model=grouped).shape == (1, 50, 2)
+    approx = ep(model)
+    with pytest.raises(ValueError, match=re.escape("X_new has 3 columns but the model has 60 coefficients")) as caught:
+        pac.predict_scores(approx, X[:2])
+    assert str(caught.value).endswith("of a Gaussian process, pass gp=.")
+    assert pac.predict_scores(approx, X[:2], gp=gp).shape == (1, 1000, 2)
 
 
 def test_log_evidence_of_everything(approx, idata, reloaded):

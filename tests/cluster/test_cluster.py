@@ -17,6 +17,7 @@ from pymc_pacauc import arrays, cluster
 from pymc_pacauc.cluster import pairs, rounds, rows
 from pymc_pacauc.core.pairs import bipartite
 
+LONGEST = 300  # seconds; on a free machine none takes ten
 N, D, GAMMA = 1200, 4, 1200.0
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((N, D))
@@ -30,6 +31,20 @@ def client():
         Client(local) as client,
     ):
         yield client
+
+
+@pytest.fixture(autouse=True)
+def no_hang():
+    """What waits for a cluster for ever fails."""
+
+    def give_up(signum, frame):
+        raise TimeoutError(f"a test of the cluster took more than {LONGEST} seconds")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LONGEST)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +111,7 @@ def test_rows_on_the_workers(client, tmp_path):
     paths = [tmp_path / f"{k}.npz" for k in range(3)]
     for path, cut in zip(paths, cuts, strict=True):
         np.savez(path, X=X[cut], y=Y[cut])
-    options = {"client": client, "pairs": 40_000, "random_seed": 1}
+    options = {"client": client, "pairs": 40_000, "random_seed": 1, "tolerance": 1e-4}
     found = cluster.fit_rows(paths, GAMMA, **options)
     array = da.from_array(X, chunks=((300, 400, 500), (2, 2)))
     others = [

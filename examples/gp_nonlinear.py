@@ -1,8 +1,10 @@
-"""Scores that no line gives: linear, kernel features, boosted trees, on the same rows.
+"""Scores that no line gives
+=========================
 
+Linear scores, a Gaussian process by its kernel features, and boosted trees, on the same rows.
 Two covariates, 600 rows to learn from and 5000 to judge by. The lengthscale of the kernel is chosen by the evidence.
 
-python -m examples.nonlinear [--out out]
+``python examples/gp_nonlinear.py [--out out]`` writes the figure to a file.
 """
 
 import argparse
@@ -70,7 +72,6 @@ def main(out: Path) -> None:
     axes[0].set_ylabel("second covariate")
     figure.colorbar(shown, ax=axes, label="share of the square that scores lower", shrink=0.85)
     figure.savefig(out / "kernel_features.png", dpi=110)
-    print(f"Figure: {out / 'kernel_features.png'}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+"""A start for EP with many coefficients, from a fit to the few directions in which the scores vary most.
+
+Far from its fixed point EP needs a direction, not digits, and with k coefficients of n scores a sweep costs k^2 n. So
+the scores are first approximated by k / 8 features, from a pivoted Cholesky factorization of their prior covariance;
+what these leave out of a score's variance counts as noise of its own, independent of the other scores'. The sites found
+there are those with which the fit to all directions begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_pacauc.core.kernel_features import pivoted_cholesky
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.fixed_point import solve_fixed_point
+from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration
+from pymc_pacauc.ep.natural import NaturalGaussian, standard_gaussian
+from pymc_pacauc.ep.sites import SiteTable
+from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, score_moments, sum_sites
+
+__all__ = ["MANY", "coarse_moments"]
+
+FloatArray = NDArray[np.float64]
+
+MANY = 128  # coefficients, for which it pays
+SHARE = 8
+TOLERANCE, SWEEPS = 0.05, 20
+
+
+def coarse_moments(problem: Problem, table: SiteTable, map_tiles: Callable[..., Any] = map) -> ScoreMoments:
+    """Moments of the scores under EP's fit to an eighth of the directions."""
+    space = problem.scores.reduced
+    design, offset = space.design, space.offset
+    variances = np.einsum("ij,ij->i", design, design)
+    rank = max(1, space.dimension // SHARE)
+    found = pivoted_cholesky(lambda p: design @ design[p], variances, rank, 0.0)
+    features = np.ascontiguousarray(found.columns.T)
+
+    def moments(q: NaturalGaussian) -> ScoreMoments:
+        seen = score_moments(features, offset, q.mean, q.factor, map_tiles)
+        return replace(seen, square=seen.square + found.left)
+
+    def sums_at(q: NaturalGaussian) -> SiteSums:
+        return sum_sites(
+            features, offset, moments(q), problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
+        )
+
+    iteration = gaussian_iteration(problem, table.power, sums_at)
+    start = standard_gaussian(features.shape[1])
+    return moments(solve_fixed_point(iteration, start, POLICY, tolerance=TOLERANCE, max_sweeps=SWEEPS).point)

@@ -81,7 +81,8 @@ def fit_at_gamma(
         candidates, value, dealt = _by_folds(problem, method, folds, groups, n_jobs, rng)
         nearest = min(range(len(candidates)), key=lambda k: abs(np.log(candidates[k].gamma / value)))
         scale = row_shares(pairs).size / row_shares(problem.pairs).size
-        start = candidates[nearest].posterior
+        same = pairs is problem.pairs or problem.spikes is None  # sites of spikes belong to their rows
+        start = candidates[nearest].posterior if same else None
         final = fit(replace(whole, gamma=scale * value), method, start=start, n_jobs=n_jobs)
         return final, GammaChoice(tuple(candidates), nearest, final, dealt)
     problem = whole

@@ -334,6 +334,22 @@ def test_a_choice_by_some_rows_is_that_of_these_rows_alone():
     assert whole.of_compared_rows() is whole
 
 
+def test_dependent_columns():
+    """Of these rows, in which categories have a column each, LAPACK's gesdd finds no singular values."""
+    data = pac.datasets.load_credit()
+    train, new = list(StratifiedKFold(5, shuffle=True, random_state=1).split(data.X, data.y))[3]
+    found = pac.AUCClassifier().fit(data.X[train], data.y[train])
+    assert found.score(data.X[new], data.y[new]) > 0.7
+
+
+def test_spikes_on_many_rows():
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(700, 3))  # more rows than tuning_rows: the final fit is to other pairs than those tuned by
+    y = X[:, 0] + rng.normal(size=700) > 0
+    found = pac.AUCClassifier("spike_slab").fit(X, y)
+    assert found.inclusion_probability_[0, 0] > 0.9
+
+
 def test_few_positives_have_few_folds():
     X = np.random.default_rng(5).normal(size=(40, 2))
     y = np.arange(40) < 3

@@ -396,7 +396,8 @@ class EPApproximation(SingleGroupApproximation):
             f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {problem.d} free parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
-            f"  {measure:<15}{self.training_auc:.4f} of the mean score, {1 - self.expected_risk:.4f} of a draw (training)",
+            f"  {measure:<15}{self.training_auc:.4f} of the mean score, "
+            f"{1 - self.expected_risk:.4f} of a draw (training)",
         ]
         if self.pairs_used < problem.pairs.n_pairs:
             error = self.sampling_error

@@ -46,7 +46,7 @@ from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, found_terms
 from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
 from pymc_pacauc.model.progress import LateBar, track
-from pymc_pacauc.model.results import ArrayResult
+from pymc_pacauc.model.results import ArrayResult, as_result
 
 __all__ = ["GammaSelection", "select_gamma"]
 
@@ -102,17 +102,18 @@ class GammaSelection:
 
     def __repr__(self) -> str:
         row = self.table.loc[self.table["gamma"] == self.best].iloc[0]
+        measure = as_result(self).fitted_to.measure
         chosen = f"GammaSelection(best={self.best:.4g} of {len(self.table)}, {self.method}"
         if self.criterion == "certificate":
-            return f"{chosen}: certified AUC {row['certified_auc']:.4f})"
+            return f"{chosen}: certified {measure} {row['certified_auc']:.4f})"
         if self.criterion == "coverage":
             return f"{chosen}: credible sets are {np.sqrt(row['coverage_ratio']):.2f} times too small)"
         low, high = self.range
         repeats, folds = self.fold_auc.shape[1:]
         return (
             f'{chosen}, rule="{self.rule}"\n'
-            f"  held-out AUC {row['auc']:.4f} ± {row['se']:.4f} (mean score), {row['expected_auc']:.4f} (a draw); "
-            f"{folds} folds, dealt {repeats} time{'s' * (repeats > 1)}\n"
+            f"  held-out {measure} {row['auc']:.4f} ± {row['se']:.4f} (mean score), {row['expected_auc']:.4f} (a draw)"
+            f"; {folds} folds, dealt {repeats} time{'s' * (repeats > 1)}\n"
             f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion}, "
             f"this one {row['loss']:.4f} ± {row['loss_se']:.4f} behind it)"
         )

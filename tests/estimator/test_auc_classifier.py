@@ -249,6 +249,7 @@ def test_copies(rows, fitted):
         ({"multi_class": "ovo"}, "multi_class must be one of"),
         ({"cv": 1}, "cv must be"),
         ({"shrinkage": 0.0}, "shrinkage must be"),
+        ({"shrinkage": None}, "shrinkage must be"),
         ({"tuning_rows": 10}, "tuning_rows must be"),
     ],
 )

@@ -61,8 +61,8 @@ class Recipe:
     def __post_init__(self) -> None:
         _check_choice("prior", self.prior, PRIORS)
         _check_choice("method", self.method, (*METHODS, "smc"))
-        by_name = isinstance(self.shrinkage, str) and self.shrinkage == "evidence"
-        if not by_name and (isinstance(self.shrinkage, str) or not 0.0 < self.shrinkage <= 1.0):
+        number = isinstance(self.shrinkage, int | float | np.number) and 0.0 < self.shrinkage <= 1.0
+        if not (number or (isinstance(self.shrinkage, str) and self.shrinkage == "evidence")):
             raise ValueError(f'shrinkage must be "evidence" or a number in (0, 1]; got {self.shrinkage!r}.')
         if not (isinstance(self.tuning_rows, int | np.integer) and self.tuning_rows >= 100):
             raise ValueError(f"tuning_rows must be an integer of at least 100; got {self.tuning_rows!r}.")

@@ -262,6 +262,7 @@ def test_copies(rows, fitted):
         ({"cv": ShuffleSplit(2, random_state=0)}, "cv must leave out every sample once"),
         ({"cv": LeaveOneOut()}, "has nothing to compare"),
         ({"shrinkage": 0.0}, "shrinkage must be"),
+        ({"shrinkage": None}, "shrinkage must be"),
         ({"tuning_rows": 10}, "tuning_rows must be"),
     ],
 )

@@ -156,7 +156,6 @@ def main():
                 printed[running[done]] = done.result()
                 page.write_text(written(printed))
     page.write_text(written(printed))
-    print("python -m benchmarks.readme puts the README's tables right", flush=True)
     if failed:
         raise SystemExit(f"Failed: {', '.join(failed)}.")
 

@@ -3,7 +3,7 @@ Who has a recurrence first?
 ===========================
 
 German Breast Cancer Study Group 2: 686 women, 299 recurrences, the others censored. A score is judged by the pairs of
-which the first recurrence is known, and `ConcordancePotential` puts the share that it orders right, Harrell's C, into
+which the first recurrence is known, and ``ConcordancePotential`` puts the share that it orders right, Harrell's C, into
 the model. Cox's model has a likelihood for the same data; which ranks new patients better?
 """
 

@@ -29,6 +29,8 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
         "log_evidence_variance": evidence.standard_error**2,
         "expected_risk": mean_risk.value,
         "expected_risk_variance": mean_risk.error**2,
+        "expected_risk_error": mean_risk.error,
+        "expected_risk_terms": mean_risk.terms,
         "divergence": result.divergence.value,
         "converged": int(posterior.fit.converged),
         "run": 0,

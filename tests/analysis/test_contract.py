@@ -1,5 +1,8 @@
 """Every kind of result, by every function of the analysis: each cell works, or refuses in the same words."""
 
+from dataclasses import replace
+from unittest import mock
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -7,6 +10,8 @@ import pytest
 import xarray as xr
 
 import pymc_pacauc as pac
+from pymc_pacauc.arrays import fit
+from pymc_pacauc.estimator.draws import inference_data_of
 from pymc_pacauc.model.results import as_result
 
 rng = np.random.default_rng(12)
@@ -37,7 +42,21 @@ def process():
     return model, gp
 
 
-MODELS = {"linear": linear, "mixture": lambda: sparse(0.02), "point mass": lambda: sparse(0.0), "process": process}
+def kernel():
+    features = pac.kernel_features(X, lengthscale=2.0, rank=20)
+    with pm.Model() as model:
+        theta = pm.Normal("theta", shape=features.rank)
+        pac.AUCPotential("auc", features(pm.Data("X", X)) @ theta, y, gamma=30.0)
+    return model, None
+
+
+MODELS = {
+    "linear": linear,
+    "mixture": lambda: sparse(0.02),
+    "point mass": lambda: sparse(0.0),
+    "process": process,
+    "kernel": kernel,
+}
 RESULTS = {
     "EP": ("linear", "ep"),
     "VB": ("linear", "vb"),
@@ -47,7 +66,12 @@ RESULTS = {
     "SpikeSlab by SMC": ("point mass", "smc"),
     "GP by EP": ("process", "ep"),
     "GP by SMC": ("process", "smc"),
+    "kernel features by EP": ("kernel", "ep"),
+    "kernel features by SMC": ("kernel", "smc"),
+    "dealt by EP": ("linear", "dealt"),
 }
+SMALL_BLOCKS_ARE_DEALT = mock.patch("pymc_pacauc.core.deal.WHOLE", 0)
+METHODS = {"ep": pac.EP, "vb": pac.GaussianVB, "dealt": lambda: pac.EP(pairs=20)}
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +83,10 @@ def results():
             if method == "smc":
                 result = pm.sample(100, step=pac.TemperingSMC(particles=200), **QUIET)
             else:
-                result = pm.fit(method={"ep": pac.EP, "vb": pac.GaussianVB}[method](), progressbar=False)
+                with SMALL_BLOCKS_ARE_DEALT:
+                    result = pm.fit(method=METHODS[method](), progressbar=False)
         found[name] = (result, model, gp)
+    assert found["dealt by EP"][0].pairs_used < y.sum() * (~y).sum()
     return found
 
 
@@ -124,7 +150,7 @@ def test_summary(results, name):
 @pytest.mark.parametrize("name", RESULTS)
 def test_select_gamma(results, name):
     _, model, _ = results[name]
-    method = RESULTS[name][1]
+    method = RESULTS[name][1].replace("dealt", "ep")
     found = pac.select_gamma(
         model, [5.0, 30.0], folds=2, method=method, particles=200, random_seed=1, progressbar=False
     )
@@ -161,7 +187,10 @@ def test_save_and_reload(results, name, tmp_path):
     assert as_result(read).mean_risk == as_result(draws).mean_risk
     before, after = (pac.predict_scores(d, NEW, gp=gp, model=model, random_seed=1) for d in (draws, read))
     np.testing.assert_allclose(before, after)
-    if gp is None:
+    if name.startswith("kernel"):
+        with pytest.raises(ValueError, match="pass model="):
+            pac.predict_scores(read, NEW)
+    elif gp is None:
         np.testing.assert_allclose(pac.predict_scores(read, NEW), before)
     assert len(az.summary(read, var_names=["f" if gp else "theta"])) >= 3
     if name not in ("SpikeSlab by EP", "mixture by EP"):
@@ -172,3 +201,52 @@ def test_save_and_reload(results, name, tmp_path):
         exact = pac.inclusion_probability(read, model=model)
         xr.testing.assert_allclose(counted, exact, atol=0.25)
         assert len(pac.plot_inclusion(read).get_yticks()) == 3
+
+
+ESTIMATORS = {
+    "EP": {},
+    "VB": {"method": "vb"},
+    "SMC": {"method": "smc", "particles": 200},
+    "SpikeSlab by EP": {"prior": "spike_slab", "inclusion_probability": 0.4},
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimators(name):
+    """What they say themselves, the functions of the analysis say of their draws and approximations."""
+    fitted = pac.AUCClassifier(gamma=30.0, shrinkage=1.0, **ESTIMATORS[name]).fit(X, y)
+    draws = fitted.idata_
+    if name == "SpikeSlab by EP":
+        for result in (draws, fitted.approximation_):
+            with pytest.raises(ValueError, match=NO_CLOSED_FORM):
+                pac.certificate(result)
+        with pytest.raises(AttributeError, match=NO_CLOSED_FORM):
+            fitted.certificate_  # noqa: B018
+    else:
+        results = (draws,) if name == "SMC" else (draws, fitted.approximation_)
+        assert [pac.certificate(each).auc for each in results] == pytest.approx(
+            [fitted.certificate_.auc] * len(results)
+        )
+    assert pac.log_evidence(draws).estimate == pytest.approx(fitted.log_evidence_)
+    assert as_result(draws).fitted_to.method == {"VB": "GaussianVB", "SMC": "TemperingSMC"}.get(name, "EP")
+
+
+def test_estimators_that_chose_their_prior():
+    """Among four: the estimator's certificate pays for it, others do not know how much, and refuse."""
+    fitted = pac.AUCClassifier(gamma=30.0).fit(X, y)
+    assert fitted.certificate_.selected_from == 4
+    assert fitted.certificate_ == pac.certificate(fitted.approximation_, selected_from=4, tuned_prior="charge")
+    for result in (fitted.idata_, fitted.approximation_):
+        with pytest.raises(ValueError, match="tuned on these data"):
+            pac.certificate(result)
+
+
+def test_estimators_on_dealt_pairs():
+    """Their risk is an estimate, for which draws pay as the fit itself does."""
+    posterior = pac.AUCClassifier(gamma=30.0, shrinkage=1.0).fit(X, y).scores_[0].posterior
+    with SMALL_BLOCKS_ARE_DEALT:
+        dealt = fit(posterior.fit.problem, pairs=20)
+    assert dealt.pairs_used < posterior.fit.pairs_used
+    draws = inference_data_of(replace(posterior, fit=dealt), ["a", "b", "c"], 50, 1)
+    assert pac.certificate(draws) == pac.certificate(dealt)
+    assert pac.certificate(draws).auc < pac.certificate(posterior.fit).auc

@@ -1,7 +1,8 @@
 """A pipeline on mixed columns
 ===========================
 
-Numbers with gaps, categories, an AUC score at the end, beside logistic regression: 1000 loans as a bank may hold them: two categories, numbers of which some are missing, one bad loan in six.
+1000 loans as a bank may hold them: two categories, numbers of which some are missing, one bad loan in six. An AUC score
+at the end of the pipeline, beside logistic regression.
 
 ``python examples/sklearn_pipeline.py [--out out]`` writes the figure and a report to files.
 """

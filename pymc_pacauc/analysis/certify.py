@@ -16,6 +16,7 @@ import numpy as np
 from pymc_pacauc.core.bounds import (
     catoni_bound,
     catoni_rate,
+    check_epsilon,
     kl_upper,
     linear_bound,
     linear_rate,
@@ -23,9 +24,10 @@ from pymc_pacauc.core.bounds import (
     pac_bayes_kl,
 )
 from pymc_pacauc.core.fitted_to import FittedTo, measure_of
-from pymc_pacauc.core.matchings import deal_matchings, matching_bound, matching_rate
+from pymc_pacauc.core.matchings import deal_matchings
+from pymc_pacauc.ep.matching_bound import FOR_THE_DRAWS, DrawsBound, bound_of_draws, scores_under
 from pymc_pacauc.fitting import Fit
-from pymc_pacauc.split_bounds import DRAWS, SEED, STANDARD_ERRORS, Moment, mean_log_moment, two_class_mask
+from pymc_pacauc.split_bounds import SEED, two_class_mask
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Certificate", "certificate", "check_certifiable", "equal_matchings"]
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
+STANDARD_ERRORS = 3.0  # an estimate without a bound counts as this many of its standard errors worse than it came out
+LARGEST_TYPICAL = 20  # nats for which the bound over matchings is tuned, where there are more coefficients than that
 FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some
 NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
 
@@ -139,8 +143,8 @@ def certificate(
         models with two classes all of whose pairs weigh the same; see :mod:`pymc_pacauc.core.matchings`.
         Choose before looking: the better of two bounds needs ``selected_from=2``.
     rate
-        Rate of the linear or Catoni's bound, fixed in advance; by default about the best one if the divergence were d
-        (and, for Catoni's, the AUC 0.85).
+        Rate of a bound other than ``"kl"``, fixed in advance; by default about the best one if the divergence were d
+        (and, but for the linear one, the AUC 0.85).
     tuned_prior
         ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`), or
         ``"accept"`` it, with a caution: the number is then no certificate.
@@ -181,6 +185,11 @@ def certificate(
         raise ValueError(f'tuned_prior must be "refuse" or "accept"; got {tuned_prior!r}.')
     if sampling not in ("labels", "iid"):
         raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
+    check_epsilon(epsilon)
+    if not (selected_from >= 1 and selected_from % 1 == 0):
+        raise ValueError(f"selected_from counts priors or settings, an integer >= 1; got {selected_from!r}.")
+    if rate is not None and not 0.0 < rate < math.inf:
+        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
     if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
         from pymc_pacauc.model.results import as_result  # results on arrays are certified without PyMC
 
@@ -197,9 +206,11 @@ def certificate(
     risk, kl = estimated.value, divergence.value
     monte_carlo = None
     failure = epsilon
-    if estimated.terms:  # of a fit on dealt pairs: the divergence is exact, the risk has a bound
+    if bound == "matchings":
+        pass  # draws from the posterior, of which there is a bound, stand in for its risk
+    elif estimated.terms:  # of a fit on dealt pairs: the divergence is exact, the risk has a bound
         failure = (1.0 - FOR_THE_RISK) * epsilon
-        risk = min(1.0, mean_bound(risk, estimated.error, estimated.terms, FOR_THE_RISK * epsilon))
+        risk = min(1.0, mean_bound(risk, estimated.error, estimated.terms, FOR_THE_RISK * epsilon / selected_from))
     elif estimated.error > 0.0:
         evidence_error = result.evidence.standard_error
         monte_carlo = (estimated.error, evidence_error)
@@ -212,14 +223,14 @@ def certificate(
         least = 1.0 - kl_upper(
             1.0 - share, -math.log(error) / m
         )  # how often two observations can be compared, at least
-    moment = None
+    drawn = None
     if bound == "matchings":
         fit = _fit_of(result)
         positive = two_class_mask(fit.problem)
-        rate = matching_rate(fitted.n_pos, fitted.n_neg, fitted.coefficients, error) if rate is None else rate
-        draws = fit.posterior.draw(DRAWS, np.random.default_rng(SEED)) @ fit.problem.X.T + fit.problem.offset
-        moment = mean_log_moment(draws, deal_matchings(positive), rate / m)
-        highest = matching_bound(moment.safe, kl, m, error, rate=rate, selected_from=selected_from)
+        scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))
+        rng, typical = np.random.default_rng(SEED), min(fitted.coefficients, LARGEST_TYPICAL)
+        drawn = bound_of_draws(scores, kl, deal_matchings(positive), typical, error / selected_from, rng=rng, rate=rate)
+        highest, rate = drawn.risk, drawn.rate
     elif bound == "kl":
         highest = pac_bayes_kl(share * risk, kl, m, error, selected_from=selected_from, equal_matchings=equal)
     else:
@@ -242,7 +253,7 @@ def certificate(
         method=fitted.method,
         gamma=fitted.gamma,
         monte_carlo=monte_carlo,
-        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo, moment, risk - estimated.value),
+        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo, drawn, risk - estimated.value),
     )
 
 
@@ -328,7 +339,7 @@ def _assumptions(
     sampling: str,
     selected_from: int,
     monte_carlo: tuple[float, float] | None,
-    moment: Moment | None,
+    drawn: DrawsBound | None,
     margin: float,
 ) -> tuple[str, ...]:
     sentences = [
@@ -353,7 +364,12 @@ def _assumptions(
         )
     else:
         sentences.append("Assumes that covariates were not standardised with these rows.")
-    if fitted.pairs_used:
+    if drawn is not None:
+        sentences.append(
+            f"A mean over {drawn.draws} draws that it rests on was taken {drawn.margin:.2g} nats on the safe side, for "
+            f"which {FOR_THE_DRAWS:g} of epsilon pays."
+        )
+    elif fitted.pairs_used:
         sentences.append(
             f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all was estimated from "
             f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays."
@@ -362,11 +378,6 @@ def _assumptions(
         risk, evidence = monte_carlo
         sentences.append(
             f"Risk and log evidence are estimates (s.e. {risk:.1e} and {evidence:.2f}); the bound is computed "
-            f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
-        )
-    if moment is not None:
-        sentences.append(
-            f"The mean over {DRAWS} draws that it rests on is an estimate (s.e. {moment.error:.2f} nats), taken "
             f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
         )
     return tuple(sentences)

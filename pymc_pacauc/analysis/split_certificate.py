@@ -16,13 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.analysis.deployed import deployed_score, labelled_draws
 from pymc_pacauc.core.bounds import check_epsilon
 from pymc_pacauc.core.effective_size import effective_size
-from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, pair_fingerprint
+from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, looks_standardized, pair_fingerprint
 from pymc_pacauc.core.matchings import deal_matchings, holdout_bound
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.risk import empirical_risk
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.extract import ModelProblem, problem_of
+from pymc_pacauc.model.fitted_to import fitted_to
 from pymc_pacauc.split_bounds import SEED, split_bounds
 
 __all__ = ["HoldOutCertificate", "SplitCertificate", "holdout_certificate", "split_certificate"]
@@ -131,6 +132,8 @@ class SplitCertificate:
         Which rows the part had.
     epsilon, selected_from
         Probability with which each bound may fail, and among how many it is shared.
+    standardized
+        Whether the covariates look centred, scaled or ranked over all of these rows.
     """
 
     auc: float
@@ -143,8 +146,10 @@ class SplitCertificate:
     in_part: Any
     epsilon: float
     selected_from: int
+    standardized: bool
 
     def __repr__(self) -> str:
+        caution = "\n  - CAUTION: the covariates look centred, scaled or ranked over all of these rows."
         rows, others = int(self.in_part.sum()), int((~self.in_part).sum())
         return (
             f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}: mean score of the posterior of "
@@ -154,6 +159,7 @@ class SplitCertificate:
             "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.\n"
             "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
             "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part."
+            f"{caution if self.standardized else ''}"
         )
 
 
@@ -202,8 +208,14 @@ def split_certificate(
         raise ValueError(f"selected_from counts certificates, an integer >= 1; got {selected_from!r}.")
     source: ModelProblem | None = None
     if not isinstance(model, Problem):
-        source = problem_of(pm.modelcontext(model))
+        context = pm.modelcontext(model)
+        source = problem_of(context)
         model = source.problem
+        if fitted_to(context, "EP", model).tuned_prior:
+            raise ValueError(
+                "The prior was tuned on these data (maximize_evidence), and a certificate needs one that was fixed "
+                "before the rows outside the part were seen. Tune it on other rows."
+            )
     found = split_bounds(model, share=share, epsilon=epsilon / selected_from, seed=random_seed, n_jobs=n_jobs)
     part: Any = found.part
     whole: Any = found.whole
@@ -221,6 +233,7 @@ def split_certificate(
         in_part=found.in_part,
         epsilon=epsilon,
         selected_from=int(selected_from),
+        standardized=looks_standardized(model.X),
     )
 
 

@@ -13,9 +13,8 @@ columns, all at epsilon = 0.05, each with the true AUC of the very score it cert
 Beyond 5000 rows the posterior is that of 5000 of them (gamma multiplies a mean risk, so it is nearly the same), and the
 bounds, which hold for any posterior, are computed with all rows.
 
-python -m benchmarks.certificates [--datasets 50] [--smallest 200] [--largest 50000]
+python -m benchmarks.certificates [--datasets 50] [--smallest 200] [--largest 50000] [--aucs 0.7 ...] [--plot a.png]
 python -m benchmarks.certificates --holdout --datasets 500  # failures of the bound for a fixed score, four shapes
-python -m benchmarks.certificates --plot figure.png --printed table.md  # draws what the first line printed
 """
 
 import os
@@ -26,7 +25,6 @@ import argparse
 import math
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -128,21 +126,22 @@ def truths(posterior, part_mean, delta, rng):
     )
 
 
-def table(datasets, smallest, largest, epsilon, seed):
+def table(datasets, smallest, largest, epsilon, seed, aucs=AUCS, figure=None):
     print(f"epsilon = {epsilon}, d = {D}; mean over data sets of the certified AUC, and (failures).\n")
     print(f"| n | best AUC | data sets | true: draw | mean | part | {' | '.join(NAMES)} |")
     print(f"|---:|---:|---:|---:|---:|---:|{'---:|' * len(NAMES)}")
-    failed, total = np.zeros(len(NAMES), dtype=int), 0
+    failed, total, curves = np.zeros(len(NAMES), dtype=int), 0, {}
     for n in SIZES:
         if not smallest <= n <= largest:
             continue
         repeats = max(1, round(datasets * SHARE[n]))
-        for auc in AUCS:
+        for auc in aucs:
             rng = np.random.default_rng([seed, n, round(1000 * auc)])
             results = [certified(n, auc, rng, epsilon) for _ in range(repeats)]
             bounds, truth = (np.array(values) for values in zip(*results, strict=True))
             failures = (bounds > truth[:, TRUTHS]).sum(axis=0)
             failed, total = failed + failures, total + repeats
+            curves.setdefault(auc, []).append((n, truth[:, 2].mean(), bounds.mean(axis=0)))
             cells = " | ".join(
                 f"{b:.3f} ({f})" if b > 0 else "-" for b, f in zip(bounds.mean(0), failures, strict=True)
             )
@@ -151,6 +150,8 @@ def table(datasets, smallest, largest, epsilon, seed):
             )
     shown = ", ".join(f"{name} {count}" for name, count in zip(NAMES, failed, strict=True))
     print(f"\nFailures in all {total} data sets, of which {epsilon * total:g} were allowed: {shown}.")
+    if figure:
+        plot(curves, figure)
     return too_many(failed.max(), total, epsilon)
 
 
@@ -179,31 +180,22 @@ def holdout_failures(datasets, epsilon, seed, sizes=((20, 20), (40, 120), (300, 
     return too_many(worst, datasets, epsilon)
 
 
-def plot(printed, path, aucs=("0.8", "0.867", "0.95")):
-    """Certified and true AUCs against n, from printed tables."""
+def plot(curves, path, aucs=(0.8, 0.867, 0.95), names=tuple(NAMES[k] for k in (1, 2, 3, 6, 7, 8))):
+    """Certified and true AUCs against n."""
     import matplotlib
 
     matplotlib.use("Agg")
     from pymc_pacauc.analysis.plots.canvas import BLACK, COLORS, LINES, new_axes
 
-    lines = [line for name in printed for line in Path(name).read_text().splitlines() if line.startswith("| ")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[2].isdigit()]
-    shown = {
-        "draw: Catoni": 1,
-        "draw: matchings": 2,
-        "draw: split": 3,
-        "mean: split": 6,
-        "part: Chernoff": 7,
-        "part: matchings": 8,
-    }
-    panels = new_axes(columns=len(aucs), figsize=(11.0, 4.2), sharey=True)
-    for panel, auc in zip(panels, aucs, strict=True):
-        chosen = [row for row in rows if row[1] == auc]
-        n = [int(row[0]) for row in chosen]
-        panel.plot(n, [float(row[5]) for row in chosen], color=BLACK, linewidth=1.5, label="true (part)")
-        for k, (name, column) in enumerate(shown.items()):
-            found = [(int(row[0]), float(row[6 + column].split()[0])) for row in chosen if row[6 + column] != "-"]
-            panel.plot(*zip(*found, strict=True), marker=".", color=COLORS[k], linestyle=LINES[k % 4], label=name)
+    shown = [auc for auc in aucs if auc in curves]
+    panels = np.atleast_1d(new_axes(columns=len(shown), figsize=(11.0, 4.2), sharey=True))
+    for panel, auc in zip(panels, shown, strict=True):
+        n, truth, bounds = (np.array(column) for column in zip(*curves[auc], strict=True))
+        panel.plot(n, truth, color=BLACK, linewidth=1.5, label="true (part)")
+        for k, name in enumerate(names):
+            found = bounds[:, NAMES.index(name)]
+            there = found > 0.0
+            panel.plot(n[there], found[there], marker=".", color=COLORS[k], linestyle=LINES[k % 4], label=name)
         panel.set(xscale="log", xlabel="n", title=f"best AUC {auc}", ylim=(0.3, 1.0))
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("AUC, certified at 95%")
@@ -219,13 +211,10 @@ if __name__ == "__main__":
     parser.add_argument("--largest", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=2014)
     parser.add_argument("--holdout", action="store_true", help="failures of the bound for a fixed score, by themselves")
-    parser.add_argument("--plot", default=None)
-    parser.add_argument("--printed", nargs="+", default=(), help="files of what was printed, to draw")
+    parser.add_argument("--aucs", nargs="+", type=float, default=AUCS)
+    parser.add_argument("--plot", dest="figure", default=None, help="file of the figure")
     arguments = vars(parser.parse_args())
-    path, printed = arguments.pop("plot"), arguments.pop("printed")
-    if path:
-        plot(printed, path)
-    elif arguments.pop("holdout"):
+    if arguments.pop("holdout"):
         chosen = {name: arguments[name] for name in ("datasets", "epsilon", "seed")}
         if holdout_failures(**chosen):
             raise SystemExit("The hold-out bound failed more often than epsilon allows.")

@@ -30,7 +30,7 @@ SCRIPTS = {
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),
     "smc": ("Tempering SMC", []),
-    "certificates": ("Certificates", ["--datasets", "50"]),
+    "certificates": ("Certificates", ["--datasets", "50", "--plot", "docs/figures/certificates.png"]),
     "survival": ("Censored times", []),
     "ordered": ("Ordered classes and strata", []),
     "weights_cost": ("What weights of pairs cost", []),

@@ -1,6 +1,6 @@
 """A pipeline on mixed columns: numbers with gaps, categories, an AUC score at the end, beside logistic regression.
 
-1000 loans as a bank may hold them: two categories, numbers of which some are missing, one bad loan in six.
+1000 loans as a bank may hold them: two categories, numbers of which some are missing, few bad loans.
 
 python -m examples.sklearn_pipeline [--out out]
 """

@@ -114,8 +114,8 @@ class GammaSelection:
         behind = f"{row['loss']:.4f} ± {row['loss_se']:.4f} behind it" if row["loss"] > 0 else "the best itself"
         return (
             f'{chosen}, rule="{self.rule}"\n'
-            f"  held-out {measure} {row['auc']:.4f} ± {row['se']:.4f} (mean score), {row['expected_auc']:.4f} (a draw); "
-            f"{folds} folds, dealt {'once' if repeats == 1 else f'{repeats} times'}\n"
+            f"  held-out {measure} {row['auc']:.4f} ± {row['se']:.4f} (mean score), {row['expected_auc']:.4f} (a draw)"
+            f"; {folds} folds, dealt {'once' if repeats == 1 else f'{repeats} times'}\n"
             f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion}; "
             f"this one is {behind})"
         )

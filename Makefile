@@ -48,6 +48,7 @@ bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
 
 bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/benchmarks.md (BENCH_ARGS="--only smc")
 	$(BENCH)/bin/python -m benchmarks.report $(BENCH_ARGS)
+	$(BENCH)/bin/python -m benchmarks.readme
 
 reliability: $(VENV)/dev.stamp  ## what could go wrong, before and after, into docs/reliability.md
 	$(BIN)/python -m benchmarks.reliability

@@ -1,6 +1,6 @@
 """A Dask cluster on this machine: what a second worker gains, what travels, what a worker's death costs, 10^9 rows.
 
-    python -m benchmarks.cluster [--rows 36000] [--files 4] [--file-rows 50000]
+    python -m benchmarks.cluster [--rows 43000] [--files 4] [--file-rows 50000]
 
 Workers have one thread each. The speed-up is of a sweep, measured while sweeps of one and of two workers take turns. On
 a machine with other work to do elapsed seconds say little; *by CPU* is what free cores would give: the CPU time of one
@@ -106,7 +106,10 @@ def rows_on_workers(files, rows):
         paths = write(Path(folder), files, rows)
         gamma = float(files * rows)
         before = used_by(client)
-        found = cluster.fit_rows(paths, gamma, client=client)
+        between = []
+        found = cluster.fit_rows(
+            paths, gamma, client=client, callback=lambda record: between.append(sum(client.run(received).values()))
+        )
         seconds = used_by(client) - before
 
         def kill(record):
@@ -129,6 +132,15 @@ def rows_on_workers(files, rows):
         f"hours in all (extrapolated), {8e-9 * d * BILLION:.0f} GB of rows in the workers' memories; a sweep sends "
         f"{parts * message / 1e6:.1f} MB and gets as much back."
     )
+    print(
+        f"From worker to worker {between[0]:,} bytes travelled until the end of the first sweep (rows that an idle "
+        f"worker took over), {between[-1] - between[0]:,} in all sweeps after it."
+    )
+
+
+def received(dask_worker):
+    """Bytes that a worker got from others."""
+    return sum(transfer["total"] for transfer in dask_worker.transfer_incoming_log)
 
 
 def used_by(client):
@@ -138,7 +150,7 @@ def used_by(client):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=36_000, help="whose pairs are shared out; 0 for not")
+    parser.add_argument("--rows", type=int, default=43_000, help="whose pairs are shared out; 0 for not")
     parser.add_argument("--files", type=int, default=4)
     parser.add_argument("--file-rows", type=int, default=50_000)
     arguments = parser.parse_args()

@@ -52,6 +52,12 @@ def gp_classifier(X, y):
     return GaussianProcessClassifier(RBF(2.0 * np.sqrt(X.shape[1])), optimizer=None).fit(X, y)
 
 
+def xgboost_classifier(X, y):
+    from xgboost import XGBClassifier
+
+    return XGBClassifier(n_estimators=100, tree_method="hist", n_jobs=1).fit(X, y)
+
+
 def ep_auto(X, y):
     """All pairs, or dealt ones where these are many."""
     return arrays_fit(linear_gaussian_problem(X, y, float(len(y))), n_jobs=1)
@@ -84,6 +90,7 @@ if find_spec("blackjax"):
     )
 if find_spec("xgboost"):
     FITS["XGBoost, 100 rounds"] = Fit(at_once(lambda X, y: fit_xgboost(X, y, 100)), MOST, 320)
+    FITS["XGBoost for log-loss, 100 rounds"] = Fit(at_once(xgboost_classifier), MOST, 320)
 if find_spec("libauc"):
     FITS["LibAUC, linear"] = Fit(at_once(lambda X, y: libauc_linear(X, y, X[:1], 0)), 100_000, 320)
 

@@ -21,6 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SCRIPTS = {
     "quality": ("Held-out AUC", []),
+    "defaults": ("AUCClassifier as it comes", []),
+    "estimator_time": ("Time of AUCClassifier", []),
     "imbalance": ("Rare positives: AUC risk against log-loss", []),
     "growth": ("Growth of the time of one fit", ["--figures", "docs/figures"]),
     "overhead": ("What PyMC's interface costs on small data", []),

@@ -1,7 +1,7 @@
 """The site: ``make docs``. Pages of `learn/` are notebooks in markdown, and are run."""
 
 import os
-import socket
+from urllib.request import urlopen
 
 import pymc_pacauc
 
@@ -19,10 +19,11 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
+    "sphinx_gallery.gen_gallery",
     "sphinxcontrib.bibtex",
     "sphinxcontrib.mermaid",
 ]
-exclude_patterns = ["_build", "jupyter_execute"]
+exclude_patterns = ["_build", "jupyter_execute", "gallery/*.ipynb", "gallery/*.py"]
 nitpicky = False
 
 # Markdown, and notebooks in it: a page that does not run is an error, as is a warning.
@@ -59,11 +60,29 @@ intersphinx_mapping = {
     "arviz": ("https://python.arviz.org/en/stable/", None),
     "sklearn": ("https://scikit-learn.org/stable/", None),
 }
-try:
-    socket.create_connection(("docs.python.org", 443), timeout=3).close()
-except OSError:
-    print("No network: the site is built without links to the pages of PyMC, ArviZ, scikit-learn and others.")
-    intersphinx_mapping = {}
+
+
+def answers(address: str) -> bool:
+    try:
+        urlopen(f"{address}objects.inv", timeout=5).close()
+    except OSError as error:
+        print(f"No links to {address}: {error}")  # a page that cannot be reached is no reason not to build this one
+        return False
+    return True
+
+
+intersphinx_mapping = {name: place for name, place in intersphinx_mapping.items() if answers(place[0])}
+
+# The gallery: scripts that are run, and that must end in a figure.
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "ignore_pattern": r"__init__|bart_scores|reproduce_paper",  # the gallery is what tests/test_examples.py runs
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_signature": False,
+}
 
 html_theme = "pydata_sphinx_theme"
 html_title = "pymc_pacauc"

@@ -3,7 +3,7 @@ Rows that live on a cluster
 ===========================
 
 Rows in files that only the workers read. A sweep of expectation propagation is a map over parts and a sum, so what
-travels are q and sums of its size. The cluster here has two processes on this machine; `Client("scheduler:8786")`
+travels are q and sums of its size. The cluster here has two processes on this machine; ``Client("scheduler:8786")``
 would do the same on many.
 """
 

@@ -41,8 +41,7 @@ def fitted(X: np.ndarray, y: np.ndarray, features=None):
         return pm.fit(method=pac.EP(), progressbar=False)
 
 
-def main(out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+def main(out: Path | None) -> None:
     X, y = simulated(ROWS, 1)
     new, labels = simulated(NEW_ROWS, 2)
 
@@ -71,10 +70,12 @@ def main(out: Path) -> None:
         axis.set(title=f"{name}: AUC {auc:.3f}", xlabel="first covariate", aspect="equal")
     axes[0].set_ylabel("second covariate")
     figure.colorbar(shown, ax=axes, label="share of the square that scores lower", shrink=0.85)
-    figure.savefig(out / "kernel_features.png", dpi=110)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out / "kernel_features.png", dpi=110)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="directory for the figure")
     main(parser.parse_args().out)

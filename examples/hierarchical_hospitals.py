@@ -29,7 +29,7 @@ X, y, hospital = draw(ROWS)
 X_new, y_new, hospital_new = draw(NEW_ROWS)
 
 # %%
-# The spread between hospitals is a `pm.Data`, so that `maximize_evidence` can choose it.
+# The spread between hospitals is a ``pm.Data``, so that ``maximize_evidence`` can choose it.
 
 with pm.Model() as model:
     spread = pm.Data("spread", 0.5)

@@ -50,7 +50,7 @@ for share in shares:
     print(f"    {approx.pairs_used:11,d} pairs: {seconds:5.1f} s, off by {found[-1]:.3f}, reported {promised[-1]:.3f}")
 
 # %%
-# Without being asked: `EP()` deals where pairs are many.
+# Without being asked: ``EP()`` deals where pairs are many.
 
 X, y = draw(50_000, seed=2)
 approx, seconds = fitted(X, y)

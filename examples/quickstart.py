@@ -26,9 +26,8 @@ import pymc_pacauc as pac
 SEED = 2014
 
 
-def main(out: Path) -> None:
+def main(out: Path | None) -> None:
     started = time.perf_counter()
-    out.mkdir(parents=True, exist_ok=True)
 
     step("1. Data")
     data = pac.datasets.load_pima()
@@ -46,7 +45,7 @@ def main(out: Path) -> None:
         pac.AUCPotential("auc", scores, y_train, gamma=gamma)
     selection = pac.select_gamma(model, set_data=True, random_seed=SEED)
     print(selection)
-    figure(out / "gamma.png", selection.plot())
+    figure(out, "gamma.png", selection.plot())
 
     step("3. Fit: expectation propagation, and exact sampling by SMC")
     with model:
@@ -56,8 +55,8 @@ def main(out: Path) -> None:
         )
     print(approx)
     print(f"log evidence by SMC: {pac.log_evidence(idata)}")
-    figure(out / "marginals.png", pac.plot_marginals(approx, idata))
-    figure(out / "tempering.png", pac.plot_tempering(idata))
+    figure(out, "marginals.png", pac.plot_marginals(approx, idata))
+    figure(out, "tempering.png", pac.plot_tempering(idata))
 
     step("4. Summary and certificate")
     table = pac.summary(approx)
@@ -85,14 +84,14 @@ def main(out: Path) -> None:
     best = np.argmax(1.0 - pac.empirical_risk(X_test.T, y_test))
     alone = pac.delong(X_test[:, best], y_test, ci_prob=0.9)
     print(f"best single covariate, {data.feature_names[best]}: AUC {alone.auc:.3f}")
-    figure(out / "roc.png", pac.plot_roc(curves, randomised=True))
+    figure(out, "roc.png", pac.plot_roc(curves, randomised=True))
     scores = predicted["EP"]
     threshold = pac.choose_threshold(scores[..., choosing], y_test[choosing], fpr=0.1)
     print(threshold)
     called = threshold.apply(scores[..., ~choosing])
     rates = (called.values[y_test[~choosing] == k].mean() for k in (0, 1))
     print("on the next patients: FPR {:.3f}, TPR {:.3f}".format(*rates))
-    figure(out / "scores.png", pac.plot_scores(scores, y_test, threshold=threshold))
+    figure(out, "scores.png", pac.plot_scores(scores, y_test, threshold=threshold))
     patient = pac.predict_scores(approx, X_test[1], random_seed=SEED)
     print(
         f"test row 1 is called {'positive' if threshold.apply(patient).item() else 'negative'}; "
@@ -100,19 +99,20 @@ def main(out: Path) -> None:
     )
     print(f"P(test row 0 scores above test row 1) = {pac.probability_above(approx, X_test[0], X_test[1]):.3f}")
 
-    print(f"\nFigures are in {out}/. {time.perf_counter() - started:.0f} seconds.")
+    print(f"\n{f'Figures are in {out}/. ' if out else ''}{time.perf_counter() - started:.0f} seconds.")
 
 
 def step(title: str) -> None:
     print(f"\n{title}\n{'-' * len(title)}", flush=True)
 
 
-def figure(path: Path, axes) -> None:
-    drawn = np.atleast_1d(axes).ravel()[0].figure
-    drawn.savefig(path, dpi=150)
+def figure(out: Path | None, name: str, axes) -> None:
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        np.atleast_1d(axes).ravel()[0].figure.savefig(out / name, dpi=150)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out"), help="directory for the figures")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="directory for the figures; without it none are written")
     main(parser.parse_args().out)

@@ -3,7 +3,7 @@ Who has a recurrence first?
 ===========================
 
 German Breast Cancer Study Group 2: 686 women, 299 recurrences, the others censored. A score is judged by the pairs of
-which the first recurrence is known, and `ConcordancePotential` puts the share that it orders right, Harrell's C, into
+which the first recurrence is known, and ``ConcordancePotential`` puts the share that it orders right, Harrell's C, into
 the model. Cox's model has a likelihood for the same data; which ranks new patients better?
 """
 
@@ -54,7 +54,7 @@ left.errorbar(middle, position, xerr=bars, fmt="o", color="#0072B2", capsize=3, 
 left.plot(cox.coef_ / np.linalg.norm(cox.coef_), position, "x", color="#D55E00", markersize=8, label="Cox")
 left.axvline(0, color="black", linewidth=0.5)
 left.set(yticks=position, yticklabels=frame.columns, xlabel="coefficient, of a vector of length one")
-left.legend(frameon=False)
+left.legend(frameon=False, loc="lower right")
 scores = pac.predict_scores(approx, X[~train], random_seed=1)
 pac.plot_survival(scores, days[~train], event[~train], ax=right)
 right.set_xlabel("days")

@@ -45,6 +45,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.core.comparisons import Comparison
+from pymc_pacauc.core.fitted_to import measure_of
 from pymc_pacauc.core.folds import comparison_folds
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import RowShares, auc_error, row_shares
@@ -296,7 +297,8 @@ class GammaChoice:
 
     def __repr__(self) -> str:
         auc = self.candidates[self.chosen].auc.mean()
-        return f"GammaChoice(gamma={self.gamma:.4g} of {len(self.candidates)}, cross-validated AUC {auc:.4f})"
+        measure = measure_of(self.fit.problem.pairs.kind)
+        return f"GammaChoice(gamma={self.gamma:.4g} of {len(self.candidates)}, cross-validated {measure} {auc:.4f})"
 
 
 def choose_gamma(

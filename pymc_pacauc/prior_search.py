@@ -115,7 +115,8 @@ def choose_shrinkage(
         warnings.simplefilter("ignore", ConvergenceWarning)  # then its evidence is NaN, and another is chosen
         for each in problems:
             start = fits[-1] if fits and fits[-1].converged else None
-            fits.append(fit(replace(each, gamma=gamma), start=start, tolerance=TOLERANCE, n_jobs=n_jobs))
+            at = replace(each.of_compared_rows(), gamma=gamma)
+            fits.append(fit(at, start=start, tolerance=TOLERANCE, n_jobs=n_jobs))
     evidence = np.array([each.log_evidence if each.converged else np.nan for each in fits])
     return PriorChoice(candidates, evidence, gamma, replace(problems[_best(evidence)], tuned_prior=True))
 
@@ -133,12 +134,11 @@ def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
     >>> bool(scale[0] > 5 * scale[1:].max())
     True
     """
-    at = replace(problem, gamma=SIZES * row_shares(problem.pairs).size)
+    at = replace(problem.of_compared_rows(), gamma=SIZES * row_shares(problem.pairs).size)
     last: Fit | None = None
 
     def scaled(log_variance: FloatArray) -> Problem:
-        prior = GaussianPrior(np.zeros(problem.d), np.exp(0.5 * log_variance))
-        return replace(at, scores=LinearScores(problem.X, problem.offset, prior))
+        return replace(at, scores=replace(at.scores, prior=_independent(log_variance)))
 
     def objective(log_variance: FloatArray) -> tuple[float, FloatArray]:
         nonlocal last
@@ -155,7 +155,11 @@ def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
             bounds=[(-FARTHEST, FARTHEST)] * problem.d,
             options={"maxfun": MOST_EVALUATIONS, "gtol": SLOPE},
         )
-    return replace(problem, scores=scaled(found.x).scores, tuned_prior=True)
+    return replace(problem, scores=replace(problem.scores, prior=_independent(found.x)), tuned_prior=True)
+
+
+def _independent(log_variance: FloatArray) -> GaussianPrior:
+    return GaussianPrior(np.zeros(log_variance.size), np.exp(0.5 * log_variance))
 
 
 def _best(log_evidences: FloatArray) -> int:

@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest
 
 import pymc_pacauc as pac
+from benchmarks import readme
 
 ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
 PAGES = [
-    ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "how_to").glob("*.md")),
     ROOT / "CONTRIBUTING.md",
@@ -23,6 +24,20 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     names = {}
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE):
         exec(compile(block, page.name, "exec"), names)
+
+
+def test_readme_shows_what_its_code_prints():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.close("all")
+    assert readme.run(README.read_text()) == README.read_text(), "python -m benchmarks.readme renews it"
+    assert len(plt.get_fignums()) == 1  # the figure, which that command writes
+    plt.close("all")
+    assert readme.FIGURE.exists()
+
+
+def test_readme_has_the_tables_of_the_benchmarks():
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert readme.with_tables(README.read_text(), page) == README.read_text(), "python -m benchmarks.readme renews it"
 
 
 @pytest.mark.slow
@@ -49,7 +64,7 @@ def test_every_sample_stat_is_explained(name):
     assert f"`{name}`" in STATS
 
 
-@pytest.mark.parametrize("page", PAGES + NOTEBOOKS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, *PAGES, *NOTEBOOKS], ids=lambda page: page.name)
 def test_links_and_paths_exist(page):
     text = page.read_text()
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):

@@ -46,6 +46,7 @@ def test_trees():
             call()
 
 
+@pytest.mark.filterwarnings("ignore:Numba will use object mode to run BART:UserWarning")  # PyTensor 3, of PyMC-BART
 def test_the_example_with_trees(tmp_path):
     pytest.importorskip("pymc_bart")
     from examples.bart_scores import main

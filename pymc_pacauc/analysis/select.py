@@ -111,11 +111,12 @@ class GammaSelection:
             return f"{chosen}: credible sets are {np.sqrt(row['coverage_ratio']):.2f} times too small)"
         low, high = self.range
         repeats, folds = self.fold_auc.shape[1:]
+        dealt = "once" if repeats == 1 else f"{repeats} times"
         behind = f"{row['loss']:.4f} ± {row['loss_se']:.4f} behind it" if row["loss"] > 0 else "the best itself"
         return (
             f'{chosen}, rule="{self.rule}"\n'
-            f"  held-out {measure} {row['auc']:.4f} ± {row['se']:.4f} (mean score), {row['expected_auc']:.4f} (a draw)"
-            f"; {folds} folds, dealt {'once' if repeats == 1 else f'{repeats} times'}\n"
+            f"  held-out {measure} {row['auc']:.4f} ± {row['se']:.4f} (mean score), "
+            f"{row['expected_auc']:.4f} (a draw); {folds} folds, dealt {dealt}\n"
             f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion}; "
             f"this one is {behind})"
         )

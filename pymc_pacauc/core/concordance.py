@@ -105,10 +105,12 @@ def concordance(
     if isinstance(weights, str):
         if weights != "ipcw":
             raise ValueError(f'weights must be None, "ipcw" or one number per observation; got {weights!r}.')
-        factors = np.zeros(times.size)
+        factors, compared = np.zeros(times.size), np.zeros(times.size, dtype=bool)
+        for block in blocks:
+            compared[block.positive] = True  # an event that nobody is followed beyond is in no pair
         for part in members:
-            factors[part] = ipcw(times[part], events[part], used[part])
-        factors /= factors[used].mean()
+            factors[part] = ipcw(times[part], events[part], compared[part])
+        factors /= factors[compared].mean()
         weighted = tuple(replace(b, positive_weights=factors[b.positive]) for b in blocks)
         return replace(pairs, blocks=weighted, estimated_weights=True)
     return pairs.times(observation_weights(weights, times.size))

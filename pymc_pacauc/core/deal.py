@@ -82,7 +82,7 @@ class DealtBlock:
 
 @dataclass(frozen=True, eq=False)
 class Deal:
-    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``dealt`` into as many ``groups`` as they can."""
+    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``dealt`` into ``groups``, or fewer."""
 
     whole: Pairs
     dealt: tuple[DealtBlock, ...]

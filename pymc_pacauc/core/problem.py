@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.core.numeric import numeric_array
 from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.risk import LinearRisk, check_ties
+from pymc_pacauc.core.rows import DistinctRows
 from pymc_pacauc.core.scores import GaussianPrior, LinearScores
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
+Members = tuple[NDArray[np.intp], FloatArray]  # one side of a block: observations, and what each weighs
 
 LEAST_INCLUSION = 0.1
 
@@ -119,6 +121,21 @@ class Problem:
     def d(self) -> int:
         return self.scores.d
 
+    @cached_property
+    def compared_rows(self) -> NDArray[np.intp]:
+        """The observations that are in a pair."""
+        return np.flatnonzero(self.pairs.observation_weight > 0.0)
+
+    def of_compared_rows(self) -> Problem:
+        """The same posterior from the rows that are in a pair alone; the problem itself where all are."""
+        rows = self.compared_rows
+        if rows.size == self.n:
+            return self
+        place = np.zeros(self.n, dtype=np.intp)
+        place[rows] = np.arange(rows.size)
+        scores = replace(self.scores, X=self.X[rows], offset=self.offset[rows])
+        return replace(self, scores=scores, pairs=self.pairs.map(place, rows.size))
+
     @property
     def scale_free(self) -> bool:
         """True when the risk depends on the direction of whitened theta alone, so its radius stays chi-distributed."""
@@ -136,25 +153,25 @@ class Problem:
     @cached_property
     def tied_pairs(self) -> int:
         """Number of pairs that tie whatever theta: equal rows and equal offsets."""
-        place, m = self.scores.distinct.place, self.scores.distinct.first.size
-        count = 0
-        for block in self.pairs.blocks:
-            count += int(
-                np.bincount(place[block.positive], minlength=m) @ np.bincount(place[block.negative], minlength=m)
-            )
-        return count
+        rows = [(b.positive, np.ones(b.positive.size)) for b in self.pairs.blocks]
+        columns = [(b.negative, np.ones(b.negative.size)) for b in self.pairs.blocks]
+        return round(self._tied_weight(rows, columns))
 
     @cached_property
     def tied_share(self) -> float:
         """The share of those pairs in the weight of all."""
-        if not self.pairs.weighted:
-            return self.tied_pairs / self.pairs.n_pairs
-        place, m = self.scores.distinct.place, self.scores.distinct.first.size
-        weight = 0.0
-        for b in self.pairs.blocks:
-            rows = np.bincount(place[b.positive], b.row_weights, minlength=m)
-            weight += float(rows @ np.bincount(place[b.negative], b.column_weights, minlength=m))
-        return weight / self.pairs.total_weight
+        rows = [(b.positive, b.row_weights) for b in self.pairs.blocks]
+        columns = [(b.negative, b.column_weights) for b in self.pairs.blocks]
+        return self._tied_weight(rows, columns) / self.pairs.total_weight
+
+    def _tied_weight(self, rows: list[Members], columns: list[Members]) -> float:
+        if self.scores.distinct.none_repeat:
+            return 0.0
+        (row, row_weight), (column, column_weight) = (
+            _weight_by_place(each, self.scores.distinct) for each in (rows, columns)
+        )
+        _, i, j = np.intersect1d(row, column, assume_unique=True, return_indices=True)
+        return float(row_weight[i] @ column_weight[j])
 
     @cached_property
     def risk(self) -> LinearRisk:
@@ -182,6 +199,15 @@ class Problem:
     def __repr__(self) -> str:
         prior = "Gaussian" if self.spikes is None else "spike-and-slab"
         return f"Problem(n={self.n}, d={self.d}, pairs={self.pairs.n_pairs}, gamma={self.gamma:g}, {prior} prior)"
+
+
+def _weight_by_place(blocks: list[Members], distinct: DistinctRows) -> tuple[NDArray[np.intp], FloatArray]:
+    """The distinct rows of each block, numbered over all blocks, and the weight of the members that are equal to it."""
+    m = distinct.first.size
+    where, place = np.unique(
+        np.concatenate([distinct.place[index] + m * k for k, (index, _) in enumerate(blocks)]), return_inverse=True
+    )
+    return where, np.bincount(place, np.concatenate([weights for _, weights in blocks]))
 
 
 def linear_gaussian_problem(

@@ -189,9 +189,12 @@ class LinearScores:
             q, r = linalg.qr(design.T, mode="economic", check_finite=False)
             return ReducedScores(np.ascontiguousarray(r.T), offset, q.T)
         if self.d <= LARGEST_RANKED:
-            diagonal = np.abs(np.diagonal(linalg.qr(design, mode="r", pivoting=True, check_finite=False)[0]))
+            factor, order = linalg.qr(design, mode="r", pivoting=True, check_finite=False)
+            diagonal = np.abs(np.diagonal(factor))
             if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
-                _, singular, rotation = linalg.svd(design, full_matrices=False, check_finite=False)
+                # Not by LAPACK's gesdd, SciPy's default, which fails on some designs of this kind.
+                _, singular, permuted = linalg.svd(factor[: self.d], check_finite=False, lapack_driver="gesvd")
+                rotation = permuted[:, np.argsort(order)]
                 rank = max(1, int(np.sum(singular > RANK_TOLERANCE * singular[0])))
                 return ReducedScores(design @ rotation[:rank].T, offset, rotation[:rank])
         return ReducedScores(design, offset, None)

@@ -6,7 +6,7 @@ The pairs that matter are those whose order q is not sure of, and a fair sample 
 of q (:mod:`pymc_pacauc.core.deal`), which is not known beforehand. So a *pilot* fits one group of a random deal, as if
 there were no other data, at that share of gamma; then all rows are dealt along its score, and a larger share of the
 groups is fitted from there, until a stage has all of them. Each stage starts where the one before ended, its precision
-scaled to the new share. Last, the rows are dealt along the fitted score: that alone divides the error by five.
+scaled towards the new share. Last, the rows are dealt along the fitted score: that alone divides the error by five.
 
 *How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
 Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
@@ -53,8 +53,8 @@ LEAST_PER_ROW = 160  # pairs
 PILOT_ROWS = 2000
 PILOT_SIDE = 200  # rows at least, of the smaller side
 GROWTH = 8.0  # of the share from stage to stage
-STAGE_TOLERANCE = 0.004  # changes the mean by some thousandths of a standard deviation,
-LAST_TOLERANCE = 1e-4  # and this one by a thousandth: both far below the sampling error
+STAGE_TOLERANCE = 0.02  # changes the mean by some hundredths of a standard deviation,
+LAST_TOLERANCE = 1e-4  # and this one by a thousandth, far below the sampling error
 WARM = replace(POLICY, plain_steps=2)
 OTHER_DEALS = 3  # for the sampling error
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
@@ -172,16 +172,20 @@ class _Run:
         return deal(self.problem.pairs, space.design @ q.mean + space.offset, groups, rng)
 
     def grow(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> NaturalGaussian:
-        """From the prior through a pilot and growing shares of the rows."""
+        """From the prior through a pilot and growing shares of the rows.
+
+        A share starts between the width of the one before, which says how far the mean may be off, and its own: from
+        either of them it takes more sweeps.
+        """
         problem = self.problem
         share = _pilot_share(problem)
         if share >= 1.0:
             return q
         q = self.stage(deal(problem.pairs, rng.random(problem.n), 1.0 / share, rng), share, q, policy=POLICY).point
         while GROWTH * share < 1.0:
-            q, share = _scaled(q, GROWTH), GROWTH * share
+            q, share = _scaled(q, math.sqrt(GROWTH)), GROWTH * share
             q = self.stage(self.deal_along(q, groups, rng), share, q).point
-        return _scaled(q, 1.0 / share)
+        return _scaled(q, math.sqrt(1.0 / share))
 
     def stage(
         self, dealt: Deal, share: float, q: NaturalGaussian, tolerance: float = STAGE_TOLERANCE, policy: Policy = WARM

@@ -39,6 +39,7 @@ __all__ = ["POLICY", "GaussianSweep", "gaussian_iteration", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 
+
 POLICY = Policy(
     damping=0.7,
     least_damping=0.05,

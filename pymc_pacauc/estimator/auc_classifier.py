@@ -68,8 +68,9 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
     epsilon
         Probability with which ``certificate_`` may fail.
     tuning_rows
-        Prior and ``gamma="cv"`` are chosen by the pairs among at most so many rows, half of each class as far as they
-        go; gamma then grows with n+ n- / n. The fit itself is to all rows.
+        Prior and ``gamma="cv"`` are chosen by the pairs among so many rows, half of each class. Of a class that has
+        fewer all are taken, and of the other so many more that there are as many pairs, up to four times these rows.
+        gamma then grows with n+ n- / n. The fit itself is to all rows.
     particles
         Of SMC.
     n_jobs
@@ -121,7 +122,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         multi_class: str = "ovr",
         cv: Any = 5,
         epsilon: float = 0.05,
-        tuning_rows: int = 1000,
+        tuning_rows: int = 500,
         particles: int = 1000,
         n_jobs: int | None = None,
         random_state: Any = 0,

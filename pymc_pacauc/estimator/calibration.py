@@ -37,6 +37,7 @@ FloatArray = NDArray[np.float64]
 
 TOLERANCE = 0.05  # of the folds' posteriors: more would leave something of the rows that are left out
 THRESHOLDS = ("youden", "prior")
+FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +51,14 @@ class Shares:
         return (self.rows * self.steps.predict(scores) + ndtr(scores)) / (self.rows + 1.0)
 
     def crossing(self, probability: float) -> float:
-        """The score of this probability; beyond the scores seen where it is not among theirs."""
-        low, high = float(self.steps.X_min_) - 1.0, float(self.steps.X_max_) + 1.0
+        """The score of this probability; far beyond all scores where none has it."""
+        low, high = min(float(self.steps.X_min_), 0.0) - FAR, max(float(self.steps.X_max_), 0.0) + FAR
         at_low, at_high = self(np.array([low, high]))
         if at_low >= probability:
             return low
-        return high if at_high <= probability else brentq(lambda s: self(np.array([s]))[0] - probability, low, high)
+        if at_high <= probability:
+            return high
+        return brentq(lambda s: self(np.array([s]))[0] - probability, low, high, maxiter=1000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +73,6 @@ class CalibratedScore:
         Of the scores of the training rows: calibration sees ``(score - center) / spread``.
     maps
         For each boundary between classes, the probability of being above it, given the score.
-    threshold
-        As it was asked for: by name, or a probability.
     cuts
         For each boundary, the score above which a row is called so.
     held_out, place
@@ -82,20 +83,15 @@ class CalibratedScore:
     center: float
     spread: float
     maps: tuple[Shares, ...]
-    threshold: str | float
     cuts: FloatArray
     held_out: FloatArray
     place: NDArray[np.intp]
 
     def probability(self, X: FloatArray) -> FloatArray:
         """Of each class, shape (rows, classes)."""
-        above = np.column_stack([np.ones(len(X)), self._above(X), np.zeros(len(X))])
-        return above[:, :-1] - above[:, 1:]
-
-    def _above(self, X: FloatArray) -> FloatArray:
-        """Probability of being above each boundary."""
         scores = (self.posterior.score(X) - self.center) / self.spread
-        return np.column_stack([each(scores) for each in self.maps])
+        above = np.column_stack([np.ones(len(X)), *(each(scores) for each in self.maps), np.zeros(len(X))])
+        return above[:, :-1] - above[:, 1:]
 
     def decision(self, X: FloatArray) -> FloatArray:
         """The score, above zero where a row is called positive; with more than two classes, above the lowest one."""
@@ -113,9 +109,7 @@ class CalibratedScore:
 
     def predict(self, X: FloatArray) -> NDArray[np.intp]:
         """The place of each row's class."""
-        if isinstance(self.threshold, str):
-            return (self.posterior.score(X)[:, None] > self.cuts).sum(axis=1)
-        return (self._above(X) > self.threshold).sum(axis=1)
+        return (self.posterior.score(X)[:, None] > self.cuts).sum(axis=1)
 
 
 def calibrate(
@@ -148,9 +142,7 @@ def calibrate(
         else:
             cuts.append(maps[-1].crossing(threshold))
     ordered = center + spread * np.maximum.accumulate(cuts)
-    return CalibratedScore(
-        posterior, center, spread, tuple(maps), threshold, ordered, center + spread * left.scores, place
-    )
+    return CalibratedScore(posterior, center, spread, tuple(maps), ordered, center + spread * left.scores, place)
 
 
 def check_threshold(threshold: Any) -> None:

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from pymc_pacauc.core.concordance import concordance, concordance_risk, event_mask
+from pymc_pacauc.core.concordance import concordance, event_mask
+from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.estimator.face import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
 from pymc_pacauc.estimator.folds import check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior, fit_scores
@@ -79,7 +81,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         tau: float | None = None,
         cv: Any = 5,
         epsilon: float = 0.05,
-        tuning_rows: int = 1000,
+        tuning_rows: int = 500,
         particles: int = 1000,
         n_jobs: int | None = None,
         random_state: Any = 0,
@@ -123,15 +125,13 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         X = self._validate_training(X)
         event, time = event_and_time(y, len(X))
         weights = check_weights(sample_weight, X)
-        strata, groups = check_rows("strata", strata, len(X)), check_rows("groups", groups, len(X))
+        groups = check_rows("groups", groups, len(X))
         folds = check_folds(self.cv, X, event, groups)
+        pairs = self._pairs(event, time, strata, weights)
         if weights is not None:
             seen = weights > 0.0
-            X, event, time, weights = X[seen], event[seen], time[seen], weights[seen]
-            strata, groups = (None if rows is None else rows[seen] for rows in (strata, groups))
+            X, weights, groups = X[seen], weights[seen], None if groups is None else groups[seen]
             folds = folds if isinstance(folds, int) else folds[seen]
-        pairs = concordance(time, event, strata=strata, weights=self.weights, tau=self.tau)
-        pairs = pairs if weights is None else pairs.times(weights / weights.mean())
         rng = np.random.default_rng(self._seed())
         posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
         self._keep([RiskScore(posterior)])
@@ -144,12 +144,24 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         posterior = self.scores_[0].posterior
         return (posterior.score(X), posterior.std(X)) if return_std else posterior.score(X)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Concordance of the mean risk score, Harrell's or Uno's as in the fit."""
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None) -> float:
+        """Concordance of the mean risk score, Harrell's or Uno's as in the fit; within ``strata`` if given."""
         scores = self.predict(X)
         event, time = event_and_time(y, len(scores))
-        weights = self.weights if sample_weight is None else check_weights(sample_weight, self._validate_rows(X))
-        return 1.0 - float(concordance_risk(scores, time, event, weights=weights, tau=self.tau))
+        weights = check_weights(sample_weight, scores)
+        pairs = self._pairs(event, time, strata, weights)
+        seen = scores if weights is None else scores[weights > 0.0]
+        return 1.0 - float(pair_risk(seen[None], pairs)[0])
+
+    def _pairs(self, event: NDArray[np.bool_], time: FloatArray, strata: Any, weights: FloatArray | None) -> Pairs:
+        """What is compared among the rows of positive weight."""
+        strata = check_rows("strata", strata, len(time))
+        if weights is None:
+            return concordance(time, event, strata=strata, weights=self.weights, tau=self.tau)
+        seen = weights > 0.0
+        strata = None if strata is None else strata[seen]
+        pairs = concordance(time[seen], event[seen], strata=strata, weights=self.weights, tau=self.tau)
+        return pairs.times(weights[seen] / weights[seen].mean())
 
 
 def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.bool_], FloatArray]:

@@ -173,7 +173,7 @@ class PosteriorFace:
         return found[0] if len(found) == 1 else found
 
     def _validate_training(self, X: Any, y: Any = "no_validation") -> Any:
-        return validate_data(self, X, y, dtype=np.float64)
+        return validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
 
     def _validate_rows(self, X: Any) -> FloatArray:
         check_is_fitted(self)

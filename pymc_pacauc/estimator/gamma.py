@@ -24,7 +24,6 @@ from pymc_pacauc.gamma_search import (
     GammaChoice,
     choose,
     deal_folds,
-    default_repeats,
     held_out,
     paired_errors,
 )
@@ -33,6 +32,7 @@ from pymc_pacauc.results import ArrayResult
 __all__ = ["GAMMAS", "CertifiedGamma", "Choice", "fit_at_gamma"]
 
 STEP = 4.0  # ratio of neighbouring gammas
+SIZE_DEALT, MOST_DEALS = 120, 4  # size of the comparison times the number of deals of the folds: more changes nothing
 PATH_TOLERANCE = (
     1e-3  # of the fits along gamma; at small gamma, where q is near the prior, more would lose the direction
 )
@@ -81,7 +81,8 @@ def fit_at_gamma(
         candidates, value, dealt = _by_folds(problem, method, folds, groups, n_jobs, rng)
         nearest = min(range(len(candidates)), key=lambda k: abs(np.log(candidates[k].gamma / value)))
         scale = row_shares(pairs).size / row_shares(problem.pairs).size
-        start = candidates[nearest].posterior if pairs is problem.pairs else None
+        same = pairs is problem.pairs or problem.spikes is None  # sites of spikes belong to their rows
+        start = candidates[nearest].posterior if same else None
         final = fit(replace(whole, gamma=scale * value), method, start=start, n_jobs=n_jobs)
         return final, GammaChoice(tuple(candidates), nearest, final, dealt)
     problem = whole
@@ -117,12 +118,16 @@ def _by_folds(
     neighbours it hardly differs, and which of them is highest is often the folds' noise. So no one is picked: gamma is
     the geometric mean of all, each weighing exp(-2 z), z standard errors of the paired difference behind the best.
     """
+    rows = problem.compared_rows
+    problem = problem.of_compared_rows()
+    groups = None if groups is None else np.asarray(groups)[rows]
     shares = row_shares(problem.pairs)
     if isinstance(folds, int):
-        dealt = deal_folds(problem.pairs, folds, default_repeats(shares), rng, groups)
+        deals = int(np.clip(SIZE_DEALT / shares.size, 1, MOST_DEALS))
+        dealt = deal_folds(problem.pairs, folds, deals, rng, groups)
     else:
-        check_pairs_in_folds(problem.pairs, folds)
-        dealt = folds[None]
+        check_pairs_in_folds(problem.pairs, folds[rows])
+        dealt = folds[None, rows]
     candidates: list[Candidate] = []
     values = [float(value) for value in 0.5 * shares.size * STEP ** np.arange(4) if value <= shares.pairs]
     values = values or [float(shares.pairs)]

@@ -39,6 +39,7 @@ __all__ = ["PRIORS", "Recipe", "ScorePosterior", "fit_scores"]
 FloatArray = NDArray[np.float64]
 
 PRIORS = ("gaussian", "spike_slab", "gp")
+MOST_ROWS = 4  # times ``tuning_rows``, where one class has few
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Recipe:
     def __post_init__(self) -> None:
         _check_choice("prior", self.prior, PRIORS)
         _check_choice("method", self.method, (*METHODS, "smc"))
-        by_name = isinstance(self.shrinkage, str) and self.shrinkage == "evidence"
-        if not by_name and (isinstance(self.shrinkage, str) or not 0.0 < self.shrinkage <= 1.0):
+        number = isinstance(self.shrinkage, int | float | np.number) and 0.0 < self.shrinkage <= 1.0
+        if not (number or (isinstance(self.shrinkage, str) and self.shrinkage == "evidence")):
             raise ValueError(f'shrinkage must be "evidence" or a number in (0, 1]; got {self.shrinkage!r}.')
         if not (isinstance(self.tuning_rows, int | np.integer) and self.tuning_rows >= 100):
             raise ValueError(f"tuning_rows must be an integer of at least 100; got {self.tuning_rows!r}.")
@@ -223,17 +224,19 @@ def _problem(Z: FloatArray, pairs: Pairs, recipe: Recipe) -> Problem:
 
 
 def _tuning_pairs(pairs: Pairs, rows: int, rng: np.random.Generator) -> Pairs:
-    """The pairs among at most so many rows, half of each side as far as they go."""
+    """The pairs among about so many rows, half of each side; of a small side all, and more of the other for it."""
     if pairs.n <= rows:
         return pairs
     higher = np.zeros(pairs.n, dtype=bool)
     for block in pairs.blocks:
         higher[block.positive] = True
     sides = [rng.permutation(np.flatnonzero(side)) for side in (higher, ~higher)]
-    smaller = min(rows // 2, *(max(side.size, 1) for side in sides))
+    half = rows // 2
+    few = min(half, *(max(side.size, 1) for side in sides))
+    many = min(half**2 // few, MOST_ROWS * rows)
     chosen = np.zeros(pairs.n, dtype=bool)
     for side in sides:
-        chosen[side[: rows // 2 if side.size <= rows // 2 else rows - smaller]] = True
+        chosen[side[: half if side.size <= half else many]] = True
     return pairs.among(chosen)
 
 

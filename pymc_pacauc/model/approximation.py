@@ -393,13 +393,13 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     def __repr__(self) -> str:
         problem = self.fit.problem
         acted = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in vars(self.interventions).items() if v)
-        measure, of_a_draw = self.fitted_to.measure, 1.0 - self.expected_risk
+        measure, of_draw = self.fitted_to.measure, 1.0 - self.expected_risk
         lines = [
             f"{self.method} approximation of {'an AUC' if measure == 'AUC' else f'a {measure}'} Gibbs posterior",
             f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {problem.d} free parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
-            f"  {measure:<15}{self.training_auc:.4f} of the mean score, {of_a_draw:.4f} of a draw (training)",
+            f"  {measure:<15}{self.training_auc:.4f} of the mean score, {of_draw:.4f} of a draw (training)",
         ]
         if self.pairs_used < problem.pairs.n_pairs:
             error = self.sampling_error

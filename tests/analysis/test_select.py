@@ -348,6 +348,8 @@ def test_every_comparison_is_cross_validated_as_refits_would_be(name):
         by_hand = 1 - risk(X[out] @ mean, **{k: v[out] for k, v in arrays.items()}, **options)
         assert found.fold_auc[0, 0, k] == pytest.approx(by_hand, abs=0.02)
     assert 0.6 < found.table["auc"][0] < 1.0
+    called = {"partial AUC": "partial AUC", "ordered classes": "concordance", "censored times": "concordance"}
+    assert f"held-out {called.get(name, 'AUC')} " in repr(found)
 
 
 def test_draws_are_judged_by_the_weights_too():

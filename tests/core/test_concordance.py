@@ -160,10 +160,14 @@ def test_exploding_weights_say_tau():
     with pytest.raises(ValueError, match=r"explode for 1 event\(s\) from time 3 on.*tau=3"):
         concordance(time, event, weights="ipcw")
     assert concordance(time, event, weights="ipcw", tau=3.0).n_pairs == 3
-    time, event = np.arange(1.0, 1001.0), np.arange(1000) % 10 == 9
+    time, event = np.arange(1.0, 5001.0), np.arange(5000) % 10 == 5
     late = time[event & (censoring_survival(time, event) < 0.01)]
+    assert late.size > 1
     with pytest.raises(
         ValueError, match=rf"explode for {late.size} event\(s\) from time {late[0]:g} on.*tau={late[0]:g}"
     ):
         concordance(time, event, weights="ipcw")
     assert concordance(time, event, weights="ipcw", tau=float(late[0])).n_pairs > 0
+    time, event = np.arange(1.0, 203.0), np.arange(202) % 201 == 0  # the last event is in no pair: its weight is none
+    assert censoring_survival(time, event)[-1] < 0.01
+    assert concordance(time, event, weights="ipcw").n_pairs == 201

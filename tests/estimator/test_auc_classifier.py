@@ -26,7 +26,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
 import pymc_pacauc as pac
+from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.estimator.posterior import _tuning_pairs
 from pymc_pacauc.fitting import fit
 
 SCIKIT_1_5 = parse_version(sklearn.__version__) < parse_version("1.6")
@@ -260,6 +262,7 @@ def test_copies(rows, fitted):
         ({"cv": ShuffleSplit(2, random_state=0)}, "cv must leave out every sample once"),
         ({"cv": LeaveOneOut()}, "has nothing to compare"),
         ({"shrinkage": 0.0}, "shrinkage must be"),
+        ({"shrinkage": None}, "shrinkage must be"),
         ({"tuning_rows": 10}, "tuning_rows must be"),
     ],
 )
@@ -305,6 +308,47 @@ def test_folds_may_be_given(rows):
     )
     one_by_one = pac.AUCClassifier(gamma="default", cv=LeaveOneOut()).fit(X[::3], y[::3])  # for probabilities
     assert one_by_one.predict_proba(X).shape == (150, 2)
+
+
+@pytest.mark.parametrize(("positives", "rows"), [(300, (50, 50)), (20, (20, 125)), (2, (2, 400))])
+def test_gamma_is_chosen_by_some_rows(positives, rows):
+    rng = np.random.default_rng(6)
+    y = np.arange(2000) < positives
+    found = _tuning_pairs(bipartite(y), 100, rng)
+    assert [(block.positive.size, block.negative.size) for block in found.blocks] == [rows]
+    assert y[found.blocks[0].positive].all()
+    assert not y[found.blocks[0].negative].any()
+
+
+def test_a_choice_by_some_rows_is_that_of_these_rows_alone():
+    """Rows that are in no pair take no part, but for the covariance of all."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0] + rng.normal(size=60) > 0
+    chosen = np.arange(60) % 2 == 0
+    part = linear_gaussian_problem(X, bipartite(y).among(chosen), gamma=20.0)
+    assert part.of_compared_rows().n == 30
+    alone = fit(linear_gaussian_problem(X[chosen], y[chosen], gamma=20.0))
+    for problem in (part, part.of_compared_rows()):
+        np.testing.assert_allclose(fit(problem).posterior.mean, alone.posterior.mean, rtol=1e-6)
+    whole = linear_gaussian_problem(X, y, gamma=20.0)
+    assert whole.of_compared_rows() is whole
+
+
+def test_dependent_columns():
+    """Of these rows, in which categories have a column each, LAPACK's gesdd finds no singular values."""
+    data = pac.datasets.load_credit()
+    train, new = list(StratifiedKFold(5, shuffle=True, random_state=1).split(data.X, data.y))[3]
+    found = pac.AUCClassifier().fit(data.X[train], data.y[train])
+    assert found.score(data.X[new], data.y[new]) > 0.7
+
+
+def test_spikes_on_many_rows():
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(700, 3))  # more rows than tuning_rows: the final fit is to other pairs than those tuned by
+    y = X[:, 0] + rng.normal(size=700) > 0
+    found = pac.AUCClassifier("spike_slab").fit(X, y)
+    assert found.inclusion_probability_[0, 0] > 0.9
 
 
 def test_few_positives_have_few_folds():

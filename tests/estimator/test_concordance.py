@@ -10,6 +10,7 @@ from pymc_pacauc.core.concordance import concordance
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.fitting import fit
 from tests.estimator.test_auc_classifier import checked
+from tests.pair_lists import listed, listed_risk
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,26 @@ def test_gamma_by_cross_validation_in_a_pipeline(rows):
     assert found.mean() > 0.6
     uno = pac.ConcordanceEstimator(gamma="default", weights="ipcw", tau=2.0).fit(X, y)
     assert uno.score(X, y) == 1 - pac.concordance_risk(uno.predict(X), time, event, weights="ipcw", tau=2.0)
+
+
+def test_weights_and_strata_of_scores(rows):
+    """Whole weights are repeated rows; beside the weights of observations there are still those of Uno's C."""
+    X, event, time = rows
+    y, count = np.column_stack([event, time]), np.arange(len(X)) % 3
+    found, strata = pac.ConcordanceEstimator(gamma=30.0).fit(X, y), np.arange(len(X)) // 40
+    again = np.repeat(np.arange(len(X)), count)
+    for options in ({}, {"strata": strata}):
+        repeated = {name: each[again] for name, each in options.items()}
+        assert found.score(X, y, count, **options) == pytest.approx(found.score(X[again], y[again], **repeated))
+        risk = pac.concordance_risk(found.predict(X), time, event, **options)
+        assert found.score(X, y, **options) == pytest.approx(1 - risk)
+    uno = pac.ConcordanceEstimator(gamma=30.0, weights="ipcw", tau=1.0).fit(X, y)
+    assert uno.score(X, y, np.full(len(X), 2.0)) == pytest.approx(uno.score(X, y))
+    weights = 1.0 + count
+    pairs = concordance(time, event, weights="ipcw", tau=1.0).times(weights)
+    assert uno.score(X, y, weights) == pytest.approx(1 - listed_risk(uno.predict(X), listed(pairs)))
+    with pytest.raises(ValueError, match=r"strata must have shape \(120,\)"):
+        found.score(X, y, strata=strata[1:])
 
 
 @pytest.mark.parametrize(

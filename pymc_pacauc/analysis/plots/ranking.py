@@ -113,13 +113,14 @@ def plot_scores(
         raise ValueError(f"scores must have one column per label, {mask.size}; the mean score has shape {score.shape}.")
     [axes] = new_axes(ax, backend, figsize=(6.4, 3.8))
     grid = _score_grid(score)
-    for group, color, name, line in ((~mask, BLUE, "negative", "--"), (mask, VERMILION, "positive", "-")):
-        spread = np.ptp(score[group])  # none, or none that can be squared and seen: ticks without a density
-        visible = spread > max(1e-9 * np.ptp(score), 1e-150)
-        density = gaussian_kde(score[group])(grid) if visible else np.zeros_like(grid)
+    classes = ((~mask, BLUE, "negative", "--"), (mask, VERMILION, "positive", "-"))
+    densities = [_density(score[group], grid, np.ptp(score)) for group, *_ in classes]
+    height = max(density.max() for density in densities) or 1.0
+    for k, (density, (group, color, name, line)) in enumerate(zip(densities, classes, strict=True)):
         axes.fill_between(grid, density, color=color, alpha=0.2, linewidth=0)
         axes.plot(grid, density, color=color, linestyle=line, label=f"{name} ({group.sum()} rows)")
-        axes.plot(score[group], np.full(group.sum(), -0.02 if group is mask else -0.045), "|", color=color, alpha=0.6)
+        place = (-0.25 if k == 0 else -0.12) * height
+        axes.plot(score[group], np.full(group.sum(), place), "|", color=color, alpha=0.6)
     if threshold is not None:
         value = threshold.value if isinstance(threshold, Threshold) else float(threshold)
         text = f"threshold {value:.3g}"
@@ -127,9 +128,15 @@ def plot_scores(
             text += f"\n({threshold.rule};\nFPR {threshold.fpr:.2f}, TPR {threshold.tpr:.2f})"
         axes.axvline(value, color=BLACK, linewidth=1.2, label=text)
     axes.set(xlabel="mean score" if posterior else "score", ylabel="density")
-    axes.set_ylim(top=axes.get_ylim()[1] * 1.05)
+    axes.set(ylim=(-0.35 * height, 1.1 * height), yticks=[t for t in axes.get_yticks() if 0 <= t <= 1.1 * height])
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes
+
+
+def _density(score: np.ndarray, grid: np.ndarray, spread: float) -> np.ndarray:
+    """On the grid; zero where scores have no spread, or none that can be squared and seen."""
+    visible = np.ptp(score) > max(1e-9 * spread, 1e-150)
+    return gaussian_kde(score)(grid) if visible else np.zeros_like(grid)
 
 
 def _score_grid(score: np.ndarray) -> np.ndarray:

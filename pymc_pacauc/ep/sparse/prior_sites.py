@@ -107,7 +107,9 @@ def settle_prior_sites(
         rescaling = rescaling if scaled else 0.0
         clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
         led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
-        return _Pass(led_to, tau, float(np.sqrt((squared + clipped**2) / d)), reset, clipped != rescaling)
+        squared += clipped**2  # below zero where q is no density along a coefficient: then there is no unit
+        change = float(np.sqrt(squared / d)) if squared >= 0.0 else np.nan
+        return _Pass(led_to, tau, change, reset, clipped != rescaling)
 
     def weigh(point: FloatArray, seen: _Pass, step: FloatArray) -> FloatArray:
         variance = 1.0 / (seen.cavity_precision + point[:d])

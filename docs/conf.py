@@ -1,7 +1,8 @@
 """The site: ``make docs``. Pages of `learn/` are notebooks in markdown, and are run."""
 
 import os
-from urllib.request import urlopen
+
+import requests
 
 import pymc_pacauc
 
@@ -64,7 +65,7 @@ intersphinx_mapping = {
 
 def answers(address: str) -> bool:
     try:
-        urlopen(f"{address}objects.inv", timeout=5).close()
+        requests.get(f"{address}objects.inv", timeout=5).raise_for_status()  # as Sphinx does
     except OSError as error:
         print(f"No links to {address}: {error}")  # a page that cannot be reached is no reason not to build this one
         return False

@@ -1,8 +1,10 @@
-"""A pipeline on mixed columns: numbers with gaps, categories, an AUC score at the end, beside logistic regression.
+"""A pipeline on mixed columns
+===========================
 
-1000 loans as a bank may hold them: two categories, numbers of which some are missing, few bad loans.
+1000 loans as a bank may hold them: two categories, numbers of which some are missing, one bad loan in six. An AUC score
+at the end of the pipeline, beside logistic regression.
 
-python -m examples.sklearn_pipeline [--out out]
+``python examples/sklearn_pipeline.py [--out out]`` writes the figure and a report to files.
 """
 
 import argparse
@@ -57,8 +59,7 @@ def pipeline(classifier):
     return make_pipeline(columns.set_output(transform="pandas"), classifier)
 
 
-def main(out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+def main(out: Path | None) -> None:
     X, y = loans(ROWS + NEW_ROWS, 1)
     X, new, y, labels = train_test_split(X, y, train_size=ROWS, stratify=y, random_state=1)
 
@@ -100,12 +101,13 @@ def main(out: Path) -> None:
     right.axhline(0, color="grey", linewidth=0.8)
     right.set(title=f"{SHOWN} new loans, 90 % intervals", xlabel="rank", ylabel="score; above 0 is called bad")
     right.legend(frameon=False, loc="upper left")
-    figure.savefig(out / "sklearn_pipeline.png", dpi=110)
-    classifier.report(out / "sklearn_pipeline.html", title="Loans")
-    print(f"Figure: {out / 'sklearn_pipeline.png'}; report: {out / 'sklearn_pipeline.html'}")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out / "sklearn_pipeline.png", dpi=110)
+        classifier.report(out / "sklearn_pipeline.html", title="Loans")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="directory for the figure and the report")
     main(parser.parse_args().out)

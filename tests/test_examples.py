@@ -14,6 +14,7 @@ NAMES = [
     "imbalanced_noisy",
     "survival_gbsg2",
     "hierarchical_hospitals",
+    "sklearn_pipeline",
     "large_dealt",
     "dask_cluster",
 ]

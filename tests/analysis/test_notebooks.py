@@ -74,3 +74,15 @@ def test_summary_is_a_frame_like_any_other(results):
     for twin in (copy.copy(table), copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
         pd.testing.assert_frame_equal(twin, table, check_frame_type=False)
         assert twin.attrs["report"] == table.attrs["report"]
+
+
+def test_marginals_are_drawn_onto_figures_of_arviz_plots(results):
+    azp = pytest.importorskip("arviz_plots")  # of ArviZ 1
+    plt = pytest.importorskip("matplotlib.pyplot")
+    approx = results["approximation"]
+    drawn = azp.plot_dist(approx.sample(100, random_seed=1), var_names=["theta"], backend="matplotlib")
+    axes = drawn.viz["plot"]["theta"].values
+    before = [len(axis.lines) for axis in axes]
+    assert list(pac.plot_marginals(approx, ax=axes)) == list(axes)
+    assert [len(axis.lines) for axis in axes] == [lines + 2 for lines in before]  # the density of EP, and zero
+    plt.close("all")

@@ -14,7 +14,9 @@ Next to it, for comparison, DeLong's interval on the logit scale, which has no w
 the mean score, given rows that were not fitted, contain that score's AUC in the population? Two Gaussian classes, for
 which the AUC of any linear score is known; beside it the quantiles of the AUCs of draws, which some state instead.
 
-python -m benchmarks.coverage_auc [--datasets 2000] [--ci-prob 0.95] [--deployed]
+`--bands` asks it of the pointwise bands of the ROC curve, binormal scores of AUC 0.86.
+
+python -m benchmarks.coverage_auc [--datasets 2000] [--ci-prob 0.95] [--deployed] [--bands]
 """
 
 import os
@@ -146,12 +148,28 @@ def measure_deployed(fits, n_train=100, n_test=120, d=6, shift=0.4, ci_prob=0.9,
     return Deployed(fits, float(np.mean(covered)), float(np.mean(width)), float(np.mean(by_draws)))
 
 
+def measure_bands(datasets, n_pos, n_neg, ci_prob, rates=(0.02, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9), shift=1.5):
+    """How often the band of the ROC curve contains the true positive rate, at some false positive rates."""
+    rng, y = np.random.default_rng([n_pos, n_neg]), np.arange(n_pos + n_neg) < n_pos
+    truth = ndtr(shift + ndtri(np.array(rates)))
+    covered = []
+    for _ in range(datasets):
+        said = pac.roc(rng.normal(size=y.size) + shift * y, y, ci_prob=ci_prob).sel(fpr=list(rates), method="nearest")
+        covered.append((said["tpr_lower"].values <= truth) & (truth <= said["tpr_upper"].values))
+    return dict(zip(rates, np.mean(covered, axis=0).round(3).tolist(), strict=True))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", type=int, default=2000)
     parser.add_argument("--ci-prob", type=float, default=0.95)
     parser.add_argument("--deployed", action="store_true", help="of the mean score of a fitted posterior, in 200 fits")
+    parser.add_argument("--bands", action="store_true", help="of ROC curves, in 50 data sets at 0.9")
     arguments = parser.parse_args()
+    if arguments.bands:
+        for sizes in ((50, 50), (100, 200)):
+            print(*sizes, measure_bands(50, *sizes, 0.9))
+        return
     if arguments.deployed:
         for n_test in (60, 120, 400):
             print(n_test, measure_deployed(200, n_test=n_test, ci_prob=arguments.ci_prob))

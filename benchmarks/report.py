@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SCRIPTS = {
     "quality": ("Held-out AUC", []),
-    "defaults": ("AUCClassifier as it comes", []),
+    "defaults": ("AUCClassifier as it comes", ["--variants"]),
     "estimator_time": ("Time of AUCClassifier", []),
     "imbalance": ("Rare positives: AUC risk against log-loss", []),
     "growth": ("Growth of the time of one fit", ["--figures", "docs/figures"]),
@@ -30,7 +30,7 @@ SCRIPTS = {
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),
     "smc": ("Tempering SMC", []),
-    "certificates": ("Certificates", ["--datasets", "50"]),
+    "certificates": ("Certificates", ["--datasets", "50", "--plot", "docs/figures/certificates.png"]),
     "survival": ("Censored times", []),
     "ordered": ("Ordered classes and strata", []),
     "weights_cost": ("What weights of pairs cost", []),

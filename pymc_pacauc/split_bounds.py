@@ -24,34 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from pymc_pacauc.core.matchings import MatchingDeal, deal_matchings, holdout_bound, matching_bound, matching_rate
+from pymc_pacauc.core.matchings import deal_matchings, holdout_bound
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.risk import empirical_risk
-from pymc_pacauc.ep.natural import NaturalGaussian, draw_natural
+from pymc_pacauc.ep.matching_bound import GaussianScores, bound_of_draws, scores_under
+from pymc_pacauc.ep.natural import NaturalGaussian
 from pymc_pacauc.fitting import Fit, fit
 
-__all__ = ["Moment", "SplitBounds", "divergence_between", "mean_log_moment", "split_bounds", "two_class_mask"]
+__all__ = ["SplitBounds", "divergence_between", "split_bounds", "two_class_mask", "with_margin"]
 
 FloatArray = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-DRAWS = 200
 SEED = 1410
-STANDARD_ERRORS = 3.0  # a mean over draws counts as this many of its standard errors worse than it came out
 TYPICAL_DIVERGENCE = 2.0  # between the posteriors of half of the rows and of all, for which the rate is chosen
 SHRINK, MARGIN = 0.5, 1.0  # s and kappa
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A posterior's mean of :meth:`~pymc_pacauc.core.matchings.Matchings.log_moment`, and its standard error."""
-
-    value: float
-    error: float
-
-    @property
-    def safe(self) -> float:
-        return self.value - STANDARD_ERRORS * self.error
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,42 +93,38 @@ def split_bounds(
     part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
     whole = fit(problem, start=part, n_jobs=n_jobs)
     rest = ~in_part
-    space, prior, posterior = problem.scores.reduced, part.posterior.natural, whole.posterior.natural
-    design, offset = space.design[rest], space.offset[rest]
+    prior, posterior = part.posterior.natural, whole.posterior.natural
     deal = deal_matchings(positive[rest])
     sizes = int(positive[rest].sum()), int((~positive[rest]).sum())
-    score = design @ prior.mean + offset
+    before, after = (scores_under(problem, q, rest) for q in (prior, posterior))
     divergence = divergence_between(posterior, prior)
-    of_draws = draw_natural(posterior, DRAWS, rng) @ design.T + offset
     scale = _best_scale(posterior.mean, prior) if problem.scale_free else 1.0
-    mean = scale * posterior.mean
-    noise = SHRINK * (draw_natural(prior, DRAWS, rng) - prior.mean) @ design.T
-    centre = problem.X[in_part].mean(axis=0)
-    sd = np.sqrt(part.posterior.moments_of(problem.X[rest] - centre, variances=True)[1])
-    shifts = MARGIN * SHRINK * np.where(positive[rest], -sd, sd)
-    shift_divergence = float(np.sum((prior.factor.T @ (mean - prior.mean)) ** 2)) / (2.0 * SHRINK**2)
+    sd = np.sqrt(part.posterior.moments_of(problem.X[rest] - problem.X[in_part].mean(axis=0), variances=True)[1])
+    near = with_margin(replace(before, mean=scale * after.mean, root=SHRINK * before.root), SHRINK * sd, positive[rest])
+    shift = float(np.sum((prior.factor.T @ (scale * posterior.mean - prior.mean)) ** 2)) / SHRINK**2
 
-    def certified(scores: FloatArray, kl: float, factor: float = 1.0) -> float:
-        rate = matching_rate(*sizes, TYPICAL_DIVERGENCE, epsilon)
-        moment = mean_log_moment(scores, deal, rate / min(sizes)).safe
-        return max(0.0, 1.0 - factor * matching_bound(moment, kl, min(sizes), epsilon, rate=rate))
+    def certified(scores: GaussianScores, kl: float) -> float:
+        return bound_of_draws(scores, kl, deal, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
 
     return SplitBounds(
-        part_auc=holdout_bound(deal.of(score), *sizes, epsilon),
-        draw_auc=certified(of_draws, divergence),
-        mean_auc=certified(design @ mean + offset + noise + shifts, shift_divergence, 1.0 / float(ndtr(MARGIN))),
+        part_auc=holdout_bound(deal.of(before.mean), *sizes, epsilon),
+        draw_auc=1.0 - certified(after, divergence),
+        mean_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
         part=part,
         whole=whole,
         in_part=in_part,
         divergence=divergence,
-        part_empirical_auc=1.0 - float(empirical_risk(score, positive[rest])),
+        part_empirical_auc=1.0 - float(empirical_risk(before.mean, positive[rest])),
     )
 
 
-def mean_log_moment(scores: FloatArray, deal: MatchingDeal, beta: float) -> Moment:
-    """Of ``scores[draws, rows]``."""
-    values = np.array([deal.of(one).log_moment(beta) for one in scores])
-    return Moment(float(values.mean()), float(values.std(ddof=1) / np.sqrt(values.size)))
+def with_margin(scores: GaussianScores, sd: FloatArray, positive: Mask) -> GaussianScores:
+    """Positive rows ``MARGIN`` times their ``sd`` lower, and negative ones higher.
+
+    ``sd[n]`` are standard deviations of the scores' differences from the score of any one point. The risk of the means
+    is then at most that of these scores over Phi(MARGIN).
+    """
+    return replace(scores, mean=scores.mean + MARGIN * np.where(positive, -sd, sd))
 
 
 def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:

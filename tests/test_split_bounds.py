@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal
 import pymc_pacauc as pac
 from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.ep.natural import natural_gaussian
+from pymc_pacauc.model.fitted_to import mark_tuned
 from pymc_pacauc.split_bounds import divergence_between, split_bounds
 from tests.analysis.test_certify import simulate
 
@@ -78,6 +79,19 @@ def test_of_a_model():
         pac.certificate(approx.sample(10), bound="matchings")
 
 
+def test_what_was_chosen_with_all_rows():
+    X, y, _ = simulate(40, 60, 3, 0.85, np.random.default_rng(2))
+    assert "CAUTION" not in repr(pac.split_certificate(linear_gaussian_problem(X, y, 50.0)))
+    assert "CAUTION" in repr(pac.split_certificate(linear_gaussian_problem((X - X.mean(0)) / X.std(0), y, 50.0)))
+    with pm.Model() as model:
+        scale = pm.Data("scale", 1.0)
+        theta = pm.Normal("theta", 0.0, scale, size=3)
+        pac.AUCPotential("auc", X @ theta, y, gamma=50.0)
+        mark_tuned(scale)
+        with pytest.raises(ValueError, match="tuned on these data"):
+            pac.split_certificate(model)
+
+
 def test_refusals():
     X = np.random.default_rng(1).normal(size=(20, 2))
     y = X[:, 0] > 0
@@ -90,3 +104,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="epsilon"):
         pac.holdout_certificate(X[:, 0], y, epsilon=1.5)
     assert 0.5 < pac.holdout_certificate(X[:, 0], y).auc < 1.0
+    fitted = pac.arrays.fit(linear_gaussian_problem(X, y, 10.0))
+    for options in ({"epsilon": 1.5}, {"epsilon": 0.0}, {"selected_from": 0}, {"selected_from": 1.5}, {"rate": -1.0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            pac.certificate(fitted, bound="matchings", **options)

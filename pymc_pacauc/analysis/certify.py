@@ -25,10 +25,11 @@ from pymc_pacauc.core.bounds import (
 )
 from pymc_pacauc.core.fitted_to import FittedTo, measure_of
 from pymc_pacauc.core.html_report import HTMLReport
-from pymc_pacauc.core.matchings import deal_matchings, matching_bound, matching_rate
+from pymc_pacauc.core.matchings import deal_matchings
+from pymc_pacauc.ep.matching_bound import FOR_THE_DRAWS, DrawsBound, bound_of_draws, scores_under
 from pymc_pacauc.fitting import Fit
 from pymc_pacauc.results import Estimate
-from pymc_pacauc.split_bounds import DRAWS, SEED, STANDARD_ERRORS, Moment, mean_log_moment, two_class_mask
+from pymc_pacauc.split_bounds import SEED, two_class_mask
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["TUNED", "Certificate", "certificate", "certified_auc", "check_certifiable", "equal_matchings"]
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
-FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some,
-COMPARED = 100  # of as many fits, gammas say, as the certificate may be the best of
+STANDARD_ERRORS = 3.0  # an estimate without a bound counts as this many of its standard errors worse than it came out
+LARGEST_TYPICAL = 20  # nats for which the bound over matchings is tuned, where there are more coefficients than that
+FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some
+COMPARED = 100  # fits, at several gammas say, of which a certificate may be the best, though each has draws of its own
 NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
 
 
@@ -143,8 +146,8 @@ def certificate(
         models with two classes all of whose pairs weigh the same; see :mod:`pymc_pacauc.core.matchings`.
         Choose before looking: the better of two bounds needs ``selected_from=2``.
     rate
-        Rate of the linear or Catoni's bound, fixed in advance; by default about the best one if the divergence were d
-        (and, for Catoni's, the AUC 0.85).
+        Rate of a bound other than ``"kl"``, fixed in advance; by default about the best one if the divergence were d
+        (and, but for the linear one, the AUC 0.85).
     tuned_prior
         ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`,
         :func:`~pymc_pacauc.choose_lengthscale`, an estimator's), or ``"charge"`` for it, where the choice was among
@@ -189,6 +192,11 @@ def certificate(
         raise ValueError('tuned_prior="charge" needs selected_from, the number of priors that were compared.')
     if sampling not in ("labels", "iid"):
         raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
+    check_epsilon(epsilon)
+    if not (selected_from >= 1 and selected_from % 1 == 0):
+        raise ValueError(f"selected_from counts priors or settings, an integer >= 1; got {selected_from!r}.")
+    if rate is not None and not 0.0 < rate < math.inf:
+        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
     if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
         from pymc_pacauc.model.results import as_result  # results on arrays are certified without PyMC
 
@@ -205,8 +213,11 @@ def certificate(
     _check(result, fitted, tuned_prior)
     estimated, divergence = result.mean_risk, result.divergence
     kl, monte_carlo = divergence.value, None
-    risk, failure = paid_risk(estimated, epsilon, selected_from)
-    if estimated.error > 0.0 and not estimated.terms:
+    if bound == "matchings":
+        risk, failure = estimated.value, epsilon  # draws from the posterior, of which there is a bound, stand in for it
+    else:
+        risk, failure = paid_risk(estimated, epsilon, selected_from)
+    if bound != "matchings" and estimated.error > 0.0 and not estimated.terms:
         evidence_error = result.evidence.standard_error
         monte_carlo = (estimated.error, evidence_error)
         risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
@@ -218,14 +229,16 @@ def certificate(
         least = 1.0 - kl_upper(
             1.0 - share, -math.log(error) / m
         )  # how often two observations can be compared, at least
-    moment = None
+    drawn = None
     if bound == "matchings":
         fit = _fit_of(result)
         positive = two_class_mask(fit.problem)
-        rate = matching_rate(fitted.n_pos, fitted.n_neg, fitted.coefficients, error) if rate is None else rate
-        draws = fit.posterior.draw(DRAWS, np.random.default_rng(SEED)) @ fit.problem.X.T + fit.problem.offset
-        moment = mean_log_moment(draws, deal_matchings(positive), rate / m)
-        highest = matching_bound(moment.safe, kl, m, error, rate=rate, selected_from=selected_from)
+        scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))
+        rng, typical = np.random.default_rng(SEED), min(fitted.coefficients, LARGEST_TYPICAL)
+        drawn = bound_of_draws(
+            scores, kl, deal_matchings(positive), typical, error / selected_from, rng=rng, rate=rate, compared=COMPARED
+        )
+        highest, rate = drawn.risk, drawn.rate
     elif bound == "kl":
         highest = pac_bayes_kl(share * risk, kl, m, error, selected_from=selected_from, equal_matchings=equal)
     else:
@@ -248,7 +261,7 @@ def certificate(
         method=fitted.method,
         gamma=fitted.gamma,
         monte_carlo=monte_carlo,
-        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo, moment, risk - estimated.value),
+        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo, drawn, risk - estimated.value),
     )
 
 
@@ -363,7 +376,7 @@ def _assumptions(
     sampling: str,
     selected_from: int,
     monte_carlo: tuple[float, float] | None,
-    moment: Moment | None,
+    drawn: DrawsBound | None,
     margin: float,
 ) -> tuple[str, ...]:
     sentences = [
@@ -393,7 +406,12 @@ def _assumptions(
             "CAUTION: the features were made from rows of this very sample. The bound is then exact only for "
             "lengthscales fixed beforehand and features that leave nothing out; make them from other rows."
         )
-    if fitted.pairs_used:
+    if drawn is not None:
+        sentences.append(
+            f"A mean over {drawn.draws} draws that it rests on was taken {drawn.margin:.2g} nats on the safe side, for "
+            f"which {FOR_THE_DRAWS:g} of epsilon pays: enough to choose among {COMPARED} gammas by their certificates."
+        )
+    elif fitted.pairs_used:
         sentences.append(
             f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all was estimated from "
             f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays: "
@@ -403,11 +421,6 @@ def _assumptions(
         risk, evidence = monte_carlo
         sentences.append(
             f"Risk and log evidence are estimates (s.e. {risk:.1e} and {evidence:.2f}); the bound is computed "
-            f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
-        )
-    if moment is not None:
-        sentences.append(
-            f"The mean over {DRAWS} draws that it rests on is an estimate (s.e. {moment.error:.2f} nats), taken "
             f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
         )
     return tuple(sentences)

@@ -7,7 +7,8 @@ what certificates speak of. Both are reported here, the mean score first.
 Given the fit, the mean score is a fixed function of a row, so what is uncertain about its AUC is what other rows would
 say: DeLong's interval, and for the curve the Bayesian bootstrap (Rubin, 1981), which weighs the rows of each class by a
 uniform random share. For the randomised score the draw is uncertain too, and every reweighting of the rows goes with
-another draw.
+another draw. Weights cannot show what no row did: where all positives are above the threshold, so they are in every
+reweighting. So a band is at least as wide as Clopper and Pearson's interval for the positives at that threshold.
 
 Curves, AUCs and rates are those of the scores as they are given: nothing is rounded, centred or scaled before it is
 ranked.
@@ -95,15 +96,23 @@ def roc(
         aucs = [area(false, true) for false, true in points]
         return np.quantile(curves, tail, axis=0), np.quantile(aucs, tail)
 
-    (lower, upper), _ = bands([deployed] * BOOTSTRAP)
+    n_pos = int(mask.sum())
+
+    def at_least_binomial(band: FloatArray, tpr: FloatArray) -> tuple[FloatArray, FloatArray]:
+        exact = np.array([binomial_interval(share, n_pos, ci_prob) for share in tpr]).T
+        return np.minimum(band[0], exact[0]), np.maximum(band[1], exact[1])
+
+    curve = _curve(deployed, mask, grid)
+    lower, upper = at_least_binomial(bands([deployed] * BOOTSTRAP)[0], curve)
     of_draws = np.array([_curve(row, mask, grid) for row in draws])
     posterior_lower, posterior_upper = np.quantile(of_draws, tail, axis=0)
     chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
-    (draw_lower, draw_upper), (draw_auc_lower, draw_auc_upper) = bands([draws[k] for k in chosen])
+    band, (draw_auc_lower, draw_auc_upper) = bands([draws[k] for k in chosen])
+    draw_lower, draw_upper = at_least_binomial(band, of_draws.mean(axis=0))
     fixed = delong(deployed, mask, ci_prob=ci_prob)
     return xr.Dataset(
         {
-            "tpr": ("fpr", _curve(deployed, mask, grid)),
+            "tpr": ("fpr", curve),
             "tpr_lower": ("fpr", lower),
             "tpr_upper": ("fpr", upper),
             "tpr_of_draw": ("fpr", of_draws.mean(axis=0)),
@@ -124,7 +133,7 @@ def roc(
             "auc_of_draw_upper": float(draw_auc_upper),
             "draws": len(draws),
             "ci_prob": ci_prob,
-            "n_pos": int(mask.sum()),
+            "n_pos": n_pos,
             "n_neg": int((~mask).sum()),
         },
     )

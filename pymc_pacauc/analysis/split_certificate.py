@@ -17,7 +17,7 @@ from pymc_pacauc.analysis.certify import TUNED
 from pymc_pacauc.analysis.deployed import deployed_score, labelled_draws
 from pymc_pacauc.core.bounds import check_epsilon
 from pymc_pacauc.core.effective_size import effective_size
-from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, pair_fingerprint
+from pymc_pacauc.core.fitted_to import FittedTo, fingerprint, looks_standardized, pair_fingerprint
 from pymc_pacauc.core.html_report import HTMLReport
 from pymc_pacauc.core.matchings import deal_matchings, holdout_bound
 from pymc_pacauc.core.pairs import Pairs
@@ -134,6 +134,8 @@ class SplitCertificate(HTMLReport):
         Which rows the part had.
     epsilon, selected_from
         Probability with which each bound may fail, and among how many it is shared.
+    standardized
+        Whether the covariates look centred, scaled or ranked over all of these rows.
     """
 
     auc: float
@@ -146,8 +148,10 @@ class SplitCertificate(HTMLReport):
     in_part: Any
     epsilon: float
     selected_from: int
+    standardized: bool
 
     def __repr__(self) -> str:
+        caution = "\n  - CAUTION: the covariates look centred, scaled or ranked over all of these rows."
         rows, others = int(self.in_part.sum()), int((~self.in_part).sum())
         return (
             f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}: mean score of the posterior of "
@@ -157,6 +161,7 @@ class SplitCertificate(HTMLReport):
             "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.\n"
             "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
             "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part."
+            f"{caution if self.standardized else ''}"
         )
 
 
@@ -226,6 +231,7 @@ def split_certificate(
         in_part=found.in_part,
         epsilon=epsilon,
         selected_from=int(selected_from),
+        standardized=looks_standardized(model.X),
     )
 
 

@@ -88,7 +88,7 @@ class Threshold(HTMLReport):
         over = draw_dims(scores) if named else list(range(np.ndim(scores) - 1))
         if isinstance(scores, xr.Dataset) or not over:
             raise ValueError("probability needs draws of scores, as predict_scores returns them without summary=True.")
-        above = 0.5 + 0.5 * np.sign((scores if named else np.asarray(scores)) - self.value)
+        above: Any = 0.5 + 0.5 * np.sign((scores if named else np.asarray(scores)) - self.value)
         share = above.mean(over).reset_coords(drop=True) if named else above.mean(axis=tuple(over))
         return share if np.ndim(share) else float(share)
 

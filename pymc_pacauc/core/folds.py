@@ -153,7 +153,8 @@ def _grouped(
     classes: NDArray[np.intp], index: NDArray[np.intp], folds: int, rng: np.random.Generator
 ) -> NDArray[np.intp]:
     """Whole groups; ``index`` is the group of each observation."""
-    classes = classes * min(MOST_CLASSES, classes.max() + 1) // (classes.max() + 1)
+    count = int(classes.max()) + 1
+    classes = classes * min(MOST_CLASSES, count) // count
     members = np.stack([np.bincount(index, classes == k) for k in range(classes.max() + 1)], axis=1)
     members = members[:, members.any(axis=0)]
     share = members.sum(axis=0) / folds

@@ -22,8 +22,12 @@ terms. With H = m - W right pairs and z = exp(beta),
 and c_k, the number of ways to place k rooks on the staircase (Goldman, Joichi and White, 1975) over that of placing
 them anywhere, builds up row by row: c_k <- c_k + c_(k-1) (b_i - k + 1) / (N - k + 1).
 
-More than a thousand rows are dealt into groups, within which they are matched. Tied scores are ordered at random: then
-a tie is right with probability one half. Deals and orders look at no data, and are the same every time.
+A tie is decided by tossing a coin for the pair, and the mean is over coins, too: a rook among tied scores counts one
+half. The p rows and q columns of one score, with b columns below, have s rooks among themselves in
+binomial(p, s) q! / (q - s)! ways, and then the other p - s rows have theirs below, as before.
+
+More than a thousand rows are dealt into groups, within which they are matched. The deal looks at no data, and is the
+same every time.
 """
 
 from __future__ import annotations
@@ -44,7 +48,6 @@ FloatArray = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LARGEST_GROUP = 1000  # binomial(1000, 500) is just below the largest float
-TIE_BREAKS = 16
 LARGEST_BETA = 8.0
 SKEW = 1.2  # times the best beta of a normal variable: wrong pairs are few, and their number is skewed
 SEED = 2014
@@ -60,71 +63,59 @@ class Matchings:
     m
         Pairs of a matching.
     log_coefficients
-        log c_k of every group, for each random order of the ties.
+        log c_k of every group.
     """
 
     m: int
-    log_coefficients: tuple[tuple[FloatArray, ...], ...]
+    log_coefficients: tuple[FloatArray, ...]
+
+    @property
+    def mean_wrong(self) -> float:
+        """The mean over matchings of W."""
+        return self.m - sum(math.exp(c[1]) for c in self.log_coefficients)
 
     def log_moment(self, beta: float) -> float:
         """log of the mean over matchings of exp(-beta W), W the number of wrong pairs."""
         step = math.log(math.expm1(beta))
-        orders = [sum(_log_sum(c + step * np.arange(c.size)) for c in one) for one in self.log_coefficients]
-        return _log_sum(np.array(orders)) - math.log(len(orders)) - beta * self.m
+        return sum(_log_sum(c + step * np.arange(c.size)) for c in self.log_coefficients) - beta * self.m
 
 
 @dataclass(frozen=True, eq=False)
 class MatchingDeal:
-    """Which rows are matched with which, and how ties are ordered: ``of`` any scores of the same rows."""
+    """Which rows are matched with which: ``of`` any scores of the same rows."""
 
     positive: Mask
     groups: tuple[NDArray[np.intp], ...]
-    jitter: FloatArray
+
+    @property
+    def m(self) -> int:
+        return int(min(self.positive.sum(), (~self.positive).sum()))
 
     def of(self, scores: FloatArray) -> Matchings:
         """The matchings of ``scores[n]``."""
-        orders = self.jitter if self._tied(scores) else self.jitter[:1]
-        return Matchings(
-            int(min(self.positive.sum(), (~self.positive).sum())),
-            tuple(tuple(self._coefficients(scores[g], self.positive[g], u[g]) for g in self.groups) for u in orders),
-        )
-
-    def _tied(self, scores: FloatArray) -> bool:
-        return bool(np.isin(scores[self.positive], scores[~self.positive]).any())
-
-    @staticmethod
-    def _coefficients(scores: FloatArray, positive: Mask, jitter: FloatArray) -> FloatArray:
-        ordered = positive[np.lexsort((jitter, scores))]
-        n_pos = int(ordered.sum())
-        n_neg = ordered.size - n_pos
-        below = np.cumsum(~ordered)[ordered]  # negatives below each positive, from the lowest positive up
-        above = (n_pos - np.cumsum(ordered)[~ordered])[::-1]  # positives above each negative, from the highest down
-        counts = (below if n_pos <= n_neg else above).astype(np.int64)
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(_mean_binomials(counts, max(n_pos, n_neg))))
+            found = (np.log(_mean_binomials(*_staircase(scores[g], self.positive[g]))) for g in self.groups)
+            return Matchings(self.m, tuple(found))
 
 
 def deal_matchings(positive: Mask) -> MatchingDeal:
     """The deal for rows of these classes."""
-    rng = np.random.default_rng(SEED)
     classes = [np.flatnonzero(positive), np.flatnonzero(~positive)]
     number = math.ceil(min(map(len, classes)) / LARGEST_GROUP)
     if number == 0:
         raise ValueError("A matching needs rows of both classes.")
+    rng = np.random.default_rng(SEED)
     parts = [np.array_split(rng.permutation(rows) if number > 1 else rows, number) for rows in classes]
-    groups = tuple(np.concatenate(both) for both in zip(*parts, strict=True))
-    return MatchingDeal(positive, groups, rng.random((TIE_BREAKS, positive.size)))
+    return MatchingDeal(positive, tuple(np.concatenate(both) for both in zip(*parts, strict=True)))
 
 
-def matching_bound(
-    log_moment: float, divergence: float, m: float, epsilon: float = 0.05, *, rate: float, selected_from: int = 1
-) -> float:
+def matching_bound(log_moment: float, divergence: float, m: float, epsilon: float = 0.05, *, rate: float) -> float:
     """Upper bound on rho(R) from rho's mean of :meth:`Matchings.log_moment` at ``beta = rate / m``.
 
     With ``log_moment = -beta m R_n``, its lower bound, this is :func:`~pymc_pacauc.core.bounds.catoni_bound`, whose
     other parameters it has. The rate is fixed in advance.
     """
-    budget = divergence + math.log(selected_from) - math.log(epsilon)
+    budget = divergence - math.log(epsilon)
     return min(1.0, math.expm1((log_moment - budget) / m) / math.expm1(-rate / m))
 
 
@@ -161,16 +152,38 @@ def _row_variance(auc: FloatArray) -> FloatArray:
     return np.asarray(auc * (1.0 - auc) - 2.0 * owens_t(ndtri(auc), 1.0 / math.sqrt(3.0)))
 
 
+def _staircase(scores: FloatArray, positive: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """How many rows (of the smaller class) and columns have each distinct score: a row is right with those before."""
+    order = np.argsort(scores)
+    ordered, positives = scores[order], np.cumsum(positive[order])
+    last = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), ordered.size - 1)
+    n_pos = np.diff(positives[last], prepend=0)
+    n_neg = np.diff(last, prepend=-1) - n_pos
+    return (n_pos, n_neg) if 2 * positives[-1] <= ordered.size else (n_neg[::-1], n_pos[::-1])
+
+
 @kernel
-def _mean_binomials(counts, columns):
-    """c_k for a staircase of rows with ``counts`` (ascending) right columns each, out of ``columns``."""
-    m = counts.size
+def _mean_binomials(rows, columns):
+    """c_k for a staircase whose steps have ``rows`` and ``columns``; those of the same step are tied."""
+    m, n = rows.sum(), columns.sum()
     c = np.zeros(m + 1)
     c[0] = 1.0
-    inverse = np.empty(m + 1)
-    for k in range(1, m + 1):
-        inverse[k] = 1.0 / (columns - k + 1)
-    for i in range(m):
-        for k in range(min(i + 1, counts[i]), 0, -1):
-            c[k] += c[k - 1] * (counts[i] - k + 1) * inverse[k]
+    inverse = 1.0 / (n + 1.0 - np.arange(m + 1))
+    below = done = 0
+    for step in range(rows.size):
+        p, q = rows[step], columns[step]
+        tied = min(p, q)
+        kept = np.empty((tied, done + p + 1))  # with the last rows of the step still to be placed, or tied
+        for i in range(p):
+            if p - i <= tied:
+                kept[p - i - 1] = c[: done + p + 1]
+            for k in range(min(done + i + 1, below), 0, -1):
+                c[k] += c[k - 1] * (below - k + 1) * inverse[k]
+        factor = np.ones(done + p + 1)
+        for s in range(1, tied + 1):
+            for k in range(min(done + p - s, below) + 1):
+                factor[k] *= 0.5 * (p - s + 1) * (q - s + 1) / s * inverse[k + s]
+                c[k + s] += factor[k] * kept[s - 1, k]
+        below += q
+        done += p
     return c

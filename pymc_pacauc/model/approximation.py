@@ -234,12 +234,17 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 "The model has no pac.SpikeSlab variable: every coefficient is included with probability 1."
             )
         found = {
-            sparse.variable.name: labelled(
-                self.model, sparse.variable, self.fit.inclusion_probability[self.source.parts[sparse.variable.name]]
-            ).rename(f"{sparse.variable.name}_inclusion")
+            sparse.variable.name: self._labelled(sparse.variable, self.fit.inclusion_probability).rename(
+                f"{sparse.variable.name}_inclusion"
+            )
             for sparse in self.source.sparse
         }
         return next(iter(found.values())) if len(found) == 1 else found
+
+    def _labelled(self, variable: Any, values: NDArray[np.float64]) -> xr.DataArray:
+        """The variable's part of ``values[d]``, with the dims and coords it had in the fit."""
+        with self.source.data.held_by(self.model):
+            return labelled(self.model, variable, values[self.source.parts[variable.name]])
 
     @property
     def expected_model_size(self) -> float:
@@ -326,8 +331,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         theta = self.posterior.draw(draws, rng)
         constants = {**self._constants, DEPLOYED: self.training_auc}
         for variable in self.source.variables:
-            mean = self.posterior.mean[self.source.parts[variable.name]]
-            constants[EXACT_MEAN + variable.name] = labelled(self.model, variable, mean)
+            constants[EXACT_MEAN + variable.name] = self._labelled(variable, self.posterior.mean)
         return self._inference_data(theta, {"risk": self.fit.problem.risk(theta)}, constants, rng)
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:

@@ -13,6 +13,16 @@ from tests.core.test_risk import scored
 from tests.fuzzing import fuzz
 
 
+def test_a_band_is_no_narrower_than_a_binomial_interval():
+    """Separated classes: every reweighting has the same curve, and yet 30 positives do not show a rate of one."""
+    y = np.arange(50) < 30
+    curves = pac.roc(y + np.linspace(0.0, 0.5, 50), y, ci_prob=0.9)
+    exact = binomtest(30, 30).proportion_ci(0.9)
+    np.testing.assert_allclose(curves["tpr_lower"], exact.low, rtol=1e-9)
+    np.testing.assert_allclose(curves["tpr_of_draw_lower"], exact.low, rtol=1e-9)
+    np.testing.assert_allclose(curves["tpr_upper"], 1.0)
+
+
 def test_auc_and_curve_of_one_score(rows):
     score, y = rows[0][0, 0], rows[1]
     curves = pac.roc(score, y)

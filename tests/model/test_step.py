@@ -495,6 +495,9 @@ def test_draws_are_handed_out_in_random_order(monkeypatch):
     np.testing.assert_array_equal(np.sort(draws[:, 0]), finished[-1][:, 0])
     rank = stats.rankdata(draws[:, 0])
     assert abs(np.corrcoef(rank, np.arange(400))[0, 1]) < 4 / np.sqrt(400)
+    kept = sample(plane_model(), draws=400, particles=400, chains=1, keep_particles=True)["sample_stats"]
+    of_a_stage = kept["path_particles"].values[0].reshape(400, -1)[:, 0]
+    assert abs(np.corrcoef(stats.rankdata(of_a_stage), np.arange(400))[0, 1]) < 4 / np.sqrt(400)
 
 
 def interrupt_at(monkeypatch, number):

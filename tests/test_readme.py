@@ -46,7 +46,9 @@ def test_readme_has_the_tables_of_the_benchmarks():
 def test_notebooks_run(page):
     plt = pytest.importorskip("matplotlib.pyplot")
     names = {}
-    for block in re.findall(r"^```\{code-cell\}.*?\n(?::.*\n)*(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE):
+    for block in re.findall(
+        r"^```\{code-cell\}.*?\n(?::.*\n)*(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    ):
         try:
             exec(compile(block, page.name, "exec"), names)
         except ModuleNotFoundError as error:

@@ -19,7 +19,7 @@ def html_report(text: str) -> str:
     --------
     >>> print(html_report("A fit\\n  log Z    -3.1\\n  - Assumes < 5 rows."))
     <p><strong>A fit</strong></p>
-    <table><tr><th>log Z</th><td>-3.1</td></tr></table>
+    <table class="dataframe"><tr><th>log Z</th><td style="text-align: left">-3.1</td></tr></table>
     <ul><li>Assumes &lt; 5 rows.</li></ul>
     """
     title, *lines = text.splitlines()
@@ -29,11 +29,12 @@ def html_report(text: str) -> str:
         if label.startswith("- "):
             notes.append(f"<li>{' '.join([label, *value]).removeprefix('- ')}</li>")
         elif value:
-            rows.append(f"<tr><th>{label}</th><td>{value[0]}</td></tr>")
+            rows.append(f'<tr><th>{label}</th><td style="text-align: left">{value[0]}</td></tr>')
         else:
-            rows.append(f'<tr><td colspan="2">{label}</td></tr>')
+            rows.append(f'<tr><td colspan="2" style="text-align: left">{label}</td></tr>')
     parts = [f"<p><strong>{escape(title)}</strong></p>"]
-    parts += [f"<table>{''.join(rows)}</table>"] * bool(rows) + [f"<ul>{''.join(notes)}</ul>"] * bool(notes)
+    parts += [f'<table class="dataframe">{"".join(rows)}</table>'] * bool(rows)  # the class: styled as frames are
+    parts += [f"<ul>{''.join(notes)}</ul>"] * bool(notes)
     return "\n".join(parts)
 
 

@@ -40,7 +40,7 @@ def results():
 def words(html):
     """The text of a report, without tags and tables of pandas."""
     report = re.sub(r'(<div>\s*<style scoped>.*|<table border="1".*)', "", html, flags=re.DOTALL)
-    assert report.count("<table>") == report.count("</table>") <= 1
+    assert report.count('<table class="dataframe">') == report.count("</table>") <= 1
     return unescape(re.sub(r"<[^>]+>", " ", report)).split()
 
 

@@ -187,7 +187,7 @@ def _term(model: pm.Model, potential: Variable, risk: Variable) -> AUCTerm:
 
 
 def _check_labels(mask: Variable) -> None:
-    """Refuse labels that ``pm.set_data`` made other than two classes: the mask of the positive one would not show it."""
+    """Refuse labels that ``pm.set_data`` made other than two classes; the mask of the positive one does not show it."""
     comparison = mask.owner.inputs[0].owner if mask.owner is not None and len(mask.owner.inputs) == 1 else None
     if comparison is not None and getattr(comparison.op, "scalar_op", None) in (scalar.gt, scalar.eq):
         labels, value = evaluate(comparison.inputs)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
+from pytensor import scalar
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 
 from pymc_pacauc.core.comparisons import Comparison
-from pymc_pacauc.core.pairs import Pairs
+from pymc_pacauc.core.pairs import Pairs, encode_labels
 from pymc_pacauc.model.interpret import Unreadable, evaluate
 from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, SurrogateOp
 
@@ -177,8 +178,17 @@ def _term(model: pm.Model, potential: Variable, risk: Variable) -> AUCTerm:
         if not gamma > 0:
             raise ValueError(f"gamma must be > 0; the potential {potential.name} has gamma = {gamma:g}.")
         try:
+            _check_labels(others[0])
             return tuple(evaluate(others)), gamma
         except Unreadable as error:
             raise refuse(f"what {potential.name} compares the scores by is not known data ({error})") from None
 
     return AUCTerm(potential, risk, _core_op(risk), read)
+
+
+def _check_labels(mask: Variable) -> None:
+    """Refuse labels that ``pm.set_data`` made other than two classes; the mask of the positive one does not show it."""
+    comparison = mask.owner.inputs[0].owner if mask.owner is not None and len(mask.owner.inputs) == 1 else None
+    if comparison is not None and getattr(comparison.op, "scalar_op", None) in (scalar.gt, scalar.eq):
+        labels, value = evaluate(comparison.inputs)
+        encode_labels(labels, positive=None if comparison.op.scalar_op == scalar.gt else value.item())

@@ -215,6 +215,23 @@ def test_data_may_be_replaced():
         at(np.array([1.0, 0.5]))
 
 
+@pytest.mark.parametrize("positive", [None, 1])
+def test_labels_set_to_three_classes_are_refused(positive):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(30, 2))
+    with pm.Model() as model:
+        y = pm.Data("y", (X[:, 0] > 0).astype(int))
+        theta = pm.Normal("theta", size=2)
+        pac.AUCPotential("auc", X @ theta, y, gamma=20.0, positive=positive)
+        pm.set_data({"y": np.arange(30) % 3})
+        with pytest.raises(ValueError, match="y has 3 distinct values"):
+            pm.fit(method=pac.EP(), progressbar=False)
+        with pytest.raises(ValueError, match="y has 3 distinct values"):
+            pac.TemperingSMC()
+    with pytest.raises(ValueError, match="y has 3 distinct values"):
+        pac.select_gamma(model, progressbar=False)
+
+
 def test_several_potentials_by_ep_and_by_smc():
     """A product of factors: EP's evidence is that of one problem, SMC's is exact."""
     covariates = np.random.default_rng(3).standard_normal((25, 2))

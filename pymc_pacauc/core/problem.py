@@ -207,7 +207,8 @@ def _weight_by_place(blocks: list[Members], distinct: DistinctRows) -> tuple[NDA
     where, place = np.unique(
         np.concatenate([distinct.place[index] + m * k for k, (index, _) in enumerate(blocks)]), return_inverse=True
     )
-    return where, np.bincount(place, np.concatenate([weights for _, weights in blocks]))
+    total: FloatArray = np.bincount(place, np.concatenate([weights for _, weights in blocks])).astype(np.float64)
+    return where, total
 
 
 def linear_gaussian_problem(

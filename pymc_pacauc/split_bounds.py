@@ -80,7 +80,7 @@ def split_bounds(
     >>> rng = np.random.default_rng(1)
     >>> X = rng.normal(size=(400, 3))
     >>> found = split_bounds(linear_gaussian_problem(X, X[:, 0] + 0.5 * rng.normal(size=400) > 0, gamma=200.0))
-    >>> found.part_auc > found.draw_auc > found.mean_auc > 0.75
+    >>> found.part_auc > found.draw_auc > found.mean_auc > 0.7
     True
     """
     positive = two_class_mask(problem)

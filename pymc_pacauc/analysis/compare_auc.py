@@ -121,7 +121,7 @@ def auc_interval(
     >>> y = np.arange(200) < 80
     >>> draws = rng.normal(size=200) + 1.5 * y + 0.3 * rng.normal(size=(500, 200))
     >>> widths = [np.ptp([i.lower, i.upper]) for i in (pac.auc_interval(draws, y, over=o) for o in OVER)]
-    >>> bool(widths[1] < widths[0] < widths[2])
+    >>> bool(2 * widths[1] < min(widths[0], widths[2]))
     True
     """
     _check_over(over)
@@ -188,7 +188,7 @@ def compare_auc(
     >>> y = np.arange(300) < 100
     >>> a = rng.normal(size=300) + 1.5 * y
     >>> pac.compare_auc(a, a + 0.5 * rng.normal(size=300), y)
-    AUC 0.8538 against 0.8241: difference +0.0298 (95% over rows: +0.0035 to +0.0554), P(A > B) = 0.987
+    AUC 0.8849 against 0.8453: difference +0.0396 (95% over rows: +0.0155 to +0.0634), P(A > B) = 0.999
     """
     check_ci_prob(ci_prob)
     both = [labelled_draws(scores, y, positive) for scores in (scores_a, scores_b)]

@@ -32,7 +32,7 @@ import pymc_pacauc as pac
 from pymc_pacauc.arrays import choose_gamma, fit, linear_gaussian_problem
 from pymc_pacauc.core.risk import empirical_risk
 from pymc_pacauc.fitting import ConvergenceWarning
-from pymc_pacauc.gamma_coverage import coverage_gamma
+from pymc_pacauc.search.coverage import coverage_gamma
 
 N, D, LEVEL, DRAWS, PAIRS, JUDGED = 300, 4, 0.9, 1000, 40, 20
 DESIGNS = ("logistic", "step", "heavy tails", "correlated")

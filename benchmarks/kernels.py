@@ -26,7 +26,7 @@ from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.core.risk import empirical_risk
 from pymc_pacauc.ep import fit_ep
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
-from pymc_pacauc.kernel_search import choose_lengthscale
+from pymc_pacauc.search.lengthscale import choose_lengthscale
 
 SIZES = ((500, 2), (1000, 2), (2000, 2), (1000, 3), (2000, 3), (500, 10), (1000, 10))
 OPTIMISED = ((500, 2), (1000, 2), (500, 10))

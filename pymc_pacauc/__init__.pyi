@@ -56,8 +56,6 @@ from .estimator.auc_classifier import AUCClassifier as AUCClassifier
 from .estimator.concordance import ConcordanceEstimator as ConcordanceEstimator
 from .fitting import ConvergenceWarning as ConvergenceWarning
 from .fitting import UnsupportedError as UnsupportedError
-from .kernel_search import LengthscaleChoice as LengthscaleChoice
-from .kernel_search import choose_lengthscale as choose_lengthscale
 from .model.approximation import EPApproximation as EPApproximation
 from .model.approximation import ImportanceSample as ImportanceSample
 from .model.auc_term import NotLinearGaussianError as NotLinearGaussianError
@@ -71,5 +69,7 @@ from .model.predictive import predictive_model as predictive_model
 from .model.scaling import ScaleWarning as ScaleWarning
 from .model.spike_slab import SpikeSlab as SpikeSlab
 from .model.step import TemperingSMC as TemperingSMC
+from .search.lengthscale import LengthscaleChoice as LengthscaleChoice
+from .search.lengthscale import choose_lengthscale as choose_lengthscale
 from .smc.diagnose import TemperingWarning as TemperingWarning
 from .smc.evidence import LogEvidence as LogEvidence

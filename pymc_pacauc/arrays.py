@@ -15,8 +15,8 @@ from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.problem import Problem, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.core.risk import LinearRisk, empirical_risk, linear_risk, pair_risk
 from pymc_pacauc.fitting import Fit, fit
-from pymc_pacauc.gamma_search import GammaChoice, choose_gamma
-from pymc_pacauc.kernel_search import LengthscaleChoice, choose_lengthscale
+from pymc_pacauc.search.gamma import GammaChoice, choose_gamma
+from pymc_pacauc.search.lengthscale import LengthscaleChoice, choose_lengthscale
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
 __all__ = [

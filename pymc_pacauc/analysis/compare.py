@@ -21,8 +21,8 @@ from scipy.special import softmax
 
 from pymc_pacauc.analysis.certify import certified_auc
 from pymc_pacauc.core.fitted_to import FittedTo
-from pymc_pacauc.gamma_search import deal_folds, paired_errors
 from pymc_pacauc.model.results import as_result
+from pymc_pacauc.search.gamma import deal_folds, paired_errors
 
 __all__ = ["compare"]
 

@@ -1,7 +1,7 @@
 """Choosing gamma: by cross-validated AUC, or by the certificate itself (the paper's section 3.1).
 
 With expectation propagation a value of gamma costs one fit, warm-started from a neighbour, and its folds are made by
-removing sites from it (:mod:`pymc_pacauc.gamma_search`, where the choice itself is explained). With tempering SMC one
+removing sites from it (:mod:`pymc_pacauc.search.gamma`, where the choice itself is explained). With tempering SMC one
 run per fold passes through all values of gamma on its way.
 
 gamma multiplies the risk of the pairs a posterior has seen, in a fold as in the whole sample: every fold is trained at
@@ -31,8 +31,14 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.row_shares import RowShares, row_shares
 from pymc_pacauc.ep import ConvergenceWarning
 from pymc_pacauc.fitting import METHODS, Fit, fit
-from pymc_pacauc.gamma_coverage import CoverageChoice, coverage_gamma
-from pymc_pacauc.gamma_search import (
+from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.auc_term import AUCTerm, found_terms
+from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
+from pymc_pacauc.model.fitted_to import fitted_to
+from pymc_pacauc.model.progress import LateBar, track
+from pymc_pacauc.model.results import ArrayResult, as_result
+from pymc_pacauc.search.coverage import CoverageChoice, coverage_gamma
+from pymc_pacauc.search.gamma import (
     CRITERIA,
     FOLD_SWEEPS,
     RULES,
@@ -42,12 +48,6 @@ from pymc_pacauc.gamma_search import (
     gamma_grid,
     paired_errors,
 )
-from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.auc_term import AUCTerm, found_terms
-from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
-from pymc_pacauc.model.fitted_to import fitted_to
-from pymc_pacauc.model.progress import LateBar, track
-from pymc_pacauc.model.results import ArrayResult, as_result
 
 __all__ = ["GammaSelection", "select_gamma"]
 
@@ -174,7 +174,7 @@ def select_gamma(
         ``"auc"``: held-out AUC of the mean score. ``"expected_auc"``: held-out AUC of a draw from the posterior.
         ``"certificate"``: the certified AUC (PAC-Bayes-kl) of the training rows. ``"coverage"``: credible sets of the
         direction of the coefficients, and intervals of score differences, that cover as often as they say
-        (:mod:`pymc_pacauc.gamma_coverage`; two classes and a Gaussian prior centred at zero; ``gammas``, ``folds`` and
+        (:mod:`pymc_pacauc.search.coverage`; two classes and a Gaussian prior centred at zero; ``gammas``, ``folds`` and
         ``rule`` are not used). The table then has a column ``coverage_ratio``: how many times too small the sets are,
         in squared radius.
     rule
@@ -220,7 +220,7 @@ def select_gamma(
     smallest gamma at which they do (or at which they rank best, if that comes first); and of the criterion that it be
     within one paired standard error of its best, or a quarter of the one over rows. It varies little when folds are
     dealt anew (``benchmarks/gamma_stability.py``, ``gamma_unseen.py``), unlike the highest AUC, which lies on a
-    plateau; :mod:`pymc_pacauc.gamma_search` has the reasons. Without cross-validation,
+    plateau; :mod:`pymc_pacauc.search.gamma` has the reasons. Without cross-validation,
     ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is about what it chooses.
 
     Examples

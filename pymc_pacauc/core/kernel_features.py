@@ -113,7 +113,7 @@ def kernel_features(
         kernel between their rows, such as those of ``sklearn.gaussian_process.kernels``.
     lengthscale
         One, or one for each covariate: a kernel sees X divided by it. By default the median distance of rows, or 1
-        for a function. :func:`~pymc_pacauc.kernel_search.choose_lengthscale` chooses it by the evidence.
+        for a function. :func:`~pymc_pacauc.search.lengthscale.choose_lengthscale` chooses it by the evidence.
     rank
         At most so many features.
     tolerance

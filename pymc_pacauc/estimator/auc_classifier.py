@@ -45,7 +45,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
     shrinkage
         Of a Gaussian prior: its covariance is ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of the columns, so
         that 1 means independent coefficients. A number in (0, 1], or ``"evidence"``: the best of four by evidence
-        (:mod:`pymc_pacauc.prior_search`), for which the certificate pays.
+        (:mod:`pymc_pacauc.search.prior`), for which the certificate pays.
     relevance
         ``"evidence"``: a prior variance, or a lengthscale of the Gaussian process, for each column by evidence. There
         is no certificate then.

@@ -29,7 +29,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior
-from pymc_pacauc.gamma_search import FOLD_SWEEPS
+from pymc_pacauc.search.gamma import FOLD_SWEEPS
 
 __all__ = ["THRESHOLDS", "CalibratedScore", "Shares", "calibrate", "check_threshold"]
 

@@ -18,8 +18,9 @@ from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
 from pymc_pacauc.fitting import TOLERANCE, ConvergenceWarning, Fit, fit
-from pymc_pacauc.gamma_coverage import CoverageChoice, coverage_gamma
-from pymc_pacauc.gamma_search import (
+from pymc_pacauc.results import ArrayResult
+from pymc_pacauc.search.coverage import CoverageChoice, coverage_gamma
+from pymc_pacauc.search.gamma import (
     Candidate,
     GammaChoice,
     choose,
@@ -27,7 +28,6 @@ from pymc_pacauc.gamma_search import (
     held_out,
     paired_errors,
 )
-from pymc_pacauc.results import ArrayResult
 
 __all__ = ["GAMMAS", "CertifiedGamma", "Choice", "fit_at_gamma"]
 

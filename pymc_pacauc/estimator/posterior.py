@@ -30,9 +30,9 @@ from pymc_pacauc.estimator.folds import Folds
 from pymc_pacauc.estimator.gamma import Choice, fit_at_gamma
 from pymc_pacauc.estimator.tempered import Tempered, temper
 from pymc_pacauc.fitting import METHODS, Fit, UnsupportedError
-from pymc_pacauc.kernel_search import choose_lengthscale
-from pymc_pacauc.prior_search import SIZES, PriorChoice, choose_relevance, choose_shrinkage, shrunk_prior
 from pymc_pacauc.results import ArrayResult, Result
+from pymc_pacauc.search.lengthscale import choose_lengthscale
+from pymc_pacauc.search.prior import SIZES, PriorChoice, choose_relevance, choose_shrinkage, shrunk_prior
 
 __all__ = ["PRIORS", "Recipe", "ScorePosterior", "fit_scores"]
 

@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.estimator.gamma import CertifiedGamma
-from pymc_pacauc.gamma_search import GammaChoice
+from pymc_pacauc.search.gamma import GammaChoice
 
 __all__ = ["report_page"]
 

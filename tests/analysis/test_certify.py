@@ -15,7 +15,7 @@ from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep, fit_vb
 from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.extract import problem_of
 from pymc_pacauc.model.results import as_result, dataset_of
-from pymc_pacauc.prior_search import choose_shrinkage
+from pymc_pacauc.search.prior import choose_shrinkage
 
 
 def simulate(n_pos, n_neg, d, auc, rng):

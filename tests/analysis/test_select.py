@@ -19,8 +19,8 @@ from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.core.row_shares import auc_error, row_shares
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
-from pymc_pacauc.gamma_search import Candidate, choose, search_gammas
 from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.search.gamma import Candidate, choose, search_gammas
 
 rng = np.random.default_rng(8)
 X = rng.normal(size=(120, 4))

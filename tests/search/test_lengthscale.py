@@ -7,7 +7,7 @@ from pymc_pacauc.core.covariances import COVARIANCES
 from pymc_pacauc.core.kernel_features import kernel_features
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep
-from pymc_pacauc.kernel_search import choose_lengthscale, lengthscale_gradient
+from pymc_pacauc.search.lengthscale import choose_lengthscale, lengthscale_gradient
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((120, 3))

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import pymc_pacauc as pac
 from benchmarks.gamma_stability import DATA, measure, most_within_a_factor
-from pymc_pacauc import gamma_search
 from pymc_pacauc.analysis import select as selection
 from pymc_pacauc.analysis.select import default_gammas
 from pymc_pacauc.arrays import choose_gamma
@@ -20,6 +19,7 @@ from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.core.row_shares import auc_error, row_shares
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
 from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.search import gamma as gamma_search
 from pymc_pacauc.search.gamma import Candidate, choose, search_gammas
 
 rng = np.random.default_rng(8)

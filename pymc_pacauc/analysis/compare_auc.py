@@ -142,7 +142,7 @@ def auc_interval(
         auc = float(aucs.mean())
         values = aucs
         if over == "both":
-            values = _reweighted(draws, mask, _weights(mask, np.random.default_rng(random_seed)))
+            values = _of_a_draw(aucs, draws, deployed, mask, np.random.default_rng(random_seed))
     return AUCInterval(auc, *_quantiles(values, ci_prob), over, ci_prob)
 
 
@@ -255,6 +255,25 @@ def _reweighted(draws: FloatArray, mask: Mask, weights: FloatArray) -> FloatArra
     """AUCs of rows weighed anew, every weighting with the next draw."""
     rankings = [Ranking.of(row, mask) for row in draws[: len(weights)]]
     return np.array([area(*rankings[k % len(rankings)].points(w)) for k, w in enumerate(weights)])
+
+
+def _of_a_draw(
+    aucs: FloatArray, draws: FloatArray, deployed: FloatArray, mask: Mask, rng: np.random.Generator
+) -> FloatArray:
+    """AUCs that draws may have in the population: other rows move all of them alike, as they move the mean score.
+
+    How draws differ from each other is seen on these rows, and some of it is their noise: DeLong's variance of a draw's
+    difference from the mean over draws. Differences are shrunk to what is left of their variance.
+    """
+    weights = _weights(mask, rng)
+    rows = _reweighted(deployed[None], mask, weights) - (1.0 - float(empirical_risk(deployed, mask)))
+    noise = 0.0
+    for placed in zip(*(placements(draw, mask) for draw in draws[: len(weights)]), strict=True):
+        apart = np.array(placed) - np.mean(placed, axis=0)
+        noise += float(apart.var(axis=1).mean()) / apart.shape[1]
+    spread = float(aucs.var())
+    left = np.sqrt(max(0.0, 1.0 - noise / spread)) if spread > 0.0 else 0.0
+    return np.clip(aucs.mean() + rows + left * np.resize(aucs - aucs.mean(), len(weights)), 0.0, 1.0)
 
 
 def _quantiles(values: FloatArray, ci_prob: float) -> tuple[float, float]:

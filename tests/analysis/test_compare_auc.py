@@ -67,6 +67,25 @@ def test_the_bootstrap_agrees_with_delong_in_large_samples():
     assert (two.lower, two.upper) == pytest.approx((one.lower, one.upper), abs=2e-3)
 
 
+def test_noise_of_the_rows_is_not_taken_for_differences_of_draws():
+    """Draws that add noise to every row have one AUC in the population; draws of different signals have many."""
+    rng = np.random.default_rng(3)
+    y = np.arange(400) < 150
+    score = rng.normal(size=400) + 1.2 * y
+    noisy = score + rng.normal(size=(600, 400))
+    real = score + 0.2 * rng.normal(size=(600, 1)) * y
+    width = {}
+    for name, draws in {"noisy": noisy, "real": real}.items():
+        rows = pac.auc_interval(draws, y, method="bootstrap", mean=score)
+        both = pac.auc_interval(draws, y, over="both", mean=score)
+        width[name] = (both.upper - both.lower) / (rows.upper - rows.lower)
+    assert width["noisy"] == pytest.approx(1.0, abs=0.1)
+    aucs = 1 - empirical_risk(real, y)
+    rows = pac.auc_interval(score, y, method="bootstrap")
+    expected = np.hypot(aucs.std(), (rows.upper - rows.lower) / 3.92) / ((rows.upper - rows.lower) / 3.92)
+    assert width["real"] == pytest.approx(expected, rel=0.1)
+
+
 def test_refusals(rows):
     y, a, b, _ = rows
     with pytest.raises(ValueError, match="must be draws"):

@@ -2,8 +2,8 @@
 
     python -m benchmarks.ep [sweep] [fit] [memory] [sweeps] [accuracy] [leave-out]
 
-Everything by default. One thread; competitors take turns, times are medians of CPU time. The paper's own formulation (every site
-stored, O(n+ n- d^2) a sweep, damping) is the reference, in ``paper_ep.py``.
+Everything by default. One thread; competitors take turns, times are medians of CPU time. The paper's own formulation
+(every site stored, O(n+ n- d^2) a sweep, damping) is the reference, in ``paper_ep.py``.
 """
 
 import os

@@ -34,7 +34,7 @@ from pymc_pacauc.split_bounds import SEED, two_class_mask
 if TYPE_CHECKING:
     import pymc as pm
 
-__all__ = ["TUNED", "Certificate", "certificate", "certified_auc", "check_certifiable", "equal_matchings"]
+__all__ = ["TUNED", "Certificate", "certificate", "certified_auc", "check_certifiable", "equal_matchings", "paid_risk"]
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
 STANDARD_ERRORS = 3.0  # an estimate without a bound counts as this many of its standard errors worse than it came out
@@ -217,11 +217,11 @@ def certificate(
         risk, failure = estimated.value, epsilon  # draws from the posterior, of which there is a bound, stand in for it
     else:
         risk, failure = paid_risk(estimated, epsilon, selected_from)
-    if bound != "matchings" and estimated.error > 0.0 and not estimated.terms:
-        evidence_error = result.evidence.standard_error
-        monte_carlo = (estimated.error, evidence_error)
-        risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
-        kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
+        if estimated.error > 0.0 and not estimated.terms:
+            evidence_error = result.evidence.standard_error
+            monte_carlo = (estimated.error, evidence_error)
+            risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
+            kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
     if sampling == "labels":
         m, equal, share, least, error = fitted.m_eff, equal_matchings(fitted), 1.0, 1.0, failure
     else:

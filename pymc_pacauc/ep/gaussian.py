@@ -158,8 +158,7 @@ class EPFit:
         """
         q = self.posterior.natural
 
-        def refit(split: Split, left: Problem, sweeps: int) -> WithoutGroup:
-            kept = None if self.deal is None else self.deal.among(~split.out)
+        def without(split: Split, left: Problem, kept: Deal | None) -> NaturalGaussian | None:
             weight = left.gamma_per_pair / self.problem.gamma_per_pair  # to which the sites that stay are proportional
             prior = np.eye(q.mean.size)
             if kept is None:
@@ -168,7 +167,11 @@ class EPFit:
             else:
                 stay = dealt_sums(self.problem, q, kept, self.table, map_tiles)
                 precision, shift = stay.precision, stay.shift
-            start = natural_gaussian(prior + weight * precision, weight * shift)
+            return natural_gaussian(prior + weight * precision, weight * shift)
+
+        def refit(split: Split, left: Problem, sweeps: int, tolerance: float, own: WithoutGroup | None) -> WithoutGroup:
+            kept = None if self.deal is None else self.deal.among(~split.out)
+            start = without(split, left, kept) if own is None else at_gamma(own.state, left.gamma / own.gamma)
             if start is None:
                 sweeps = max(sweeps, 3)
             table = site_table(left.gamma_per_pair, self.power)
@@ -182,12 +185,27 @@ class EPFit:
                 end = iteration.move(found.point, found.seen, step) or found.point
             if not sweeps:
                 end = found.point
-            return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, start is None)
+            return WithoutGroup(
+                end.mean,
+                end.root,
+                state=end,
+                gamma=left.gamma,
+                change=found.seen.change,
+                converged=found.converged,
+                rematched=start is None,
+            )
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
             most = math.inf if self.deal is None else MOST_INSIDE
             return leave_out_pairs(
-                self.problem, refit, groups, gamma=gamma, refine=refine, callback=callback, most_inside=most
+                self.problem,
+                refit,
+                groups,
+                gamma=gamma,
+                refine=refine,
+                tolerance=tolerance,
+                callback=callback,
+                most_inside=most,
             )
 
     def __repr__(self) -> str:
@@ -356,17 +374,21 @@ def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
     if start.problem.d != problem.d:
         raise ValueError(f"start has {start.problem.d} coefficients, the problem has {problem.d}.")
     if isinstance(start, EPFit) and start.problem.scores is scores:
-        q, ratio = start.posterior.natural, problem.gamma / start.problem.gamma
-        if ratio == 1.0:
-            return q
-        precision = prior.precision + ratio * (q.precision - prior.precision)  # sites are about proportional to gamma
-        return natural_gaussian(precision, ratio * q.shift) or q
+        return at_gamma(start.posterior.natural, problem.gamma / start.problem.gamma)
     rotation = scores.reduced.rotation
     to_u = scores.prior.unwhiten_rows(np.eye(problem.d) if rotation is None else rotation)
     mean, covariance = start.posterior.moments_of(to_u)
     precision = linalg.inv(0.5 * (covariance + covariance.T))
     shift = precision @ (mean - to_u @ scores.prior.mean)
     return natural_gaussian(0.5 * (precision + precision.T), shift) or prior
+
+
+def at_gamma(q: NaturalGaussian, ratio: float) -> NaturalGaussian:
+    """About what q would be at so many times its gamma, as sites are about proportional to gamma."""
+    if ratio == 1.0:
+        return q
+    prior = np.eye(q.mean.size)
+    return natural_gaussian(prior + ratio * (q.precision - prior), ratio * q.shift) or q
 
 
 def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:

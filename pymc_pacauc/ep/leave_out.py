@@ -9,6 +9,11 @@ posterior approximated is the one a refit would find at gamma times the share of
 The sites that stay were matched to the full q, not to the new one; sweeping over the remaining pairs a few times
 (``refine``) removes that error. ``change`` says how far the last sweep still moved the natural parameters.
 
+At a large gamma it may not: where a ranking can be fitted to the noise in many ways, EP has many fixed points, and the
+one next to the full q was chosen by the observations that are left out too. Their AUC then looks far too good. So the
+posterior without a group is first sought at a smaller gamma, where there is one fixed point, and goes on from there to
+its own.
+
 How to remove sites and how to sweep is the matter of the fit, of any prior, which hands in ``refit``; what is done with
 its answers is the same for all.
 """
@@ -29,6 +34,7 @@ from pymc_pacauc.core.deal import deal, number_of_groups
 from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.risk import pair_risk
+from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep.fixed_point import ConvergenceWarning
 from pymc_pacauc.ep.weighted_sites import CANCELLED, TIED
 
@@ -46,19 +52,25 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 
 MOST_SWEEPS = 200  # over the pairs that stay, where a group is to be trained to convergence
+# In units of the comparison's size (n+ n- / n for two classes), measured on labels that are pure noise:
+MANY_MODES = 11.0  # gamma beyond which what was left out shows in the posterior without it,
+ONE_MODE = 4.0  # and one at which nothing of it is left
+FORGETTING, FORGOTTEN = 20, 0.05  # sweeps at most, change at which to stop
 
 
 @dataclass(frozen=True, eq=False)
 class WithoutGroup:
     """The posterior of the reduced coefficients u that has not seen a group, and how well it is known.
 
-    ``mean`` has shape (k,) and ``root @ root.T`` is the covariance (k, k). ``change`` is the relative change of the
-    natural parameters in the last sweep, ``converged`` whether that is less than the tolerance; ``rematched`` says that
-    the sites that stay did not make a Gaussian.
+    ``mean`` has shape (k,) and ``root @ root.T`` is the covariance (k, k). ``state`` is all of it, as its fit knows it,
+    and ``gamma`` its own. ``change`` is the relative change of the natural parameters in the last sweep, ``converged``
+    whether that is less than the tolerance; ``rematched`` says that the sites that stay did not make a Gaussian.
     """
 
     mean: FloatArray
     root: FloatArray
+    state: Any
+    gamma: float
     change: float
     converged: bool
     rematched: bool
@@ -83,7 +95,8 @@ class Groups:
     splits: Sequence[Split]
 
 
-Refit = Callable[[Split, Problem, int], WithoutGroup]  # given what goes, the problem that stays, and sweeps
+# Given what goes, the problem that stays, sweeps, a tolerance, and what to begin with, if known, at another gamma.
+Refit = Callable[[Split, Problem, int, float, WithoutGroup | None], WithoutGroup]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +143,7 @@ def leave_out_pairs(
     *,
     gamma: float | None = None,
     refine: int | None = None,
+    tolerance: float = 1e-6,
     callback: Callable[[int, int], None] | None = None,
     most_inside: float = math.inf,
 ) -> LeaveOut:
@@ -149,7 +163,10 @@ def leave_out_pairs(
         gamma, of its own pairs.
     refine
         At most this many sweeps over the remaining pairs after the removal. By default 3 for groups and 1 for single
-        observations, which change less; given ``gamma``, as many as it takes, with a warning where 200 do not do.
+        observations, which change less; given ``gamma``, as many as it takes, with a warning where 200 do not do. At
+        a large gamma more: see above.
+    tolerance
+        Change in a sweep after which there is none.
     callback
         Called with the number of groups done and their total.
     most_inside
@@ -170,7 +187,13 @@ def leave_out_pairs(
     for g, split in enumerate(splits):
         out, inside = split.out, split.inside
         at = problem.gamma_per_pair * split.kept.total_weight if gamma is None else check_gamma(gamma)
-        left = refit(split, replace(problem, pairs=split.kept, gamma=at), refine)
+        stays = replace(problem, pairs=split.kept, gamma=at)
+        size = row_shares(split.kept).size
+        if at > MANY_MODES * size:
+            forgotten = refit(split, replace(stays, gamma=ONE_MODE * size), FORGETTING, FORGOTTEN, None)
+            left = refit(split, stays, max(refine, FORGETTING), tolerance, forgotten)
+        else:
+            left = refit(split, stays, refine, tolerance, None)
         change[g] = left.change
         rematched += left.rematched
         unconverged += not left.converged

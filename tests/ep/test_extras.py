@@ -1,6 +1,7 @@
 """What EP gives beyond the fit: evidence gradient, importance weights, leave-out."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -259,3 +260,23 @@ class TestLeaveOut:
         whole_class[fit.problem.pairs.blocks[0].positive] = 1
         with pytest.raises(ValueError, match="whole class"):
             fit.leave_out(whole_class)
+
+
+@pytest.mark.parametrize("folds", [5, None], ids=["folds", "single rows"])
+def test_nothing_of_what_is_left_out_is_left_at_a_large_gamma(folds):
+    """Labels are noise, so the AUC of rows left out is one half on average, whatever gamma: there is nothing to learn.
+
+    At a large gamma a ranking is fitted to the noise, in one of many ways; that the fit to all rows found this one is
+    knowledge of the rows left out.
+    """
+    n, d, found = 60, 20, []
+    for seed in range(12 if folds else 6):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(n, d)), rng.permutation(np.arange(n) % 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fit = fit_ep(linear_gaussian_problem(X, y, gamma=64 * n / 4), tolerance=1e-3)
+        groups = None if folds is None else np.arange(n) % folds
+        found.append(fit.leave_out(groups, tolerance=0.05).auc)
+    error = np.std(found, ddof=1) / np.sqrt(len(found))
+    assert abs(np.mean(found) - 0.5) < 3 * error

@@ -136,30 +136,45 @@ class SpikeSlabFit:
         q, problem = self.posterior.gaussian, self.problem
         table = site_table(problem.gamma_per_pair)
 
-        def refit(split: Split, left: Problem, sweeps: int) -> WithoutGroup:
+        def without(split: Split) -> SparseGaussian | None:
             removed = pair_sums(replace(problem, pairs=split.touched), q, table, map_tiles)
-            start = sparse_gaussian(
-                q.precision - removed.precision,
-                q.shift - removed.shift,
-                q.site_precision,
-                q.site_shift,
-                problem.scores.reduced.rotation,
-            )
+            return with_pair_sites(q, q.precision - removed.precision, q.shift - removed.shift)
+
+        def with_pair_sites(q: SparseGaussian, precision: FloatArray, shift: FloatArray) -> SparseGaussian | None:
+            rotation = problem.scores.reduced.rotation
+            return sparse_gaussian(precision, shift, q.site_precision, q.site_shift, rotation)
+
+        def refit(split: Split, left: Problem, sweeps: int, tolerance: float, own: WithoutGroup | None) -> WithoutGroup:
+            if own is None:
+                start = without(split)
+            else:
+                ratio = left.gamma / own.gamma  # to which pair sites are about proportional
+                start = with_pair_sites(own.state, ratio * own.state.precision, ratio * own.state.shift)
             settled = None if start is None else settle(left, start, tolerance)
             if settled is None:
                 sweeps = max(sweeps, 3)
             found = solve_sparse(
                 left,
-                q if settled is None else settled.q,
+                (q if own is None else own.state) if settled is None else settled.q,
                 map_tiles,
                 tolerance=tolerance,
                 max_sweeps=max(sweeps, 1),
             )
             end = (found.point if found.converged or not sweeps else found.following).q
-            return WithoutGroup(end.reduced_mean, end.reduced_root, found.seen.change, found.converged, settled is None)
+            return WithoutGroup(
+                end.reduced_mean,
+                end.reduced_root,
+                state=end,
+                gamma=left.gamma,
+                change=found.seen.change,
+                converged=found.converged,
+                rematched=settled is None,
+            )
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-            return leave_out_pairs(problem, refit, groups, gamma=gamma, refine=refine, callback=callback)
+            return leave_out_pairs(
+                problem, refit, groups, gamma=gamma, refine=refine, tolerance=tolerance, callback=callback
+            )
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"

@@ -40,7 +40,7 @@ from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import check_offset, tile_map
 
-__all__ = ["enough_pairs", "fit_dealt", "groups_to_deal"]
+__all__ = ["enough_pairs", "fit_dealt", "groups_to_deal", "pairs_for"]
 
 FloatArray = NDArray[np.float64]
 Found = Solution[NaturalGaussian, GaussianSweep]
@@ -60,10 +60,14 @@ OTHER_DEALS = 3  # for the sampling error
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
 
 
-def enough_pairs(problem: Problem) -> int:
+def pairs_for(gamma: float) -> int:
     """About as many pairs as ``TARGET_ERROR`` needs."""
-    wanted = ERROR_CONSTANT / TARGET_ERROR**2 * problem.gamma**1.5
-    return math.ceil(max(LEAST_PER_ROW * problem.n, wanted))
+    return math.ceil(ERROR_CONSTANT / TARGET_ERROR**2 * gamma**1.5)
+
+
+def enough_pairs(problem: Problem) -> int:
+    """As many, and some for each row."""
+    return max(LEAST_PER_ROW * problem.n, pairs_for(problem.gamma))
 
 
 def groups_to_deal(problem: Problem, pairs: str | int) -> float | None:

@@ -148,6 +148,7 @@ class EPFit:
         gamma: float | None = None,
         refine: int | None = None,
         tolerance: float = 1e-6,
+        of_draws: bool = True,
         n_jobs: int | None = None,
         callback: Callable[[int, int], None] | None = None,
     ) -> LeaveOut:
@@ -206,6 +207,7 @@ class EPFit:
                 tolerance=tolerance,
                 callback=callback,
                 most_inside=most,
+                of_draws=of_draws,
             )
 
     def __repr__(self) -> str:

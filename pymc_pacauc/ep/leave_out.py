@@ -146,6 +146,7 @@ def leave_out_pairs(
     tolerance: float = 1e-6,
     callback: Callable[[int, int], None] | None = None,
     most_inside: float = math.inf,
+    of_draws: bool = True,
 ) -> LeaveOut:
     """Leave out each group of observations in turn (by default each observation).
 
@@ -171,6 +172,8 @@ def leave_out_pairs(
         Called with the number of groups done and their total.
     most_inside
         Pairs of a group beyond which ``group_expected_auc`` is estimated from about so many of them.
+    of_draws
+        Whether to find ``group_expected_auc`` (NaN otherwise).
     """
     to_the_end = refine is None and gamma is not None
     if refine is None:
@@ -204,7 +207,8 @@ def leave_out_pairs(
         variance[out] = np.einsum("ij,ij->i", spread[out], spread[out]) / (everyone.var() or 1.0)
         if groups is not None and inside.n_pairs:
             group_auc[g] = 1.0 - float(pair_risk(scores[None], inside)[0])
-            expected_auc[g] = expected_pair_auc(everyone, spread, _at_most(inside, everyone, most_inside))
+            if of_draws:
+                expected_auc[g] = expected_pair_auc(everyone, spread, _at_most(inside, everyone, most_inside))
         if callback is not None:
             callback(g + 1, labels.size)
     if to_the_end and unconverged:

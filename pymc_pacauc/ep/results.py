@@ -188,6 +188,7 @@ class Fit(Protocol):
         gamma: float | None = None,
         refine: int | None = None,
         tolerance: float = 1e-6,
+        of_draws: bool = True,
         n_jobs: int | None = None,
         callback: Callable[[int, int], None] | None = None,
     ) -> LeaveOut:

@@ -35,7 +35,7 @@ __all__ = ["THRESHOLDS", "CalibratedScore", "Shares", "calibrate", "check_thresh
 
 FloatArray = NDArray[np.float64]
 
-TOLERANCE = 0.05  # of the folds' posteriors: more would leave something of the rows that are left out
+TOLERANCE = 0.2  # of the folds' posteriors, before the last step: more would leave something of the rows left out
 THRESHOLDS = ("youden", "prior")
 FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
 
@@ -129,7 +129,8 @@ def calibrate(
         fold = check_folds(deal(folds, shuffle=True, random_state=seed), problem.X, place, groups)
     else:
         fold = folds
-    left = posterior.fit.leave_out(fold, gamma=problem.gamma, refine=FOLD_SWEEPS, tolerance=TOLERANCE, n_jobs=1)
+    options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False, "n_jobs": 1}
+    left = posterior.fit.leave_out(fold, gamma=problem.gamma, **options)
     score = problem.X @ posterior.mean
     center, spread = float(score.mean()), float(score.std()) or 1.0
     maps, cuts = [], []

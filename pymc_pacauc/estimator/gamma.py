@@ -16,6 +16,8 @@ from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.core.theorems import theorem_defaults
+from pymc_pacauc.ep.dealt import pairs_for
+from pymc_pacauc.ep.leave_out import split_groups
 from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
 from pymc_pacauc.fitting import TOLERANCE, ConvergenceWarning, Fit, fit
 from pymc_pacauc.results import ArrayResult
@@ -23,7 +25,6 @@ from pymc_pacauc.search.coverage import CoverageChoice, coverage_gamma
 from pymc_pacauc.search.gamma import (
     Candidate,
     GammaChoice,
-    choose,
     deal_folds,
     held_out,
     paired_errors,
@@ -33,9 +34,11 @@ __all__ = ["GAMMAS", "CertifiedGamma", "Choice", "fit_at_gamma"]
 
 STEP = 4.0  # ratio of neighbouring gammas
 SIZE_DEALT, MOST_DEALS = 120, 4  # size of the comparison times the number of deals of the folds: more changes nothing
-PATH_TOLERANCE = (
-    1e-3  # of the fits along gamma; at small gamma, where q is near the prior, more would lose the direction
-)
+PILOT, PATH_TOLERANCE = 2.0, 1e-2  # gamma of the fit to begin with, in units of the comparison's size; its tolerance
+
+PAIRS_PER_ROW, LEAST_SAVED = 64, 4  # of the last fit; and of how many more so many are used
+FEWEST_ROWS = 100  # of a group
+DEALT_TOLERANCE = 1e-3  # moves the mean by less than dealing does
 
 GAMMAS = ("cv", "certificate", "coverage", "default", "MA1", "MAinf")
 
@@ -69,21 +72,27 @@ def fit_at_gamma(
     groups: ArrayLike | None,
     epsilon: float,
     priors: int,
+    pilot: Fit | None,
     n_jobs: int | None,
     rng: np.random.Generator,
 ) -> tuple[Fit, Choice | None]:
     """The fit to ``pairs`` at the gamma asked for, and how it was chosen where it was.
 
-    The pairs of ``problem`` may be fewer: those that folds choose gamma by, in units of the comparison's size.
+    The pairs of ``problem`` may be fewer: those that folds choose gamma by, in units of the comparison's size. A
+    ``pilot``, a fit to its compared rows at any gamma, saves a fit.
     """
     whole = replace(problem, pairs=pairs)
     if isinstance(gamma, str) and gamma == "cv":
-        candidates, value, dealt = _by_folds(problem, method, folds, groups, n_jobs, rng)
+        size = row_shares(problem.pairs).size
+        if pilot is None:
+            pilot = _quietly(
+                replace(problem.of_compared_rows(), gamma=PILOT * size), method, None, PATH_TOLERANCE, n_jobs
+            )
+        candidates, value, dealt = _by_folds(pilot, problem.compared_rows, folds, groups, n_jobs, rng)
         nearest = min(range(len(candidates)), key=lambda k: abs(np.log(candidates[k].gamma / value)))
-        scale = row_shares(pairs).size / row_shares(problem.pairs).size
         same = pairs is problem.pairs or problem.spikes is None  # sites of spikes belong to their rows
-        start = candidates[nearest].posterior if same else None
-        final = fit(replace(whole, gamma=scale * value), method, start=start, n_jobs=n_jobs)
+        at = replace(whole, gamma=row_shares(pairs).size / size * value)
+        final = _fit_quickly(at, method, pilot if same else None, n_jobs)
         return final, GammaChoice(tuple(candidates), nearest, final, dealt)
     problem = whole
     if isinstance(gamma, str) and gamma == "certificate":
@@ -92,7 +101,16 @@ def fit_at_gamma(
     if isinstance(gamma, str) and gamma == "coverage":
         covering = coverage_gamma(problem, n_jobs=n_jobs)
         return covering.fit, covering
-    return fit(replace(problem, gamma=_number(gamma, problem)), method, n_jobs=n_jobs), None
+    return _fit_quickly(replace(problem, gamma=_number(gamma, problem)), method, None, n_jobs), None
+
+
+def _fit_quickly(problem: Problem, method: str, start: Fit | None, n_jobs: int | None) -> Fit:
+    """A fit to all pairs, or to few of many: pairs are dealt much sooner than where all would take long."""
+    wanted = max(PAIRS_PER_ROW * problem.n, pairs_for(problem.gamma))
+    if problem.spikes is not None or problem.pairs.n_pairs < LEAST_SAVED * wanted:
+        return fit(problem, method, start=start, n_jobs=n_jobs)
+    rows = round(problem.n * wanted / problem.pairs.n_pairs)  # of a group
+    return fit(problem, method, pairs=max(rows, FEWEST_ROWS), start=start, tolerance=DEALT_TOLERANCE, n_jobs=n_jobs)
 
 
 def _number(gamma: Any, problem: Problem) -> float:
@@ -110,35 +128,41 @@ def _number(gamma: Any, problem: Problem) -> float:
 
 
 def _by_folds(
-    problem: Problem, method: str, folds: Folds, groups: ArrayLike | None, n_jobs: int | None, rng: np.random.Generator
+    pilot: Fit,
+    rows: NDArray[np.intp],
+    folds: Folds,
+    groups: ArrayLike | None,
+    n_jobs: int | None,
+    rng: np.random.Generator,
 ) -> tuple[list[Candidate], float, NDArray[np.intp]]:
     """A gamma at which the mean score, the one that is deployed, ranks held-out rows well.
 
-    Its AUC is measured in steps of four, from twice Theorem 2.3's gamma up, and further while the last is best. Between
-    neighbours it hardly differs, and which of them is highest is often the folds' noise. So no one is picked: gamma is
-    the geometric mean of all, each weighing exp(-2 z), z standard errors of the paired difference behind the best.
+    Its AUC is measured in steps of four, from twice Theorem 2.3's gamma up, and further while the last is best and the
+    first more than a standard error behind. Between neighbours it hardly differs, and which of them is highest is often
+    the folds' noise. So no one is picked: gamma is the geometric mean of all, each weighing exp(-2 z), z standard
+    errors of the paired difference behind the best.
+
+    ``rows`` are those that the pilot was fitted to. Its sites, scaled, are where folds begin at any gamma.
     """
-    rows = problem.compared_rows
-    problem = problem.of_compared_rows()
+    pairs = pilot.problem.pairs
     groups = None if groups is None else np.asarray(groups)[rows]
-    shares = row_shares(problem.pairs)
+    shares = row_shares(pairs)
     if isinstance(folds, int):
         deals = int(np.clip(SIZE_DEALT / shares.size, 1, MOST_DEALS))
-        dealt = deal_folds(problem.pairs, folds, deals, rng, groups)
+        dealt = deal_folds(pairs, folds, deals, rng, groups)
     else:
-        check_pairs_in_folds(problem.pairs, folds[rows])
+        check_pairs_in_folds(pairs, folds[rows])
         dealt = folds[None, rows]
-    candidates: list[Candidate] = []
+    splits = [split_groups(pairs, fold) for fold in dealt]
     values = [float(value) for value in 0.5 * shares.size * STEP ** np.arange(4) if value <= shares.pairs]
     values = values or [float(shares.pairs)]
+    candidates: list[Candidate] = []
     while values:
-        for value in values:
-            start = next((each.posterior for each in reversed(candidates) if each.posterior.converged), None)
-            found = _quietly(replace(problem, gamma=value), method, start, PATH_TOLERANCE, n_jobs)
-            candidates.append(held_out(found, dealt, n_jobs=n_jobs))
+        candidates += [held_out(pilot, splits, gamma=value, n_jobs=n_jobs) for value in values]
         last = candidates[-1]
-        best = choose(candidates, "auc", "best", shares)
-        further = best == len(candidates) - 1 and last.reliable and STEP * last.gamma <= shares.pairs
+        errors = paired_errors(np.array([each.auc for each in candidates]))
+        rising = errors.best == len(candidates) - 1 and not errors.within[0]
+        further = rising and last.reliable and STEP * last.gamma <= shares.pairs
         values = [STEP * last.gamma] if further else []
     return candidates, _mean_gamma(candidates), dealt
 

@@ -207,6 +207,7 @@ def fit_scores(
         groups=groups,
         epsilon=recipe.epsilon,
         priors=1 if prior is None else len(prior.shrinkages),
+        pilot=None if prior is None or recipe.method == "vb" else prior.fit,
         n_jobs=recipe.n_jobs,
         rng=rng,
     )

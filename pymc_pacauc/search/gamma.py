@@ -118,18 +118,20 @@ class Candidate:
 
 def held_out(
     fit: Fit,
-    folds: Sequence[Groups] | NDArray[np.intp],
+    folds: Sequence[Groups],
     *,
+    gamma: float | None = None,
     refine: int = FOLD_SWEEPS,
     tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
     client: Any = None,
 ) -> Candidate:
-    """Held-out AUCs of a fit, over the folds of each deal, by row or split beforehand.
+    """Held-out AUCs of a fit, or of what it would be at another ``gamma``, over the folds of each deal.
 
     Deals go on threads, or to the workers of a cluster.
     """
-    one_deal = partial(_one_deal, refine=refine, tolerance=tolerance)
+    gamma = fit.problem.gamma if gamma is None else gamma
+    one_deal = partial(_one_deal, gamma=gamma, refine=refine, tolerance=tolerance)
     workers = min(len(folds), _cores() if n_jobs is None else n_jobs)
     if client is not None:
         from pymc_pacauc.cluster.rounds import map_with
@@ -140,7 +142,6 @@ def held_out(
     else:
         with ThreadPoolExecutor(workers) as pool:
             deals = list(pool.map(partial(one_deal, fit), folds))
-    gamma = fit.problem.gamma
     auc, expected, change = zip(*deals, strict=True)
     return Candidate(gamma, fit, np.array(auc), np.array(expected), max(change))
 
@@ -383,9 +384,9 @@ def _along_gamma(problem: Problem, gamma: float, method: str, before: Sequence[F
 
 
 def _one_deal(
-    fit: Fit, fold: Groups | NDArray[np.intp], *, refine: int, tolerance: float
+    fit: Fit, fold: Groups, *, gamma: float, refine: int, tolerance: float
 ) -> tuple[FloatArray, FloatArray, float]:
-    left = fit.leave_out(fold, gamma=fit.problem.gamma, refine=refine, tolerance=tolerance, n_jobs=1)
+    left = fit.leave_out(fold, gamma=gamma, refine=refine, tolerance=tolerance, n_jobs=1)
     return left.group_auc, left.group_expected_auc, float(left.change.max())
 
 

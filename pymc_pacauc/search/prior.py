@@ -38,19 +38,23 @@ FloatArray = NDArray[np.float64]
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 SIZES = 2.0  # gamma at which priors are compared, in units of the comparison's size (n+ n- / n for two classes)
-TOLERANCE = 1e-3  # of these fits: differences of their evidence are of the order of a nat
+TOLERANCE = 1e-2  # of these fits: differences of their evidence are of the order of a nat
 FARTHEST = 10.0  # logarithms of variances move at most so far
 MOST_EVALUATIONS, SLOPE = 50, 1e-2  # of the search for relevance; nats per unit of a logarithm at which it ends
 
 
 @dataclass(frozen=True, eq=False)
 class PriorChoice:
-    """What :func:`choose_shrinkage` found: a log evidence for each shrinkage, at ``gamma``, and the ``problem``."""
+    """What :func:`choose_shrinkage` found: a log evidence for each shrinkage, at ``gamma``, and the ``problem``.
+
+    ``fit`` is the one at that gamma, to the rows that are compared; None where there was no choice, or it failed.
+    """
 
     shrinkages: tuple[float, ...]
     log_evidences: FloatArray
     gamma: float
     problem: Problem
+    fit: Fit | None
 
     @property
     def shrinkage(self) -> float:
@@ -109,7 +113,7 @@ def choose_shrinkage(
     candidates = tuple(shrinkages) if problem.d <= problem.n else (1.0,)
     problems = [shrunk_prior(problem, each, weights) for each in candidates]
     if len(problems) == 1:
-        return PriorChoice(candidates, np.zeros(1), gamma, problems[0])
+        return PriorChoice(candidates, np.zeros(1), gamma, problems[0], None)
     fits: list[Fit] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # then its evidence is NaN, and another is chosen
@@ -118,7 +122,9 @@ def choose_shrinkage(
             at = replace(each.of_compared_rows(), gamma=gamma)
             fits.append(fit(at, start=start, tolerance=TOLERANCE, n_jobs=n_jobs))
     evidence = np.array([each.log_evidence if each.converged else np.nan for each in fits])
-    return PriorChoice(candidates, evidence, gamma, replace(problems[_best(evidence)], tuned_prior=True))
+    best = _best(evidence)
+    chosen = fits[best] if fits[best].converged else None
+    return PriorChoice(candidates, evidence, gamma, replace(problems[best], tuned_prior=True), chosen)
 
 
 def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:

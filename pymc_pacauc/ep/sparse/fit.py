@@ -126,6 +126,7 @@ class SpikeSlabFit:
         gamma: float | None = None,
         refine: int | None = None,
         tolerance: float = 1e-6,
+        of_draws: bool = True,
         n_jobs: int | None = None,
         callback: Callable[[int, int], None] | None = None,
     ) -> LeaveOut:
@@ -136,9 +137,10 @@ class SpikeSlabFit:
         q, problem = self.posterior.gaussian, self.problem
         table = site_table(problem.gamma_per_pair)
 
-        def without(split: Split) -> SparseGaussian | None:
+        def without(split: Split, left: Problem) -> SparseGaussian | None:
             removed = pair_sums(replace(problem, pairs=split.touched), q, table, map_tiles)
-            return with_pair_sites(q, q.precision - removed.precision, q.shift - removed.shift)
+            weight = left.gamma_per_pair / problem.gamma_per_pair  # to which the sites that stay are about proportional
+            return with_pair_sites(q, weight * (q.precision - removed.precision), weight * (q.shift - removed.shift))
 
         def with_pair_sites(q: SparseGaussian, precision: FloatArray, shift: FloatArray) -> SparseGaussian | None:
             rotation = problem.scores.reduced.rotation
@@ -146,9 +148,9 @@ class SpikeSlabFit:
 
         def refit(split: Split, left: Problem, sweeps: int, tolerance: float, own: WithoutGroup | None) -> WithoutGroup:
             if own is None:
-                start = without(split)
+                start = without(split, left)
             else:
-                ratio = left.gamma / own.gamma  # to which pair sites are about proportional
+                ratio = left.gamma / own.gamma
                 start = with_pair_sites(own.state, ratio * own.state.precision, ratio * own.state.shift)
             settled = None if start is None else settle(left, start, tolerance)
             if settled is None:
@@ -173,7 +175,14 @@ class SpikeSlabFit:
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             return leave_out_pairs(
-                problem, refit, groups, gamma=gamma, refine=refine, tolerance=tolerance, callback=callback
+                problem,
+                refit,
+                groups,
+                gamma=gamma,
+                refine=refine,
+                tolerance=tolerance,
+                callback=callback,
+                of_draws=of_draws,
             )
 
     def __repr__(self) -> str:

@@ -58,7 +58,7 @@ def fit(
         Of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
     pairs
         ``"all"``; a number of rows per group, of groups dealt along the score (:mod:`~pymc_pacauc.ep.dealt`) within
-        which rows are compared; or ``"auto"``: all where that is cheap, up to 20 million or four times as many as would
+        which rows are compared; or ``"auto"``: all where that is cheap, up to 5 million or four times as many as would
         be dealt, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian priors
         only; others use all.)
     start

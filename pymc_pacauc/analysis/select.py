@@ -43,6 +43,7 @@ from pymc_pacauc.search.gamma import (
     FOLD_SWEEPS,
     RULES,
     Candidate,
+    GammaChoice,
     choose_gamma,
     coarse_gammas,
     gamma_grid,
@@ -75,7 +76,8 @@ class GammaSelection:
     criterion, rule, method
         How it was chosen.
     fold
-        Fold of each observation in each deal, shape (repeats, n); empty for the certificate criterion.
+        Fold of each observation in each deal, shape (repeats, n), -1 for those that gamma was not chosen on; empty for
+        the certificate criterion.
     fold_auc
         AUC of the mean score, of each (gamma, deal, fold).
     """
@@ -112,11 +114,13 @@ class GammaSelection:
         low, high = self.range
         repeats, folds = self.fold_auc.shape[1:]
         dealt = "once" if repeats == 1 else f"{repeats} times"
+        used = int((self.fold >= 0).any(axis=0).sum())
+        on = "" if used == self.fold.shape[1] else f", on {used} of {self.fold.shape[1]} rows"
         behind = f"{row['loss']:.4f} ± {row['loss_se']:.4f} behind it" if row["loss"] > 0 else "the best itself"
         return (
             f'{chosen}, rule="{self.rule}"\n'
             f"  held-out {measure} {row['auc']:.4f} ± {row['se']:.4f} (mean score), "
-            f"{row['expected_auc']:.4f} (a draw); {folds} folds, dealt {dealt}\n"
+            f"{row['expected_auc']:.4f} (a draw); {folds} folds, dealt {dealt}{on}\n"
             f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion}; "
             f"this one is {behind})"
         )
@@ -136,6 +140,7 @@ def select_gamma(
     criterion: str = "auc",
     rule: str = "stable",
     groups: ArrayLike | None = None,
+    rows: int | None = None,
     set_data: bool = False,
     level: float = 0.9,
     epsilon: float = 0.05,
@@ -184,6 +189,11 @@ def select_gamma(
         Group label of each observation; a group is never split between folds. (With several AUC terms of one length,
         an observation goes to the same fold in all of them; their gammas keep their proportions, and the gamma chosen
         is the sum.)
+    rows
+        About how many rows to choose on (EP, variational Bayes). By default all up to 2500, and about 1000 of more for
+        the stable rule among gammas that are looked for. The choice is then taken to all rows, growing like
+        (n+ n- / n)^0.6, as it does when made on all of them; the table has gammas for all rows, and the columns about
+        training rows for the chosen one alone.
     set_data
         Set the ``pm.Data`` that holds the model's gamma to the gamma chosen (of several terms, each to its share).
     level
@@ -252,6 +262,8 @@ def select_gamma(
     terms = [] if problem is not None else found_terms(model)
     holders = _gamma_data(model, terms) if set_data else {}
     groups = _same_rows(terms, groups) if len(terms) > 1 else groups
+    if rows is not None and (method == "smc" or criterion not in CRITERIA):
+        raise ValueError('rows is for cross-validation by method="ep" or "vb": leave it away here.')
     if method == "smc":
         if problem is not None:
             raise ValueError('method="smc" takes a PyMC model; for a problem of arrays use method="ep" or "vb".')
@@ -260,8 +272,8 @@ def select_gamma(
             target, gammas, folds, repeats, criterion, rule, groups, particles, n_jobs, rng, progressbar
         )
         refit = choice.candidates[choice.chosen].posterior.draws(model, target.fitted_to, rng)
-        rows = [_tempered_row(each.posterior) for each in choice.candidates]
-        table, fold_auc = _held_out_table(choice.candidates, criterion, rows)
+        of_training = [_tempered_row(each.posterior) for each in choice.candidates]
+        table, fold_auc = _held_out_table(choice.candidates, criterion, of_training)
         selection = GammaSelection(table, choice.gamma, refit, criterion, rule, "SMC", choice.folds, fold_auc)
     else:
         source = _source(model) if problem is None else None
@@ -296,14 +308,16 @@ def select_gamma(
                     criterion=criterion,
                     rule=rule,
                     groups=groups,
+                    rows=rows,
                     refine=refine,
                     rng=rng,
                     callback=lambda done: bar.update(done, max(done, total)),
                     client=client,
                 )
             pays = len(choice.candidates) if selected_from is None else selected_from
-            rows = [_row(each.posterior, record, epsilon, pays) for each in choice.candidates]
-            table, fold_auc = _held_out_table(choice.candidates, criterion, rows)
+            table, fold_auc = _held_out_table(
+                choice.candidates, criterion, _training_rows(choice, record, epsilon, pays)
+            )
             selection = GammaSelection(
                 table, choice.gamma, choice.fit, criterion, rule, METHODS[method], choice.folds, fold_auc
             )
@@ -378,6 +392,17 @@ def _by_coverage(choice: CoverageChoice, record: FittedTo, epsilon: float, selec
     return GammaSelection(
         ordered, choice.gamma, choice.fit, "coverage", "coverage", "EP", none, np.empty((len(rows), 0, 0))
     )
+
+
+def _training_rows(choice: GammaChoice, record: FittedTo, epsilon: float, selected_from: int) -> list[dict[str, Any]]:
+    """What is known without folds of each candidate; given all rows of the chosen one only, where some were enough."""
+    if not choice.on_few_rows:
+        return [_row(each.posterior, record, epsilon, selected_from) for each in choice.candidates]
+    found = _row(choice.fit, record, epsilon, selected_from)
+    unknown = dict.fromkeys(found, np.nan)
+    rows = [{**unknown, "converged": each.posterior.converged} for each in choice.candidates]
+    rows[choice.chosen] = found
+    return rows
 
 
 def _row(each: Fit, record: FittedTo, epsilon: float, selected_from: int) -> dict[str, Any]:

@@ -45,7 +45,7 @@ __all__ = ["enough_pairs", "fit_dealt", "groups_to_deal", "pairs_for"]
 FloatArray = NDArray[np.float64]
 Found = Solution[NaturalGaussian, GaussianSweep]
 
-WORTH_DEALING = 20_000_000  # pairs of which fewer are all used, by default,
+WORTH_DEALING = 5_000_000  # pairs of which fewer are all used, by default,
 LEAST_SAVED = 4  # and of which one in four at most is used then
 TARGET_ERROR = 0.1  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
 ERROR_CONSTANT = 2.8e-3  # square of the error, times pairs, over gamma^1.5

@@ -31,6 +31,7 @@ from pymc_pacauc.estimator.gamma import Choice, fit_at_gamma
 from pymc_pacauc.estimator.tempered import Tempered, temper
 from pymc_pacauc.fitting import METHODS, Fit, UnsupportedError
 from pymc_pacauc.results import ArrayResult, Result
+from pymc_pacauc.search.few_rows import pairs_of_few
 from pymc_pacauc.search.lengthscale import choose_lengthscale
 from pymc_pacauc.search.prior import SIZES, PriorChoice, choose_relevance, choose_shrinkage, shrunk_prior
 
@@ -39,7 +40,6 @@ __all__ = ["PRIORS", "Recipe", "ScorePosterior", "fit_scores"]
 FloatArray = NDArray[np.float64]
 
 PRIORS = ("gaussian", "spike_slab", "gp")
-MOST_ROWS = 4  # times ``tuning_rows``, where one class has few
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def fit_scores(
 ) -> ScorePosterior:
     """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
     columns = learn_columns(X, sample_weight, recipe.standardize)
-    tuning = _tuning_pairs(pairs, recipe.tuning_rows, rng)
+    tuning = pairs_of_few(pairs, recipe.tuning_rows, rng)
     design, features, prior = columns.apply(X), None, None
     if recipe.prior == "gp":
         features = _kernel(design, tuning, recipe)
@@ -222,23 +222,6 @@ def _problem(Z: FloatArray, pairs: Pairs, recipe: Recipe) -> Problem:
     given = recipe.inclusion_probability
     p = default_inclusion_probability(Z.shape[1]) if given is None else given
     return spike_slab_problem(Z, pairs, gamma=1.0, inclusion_probability=p, v0=0.0)
-
-
-def _tuning_pairs(pairs: Pairs, rows: int, rng: np.random.Generator) -> Pairs:
-    """The pairs among about so many rows, half of each side; of a small side all, and more of the other for it."""
-    if pairs.n <= rows:
-        return pairs
-    higher = np.zeros(pairs.n, dtype=bool)
-    for block in pairs.blocks:
-        higher[block.positive] = True
-    sides = [rng.permutation(np.flatnonzero(side)) for side in (higher, ~higher)]
-    half = rows // 2
-    few = min(half, *(max(side.size, 1) for side in sides))
-    many = min(half**2 // few, MOST_ROWS * rows)
-    chosen = np.zeros(pairs.n, dtype=bool)
-    for side in sides:
-        chosen[side[: half if side.size <= half else many]] = True
-    return pairs.among(chosen)
 
 
 def _kernel(rows: FloatArray, pairs: Pairs, recipe: Recipe) -> KernelFeatures:

@@ -64,7 +64,7 @@ class EP(Inference):
     pairs
         ``"all"``: every pair is used, and the result is exact. A number of rows: these are dealt into groups of so many
         along the score and compared within their group, which changes the result by its ``sampling_error``. ``"auto"``:
-        all where that is cheap (up to 20 million), else groups large enough for an error of some hundredths of a
+        all where that is cheap (up to 5 million), else groups large enough for an error of some hundredths of a
         posterior standard deviation.
     start
         An earlier approximation to begin from, for example at another gamma.

@@ -23,6 +23,10 @@ Two gammas see the same folds, so their difference is known far better than eith
 is its own, *paired*: over the folds of one deal, averaged over deals. Dealing again gives no new rows, so it does not
 shrink this error; it only removes what the dealing itself added.
 
+With many rows some are enough to choose on. The gap in question falls about like 1 / gamma, whatever the number of
+rows, and the standard error it is held against like the root of the comparison's size: what the rule chooses grows
+about like a power of it a little above one half, by which the choice on some rows is taken to all.
+
 The gammas looked at are a coarse grid, then finer steps beside the choice; upwards the grid goes on while its end is
 best by the criterion, or chosen, up to gamma = n+ n-, where a single wrong pair costs a nat.
 
@@ -51,6 +55,7 @@ from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import RowShares, auc_error, row_shares
 from pymc_pacauc.ep.leave_out import Groups, split_groups
 from pymc_pacauc.fitting import ConvergenceWarning, Fit, fit
+from pymc_pacauc.search.few_rows import pairs_of_few
 
 __all__ = [
     "CRITERIA",
@@ -83,6 +88,8 @@ FOLD_TOLERANCE = 0.3  # of the natural parameters, before the last step: after i
 FOLD_SWEEPS = 20  # at most
 PATH_TOLERANCE = 3e-2  # of the fits along gamma; the one chosen is fitted to the end
 SIZE_DEALT, MOST_DEALS = 400, 20  # size of the comparison times the number of deals; 400 positives and as many others
+MANY_ROWS, FEW_ROWS = 2500, 1000  # of more than these, gamma is chosen on about so many,
+GROWTH = 0.6  # and grows like this power of the comparison's size: measured, see docs/gamma.md
 SERIOUS_CHANGE = 0.5  # of a fold's natural parameters in its last sweep: its AUCs are not to be relied on
 
 
@@ -285,7 +292,11 @@ def choose(candidates: Sequence[Candidate], criterion: str, rule: str, shares: R
 
 @dataclass(frozen=True, eq=False)
 class GammaChoice:
-    """What :func:`choose_gamma` found: all ``candidates``, by gamma, which of them was ``chosen``, and its ``fit``."""
+    """What :func:`choose_gamma` found: all ``candidates``, by gamma, which of them was ``chosen``, and its ``fit``.
+
+    ``folds`` has the fold of every row in each deal, -1 where gamma was not chosen on it. Where it was chosen on some
+    rows only, candidates have gammas for all rows, and posteriors given those.
+    """
 
     candidates: tuple[Candidate, ...]
     chosen: int
@@ -295,6 +306,10 @@ class GammaChoice:
     @property
     def gamma(self) -> float:
         return self.candidates[self.chosen].gamma
+
+    @property
+    def on_few_rows(self) -> bool:
+        return bool((self.folds < 0).any())
 
     def __repr__(self) -> str:
         auc = self.candidates[self.chosen].auc.mean()
@@ -312,6 +327,7 @@ def choose_gamma(
     criterion: str = "auc",
     rule: str = "stable",
     groups: ArrayLike | None = None,
+    rows: int | None = None,
     refine: int = FOLD_SWEEPS,
     fold_tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
@@ -321,6 +337,8 @@ def choose_gamma(
 ) -> GammaChoice:
     """Choose gamma for a problem of arrays by cross-validation; see :func:`~pymc_pacauc.select_gamma`.
 
+    ``rows`` is about how many rows to choose on, the gamma then being taken to all rows; by default all up to 2500,
+    and 1000 of more, for the stable rule among gammas that are looked for.
     ``fold_tolerance`` is the change of a fold's natural parameters at which a sweep is its last; ``callback`` is called
     with the number of gammas looked at so far. The workers of ``client``, a Dask client, share the pairs of
     each fit, and the deals of the folds.
@@ -335,21 +353,21 @@ def choose_gamma(
     >>> bool(10 < choice.gamma < 1000), choice.fit.converged
     (True, True)
     """
-    shares = row_shares(problem.pairs)
-    dealt = deal_folds(
-        problem.pairs,
-        folds,
-        default_repeats(shares) if repeats is None else repeats,
-        np.random.default_rng() if rng is None else rng,
-        groups,
-    )
-    splits = [split_groups(problem.pairs, fold) for fold in dealt]
+    rng = np.random.default_rng() if rng is None else rng
+    some = _some_rows(problem, gammas, rule, rows, rng)
+    shares = row_shares(some.pairs)
+    if some is not problem:
+        compared = some.compared_rows
+        some = some.of_compared_rows()
+        groups = None if groups is None else np.asarray(groups)[compared]
+    dealt = deal_folds(some.pairs, folds, default_repeats(shares) if repeats is None else repeats, rng, groups)
+    splits = [split_groups(some.pairs, fold) for fold in dealt]
     fits: list[Fit] = []
 
     def evaluate(values: Sequence[float]) -> list[Candidate]:
         found = []
         for gamma in values:
-            fits.append(_along_gamma(problem, gamma, method, fits, client))
+            fits.append(_along_gamma(some, gamma, method, fits, client))
             options = {"refine": refine, "tolerance": fold_tolerance, "n_jobs": n_jobs, "client": client}
             found.append(held_out(fits[-1], splits, **options))
             if callback is not None:
@@ -362,8 +380,30 @@ def choose_gamma(
         candidates = evaluate(gamma_grid(gammas).tolist())
     chosen = choose(candidates, criterion, rule, shares)
     best = candidates[chosen].posterior
-    final = fit(best.problem, method, start=best, client=client)
-    return GammaChoice(tuple(candidates), chosen, final, dealt)
+    if some is problem:
+        return GammaChoice(tuple(candidates), chosen, fit(best.problem, method, start=best, client=client), dealt)
+    grown = (row_shares(problem.pairs).size / shares.size) ** GROWTH
+    start = best if problem.spikes is None else None  # sites of spikes belong to their rows
+    final = fit(replace(problem, gamma=grown * best.problem.gamma), method, start=start, client=client)
+    of_all = np.full((len(dealt), problem.n), -1)
+    of_all[:, compared] = dealt
+    return GammaChoice(tuple(replace(each, gamma=grown * each.gamma) for each in candidates), chosen, final, of_all)
+
+
+def _some_rows(
+    problem: Problem, gammas: ArrayLike | None, rule: str, rows: int | None, rng: np.random.Generator
+) -> Problem:
+    """The problem of the rows to choose on: all, where they are not many, or gammas are given for them."""
+    if rows is None:
+        if gammas is not None or rule != "stable" or problem.compared_rows.size <= MANY_ROWS:
+            return problem
+        rows = FEW_ROWS
+    if rows != int(rows) or rows < 100:
+        raise ValueError(f"rows must be an integer of at least 100; got {rows!r}.")
+    if gammas is not None:
+        raise ValueError("rows is for gammas that are looked for: those in gammas are compared on all rows.")
+    pairs = pairs_of_few(problem.pairs, int(rows), rng)
+    return problem if pairs is problem.pairs else replace(problem, pairs=pairs)
 
 
 def gamma_grid(gammas: ArrayLike) -> FloatArray:

@@ -252,6 +252,39 @@ def test_no_choice_at_the_prior_although_its_mean_ranks_as_well():
     assert draws[choice.chosen] > mean[choice.chosen] - auc_error(mean[choice.chosen], sizes(50, 50))
 
 
+def test_some_of_many_rows_are_enough():
+    """Of 3000 rows about 1000 choose; all of them would choose about the same gamma, and the last fit is to all."""
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(3000, 4))
+    labels = rows[:, 0] + rng.logistic(size=3000) > 1.0
+    problem = linear_gaussian_problem(rows, labels, 1.0)
+    some = pac.select_gamma(problem, random_seed=1)
+    every = pac.select_gamma(problem, rows=3000, random_seed=1)
+    assert 0.5 < some.best / every.best < 2.0
+    used = some.fold >= 0
+    assert used.sum(axis=1).tolist() == [1000] * len(some.fold)
+    assert labels[used[0]].sum() == 500
+    assert "on 1000 of 3000 rows" in repr(some)
+    assert "rows" not in repr(every)
+    assert some.refit.problem.n == 3000
+    assert some.refit.problem.gamma == some.best
+    known = some.table["log_evidence"].notna()
+    assert some.table["gamma"][known].tolist() == [some.best]
+    assert some.table["log_evidence"][known].item() == some.refit.log_evidence
+    given = pac.select_gamma(problem, [100.0, 400.0], folds=2, repeats=1, random_seed=1)
+    assert (given.fold >= 0).all()
+
+
+def test_groups_and_folds_of_some_rows():
+    rng = np.random.default_rng(9)
+    rows = rng.normal(size=(600, 3))
+    labels, groups = rows[:, 0] + rng.logistic(size=600) > 0.0, np.arange(600) // 2
+    choice = choose_gamma(linear_gaussian_problem(rows, labels, 1.0), rows=200, groups=groups, rng=rng)
+    for fold in choice.folds:
+        for group in np.unique(groups):
+            assert len({each for each in fold[groups == group] if each >= 0}) <= 1
+
+
 def test_the_models_own_gamma_is_set():
     def build(gamma):
         with pm.Model() as model:
@@ -459,6 +492,10 @@ def test_what_did_not_converge_is_told(model, monkeypatch):
         ({"method": "smc", "criterion": "certificate"}, "closed form"),
         ({"folds": 100}, "no observation of one class"),
         ({"repeats": 0}, "repeats must be"),
+        ({"rows": 50}, "rows must be"),
+        ({"rows": 200, "gammas": [1.0]}, "compared on all rows"),
+        ({"rows": 200, "criterion": "certificate"}, "leave it away"),
+        ({"rows": 200, "method": "smc"}, "leave it away"),
     ],
 )
 def test_refusals(model, options, message):

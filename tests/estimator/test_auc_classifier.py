@@ -28,8 +28,8 @@ from sklearn.utils.fixes import parse_version
 import pymc_pacauc as pac
 from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.estimator.posterior import _tuning_pairs
 from pymc_pacauc.fitting import fit
+from pymc_pacauc.search.few_rows import pairs_of_few
 
 SCIKIT_1_5 = parse_version(sklearn.__version__) < parse_version("1.6")
 
@@ -314,7 +314,7 @@ def test_folds_may_be_given(rows):
 def test_gamma_is_chosen_by_some_rows(positives, rows):
     rng = np.random.default_rng(6)
     y = np.arange(2000) < positives
-    found = _tuning_pairs(bipartite(y), 100, rng)
+    found = pairs_of_few(bipartite(y), 100, rng)
     assert [(block.positive.size, block.negative.size) for block in found.blocks] == [rows]
     assert y[found.blocks[0].positive].all()
     assert not y[found.blocks[0].negative].any()

@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Each part of the package once, in a minute or two: for further versions of Python and of what the package needs.
-QUICK := tests/core tests/ep tests/test_package.py tests/test_versions.py tests/test_faults.py \
+QUICK := tests/core tests/ep tests/estimator tests/test_package.py tests/test_versions.py tests/test_faults.py \
 	tests/model/test_op.py tests/model/test_potential.py tests/model/test_approximation.py
 
 .PHONY: demo test quick test-lowest slow lint types docs dist bench-risk bench reliability reproduce clean

@@ -186,7 +186,7 @@ def _deal_side(score: FloatArray, groups: int, rng: np.random.Generator) -> tupl
     if groups == 1:
         return order, np.array([0, order.size])
     rounds = -(-order.size // groups)
-    cards = rng.permuted(np.broadcast_to(np.arange(groups, dtype=np.int32), (rounds, groups)), axis=1)
+    cards = rng.permuted(np.broadcast_to(np.arange(groups, dtype=np.min_scalar_type(groups)), (rounds, groups)), axis=1)
     group = cards.ravel()[: order.size]
     first = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
     return order[np.argsort(group, kind="stable")], first

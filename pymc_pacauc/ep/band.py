@@ -11,11 +11,14 @@ of their own.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.core.kernels import kernel
-from pymc_pacauc.ep.weighted_sites import row_sites
+from pymc_pacauc.ep.sites import FINE_PER_UNIT
+from pymc_pacauc.ep.weighted_sites import CANCELLED, row_sites
 
 __all__ = ["band_order", "band_sites"]
 
@@ -25,12 +28,12 @@ FAR = 5.0
 CLOSE = 3.0
 RUN = 16  # rows
 RUNS_AT_ONCE = 64
-BROAD = 4.0  # times the median
+BROAD = 4.0  # times the average
 
 
 def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp] | None:
     """The order by width, then by place, of rows sorted by place; None where no row is broad."""
-    typical = float(np.median(width))
+    typical = float(width.mean())
     if not width.max() > BROAD * typical > 0.0:
         return None
     level = np.floor(np.log2(np.maximum(width / (BROAD * typical), 0.7)))
@@ -73,16 +76,55 @@ def _add_products(row, columns, left, right, times, out):
         out[k] += times * found
 
 
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _alike_sites(
+    row, mean_i, square_i, mean_j, square_j, weight, table, lower, k_column, h_column, totals, inverse, position
+):  # fmt: skip
+    """What ``row_sites`` does, for pairs of one ``weight``, by a ``fine_site_table``. Where two rows nearly coincide it
+    does nothing, and says so first.
+    """
+    special = 0
+    for j in range(row.size):
+        size = square_i + square_j[j]
+        variance = size - 2.0 * row[j]
+        special += variance <= CANCELLED * size
+        inverse[j] = variance
+    if special:
+        return True, 0.0, 0.0
+    last = table.shape[0] - 0.5
+    for j in range(row.size):
+        inverse[j] = 1.0 / math.sqrt(inverse[j])
+        position[j] = min(max(((mean_i - mean_j[j]) * inverse[j] - lower) * FINE_PER_UNIT, 0.0), last)
+    k_sum = h_sum = wrong = log_constant = 0.0
+    for j in range(row.size):
+        interval = np.int32(position[j])
+        t = position[j] - interval - 0.5
+        p = table[interval]
+        k_pair = (p[0, 0] + t * (p[0, 1] + t * p[0, 2])) * inverse[j] * inverse[j]
+        h_pair = (p[1, 0] + t * (p[1, 1] + t * p[1, 2])) * inverse[j]
+        wrong += p[2, 0] + t * (p[2, 1] + t * p[2, 2])
+        log_constant += p[3, 0] + t * (p[3, 1] + t * p[3, 2])
+        row[j] = k_pair
+        k_sum += k_pair
+        h_sum += h_pair
+        k_column[j] += k_pair
+        h_column[j] += h_pair
+    totals[0] += weight * wrong
+    totals[1] += log_constant
+    return False, k_sum, h_sum
+
+
 @kernel
 def band_sites(
     place_i, width_i, mean_i, square_i, root_i, weight_i, place_j, width_j, mean_j, square_j, root_j, weight_j, z_j,
-    every, first,
+    every, first, alike, fine,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
 ):  # fmt: skip
     """Sums of K and h by row and by column and of K z_j by row, the totals (weight of wrong pairs, log constants,
     number of tied pairs met), and the listed pairs (i, j, variance, weight), which are in none: see ``row_sites``.
 
     Of a row and a run that are neither close to each other nor certain, one in ``every`` is looked at, from ``first``.
+    Pairs that all weigh ``alike``, if that is not 0, have a ``fine`` table.
     """
     n_i, n_j = mean_i.size, mean_j.size
     low_i, high_i, total_i = _runs(mean_i, FAR * np.sqrt(square_i), weight_i)
@@ -137,13 +179,21 @@ def band_sites(
                 times = every if far else 1
                 before = len(listed)
                 _products(root_i[i], root_t, left, right, row)
-                k_sum, h_sum = row_sites(
-                    row[: right - left], i, mean_i[i], square_i[i], root_i[i], weight_i[i],
-                    mean_j[left:right], square_j[left:right], root_j[left:right], weight_j[left:right],
-                    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-                    k_column[far, left:right], h_column[far, left:right], totals[far], listed,
-                    weight, inverse, position,
-                )  # fmt: skip
+                special = True
+                if alike > 0.0:
+                    special, k_sum, h_sum = _alike_sites(
+                        row[: right - left], mean_i[i], square_i[i], mean_j[left:right], square_j[left:right],
+                        alike, fine, lower, k_column[far, left:right], h_column[far, left:right], totals[far],
+                        inverse, position,
+                    )  # fmt: skip
+                if special:
+                    k_sum, h_sum = row_sites(
+                        row[: right - left], i, mean_i[i], square_i[i], root_i[i], weight_i[i],
+                        mean_j[left:right], square_j[left:right], root_j[left:right], weight_j[left:right],
+                        gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
+                        k_column[far, left:right], h_column[far, left:right], totals[far], listed,
+                        weight, inverse, position,
+                    )  # fmt: skip
                 for k in range(before, len(listed)):  # from places in the run to places in the group
                     at, column, variance, of_pair = listed[k]
                     listed[k] = (at, column + left, variance, of_pair)

@@ -56,10 +56,10 @@ PILOT_ROWS = 2000
 PILOT_SIDE = 200  # rows at least, of the smaller side
 GROWTH = 5.0  # of the share from stage to stage
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
-LAST_TOLERANCE = 3e-3  # and this one by a thousandth, far below the sampling error
+LAST_TOLERANCE = 0.04  # and this one by a thousandth, far below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
 NEAR = 0.3  # standard deviations of q, from where on its precision is worth knowing
-OTHER_DEALS = 3  # for the sampling error
+OTHER_DEALS = 2  # for the sampling error
 SLICE = 2**14  # rows
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
 
@@ -199,7 +199,7 @@ class _Run:
             q = self.stage(dealt, scaled(q, GROWTH, scale_free), pairs=pairs).point
         if share < 1.0:  # near all of them, which is good enough to deal along
             sweep = self.iteration(self.deal_along(q, groups, rng)).sweep
-            q, seen = approach(sweep, scaled(q, 1.0 / share, scale_free), NEAR, scale_free)
+            q, seen = approach(sweep, scaled(q, 1.0 / share, scale_free), 2.5 * NEAR, scale_free)
             self.note(seen)
             q = moved(q, newton_step(q, seen[-1], scale_free), scale_free)
         return q

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.core.deal import Deal, DealtBlock
+from pymc_pacauc.core.pairs import Block
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.scores import ReducedScores
 from pymc_pacauc.ep.band import CLOSE, FAR, band_order, band_sites
 from pymc_pacauc.ep.gaussian_iteration import sweep_sums
 from pymc_pacauc.ep.natural import NaturalGaussian
-from pymc_pacauc.ep.sites import SiteTable, WeightedSiteTable, weighted_site_table
+from pymc_pacauc.ep.sites import SiteTable, WeightedSiteTable, fine_site_table, weighted_site_table
 from pymc_pacauc.ep.sweep import SiteSums, _add_listed, _arguments
 
 __all__ = ["dealt_sums"]
@@ -103,6 +104,14 @@ def _table(dealt: DealtBlock, table: SiteTable) -> WeightedSiteTable:
     return weighted_site_table(*ends, table.power)
 
 
+def _fine(block: Block, table: SiteTable, weighted: WeightedSiteTable) -> tuple[float, FloatArray]:
+    """The weight of all pairs of a block and their own table, where they weigh alike; 0 and none otherwise."""
+    gamma = table.gamma * block.weight
+    if block.constant and gamma <= weighted.largest:
+        return block.weight, fine_site_table(gamma, table.power)
+    return 0.0, np.empty((0, 4, 3))
+
+
 def _jobs(block: DealtBlock) -> list[Job]:
     groups = block.groups
     if groups == 0:
@@ -128,6 +137,7 @@ def _job_sums(
     half, linear = np.zeros((size, size)), np.zeros(size)
     near, near_linear = np.zeros((size, size)), np.zeros(size)
     wrong = log_constant = 0.0
+    fine = _fine(job.block.block, table, weighted)
     for g in job.groups:
         group = job.block.group(g)
         if job.parts > 1:
@@ -137,7 +147,7 @@ def _job_sums(
         i, j = side(group.positive, group.row_weights), side(group.negative, group.column_weights)
         far = (job.block.every, int(job.block.turns[g]))
         k_i, h_i, k_j, h_j, by_row, totals, listed = band_sites(
-            *i[1:], *j[1:], j.rows, *far, *_arguments(table.gamma, weighted), tie_cost
+            *i[1:], *j[1:], j.rows, *far, *fine, *_arguments(table.gamma, weighted), tie_cost
         )
         half += i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
         linear += i.rows.T @ h_i - j.rows.T @ h_j

@@ -21,18 +21,21 @@ from numpy.typing import NDArray
 
 from pymc_pacauc.core.pairs import Block, Pairs
 
-__all__ = ["Deal", "DealtBlock", "deal", "number_of_groups"]
+__all__ = ["Deal", "DealtBlock", "deal", "number_of_groups", "part_of"]
 
 FloatArray = NDArray[np.float64]
 
 LEAST_ROWS = 8  # of a side of a block, in a group
 WHOLE = 2**14  # pairs up to which a block is not dealt
+FAR_SHARE = 32  # at most: one in so many pairs that are far from each other is looked at,
+ROWS_FOR_SHARE = 64  # but of groups of so many rows, all of them
 
 
 @dataclass(frozen=True, eq=False)
 class DealtBlock:
     """A block in groups: group g compares ``positive[first_positive[g]:first_positive[g + 1]]``, places in the block's
-    ``positive``, with the same of ``negative``. A pair that is met ``stands_for`` so many.
+    ``positive``, with the same of ``negative``. A pair that is met ``stands_for`` so many. Of those that are far from
+    each other one in ``every`` is enough, in group g from the ``turns[g]``-th on.
     """
 
     block: Block
@@ -41,6 +44,8 @@ class DealtBlock:
     negative: NDArray[np.intp]
     first_negative: NDArray[np.intp]
     stands_for: float
+    every: int
+    turns: NDArray[np.intp]
 
     @property
     def groups(self) -> int:
@@ -69,24 +74,19 @@ class DealtBlock:
             first_negative=first_negative,
         )
 
-    def some(self, share: float) -> DealtBlock:
-        """The first of the groups, which stand for that share of all pairs."""
-        taken = max(1, round(share * self.groups))
-        return replace(
-            self,
-            first_positive=self.first_positive[: taken + 1],
-            first_negative=self.first_negative[: taken + 1],
-            stands_for=self.stands_for * share * self.groups / taken,
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Deal:
-    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``dealt`` into ``groups``, or fewer."""
+    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``dealt`` into ``groups``, or fewer.
+
+    ``score`` and ``spread``, of each observation, say which pairs are far from each other; see :func:`deal`.
+    """
 
     whole: Pairs
     dealt: tuple[DealtBlock, ...]
     groups: float
+    score: FloatArray
+    spread: FloatArray | None
 
     @cached_property
     def n_pairs(self) -> int:
@@ -98,19 +98,28 @@ class Deal:
         dealt = tuple(block.among(chosen) for block in self.dealt)
         return replace(self, whole=self.whole.among(chosen), dealt=dealt)
 
-    def some(self, share: float) -> Deal:
-        """A part of the groups and of the whole blocks, whose sums are about that share of the sums over all."""
-        if share >= 1.0:
-            return self
-        every = max(1, round(1.0 / share))
-        blocks = self.whole.blocks[::every]
-        kept = sum(block.total_weight for block in blocks) or 1.0
-        scale = share * self.whole.total_weight / kept
-        return replace(
-            self,
-            whole=replace(self.whole, blocks=tuple(replace(b, weight=b.weight * scale) for b in blocks)),
-            dealt=tuple(block.some(share) for block in self.dealt),
-        )
+
+def part_of(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
+    """The pairs of a share of the rows of each block, with weights that add up to that share; of small blocks, some.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.core.pairs import bipartite
+    >>> found = part_of(bipartite([0] * 3000 + [1] * 1000), 0.1, np.random.default_rng(1))
+    >>> found.n_pairs, found.total_weight
+    (30000, 300000.0)
+    """
+    large = [block for block in pairs.blocks if block.n_pairs > WHOLE]
+    small = [block for block in pairs.blocks if block.n_pairs <= WHOLE][:: max(1, round(1.0 / share))]
+    wanted = pairs.total_weight - sum(block.total_weight for block in large)
+    taken = [
+        (block, block.take(*(_some(side.size, share, rng) for side in (block.positive, block.negative))))
+        for block in large
+    ]
+    blocks = [_weighing(each, share * block.total_weight) for block, each in taken]
+    found = sum(block.total_weight for block in small)
+    blocks += [_weighing(block, share * wanted / found * block.total_weight) for block in small]
+    return replace(pairs, blocks=tuple(blocks))
 
 
 def number_of_groups(pairs: Pairs, wanted: int) -> float:
@@ -128,8 +137,12 @@ def number_of_groups(pairs: Pairs, wanted: int) -> float:
     return max(1.0, dealt / max(wanted - whole, 1.0))
 
 
-def deal(pairs: Pairs, score: FloatArray, groups: float, rng: np.random.Generator) -> Deal:
+def deal(
+    pairs: Pairs, score: FloatArray, groups: float, rng: np.random.Generator, spread: FloatArray | None = None
+) -> Deal:
     """Deal the rows of every block along ``score[n]`` into so many groups, or as many as leave ``LEAST_ROWS`` a side.
+
+    Where the ``spread[n]`` of the scores is known, pairs that are far from each other are looked at now and then only.
 
     Examples
     --------
@@ -148,8 +161,23 @@ def deal(pairs: Pairs, score: FloatArray, groups: float, rng: np.random.Generato
         count = max(1, min(math.ceil(groups - 0.5), most))
         sides = (_deal_side(score[index], count, rng) for index in (block.positive, block.negative))
         (positive, first_positive), (negative, first_negative) = sides
-        dealt.append(DealtBlock(block, positive, first_positive, negative, first_negative, float(count)))
-    return Deal(replace(pairs, blocks=tuple(whole)), tuple(dealt), groups)
+        every = 1 if spread is None or count == 1 else _far_share((block.positive.size + block.negative.size) / count)
+        turns = rng.integers(every, size=count)
+        dealt.append(DealtBlock(block, positive, first_positive, negative, first_negative, float(count), every, turns))
+    return Deal(replace(pairs, blocks=tuple(whole)), tuple(dealt), groups, score, spread)
+
+
+def _some(size: int, share: float, rng: np.random.Generator) -> NDArray[np.intp]:
+    return rng.choice(size, min(size, max(LEAST_ROWS, round(share * size))), replace=False, shuffle=False)
+
+
+def _weighing(block: Block, total: float) -> Block:
+    return replace(block, weight=block.weight * total / block.total_weight)
+
+
+def _far_share(rows: float) -> int:
+    """One in how many far pairs is looked at, in groups of so many rows: a power of two."""
+    return 1 << max(0, int(math.log2(min(rows / ROWS_FOR_SHARE, FAR_SHARE))))
 
 
 def _deal_side(score: FloatArray, groups: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -158,7 +186,7 @@ def _deal_side(score: FloatArray, groups: int, rng: np.random.Generator) -> tupl
     if groups == 1:
         return order, np.array([0, order.size])
     rounds = -(-order.size // groups)
-    cards = rng.permuted(np.broadcast_to(np.arange(groups, dtype=np.int32), (rounds, groups)), axis=1)
+    cards = rng.permuted(np.broadcast_to(np.arange(groups, dtype=np.min_scalar_type(groups)), (rounds, groups)), axis=1)
     group = cards.ravel()[: order.size]
     first = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
     return order[np.argsort(group, kind="stable")], first

@@ -39,6 +39,7 @@ FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
 FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
 WORTH_FEATURES = 0.8  # and used where they are so much fewer
 ROUNDING = 1e-12
+TALL = 4096  # rows that are factored at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +160,12 @@ class LinearScores:
         What is left counts as rounding next to the terms it is the sum of, or next to the scores' own prior standard
         deviations: a ranking cannot see it.
         """
-        X, offset = self.X[self.distinct.first], self.offset[self.distinct.first]
-        scores = (X @ self.prior.mean + offset)[self.distinct.place]
+        X, offset = self.X, self.offset
+        if not self.distinct.none_repeat:
+            X, offset = X[self.distinct.first], offset[self.distinct.first]
+        scores = X @ self.prior.mean + offset
+        if not self.distinct.none_repeat:
+            scores = scores[self.distinct.place]
         centred = scores - scores.mean()
         terms = float((np.abs(X) @ np.abs(self.prior.mean) + np.abs(offset)).max())
         spread = float(np.sqrt(np.einsum("ij,ij->i", self.whitened_design, self.whitened_design).max()))
@@ -189,7 +194,7 @@ class LinearScores:
             q, r = linalg.qr(design.T, mode="economic", check_finite=False)
             return ReducedScores(np.ascontiguousarray(r.T), offset, q.T)
         if self.d <= LARGEST_RANKED:
-            factor, order = linalg.qr(design, mode="r", pivoting=True, check_finite=False)
+            factor, order = linalg.qr(_triangles(design), mode="r", pivoting=True, check_finite=False)
             diagonal = np.abs(np.diagonal(factor))
             if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
                 # Not by LAPACK's gesdd, SciPy's default, which fails on some designs of this kind.
@@ -206,6 +211,14 @@ class LinearScores:
             return self.prior.color(u)
         w = rng.standard_normal((len(u), self.d))
         return self.prior.color(w + (u - w @ rotation.T) @ rotation)
+
+
+def _triangles(design: FloatArray) -> FloatArray:
+    """A matrix of fewer rows with the same cross product: the triangular factors of some thousand rows at a time."""
+    if len(design) <= 2 * TALL:
+        return design
+    parts = [np.linalg.qr(design[start : start + TALL], mode="r") for start in range(0, len(design), TALL)]
+    return np.concatenate(parts)
 
 
 def _few_pivots(design: FloatArray) -> NDArray[np.intp] | None:

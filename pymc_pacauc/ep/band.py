@@ -11,91 +11,198 @@ of their own.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.core.kernels import kernel
-from pymc_pacauc.ep.weighted_sites import row_sites
+from pymc_pacauc.ep.sites import FINE_PER_UNIT
+from pymc_pacauc.ep.weighted_sites import CANCELLED, row_sites
 
 __all__ = ["band_order", "band_sites"]
 
 FloatArray = NDArray[np.float64]
 
 FAR = 5.0
-RUN = 32  # rows
-RUNS_AT_ONCE = 32
-BROAD = 4.0  # times the median
+CLOSE = 3.0
+RUN = 16  # rows
+RUNS_AT_ONCE = 64
+BROAD = 4.0  # times the average
 
 
-def band_order(mean: FloatArray, square: FloatArray) -> NDArray[np.intp] | None:
-    """The order by breadth, then by score, of rows sorted by score; None where no row is broad."""
-    typical = float(np.median(square))
-    if not square.max() > BROAD**2 * typical > 0.0:
+def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp] | None:
+    """The order by width, then by place, of rows sorted by place; None where no row is broad."""
+    typical = float(width.mean())
+    if not width.max() > BROAD * typical > 0.0:
         return None
-    level = np.floor(0.5 * np.log2(np.maximum(square / (BROAD**2 * typical), 0.5)))
-    return np.lexsort((mean, level))
+    level = np.floor(np.log2(np.maximum(width / (BROAD * typical), 0.7)))
+    return np.lexsort((place, level))
 
 
 @kernel
-def _runs(mean, square, weight):
-    """The interval of the scores of each run, and its weight."""
+def _runs(mean, spread, weight):
+    """The interval mean -+ spread of each run, and its weight."""
     count = (mean.size + RUN - 1) // RUN
     low, high, total = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
     for i in range(mean.size):
         k = i // RUN
-        spread = FAR * np.sqrt(square[i])
-        low[k] = min(low[k], mean[i] - spread)
-        high[k] = max(high[k], mean[i] + spread)
+        low[k] = min(low[k], mean[i] - spread[i])
+        high[k] = max(high[k], mean[i] + spread[i])
         total[k] += weight[i]
     return low, high, total
 
 
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp"})
+def _products(vector, columns, left, right, row):
+    """``row[j] = vector @ columns[:, left + j]``."""
+    for k in range(vector.size):
+        value, column = vector[k], columns[k, left:right]
+        if k == 0:
+            for j in range(column.size):
+                row[j] = value * column[j]
+        else:
+            for j in range(column.size):
+                row[j] += value * column[j]
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp"})
+def _add_products(row, columns, left, right, times, out):
+    """``out += times * columns[:, left:right] @ row``."""
+    for k in range(out.size):
+        column, found = columns[k, left:right], 0.0
+        for j in range(column.size):
+            found += row[j] * column[j]
+        out[k] += times * found
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _alike_sites(
+    row, mean_i, square_i, mean_j, square_j, weight, table, lower, k_column, h_column, totals, inverse, position
+):  # fmt: skip
+    """What ``row_sites`` does, for pairs of one ``weight``, by a ``fine_site_table``. Where two rows nearly coincide it
+    does nothing, and says so first.
+    """
+    special = 0
+    for j in range(row.size):
+        size = square_i + square_j[j]
+        variance = size - 2.0 * row[j]
+        special += variance <= CANCELLED * size
+        inverse[j] = variance
+    if special:
+        return True, 0.0, 0.0
+    last = table.shape[0] - 0.5
+    for j in range(row.size):
+        inverse[j] = 1.0 / math.sqrt(inverse[j])
+        position[j] = min(max(((mean_i - mean_j[j]) * inverse[j] - lower) * FINE_PER_UNIT, 0.0), last)
+    k_sum = h_sum = wrong = log_constant = 0.0
+    for j in range(row.size):
+        interval = np.int32(position[j])
+        t = position[j] - interval - 0.5
+        p = table[interval]
+        k_pair = (p[0, 0] + t * (p[0, 1] + t * p[0, 2])) * inverse[j] * inverse[j]
+        h_pair = (p[1, 0] + t * (p[1, 1] + t * p[1, 2])) * inverse[j]
+        wrong += p[2, 0] + t * (p[2, 1] + t * p[2, 2])
+        log_constant += p[3, 0] + t * (p[3, 1] + t * p[3, 2])
+        row[j] = k_pair
+        k_sum += k_pair
+        h_sum += h_pair
+        k_column[j] += k_pair
+        h_column[j] += h_pair
+    totals[0] += weight * wrong
+    totals[1] += log_constant
+    return False, k_sum, h_sum
+
+
 @kernel
 def band_sites(
-    mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j, z_j,
+    place_i, width_i, mean_i, square_i, root_i, weight_i, place_j, width_j, mean_j, square_j, root_j, weight_j, z_j,
+    every, first, alike, fine,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
 ):  # fmt: skip
     """Sums of K and h by row and by column and of K z_j by row, the totals (weight of wrong pairs, log constants,
     number of tied pairs met), and the listed pairs (i, j, variance, weight), which are in none: see ``row_sites``.
+
+    Of a row and a run that are neither close to each other nor certain, one in ``every`` is looked at, from ``first``.
+    Pairs that all weigh ``alike``, if that is not 0, have a ``fine`` table.
     """
     n_i, n_j = mean_i.size, mean_j.size
-    low_i, high_i, total_i = _runs(mean_i, square_i, weight_i)
-    low_j, high_j, total_j = _runs(mean_j, square_j, weight_j)
-    k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros(n_j), np.zeros(n_j)
+    low_i, high_i, total_i = _runs(mean_i, FAR * np.sqrt(square_i), weight_i)
+    low_j, high_j, total_j = _runs(mean_j, FAR * np.sqrt(square_j), weight_j)
+    close_low_i, close_high_i, _ = _runs(place_i, CLOSE * width_i, weight_i)
+    close_low, close_high, _ = _runs(place_j, CLOSE * width_j, weight_j)
+    root_t, z_t = np.ascontiguousarray(root_j.T), np.ascontiguousarray(z_j.T)
+    k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros((2, n_j)), np.zeros((2, n_j))
     by_row = np.zeros((n_i, z_j.shape[1]))
     most = min(n_j, RUN * RUNS_AT_ONCE)
-    weight, inverse, position = np.empty(most), np.empty(most), np.empty(most)
-    totals = np.zeros(3)
+    row, weight, inverse, position = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    totals = np.zeros((2, 3))  # of close pairs, and of others
     listed = [(0.0, 0.0, 0.0, 0.0)]
-    certain = 0.0  # weight of pairs that are wrong for certain
+    certain = 0.0  # weight of pairs that are wrong for certain, or almost
+    some = np.empty(low_j.size, dtype=np.intp)  # runs that rows of a run have to look at
     for a in range(low_i.size):
-        top, bottom = a * RUN, min(n_i, (a + 1) * RUN)
-        b = 0
-        while b < low_j.size:
-            first = b
-            while b < low_j.size and b - first < RUNS_AT_ONCE and low_j[b] <= high_i[a] and high_j[b] >= low_i[a]:
-                b += 1
-            if b == first:
-                if low_j[b] > high_i[a]:
-                    certain += total_i[a] * total_j[b]
-                b += 1
-                continue
-            left, right = first * RUN, min(n_j, b * RUN)
-            cross = np.dot(root_i[top:bottom], root_j[left:right].T)
-            for i in range(top, bottom):
+        count = 0
+        for b in range(low_j.size):
+            if close_low[b] > close_high_i[a] or close_high[b] < close_low_i[a]:
+                wrong = total_i[a] * total_j[b] if close_low[b] > close_high_i[a] else 0.0
+                certain += wrong
+                if low_j[b] > high_i[a] or high_j[b] < low_i[a] or (a + b + first) & (every - 1):
+                    continue
+                totals[1, 0] -= wrong  # what is looked at is how far from certain it is
+                totals[1, 1] += gamma * wrong
+            some[count] = b
+            count += 1
+        for i in range(a * RUN, min(n_i, (a + 1) * RUN)):
+            low, high = place_i[i] - CLOSE * width_i[i], place_i[i] + CLOSE * width_i[i]
+            c = 0
+            while c < count:
+                b = start = some[c]
+                far = 0
+                while (
+                    c < count and some[c] == b and b - start < RUNS_AT_ONCE
+                    and close_low[b] <= high and close_high[b] >= low
+                ):  # fmt: skip
+                    c += 1
+                    b += 1
+                if b == start:
+                    c += 1
+                    b += 1
+                    far = 1
+                    if close_low[start] <= close_high_i[a] and close_high[start] >= close_low_i[a]:
+                        wrong = weight_i[i] * total_j[start] if close_low[start] > high else 0.0
+                        certain += wrong
+                        if (i + start + first) & (every - 1):
+                            continue
+                        totals[1, 0] -= wrong
+                        totals[1, 1] += gamma * wrong
+                left, right = start * RUN, min(n_j, b * RUN)
+                times = every if far else 1
                 before = len(listed)
-                k_sum, h_sum = row_sites(
-                    cross[i - top], i, mean_i[i], square_i[i], root_i[i], weight_i[i],
-                    mean_j[left:right], square_j[left:right], root_j[left:right], weight_j[left:right],
-                    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-                    k_column[left:right], h_column[left:right], totals, listed, weight, inverse, position,
-                )  # fmt: skip
+                _products(root_i[i], root_t, left, right, row)
+                special = True
+                if alike > 0.0:
+                    special, k_sum, h_sum = _alike_sites(
+                        row[: right - left], mean_i[i], square_i[i], mean_j[left:right], square_j[left:right],
+                        alike, fine, lower, k_column[far, left:right], h_column[far, left:right], totals[far],
+                        inverse, position,
+                    )  # fmt: skip
+                if special:
+                    k_sum, h_sum = row_sites(
+                        row[: right - left], i, mean_i[i], square_i[i], root_i[i], weight_i[i],
+                        mean_j[left:right], square_j[left:right], root_j[left:right], weight_j[left:right],
+                        gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
+                        k_column[far, left:right], h_column[far, left:right], totals[far], listed,
+                        weight, inverse, position,
+                    )  # fmt: skip
                 for k in range(before, len(listed)):  # from places in the run to places in the group
-                    row, column, variance, of_pair = listed[k]
-                    listed[k] = (row, column + left, variance, of_pair)
-                k_row[i] += k_sum
-                h_row[i] += h_sum
-            by_row[top:bottom] += np.dot(cross, z_j[left:right])
-    totals[0] += certain
-    totals[1] -= gamma * certain
-    return k_row, h_row, k_column, h_column, by_row, totals, np.array(listed)[1:]
+                    at, column, variance, of_pair = listed[k]
+                    listed[k] = (at, column + left, variance, of_pair)
+                k_row[i] += times * k_sum
+                h_row[i] += times * h_sum
+                _add_products(row, z_t, left, right, times, by_row[i])
+    totals[0] += every * totals[1]
+    totals[0, 0] += certain
+    totals[0, 1] -= gamma * certain
+    k_column[0] += every * k_column[1]
+    h_column[0] += every * h_column[1]
+    return k_row, h_row, k_column[0], h_column[0], by_row, totals[0], np.array(listed)[1:]

@@ -28,17 +28,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.deal import LEAST_ROWS, Deal, deal, number_of_groups
+from pymc_pacauc.core.deal import LEAST_ROWS, Deal, deal, number_of_groups, part_of
+from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.approach import approach, moved, newton_step, scaled
 from pymc_pacauc.ep.dealt_sums import dealt_sums
-from pymc_pacauc.ep.fixed_point import Interventions, Policy, Solution, solve_fixed_point
+from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Policy, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import check_offset, tile_map
+from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
 
 __all__ = ["enough_pairs", "fit_dealt", "groups_to_deal", "pairs_for"]
 
@@ -47,16 +49,18 @@ Found = Solution[NaturalGaussian, GaussianSweep]
 
 WORTH_DEALING = 5_000_000  # pairs of which fewer are all used, by default,
 LEAST_SAVED = 4  # and of which one in four at most is used then
-TARGET_ERROR = 0.1  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
-ERROR_CONSTANT = 2.8e-3  # square of the error, times pairs, over gamma^1.5
+TARGET_ERROR = 0.06  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
+ERROR_CONSTANT = 1.9e-3  # square of the error, times pairs, over gamma^1.5
 LEAST_PER_ROW = 160  # pairs
 PILOT_ROWS = 2000
 PILOT_SIDE = 200  # rows at least, of the smaller side
-GROWTH = 8.0  # of the share from stage to stage
-STAGE_TOLERANCE = 0.02  # changes the mean by some hundredths of a standard deviation,
-LAST_TOLERANCE = 1e-4  # and this one by a thousandth, far below the sampling error
-WARM = replace(POLICY, plain_steps=2)
-OTHER_DEALS = 3  # for the sampling error
+GROWTH = 5.0  # of the share from stage to stage
+STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
+LAST_TOLERANCE = 0.04  # and this one by a thousandth, far below the sampling error
+WARM = replace(POLICY, damping=1.0, plain_steps=0)
+NEAR = 0.3  # standard deviations of q, from where on its precision is worth knowing
+OTHER_DEALS = 2  # for the sampling error
+SLICE = 2**14  # rows
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
 
 
@@ -125,16 +129,19 @@ def fit_dealt(
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         run = _Run(problem, site_table(problem.gamma_per_pair, power), tolerance, max_sweeps, map_tiles, callback)
         q = start_of(problem, start)
+        if isinstance(start, EPFit) and start.problem.scores is problem.scores:
+            q = scaled(start.posterior.natural, problem.gamma / start.problem.gamma, problem.scale_free)
         used, ratio = _lent(start, problem)
         if used is not None and ratio == 1.0 and used.groups == groups:
-            found = run.stage(used, 1.0, q, tolerance)
+            found = run.stage(used, q, tolerance)
         else:
             if start is None:
                 q = run.grow(q, groups, rng)
-            if used is None or ratio > NEAR_GAMMA:
-                q = run.stage(run.deal_along(q, groups, rng), 1.0, q).point
+            elif used is None or ratio > NEAR_GAMMA:
+                q = run.stage(run.deal_along(q, groups, rng), q).point
             used = run.deal_along(q, groups, rng)
-            found = run.stage(used, 1.0, q, max(tolerance, LAST_TOLERANCE))
+            sampled = used.n_pairs < problem.pairs.n_pairs
+            found = run.stage(used, q, max(tolerance, LAST_TOLERANCE) if sampled else tolerance)
         q = found.point
         others = [run.deal_along(q, groups, rng) for _ in range(OTHER_DEALS)]
         error = sampling_error(problem, q, found.seen.log_evidence, others, run.table, map_tiles)
@@ -171,39 +178,53 @@ class _Run:
     history: list[dict[str, float]] = field(default_factory=list)
     interventions: Interventions = field(default_factory=Interventions)
 
-    def deal_along(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> Deal:
-        space = self.problem.scores.reduced
-        return deal(self.problem.pairs, space.design @ q.mean + space.offset, groups, rng)
+    def deal_along(
+        self, q: NaturalGaussian, groups: float, rng: np.random.Generator, pairs: Pairs | None = None
+    ) -> Deal:
+        """The rows dealt along their scores under q."""
+        space, n = self.problem.scores.reduced, self.problem.n
+        score, spread = np.zeros(n), np.zeros(n)
+        rows = slice(None) if pairs is None else np.flatnonzero(pairs.observation_weight)
+        design = space.design[rows]
+        score[rows] = design @ q.mean + space.offset[rows]
+        spread[rows] = _spread(design, score[rows], q)
+        return deal(self.problem.pairs if pairs is None else pairs, score, groups, rng, spread)
 
     def grow(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> NaturalGaussian:
-        """From the prior through a pilot and growing shares of the rows.
-
-        A share starts between the width of the one before, which says how far the mean may be off, and its own: from
-        either of them it takes more sweeps.
-        """
-        problem = self.problem
-        share = _pilot_share(problem)
-        if share >= 1.0:
-            return q
-        q = self.stage(deal(problem.pairs, rng.random(problem.n), 1.0 / share, rng), share, q, policy=POLICY).point
+        """From the prior through a pilot and growing shares of the rows."""
+        scale_free, share = self.problem.scale_free, _pilot_share(self.problem)
+        if share < 1.0:
+            pairs = part_of(self.problem.pairs, share, rng)
+            q = self.stage(deal(pairs, np.zeros(self.problem.n), 1.0, rng), q, pairs=pairs, policy=POLICY).point
         while GROWTH * share < 1.0:
-            q, share = _scaled(q, math.sqrt(GROWTH)), GROWTH * share
-            q = self.stage(self.deal_along(q, groups, rng), share, q).point
-        return _scaled(q, math.sqrt(1.0 / share))
+            share *= GROWTH
+            pairs = part_of(self.problem.pairs, share, rng)
+            dealt = self.deal_along(q, max(1.0, share * groups), rng, pairs)
+            q = self.stage(dealt, scaled(q, GROWTH, scale_free), pairs=pairs).point
+        if share < 1.0:  # near all of them, which is good enough to deal along
+            sweep = self.iteration(self.deal_along(q, groups, rng)).sweep
+            q, seen = approach(sweep, scaled(q, 1.0 / share, scale_free), 2.5 * NEAR, scale_free)
+            self.note(seen)
+            q = moved(q, newton_step(q, seen[-1], scale_free), scale_free)
+        return q
 
     def stage(
-        self, dealt: Deal, share: float, q: NaturalGaussian, tolerance: float = STAGE_TOLERANCE, policy: Policy = WARM
+        self,
+        dealt: Deal,
+        q: NaturalGaussian,
+        tolerance: float = STAGE_TOLERANCE,
+        pairs: Pairs | None = None,
+        policy: Policy = WARM,
     ) -> Found:
-        """Fit a share of the groups, which is the posterior at that share of gamma."""
-        part = dealt.some(share)
-        problem = replace(self.problem, gamma=share * self.problem.gamma)
-
-        def sums_at(q: NaturalGaussian) -> Any:
-            sums = dealt_sums(problem, q, part, self.table, self.map_tiles)
-            return replace(sums, wrong=sums.wrong / share)
-
+        """Fit all pairs, or some of them at their share of gamma."""
+        iteration = self.iteration(dealt, pairs)
+        if q.mean.any():
+            q, seen = approach(iteration.sweep, q, NEAR, self.problem.scale_free)
+            self.note(seen[:-1])
+            sweep = iteration.sweep
+            iteration = replace(iteration, sweep=lambda at, pace: seen[-1] if at is q else sweep(at, pace))
         found = solve_fixed_point(
-            gaussian_iteration(problem, self.table.power, sums_at),
+            iteration,
             q,
             policy,
             tolerance=max(tolerance, self.tolerance),
@@ -214,6 +235,24 @@ class _Run:
         self.history.extend(found.history)
         self.interventions += found.interventions
         return found
+
+    def iteration(self, dealt: Deal, pairs: Pairs | None = None) -> Iteration[NaturalGaussian, GaussianSweep]:
+        """The iteration whose fixed point is the posterior given pairs, estimated from those that are dealt."""
+        problem = self.problem
+        if pairs is not None:
+            share = pairs.total_weight / problem.pairs.total_weight
+            problem = replace(problem, pairs=pairs, gamma=share * problem.gamma)
+
+        def sums_at(q: NaturalGaussian) -> SiteSums:
+            return dealt_sums(problem, q, dealt, self.table, self.map_tiles)
+
+        return gaussian_iteration(problem, self.table.power, sums_at)
+
+    def note(self, seen: list[GaussianSweep]) -> None:
+        for each in seen:
+            self.history.append({"sweep": len(self.history) + 1, "change": each.change, **each.record})
+            if self.callback is not None:
+                self.callback(self.history[-1])
 
 
 def sampling_error(
@@ -228,21 +267,18 @@ def sampling_error(
 
     A deal along an older score is worse than these: then its own deviation from their average is what is reported.
     """
-    moved, differences = [], []
+    steps, differences = [], []
     for other in others:
         sums = dealt_sums(problem, q, other, table, map_tiles)
-        precision = sums.precision + np.eye(q.mean.size)
-        step = q.covariance @ (sums.shift - precision @ q.mean)
-        if problem.scale_free:  # the length of the mean is known, whatever the pairs
-            step -= q.mean * (q.mean @ step) / (q.mean @ q.mean)
-        moved.append(q.factor.T @ step)
+        sums = replace(sums, precision=sums.precision + np.eye(q.mean.size))
+        steps.append(q.factor.T @ newton_step(q, sums, problem.scale_free))
         if table.power == 0.0:
             found = -problem.gamma * sums.wrong / problem.pairs.total_weight - q.divergence
         else:
-            new = natural_gaussian(precision, sums.shift)
+            new = natural_gaussian(sums.precision, sums.shift)
             found = np.nan if new is None else sums.log_constant + new.log_partition()
         differences.append([found - log_evidence])
-    return SamplingError(_own_error(np.array(differences)), _own_error(np.array(moved)))
+    return SamplingError(_own_error(np.array(differences)), _own_error(np.array(steps)))
 
 
 def _own_error(differences: FloatArray) -> float:
@@ -253,11 +289,20 @@ def _own_error(differences: FloatArray) -> float:
     return float(np.sqrt(max(alike, own)))
 
 
-def _scaled(q: NaturalGaussian, factor: float) -> NaturalGaussian:
-    """q with so many times its sites, about the same mean."""
-    prior = np.eye(q.mean.size)
-    precision = prior + factor * (q.precision - prior)
-    return natural_gaussian(precision, precision @ q.mean) or q
+def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatArray:
+    """Standard deviations of the scores, without what neighbours have in common.
+
+    Of score i = m_i + t_i . e, with e ~ N(0, I), that is the slope of t over m: mostly the length of the coefficients,
+    which does not change the order.
+    """
+    square = float(score @ score)
+    slope = (score @ design) @ q.root / square if square > 0.0 else np.zeros(q.mean.size)
+    found = np.empty(len(score))
+    for start in range(0, len(score), SLICE):
+        rows = slice(start, start + SLICE)
+        left = design[rows] @ q.root - score[rows, None] * slope
+        found[rows] = np.sqrt(np.einsum("ij,ij->i", left, left))
+    return found
 
 
 def _pilot_share(problem: Problem) -> float:

@@ -13,19 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from pymc_pacauc.core.deal import Deal, DealtBlock
+from pymc_pacauc.core.pairs import Block
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.scores import ReducedScores
-from pymc_pacauc.ep.band import band_order, band_sites
+from pymc_pacauc.ep.band import CLOSE, FAR, band_order, band_sites
 from pymc_pacauc.ep.gaussian_iteration import sweep_sums
 from pymc_pacauc.ep.natural import NaturalGaussian
-from pymc_pacauc.ep.sites import SiteTable, WeightedSiteTable, weighted_site_table
+from pymc_pacauc.ep.sites import SiteTable, WeightedSiteTable, fine_site_table, weighted_site_table
 from pymc_pacauc.ep.sweep import SiteSums, _add_listed, _arguments
 
 __all__ = ["dealt_sums"]
@@ -60,6 +61,8 @@ class Side(NamedTuple):
     """The positive or the negative rows of a group, in the order of the band."""
 
     rows: FloatArray
+    place: FloatArray
+    width: FloatArray
     mean: FloatArray
     square: FloatArray
     root: FloatArray
@@ -72,10 +75,11 @@ def dealt_sums(
     """Estimate the sums of the sites of all pairs under q, a Gaussian of the problem's reduced coefficients."""
     space = problem.scores.reduced
     d, with_offset = space.dimension, bool(space.offset.any())
+    side = partial(_side, space, with_offset, q, deal)
     tables = {id(block): _table(block, table) for block in deal.dealt}
 
     def run(job: Job) -> JobSums:
-        return _job_sums(job, space, with_offset, q, table, tables[id(job.block)], problem.tie_cost)
+        return _job_sums(job, side, d + with_offset, table, tables[id(job.block)], problem.tie_cost)
 
     precision, linear = np.zeros((d + with_offset, d + with_offset)), np.zeros(d + with_offset)
     wrong = log_constant = 0.0
@@ -100,6 +104,14 @@ def _table(dealt: DealtBlock, table: SiteTable) -> WeightedSiteTable:
     return weighted_site_table(*ends, table.power)
 
 
+def _fine(block: Block, table: SiteTable, weighted: WeightedSiteTable) -> tuple[float, FloatArray]:
+    """The weight of all pairs of a block and their own table, where they weigh alike; 0 and none otherwise."""
+    gamma = table.gamma * block.weight
+    if block.constant and gamma <= weighted.largest:
+        return block.weight, fine_site_table(gamma, table.power)
+    return 0.0, np.empty((0, 4, 3))
+
+
 def _jobs(block: DealtBlock) -> list[Job]:
     groups = block.groups
     if groups == 0:
@@ -116,28 +128,26 @@ def _jobs(block: DealtBlock) -> list[Job]:
 
 def _job_sums(
     job: Job,
-    space: ReducedScores,
-    with_offset: bool,
-    q: NaturalGaussian,
+    side: Callable[..., Side],
+    size: int,
     table: SiteTable,
     weighted: WeightedSiteTable,
     tie_cost: float,
 ) -> JobSums:
-    size = space.dimension + with_offset
     half, linear = np.zeros((size, size)), np.zeros(size)
     near, near_linear = np.zeros((size, size)), np.zeros(size)
-    inverse = linalg.solve_triangular(q.factor, np.eye(space.dimension), lower=True, check_finite=False).T.copy()
     wrong = log_constant = 0.0
+    fine = _fine(job.block.block, table, weighted)
     for g in job.groups:
         group = job.block.group(g)
         if job.parts > 1:
             group = group.take(slice(job.part, None, job.parts), slice(None))
         if not group.n_pairs:
             continue
-        i = _side(space, with_offset, q, inverse, group.positive, group.row_weights)
-        j = _side(space, with_offset, q, inverse, group.negative, group.column_weights)
+        i, j = side(group.positive, group.row_weights), side(group.negative, group.column_weights)
+        far = (job.block.every, int(job.block.turns[g]))
         k_i, h_i, k_j, h_j, by_row, totals, listed = band_sites(
-            *i[1:], *j[1:], j.rows, *_arguments(table.gamma, weighted), tie_cost
+            *i[1:], *j[1:], j.rows, *far, *fine, *_arguments(table.gamma, weighted), tie_cost
         )
         half += i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
         linear += i.rows.T @ h_i - j.rows.T @ h_j
@@ -158,22 +168,29 @@ def _side(
     space: ReducedScores,
     with_offset: bool,
     q: NaturalGaussian,
-    inverse: FloatArray,
+    deal: Deal,
     index: NDArray[np.intp],
     weights: FloatArray,
 ) -> Side:
-    """The moments of some rows; ``inverse`` is that of q's factor, transposed."""
+    """The moments of some rows.
+
+    Their order, and who is far from whom, is that of the deal, so that sums are smooth functions of q.
+    """
     rows = space.design[index]
     mean = rows @ q.mean + space.offset[index]
-    order = np.argsort(mean, kind="stable")  # nearly sorted already: a deal is along the score
-    rows, mean, weights = rows[order], mean[order], weights[order]
-    root = rows @ inverse
+    root = rows @ q.root
     square = np.einsum("ij,ij->i", root, root)
     if not (np.isfinite(mean).all() and np.isfinite(square).all()):
         raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
     if with_offset:
-        rows = np.column_stack([rows, space.offset[index[order]]])
-    broad = band_order(mean, square)
-    if broad is None:
-        return Side(rows, mean, square, root, weights)
-    return Side(rows[broad], mean[broad], square[broad], root[broad], weights[broad])
+        rows = np.column_stack([rows, space.offset[index]])
+    if deal.spread is None:
+        place, width = mean, FAR / CLOSE * np.sqrt(square)
+        order = band_order(place, width)
+        if order is None:
+            order = np.argsort(mean, kind="stable")
+    else:
+        place, width = deal.score[index], deal.spread[index]
+        order = band_order(place, width)
+    side = Side(rows, place, width, mean, square, root, weights)
+    return side if order is None else Side(*(each[order] for each in side))

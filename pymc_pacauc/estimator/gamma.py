@@ -92,7 +92,7 @@ def fit_at_gamma(
         nearest = min(range(len(candidates)), key=lambda k: abs(np.log(candidates[k].gamma / value)))
         same = pairs is problem.pairs or problem.spikes is None  # sites of spikes belong to their rows
         at = replace(whole, gamma=row_shares(pairs).size / size * value)
-        final = _fit_quickly(at, method, pilot if same else None, n_jobs)
+        final = _fit_quickly(at, method, pilot if pairs is problem.pairs else None, n_jobs)
         return final, GammaChoice(tuple(candidates), nearest, final, dealt)
     problem = whole
     if isinstance(gamma, str) and gamma == "certificate":

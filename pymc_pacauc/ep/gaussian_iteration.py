@@ -10,7 +10,7 @@ That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
 where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the
 rescaling of q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing,
 its least squares in the metric of q: a step (P, h) of the natural parameters weighs tr (V P)^2 / 2 + h'V h, the second
-order of the divergence.
+order of the divergence; with many coefficients the diagonal of V stands for V.
 
 The bound -gamma E_q[risk] - KL(q, prior), which the sweep knows and the fixed point nearly maximises, is the loop's
 safeguard against steps that lead away.
@@ -35,10 +35,11 @@ from pymc_pacauc.ep.results import possible
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
 
-__all__ = ["POLICY", "GaussianSweep", "gaussian_iteration", "sweep_sums"]
+__all__ = ["POLICY", "GaussianSweep", "PriorPrecision", "gaussian_iteration", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 
+LARGEST_TURNED = 128  # coefficients, for whose steps all of V counts
 
 POLICY = Policy(
     damping=0.7,
@@ -72,33 +73,60 @@ class GaussianSweep:
         return {"log_evidence": possible(self.log_evidence), "expected_risk": self.expected_risk}
 
 
+@dataclass(frozen=True, eq=False)
+class PriorPrecision:
+    """Of coefficients that are not whitened: its matrix, and half the log determinant of the covariance."""
+
+    matrix: FloatArray
+    log_volume: float
+
+
 def gaussian_iteration(
-    problem: Problem, power: float, sums_at: Callable[[NaturalGaussian], SiteSums]
+    problem: Problem,
+    power: float,
+    sums_at: Callable[[NaturalGaussian], SiteSums],
+    *,
+    prior: PriorPrecision | None = None,
+    near: bool = False,
 ) -> Iteration[NaturalGaussian, GaussianSweep]:
-    """EP's map of q, a Gaussian of the problem's reduced coefficients u, given the sums of the sites at q."""
+    """EP's map of q, a Gaussian of the problem's reduced coefficients u, given the sums of the sites at q.
+
+    ``prior``: of other coefficients than u, whose prior is N(0, I). ``near``: from a start that is not far from the
+    fixed point; q itself is rescaled then, and not what a damped step makes of it, which spares a factorization.
+    """
 
     def sweep(q: NaturalGaussian, pace: Pace) -> GaussianSweep:
         sums = sums_at(q)
-        precision = sums.precision
-        precision[np.diag_indices(q.mean.size)] += 1.0  # the prior N(0, I)
+        precision = _plus_prior(sums.precision, prior)
         risk = float(sums.wrong / problem.pairs.total_weight)
-        bound = -problem.gamma * risk - q.divergence
-        if power == 0.0:
-            log_evidence = bound
+        volume = np.log(np.diagonal(q.factor)).sum() + (0.0 if prior is None else prior.log_volume)
+        bound = -problem.gamma * risk - 0.5 * (_second_moment(q, prior) - q.mean.size) - volume
+        more, further = precision - q.precision, sums.shift - q.shift
+        log_evidence = bound
+        if power > 0.0:  # that of the new sites, to first order in what they change
+            gain = q.mean @ further - 0.5 * (q.trace_of(more) + q.mean @ more @ q.mean)
+            log_evidence = sums.log_constant + 0.5 * q.shift @ q.mean - volume + gain
+        if prior is None:
+            change = np.hypot(np.linalg.norm(more), np.linalg.norm(further))
+            change /= np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
         else:
-            new = natural_gaussian(precision, sums.shift)
-            log_evidence = np.nan if new is None else float(sums.log_constant + new.log_partition())
-        change = np.hypot(np.linalg.norm(precision - q.precision), np.linalg.norm(sums.shift - q.shift))
-        change /= np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
-        return GaussianSweep(precision, sums.shift, float(change), bound, log_evidence, risk, sums.tied)
+            change = np.hypot(np.linalg.norm(q.sd[:, None] * more * q.sd), np.linalg.norm(q.sd * further))
+            change /= np.sqrt(q.mean.size)
+        return GaussianSweep(precision, sums.shift, float(change), float(bound), float(log_evidence), risk, sums.tied)
 
     def plain(q: NaturalGaussian, seen: GaussianSweep, damping: float) -> tuple[FloatArray, int]:
+        target = _scale_target(q, seen, prior) if problem.scale_free else 0.0
+        if near:
+            c = np.sqrt(target / _second_moment(q, prior)) if target > 0.0 else 1.0
+            precision = ((1.0 - damping) / c**2 - 1.0) * q.precision + (damping / c**2) * seen.precision
+            _plus_prior(precision, prior, damping * (1.0 - 1.0 / c**2))  # which is not rescaled
+            return _flat(precision, ((1.0 - damping) / c - 1.0) * q.shift + (damping / c) * seen.shift), 0
         step = damping * _flat(seen.precision - q.precision, seen.shift - q.shift)
         damped, times = halved_move(partial(_move, q, seen), step, POLICY.halvings)
         if damped is None:
             return np.full_like(step, np.nan), times
-        if problem.scale_free:
-            damped = _rescale(damped, _scale_target(q, seen))
+        if target > 0.0:
+            damped = damped.rescaled(np.sqrt(target / _second_moment(damped, prior)))
         return _flat(damped.precision - q.precision, damped.shift - q.shift), times
 
     return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _weigh, _move)
@@ -136,26 +164,39 @@ def _move(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> NaturalG
 
 
 def _weigh(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> FloatArray:
-    """A step as a change of the log-density seen from q itself, with L L' = Q: L^-1 P L^-T and L^-1 h."""
+    """A step as a change of the log-density seen from q itself, with L L' = Q: L^-1 P L^-T and L^-1 h. Or, of many
+    coefficients, for which that costs as much as the rest of a sweep, in units of q's standard deviations.
+    """
     k = q.mean.size
+    if k > LARGEST_TURNED:
+        weights = np.outer(q.sd, q.sd)
+        weights[np.diag_indices(k)] /= np.sqrt(2.0)
+        return step * _flat(weights, q.sd)
     precision, shift = _unflat(step, k)
     inner = linalg.lapack.dsygst(precision, q.factor.T, itype=1, lower=0)[0]  # the upper triangle of L^-1 P L^-T
     inner[np.diag_indices(k)] /= np.sqrt(2.0)  # the others count twice, so that half the square of the norm is left
     return _flat(inner, linalg.solve_triangular(q.factor, shift, lower=True, check_finite=False))
 
 
-def _scale_target(q: NaturalGaussian, seen: GaussianSweep) -> float:
+def _plus_prior(precision: FloatArray, prior: PriorPrecision | None, times: float = 1.0) -> FloatArray:
+    """In place."""
+    if prior is None:
+        precision[np.diag_indices(len(precision))] += times
+    else:
+        precision += prior.matrix if times == 1.0 else times * prior.matrix
+    return precision
+
+
+def _second_moment(q: NaturalGaussian, prior: PriorPrecision | None) -> float:
+    """tr V + m'm of whitened coefficients."""
+    if prior is None:
+        return q.second_moment
+    return q.trace_of(prior.matrix) + float(q.mean @ prior.matrix @ q.mean)
+
+
+def _scale_target(q: NaturalGaussian, seen: GaussianSweep, prior: PriorPrecision | None) -> float:
     """The value of tr V + m'm at a fixed point; see the module docstring."""
-    low, m = q.lower_covariance, q.mean
-    diagonal = np.diagonal(low)
-    sum_b = 2.0 * np.vdot(low, seen.precision) - diagonal @ np.diagonal(seen.precision) - diagonal.sum()
-    sum_rest = m @ seen.shift - m @ (seen.precision @ m) + m @ m  # of c rho - b rho^2
-    return float(m.size - sum_b + sum_rest)
-
-
-def _rescale(q: NaturalGaussian, target: float) -> NaturalGaussian:
-    """The Gaussian of c w, w ~ q, with c such that tr V + m'm = target."""
-    if target <= 0.0:
-        return q
-    c = np.sqrt(target / q.second_moment)
-    return NaturalGaussian(q.precision / c**2, q.shift / c, q.factor / c, q.mean * c)
+    m = q.mean
+    sum_b = q.trace_of(seen.precision)
+    sum_rest = m @ seen.shift - m @ (seen.precision @ m)  # of c rho - b rho^2
+    return float(m.size - sum_b + sum_rest) + _second_moment(q, prior)

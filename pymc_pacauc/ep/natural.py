@@ -38,6 +38,19 @@ class NaturalGaussian:
         """The lower triangle of the covariance."""
         return np.asarray(linalg.lapack.dlauum(self.root, lower=0)[0]).T
 
+    @cached_property
+    def sd(self) -> FloatArray:
+        return np.sqrt(np.diagonal(self.lower_covariance))
+
+    def trace_of(self, matrix: FloatArray) -> float:
+        """tr(V M), for a symmetric M."""
+        low = self.lower_covariance
+        return float(2.0 * np.vdot(low, matrix) - np.diagonal(low) @ np.diagonal(matrix))
+
+    def rescaled(self, c: float) -> NaturalGaussian:
+        """The Gaussian of c w, w ~ this one."""
+        return NaturalGaussian(self.precision / c**2, self.shift / c, self.factor / c, self.mean * c)
+
     @property
     def covariance(self) -> FloatArray:
         return self.lower_covariance + np.tril(self.lower_covariance, -1).T

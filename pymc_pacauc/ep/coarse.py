@@ -38,12 +38,19 @@ def coarse_moments(problem: Problem, table: SiteTable, map_tiles: Callable[..., 
     design, offset = space.design, space.offset
     variances = np.einsum("ij,ij->i", design, design)
     rank = max(1, space.dimension // SHARE)
-    found = pivoted_cholesky(lambda p: design @ design[p], variances, rank, 0.0)
-    features = np.ascontiguousarray(found.columns.T)
+    if space.pivots is None:
+        covariance = space.covariance
+        found = pivoted_cholesky(
+            lambda p: design @ design[p] if covariance is None else covariance[p], variances, rank, 0.0
+        )
+        features, left = np.ascontiguousarray(found.columns.T), found.left
+    else:  # the directions are those of pivots, in their order
+        features = np.ascontiguousarray(design[:, :rank])
+        left = np.maximum(variances - np.einsum("ij,ij->i", features, features), 0.0)
 
     def moments(q: NaturalGaussian) -> ScoreMoments:
         seen = score_moments(features, offset, q.mean, q.factor, map_tiles)
-        return replace(seen, square=seen.square + found.left)
+        return replace(seen, square=seen.square + left)
 
     def sums_at(q: NaturalGaussian) -> SiteSums:
         return sum_sites(

@@ -28,7 +28,7 @@ from pymc_pacauc.core.deal import Deal
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.coarse import MANY, coarse_moments
 from pymc_pacauc.ep.dealt_sums import dealt_sums
-from pymc_pacauc.ep.fixed_point import Interventions, solve_fixed_point
+from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
@@ -36,8 +36,9 @@ from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leav
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
+from pymc_pacauc.ep.score_space import ScorePoint, ScoreSweep, as_many_directions, score_fixed_point
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import SiteSums, check_offset, score_moments, sum_sites, tile_map
+from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
 
 __all__ = [
     "ConvergenceWarning",
@@ -277,18 +278,44 @@ def _fit(
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
     first, policy = start_of(problem, start), POLICY
-    if start is None and first.mean.size >= MANY:
-        near = _coarse_start(problem, table, n_jobs)
-        if near is not None:
-            first, policy = near, replace(POLICY, plain_steps=0)
+    before: Solution[ScorePoint, ScoreSweep] | None = None
+    if start is None and first.mean.size >= MANY and sums_by is None:
+        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+            moments = coarse_moments(problem, table, map_tiles)
+            if as_many_directions(problem):
+                found = score_fixed_point(
+                    problem,
+                    table,
+                    moments,
+                    tolerance=tolerance,
+                    max_sweeps=max_sweeps - 1,
+                    callback=callback,
+                    map_tiles=map_tiles,
+                )
+                if found is not None:
+                    moments, before = found
+            begin = _with_sites(problem, table, moments, map_tiles)
+        if begin is not None:
+            first, policy = begin, replace(POLICY, plain_steps=0)
+    done = () if before is None else before.history
+    stopped = before is not None and before.interrupted
     with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
         solution = solve_fixed_point(
             gaussian_iteration(problem, power, sums_at),
             first,
             policy,
             tolerance=tolerance,
-            max_sweeps=max_sweeps,
+            max_sweeps=1 if stopped else max_sweeps - len(done),
             callback=callback,
+            counted=len(done),
+        )
+    if before is not None:
+        solution = replace(
+            solution,
+            history=done + solution.history,
+            interrupted=stopped or solution.interrupted,
+            converged=solution.converged and not stopped,
+            interventions=before.interventions + solution.interventions,
         )
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
@@ -315,19 +342,14 @@ def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterat
         yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
 
 
-def _coarse_start(problem: Problem, table: SiteTable, n_jobs: int | None) -> NaturalGaussian | None:
-    """The prior with the sites of a fit to few directions; see :mod:`~pymc_pacauc.ep.coarse`."""
+def _with_sites(
+    problem: Problem, table: SiteTable, moments: ScoreMoments, map_tiles: Callable[..., Any]
+) -> NaturalGaussian | None:
+    """The prior with the sites at some moments of the scores; None where that is no density."""
     space = problem.scores.reduced
-    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-        sums = sum_sites(
-            space.design,
-            space.offset,
-            coarse_moments(problem, table, map_tiles),
-            problem.pairs,
-            table,
-            tie_cost=problem.tie_cost,
-            map_tiles=map_tiles,
-        )
+    sums = sum_sites(
+        space.design, space.offset, moments, problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
+    )
     return natural_gaussian(np.eye(space.dimension) + sums.precision, sums.shift)
 
 
@@ -374,10 +396,9 @@ def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
 
     None where these sites and the prior are no density together.
     """
-    old, new, q = fit.problem.scores.reduced, problem.scores.reduced, fit.posterior.natural
+    old, q = fit.problem.scores.reduced, fit.posterior.natural
     moments = score_moments(old.design, old.offset, q.mean, q.factor)
-    sums = sum_sites(new.design, new.offset, moments, problem.pairs, fit.table, tie_cost=problem.tie_cost)
-    start = natural_gaussian(np.eye(new.dimension) + sums.precision, sums.shift)
+    start = _with_sites(problem, fit.table, moments, map)
     if start is None:
         return None
     return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))

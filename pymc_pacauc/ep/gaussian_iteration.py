@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from pymc_pacauc.ep.results import possible
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
 
-__all__ = ["POLICY", "GaussianSweep", "PriorPrecision", "gaussian_iteration", "sweep_sums"]
+__all__ = ["POLICY", "GaussianSweep", "gaussian_iteration", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 
@@ -73,60 +73,34 @@ class GaussianSweep:
         return {"log_evidence": possible(self.log_evidence), "expected_risk": self.expected_risk}
 
 
-@dataclass(frozen=True, eq=False)
-class PriorPrecision:
-    """Of coefficients that are not whitened: its matrix, and half the log determinant of the covariance."""
-
-    matrix: FloatArray
-    log_volume: float
-
-
 def gaussian_iteration(
-    problem: Problem,
-    power: float,
-    sums_at: Callable[[NaturalGaussian], SiteSums],
-    *,
-    prior: PriorPrecision | None = None,
-    near: bool = False,
+    problem: Problem, power: float, sums_at: Callable[[NaturalGaussian], SiteSums]
 ) -> Iteration[NaturalGaussian, GaussianSweep]:
-    """EP's map of q, a Gaussian of the problem's reduced coefficients u, given the sums of the sites at q.
-
-    ``prior``: of other coefficients than u, whose prior is N(0, I). ``near``: from a start that is not far from the
-    fixed point; q itself is rescaled then, and not what a damped step makes of it, which spares a factorization.
-    """
+    """EP's map of q, a Gaussian of the problem's reduced coefficients u, given the sums of the sites at q."""
 
     def sweep(q: NaturalGaussian, pace: Pace) -> GaussianSweep:
         sums = sums_at(q)
-        precision = _plus_prior(sums.precision, prior)
+        precision = sums.precision
+        precision[np.diag_indices(q.mean.size)] += 1.0  # the prior N(0, I)
         risk = float(sums.wrong / problem.pairs.total_weight)
-        volume = np.log(np.diagonal(q.factor)).sum() + (0.0 if prior is None else prior.log_volume)
-        bound = -problem.gamma * risk - 0.5 * (_second_moment(q, prior) - q.mean.size) - volume
+        bound = -problem.gamma * risk - q.divergence
         more, further = precision - q.precision, sums.shift - q.shift
         log_evidence = bound
         if power > 0.0:  # that of the new sites, to first order in what they change
             gain = q.mean @ further - 0.5 * (q.trace_of(more) + q.mean @ more @ q.mean)
-            log_evidence = sums.log_constant + 0.5 * q.shift @ q.mean - volume + gain
-        if prior is None:
-            change = np.hypot(np.linalg.norm(more), np.linalg.norm(further))
-            change /= np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
-        else:
-            change = np.hypot(np.linalg.norm(q.sd[:, None] * more * q.sd), np.linalg.norm(q.sd * further))
-            change /= np.sqrt(q.mean.size)
-        return GaussianSweep(precision, sums.shift, float(change), float(bound), float(log_evidence), risk, sums.tied)
+            log_evidence = float(sums.log_constant + q.log_partition() + gain)
+        change = np.hypot(np.linalg.norm(more), np.linalg.norm(further))
+        change /= np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
+        return GaussianSweep(precision, sums.shift, float(change), bound, log_evidence, risk, sums.tied)
 
     def plain(q: NaturalGaussian, seen: GaussianSweep, damping: float) -> tuple[FloatArray, int]:
-        target = _scale_target(q, seen, prior) if problem.scale_free else 0.0
-        if near:
-            c = np.sqrt(target / _second_moment(q, prior)) if target > 0.0 else 1.0
-            precision = ((1.0 - damping) / c**2 - 1.0) * q.precision + (damping / c**2) * seen.precision
-            _plus_prior(precision, prior, damping * (1.0 - 1.0 / c**2))  # which is not rescaled
-            return _flat(precision, ((1.0 - damping) / c - 1.0) * q.shift + (damping / c) * seen.shift), 0
+        target = _scale_target(q, seen) if problem.scale_free else 0.0
         step = damping * _flat(seen.precision - q.precision, seen.shift - q.shift)
         damped, times = halved_move(partial(_move, q, seen), step, POLICY.halvings)
         if damped is None:
             return np.full_like(step, np.nan), times
         if target > 0.0:
-            damped = damped.rescaled(np.sqrt(target / _second_moment(damped, prior)))
+            damped = damped.rescaled(np.sqrt(target / damped.second_moment))
         return _flat(damped.precision - q.precision, damped.shift - q.shift), times
 
     return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _weigh, _move)
@@ -141,20 +115,13 @@ def sweep_sums(
     return sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
 
 
-@lru_cache(maxsize=2)
-def _upper(k: int) -> NDArray[np.intp]:
-    """Where the upper triangle of a k x k matrix is, in its rows one after the other."""
-    return np.flatnonzero(np.triu(np.ones((k, k), dtype=bool)))
-
-
 def _flat(precision: FloatArray, shift: FloatArray) -> FloatArray:
-    """The upper triangle of the precision, then the shift: shape (k (k + 3) / 2,)."""
-    return np.concatenate([precision.ravel()[_upper(shift.size)], shift])
+    """The upper triangle of the precision, row by row, then the shift: shape (k (k + 3) / 2,)."""
+    return np.concatenate([linalg.lapack.dtrttp(precision.T, uplo="L")[0], shift])
 
 
 def _unflat(step: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    upper = np.zeros((k, k))
-    upper.ravel()[_upper(k)] = step[:-k]
+    upper = linalg.lapack.dtpttr(k, step[:-k], uplo="L")[0].T
     return upper + np.triu(upper, 1).T, step[-k:]
 
 
@@ -178,25 +145,9 @@ def _weigh(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> FloatAr
     return _flat(inner, linalg.solve_triangular(q.factor, shift, lower=True, check_finite=False))
 
 
-def _plus_prior(precision: FloatArray, prior: PriorPrecision | None, times: float = 1.0) -> FloatArray:
-    """In place."""
-    if prior is None:
-        precision[np.diag_indices(len(precision))] += times
-    else:
-        precision += prior.matrix if times == 1.0 else times * prior.matrix
-    return precision
-
-
-def _second_moment(q: NaturalGaussian, prior: PriorPrecision | None) -> float:
-    """tr V + m'm of whitened coefficients."""
-    if prior is None:
-        return q.second_moment
-    return q.trace_of(prior.matrix) + float(q.mean @ prior.matrix @ q.mean)
-
-
-def _scale_target(q: NaturalGaussian, seen: GaussianSweep, prior: PriorPrecision | None) -> float:
+def _scale_target(q: NaturalGaussian, seen: GaussianSweep) -> float:
     """The value of tr V + m'm at a fixed point; see the module docstring."""
     m = q.mean
-    sum_b = q.trace_of(seen.precision)
-    sum_rest = m @ seen.shift - m @ (seen.precision @ m)  # of c rho - b rho^2
-    return float(m.size - sum_b + sum_rest) + _second_moment(q, prior)
+    sum_b = q.trace_of(seen.precision) - float(np.diagonal(q.lower_covariance).sum())
+    sum_rest = m @ seen.shift - m @ (seen.precision @ m) + m @ m  # of c rho - b rho^2
+    return float(m.size - sum_b + sum_rest)

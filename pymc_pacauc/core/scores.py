@@ -37,7 +37,7 @@ LARGEST_RANKED = 512
 RANK_TOLERANCE = 1e-12
 FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
 FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
-WORTH_FEATURES = 0.8  # and used where they are so much fewer
+WORTH_FEATURES = 0.5  # and used where they are so much fewer
 ROUNDING = 1e-12
 ROWS_AT_ONCE = 2048
 
@@ -162,6 +162,8 @@ class LinearScores:
         What is left counts as rounding next to the terms it is the sum of, or next to the scores' own prior standard
         deviations: a ranking cannot see it.
         """
+        if not (self.prior.mean.any() or self.offset.any()):
+            return np.zeros(self.n)
         X, offset = self.X[self.distinct.first], self.offset[self.distinct.first]
         scores = (X @ self.prior.mean + offset)[self.distinct.place]
         centred = scores - scores.mean()

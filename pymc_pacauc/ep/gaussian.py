@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -29,14 +29,14 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.coarse import MANY, coarse_moments
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_point
-from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration, sweep_sums
+from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
-from pymc_pacauc.ep.score_space import ScorePoint, ScoreSweep, as_many_directions, score_fixed_point
+from pymc_pacauc.ep.score_space import ScoreSweep, as_many_directions, score_fixed_point
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
 
@@ -56,6 +56,7 @@ FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
 SumsBy = Callable[[Problem, SiteTable], AbstractContextManager[SumsAt]]
+Found = Solution[NaturalGaussian, GaussianSweep] | Solution[NaturalGaussian, ScoreSweep]
 
 MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on dealt pairs, for its expected AUC
 
@@ -278,45 +279,25 @@ def _fit(
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
     first, policy = start_of(problem, start), POLICY
-    before: Solution[ScorePoint, ScoreSweep] | None = None
-    if start is None and first.mean.size >= MANY and sums_by is None:
-        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-            moments = coarse_moments(problem, table, map_tiles)
-            if as_many_directions(problem):
-                found = score_fixed_point(
-                    problem,
-                    table,
-                    moments,
-                    tolerance=tolerance,
-                    max_sweeps=max_sweeps - 1,
-                    callback=callback,
-                    map_tiles=map_tiles,
-                )
-                if found is not None:
-                    moments, before = found
-            begin = _with_sites(problem, table, moments, map_tiles)
-        if begin is not None:
-            first, policy = begin, replace(POLICY, plain_steps=0)
-    done = () if before is None else before.history
-    stopped = before is not None and before.interrupted
-    with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
-        solution = solve_fixed_point(
-            gaussian_iteration(problem, power, sums_at),
-            first,
-            policy,
-            tolerance=tolerance,
-            max_sweeps=1 if stopped else max_sweeps - len(done),
-            callback=callback,
-            counted=len(done),
-        )
-    if before is not None:
-        solution = replace(
-            solution,
-            history=done + solution.history,
-            interrupted=stopped or solution.interrupted,
-            converged=solution.converged and not stopped,
-            interventions=before.interventions + solution.interventions,
-        )
+    solution: Found | None = None
+    if first.mean.size >= MANY:
+        given = None if start is None else first
+        near, solution = _approach(problem, table, given, tolerance, max_sweeps, n_jobs, callback, sums_by is None)
+        first, policy = (first, POLICY) if near is None else (near, replace(POLICY, plain_steps=0))
+    history = () if solution is None else solution.history
+    if solution is None or not (solution.converged or solution.interrupted or len(history) >= max_sweeps):
+        acted = Interventions() if solution is None else solution.interventions
+        with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
+            last = solve_fixed_point(
+                gaussian_iteration(problem, power, sums_at),
+                first,
+                policy,
+                tolerance=tolerance,
+                max_sweeps=max_sweeps - len(history),
+                callback=callback,
+                counted=len(history),
+            )
+        solution = replace(last, history=history + last.history, interventions=acted + last.interventions)
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
@@ -333,6 +314,38 @@ def _fit(
     )
     warn_of(fit.method, solution, fit.sweeps, tolerance, log_evidence, advice, stacklevel=4)
     return fit
+
+
+def _approach(
+    problem: Problem,
+    table: SiteTable,
+    start: NaturalGaussian | None,
+    tolerance: float,
+    max_sweeps: int,
+    n_jobs: int | None,
+    callback: Callback | None,
+    here: bool,
+) -> tuple[NaturalGaussian | None, Found | None]:
+    """A start with many coefficients: from a coarse fit, and then, for a process of full rank, from one to its scores,
+    which may be all there is to do. None where there is none.
+    """
+    space = problem.scores.reduced
+    in_scores = here and as_many_directions(problem)
+    if start is not None and not in_scores:
+        return None, None
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+        if start is None:
+            moments = coarse_moments(problem, table, map_tiles)
+        else:
+            moments = score_moments(space.design, space.offset, start.mean, start.factor, map_tiles)
+        found = None
+        if in_scores:
+            found = score_fixed_point(problem, table, moments, tolerance, max_sweeps, callback, map_tiles)
+        q = _with_sites(problem, table, moments if found is None else found.moments, map_tiles)
+    if q is None or found is None:
+        return q, None
+    how = {field.name: getattr(found.solution, field.name) for field in fields(Solution)}
+    return q, Solution(**{**how, "point": q, "following": q})
 
 
 @contextmanager

@@ -9,8 +9,7 @@ and its inverse, O(n^3) operations with the constant of the two, where coefficie
 product before the site functions, which read the covariance of the scores, and none after them. The common constant
 of the scores, which no pair sees, has a prior here that is as good as any.
 
-C^-1 costs digits, where C is badly conditioned. So what is found here is where the fit in coefficients begins: that
-confirms it, or goes on.
+C^-1 costs digits. Where C is so badly conditioned that they would be missed, the fit is left to the coefficients.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Iteration, Pace, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY
@@ -40,15 +40,15 @@ from pymc_pacauc.ep.sweep import (
     tables_for,
     tile_sites,
 )
+from pymc_pacauc.ep.weighted_sites import CANCELLED
 
-__all__ = ["ScorePoint", "ScoreSweep", "as_many_directions", "score_fixed_point"]
+__all__ = ["ScorePoint", "ScoreSolution", "ScoreSweep", "as_many_directions", "score_fixed_point"]
 
 FloatArray = NDArray[np.float64]
 Span = slice | NDArray[np.intp]
 SumsOf = Callable[[FloatArray, FloatArray, FloatArray, FloatArray | None], SiteSums]
 
-LEAST_CONDITION = 1e-11
-LOOSER = 3.0  # the tolerance here than in coefficients, where changes are smaller numbers
+LEAST_CONDITION = 1e-10
 NEAR = replace(POLICY, plain_steps=0, patience=12)
 
 
@@ -92,6 +92,7 @@ class ScoreSweep:
     bound: float
     log_evidence: float
     expected_risk: float
+    tied: int
 
     final = True
 
@@ -100,17 +101,23 @@ class ScoreSweep:
         return {"log_evidence": possible(self.log_evidence), "expected_risk": self.expected_risk}
 
 
+class ScoreSolution(NamedTuple):
+    """Where the loop ended, and the moments of the scores there, in the order of the problem."""
+
+    solution: Solution[ScorePoint, ScoreSweep]
+    moments: ScoreMoments
+
+
 def score_fixed_point(
     problem: Problem,
     table: SiteTable,
     start: ScoreMoments,
-    *,
     tolerance: float,
     max_sweeps: int,
     callback: Callable[[dict[str, float]], None] | None = None,
     map_tiles: Callable[..., Any] = map,
-) -> tuple[ScoreMoments, Solution[ScorePoint, ScoreSweep]] | None:
-    """Moments of the scores at EP's fixed point, and how it was found; None where C cannot be inverted."""
+) -> ScoreSolution | None:
+    """EP's fixed point from the sites at some moments of the scores; None where C cannot be inverted."""
     order = _order(problem)
     place = np.argsort(order)
     space = problem.scores.reduced
@@ -128,12 +135,12 @@ def score_fixed_point(
         _iteration(problem, table.power, prior, offset, sums_of),
         begin,
         NEAR,
-        tolerance=LOOSER * tolerance,
+        tolerance=tolerance,
         max_sweeps=max_sweeps,
         callback=callback,
     )
     q = found.point.q
-    return ScoreMoments((q.mean + offset)[place], q.root[place], (q.sd**2)[place]), found
+    return ScoreSolution(found, ScoreMoments((q.mean + offset)[place], q.root[place], (q.sd**2)[place]))
 
 
 def _iteration(
@@ -161,10 +168,11 @@ def _iteration(
             gain = float(m @ (sums.shift - q.shift)) - 0.5 * (new - old + (1.0 - point.scale) * point.energy)
             log_evidence = sums.log_constant + 0.5 * float(q.shift @ m) - volume + gain
         flat = _flat(np.sqrt(n), sums.precision, sums.shift)
-        change = float(np.linalg.norm(point.weights * (flat - point.flat)) * np.sqrt(2.0 / n))
+        squares = _square(sums.precision, point.sites, variances) + variances @ np.square(sums.shift - q.shift)
+        change = float(np.sqrt(squares / n + (1.0 - point.scale) ** 2))
         target = n - new + float(m @ sums.shift) if problem.scale_free else 0.0
         rescaling = float(np.sqrt(target / point.energy)) if target > 0.0 else 1.0
-        return ScoreSweep(flat, rescaling, change, bound, log_evidence, risk)
+        return ScoreSweep(flat, rescaling, change, bound, log_evidence, risk, sums.tied)
 
     def plain(point: ScorePoint, seen: ScoreSweep, damping: float) -> tuple[FloatArray, int]:
         c = seen.rescaling ** (damping / NEAR.damping)
@@ -192,6 +200,29 @@ def _point(inverse: FloatArray, flat: FloatArray) -> ScorePoint | None:
 
 def _flat(scale: float, sites: FloatArray, shift: FloatArray) -> FloatArray:
     return np.concatenate([[scale], shift, linalg.lapack.dtrttp(sites.T, uplo="U")[0]])
+
+
+@kernel
+def _square(a, b, v):
+    """tr (V (A - B))^2 of lower triangles, V = diag(v)."""
+    total = 0.0
+    for i in range(v.size):
+        row = 0.0
+        for j in range(i):
+            row += v[j] * (a[i, j] - b[i, j]) ** 2
+        total += v[i] * (2.0 * row + v[i] * (a[i, i] - b[i, i]) ** 2)
+    return total
+
+
+@kernel
+def _cancels(cross, square_i, square_j):
+    """Whether the variance of a pair is a difference of numbers so close that it is to be had from roots."""
+    for i in range(square_i.size):
+        for j in range(square_j.size):
+            scale = square_i[i] + square_j[j]
+            if scale - 2.0 * cross[i, j] <= CANCELLED * scale:
+                return True
+    return False
 
 
 def _form(low: FloatArray, m: FloatArray) -> float:
@@ -234,8 +265,11 @@ def _sums(
     def sums(mean: FloatArray, root: FloatArray, square: FloatArray, low: FloatArray | None) -> SiteSums:
         def job(tile: tuple[Tile, Span, Span]) -> tuple[Span, Span, FloatArray, TileSums]:
             part, rows, columns = tile
-            of_rows, of_columns = ((mean[at], square[at], root[at]) for at in (rows, columns))
-            K = of_rows[2] @ of_columns[2].T if low is None else np.array(low[_below(rows, columns)])
+            K = root[rows] @ root[columns].T if low is None else np.array(low[_below(rows, columns)])
+            width = None if _cancels(K, square[rows], square[columns]) else 0  # of the roots that are looked at
+            of_rows, of_columns = (
+                (mean[at], square[at], np.ascontiguousarray(root[at, :width])) for at in (rows, columns)
+            )
             return rows, columns, K, tile_sites(part, of_rows, of_columns, K, sites, problem.tie_cost)
 
         A, k, h = np.zeros((n, n)), np.zeros(n), np.zeros(n)

@@ -268,7 +268,7 @@ def tile_sites(
     """The sites of a tile, given mean, square and root of the scores of its rows and columns; ``cross`` becomes K."""
     if tile.row_weights is not None:
         assert sites.weighted is not None
-        *sums, totals, far = tile_sites_weighted(
+        k_row, h_row, k_column, h_column, totals, far = tile_sites_weighted(
             cross,
             *rows,
             tile.row_weights,
@@ -281,7 +281,7 @@ def tile_sites(
         wrong, log_constant, tied = map(float, totals[:3])
     else:
         table = sites.by_weight[tile.weight]
-        *sums, totals, far = _tile_sites(
+        k_row, h_row, k_column, h_column, totals, far = _tile_sites(
             cross, *rows, *columns, table.coefficients, table.lower, table.per_unit, tie_cost
         )
         wrong, log_constant, equal, equal_wrong, tied = map(float, totals)
@@ -290,7 +290,7 @@ def tile_sites(
         log_constant -= table.gamma * equal_wrong + (equal + len(far)) * table.log_constant_at_zero
         at, weights = far[:, :2].astype(np.intp), np.full(len(far), tile.weight)
     listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], far[:, 2], weights) if len(far) else None
-    return TileSums(*sums, wrong, log_constant, tied, listed)
+    return TileSums(k_row, h_row, k_column, h_column, wrong, log_constant, tied, listed)
 
 
 def _small_block_sums(

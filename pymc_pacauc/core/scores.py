@@ -15,7 +15,8 @@ Smooth Gaussian processes reach the scores in far fewer directions than n, to an
 leave every score but 5e-6 of the smallest prior variance of a score are found by pivoted Cholesky of the scores' prior
 covariance, and are the reduced coordinates. In these the scores are those at some of the observations, the *pivots*;
 the scores of the others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out
-with it.) Where there are no such directions, looking for them costs less than one sweep of EP.
+with it.) Where there are no such directions, looking for them costs less than one sweep of EP, and finds the scores'
+covariance, with which EP does without directions (:mod:`pymc_pacauc.ep.score_space`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ LARGEST_RANKED = 512
 RANK_TOLERANCE = 1e-12
 FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
 FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
-WORTH_FEATURES = 0.5  # and used where they are so much fewer
+WORTH_FEATURES = 0.8  # and used where they are so much fewer,
+MANY_SCORES = 160  # or, of so many observations, for which EP can do without directions,
+MANY_WORTH_FEATURES = 0.5  # so much
 ROUNDING = 1e-12
 ROWS_AT_ONCE = 2048
 
@@ -217,7 +220,8 @@ class LinearScores:
         if least <= 0.0:
             return None, None
         factor, pivots, rank, _ = linalg.lapack.dpstrf(covariance.T, tol=FEATURE_TOLERANCE * least, lower=1)
-        if rank > WORTH_FEATURES * self.n:
+        worth = WORTH_FEATURES if self.n < MANY_SCORES else min(WORTH_FEATURES, MANY_WORTH_FEATURES)
+        if rank > worth * self.n:
             return None, covariance if self.distinct.none_repeat else None
         order = pivots.astype(np.intp) - 1
         features = np.empty((first.size, rank))

@@ -18,6 +18,7 @@ import warnings
 from time import process_time
 
 import numpy as np
+from scipy import linalg
 
 from pymc_pacauc.core.blas import single_threaded_blas
 from pymc_pacauc.core.covariances import COVARIANCES, median_distance
@@ -74,7 +75,7 @@ def features_fit(X, y, lengthscale, rank):
 
 def process_fit(X, y, lengthscale):
     K = COVARIANCES["squared_exponential"](X / lengthscale, X / lengthscale)
-    factor = np.linalg.cholesky(K + 1e-6 * np.eye(len(X)))
+    factor = linalg.cholesky(K + 1e-6 * np.eye(len(X)), lower=True, check_finite=False)
     return factor, fit_ep(linear_gaussian_problem(factor, y, float(len(y))), n_jobs=1)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -338,14 +338,11 @@ def _approach(
             moments = coarse_moments(problem, table, map_tiles)
         else:
             moments = score_moments(space.design, space.offset, start.mean, start.factor, map_tiles)
-        found = None
         if in_scores:
             found = score_fixed_point(problem, table, moments, tolerance, max_sweeps, callback, map_tiles)
-        q = _with_sites(problem, table, moments if found is None else found.moments, map_tiles)
-    if q is None or found is None:
-        return q, None
-    how = {field.name: getattr(found.solution, field.name) for field in fields(Solution)}
-    return q, Solution(**{**how, "point": q, "following": q})
+            if found is not None:
+                return found.point, found
+        return _with_sites(problem, table, moments, map_tiles) if start is None else None, None
 
 
 @contextmanager

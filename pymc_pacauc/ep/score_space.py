@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ from pymc_pacauc.ep.sweep import (
 )
 from pymc_pacauc.ep.weighted_sites import CANCELLED
 
-__all__ = ["ScorePoint", "ScoreSolution", "ScoreSweep", "as_many_directions", "score_fixed_point"]
+__all__ = ["ScoreSweep", "as_many_directions", "score_fixed_point"]
 
 FloatArray = NDArray[np.float64]
 Span = slice | NDArray[np.intp]
@@ -101,13 +101,6 @@ class ScoreSweep:
         return {"log_evidence": possible(self.log_evidence), "expected_risk": self.expected_risk}
 
 
-class ScoreSolution(NamedTuple):
-    """Where the loop ended, and the moments of the scores there, in the order of the problem."""
-
-    solution: Solution[ScorePoint, ScoreSweep]
-    moments: ScoreMoments
-
-
 def score_fixed_point(
     problem: Problem,
     table: SiteTable,
@@ -116,8 +109,11 @@ def score_fixed_point(
     max_sweeps: int,
     callback: Callable[[dict[str, float]], None] | None = None,
     map_tiles: Callable[..., Any] = map,
-) -> ScoreSolution | None:
-    """EP's fixed point from the sites at some moments of the scores; None where C cannot be inverted."""
+) -> Solution[NaturalGaussian, ScoreSweep] | None:
+    """EP's fixed point, in the problem's reduced coefficients, from the sites at some moments of the scores.
+
+    None where C cannot be inverted.
+    """
     order = _order(problem)
     place = np.argsort(order)
     space = problem.scores.reduced
@@ -139,8 +135,21 @@ def score_fixed_point(
         max_sweeps=max_sweeps,
         callback=callback,
     )
-    q = found.point.q
-    return ScoreSolution(found, ScoreMoments((q.mean + offset)[place], q.root[place], (q.sd**2)[place]))
+    q = _of_coefficients(found.point, space.design[order])
+    if q is None:
+        return None
+    return Solution(
+        q, found.seen, q, found.converged, found.interrupted, found.history, interventions=found.interventions
+    )
+
+
+def _of_coefficients(point: ScorePoint, design: FloatArray) -> NaturalGaussian | None:
+    """q as a Gaussian of the coefficients, u ~ N(0, I) and scores Z u: precision ``scale`` I + Z'A Z."""
+    sites = point.sites + np.tril(point.sites, -1).T
+    precision = design.T @ (sites @ design)
+    precision = 0.5 * (precision + precision.T)
+    precision[np.diag_indices(len(precision))] += point.scale
+    return natural_gaussian(precision, design.T @ point.q.shift)
 
 
 def _iteration(

@@ -40,6 +40,8 @@ def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
     """
     if matrix.shape[1] == 0:
         return DistinctRows(np.zeros(min(1, len(matrix)), dtype=np.intp), np.zeros(len(matrix), dtype=np.intp))
+    if np.unique(matrix[:, 0]).size == len(matrix):  # a continuous covariate: no need to look at the others
+        return DistinctRows(np.arange(len(matrix)), np.arange(len(matrix)))
     rows = np.ascontiguousarray(matrix) + 0.0  # a negative zero becomes a zero, so that equal rows have equal bytes
     as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)

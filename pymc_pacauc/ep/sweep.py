@@ -71,7 +71,7 @@ Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
 OfScores = tuple[FloatArray, FloatArray, FloatArray]
 
 TILE_ROWS, TILE_COLUMNS = 512, 4096  # at most
-PAIRS_WORTH_THREADS = 200_000
+PAIRS_WORTH_THREADS, PAIRS_WORTH_EIGHT = 200_000, 500_000  # threads, and eight tiles for them
 DIMENSION_WORTH_THREADS = 512
 SMALL_BLOCK = 2**15  # pairs times coefficients below which a block is not worth a matrix product,
 PAIRS_TOGETHER = 20_000  # of small blocks that go through one call
@@ -450,8 +450,9 @@ def _by_weight(block: Block) -> list[Block]:
 
 
 def _tiles(block: Block, constant: bool) -> Iterator[Tile]:
-    """At least eight tiles where there is enough work for threads; with weights unless they are ``constant``."""
-    height = min(TILE_ROWS, max(64, -(-block.positive.size // 8)))
+    """Four tiles at least, or eight where there is work for many threads; with weights unless ``constant``."""
+    tiles = 8 if block.n_pairs >= PAIRS_WORTH_EIGHT else 4
+    height = min(TILE_ROWS, max(64, -(-block.positive.size // tiles)))
     row_weights = None if constant else block.row_weights
     column_weights = None if constant else block.column_weights
     for top in range(0, block.positive.size, height):

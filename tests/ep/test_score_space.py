@@ -41,7 +41,7 @@ PAIRS = {
     "two classes": process,
     "three classes": lambda: (process()[0], ordered_classes(process(levels=3)[1])),
     "weights": lambda: (process()[0], weighted(process()[1])),
-    "copies": lambda: process(copies=20, jitter=2e-7),
+    "copies": lambda: process(copies=20, jitter=5e-7),
 }
 
 
@@ -53,8 +53,8 @@ def assert_same(found, expected):
     assert found.expected_risk == pytest.approx(expected.expected_risk, abs=1e-6)
     assert found.divergence == pytest.approx(expected.divergence, rel=1e-5)
     assert found.tied_pairs == expected.tied_pairs
-    np.testing.assert_allclose(found.posterior.mean, expected.posterior.mean, atol=2e-6 * sd.max())
-    np.testing.assert_allclose(np.sqrt(found.posterior.variance), sd, rtol=2e-6)
+    np.testing.assert_allclose(found.posterior.mean, expected.posterior.mean, atol=1e-6 * sd.max())
+    np.testing.assert_allclose(np.sqrt(found.posterior.variance), sd, rtol=1e-6)
 
 
 @pytest.mark.parametrize("case", PAIRS)
@@ -62,9 +62,11 @@ def test_the_same_as_in_coefficients(case, in_coefficients):
     design, y = PAIRS[case]()
     problem = linear_gaussian_problem(design, y, float(N))
     assert as_many_directions(problem)
-    found = fit_ep(problem)
+    found = fit_ep(problem, tolerance=1e-7)
     in_coefficients()
-    assert_same(found, fit_ep(problem, tolerance=1e-8))
+    expected = fit_ep(problem, tolerance=1e-9)
+    assert found.history[-1]["change"] != fit_ep(problem, tolerance=1e-7).history[-1]["change"]
+    assert_same(found, expected)
 
 
 @pytest.mark.parametrize("method", ["fractional", "variational", "offset", "variational, offset", "more coefficients"])
@@ -82,9 +84,9 @@ def test_other_problems(method, in_coefficients):
             return fit_vb(problem, **options)
         return fit_ep(problem, power=0.5 if method == "fractional" else 1.0, **options)
 
-    found = fit()
+    found = fit(tolerance=1e-7)
     in_coefficients()
-    assert_same(found, fit(tolerance=1e-8))
+    assert_same(found, fit(tolerance=1e-9))
 
 
 @pytest.mark.parametrize("ties", ["half", "strict"])
@@ -133,7 +135,7 @@ def test_starts_and_ends(in_coefficients):
     fit = fit_ep(problem)
     assert fit_ep(problem, start=fit).sweeps <= 2
     nearby = linear_gaussian_problem(process(jitter=2e-6)[0], y, 1.1 * N)
-    assert_same(fit_ep(nearby, start=fit), fit_ep(nearby, tolerance=1e-8))
+    assert_same(fit_ep(nearby, start=fit, tolerance=1e-7), fit_ep(nearby, tolerance=1e-8))
     with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
         unfinished = fit_ep(problem, max_sweeps=3)
     assert unfinished.sweeps == 3
@@ -148,7 +150,7 @@ def test_starts_and_ends(in_coefficients):
     assert abs(risk.mean() - interrupted.expected_risk) < 4 * risk.std() / np.sqrt(risk.size)
     in_coefficients()
     expected = fit_ep(problem, tolerance=1e-8)
-    assert_same(fit_ep(problem, start=interrupted), expected)
+    assert_same(fit_ep(problem, start=interrupted, tolerance=1e-7), expected)
 
 
 def test_a_loop_that_ends_too_early_goes_on_in_coefficients(monkeypatch, in_coefficients):
@@ -160,7 +162,7 @@ def test_a_loop_that_ends_too_early_goes_on_in_coefficients(monkeypatch, in_coef
         return score_fixed_point(problem, table, moments, tolerance, 3, *rest)
 
     monkeypatch.setattr(gaussian, "score_fixed_point", three_sweeps)
-    found = fit_ep(problem)
+    found = fit_ep(problem, tolerance=1e-7)
     assert [row["sweep"] for row in found.history] == list(range(1, found.sweeps + 1))
     assert found.sweeps > 3
     in_coefficients()

@@ -90,6 +90,7 @@ class ScoreSweep:
     rescaling: float
     change: float
     bound: float
+    log_partition: float
     log_evidence: float
     expected_risk: float
     tied: int
@@ -138,9 +139,11 @@ def score_fixed_point(
     q = _of_coefficients(found.point, space.design[order])
     if q is None:
         return None
-    return Solution(
-        q, found.seen, q, found.converged, found.interrupted, found.history, interventions=found.interventions
-    )
+    gained = q.log_partition() - found.seen.log_partition  # digits: it is the same number
+    if table.power == 0.0:
+        gained = -q.divergence - (found.seen.bound + problem.gamma * found.seen.expected_risk)
+    seen = replace(found.seen, log_evidence=found.seen.log_evidence + gained)
+    return Solution(q, seen, q, found.converged, found.interrupted, found.history, interventions=found.interventions)
 
 
 def _of_coefficients(point: ScorePoint, design: FloatArray) -> NaturalGaussian | None:
@@ -166,22 +169,21 @@ def _iteration(
         q, m = point.q, point.q.mean
         variances = q.sd**2
         sums = sums_of(m + offset, q.root, variances, q.lower_covariance)
-        # E[s'A s], of the new sites and the old, whose precision with the prior's has E[s'Q s] = n + m'r
-        new = q.trace_of(sums.precision) + _form(sums.precision, m)
-        old = n + float(m @ q.shift) - point.scale * point.energy
+        new, old = (q.trace_of(A) + _form(A, m) for A in (sums.precision, point.sites))  # E[s'A s]
         volume = float(np.log(np.diagonal(q.factor)).sum()) + log_volume
         risk = float(sums.wrong / problem.pairs.total_weight)
         bound = -problem.gamma * risk - 0.5 * (point.energy - n) - volume
+        log_partition = 0.5 * float(q.shift @ m) - volume
         log_evidence = bound
         if power > 0.0:  # that of the new sites, to first order in what they change
             gain = float(m @ (sums.shift - q.shift)) - 0.5 * (new - old + (1.0 - point.scale) * point.energy)
-            log_evidence = sums.log_constant + 0.5 * float(q.shift @ m) - volume + gain
+            log_evidence = sums.log_constant + log_partition + gain
         flat = _flat(np.sqrt(n), sums.precision, sums.shift)
         squares = _square(sums.precision, point.sites, variances) + variances @ np.square(sums.shift - q.shift)
         change = float(np.sqrt(squares / n + (1.0 - point.scale) ** 2))
         target = n - new + float(m @ sums.shift) if problem.scale_free else 0.0
         rescaling = float(np.sqrt(target / point.energy)) if target > 0.0 else 1.0
-        return ScoreSweep(flat, rescaling, change, bound, log_evidence, risk, sums.tied)
+        return ScoreSweep(flat, rescaling, change, bound, log_partition, log_evidence, risk, sums.tied)
 
     def plain(point: ScorePoint, seen: ScoreSweep, damping: float) -> tuple[FloatArray, int]:
         c = seen.rescaling ** (damping / NEAR.damping)

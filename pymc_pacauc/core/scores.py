@@ -15,7 +15,8 @@ Smooth Gaussian processes reach the scores in far fewer directions than n, to an
 leave every score but 5e-6 of the smallest prior variance of a score are found by pivoted Cholesky of the scores' prior
 covariance, and are the reduced coordinates. In these the scores are those at some of the observations, the *pivots*;
 the scores of the others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out
-with it.) Where there are no such directions, looking for them costs less than one sweep of EP.
+with it.) Where there are no such directions, looking for them costs less than one sweep of EP, and finds the scores'
+covariance, with which EP does without directions (:mod:`pymc_pacauc.ep.score_space`).
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ LARGEST_RANKED = 512
 RANK_TOLERANCE = 1e-12
 FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
 FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
-WORTH_FEATURES = 0.8  # and used where they are so much fewer
+WORTH_FEATURES = 0.8  # and used where they are so much fewer,
+MANY_SCORES = 160  # or, of so many observations, for which EP can do without directions,
+MANY_WORTH_FEATURES = 0.5  # so much
 ROUNDING = 1e-12
-TALL = 4096  # rows that are factored at a time
+ROWS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +101,14 @@ class ReducedScores:
 
     ``rotation`` has orthonormal rows, shape (k, d); None stands for the identity. ``pivots`` are k observations whose
     scores are the directions, where only the most important directions are kept: ``design[pivots]`` is triangular.
+    ``covariance`` is that of the scores, where a process has about as many directions as scores.
     """
 
     design: FloatArray
     offset: FloatArray
     rotation: FloatArray | None
     pivots: NDArray[np.intp] | None = None
+    covariance: FloatArray | None = None
 
     @property
     def dimension(self) -> int:
@@ -160,6 +165,8 @@ class LinearScores:
         What is left counts as rounding next to the terms it is the sum of, or next to the scores' own prior standard
         deviations: a ranking cannot see it.
         """
+        if not (self.prior.mean.any() or self.offset.any()):
+            return np.zeros(self.n)
         X, offset = self.X, self.offset
         if not self.distinct.none_repeat:
             X, offset = X[self.distinct.first], offset[self.distinct.first]
@@ -181,20 +188,22 @@ class LinearScores:
         """Whitened coefficients, cut to the directions that reach the scores where there are fewer of these.
 
         That is so with more coefficients than observations, and with intercepts or linearly dependent columns. (In more
-        than ``LARGEST_RANKED`` dimensions dependence is not looked for: those directions just stay at their prior.)
+        than ``LARGEST_RANKED`` dimensions, and for processes of full rank, dependence is not looked for: those
+        directions just stay at their prior.)
         """
         design, offset = self.whitened_design, self.whitened_offset
+        covariance = None
         if self.d >= self.n >= FEWEST_FACTORED and not self.exact:
-            pivots = _few_pivots(design)
-            if pivots is not None:
-                rotation = linalg.qr(design[pivots].T, mode="economic", check_finite=False)[0].T
-                features = (design[self.distinct.first] @ rotation.T)[self.distinct.place]
-                return ReducedScores(features, offset, rotation, pivots)
+            few, covariance = self._few_directions()
+            if few is not None:
+                return few
         if self.d > self.n:
             q, r = linalg.qr(design.T, mode="economic", check_finite=False)
-            return ReducedScores(np.ascontiguousarray(r.T), offset, q.T)
+            return ReducedScores(np.ascontiguousarray(r.T), offset, q.T, covariance=covariance)
+        if covariance is not None:
+            return ReducedScores(design, offset, None, covariance=covariance)
         if self.d <= LARGEST_RANKED:
-            factor, order = linalg.qr(_triangles(design), mode="r", pivoting=True, check_finite=False)
+            factor, order = _pivoted_triangle(design)
             diagonal = np.abs(np.diagonal(factor))
             if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
                 # Not by LAPACK's gesdd, SciPy's default, which fails on some designs of this kind.
@@ -203,6 +212,44 @@ class LinearScores:
                 rank = max(1, int(np.sum(singular > RANK_TOLERANCE * singular[0])))
                 return ReducedScores(design @ rotation[:rank].T, offset, rotation[:rank])
         return ReducedScores(design, offset, None)
+
+    def _few_directions(self) -> tuple[ReducedScores | None, FloatArray | None]:
+        """The directions that leave no score any variance, to the tolerance; or, where that takes most, the scores'
+        covariance.
+        """
+        first, place = self.distinct.first, self.distinct.place
+        design = self.whitened_design if self.distinct.none_repeat else self.whitened_design[first]
+        covariance = self._triangular_covariance() if self.distinct.none_repeat else None
+        if covariance is None:
+            covariance = design @ design.T
+        least = float(np.diagonal(covariance).min())
+        if least <= 0.0:
+            return None, None
+        factor, pivots, rank, _ = linalg.lapack.dpstrf(covariance.T, tol=FEATURE_TOLERANCE * least, lower=1)
+        worth = WORTH_FEATURES if self.n < MANY_SCORES else min(WORTH_FEATURES, MANY_WORTH_FEATURES)
+        if rank > worth * self.n:
+            return None, covariance if self.distinct.none_repeat else None
+        order = pivots.astype(np.intp) - 1
+        features = np.empty((first.size, rank))
+        features[order] = np.tril(factor[:, :rank])
+        rotation = linalg.solve_triangular(factor[:rank, :rank], design[order[:rank]], lower=True, check_finite=False)
+        if not self.distinct.none_repeat:
+            features = features[place]
+        return ReducedScores(features, self.whitened_offset, rotation, first[order[:rank]]), None
+
+    def _triangular_covariance(self) -> FloatArray | None:
+        """``whitened_design @ whitened_design.T`` of a Cholesky factor, as the coefficients of a process have it, at a
+        third of the cost; None for other designs.
+        """
+        if self.d != self.n or not self.prior.independent or np.triu(self.X, 1).any():
+            return None
+        flipped = (self.X * self.prior.factor)[::-1, ::-1]  # upper triangular: LAPACK has U U', and has not L L'
+        upper = linalg.lapack.dlauum(flipped, lower=0)[0][::-1, ::-1]
+        covariance = upper + np.tril(upper, -1).T
+        centre = covariance.mean(axis=0)
+        covariance -= centre
+        covariance -= (centre - centre.mean())[:, None]
+        return np.asarray(covariance)
 
     def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
         """theta for reduced coefficients ``u[draws, k]``; other directions come from the prior."""
@@ -213,19 +260,11 @@ class LinearScores:
         return self.prior.color(w + (u - w @ rotation.T) @ rotation)
 
 
-def _triangles(design: FloatArray) -> FloatArray:
-    """A matrix of fewer rows with the same cross product: the triangular factors of some thousand rows at a time."""
-    if len(design) <= 2 * TALL:
-        return design
-    parts = [np.linalg.qr(design[start : start + TALL], mode="r") for start in range(0, len(design), TALL)]
-    return np.concatenate(parts)
-
-
-def _few_pivots(design: FloatArray) -> NDArray[np.intp] | None:
-    """Observations given whose scores no other has variance left, to the tolerance; None where it takes most."""
-    covariance = design @ design.T
-    least = float(np.diagonal(covariance).min())
-    if least <= 0.0:
-        return None
-    _, pivots, rank, _ = linalg.lapack.dpstrf(covariance.T, tol=FEATURE_TOLERANCE * least, lower=1, overwrite_a=1)
-    return pivots[:rank].astype(np.intp) - 1 if rank <= WORTH_FEATURES * len(design) else None
+def _pivoted_triangle(design: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
+    """R and the order of the columns, of a QR factorization with pivoting; of many rows, of parts' R's."""
+    d = design.shape[1]
+    if len(design) >= 2 * ROWS_AT_ONCE:
+        parts = (design[start : start + ROWS_AT_ONCE] for start in range(0, len(design), ROWS_AT_ONCE))
+        design = np.concatenate([linalg.qr(part, mode="r", check_finite=False)[0][:d] for part in parts])
+    factor, order = linalg.qr(design, mode="r", pivoting=True, check_finite=False)
+    return factor, order

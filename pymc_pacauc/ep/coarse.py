@@ -1,7 +1,8 @@
 """A start for EP with many coefficients, from a fit to the few directions in which the scores vary most.
 
 Far from its fixed point EP needs a direction, not digits, and with k coefficients of n scores a sweep costs k^2 n. So
-the scores are first approximated by k / 8 features, from a pivoted Cholesky factorization of their prior covariance;
+the scores are first approximated by k / 8 features, from a pivoted Cholesky factorization of their prior covariance, or
+by the first k / 3, where coefficients are such features already;
 what these leave out of a score's variance counts as noise of its own, independent of the other scores'. The sites found
 there are those with which the fit to all directions begins.
 """
@@ -28,22 +29,29 @@ __all__ = ["MANY", "coarse_moments"]
 FloatArray = NDArray[np.float64]
 
 MANY = 128  # coefficients, for which it pays
-SHARE = 8
+SHARE, SHARE_OF_PIVOTS = 8, 3  # of the coefficients, one in so many
 TOLERANCE, SWEEPS = 0.05, 20
 
 
 def coarse_moments(problem: Problem, table: SiteTable, map_tiles: Callable[..., Any] = map) -> ScoreMoments:
-    """Moments of the scores under EP's fit to an eighth of the directions."""
+    """Moments of the scores under EP's fit to an eighth or a third of the directions."""
     space = problem.scores.reduced
     design, offset = space.design, space.offset
     variances = np.einsum("ij,ij->i", design, design)
-    rank = max(1, space.dimension // SHARE)
-    found = pivoted_cholesky(lambda p: design @ design[p], variances, rank, 0.0)
-    features = np.ascontiguousarray(found.columns.T)
+    rank = max(1, space.dimension // (SHARE if space.pivots is None else SHARE_OF_PIVOTS))
+    if space.pivots is None:
+        covariance = space.covariance
+        found = pivoted_cholesky(
+            lambda p: design @ design[p] if covariance is None else covariance[p], variances, rank, 0.0
+        )
+        features, left = np.ascontiguousarray(found.columns.T), found.left
+    else:  # the directions are those of pivots, in their order
+        features = np.ascontiguousarray(design[:, :rank])
+        left = np.maximum(variances - np.einsum("ij,ij->i", features, features), 0.0)
 
     def moments(q: NaturalGaussian) -> ScoreMoments:
         seen = score_moments(features, offset, q.mean, q.factor, map_tiles)
-        return replace(seen, square=seen.square + found.left)
+        return replace(seen, square=seen.square + left)
 
     def sums_at(q: NaturalGaussian) -> SiteSums:
         return sum_sites(

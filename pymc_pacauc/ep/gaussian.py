@@ -28,16 +28,17 @@ from pymc_pacauc.core.deal import Deal
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.coarse import MANY, coarse_moments
 from pymc_pacauc.ep.dealt_sums import dealt_sums
-from pymc_pacauc.ep.fixed_point import Interventions, solve_fixed_point
-from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration, sweep_sums
+from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_point
+from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
+from pymc_pacauc.ep.score_space import ScoreSweep, as_many_directions, score_fixed_point
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import SiteSums, check_offset, score_moments, sum_sites, tile_map
+from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
 
 __all__ = [
     "ConvergenceWarning",
@@ -55,6 +56,7 @@ FloatArray = NDArray[np.float64]
 Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
 SumsBy = Callable[[Problem, SiteTable], AbstractContextManager[SumsAt]]
+Found = Solution[NaturalGaussian, GaussianSweep] | Solution[NaturalGaussian, ScoreSweep]
 
 MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on dealt pairs, for its expected AUC
 
@@ -297,19 +299,25 @@ def _fit(
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
     first, policy = start_of(problem, start), POLICY
-    if start is None and first.mean.size >= MANY:
-        near = _coarse_start(problem, table, n_jobs)
-        if near is not None:
-            first, policy = near, replace(POLICY, plain_steps=0)
-    with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
-        solution = solve_fixed_point(
-            gaussian_iteration(problem, power, sums_at),
-            first,
-            policy,
-            tolerance=tolerance,
-            max_sweeps=max_sweeps,
-            callback=callback,
-        )
+    solution: Found | None = None
+    if first.mean.size >= MANY:
+        given = None if start is None else first
+        near, solution = _approach(problem, table, given, tolerance, max_sweeps, n_jobs, callback, sums_by is None)
+        first, policy = (first, POLICY) if near is None else (near, replace(POLICY, plain_steps=0))
+    history = () if solution is None else solution.history
+    if solution is None or not (solution.converged or solution.interrupted or len(history) >= max_sweeps):
+        acted = Interventions() if solution is None else solution.interventions
+        with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
+            last = solve_fixed_point(
+                gaussian_iteration(problem, power, sums_at),
+                first,
+                policy,
+                tolerance=tolerance,
+                max_sweeps=max_sweeps - len(history),
+                callback=callback,
+                counted=len(history),
+            )
+        solution = replace(last, history=history + last.history, interventions=acted + last.interventions)
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
@@ -328,6 +336,35 @@ def _fit(
     return fit
 
 
+def _approach(
+    problem: Problem,
+    table: SiteTable,
+    start: NaturalGaussian | None,
+    tolerance: float,
+    max_sweeps: int,
+    n_jobs: int | None,
+    callback: Callback | None,
+    here: bool,
+) -> tuple[NaturalGaussian | None, Found | None]:
+    """A start with many coefficients: from a coarse fit, and then, for a process of full rank, from one to its scores,
+    which may be all there is to do. None where there is none.
+    """
+    space = problem.scores.reduced
+    in_scores = here and as_many_directions(problem)
+    if start is not None and not in_scores:
+        return None, None
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+        if start is None:
+            moments = coarse_moments(problem, table, map_tiles)
+        else:
+            moments = score_moments(space.design, space.offset, start.mean, start.factor, map_tiles)
+        if in_scores:
+            found = score_fixed_point(problem, table, moments, tolerance, max_sweeps, callback, map_tiles)
+            if found is not None:
+                return found.point, found
+        return _with_sites(problem, table, moments, map_tiles) if start is None else None, None
+
+
 @contextmanager
 def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterator[SumsAt]:
     """On the threads of this machine."""
@@ -335,19 +372,14 @@ def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterat
         yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
 
 
-def _coarse_start(problem: Problem, table: SiteTable, n_jobs: int | None) -> NaturalGaussian | None:
-    """The prior with the sites of a fit to few directions; see :mod:`~pymc_pacauc.ep.coarse`."""
+def _with_sites(
+    problem: Problem, table: SiteTable, moments: ScoreMoments, map_tiles: Callable[..., Any]
+) -> NaturalGaussian | None:
+    """The prior with the sites at some moments of the scores; None where that is no density."""
     space = problem.scores.reduced
-    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-        sums = sum_sites(
-            space.design,
-            space.offset,
-            coarse_moments(problem, table, map_tiles),
-            problem.pairs,
-            table,
-            tie_cost=problem.tie_cost,
-            map_tiles=map_tiles,
-        )
+    sums = sum_sites(
+        space.design, space.offset, moments, problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
+    )
     return natural_gaussian(np.eye(space.dimension) + sums.precision, sums.shift)
 
 
@@ -398,10 +430,9 @@ def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
 
     None where these sites and the prior are no density together.
     """
-    old, new, q = fit.problem.scores.reduced, problem.scores.reduced, fit.posterior.natural
+    old, q = fit.problem.scores.reduced, fit.posterior.natural
     moments = score_moments(old.design, old.offset, q.mean, q.factor)
-    sums = sum_sites(new.design, new.offset, moments, problem.pairs, fit.table, tie_cost=problem.tie_cost)
-    start = natural_gaussian(np.eye(new.dimension) + sums.precision, sums.shift)
+    start = _with_sites(problem, fit.table, moments, map)
     if start is None:
         return None
     return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))

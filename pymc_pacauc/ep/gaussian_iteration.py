@@ -10,7 +10,7 @@ That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
 where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the
 rescaling of q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing,
 its least squares in the metric of q: a step (P, h) of the natural parameters weighs tr (V P)^2 / 2 + h'V h, the second
-order of the divergence.
+order of the divergence; with many coefficients the diagonal of V stands for V.
 
 The bound -gamma E_q[risk] - KL(q, prior), which the sweep knows and the fixed point nearly maximises, is the loop's
 safeguard against steps that lead away.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ __all__ = ["POLICY", "GaussianSweep", "gaussian_iteration", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 
+LARGEST_TURNED = 200  # coefficients, for whose steps all of V counts
 
 POLICY = Policy(
     damping=0.7,
@@ -83,22 +84,23 @@ def gaussian_iteration(
         precision[np.diag_indices(q.mean.size)] += 1.0  # the prior N(0, I)
         risk = float(sums.wrong / problem.pairs.total_weight)
         bound = -problem.gamma * risk - q.divergence
-        if power == 0.0:
-            log_evidence = bound
-        else:
-            new = natural_gaussian(precision, sums.shift)
-            log_evidence = np.nan if new is None else float(sums.log_constant + new.log_partition())
-        change = np.hypot(np.linalg.norm(precision - q.precision), np.linalg.norm(sums.shift - q.shift))
+        more, further = precision - q.precision, sums.shift - q.shift
+        log_evidence = bound
+        if power > 0.0:  # that of the new sites, to first order in what they change
+            gain = q.mean @ further - 0.5 * (q.trace_of(more) + q.mean @ more @ q.mean)
+            log_evidence = float(sums.log_constant + q.log_partition() + gain)
+        change = np.hypot(np.linalg.norm(more), np.linalg.norm(further))
         change /= np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
         return GaussianSweep(precision, sums.shift, float(change), bound, log_evidence, risk, sums.tied)
 
     def plain(q: NaturalGaussian, seen: GaussianSweep, damping: float) -> tuple[FloatArray, int]:
+        target = _scale_target(q, seen) if problem.scale_free else 0.0
         step = damping * _flat(seen.precision - q.precision, seen.shift - q.shift)
         damped, times = halved_move(partial(_move, q, seen), step, POLICY.halvings)
         if damped is None:
             return np.full_like(step, np.nan), times
-        if problem.scale_free:
-            damped = _rescale(damped, _scale_target(q, seen))
+        if target > 0.0:
+            damped = damped.rescaled(np.sqrt(target / damped.second_moment))
         return _flat(damped.precision - q.precision, damped.shift - q.shift), times
 
     return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _weigh, _move)
@@ -113,20 +115,13 @@ def sweep_sums(
     return sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
 
 
-@lru_cache(maxsize=2)
-def _upper(k: int) -> NDArray[np.intp]:
-    """Where the upper triangle of a k x k matrix is, in its rows one after the other."""
-    return np.flatnonzero(np.triu(np.ones((k, k), dtype=bool)))
-
-
 def _flat(precision: FloatArray, shift: FloatArray) -> FloatArray:
-    """The upper triangle of the precision, then the shift: shape (k (k + 3) / 2,)."""
-    return np.concatenate([precision.ravel()[_upper(shift.size)], shift])
+    """The upper triangle of the precision, row by row, then the shift: shape (k (k + 3) / 2,)."""
+    return np.concatenate([linalg.lapack.dtrttp(precision.T, uplo="L")[0], shift])
 
 
 def _unflat(step: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    upper = np.zeros((k, k))
-    upper.ravel()[_upper(k)] = step[:-k]
+    upper = linalg.lapack.dtpttr(k, step[:-k], uplo="L")[0].T
     return upper + np.triu(upper, 1).T, step[-k:]
 
 
@@ -136,8 +131,14 @@ def _move(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> NaturalG
 
 
 def _weigh(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> FloatArray:
-    """A step as a change of the log-density seen from q itself, with L L' = Q: L^-1 P L^-T and L^-1 h."""
+    """A step as a change of the log-density seen from q itself, with L L' = Q: L^-1 P L^-T and L^-1 h. Or, of many
+    coefficients, for which that costs as much as the rest of a sweep, in units of q's standard deviations.
+    """
     k = q.mean.size
+    if k > LARGEST_TURNED:
+        weights = np.outer(q.sd, q.sd)
+        weights[np.diag_indices(k)] /= np.sqrt(2.0)
+        return step * _flat(weights, q.sd)
     precision, shift = _unflat(step, k)
     inner = linalg.lapack.dsygst(precision, q.factor.T, itype=1, lower=0)[0]  # the upper triangle of L^-1 P L^-T
     inner[np.diag_indices(k)] /= np.sqrt(2.0)  # the others count twice, so that half the square of the norm is left
@@ -146,16 +147,7 @@ def _weigh(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> FloatAr
 
 def _scale_target(q: NaturalGaussian, seen: GaussianSweep) -> float:
     """The value of tr V + m'm at a fixed point; see the module docstring."""
-    low, m = q.lower_covariance, q.mean
-    diagonal = np.diagonal(low)
-    sum_b = 2.0 * np.vdot(low, seen.precision) - diagonal @ np.diagonal(seen.precision) - diagonal.sum()
+    m = q.mean
+    sum_b = q.trace_of(seen.precision) - float(np.diagonal(q.lower_covariance).sum())
     sum_rest = m @ seen.shift - m @ (seen.precision @ m) + m @ m  # of c rho - b rho^2
     return float(m.size - sum_b + sum_rest)
-
-
-def _rescale(q: NaturalGaussian, target: float) -> NaturalGaussian:
-    """The Gaussian of c w, w ~ q, with c such that tr V + m'm = target."""
-    if target <= 0.0:
-        return q
-    c = np.sqrt(target / q.second_moment)
-    return NaturalGaussian(q.precision / c**2, q.shift / c, q.factor / c, q.mean * c)

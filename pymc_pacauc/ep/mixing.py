@@ -18,6 +18,7 @@ __all__ = ["MixingHistory", "mixed_step"]
 FloatArray = NDArray[np.float64]
 
 SMALLEST_SINGULAR = 1e-8  # relative, in the least squares
+LONG = 4096  # columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +41,23 @@ def mixed_step(
         return plain, MixingHistory((reached, weighed))
     moves = (*history.moves, reached - history.last[0])[-memory:]
     changes = (*history.changes, weighed - history.last[1])[-memory:]
-    mix = linalg.lstsq(np.array(changes).T, weighed, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
+    mix = _least_squares(changes, weighed)
     step = plain.copy()
     for share, move in zip(mix, moves, strict=True):
-        step -= share * move
+        step = linalg.blas.daxpy(move, step, a=-share)  # in place
     return step, MixingHistory((reached, weighed), moves, changes)
+
+
+def _least_squares(columns: tuple[FloatArray, ...], target: FloatArray) -> FloatArray:
+    """Of long columns by the normal equations, scaled to length one: half the digits, a tenth of the time."""
+    if target.size < LONG:
+        A = np.array(columns).T
+        found = linalg.lstsq(A, target, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
+        return np.asarray(found)
+    gram = np.array([[a @ b for a in columns] for b in columns])
+    right = np.array([a @ target for a in columns])
+    lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(float).tiny))
+    values, vectors = linalg.eigh(gram / np.outer(lengths, lengths), check_finite=False)
+    kept = values > SMALLEST_SINGULAR * values[-1]
+    vectors = vectors[:, kept] / lengths[:, None]
+    return np.asarray(vectors @ ((vectors.T @ right) / values[kept]))

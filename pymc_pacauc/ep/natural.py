@@ -18,6 +18,8 @@ __all__ = ["NaturalGaussian", "draw_natural", "natural_gaussian", "standard_gaus
 
 FloatArray = NDArray[np.float64]
 
+SMALLEST_HALF = 64
+
 
 @dataclass(frozen=True, eq=False)
 class NaturalGaussian:
@@ -31,12 +33,25 @@ class NaturalGaussian:
     @cached_property
     def root(self) -> FloatArray:
         """A root of the covariance, ``root @ root.T``: the inverse of the transposed factor, upper triangular."""
-        return np.asarray(linalg.lapack.dtrtri(self.factor.T, lower=0)[0])
+        return _inverse_triangle(self.factor.T)
 
     @cached_property
     def lower_covariance(self) -> FloatArray:
         """The lower triangle of the covariance."""
         return np.asarray(linalg.lapack.dlauum(self.root, lower=0)[0]).T
+
+    @cached_property
+    def sd(self) -> FloatArray:
+        return np.sqrt(np.diagonal(self.lower_covariance))
+
+    def trace_of(self, matrix: FloatArray) -> float:
+        """tr(V M), for a symmetric M."""
+        low = self.lower_covariance
+        return float(2.0 * np.vdot(low, matrix) - np.diagonal(low) @ np.diagonal(matrix))
+
+    def rescaled(self, c: float) -> NaturalGaussian:
+        """The Gaussian of c w, w ~ this one."""
+        return NaturalGaussian(self.precision / c**2, self.shift / c, self.factor / c, self.mean * c)
 
     @property
     def covariance(self) -> FloatArray:
@@ -55,6 +70,20 @@ class NaturalGaussian:
     def log_partition(self) -> float:
         """log of the integral of exp(-w'Qw/2 + r'w), relative to Q = I, r = 0."""
         return float(0.5 * self.shift @ self.mean - np.log(np.diagonal(self.factor)).sum())
+
+
+def _inverse_triangle(upper: FloatArray) -> FloatArray:
+    """By halves, where that is faster than LAPACK: most of it is then a product of triangles."""
+    k = len(upper)
+    if k < 2 * SMALLEST_HALF:
+        return np.asarray(linalg.lapack.dtrtri(upper, lower=0)[0])
+    half = k // 2
+    inverse = np.zeros((k, k), order="F")
+    first = inverse[:half, :half] = _inverse_triangle(upper[:half, :half])
+    last = inverse[half:, half:] = _inverse_triangle(upper[half:, half:])
+    corner = linalg.blas.dtrmm(-1.0, first, upper[:half, half:])
+    inverse[:half, half:] = linalg.blas.dtrmm(1.0, last, corner, side=1, overwrite_b=1)
+    return inverse
 
 
 def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussian | None:

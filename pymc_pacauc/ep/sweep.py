@@ -53,13 +53,25 @@ from pymc_pacauc.ep.weighted_sites import (
     tile_sites_weighted,
 )
 
-__all__ = ["ScoreMoments", "SiteSums", "check_offset", "score_moments", "sum_sites", "tile_map"]
+__all__ = [
+    "ScoreMoments",
+    "SiteSums",
+    "check_offset",
+    "cut_work",
+    "listed_sites",
+    "score_moments",
+    "sum_sites",
+    "tables_for",
+    "tile_map",
+    "tile_sites",
+]
 
 FloatArray = NDArray[np.float64]
 Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
+OfScores = tuple[FloatArray, FloatArray, FloatArray]
 
 TILE_ROWS, TILE_COLUMNS = 512, 4096  # at most
-PAIRS_WORTH_THREADS = 200_000
+PAIRS_WORTH_THREADS, PAIRS_WORTH_EIGHT = 200_000, 500_000  # threads, and eight tiles for them
 DIMENSION_WORTH_THREADS = 512
 SMALL_BLOCK = 2**15  # pairs times coefficients below which a block is not worth a matrix product,
 PAIRS_TOGETHER = 20_000  # of small blocks that go through one call
@@ -145,22 +157,22 @@ def sum_sites(
     # With an offset, s = [z, o] . [w, 1]: the sums over the extended rows contain all that is needed.
     extended = np.column_stack([design, offset]) if offset.any() else design
     d, size = design.shape[1], extended.shape[1]
-    work = _work(pairs, d)
-    tables = {weight: table.times(weight) for weight in work.constant_weights}
-    for each in tables.values():
-        each.coefficients  # noqa: B018  # worked out here, once, and not by every thread
-    weighted = None
-    if work.weights is not None:
-        weighted = weighted_site_table(table.gamma * work.weights[0], table.gamma * work.weights[1], table.power)
+    work = cut_work(pairs, d)
+    sites = tables_for(work, table)
 
     def job(part: Tile | SmallBlocks) -> PartSums:
         if isinstance(part, SmallBlocks):
-            assert weighted is not None
-            return _small_block_sums(part, moments, extended, table.gamma, weighted, tie_cost)
-        if part.row_weights is None:
-            return _tile_sums(part, moments, extended, tables[part.weight], tie_cost)
-        assert weighted is not None
-        return _weighted_tile_sums(part, moments, extended, table.gamma, weighted, tie_cost)
+            assert sites.weighted is not None
+            return _small_block_sums(part, moments, extended, table.gamma, sites.weighted, tie_cost)
+        rows, columns = _of(moments, part.rows), _of(moments, part.columns)
+        cross = rows[2] @ columns[2].T  # becomes K
+        found = tile_sites(part, rows, columns, cross, sites, tie_cost)
+        return PartSums(
+            ((part.rows, found.k_row, found.h_row), (part.columns, found.k_column, -found.h_column)),
+            part.rows,
+            cross @ extended[part.columns],
+            *found[4:],
+        )
 
     k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
     wrong = log_constant = tied = 0.0
@@ -219,49 +231,66 @@ class PartSums(NamedTuple):
     listed: Listed | None
 
 
-def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, table: SiteTable, tie_cost: float) -> PartSums:
-    rows, columns = _of(moments, tile.rows), _of(moments, tile.columns)
-    cross = rows[2] @ columns[2].T  # becomes K
-    k_row, h_row, k_column, h_column, totals, near = _tile_sites(
-        cross, *rows, *columns, table.coefficients, table.lower, table.per_unit, tie_cost
-    )
-    wrong, log_constant, equal, equal_wrong, tied = map(float, totals)
-    # The kernel treats a pair of equal rows, and a near one, as rho = 0: put the constant factor in its place, or none.
-    wrong += equal_wrong - 0.5 * (equal + len(near))
-    log_constant -= table.gamma * equal_wrong + (equal + len(near)) * table.log_constant_at_zero
-    listed = None
-    if len(near):
-        at = near[:, :2].astype(np.intp)
-        listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], near[:, 2], np.full(len(near), tile.weight))
-    return PartSums(
-        ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column)),
-        tile.rows,
-        cross @ extended[tile.columns],
-        tile.weight * wrong,
-        log_constant,
-        tied,
-        listed,
-    )
+class TileSums(NamedTuple):
+    """Sums of K and h over a tile, along both axes; and what is listed apart, as in :class:`PartSums`."""
+
+    k_row: FloatArray
+    h_row: FloatArray
+    k_column: FloatArray
+    h_column: FloatArray
+    wrong: float
+    log_constant: float
+    tied: float
+    listed: Listed | None
 
 
-def _weighted_tile_sums(
-    tile: Tile, moments: ScoreMoments, extended: FloatArray, gamma: float, table: WeightedSiteTable, tie_cost: float
-) -> PartSums:
-    rows, columns = _of(moments, tile.rows), _of(moments, tile.columns)
-    cross = rows[2] @ columns[2].T  # becomes K
-    k_row, h_row, k_column, h_column, totals, listed = tile_sites_weighted(
-        cross, *rows, tile.row_weights, *columns, tile.column_weights, *_arguments(gamma, table), tie_cost
-    )
-    at = listed[:, :2].astype(np.intp)
-    return PartSums(
-        ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column)),
-        tile.rows,
-        cross @ extended[tile.columns],
-        float(totals[0]),
-        float(totals[1]),
-        float(totals[2]),
-        (tile.rows[at[:, 0]], tile.columns[at[:, 1]], listed[:, 2], listed[:, 3]) if len(listed) else None,
-    )
+class Tables(NamedTuple):
+    """The site functions, tabulated for every weight of whole tiles, and for weights between two."""
+
+    gamma: float
+    by_weight: dict[float, SiteTable]
+    weighted: WeightedSiteTable | None
+
+
+def tables_for(work: Work, table: SiteTable) -> Tables:
+    by_weight = {weight: table.times(weight) for weight in work.constant_weights}
+    for each in by_weight.values():
+        each.coefficients  # noqa: B018  # worked out here, once, and not by every thread
+    weighted = None
+    if work.weights is not None:
+        weighted = weighted_site_table(table.gamma * work.weights[0], table.gamma * work.weights[1], table.power)
+    return Tables(table.gamma, by_weight, weighted)
+
+
+def tile_sites(
+    tile: Tile, rows: OfScores, columns: OfScores, cross: FloatArray, sites: Tables, tie_cost: float
+) -> TileSums:
+    """The sites of a tile, given mean, square and root of the scores of its rows and columns; ``cross`` becomes K."""
+    if tile.row_weights is not None:
+        assert sites.weighted is not None
+        k_row, h_row, k_column, h_column, totals, far = tile_sites_weighted(
+            cross,
+            *rows,
+            tile.row_weights,
+            *columns,
+            tile.column_weights,
+            *_arguments(sites.gamma, sites.weighted),
+            tie_cost,
+        )
+        at, weights = far[:, :2].astype(np.intp), far[:, 3]
+        wrong, log_constant, tied = map(float, totals[:3])
+    else:
+        table = sites.by_weight[tile.weight]
+        k_row, h_row, k_column, h_column, totals, far = _tile_sites(
+            cross, *rows, *columns, table.coefficients, table.lower, table.per_unit, tie_cost
+        )
+        wrong, log_constant, equal, equal_wrong, tied = map(float, totals)
+        # The kernel takes pairs of equal rows, and near ones, for rho = 0: put the constant factor there, or none.
+        wrong = tile.weight * (wrong + equal_wrong - 0.5 * (equal + len(far)))
+        log_constant -= table.gamma * equal_wrong + (equal + len(far)) * table.log_constant_at_zero
+        at, weights = far[:, :2].astype(np.intp), np.full(len(far), tile.weight)
+    listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], far[:, 2], weights) if len(far) else None
+    return TileSums(k_row, h_row, k_column, h_column, wrong, log_constant, tied, listed)
 
 
 def _small_block_sums(
@@ -336,17 +365,26 @@ def _add_listed(
 
     Returns the expected weight of the wrong ones, and the sum of their log constants.
     """
+    i, j, k, h, wrong, log_constant = listed_sites(listed, mean, table)
+    for part in _slices(len(i)):
+        difference = extended[i[part]] - extended[j[part]]
+        precision += (difference.T * k[part]) @ difference
+        linear += difference.T @ h[part]
+    return wrong, log_constant
+
+
+def listed_sites(
+    listed: list[Listed], mean: FloatArray, table: SiteTable
+) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray, float, float]:
+    """i, j, K and h of pairs (i, j, variance, weight), the expected weight of the wrong ones, and their constant."""
     i, j, variance, weight = (np.concatenate(columns) for columns in zip(*listed, strict=True))
     gamma = table.gamma * weight
     check_gamma_per_pair(float(gamma.max()), table.power)
     rho = np.clip((mean[i] - mean[j]) / np.sqrt(variance), lowest_rho(float(gamma.max()), table.power), UPPER)
     same = bool((gamma == gamma[0]).all())
     site = site_functions(rho, float(gamma[0]) if same else gamma, table.power)
-    for part in _slices(len(i)):
-        difference = extended[i[part]] - extended[j[part]]
-        precision += (difference.T * (site.precision[part] / variance[part])) @ difference
-        linear += difference.T @ (site.shift[part] / np.sqrt(variance[part]))
-    return float(weight @ site.wrong), float(site.log_constant.sum())
+    h = site.shift / np.sqrt(variance)
+    return i, j, site.precision / variance, h, float(weight @ site.wrong), float(site.log_constant.sum())
 
 
 @contextmanager
@@ -369,7 +407,7 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
 _known_work: WeakKeyDictionary[Pairs, dict[int, Work]] = WeakKeyDictionary()
 
 
-def _work(pairs: Pairs, d: int) -> Work:
+def cut_work(pairs: Pairs, d: int) -> Work:
     """Cut pairs into parts; remembered, as every sweep over the same pairs has the same."""
     known = _known_work.setdefault(pairs, {})
     if d not in known:
@@ -412,8 +450,9 @@ def _by_weight(block: Block) -> list[Block]:
 
 
 def _tiles(block: Block, constant: bool) -> Iterator[Tile]:
-    """At least eight tiles where there is enough work for threads; with weights unless they are ``constant``."""
-    height = min(TILE_ROWS, max(64, -(-block.positive.size // 8)))
+    """Four tiles at least, or eight where there is work for many threads; with weights unless ``constant``."""
+    tiles = 8 if block.n_pairs >= PAIRS_WORTH_EIGHT else 4
+    height = min(TILE_ROWS, max(64, -(-block.positive.size // tiles)))
     row_weights = None if constant else block.row_weights
     column_weights = None if constant else block.column_weights
     for top in range(0, block.positive.size, height):
@@ -447,7 +486,7 @@ def _slices(size: int) -> list[slice]:
     return [slice(start, start + TILE_ROWS) for start in range(0, size, TILE_ROWS)]
 
 
-def _of(moments: ScoreMoments, index: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _of(moments: ScoreMoments, index: NDArray[np.intp]) -> OfScores:
     return moments.mean[index], moments.square[index], moments.root[index]
 
 

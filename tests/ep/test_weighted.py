@@ -11,7 +11,7 @@ from pymc_pacauc.core.pairs import Block, Pairs, bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.sites import lowest_rho, site_functions, weighted_site_table
-from pymc_pacauc.ep.sweep import _work
+from pymc_pacauc.ep.sweep import cut_work
 from pymc_pacauc.fitting import fit
 from tests.pair_lists import listed
 from tests.reference_ep import reference_ep
@@ -141,10 +141,10 @@ def test_small_blocks_are_the_same_pairs(weighted):
     X[3] = X[2] + 1e-8  # and a near one
     y, strata = np.arange(n) % 2 == 0, np.arange(n) // 5
     pairs = label_comparison(y, strata=strata, weights=rng.gamma(1.0, size=n) if weighted else None)
-    assert len(_work(pairs, 3).parts) == 1
+    assert len(cut_work(pairs, 3).parts) == 1
     problem = linear_gaussian_problem(X, pairs, 60.0, offset=0.1 * rng.standard_normal(n).round(1))
     single = replace(problem, pairs=replace(pairs, blocks=pairs.blocks[:8]))
-    assert len(_work(single.pairs, 3).parts) == 8
+    assert len(cut_work(single.pairs, 3).parts) == 8
     i, j, w = listed(pairs)
     one = Pairs(n, tuple(Block(i[[k]], j[[k]], weight=float(w[k])) for k in range(i.size)))
     together, alone = fit_ep(problem, tolerance=1e-10), fit_ep(replace(problem, pairs=one), tolerance=1e-10)
@@ -168,13 +168,13 @@ def test_small_and_large_blocks_agree_with_tiles(monkeypatch):
 def test_few_different_weights_have_a_table_each(monkeypatch):
     X, score, rng = data(7, n=150)
     pairs = bipartite(score > 0.2).times(rng.integers(1, 5, 150).astype(float))
-    assert _work(pairs, 3).weights is None
-    assert len(_work(pairs, 3).constant_weights) == 9  # products of two numbers up to four
+    assert cut_work(pairs, 3).weights is None
+    assert len(cut_work(pairs, 3).constant_weights) == 9  # products of two numbers up to four
     problem = linear_gaussian_problem(X, pairs, 150.0)
     apart = fit_ep(problem, tolerance=1e-10)
     monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_WEIGHTS", 0)
     again = replace(problem, pairs=replace(pairs))
-    assert _work(again.pairs, 3).weights == (1.0, 16.0)
+    assert cut_work(again.pairs, 3).weights == (1.0, 16.0)
     together = fit_ep(again, tolerance=1e-10)
     np.testing.assert_allclose(apart.posterior.covariance, together.posterior.covariance, rtol=0, atol=1e-9)
     assert apart.log_evidence == pytest.approx(together.log_evidence, abs=1e-9)
@@ -186,12 +186,12 @@ def test_many_blocks_of_different_weights_share_a_table(monkeypatch):
     strata = np.arange(60) // 10
     pairs = stratified(bipartite(score > 0.2), strata).times(rng.gamma(2.0, size=6)[strata])
     assert all(block.constant for block in pairs.blocks)
-    assert len(_work(pairs, 3).constant_weights) == len(pairs.blocks)
+    assert len(cut_work(pairs, 3).constant_weights) == len(pairs.blocks)
     problem = linear_gaussian_problem(X, pairs, 40.0)
     apart = fit_ep(problem, tolerance=1e-10)
     monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_TABLES", 3)
     again = replace(problem, pairs=replace(pairs))
-    assert not _work(again.pairs, 3).constant_weights
+    assert not cut_work(again.pairs, 3).constant_weights
     assert fit_ep(again, tolerance=1e-10).log_evidence == pytest.approx(apart.log_evidence, abs=1e-9)
 
 

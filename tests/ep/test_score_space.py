@@ -1,0 +1,200 @@
+"""Processes of full rank: EP in the scores, beside EP in coefficients."""
+
+import numpy as np
+import pytest
+
+from pymc_pacauc.core import scores as core_scores
+from pymc_pacauc.core.comparisons import ordered_classes
+from pymc_pacauc.core.pairs import Block, Pairs, bipartite
+from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian, natural, score_space
+from pymc_pacauc.ep.score_space import as_many_directions
+from pymc_pacauc.ep.sites import site_table
+from pymc_pacauc.ep.sweep import ScoreMoments, sum_sites
+
+N = 170
+
+
+def process(n=N, d=6, jitter=1e-6, copies=0, seed=0, levels=2):
+    """A Cholesky factor of a squared exponential kernel of so many covariates that it has full rank, and labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    if copies:
+        X[-copies:] = X[:copies]
+    score = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.5 * rng.logistic(size=n)
+    y = np.searchsorted(np.quantile(score, np.arange(1, levels) / levels), score)
+    square = np.sum((X[:, None] - X) ** 2, axis=-1)
+    return np.linalg.cholesky(np.exp(-0.5 * square / d) + jitter * np.eye(n)), y
+
+
+@pytest.fixture
+def in_coefficients(monkeypatch):
+    """Call it to have no fit in the scores from then on."""
+    return lambda: monkeypatch.setattr(gaussian, "as_many_directions", lambda problem: False)
+
+
+def weighted(y):
+    return bipartite(y).times(np.random.default_rng(3).uniform(0.5, 2.0, size=len(y)))
+
+
+PAIRS = {
+    "two classes": process,
+    "three classes": lambda: (process()[0], ordered_classes(process(levels=3)[1])),
+    "weights": lambda: (process()[0], weighted(process()[1])),
+    "copies": lambda: process(copies=20, jitter=5e-7),
+}
+
+
+def assert_same(found, expected):
+    sd = np.sqrt(expected.posterior.variance)
+    assert found.converged
+    assert expected.converged
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-6)
+    assert found.expected_risk == pytest.approx(expected.expected_risk, abs=1e-6)
+    assert found.divergence == pytest.approx(expected.divergence, rel=1e-5)
+    assert found.tied_pairs == expected.tied_pairs
+    np.testing.assert_allclose(found.posterior.mean, expected.posterior.mean, atol=1e-6 * sd.max())
+    np.testing.assert_allclose(np.sqrt(found.posterior.variance), sd, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_the_same_as_in_coefficients(case, in_coefficients):
+    design, y = PAIRS[case]()
+    problem = linear_gaussian_problem(design, y, float(N))
+    assert as_many_directions(problem)
+    found = fit_ep(problem, tolerance=1e-7)
+    in_coefficients()
+    expected = fit_ep(problem, tolerance=1e-9)
+    assert found.history[-1]["change"] != fit_ep(problem, tolerance=1e-7).history[-1]["change"]
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("method", ["fractional", "variational", "offset", "variational, offset", "more coefficients"])
+def test_other_problems(method, in_coefficients):
+    design, y = process()
+    rng = np.random.default_rng(2)
+    offset = rng.standard_normal(N) if "offset" in method else 0.0
+    if method == "more coefficients":
+        design = np.column_stack([design, 0.1 * rng.standard_normal((N, 40))])
+    problem = linear_gaussian_problem(design, y, float(N), offset=offset)
+    assert as_many_directions(problem)
+
+    def fit(**options):
+        if "variational" in method:
+            return fit_vb(problem, **options)
+        return fit_ep(problem, power=0.5 if method == "fractional" else 1.0, **options)
+
+    found = fit(tolerance=1e-7)
+    in_coefficients()
+    assert_same(found, fit(tolerance=1e-9))
+
+
+@pytest.mark.parametrize("ties", ["half", "strict"])
+def test_the_sums_of_all_sites(ties):
+    """Near pairs and equal ones among them, and a block whose columns come after its rows."""
+    rng = np.random.default_rng(5)
+    n, k = 90, 4
+    first, second, third = np.split(rng.permutation(n), 3)
+    pairs = Pairs(n, (Block(first, second), Block(second, third, weight=0.5)))
+    offset = 0.1 * rng.standard_normal(n)
+    offset -= offset.mean()
+    problem = linear_gaussian_problem(np.eye(n), pairs, 60.0, offset=offset, ties=ties)
+    root = rng.standard_normal((n, k))
+    root[second[:5]] = root[first[:5]] + 1e-7 * rng.standard_normal((5, k))
+    root[third[:3]] = root[second[10:13]]
+    moments = ScoreMoments(rng.standard_normal(n), root, np.einsum("ij,ij->i", root, root))
+    table = site_table(problem.gamma_per_pair)
+    order = score_space._order(problem)
+    sums_of = score_space._sums(problem, table, np.argsort(order), offset[order], map)
+    found = sums_of(moments.mean[order], root[order], moments.square[order], None)
+    expected = sum_sites(np.eye(n), offset, moments, pairs, table, tie_cost=problem.tie_cost)
+    scale = np.abs(expected.precision).max()
+    np.testing.assert_allclose(found.precision, np.tril(expected.precision[np.ix_(order, order)]), atol=1e-12 * scale)
+    np.testing.assert_allclose(found.shift, expected.shift[order], atol=1e-12 * np.abs(expected.shift).max())
+    assert found.log_constant == pytest.approx(expected.log_constant, rel=1e-9)
+    assert found.wrong == pytest.approx(expected.wrong)
+    assert found.tied == expected.tied
+    low = np.tril((root @ root.T)[np.ix_(order, order)])
+    again = sums_of(moments.mean[order], root[order], moments.square[order], low)
+    np.testing.assert_allclose(again.precision, found.precision, atol=1e-9 * scale)
+
+
+def test_a_matrix_that_has_no_inverse_is_left_to_coefficients(monkeypatch, in_coefficients):
+    monkeypatch.setattr(core_scores, "WORTH_FEATURES", 0.0)
+    design, y = process(d=2, jitter=1e-11)
+    problem = linear_gaussian_problem(design, y, float(N))
+    assert as_many_directions(problem)
+    found = fit_ep(problem)
+    in_coefficients()
+    assert found.history == fit_ep(problem).history
+
+
+def test_starts_and_ends(in_coefficients):
+    design, y = process()
+    problem = linear_gaussian_problem(design, y, float(N))
+    fit = fit_ep(problem)
+    assert fit_ep(problem, start=fit).sweeps <= 2
+    nearby = linear_gaussian_problem(process(jitter=2e-6)[0], y, 1.1 * N)
+    assert_same(fit_ep(nearby, start=fit, tolerance=1e-7), fit_ep(nearby, tolerance=1e-8))
+    with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
+        unfinished = fit_ep(problem, max_sweeps=3)
+    assert unfinished.sweeps == 3
+
+    def stop(row):
+        if row["sweep"] == 4:
+            raise KeyboardInterrupt
+
+    with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
+        interrupted = fit_ep(problem, callback=stop)
+    risk = problem.risk(interrupted.posterior.draw(20_000, np.random.default_rng(1)))
+    assert abs(risk.mean() - interrupted.expected_risk) < 4 * risk.std() / np.sqrt(risk.size)
+    in_coefficients()
+    expected = fit_ep(problem, tolerance=1e-8)
+    assert_same(fit_ep(problem, start=interrupted, tolerance=1e-7), expected)
+
+
+def test_a_loop_that_ends_too_early_goes_on_in_coefficients(monkeypatch, in_coefficients):
+    design, y = process()
+    problem = linear_gaussian_problem(design, y, float(N))
+    score_fixed_point = gaussian.score_fixed_point
+
+    def three_sweeps(problem, table, moments, tolerance, max_sweeps, *rest):
+        return score_fixed_point(problem, table, moments, tolerance, 3, *rest)
+
+    monkeypatch.setattr(gaussian, "score_fixed_point", three_sweeps)
+    found = fit_ep(problem, tolerance=1e-7)
+    assert [row["sweep"] for row in found.history] == list(range(1, found.sweeps + 1))
+    assert found.sweeps > 3
+    in_coefficients()
+    assert_same(found, fit_ep(problem, tolerance=1e-8))
+
+
+@pytest.mark.parametrize("k", [1, 127, 128, 301])
+def test_the_inverse_of_a_triangle(k):
+    rng = np.random.default_rng(k)
+    A = rng.standard_normal((k, k))
+    q = natural.natural_gaussian(A @ A.T + np.eye(k), rng.standard_normal(k))
+    np.testing.assert_allclose(q.root @ q.factor.T, np.eye(k), atol=1e-10)
+    assert not np.tril(q.root, -1).any()
+
+
+def test_the_covariance_of_a_triangular_design():
+    design, y = process(n=90)
+    triangular = linear_gaussian_problem(design, y, 90.0, prior_covariance=np.linspace(0.5, 2.0, 90)).scores
+    Z = triangular.whitened_design
+    np.testing.assert_allclose(triangular.reduced.covariance, Z @ Z.T, atol=1e-12)
+    turned = linear_gaussian_problem(design[:, ::-1].copy(), y, 90.0).scores
+    Z = turned.whitened_design
+    np.testing.assert_allclose(turned.reduced.covariance, Z @ Z.T, atol=1e-12)
+
+
+def test_dependent_columns_among_many_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1000, 7))
+    X[:, 4] = X[:, 1] - X[:, 2]
+    y = X[:, 0] > 0
+    whole = linear_gaussian_problem(X, y, 50.0).scores.reduced
+    monkeypatch.setattr(core_scores, "ROWS_AT_ONCE", 64)
+    parts = linear_gaussian_problem(X, y, 50.0).scores.reduced
+    assert whole.dimension == parts.dimension == 6
+    np.testing.assert_allclose(np.abs(parts.design), np.abs(whole.design), atol=1e-10)

@@ -33,7 +33,7 @@ from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.approach import approach, moved, newton_step, scaled
 from pymc_pacauc.ep.dealt_sums import dealt_sums
-from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Policy, Solution, solve_fixed_point
+from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Pace, Policy, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
@@ -54,11 +54,12 @@ ERROR_CONSTANT = 1.9e-3  # square of the error, times pairs, over gamma^1.5
 LEAST_PER_ROW = 160  # pairs
 PILOT_ROWS = 2000
 PILOT_SIDE = 200  # rows at least, of the smaller side
-GROWTH = 5.0  # of the share from stage to stage
+GROWTH = 5.0  # of the share from stage to stage, at most
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
-LAST_TOLERANCE = 0.04  # and this one by a thousandth, far below the sampling error
+LAST_TOLERANCE = 0.015  # and this one by a thousandth, far below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
-NEAR = 0.3  # standard deviations of q, from where on its precision is worth knowing
+STEPS_OF_ALL = 2  # with all pairs before those are dealt that are fitted, each along the score after the one before
+NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_DEALS = 2  # for the sampling error
 SLICE = 2**14  # rows
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
@@ -188,20 +189,26 @@ class _Run:
 
     def grow(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> NaturalGaussian:
         """From the prior through a pilot and growing shares of the rows."""
-        scale_free, share = self.problem.scale_free, _pilot_share(self.problem)
-        if share < 1.0:
-            pairs = part_of(self.problem.pairs, share, rng)
-            q = self.stage(deal(pairs, np.zeros(self.problem.n), 1.0, rng), q, pairs=pairs, policy=POLICY).point
-        while GROWTH * share < 1.0:
-            share *= GROWTH
-            pairs = part_of(self.problem.pairs, share, rng)
+        problem, scale_free = self.problem, self.problem.scale_free
+        share = _pilot_share(problem)
+        if share >= 1.0:
+            return self.stage(deal(problem.pairs, rng.random(problem.n), groups, rng), q, policy=POLICY).point
+        pairs = part_of(problem.pairs, share, rng)
+        q = self.stage(deal(pairs, rng.random(problem.n), 1.0, rng), q, pairs=pairs, policy=POLICY).point
+        stages = math.ceil(math.log(1.0 / share, GROWTH))
+        growth = share ** (-1.0 / stages)
+        for _ in range(stages - 1):
+            share *= growth
+            pairs = part_of(problem.pairs, share, rng)
             dealt = self.deal_along(q, max(1.0, share * groups), rng, pairs)
-            q = self.stage(dealt, scaled(q, GROWTH, scale_free), pairs=pairs).point
-        if share < 1.0:  # near all of them, which is good enough to deal along
-            sweep = self.iteration(self.deal_along(q, groups, rng)).sweep
-            q, seen = approach(sweep, scaled(q, 1.0 / share, scale_free), 2.5 * NEAR, scale_free)
-            self.note(seen)
-            q = moved(q, newton_step(q, seen[-1], scale_free), scale_free)
+            q = self.stage(dealt, scaled(q, growth, scale_free), pairs=pairs).point
+        dealt, q = self.deal_along(q, groups, rng), scaled(q, 1.0 / share, scale_free)
+        for step in range(STEPS_OF_ALL):
+            if step:
+                dealt = self.deal_along(q, groups, rng)
+            seen = self.iteration(dealt).sweep(q, Pace(1.0, 0))
+            self.note([seen])
+            q = moved(q, newton_step(q, seen, scale_free), scale_free)
         return q
 
     def stage(
@@ -215,7 +222,7 @@ class _Run:
         """Fit all pairs, or some of them at their share of gamma."""
         iteration = self.iteration(dealt, pairs)
         if q.mean.any():
-            q, seen = approach(iteration.sweep, q, NEAR, self.problem.scale_free)
+            q, seen = approach(iteration.sweep, q, NEAR, self.problem.scale_free, self.max_sweeps)
             self.note(seen[:-1])
             sweep = iteration.sweep
             iteration = replace(iteration, sweep=lambda at, pace: seen[-1] if at is q else sweep(at, pace))

@@ -40,14 +40,18 @@ class Natural(Protocol):
 
 
 def approach(
-    sweep: Callable[[NaturalGaussian, Pace], GaussianSweep], q: NaturalGaussian, near: float, scale_free: bool
+    sweep: Callable[[NaturalGaussian, Pace], GaussianSweep],
+    q: NaturalGaussian,
+    near: float,
+    scale_free: bool,
+    most: int = MOST_STEPS,
 ) -> tuple[NaturalGaussian, list[GaussianSweep]]:
     """Move the mean of q until the next step is below ``near``, in standard deviations of q, or no step helps.
 
-    Returns where it got to, and what was seen on the way: at that point itself, last.
+    There are at most so many sweeps. Returns where it got to, and what was seen on the way: at that point itself, last.
     """
     met: list[tuple[NaturalGaussian, GaussianSweep, float]] = []
-    for _ in range(MOST_STEPS):
+    for _ in range(max(1, min(most, MOST_STEPS))):
         seen = sweep(q, Pace(1.0, 0))
         step = newton_step(q, seen, scale_free)
         met.append((q, seen, float(np.sqrt(np.mean((q.factor.T @ step) ** 2)))))

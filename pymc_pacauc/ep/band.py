@@ -25,7 +25,7 @@ __all__ = ["band_order", "band_sites"]
 FloatArray = NDArray[np.float64]
 
 FAR = 5.0
-CLOSE = 3.0
+CLOSE = 2.5
 RUN = 16  # rows
 RUNS_AT_ONCE = 64
 BROAD = 4.0  # times the average

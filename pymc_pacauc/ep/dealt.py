@@ -33,7 +33,7 @@ from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.approach import approach, moved, newton_step, scaled
 from pymc_pacauc.ep.dealt_sums import dealt_sums
-from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Policy, Solution, solve_fixed_point
+from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Pace, Policy, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
@@ -49,16 +49,19 @@ Found = Solution[NaturalGaussian, GaussianSweep]
 
 WORTH_DEALING = 5_000_000  # pairs of which fewer are all used, by default,
 LEAST_SAVED = 4  # and of which one in four at most is used then
-TARGET_ERROR = 0.06  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
+TARGET_ERROR = 0.05  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
 ERROR_CONSTANT = 1.9e-3  # square of the error, times pairs, over gamma^1.5
 LEAST_PER_ROW = 160  # pairs
 PILOT_ROWS = 2000
 PILOT_SIDE = 200  # rows at least, of the smaller side
-GROWTH = 5.0  # of the share from stage to stage
+GROWTH = 5.0  # of the share from stage to stage, at most
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
-LAST_TOLERANCE = 0.04  # and this one by a thousandth, far below the sampling error
+LAST_TOLERANCE = 0.015  # and this one by a thousandth, far below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
-NEAR = 0.3  # standard deviations of q, from where on its precision is worth knowing
+FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
+LEFT = 0.3  # of the length of a step is how far off it may be thereafter
+MOST_STEPS = 5
+NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_DEALS = 2  # for the sampling error
 SLICE = 2**14  # rows
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
@@ -128,7 +131,7 @@ def fit_dealt(
     rng = np.random.default_rng(random_seed)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         run = _Run(problem, site_table(problem.gamma_per_pair, power), tolerance, max_sweeps, map_tiles, callback)
-        q = start_of(problem, start)
+        q, off = start_of(problem, start), 1.0
         if isinstance(start, EPFit) and start.problem.scores is problem.scores:
             q = scaled(start.posterior.natural, problem.gamma / start.problem.gamma, problem.scale_free)
         used, ratio = _lent(start, problem)
@@ -136,10 +139,10 @@ def fit_dealt(
             found = run.stage(used, q, tolerance)
         else:
             if start is None:
-                q = run.grow(q, groups, rng)
+                q, off = run.grow(q, groups, rng)
             elif used is None or ratio > NEAR_GAMMA:
                 q = run.stage(run.deal_along(q, groups, rng), q).point
-            used = run.deal_along(q, groups, rng)
+            used = run.deal_along(q, groups, rng, off=off)
             sampled = used.n_pairs < problem.pairs.n_pairs
             found = run.stage(used, q, max(tolerance, LAST_TOLERANCE) if sampled else tolerance)
         q = found.point
@@ -179,34 +182,53 @@ class _Run:
     interventions: Interventions = field(default_factory=Interventions)
 
     def deal_along(
-        self, q: NaturalGaussian, groups: float, rng: np.random.Generator, pairs: Pairs | None = None
+        self, q: NaturalGaussian, groups: float, rng: np.random.Generator, pairs: Pairs | None = None, off: float = 1.0
     ) -> Deal:
-        """The rows dealt along their scores under q."""
+        """The rows dealt along their scores under q, whose mean may be ``off`` by so many standard deviations."""
         space, n = self.problem.scores.reduced, self.problem.n
         score, spread = np.zeros(n), np.zeros(n)
         rows = slice(None) if pairs is None else np.flatnonzero(pairs.observation_weight)
         design = space.design[rows]
         score[rows] = design @ q.mean + space.offset[rows]
-        spread[rows] = _spread(design, score[rows], q)
+        spread[rows] = max(1.0, off) * _spread(design, score[rows], q)
         return deal(self.problem.pairs if pairs is None else pairs, score, groups, rng, spread)
 
-    def grow(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> NaturalGaussian:
-        """From the prior through a pilot and growing shares of the rows."""
-        scale_free, share = self.problem.scale_free, _pilot_share(self.problem)
-        if share < 1.0:
-            pairs = part_of(self.problem.pairs, share, rng)
-            q = self.stage(deal(pairs, np.zeros(self.problem.n), 1.0, rng), q, pairs=pairs, policy=POLICY).point
-        while GROWTH * share < 1.0:
-            share *= GROWTH
-            pairs = part_of(self.problem.pairs, share, rng)
-            dealt = self.deal_along(q, max(1.0, share * groups), rng, pairs)
-            q = self.stage(dealt, scaled(q, GROWTH, scale_free), pairs=pairs).point
-        if share < 1.0:  # near all of them, which is good enough to deal along
-            sweep = self.iteration(self.deal_along(q, groups, rng)).sweep
-            q, seen = approach(sweep, scaled(q, 1.0 / share, scale_free), 2.5 * NEAR, scale_free)
-            self.note(seen)
-            q = moved(q, newton_step(q, seen[-1], scale_free), scale_free)
-        return q
+    def grow(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> tuple[NaturalGaussian, float]:
+        """From the prior through a pilot and growing shares of the rows; and how far q may be off."""
+        problem = self.problem
+        share = _pilot_share(problem)
+        if share >= 1.0:
+            return self.stage(deal(problem.pairs, rng.random(problem.n), groups, rng), q, policy=POLICY).point, 1.0
+        pairs = part_of(problem.pairs, share, rng)
+        q = self.stage(deal(pairs, rng.random(problem.n), 1.0, rng), q, pairs=pairs, policy=POLICY).point
+        stages = math.ceil(math.log(1.0 / share, GROWTH))
+        growth = share ** (-1.0 / stages)
+        off = FIRST_STEP
+        for _ in range(stages - 1):
+            share *= growth
+            pairs, some = part_of(problem.pairs, share, rng), max(1.0, share * groups)
+            q, off, left = self.near(scaled(q, growth, problem.scale_free), off, some, rng, pairs)
+            q = self.stage(self.deal_along(q, some, rng, pairs, left), q, pairs=pairs).point
+        q, _, left = self.near(scaled(q, 1.0 / share, problem.scale_free), off, groups, rng)
+        return q, left
+
+    def near(
+        self, q: NaturalGaussian, off: float, groups: float, rng: np.random.Generator, pairs: Pairs | None = None
+    ) -> tuple[NaturalGaussian, float, float]:
+        """Steps of the mean, the rows dealt anew before each; the length of the first, and how far q may be off now."""
+        lengths: list[float] = []
+        for _ in range(MOST_STEPS):
+            last, dealt = q, self.deal_along(q, groups, rng, pairs, lengths[-1] * LEFT if lengths else off)
+            seen = self.iteration(dealt, pairs).sweep(q, Pace(1.0, 0))
+            self.note([seen])
+            step = newton_step(q, seen, self.problem.scale_free)
+            lengths.append(float(np.sqrt(np.mean((q.factor.T @ step) ** 2))))
+            if len(lengths) > 1 and not lengths[-1] < lengths[-2]:
+                return last, lengths[0], lengths[-1]
+            q = moved(q, step, self.problem.scale_free)
+            if lengths[-1] < 2.0 * NEAR:
+                break
+        return q, lengths[0], LEFT * lengths[-1]
 
     def stage(
         self,
@@ -219,7 +241,7 @@ class _Run:
         """Fit all pairs, or some of them at their share of gamma."""
         iteration = self.iteration(dealt, pairs)
         if q.mean.any():
-            q, seen = approach(iteration.sweep, q, NEAR, self.problem.scale_free)
+            q, seen = approach(iteration.sweep, q, NEAR, self.problem.scale_free, self.max_sweeps)
             self.note(seen[:-1])
             sweep = iteration.sweep
             iteration = replace(iteration, sweep=lambda at, pace: seen[-1] if at is q else sweep(at, pace))

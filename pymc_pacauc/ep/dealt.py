@@ -111,10 +111,11 @@ def fit_dealt(
     """Approximate the AUC Gibbs posterior by a Gaussian, from pairs that meet in one of so many ``groups``.
 
     The other parameters are those of :func:`~pymc_pacauc.ep.gaussian.fit_ep`, except that ``power`` may be 0, for
-    variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` takes the place of the pilot. One that was
-    fitted to a deal of the very same pairs saves more: at the same gamma it lends its deal, so that fits that differ in
-    the prior alone are comparable; at a gamma nearby rows are dealt along its score at once. Except on a deal that was
-    lent, sweeping ends at a change of ``LAST_TOLERANCE``, if not before: what is left is far below the sampling error.
+    variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` fitted to the same pairs takes the place of the
+    pilot (one fitted to others may be too far off). If it was fitted to a deal of them it saves more: at the same gamma
+    it lends its deal, so that fits that differ in the prior alone are comparable; at a gamma nearby rows are dealt
+    along its score at once. Except on a deal that was lent, sweeping ends at a change of ``LAST_TOLERANCE``, if not
+    before: what is left is far below the sampling error.
 
     Examples
     --------
@@ -131,6 +132,7 @@ def fit_dealt(
     rng = np.random.default_rng(random_seed)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         run = _Run(problem, site_table(problem.gamma_per_pair, power), tolerance, max_sweeps, map_tiles, callback)
+        start = None if start is None or start.problem.pairs is not problem.pairs else start
         q, off = start_of(problem, start), 1.0
         if isinstance(start, EPFit) and start.problem.scores is problem.scores:
             q = scaled(start.posterior.natural, problem.gamma / start.problem.gamma, problem.scale_free)
@@ -337,7 +339,7 @@ def _pilot_share(problem: Problem) -> float:
 
 def _lent(start: Fit | None, problem: Problem) -> tuple[Deal | None, float]:
     """The deal of a start fitted to the same pairs, if it has one, and by what factor its gamma is another."""
-    if not isinstance(start, EPFit) or start.problem.pairs is not problem.pairs:
+    if not isinstance(start, EPFit):
         return None, math.inf
     ratio = problem.gamma / start.problem.gamma
     return start.deal, max(ratio, 1.0 / ratio)

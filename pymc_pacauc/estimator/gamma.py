@@ -90,7 +90,6 @@ def fit_at_gamma(
             )
         candidates, value, dealt = _by_folds(pilot, problem.compared_rows, folds, groups, n_jobs, rng)
         nearest = min(range(len(candidates)), key=lambda k: abs(np.log(candidates[k].gamma / value)))
-        same = pairs is problem.pairs or problem.spikes is None  # sites of spikes belong to their rows
         at = replace(whole, gamma=row_shares(pairs).size / size * value)
         final = _fit_quickly(at, method, pilot if pairs is problem.pairs else None, n_jobs)
         return final, GammaChoice(tuple(candidates), nearest, final, dealt)

@@ -137,10 +137,9 @@ class SpikeSlabFit:
         q, problem = self.posterior.gaussian, self.problem
         table = site_table(problem.gamma_per_pair)
 
-        def without(split: Split, left: Problem) -> SparseGaussian | None:
+        def without(split: Split) -> SparseGaussian | None:
             removed = pair_sums(replace(problem, pairs=split.touched), q, table, map_tiles)
-            weight = left.gamma_per_pair / problem.gamma_per_pair  # to which the sites that stay are about proportional
-            return with_pair_sites(q, weight * (q.precision - removed.precision), weight * (q.shift - removed.shift))
+            return with_pair_sites(q, q.precision - removed.precision, q.shift - removed.shift)
 
         def with_pair_sites(q: SparseGaussian, precision: FloatArray, shift: FloatArray) -> SparseGaussian | None:
             rotation = problem.scores.reduced.rotation
@@ -148,9 +147,9 @@ class SpikeSlabFit:
 
         def refit(split: Split, left: Problem, sweeps: int, tolerance: float, own: WithoutGroup | None) -> WithoutGroup:
             if own is None:
-                start = without(split, left)
+                start = without(split)
             else:
-                ratio = left.gamma / own.gamma
+                ratio = left.gamma / own.gamma  # to which pair sites are about proportional
                 start = with_pair_sites(own.state, ratio * own.state.precision, ratio * own.state.shift)
             settled = None if start is None else settle(left, start, tolerance)
             if settled is None:

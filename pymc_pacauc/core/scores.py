@@ -153,7 +153,10 @@ class LinearScores:
     def whitened_design(self) -> FloatArray:
         """Z with scores = Z w + whitened_offset up to a common constant, w ~ N(0, I), shape (n, d); centred."""
         centred = self.X - self.X.mean(axis=0)
-        if self.prior.independent or self.distinct.none_repeat:
+        if self.prior.independent:
+            centred *= self.prior.factor  # in place: this is the largest array of all
+            return centred
+        if self.distinct.none_repeat:
             return self.prior.whiten_rows(centred)
         # A matrix product need not give equal rows equal results: multiply each distinct row once.
         return self.prior.whiten_rows(centred[self.distinct.first])[self.distinct.place]
@@ -168,6 +171,8 @@ class LinearScores:
         if not (self.prior.mean.any() or self.offset.any()):
             return np.zeros(self.n)
         X, offset = self.X, self.offset
+        if not (self.prior.mean.any() or offset.any()):
+            return np.zeros(self.n)
         if not self.distinct.none_repeat:
             X, offset = X[self.distinct.first], offset[self.distinct.first]
         scores = X @ self.prior.mean + offset

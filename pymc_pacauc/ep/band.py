@@ -5,8 +5,13 @@ of theirs. A pair with |a_i - a_j| > ``FAR`` (|t_i| + |t_j|) is right or wrong f
 below 1e-4 of the largest at worst, below 1e-9 for most, |t_i| + |t_j| being more than the standard deviation of their
 difference), and its cost 0 or 1. The more observations there are, the narrower q is, and the more pairs are of that
 kind. So rows are sorted by score and cut into short runs; runs whose intervals a -+ ``FAR`` |t| do not overlap cost
-nothing but a count. Rows whose |t| is far above the others' would make the intervals of their runs wide: they have runs
-of their own.
+nothing but a count.
+
+Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes no order.
+What is left, the *width* of a row, and its place along the score are given with the deal, and so do not change from
+sweep to sweep. Rows and runs further apart than ``CLOSE`` widths and yet not certain have small and smooth sites: one
+in ``every`` is looked at, and stands for the others. Rows whose width is far above the others' would make the intervals
+of their runs wide: they have runs of their own.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pymc_pacauc import arrays, cluster
 from pymc_pacauc.cluster import pairs, rounds, rows
 from pymc_pacauc.core.pairs import bipartite
 
-LONGEST = 300  # seconds; on a free machine none takes ten
+LONGEST = 300  # seconds
 N, D, GAMMA = 1200, 4, 1200.0
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((N, D))

@@ -15,6 +15,7 @@ from pymc_pacauc.core.concordance import concordance
 from pymc_pacauc.core.deal import Deal, deal
 from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.ep.approach import newton_step
 from pymc_pacauc.ep.dealt import fit_dealt, groups_to_deal
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.expected_risk import sampled_expected_risk
@@ -112,6 +113,43 @@ def test_every_pair_has_its_chance(kind):
     found = np.array([estimate(deal(pairs, score, 7, rng)) for _ in range(400)])
     exact = total([(1.0, block) for block in pairs.blocks])
     assert abs(found.mean() - exact) <= 4.0 * found.std() / 20.0 + 1e-9 * exact
+
+
+def test_far_pairs_are_stood_for_by_some_of_them():
+    """With one far pair in eight looked at, sums are those of every pair on average, and nearly as good each time."""
+    X, y = data(4000, seed=5)
+    problem = linear_gaussian_problem(X, y, gamma=4000.0)
+    q, table = fit_ep(problem).posterior.natural, site_table(problem.gamma_per_pair, 1.0)
+    exact = sweep_sums(problem, q, problem.pairs, table)
+    score, rng = X @ q.mean, np.random.default_rng(3)
+    spread = np.full(
+        4000, np.median(np.linalg.norm(X @ q.root - np.outer(score, score @ X @ q.root) / (score @ score), axis=1))
+    )
+
+    def summary(sums):
+        step = newton_step(q, replace(sums, precision=sums.precision + np.eye(3)), True)
+        return np.array([*(q.factor.T @ step), sums.wrong])
+
+    found = {}
+    for known in (None, spread):
+        deals = [deal(problem.pairs, score, 5, rng, known) for _ in range(60)]
+        assert {block.every for each in deals for block in each.dealt} == {1 if known is None else 8}
+        found[known is None] = np.array([summary(dealt_sums(problem, q, each, table)) for each in deals])
+    expected = summary(exact)
+    assert (np.abs(found[False].mean(axis=0) - expected) < 4.0 * found[False].std(axis=0) / np.sqrt(60)).all()
+    assert (found[False].std(axis=0) < 2.0 * found[True].std(axis=0)).all()
+
+
+def test_many_more_negatives_than_positives_at_a_large_gamma():
+    """Posteriors of shares of the rows are then many of their own widths apart."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(16_000, 3))
+    score = X @ [1.0, 0.5, 0.0] + rng.logistic(size=16_000)
+    problem = linear_gaussian_problem(X, score > np.quantile(score, 0.98), gamma=16_000.0)
+    exact, found = fit_ep(problem), fit_dealt(problem, 4)
+    q = exact.posterior.natural
+    moved = np.sqrt(np.mean((q.factor.T @ (found.posterior.natural.mean - q.mean)) ** 2))
+    assert moved < 3.0 * found.sampling_error.mean < 1.0
 
 
 def test_deals_are_systematic_samples_along_the_score():

@@ -75,8 +75,8 @@ def scaled(q: NaturalGaussian, factor: float, scale_free: bool) -> NaturalGaussi
     Examples
     --------
     >>> q = natural_gaussian(np.diag([2.0, 50.0]), np.array([4.0, 0.0]))
-    >>> scaled(q, 3.0, True).precision.tolist(), scaled(q, 3.0, False).precision.tolist()
-    ([[2.0, 0.0], [0.0, 150.0]], [[4.0, 0.0], [0.0, 148.0]])
+    >>> np.diagonal(scaled(q, 3.0, True).precision), np.diagonal(scaled(q, 3.0, False).precision)
+    (array([  2., 150.]), array([  4., 148.]))
     """
     length = float(q.mean @ q.shift)
     if scale_free and length > 0.0:

@@ -137,17 +137,26 @@ def fit_dealt(
         q, off = start_of(problem, start), 1.0
         if isinstance(start, EPFit) and start.problem.scores is problem.scores:
             q = scaled(start.posterior.natural, problem.gamma / start.problem.gamma, problem.scale_free)
-        used, ratio = _lent(start, problem)
-        if used is not None and ratio == 1.0 and used.groups == groups:
-            found = run.stage(used, q, tolerance)
-        else:
-            if start is None:
-                q, off = run.grow(q, groups, rng)
-            elif used is None or ratio > NEAR_GAMMA:
-                q = run.stage(run.deal_along(q, groups, rng), q).point
+        lent, ratio = _lent(start, problem)
+        same = lent is not None and ratio == 1.0 and lent.groups == groups
+
+        def last(q: NaturalGaussian, off: float) -> tuple[Deal, Found]:
+            if same and lent is not None:
+                return lent, run.stage(lent, q, tolerance)
             used = run.deal_along(q, groups, rng, off=off)
             sampled = used.n_pairs < problem.pairs.n_pairs
-            found = run.stage(used, q, max(tolerance, LAST_TOLERANCE) if sampled else tolerance)
+            return used, run.stage(used, q, max(tolerance, LAST_TOLERANCE) if sampled else tolerance)
+
+        try:
+            if start is None:
+                q, off = run.grow(q, groups, rng)
+            elif not same and (lent is None or ratio > NEAR_GAMMA):
+                q = run.passed(run.deal_along(q, groups, rng), q)
+            used, found = last(q, off)
+        except KeyboardInterrupt:  # one sweep more, of all rows, says what there is
+            run.max_sweeps, run.callback = 1, None
+            used, found = last(run.reached or q, 1.0)
+            found = replace(found, interrupted=True, converged=False)
         q = found.point
         others = [run.deal_along(q, groups, rng) for _ in range(OTHER_DEALS)]
         error = sampling_error(problem, q, found.seen.log_evidence, others, run.table, map_tiles)
@@ -183,6 +192,7 @@ class _Run:
     callback: Callback | None
     history: list[dict[str, float]] = field(default_factory=list)
     interventions: Interventions = field(default_factory=Interventions)
+    reached: NaturalGaussian | None = None  # the posterior of some stage
 
     def deal_along(
         self, q: NaturalGaussian, groups: float, rng: np.random.Generator, pairs: Pairs | None = None, off: float = 1.0
@@ -201,9 +211,9 @@ class _Run:
         problem = self.problem
         share = _pilot_share(problem)
         if share >= 1.0:
-            return self.stage(deal(problem.pairs, rng.random(problem.n), groups, rng), q, policy=POLICY).point, 1.0
+            return self.passed(deal(problem.pairs, rng.random(problem.n), groups, rng), q, policy=POLICY), 1.0
         pairs = part_of(problem.pairs, share, rng)
-        q = self.stage(deal(pairs, rng.random(problem.n), 1.0, rng), q, pairs=pairs, policy=POLICY).point
+        q = self.passed(deal(pairs, rng.random(problem.n), 1.0, rng), q, pairs=pairs, policy=POLICY)
         stages = math.ceil(math.log(1.0 / share, GROWTH))
         growth = share ** (-1.0 / stages)
         off = FIRST_STEP
@@ -211,7 +221,7 @@ class _Run:
             share *= growth
             pairs, some = part_of(problem.pairs, share, rng), max(1.0, share * groups)
             q, off, left = self.near(scaled(q, growth, problem.scale_free), off, some, rng, pairs)
-            q = self.stage(self.deal_along(q, some, rng, pairs, left), q, pairs=pairs).point
+            q = self.passed(self.deal_along(q, some, rng, pairs, left), q, pairs=pairs)
         q, _, left = self.near(scaled(q, 1.0 / share, problem.scale_free), off, groups, rng)
         return q, left
 
@@ -232,6 +242,14 @@ class _Run:
             if lengths[-1] < 2.0 * NEAR:
                 break
         return q, lengths[0], LEFT * lengths[-1]
+
+    def passed(self, dealt: Deal, q: NaturalGaussian, **options: Any) -> NaturalGaussian:
+        """Where a stage ends, if it was not interrupted."""
+        found = self.stage(dealt, q, **options)
+        self.reached = found.point
+        if found.interrupted:
+            raise KeyboardInterrupt
+        return found.point
 
     def stage(
         self,

@@ -15,6 +15,7 @@ from pymc_pacauc.core.concordance import concordance
 from pymc_pacauc.core.deal import Deal, deal
 from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.ep import ConvergenceWarning
 from pymc_pacauc.ep.approach import newton_step
 from pymc_pacauc.ep.dealt import fit_dealt, groups_to_deal
 from pymc_pacauc.ep.dealt_sums import dealt_sums
@@ -417,3 +418,22 @@ def test_the_record_survives_a_file(tmp_path):
     assert read.mean_risk == approx.mean_risk
     assert certificate(read).auc == certificate(approx).auc
     assert f"{approx.pairs_used}, dealt" in pac.summary(approx).attrs["report"]
+
+
+@pytest.mark.parametrize("sweep", [2, 9, 19, 24])
+def test_an_interrupted_fit_is_returned_as_it_is(sweep):
+    """In the pilot, in a step of the mean, at the end: with a posterior, what it was seen to be, and a warning."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(12_000, 3))
+    problem = linear_gaussian_problem(X, X[:, 0] + rng.logistic(size=12_000) > 0.0, gamma=12_000.0)
+
+    def stop(record):
+        if record["sweep"] >= sweep:
+            raise KeyboardInterrupt
+
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        found = fit_dealt(problem, 30, callback=stop)
+    assert found.interrupted
+    assert not found.converged
+    assert np.isfinite(found.posterior.mean).all()
+    assert 0.0 < found.expected_risk < 0.5

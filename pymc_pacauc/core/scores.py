@@ -168,8 +168,6 @@ class LinearScores:
         What is left counts as rounding next to the terms it is the sum of, or next to the scores' own prior standard
         deviations: a ranking cannot see it.
         """
-        if not (self.prior.mean.any() or self.offset.any()):
-            return np.zeros(self.n)
         X, offset = self.X, self.offset
         if not (self.prior.mean.any() or offset.any()):
             return np.zeros(self.n)

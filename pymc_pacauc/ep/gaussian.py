@@ -78,7 +78,8 @@ class EPFit:
         E_q[risk], in closed form.
     converged, interrupted, sweeps, history
         Whether the natural parameters change by less than the tolerance in a sweep from q, whether the fit was ended
-        from the keyboard, the number of sweeps, and per sweep its change, log evidence and expected risk.
+        from the keyboard, the number of sweeps (without those over few directions that many coefficients begin with),
+        and per sweep its change, log evidence and expected risk.
     interventions
         How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken
         back.

@@ -105,6 +105,13 @@ def test_a_worker_killed_in_mid_fit_changes_nothing(client):
     same(arrays.fit(alone.fit.problem, "vb", client=client), arrays.fit(alone.fit.problem, "vb"))
 
 
+def test_many_coefficients(client):
+    """They begin with a fit to few directions, which is made here; the rest on the workers."""
+    wide = np.random.default_rng(6).standard_normal((300, 140))
+    problem = arrays.linear_gaussian_problem(wide, wide[:, 0] > 0.3, gamma=300.0)
+    same(arrays.fit(problem, client=client), arrays.fit(problem), tolerance=1e-8)
+
+
 def test_rows_on_the_workers(client, tmp_path):
     """Files, a Dask array and futures are the same rows; a worker that dies loads its files again."""
     cuts = np.split(np.arange(N), [300, 700])

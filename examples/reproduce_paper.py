@@ -2,7 +2,7 @@
 
     python -m examples.reproduce_paper [--colon colon.csv] [--only pima spect ...] [--out docs]
 
-Writes ``reproduction.md`` and ``figures/paper_figure_*.png`` under ``--out``. One thread; about ten minutes.
+Writes ``reproduction.md`` and ``figures/paper_figure_*.png`` under ``--out``. One thread; about twenty minutes.
 """
 
 import os

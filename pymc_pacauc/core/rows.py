@@ -41,8 +41,6 @@ def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
     """
     if matrix.shape[1] == 0:
         return DistinctRows(np.zeros(min(1, len(matrix)), dtype=np.intp), np.zeros(len(matrix), dtype=np.intp))
-    if np.unique(matrix[:, 0]).size == len(matrix):  # a continuous covariate: no need to look at the others
-        return DistinctRows(np.arange(len(matrix)), np.arange(len(matrix)))
     rows = np.ascontiguousarray(matrix) + 0.0  # a negative zero becomes a zero, so that equal rows have equal bytes
     mixed = np.zeros(len(rows))  # equal rows have equal sums, to the bit: column by column, not by a matrix product
     with np.errstate(over="ignore", invalid="ignore"):

@@ -2,9 +2,9 @@
 
 Far from its fixed point EP needs a direction, not digits, and with k coefficients of n scores a sweep costs k^2 n. So
 the scores are first approximated by k / 8 features, from a pivoted Cholesky factorization of their prior covariance, or
-by the first k / 3, where coefficients are such features already;
-what these leave out of a score's variance counts as noise of its own, independent of the other scores'. The sites found
-there are those with which the fit to all directions begins.
+by the first k / 3, where coefficients are such features already; what these leave out of a score's variance counts as
+noise of its own, independent of the other scores'. The sites found there are those with which the fit to all directions
+begins.
 """
 
 from __future__ import annotations

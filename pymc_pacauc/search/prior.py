@@ -39,6 +39,7 @@ FloatArray = NDArray[np.float64]
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 SIZES = 2.0  # gamma at which priors are compared, in units of the comparison's size (n+ n- / n for two classes)
 TOLERANCE = 1e-2  # of these fits: differences of their evidence are of the order of a nat
+GRADIENT_TOLERANCE = 1e-3  # of those whose gradient is followed
 FARTHEST = 10.0  # logarithms of variances move at most so far
 MOST_EVALUATIONS, SLOPE = 50, 1e-2  # of the search for relevance; nats per unit of a logarithm at which it ends
 
@@ -148,7 +149,7 @@ def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
 
     def objective(log_variance: FloatArray) -> tuple[float, FloatArray]:
         nonlocal last
-        last = fit(scaled(log_variance), start=last, tolerance=TOLERANCE, n_jobs=n_jobs)
+        last = fit(scaled(log_variance), start=last, tolerance=GRADIENT_TOLERANCE, n_jobs=n_jobs)
         return -last.log_evidence, -last.evidence_gradient().variances * np.exp(log_variance)
 
     with warnings.catch_warnings():

@@ -275,6 +275,21 @@ def test_some_of_many_rows_are_enough():
     assert (given.fold >= 0).all()
 
 
+def test_the_gamma_of_some_rows_is_taken_to_all():
+    """On a tenth of the rows it is far from that of all, which a power of the comparison's size bridges."""
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(3000, 4))
+    problem = linear_gaussian_problem(rows, rows[:, 0] + rng.logistic(size=3000) > 1.0, 1.0)
+    every = choose_gamma(problem, rows=3000, rng=np.random.default_rng(1))
+    few = choose_gamma(problem, rows=300, rng=np.random.default_rng(1))
+    fitted = few.candidates[few.chosen].posterior.problem
+    ratio = row_shares(problem.pairs).size / row_shares(fitted.pairs).size
+    assert few.gamma == pytest.approx(ratio**0.6 * fitted.gamma)
+    assert few.fit.problem.gamma == few.gamma
+    assert 0.6 < few.gamma / every.gamma < 1.7
+    assert not 0.6 < fitted.gamma / every.gamma < 1.7
+
+
 def test_groups_and_folds_of_some_rows():
     rng = np.random.default_rng(9)
     rows = rng.normal(size=(600, 3))

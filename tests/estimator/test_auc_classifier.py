@@ -389,3 +389,16 @@ def test_draws_are_arviz_data(rows, fitted):
     fixed = [pac.AUCClassifier(gamma=40.0, shrinkage=1.0, method=method).fit(*rows) for method in ("ep", "smc")]
     for each in fixed:
         assert pac.certificate(each.idata_).auc == pytest.approx(each.certificate_.auc)
+
+
+def test_pairs_of_many_rows_are_dealt():
+    """Of 3000 rows one pair in ten, without changing what it learns: against the fit to all pairs, on arrays."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(3000, 5))
+    y = X[:, 0] - 0.5 * X[:, 1] + 2.0 * rng.logistic(size=3000) > 0.5
+    found = pac.AUCClassifier(gamma=2000.0, shrinkage=1.0).fit(X, y)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    every = fit(linear_gaussian_problem(Z, y, 2000.0), pairs="all")
+    assert found.approximation_.pairs_used < 0.15 * every.problem.pairs.n_pairs
+    off = (found.coef_[0] * X.std(axis=0) - every.posterior.mean) / np.sqrt(every.posterior.variance)
+    assert 0.0 < np.sqrt(np.mean(off**2)) < 0.1

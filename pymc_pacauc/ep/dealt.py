@@ -213,7 +213,8 @@ class _Run:
         if share >= 1.0:
             return self.passed(deal(problem.pairs, rng.random(problem.n), groups, rng), q, policy=POLICY), 1.0
         pairs = part_of(problem.pairs, share, rng)
-        q = self.passed(deal(pairs, rng.random(problem.n), 1.0, rng), q, pairs=pairs, policy=POLICY)
+        some = number_of_groups(pairs, round(LEAST_PER_ROW * share * problem.n))
+        q = self.passed(deal(pairs, rng.random(problem.n), some, rng), q, pairs=pairs, policy=POLICY)
         stages = math.ceil(math.log(1.0 / share, GROWTH))
         growth = share ** (-1.0 / stages)
         off = FIRST_STEP

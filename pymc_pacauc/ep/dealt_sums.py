@@ -23,7 +23,7 @@ from pymc_pacauc.core.deal import Deal, DealtBlock
 from pymc_pacauc.core.pairs import Block
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.scores import ReducedScores
-from pymc_pacauc.ep.band import CLOSE, FAR, band_order, band_sites
+from pymc_pacauc.ep.band import CLOSE, FAR, MANY_COLUMNS, band_order, band_sites
 from pymc_pacauc.ep.gaussian_iteration import sweep_sums
 from pymc_pacauc.ep.natural import NaturalGaussian
 from pymc_pacauc.ep.sites import SiteTable, WeightedSiteTable, fine_site_table, weighted_site_table
@@ -147,7 +147,7 @@ def _job_sums(
         i, j = side(group.positive, group.row_weights), side(group.negative, group.column_weights)
         far = (job.block.every, int(job.block.turns[g]))
         k_i, h_i, k_j, h_j, by_row, totals, listed = band_sites(
-            *i[1:], *j[1:], j.rows, *far, *fine, *_arguments(table.gamma, weighted), tie_cost
+            *i[1:], *j[1:], j.rows, *far, size >= MANY_COLUMNS, *fine, *_arguments(table.gamma, weighted), tie_cost
         )
         half += i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
         linear += i.rows.T @ h_i - j.rows.T @ h_j
@@ -176,7 +176,13 @@ def _side(
 
     Their order, and who is far from whom, is that of the deal, so that sums are smooth functions of q.
     """
-    rows = space.design[index]
+    place = width = None
+    if deal.spread is not None:
+        order = band_order(deal.score[index], deal.spread[index])
+        if order is not None:
+            index, weights = index[order], weights[order]
+        place, width = deal.score[index], deal.spread[index]
+    rows = space.design.take(index, axis=0)
     mean = rows @ q.mean + space.offset[index]
     root = rows @ q.root
     square = np.einsum("ij,ij->i", root, root)
@@ -184,13 +190,10 @@ def _side(
         raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
     if with_offset:
         rows = np.column_stack([rows, space.offset[index]])
-    if deal.spread is None:
-        place, width = mean, FAR / CLOSE * np.sqrt(square)
-        order = band_order(place, width)
-        if order is None:
-            order = np.argsort(mean, kind="stable")
-    else:
-        place, width = deal.score[index], deal.spread[index]
-        order = band_order(place, width)
-    side = Side(rows, place, width, mean, square, root, weights)
-    return side if order is None else Side(*(each[order] for each in side))
+    if place is not None and width is not None:
+        return Side(rows, place, width, mean, square, root, weights)
+    width = FAR / CLOSE * np.sqrt(square)
+    order = band_order(mean, width)
+    if order is None:
+        order = np.argsort(mean, kind="stable")
+    return Side(*(each[order] for each in Side(rows, mean, width, mean, square, root, weights)))

@@ -34,7 +34,7 @@ CLOSE = 2.5
 RUN = 16  # rows
 RUNS_AT_ONCE = 64
 BROAD = 4.0  # times the average
-MANY_COLUMNS = 32
+MANY_COLUMNS = 16
 
 
 def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp] | None:

@@ -25,7 +25,7 @@ from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.ep.sites import FINE_PER_UNIT
 from pymc_pacauc.ep.weighted_sites import CANCELLED, row_sites
 
-__all__ = ["MANY_COLUMNS", "band_order", "band_sites"]
+__all__ = ["band_order", "band_sites"]
 
 FloatArray = NDArray[np.float64]
 
@@ -34,7 +34,6 @@ CLOSE = 2.5
 RUN = 16  # rows
 RUNS_AT_ONCE = 64
 BROAD = 4.0  # times the average
-MANY_COLUMNS = 16
 
 
 def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp] | None:
@@ -57,29 +56,6 @@ def _runs(mean, spread, weight):
         high[k] = max(high[k], mean[i] + spread[i])
         total[k] += weight[i]
     return low, high, total
-
-
-@kernel(fastmath={"contract", "reassoc", "nsz", "arcp"})
-def _products(vector, columns, left, right, row):
-    """``row[j] = vector @ columns[:, left + j]``."""
-    for k in range(vector.size):
-        value, column = vector[k], columns[k, left:right]
-        if k == 0:
-            for j in range(column.size):
-                row[j] = value * column[j]
-        else:
-            for j in range(column.size):
-                row[j] += value * column[j]
-
-
-@kernel(fastmath={"contract", "reassoc", "nsz", "arcp"})
-def _add_products(row, columns, left, right, times, out):
-    """``out += times * columns[:, left:right] @ row``."""
-    for k in range(out.size):
-        column, found = columns[k, left:right], 0.0
-        for j in range(column.size):
-            found += row[j] * column[j]
-        out[k] += times * found
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
@@ -123,14 +99,13 @@ def _alike_sites(
 @kernel
 def band_sites(
     place_i, width_i, mean_i, square_i, root_i, weight_i, place_j, width_j, mean_j, square_j, root_j, weight_j, z_j,
-    every, first, blocked, alike, fine,
+    every, first, alike, fine,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
 ):  # fmt: skip
     """Sums of K and h by row and by column and of K z_j by row, the totals (weight of wrong pairs, log constants,
     number of tied pairs met), and the listed pairs (i, j, variance, weight), which are in none: see ``row_sites``.
 
     Of a row and a run that are neither close to each other nor certain, one in ``every`` is looked at, from ``first``.
-    ``blocked``: products are made of a run at a time, which with ``MANY_COLUMNS`` is faster than row by row.
     Pairs that all weigh ``alike``, if that is not 0, have a ``fine`` table.
     """
     n_i, n_j = mean_i.size, mean_j.size
@@ -138,8 +113,6 @@ def band_sites(
     low_j, high_j, total_j = _runs(mean_j, FAR * np.sqrt(square_j), weight_j)
     close_low_i, close_high_i, _ = _runs(place_i, CLOSE * width_i, weight_i)
     close_low, close_high, _ = _runs(place_j, CLOSE * width_j, weight_j)
-    root_t = np.empty((0, 0)) if blocked else np.ascontiguousarray(root_j.T)
-    z_t = np.empty((0, 0)) if blocked else np.ascontiguousarray(z_j.T)
     k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros((2, n_j)), np.zeros((2, n_j))
     by_row = np.zeros((n_i, z_j.shape[1]))
     most = min(n_j, RUN * RUNS_AT_ONCE)
@@ -171,8 +144,7 @@ def band_sites(
                 end += 1
             origin, width = begin * RUN, min(n_j, end * RUN) - begin * RUN
             block = of_run[: (bottom - top) * width].reshape((bottom - top, width))
-            if blocked:
-                np.dot(root_i[top:bottom], root_j[origin : origin + width].T, block)
+            np.dot(root_i[top:bottom], root_j[origin : origin + width].T, block)
             for i in range(top, bottom):
                 low, high = place_i[i] - CLOSE * width_i[i], place_i[i] + CLOSE * width_i[i]
                 b = begin
@@ -196,8 +168,6 @@ def band_sites(
                         totals[1, 1] += gamma * wrong
                     times = every if far else 1
                     before = len(listed)
-                    if not blocked:
-                        _products(root_i[i], root_t, left, right, row)
                     special = True
                     if alike > 0.0:
                         special, k_sum, h_sum = _alike_sites(
@@ -218,12 +188,9 @@ def band_sites(
                         listed[k] = (at, column + left, variance, of_pair)
                     k_row[i] += times * k_sum
                     h_row[i] += times * h_sum
-                    if not blocked:
-                        _add_products(row, z_t, left, right, times, by_row[i])
-                    elif far:
+                    if far:
                         row *= every
-            if blocked:
-                by_row[top:bottom] += np.dot(block, z_j[origin : origin + width])
+            by_row[top:bottom] += np.dot(block, z_j[origin : origin + width])
     totals[0] += every * totals[1]
     totals[0, 0] += certain
     totals[0, 1] -= gamma * certain

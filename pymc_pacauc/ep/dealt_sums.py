@@ -23,7 +23,7 @@ from pymc_pacauc.core.deal import Deal, DealtBlock
 from pymc_pacauc.core.pairs import Block
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.scores import ReducedScores
-from pymc_pacauc.ep.band import CLOSE, FAR, MANY_COLUMNS, band_order, band_sites
+from pymc_pacauc.ep.band import CLOSE, FAR, band_order, band_sites
 from pymc_pacauc.ep.gaussian_iteration import sweep_sums
 from pymc_pacauc.ep.natural import NaturalGaussian
 from pymc_pacauc.ep.sites import SiteTable, WeightedSiteTable, fine_site_table, weighted_site_table
@@ -147,7 +147,7 @@ def _job_sums(
         i, j = side(group.positive, group.row_weights), side(group.negative, group.column_weights)
         far = (job.block.every, int(job.block.turns[g]))
         k_i, h_i, k_j, h_j, by_row, totals, listed = band_sites(
-            *i[1:], *j[1:], j.rows, *far, size >= MANY_COLUMNS, *fine, *_arguments(table.gamma, weighted), tie_cost
+            *i[1:], *j[1:], j.rows, *far, *fine, *_arguments(table.gamma, weighted), tie_cost
         )
         half += i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
         linear += i.rows.T @ h_i - j.rows.T @ h_j

@@ -16,7 +16,6 @@ from pymc_pacauc.core.deal import Deal, deal
 from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import ConvergenceWarning
-from pymc_pacauc.ep import dealt_sums as dealt_sums_module
 from pymc_pacauc.ep.approach import newton_step
 from pymc_pacauc.ep.dealt import fit_dealt, groups_to_deal
 from pymc_pacauc.ep.dealt_sums import dealt_sums
@@ -141,32 +140,6 @@ def test_far_pairs_are_stood_for_by_some_of_them():
     expected = summary(exact)
     assert (np.abs(found[False].mean(axis=0) - expected) < 4.0 * found[False].std(axis=0) / np.sqrt(60)).all()
     assert (found[False].std(axis=0) < 2.0 * found[True].std(axis=0)).all()
-
-
-@pytest.mark.parametrize("kind", ["two classes", "weights"])
-def test_many_columns_by_blocks_are_those_row_by_row(kind, monkeypatch):
-    """With far pairs that are left out, and rows that nearly coincide."""
-    X, _ = data(d=40)
-    X[::60] *= 20.0
-    X[1::100] = X[0] + 1e-5 * X[1::100]
-    problem = linear_gaussian_problem(X, comparisons()[kind], gamma=300.0)
-    q, table = some_q(problem, 0.2), site_table(problem.gamma_per_pair, 1.0)
-    score = problem.scores.reduced.design @ q.mean
-    dealt = deal(problem.pairs, score, 2, np.random.default_rng(0), np.full(N, 0.05 * score.std()))
-    sites, listed = dealt_sums_module.band_sites, []
-
-    def both_ways(*arguments):
-        found, others = (sites(*arguments[:15], blocked, *arguments[16:]) for blocked in (arguments[15], False))
-        for by_blocks, by_rows in zip(found, others, strict=True):
-            np.testing.assert_allclose(by_blocks, by_rows, rtol=1e-9, atol=1e-9 * np.abs(by_rows).max(initial=0.0))
-        listed.append(len(found[-1]))
-        assert arguments[15]
-        return found
-
-    assert min(block.every for block in dealt.dealt) > 1
-    monkeypatch.setattr(dealt_sums_module, "band_sites", both_ways)
-    dealt_sums(problem, q, dealt, table)
-    assert max(listed) > 0, "no pair was listed"
 
 
 def test_many_more_negatives_than_positives_at_a_large_gamma():

@@ -35,7 +35,7 @@ __all__ = ["GaussianPrior", "LinearScores", "ReducedScores"]
 FloatArray = NDArray[np.float64]
 
 LARGEST_RANKED = 512
-RANK_TOLERANCE = 1e-12
+RANK_TOLERANCE, INDEPENDENT = 1e-12, 1e-5
 FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
 FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
 WORTH_FEATURES = 0.8  # and used where they are so much fewer,
@@ -205,7 +205,7 @@ class LinearScores:
             return ReducedScores(np.ascontiguousarray(r.T), offset, q.T, covariance=covariance)
         if covariance is not None:
             return ReducedScores(design, offset, None, covariance=covariance)
-        if self.d <= LARGEST_RANKED:
+        if self.d <= LARGEST_RANKED and not _independent_columns(design):
             factor, order = _pivoted_triangle(design)
             diagonal = np.abs(np.diagonal(factor))
             if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
@@ -261,6 +261,13 @@ class LinearScores:
             return self.prior.color(u)
         w = rng.standard_normal((len(u), self.d))
         return self.prior.color(w + (u - w @ rotation.T) @ rotation)
+
+
+def _independent_columns(design: FloatArray) -> bool:
+    """Whether columns are independent beyond doubt: squares of singular values are known to rounding only."""
+    factor, _, rank, _ = linalg.lapack.dpstrf(design.T @ design, tol=0.0)
+    diagonal = np.diagonal(factor)
+    return bool(rank == design.shape[1] and diagonal.min() > INDEPENDENT * diagonal.max())
 
 
 def _pivoted_triangle(design: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:

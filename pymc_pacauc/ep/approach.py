@@ -17,7 +17,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from pymc_pacauc.ep.fixed_point import Pace
 from pymc_pacauc.ep.gaussian_iteration import GaussianSweep
@@ -90,8 +89,10 @@ def scaled(q: NaturalGaussian, factor: float, scale_free: bool) -> NaturalGaussi
 def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaussian:
     """q about another mean; what is uncertain about the length of the old one is so about that of the new one."""
     mean = q.mean + step
-    precision, length = q.precision, float(q.mean @ q.shift)
-    if scale_free and length > 0.0:
-        covariance = q.covariance + (np.outer(mean, mean) - np.outer(q.mean, q.mean)) / length
-        precision = linalg.pinvh(covariance, check_finite=False)
+    precision, length, along = q.precision, float(q.mean @ q.shift), float(mean @ q.shift)
+    if scale_free and length > 0.0 and along != 0.0:
+        # The inverse of V + (m_ m_' - m m') / length, m_ the new mean.
+        turned = precision @ mean
+        turned -= 0.5 * (length + float(mean @ turned)) / along * q.shift
+        precision = precision - (np.outer(turned, q.shift) + np.outer(q.shift, turned)) / along
     return natural_gaussian(precision, precision @ mean) or q

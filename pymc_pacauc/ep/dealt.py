@@ -53,11 +53,11 @@ LEAST_SAVED = 4  # and of which one in four at most is used then
 TARGET_ERROR = 0.05  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
 ERROR_CONSTANT = 1.9e-3  # square of the error, times pairs, over gamma^1.5
 LEAST_PER_ROW = 160  # pairs
-PILOT_ROWS = 2000
+PILOT_ROWS, PILOT_PER_ROW = 2000, 64
 PILOT_SIDE = 200  # rows at least, of the smaller side
 GROWTH = 5.0  # of the share from stage to stage, at most
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
-LAST_TOLERANCE = 0.015  # and this one by a thousandth, far below the sampling error
+LAST_TOLERANCE = 0.03  # and this one, with a step after it, by some thousandths, below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
 FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
 LEFT = 0.3  # of the length of a step is how far off it may be thereafter
@@ -158,7 +158,11 @@ def fit_dealt(
             used, found = last(run.reached or q, 1.0)
             found = replace(found, interrupted=True, converged=False)
         q = found.point
-        others = [run.deal_along(q, groups, rng) for _ in range(OTHER_DEALS)]
+        if found.converged and found.seen.change > tolerance:  # the step that the last sweep suggests is free
+            iteration = run.iteration(used)
+            step, _ = iteration.plain(q, found.seen, 1.0)
+            q = iteration.move(q, found.seen, step) or q
+        others = run.deals_along(q, groups, rng, OTHER_DEALS)
         error = sampling_error(problem, q, found.seen.log_evidence, others, run.table, map_tiles)
     log_evidence = possible(found.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
@@ -198,13 +202,26 @@ class _Run:
         self, q: NaturalGaussian, groups: float, rng: np.random.Generator, pairs: Pairs | None = None, off: float = 1.0
     ) -> Deal:
         """The rows dealt along their scores under q, whose mean may be ``off`` by so many standard deviations."""
+        return self.deals_along(q, groups, rng, 1, pairs, off)[0]
+
+    def deals_along(
+        self,
+        q: NaturalGaussian,
+        groups: float,
+        rng: np.random.Generator,
+        times: int,
+        pairs: Pairs | None = None,
+        off: float = 1.0,
+    ) -> list[Deal]:
+        """Several independent deals."""
         space, n = self.problem.scores.reduced, self.problem.n
         score, spread = np.zeros(n), np.zeros(n)
         rows = slice(None) if pairs is None else np.flatnonzero(pairs.observation_weight)
         design = space.design[rows]
         score[rows] = design @ q.mean + space.offset[rows]
         spread[rows] = max(1.0, off) * _spread(design, score[rows], q)
-        return deal(self.problem.pairs if pairs is None else pairs, score, groups, rng, spread)
+        pairs = self.problem.pairs if pairs is None else pairs
+        return [deal(pairs, score, groups, rng, spread) for _ in range(times)]
 
     def grow(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> tuple[NaturalGaussian, float]:
         """From the prior through a pilot and growing shares of the rows; and how far q may be off."""
@@ -213,7 +230,7 @@ class _Run:
         if share >= 1.0:
             return self.passed(deal(problem.pairs, rng.random(problem.n), groups, rng), q, policy=POLICY), 1.0
         pairs = part_of(problem.pairs, share, rng)
-        some = number_of_groups(pairs, round(LEAST_PER_ROW * share * problem.n))
+        some = number_of_groups(pairs, round(PILOT_PER_ROW * share * problem.n))
         q = self.passed(deal(pairs, rng.random(problem.n), some, rng), q, pairs=pairs, policy=POLICY)
         stages = math.ceil(math.log(1.0 / share, GROWTH))
         growth = share ** (-1.0 / stages)
@@ -344,7 +361,7 @@ def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatA
     found = np.empty(len(score))
     for start in range(0, len(score), SLICE):
         rows = slice(start, start + SLICE)
-        left = design[rows] @ q.root - score[rows, None] * slope
+        left = q.rooted(design[rows]) - score[rows, None] * slope
         found[rows] = np.sqrt(np.einsum("ij,ij->i", left, left))
     return found
 

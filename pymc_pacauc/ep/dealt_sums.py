@@ -184,7 +184,7 @@ def _side(
         place, width = deal.score[index], deal.spread[index]
     rows = space.design.take(index, axis=0)
     mean = rows @ q.mean + space.offset[index]
-    root = rows @ q.root
+    root = q.rooted(rows)
     square = np.einsum("ij,ij->i", root, root)
     if not (np.isfinite(mean).all() and np.isfinite(square).all()):
         raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")

@@ -35,6 +35,12 @@ class NaturalGaussian:
         """A root of the covariance, ``root @ root.T``: the inverse of the transposed factor, upper triangular."""
         return _inverse_triangle(self.factor.T)
 
+    def rooted(self, rows: FloatArray) -> FloatArray:
+        """``rows @ root``, a root of the covariance of the scores of some rows: a product with a triangle."""
+        if self.mean.size < SMALLEST_HALF:
+            return rows @ self.root
+        return np.asarray(linalg.blas.dtrmm(1.0, self.root, rows.T, trans_a=1)).T
+
     @cached_property
     def lower_covariance(self) -> FloatArray:
         """The lower triangle of the covariance."""

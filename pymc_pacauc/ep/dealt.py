@@ -62,6 +62,7 @@ WARM = replace(POLICY, damping=1.0, plain_steps=0)
 FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
 LEFT = 0.3  # of the length of a step is how far off it may be thereafter
 MOST_STEPS = 5
+ROUGH = 4.0  # times fewer pairs will do for them
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_DEALS = 2  # for the sampling error
 SLICE = 2**14  # rows
@@ -249,7 +250,8 @@ class _Run:
         """Steps of the mean, the rows dealt anew before each; the length of the first, and how far q may be off now."""
         lengths: list[float] = []
         for _ in range(MOST_STEPS):
-            last, dealt = q, self.deal_along(q, groups, rng, pairs, lengths[-1] * LEFT if lengths else off)
+            left = lengths[-1] * LEFT if lengths else off
+            last, dealt = q, self.deal_along(q, ROUGH * groups, rng, pairs, left)
             seen = self.iteration(dealt, pairs).sweep(q, Pace(1.0, 0))
             self.note([seen])
             step = newton_step(q, seen, self.problem.scale_free)

@@ -62,10 +62,12 @@ class PriorChoice:
         return self.shrinkages[_best(self.log_evidences)]
 
 
-def shrunk_prior(problem: Problem, shrinkage: float, weights: FloatArray | None = None) -> Problem:
+def shrunk_prior(
+    problem: Problem, shrinkage: float, weights: FloatArray | None = None, S: FloatArray | None = None
+) -> Problem:
     """The problem with prior covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of its columns.
 
-    ``weights`` are those of the rows in S.
+    ``weights`` are those of the rows in S, if it is not given.
 
     Examples
     --------
@@ -82,7 +84,7 @@ def shrunk_prior(problem: Problem, shrinkage: float, weights: FloatArray | None 
     if shrinkage == 1.0:
         factor = np.ones(d)
     else:
-        S = np.atleast_2d(np.cov(problem.X, rowvar=False, bias=True, aweights=weights))
+        S = _column_covariance(problem, weights) if S is None else S
         upper = linalg.cholesky((1.0 - shrinkage) * S + shrinkage * np.eye(d))  # U'U, so that (U'U)^-1 = U^-1 U^-T
         root = linalg.solve_triangular(upper, np.eye(d))
         factor = linalg.cholesky(root @ root.T, lower=True)
@@ -112,7 +114,8 @@ def choose_shrinkage(
     """
     gamma = SIZES * row_shares(problem.pairs).size
     candidates = tuple(shrinkages) if problem.d <= problem.n else (1.0,)
-    problems = [shrunk_prior(problem, each, weights) for each in candidates]
+    S = _column_covariance(problem, weights) if len(candidates) > 1 else None
+    problems = [shrunk_prior(problem, each, weights, S) for each in candidates]
     if len(problems) == 1:
         return PriorChoice(candidates, np.zeros(1), gamma, problems[0], None)
     fits: list[Fit] = []
@@ -163,6 +166,10 @@ def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
             options={"maxfun": MOST_EVALUATIONS, "gtol": SLOPE},
         )
     return replace(problem, scores=replace(problem.scores, prior=_independent(found.x)), tuned_prior=True)
+
+
+def _column_covariance(problem: Problem, weights: FloatArray | None) -> FloatArray:
+    return np.atleast_2d(np.cov(problem.X, rowvar=False, bias=True, aweights=weights))
 
 
 def _independent(log_variance: FloatArray) -> GaussianPrior:

@@ -32,11 +32,13 @@ from numpy.typing import NDArray
 from pymc_pacauc.core.deal import LEAST_ROWS, Deal, deal, number_of_groups, part_of
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep.approach import approach, moved, newton_step, scaled
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Pace, Policy, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration
+from pymc_pacauc.ep.mean_first import MeanFirst
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
@@ -53,16 +55,18 @@ LEAST_SAVED = 4  # and of which one in four at most is used then
 TARGET_ERROR = 0.05  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
 ERROR_CONSTANT = 1.9e-3  # square of the error, times pairs, over gamma^1.5
 LEAST_PER_ROW = 160  # pairs
-PILOT_ROWS, PILOT_PER_ROW = 2000, 64
+FEW_ROWS, PILOT_PER_ROW = 1000, 64  # of the pilot at first, and pairs per row;
+MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most
 PILOT_SIDE = 200  # rows at least, of the smaller side
-GROWTH = 5.0  # of the share from stage to stage, at most
+FIRST_GAMMA = 0.5  # of the pilot, in units of the comparison's size
+ROUGH_ERROR, ROUGH_CHANGE, MOST_ROUGH = 0.05, 0.2, 3  # of its mean, in standard deviations; of q; and sweeps
+GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
 LAST_TOLERANCE = 0.03  # and this one, with a step after it, by some thousandths, below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
 FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
 LEFT = 0.3  # of the length of a step is how far off it may be thereafter
 MOST_STEPS = 5
-ROUGH = 4.0  # times fewer pairs will do for them
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_DEALS = 2  # for the sampling error
 SLICE = 2**14  # rows
@@ -150,7 +154,7 @@ def fit_dealt(
 
         try:
             if start is None:
-                q, off = run.grow(q, groups, rng)
+                q, off = run.grow(*run.pilot(q, rng), groups, rng)
             elif not same and (lent is None or ratio > NEAR_GAMMA):
                 q = run.passed(run.deal_along(q, groups, rng), q)
             used, found = last(q, off)
@@ -224,15 +228,50 @@ class _Run:
         pairs = self.problem.pairs if pairs is None else pairs
         return [deal(pairs, score, groups, rng, spread) for _ in range(times)]
 
-    def grow(self, q: NaturalGaussian, groups: float, rng: np.random.Generator) -> tuple[NaturalGaussian, float]:
-        """From the prior through a pilot and growing shares of the rows; and how far q may be off."""
+    def pilot(self, q: NaturalGaussian, rng: np.random.Generator) -> tuple[NaturalGaussian, float]:
+        """From the prior to the posterior given many rows, or all, and their share: through few, at growing gammas."""
         problem = self.problem
-        share = _pilot_share(problem)
-        if share >= 1.0:
-            return self.passed(deal(problem.pairs, rng.random(problem.n), groups, rng), q, policy=POLICY), 1.0
-        pairs = part_of(problem.pairs, share, rng)
-        some = number_of_groups(pairs, round(PILOT_PER_ROW * share * problem.n))
-        q = self.passed(deal(pairs, rng.random(problem.n), some, rng), q, pairs=pairs, policy=POLICY)
+        rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
+        few, many = _share(problem, FEW_ROWS), _share(problem, rows)
+        first = min(1.0, FIRST_GAMMA * row_shares(problem.pairs).size / problem.gamma)
+        steps = math.ceil(math.log(1.0 / first, GROWTH))
+        q = self.roughly(q, few, first ** np.linspace(1.0, 0.0, steps + 1), rng, MOST_ROUGH)
+        q = scaled(q, many / few, problem.scale_free)
+        for _ in range(2):  # dealt along the score of the first, the second is nearer
+            q = self.roughly(q, many, np.ones(1), rng, 1)
+        return q, many
+
+    def roughly(
+        self, q: NaturalGaussian, share: float, gammas: FloatArray, rng: np.random.Generator, most: int
+    ) -> NaturalGaussian:
+        """Find the mean first, given a share of the rows, at some shares of gamma; in so many sweeps at most."""
+        problem, space = self.problem, self.problem.scores.reduced
+        pairs = problem.pairs if share == 1.0 else part_of(problem.pairs, share, rng)
+        rows = np.flatnonzero(pairs.observation_weight)
+        place = np.zeros(problem.n, dtype=np.intp)
+        place[rows] = np.arange(rows.size)
+        pairs, design, offset = pairs.map(place, rows.size), space.design[rows], space.offset[rows]
+        score = design @ q.mean + offset if q.mean.any() else rng.random(rows.size)
+        parts = deal(pairs, score, number_of_groups(pairs, PILOT_PER_ROW * rows.size), rng).parts()
+        last = gammas[0]
+        for gamma in gammas:
+            options = (gamma * problem.gamma_per_pair, self.table.power, problem.scale_free)
+            sweeps = MeanFirst(design, offset, parts, *options)
+            q = scaled(q, gamma / last, problem.scale_free)
+            for _ in range(most):
+                q, change = sweeps.sweep(q, ROUGH_ERROR)
+                if change < ROUGH_CHANGE:
+                    break
+            self.reached, last = q, gamma
+        return q
+
+    def grow(
+        self, q: NaturalGaussian, share: float, groups: float, rng: np.random.Generator
+    ) -> tuple[NaturalGaussian, float]:
+        """From the posterior given a share of the rows through growing ones to all; and how far q may be off."""
+        problem = self.problem
+        if share == 1.0:
+            return q, 1.0
         stages = math.ceil(math.log(1.0 / share, GROWTH))
         growth = share ** (-1.0 / stages)
         off = FIRST_STEP
@@ -251,7 +290,7 @@ class _Run:
         lengths: list[float] = []
         for _ in range(MOST_STEPS):
             left = lengths[-1] * LEFT if lengths else off
-            last, dealt = q, self.deal_along(q, ROUGH * groups, rng, pairs, left)
+            last, dealt = q, self.deal_along(q, groups, rng, pairs, left)
             seen = self.iteration(dealt, pairs).sweep(q, Pace(1.0, 0))
             self.note([seen])
             step = newton_step(q, seen, self.problem.scale_free)
@@ -368,12 +407,13 @@ def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatA
     return found
 
 
-def _pilot_share(problem: Problem) -> float:
+def _share(problem: Problem, rows: int) -> float:
+    """About so many rows, of the smaller side not too few."""
     higher, lower = np.zeros(problem.n, dtype=bool), np.zeros(problem.n, dtype=bool)
     for block in problem.pairs.blocks:
         higher[block.positive] = True
         lower[block.negative] = True
-    return min(1.0, max(PILOT_ROWS / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
+    return min(1.0, max(rows / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
 
 
 def _lent(start: Fit | None, problem: Problem) -> tuple[Deal | None, float]:

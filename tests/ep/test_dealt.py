@@ -17,11 +17,12 @@ from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import ConvergenceWarning
 from pymc_pacauc.ep.approach import newton_step
-from pymc_pacauc.ep.dealt import fit_dealt, groups_to_deal
+from pymc_pacauc.ep.dealt import _Run, fit_dealt, groups_to_deal
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.expected_risk import sampled_expected_risk
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb, sweep_sums
 from pymc_pacauc.ep.leave_out import expected_pair_auc
+from pymc_pacauc.ep.mean_first import MeanFirst
 from pymc_pacauc.ep.natural import natural_gaussian
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.fitting import UnsupportedError, fit
@@ -237,13 +238,27 @@ def test_fits_that_differ_in_the_prior_share_their_deal():
     assert fit_dealt(problem, 6, start=first).pairs_used > 1.5 * first.pairs_used
 
 
-def test_a_path_along_gamma_deals_along_the_score_of_the_fit_before():
+def pilots(monkeypatch):
+    """A list that has an entry for every pilot from now on."""
+    made, pilot = [], _Run.pilot
+
+    def counted(*arguments):
+        made.append(1)
+        return pilot(*arguments)
+
+    monkeypatch.setattr(_Run, "pilot", counted)
+    return made
+
+
+def test_a_path_along_gamma_deals_along_the_score_of_the_fit_before(monkeypatch):
     problem = linear_gaussian_problem(*data(3000, 4, seed=3), gamma=3000.0)
+    made = pilots(monkeypatch)
     first = fit_dealt(problem, 12)
+    assert len(made) == 1
     nearby = replace(problem, gamma=1000.0)
-    found, anew, exact = fit_dealt(nearby, 12, start=first), fit_dealt(nearby, 12), fit_ep(nearby)
+    found, exact = fit_dealt(nearby, 12, start=first), fit_ep(nearby)
+    assert len(made) == 1
     assert found.deal is not first.deal
-    assert found.sweeps < 0.75 * anew.sweeps
     moved = (found.posterior.mean - exact.posterior.mean) / np.sqrt(exact.posterior.variance)
     assert np.sqrt(np.mean(moved**2)) < 3.0 * found.sampling_error.mean < 0.6
 
@@ -388,7 +403,7 @@ def test_the_certificate_pays_for_every_fit_compared(monkeypatch):
 
 
 def test_the_evidence_keeps_its_deal_when_scores_change(monkeypatch):
-    """Scales in the scores and scales in the prior are one model: so is their slope, on the same deal."""
+    """Scales in the scores and scales in the prior are one model: so is their slope, but for a deal's sampling error."""
     monkeypatch.setattr("pymc_pacauc.ep.dealt.WORTH_DEALING", 0)
     X, y = data(4000, 2)
     slopes = []
@@ -397,10 +412,12 @@ def test_the_evidence_keeps_its_deal_when_scores_change(monkeypatch):
             scale = pm.Data("scale", [1.0, 0.5])
             theta = pm.Normal("theta", 0.0, scale, shape=2) if centred else pm.Normal("unit", shape=2) * scale
             pac.AUCPotential("auc", X @ theta, y, gamma=500.0)
-        found = pac.maximize_evidence(model, "scale", max_evaluations=1, progressbar=False)
+        made = pilots(monkeypatch)
+        found = pac.maximize_evidence(model, "scale", max_evaluations=3, progressbar=False)
+        assert len(made) == 1 < len(found.trace)
         assert found.approx.pairs_used < found.approx.fit.problem.pairs.n_pairs
         slopes.append(found.trace["gradient"].iloc[0])
-    assert slopes[0] == pytest.approx(slopes[1], rel=1e-2)
+    assert slopes[0] == pytest.approx(slopes[1], rel=0.1)  # three per cent, over seeds, of either
 
 
 def test_the_record_survives_a_file(tmp_path):
@@ -421,19 +438,28 @@ def test_the_record_survives_a_file(tmp_path):
     assert f"{approx.pairs_used}, dealt" in pac.summary(approx).attrs["report"]
 
 
-@pytest.mark.parametrize("sweep", [2, 9, 19, 24])
-def test_an_interrupted_fit_is_returned_as_it_is(sweep):
+@pytest.mark.parametrize("sweep", [0, 1, 3, 6])
+def test_an_interrupted_fit_is_returned_as_it_is(sweep, monkeypatch):
     """In the pilot, in a step of the mean, at the end: with a posterior, what it was seen to be, and a warning."""
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(12_000, 3))
-    problem = linear_gaussian_problem(X, X[:, 0] + rng.logistic(size=12_000) > 0.0, gamma=12_000.0)
+    X = rng.normal(size=(30_000, 3))
+    problem = linear_gaussian_problem(X, X[:, 0] + rng.logistic(size=30_000) > 0.0, gamma=30_000.0)
+    mean_first = MeanFirst.sweep
+    made = []
 
     def stop(record):
         if record["sweep"] >= sweep:
             raise KeyboardInterrupt
 
+    def stopped(*arguments):
+        made.append(1)
+        if sweep == 0 and len(made) == 3:
+            raise KeyboardInterrupt
+        return mean_first(*arguments)
+
+    monkeypatch.setattr(MeanFirst, "sweep", stopped)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        found = fit_dealt(problem, 30, callback=stop)
+        found = fit_dealt(problem, 60, callback=stop)
     assert found.interrupted
     assert not found.converged
     assert np.isfinite(found.posterior.mean).all()

@@ -1,0 +1,265 @@
+"""Sweeps of EP that find the mean first: how a posterior is reached from far away, at little cost.
+
+A sweep of EP renews mean and covariance together, and takes many turns where the first is far off. But the mean is much
+cheaper than the covariance. Given the standard deviations of the score differences, EP's equations for the mean alone
+are those of a stationary point,
+
+    m = sum_ij z_ij s(rho_ij) / sd_ij,    rho_ij = z_ij' m / sd_ij,    z_ij = z_i - z_j,    s = c - b rho,
+
+with b and c of :mod:`pymc_pacauc.ep.sites`, of the function
+
+    |m|^2 / 2 - sum_ij G(rho_ij),    G = log C + c rho - b (1 + rho^2) / 2,    G' = s
+
+(for variational Bayes -G is gamma' Phi(-rho), the cost of a pair). Its value and gradient need the scores and one pass
+over the pairs, no product of matrices, and its curvature is about the precision of q. So a sweep here finds the
+standard deviations once, then the mean by a quasi-Newton method in coordinates in which q is standard, then the
+precision at that mean; one or two of these do where EP's own take many. The fixed points are the same.
+
+What is found is where to go on from, so single precision will do; and where pairs of a block weigh differently, all
+have the sites of their average weight, times their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, optimize
+
+from pymc_pacauc.core.kernels import kernel
+from pymc_pacauc.core.pairs import Block
+from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.sites import FINE_PER_UNIT, fine_site_table, lowest_rho
+
+__all__ = ["MeanFirst"]
+
+FloatArray = NDArray[np.float64]
+
+EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
+MOST_STEPS = 20  # of the quasi-Newton method
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The pairs of a block, each of which stands for ``times`` as many, and their site functions."""
+
+    i: NDArray[np.intp]
+    j: NDArray[np.intp]
+    weight_i: NDArray[np.float32]
+    weight_j: NDArray[np.float32]
+    times: float
+    table: FloatArray
+    lower: float
+
+
+class MeanFirst:
+    """Sweeps over blocks of pairs.
+
+    Parameters
+    ----------
+    design, offset
+        The scores are ``design @ w + offset``, w ~ N(0, I).
+    blocks
+        Of pairs of these rows, and how many pairs each pair of a block stands for.
+    gamma_per_pair
+        gamma' of a pair of weight one.
+    power
+        As in :func:`~pymc_pacauc.ep.gaussian.fit_ep`; 0 for variational Bayes.
+    scale_free
+        Whether rankings depend on the direction of w alone.
+    """
+
+    def __init__(
+        self,
+        design: FloatArray,
+        offset: FloatArray,
+        blocks: Sequence[tuple[Block, float]],
+        gamma_per_pair: float,
+        power: float,
+        scale_free: bool,
+    ) -> None:
+        unit = math.sqrt(np.mean(np.square(design))) or 1.0  # of scores, which does not matter to their ranking
+        self.design, self.offset = (design / unit).astype(np.float32), offset / unit
+        self.parts = [_part(block, times, gamma_per_pair, power) for block, times in blocks]
+        self.scale_free = scale_free
+
+    def sweep(self, q: NaturalGaussian, error: float) -> tuple[NaturalGaussian, float]:
+        """New standard deviations, the mean given these, the precision given both; and the relative change of all.
+
+        ``error`` is that of the mean, in standard deviations of q, in each of its coordinates.
+        """
+        inverse_sd = self.inverse_sd(q)
+        mean = self.mean(q, inverse_sd, error)
+        scores = self.design @ mean + self.offset
+        curvature, informed = np.zeros(len(scores), np.float32), 0.0
+        for p, each in zip(self.parts, inverse_sd, strict=True):
+            by_row, by_column, b = _curvatures(
+                each, scores[p.i], scores[p.j], p.weight_i, p.weight_j, p.times, p.table, p.lower
+            )  # from here on it holds K
+            curvature[p.i] += by_row
+            curvature[p.j] += by_column
+            informed += b
+        weighed = (0.5 * curvature)[:, None] * self.design
+        for p, each in zip(self.parts, inverse_sd, strict=True):
+            weighed[p.i] -= each @ self.design[p.j]
+        half = (self.design.T @ weighed).astype(np.float64)
+        precision = half + half.T
+        precision[np.diag_indices(len(precision))] += 1.0
+        following = natural_gaussian(precision, precision @ mean)
+        while following is None:
+            precision = 0.5 * (precision + q.precision)
+            following = natural_gaussian(precision, precision @ mean)
+        more, further = following.precision - q.precision, following.shift - q.shift
+        change = math.hypot(np.linalg.norm(more), np.linalg.norm(further))
+        change /= math.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
+        target = mean.size - informed + mean @ mean
+        if self.scale_free and target > 0.0:
+            following = following.rescaled(math.sqrt(target / following.second_moment))
+        return following, change
+
+    def inverse_sd(self, q: NaturalGaussian) -> list[NDArray[np.float32]]:
+        """1 / sd of the differences of the scores under q, for each block a matrix."""
+        root = linalg.blas.strmm(1.0, q.root, self.design.T, trans_a=1).T  # of the covariance of the scores
+        square = np.einsum("ij,ij->i", root, root)
+        found = []
+        for p in self.parts:
+            root_i, root_j = root[p.i], root[p.j]
+            found.append(_inverse_sd(root_i @ root_j.T, root_i, square[p.i], root_j, square[p.j]))
+        return found
+
+    def mean(self, q: NaturalGaussian, inverse_sd: list[NDArray[np.float32]], error: float) -> FloatArray:
+        """The mean at which the function above is least, from that of q."""
+
+        def value(u: FloatArray) -> tuple[float, FloatArray]:
+            mean = q.root @ u
+            force, gain = self.force(mean, inverse_sd)
+            return 0.5 * mean @ mean - gain, (mean - force) @ q.root
+
+        options = {"gtol": error, "maxiter": MOST_STEPS}
+        found = optimize.minimize(value, q.mean @ q.factor, jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(q.root @ found.x)
+
+    def force(self, mean: FloatArray, inverse_sd: list[NDArray[np.float32]]) -> tuple[FloatArray, float]:
+        """``sum_ij z_ij s(rho_ij) / sd_ij`` and ``sum_ij G(rho_ij)``."""
+        scores = self.design @ mean.astype(np.float32) + self.offset
+        by_observation, gain = np.zeros(len(scores), np.float32), 0.0
+        for p, each in zip(self.parts, inverse_sd, strict=True):
+            by_row, by_column, more = _forces(
+                each, scores[p.i], scores[p.j], p.weight_i, p.weight_j, p.times, p.table, p.lower
+            )
+            by_observation[p.i] += by_row
+            by_observation[p.j] -= by_column
+            gain += more
+        return (by_observation @ self.design).astype(np.float64), gain
+
+
+def _part(block: Block, times: float, gamma_per_pair: float, power: float) -> _Part:
+    weight_i, weight_j = block.row_weights, block.column_weights
+    mean_i, mean_j = float(weight_i.mean()), float(weight_j.mean())
+    gamma = gamma_per_pair * mean_i * mean_j
+    return _Part(
+        block.positive,
+        block.negative,
+        (weight_i / mean_i).astype(np.float32),
+        (weight_j / mean_j).astype(np.float32),
+        times,
+        _mean_table(gamma, power),
+        lowest_rho(gamma, power),
+    )
+
+
+@lru_cache(maxsize=64)
+def _mean_table(gamma_per_pair: float, power: float) -> FloatArray:
+    """``table[interval, function, power]`` of s, G and b, in the intervals of a :func:`fine_site_table`."""
+    fine = fine_site_table(gamma_per_pair, power)
+    t = np.array([-0.5, 0.0, 0.5])  # ends and middle, so that neighbours agree where they meet
+    at = np.vander(t, increasing=True)
+    b, c, _, log_constant = (fine @ at.T).transpose(1, 0, 2)
+    rho = lowest_rho(gamma_per_pair, power) + (np.arange(len(fine))[:, None] + 0.5 + t) / FINE_PER_UNIT
+    values = np.stack([c - b * rho, log_constant + c * rho - 0.5 * b * (1.0 + rho * rho), b], axis=1)
+    return np.ascontiguousarray(values @ np.linalg.inv(at).T)
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _inverse_sd(cross, root_i, square_i, root_j, square_j):
+    """Overwrite ``cross[i, j] = t_i . t_j`` by 1 / sd of the difference of the scores.
+
+    Where rounding would leave little of the difference, it is found from t_i - t_j; where little of that, the rows
+    count as equal.
+    """
+    cancelled_below, equal_below = np.float32(3e-4), np.float32(1e-7)
+    for i in range(cross.shape[0]):
+        row = cross[i]
+        cancelled = 0
+        for j in range(cross.shape[1]):
+            scale = square_i[i] + square_j[j]
+            row[j] = scale - 2 * row[j]
+            cancelled += row[j] <= cancelled_below * scale
+        if cancelled:
+            for j in range(cross.shape[1]):
+                scale = square_i[i] + square_j[j]
+                if row[j] <= cancelled_below * scale:
+                    variance = 0.0
+                    for k in range(root_i.shape[1]):
+                        variance += (root_i[i, k] - root_j[j, k]) ** 2
+                    row[j] = variance if variance > equal_below * scale else 1 / EQUAL**2
+        for j in range(cross.shape[1]):
+            row[j] = 1 / math.sqrt(row[j])
+    return cross
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower):
+    """Sums of s / sd along both axes, and the sum of G."""
+    n_i, n_j = inverse_sd.shape
+    by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
+    last = table.shape[0] - 0.5
+    gain = 0.0
+    for i in range(n_i):
+        row = inverse_sd[i]
+        for j in range(n_j):
+            rho = (mean_i[i] - mean_j[j]) * row[j]
+            position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
+        total = gained = 0.0
+        weight = times * weight_i[i]
+        for j in range(n_j):
+            interval = np.int32(position[j])
+            t = position[j] - interval - 0.5
+            p = table[interval]
+            force = (p[0, 0] + t * (p[0, 1] + t * p[0, 2])) * row[j] * weight_j[j]
+            gained += (p[1, 0] + t * (p[1, 1] + t * p[1, 2])) * weight_j[j]
+            total += force
+            by_column[j] += weight * force
+        by_row[i] = weight * total
+        gain += weight * gained
+    return by_row, by_column, gain
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower):
+    """Overwrite 1 / sd by K = b / sd^2; return its sums along both axes, and the sum of b."""
+    n_i, n_j = inverse_sd.shape
+    by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
+    last = table.shape[0] - 0.5
+    informed = 0.0
+    for i in range(n_i):
+        row = inverse_sd[i]
+        for j in range(n_j):
+            rho = (mean_i[i] - mean_j[j]) * row[j]
+            position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
+        total = 0.0
+        for j in range(n_j):
+            interval = np.int32(position[j])
+            t = position[j] - interval - 0.5
+            p = table[interval]
+            b = (p[2, 0] + t * (p[2, 1] + t * p[2, 2])) * times * weight_i[i] * weight_j[j]
+            informed += b if row[j] > 2 * EQUAL else 0.0
+            row[j] *= b * row[j]
+            total += row[j]
+            by_column[j] += row[j]
+        by_row[i] = total
+    return by_row, by_column, informed

@@ -89,6 +89,7 @@ ROUNDING = 1e-9
 FINEST = 2.0**0.5  # ratio of neighbouring gammas at the choice
 NOTICED = 0.25  # standard errors over rows: what the mean score may always lose
 AIM, CLOSE = 0.9, 0.75  # the gap of draws behind the mean score that is looked for, and that will do
+FASTER = 1.1  # than the power of gamma seen so far the gap falls beyond, at least
 LEAST_SHARE = 0.1  # of the way between two gammas, by which the next one differs from either
 FOLD_TOLERANCE = 0.3  # of the natural parameters, before the last step: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
@@ -216,7 +217,7 @@ def search_gammas(
         gaps = draw_gaps(found, shares)
         crossed = rule == "stable" and place > 0 and gaps[place] <= 1.0 < gaps[place - 1]
         if further and (best == last or (place == last and not crossed)):
-            ahead = step if rule != "stable" or best == last else _steps_ahead(found, gaps, step)
+            ahead = _steps_ahead(found, gaps, step) if rule == "stable" else step
             more = [float(found[last].gamma * ahead)]
         elif crossed and coarse and gaps[place] < CLOSE:
             more = [_crossing(beside[0], gamma, float(gaps[place - 1]), float(gaps[place]))]
@@ -247,14 +248,11 @@ def _crossing(low: float, high: float, gap_low: float, gap_high: float) -> float
 
 
 def _steps_ahead(found: Sequence[Candidate], gaps: FloatArray, step: float) -> float:
-    """How many times the last gamma is the one at which the gap would be 1; at most a step.
-
-    Beyond the last gamma the gap falls a little faster than the power of gamma seen before it, so it is 1 too early.
-    """
+    """How many times the last gamma is the one at which the gap, about a power of gamma, would be 1; at most a step."""
     before, now = gaps[-2:]
     if not np.inf > before > now > 1.0:
         return step
-    share = np.log(now) / np.log(before / now)  # of the way from the gamma before
+    share = np.log(now) / (FASTER * np.log(before / now))  # of the way from the gamma before
     return float(min(step, (found[-1].gamma / found[-2].gamma) ** max(share, LEAST_SHARE)))
 
 
@@ -420,7 +418,7 @@ def choose_gamma(
     if isinstance(first, FoldPaths):
         gamma = candidates[chosen].gamma
         fit_near = fit_vb if method == "vb" else fit_ep
-        best = fit_near(replace(some, gamma=gamma), start=first.average(gamma), tolerance=fold_tolerance, n_jobs=n_jobs)
+        best = fit_near(replace(some, gamma=gamma), start=first.average(gamma), tolerance=SERIOUS_CHANGE, n_jobs=n_jobs)
         candidates = [replace(each, posterior=best) for each in candidates]
     grown = (row_shares(problem.pairs).size / shares.size) ** GROWTH
     start = best if problem.spikes is None else None  # sites of spikes belong to their rows

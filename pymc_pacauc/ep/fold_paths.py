@@ -49,6 +49,7 @@ MOST_BLOCKS, MOST_PAIRS = 8, 5_000_000
 PAIRS_PER_ROW = 100  # of more pairs so many are looked at
 EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
 SINGLE = 1e-3  # tolerance from which on single precision will do
+LEAST_SHARE = 0.1  # of a step, where steps do not become smaller
 MEAN_ERROR = 0.02  # standard deviations of q, in each of its coordinates, to which a mean is found,
 MOST_STEPS = 20  # in at most so many
 
@@ -155,11 +156,16 @@ class _Path:
 
     def _settled(self, q: NaturalGaussian, gamma: float, sweeps: int, tolerance: float) -> WithoutGroup:
         parts = [self._part(block, gamma / self.pairs.total_weight * block.weight) for block in self.pairs.blocks]
-        change = math.inf
+        change, share = math.inf, 1.0
         for _ in range(max(sweeps, 1)):
-            q, change = self._sweep(q, parts, tolerance)
+            before = change
+            following, change = self._sweep(q, parts, tolerance)
             if change < tolerance:
+                q = following
                 break
+            if change >= before:  # sweeps that lead to and fro
+                share = max(0.5 * share, LEAST_SHARE)
+            q = _between(q, following, share)
         converged = change < tolerance
         return WithoutGroup(q.mean, q.root, state=q, gamma=gamma, change=change, converged=converged, rematched=False)
 
@@ -222,6 +228,14 @@ class _Path:
         options = {"gtol": error, "maxiter": MOST_STEPS}
         found = optimize.minimize(value, q.mean @ q.factor, jac=True, method="L-BFGS-B", options=options)
         return np.asarray(q.root @ found.x)
+
+
+def _between(q: NaturalGaussian, other: NaturalGaussian, share: float) -> NaturalGaussian:
+    """A share of the way from one Gaussian to another."""
+    if share == 1.0:
+        return other
+    precision = q.precision + share * (other.precision - q.precision)
+    return natural_gaussian(precision, q.shift + share * (other.shift - q.shift)) or q
 
 
 def _first_scores(design: FloatArray, offset: FloatArray, pairs: Pairs) -> FloatArray:

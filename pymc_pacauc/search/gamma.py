@@ -253,7 +253,8 @@ def _steps_ahead(found: Sequence[Candidate], gaps: FloatArray, step: float) -> f
     if not np.inf > before > now > 1.0:
         return step
     share = np.log(now) / (FASTER * np.log(before / now))  # of the way from the gamma before
-    return float(min(step, (found[-1].gamma / found[-2].gamma) ** max(share, LEAST_SHARE)))
+    way = max(share, LEAST_SHARE) * np.log(found[-1].gamma / found[-2].gamma)
+    return float(np.exp(min(way, np.log(step))))
 
 
 # -- which to choose -------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ LEAST_SHARE = 0.1  # of the way between two gammas, by which the next one differ
 FOLD_TOLERANCE = 0.3  # of the natural parameters, before the last step: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
 PATH_TOLERANCE = 3e-2  # of the fits along gamma; the one chosen is fitted to the end
-SIZE_DEALT, MOST_DEALS = 240, 20  # size of the comparison times the number of deals; 480 positives and as many others
+SIZE_DEALT, MOST_DEALS = 400, 20  # size of the comparison times the number of deals; 800 positives and as many others
 MANY_ROWS, FEW_ROWS = 2500, 1000  # of more than these, gamma is chosen on about so many,
 GROWTH = 0.6  # and grows like this power of the comparison's size: measured, see docs/gamma.md
 SERIOUS_CHANGE = 0.5  # of a fold's natural parameters in its last sweep: its AUCs are not to be relied on
@@ -197,12 +197,15 @@ def search_gammas(
     criterion: str,
     rule: str,
     shares: RowShares,
+    *,
+    quickly: bool = False,
 ) -> list[Candidate]:
     """Candidates at the coarse gammas, further up while the best or the choice is at the end, then beside the choice.
 
     The stable rule chooses the first gamma to meet a condition. Where that is the gap between draws and the mean score,
-    which falls steadily along gamma, the next one to look at is where it would be just small enough, between two
-    gammas or beyond the last; else steps are halved below the choice, and for other rules on both sides of it.
+    which falls steadily along gamma, the next one to look at is where it would be just small enough; else steps are
+    halved below the choice, and for other rules on both sides of it. ``quickly`` does the same beyond the last gamma,
+    which spares one, but leaves the grid, on which choices by different folds are often the same.
     """
     grid = coarse_gammas(shares)
     step = grid[-1] / grid[-2]
@@ -217,7 +220,7 @@ def search_gammas(
         gaps = draw_gaps(found, shares)
         crossed = rule == "stable" and place > 0 and gaps[place] <= 1.0 < gaps[place - 1]
         if further and (best == last or (place == last and not crossed)):
-            ahead = _steps_ahead(found, gaps, step) if rule == "stable" else step
+            ahead = _steps_ahead(found, gaps, step) if quickly and rule == "stable" else step
             more = [float(found[last].gamma * ahead)]
         elif crossed and coarse and gaps[place] < CLOSE:
             more = [_crossing(beside[0], gamma, float(gaps[place - 1]), float(gaps[place]))]
@@ -388,7 +391,9 @@ def choose_gamma(
         compared = some.compared_rows
         some = some.of_compared_rows()
         groups = None if groups is None else np.asarray(groups)[compared]
-    dealt = deal_folds(some.pairs, folds, default_repeats(shares) if repeats is None else repeats, rng, groups)
+    if repeats is None:  # which of many rows choose is left to chance as well, and matters more than their folds
+        repeats = default_repeats(shares) if some is problem else 1
+    dealt = deal_folds(some.pairs, folds, repeats, rng, groups)
     left_out = leave_out_folds(some, dealt, method, client)
     first = left_out[0]
     fitted = some is problem or not isinstance(first, FoldPaths)  # whether a fit along gamma is for anything
@@ -409,7 +414,7 @@ def choose_gamma(
         return found
 
     if gammas is None:
-        candidates = search_gammas(evaluate, criterion, rule, shares)
+        candidates = search_gammas(evaluate, criterion, rule, shares, quickly=some is not problem)
     else:
         candidates = evaluate(gamma_grid(gammas).tolist())
     chosen = choose(candidates, criterion, rule, shares)

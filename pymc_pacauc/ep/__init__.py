@@ -5,7 +5,8 @@ Use :func:`pymc_pacauc.fitting.fit`, which chooses among the engines here: :func
 :mod:`~pymc_pacauc.ep.sweep` (all pairs), :mod:`~pymc_pacauc.ep.gaussian_iteration` (what EP iterates),
 :mod:`~pymc_pacauc.ep.fixed_point` (the loop) and :mod:`~pymc_pacauc.ep.gaussian` (the fit);
 :mod:`~pymc_pacauc.ep.sparse` adds the sites of a prior to them. What a fit is good for:
-:mod:`~pymc_pacauc.ep.leave_out`, :mod:`~pymc_pacauc.ep.gradient`, :mod:`~pymc_pacauc.ep.importance`.
+:mod:`~pymc_pacauc.ep.leave_out`, :mod:`~pymc_pacauc.ep.gradient`, :mod:`~pymc_pacauc.ep.importance`. Folds by
+which gamma is chosen have a way of their own, :mod:`~pymc_pacauc.ep.fold_paths`.
 
 To add a kind of site (another loss of a pair that depends on its score difference), give :mod:`~pymc_pacauc.ep.sites`
 its four functions of rho: nothing else knows what a site is made of. To add a prior, write it as a Gaussian times sites

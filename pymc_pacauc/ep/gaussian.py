@@ -32,7 +32,7 @@ from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_poin
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
-from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, forgetting, leave_out_pairs
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
@@ -203,7 +203,7 @@ class EPFit:
             most = math.inf if self.deal is None else MOST_INSIDE
             return leave_out_pairs(
                 self.problem,
-                refit,
+                forgetting(refit),
                 groups,
                 gamma=gamma,
                 refine=refine,
@@ -226,7 +226,7 @@ def fit_ep(
     problem: Problem,
     *,
     power: float = 1.0,
-    start: Fit | None = None,
+    start: Fit | NaturalGaussian | None = None,
     tolerance: float = 1e-6,
     max_sweeps: int = 200,
     n_jobs: int | None = None,
@@ -242,7 +242,8 @@ def fit_ep(
     power
         1 for EP; in (0, 1) for fractional EP, whose sites see that power of their factor.
     start
-        An earlier fit to begin from, for example at another gamma or another prior; by default the prior.
+        An earlier fit to begin from, for example at another gamma or another prior, or a Gaussian of the problem's
+        reduced coefficients; by default the prior.
     tolerance
         Relative change of the natural parameters at which to stop.
     max_sweeps
@@ -270,7 +271,7 @@ def fit_ep(
 def fit_vb(
     problem: Problem,
     *,
-    start: Fit | None = None,
+    start: Fit | NaturalGaussian | None = None,
     tolerance: float = 1e-6,
     max_sweeps: int = 200,
     n_jobs: int | None = None,
@@ -290,7 +291,7 @@ def check_power(power: float) -> float:
 def _fit(
     problem: Problem,
     power: float,
-    start: Fit | None,
+    start: Fit | NaturalGaussian | None,
     tolerance: float,
     max_sweeps: int,
     n_jobs: int | None,
@@ -399,8 +400,10 @@ def dropped(problem: Problem) -> Interventions:
     return Interventions(dropped_directions=cut)
 
 
-def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
+def start_of(problem: Problem, start: Fit | NaturalGaussian | None) -> NaturalGaussian:
     """The prior, or an earlier fit in the present coordinates."""
+    if isinstance(start, NaturalGaussian):
+        return start
     scores = problem.scores
     k = scores.reduced.dimension
     prior = standard_gaussian(k)

@@ -42,9 +42,12 @@ __all__ = [
     "Groups",
     "LeaveOut",
     "Refit",
+    "RefitFrom",
     "Split",
     "WithoutGroup",
+    "dealt_pairs",
     "expected_pair_auc",
+    "forgetting",
     "leave_out_pairs",
     "split_groups",
 ]
@@ -95,8 +98,9 @@ class Groups:
     splits: Sequence[Split]
 
 
-# Given what goes, the problem that stays, sweeps, a tolerance, and what to begin with, if known, at another gamma.
-Refit = Callable[[Split, Problem, int, float, WithoutGroup | None], WithoutGroup]
+# Given what goes, the problem that stays, sweeps and a tolerance; and what to begin with, if known, at another gamma.
+Refit = Callable[[Split, Problem, int, float], WithoutGroup]
+RefitFrom = Callable[[Split, Problem, int, float, WithoutGroup | None], WithoutGroup]
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,24 +195,19 @@ def leave_out_pairs(
         out, inside = split.out, split.inside
         at = problem.gamma_per_pair * split.kept.total_weight if gamma is None else check_gamma(gamma)
         stays = replace(problem, pairs=split.kept, gamma=at)
-        size = row_shares(split.kept).size
-        if at > MANY_MODES * size:
-            forgotten = refit(split, replace(stays, gamma=ONE_MODE * size), FORGETTING, FORGOTTEN, None)
-            left = refit(split, stays, max(refine, FORGETTING), tolerance, forgotten)
-        else:
-            left = refit(split, stays, refine, tolerance, None)
+        left = refit(split, stays, refine, tolerance)
         change[g] = left.change
         rematched += left.rematched
         unconverged += not left.converged
         everyone = space.design @ left.mean + space.offset
-        spread = np.zeros((problem.n, left.root.shape[1]))
+        spread = np.empty((problem.n, left.root.shape[1]))  # of those left out
         spread[out] = space.design[out] @ left.root
         scores[out] = (everyone[out] - everyone.mean()) / (everyone.std() or 1.0)
         variance[out] = np.einsum("ij,ij->i", spread[out], spread[out]) / (everyone.var() or 1.0)
         if groups is not None and inside.n_pairs:
             group_auc[g] = 1.0 - float(pair_risk(scores[None], inside)[0])
             if of_draws:
-                expected_auc[g] = expected_pair_auc(everyone, spread, _at_most(inside, everyone, most_inside))
+                expected_auc[g] = expected_pair_auc(everyone, spread, dealt_pairs(inside, everyone, most_inside))
         if callback is not None:
             callback(g + 1, labels.size)
     if to_the_end and unconverged:
@@ -230,8 +229,29 @@ def leave_out_pairs(
     )
 
 
-def _at_most(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
-    """The pairs, or about ``most`` of them, dealt along the scores, which stand for all."""
+def forgetting(refit: RefitFrom) -> Refit:
+    """A ``refit`` that begins at the full q, made one that goes by a smaller gamma where it must; see above."""
+
+    def by_one_mode(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
+        size = row_shares(split.kept).size
+        if left.gamma <= MANY_MODES * size:
+            return refit(split, left, sweeps, tolerance, None)
+        forgotten = refit(split, replace(left, gamma=ONE_MODE * size), FORGETTING, FORGOTTEN, None)
+        return refit(split, left, max(sweeps, FORGETTING), tolerance, forgotten)
+
+    return by_one_mode
+
+
+def dealt_pairs(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
+    """The pairs, or about ``most`` of them, dealt along the scores, which stand for all.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.core.pairs import bipartite
+    >>> some = dealt_pairs(bipartite(np.arange(800) % 2), np.arange(800.0), 40_000)
+    >>> some.n_pairs, some.total_weight
+    (40000, 160000.0)
+    """
     if pairs.n_pairs <= most:
         return pairs
     dealt = deal(pairs, scores, number_of_groups(pairs, int(most)), np.random.default_rng(0))

@@ -57,7 +57,10 @@ class NaturalGaussian:
 
     def rescaled(self, c: float) -> NaturalGaussian:
         """The Gaussian of c w, w ~ this one."""
-        return NaturalGaussian(self.precision / c**2, self.shift / c, self.factor / c, self.mean * c)
+        scaled = NaturalGaussian(self.precision / c**2, self.shift / c, self.factor / c, self.mean * c)
+        if "root" in self.__dict__:  # found already
+            scaled.__dict__["root"] = self.root * c
+        return scaled
 
     @property
     def covariance(self) -> FloatArray:

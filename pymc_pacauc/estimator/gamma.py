@@ -17,7 +17,6 @@ from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.core.theorems import theorem_defaults
 from pymc_pacauc.ep.dealt import pairs_for
-from pymc_pacauc.ep.leave_out import split_groups
 from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
 from pymc_pacauc.fitting import TOLERANCE, ConvergenceWarning, Fit, fit
 from pymc_pacauc.results import ArrayResult
@@ -27,6 +26,7 @@ from pymc_pacauc.search.gamma import (
     GammaChoice,
     deal_folds,
     held_out,
+    leave_out_folds,
     paired_errors,
 )
 
@@ -88,7 +88,7 @@ def fit_at_gamma(
             pilot = _quietly(
                 replace(problem.of_compared_rows(), gamma=PILOT * size), method, None, PATH_TOLERANCE, n_jobs
             )
-        candidates, value, dealt = _by_folds(pilot, problem.compared_rows, folds, groups, n_jobs, rng)
+        candidates, value, dealt = _by_folds(pilot, method, problem.compared_rows, folds, groups, n_jobs, rng)
         nearest = min(range(len(candidates)), key=lambda k: abs(np.log(candidates[k].gamma / value)))
         at = replace(whole, gamma=row_shares(pairs).size / size * value)
         final = _fit_quickly(at, method, pilot if pairs is problem.pairs else None, n_jobs)
@@ -128,6 +128,7 @@ def _number(gamma: Any, problem: Problem) -> float:
 
 def _by_folds(
     pilot: Fit,
+    method: str,
     rows: NDArray[np.intp],
     folds: Folds,
     groups: ArrayLike | None,
@@ -141,7 +142,7 @@ def _by_folds(
     the folds' noise. So no one is picked: gamma is the geometric mean of all, each weighing exp(-2 z), z standard
     errors of the paired difference behind the best.
 
-    ``rows`` are those that the pilot was fitted to. Its sites, scaled, are where folds begin at any gamma.
+    ``rows`` are those that the pilot was fitted to. Folds without paths of their own begin at its sites, scaled.
     """
     pairs = pilot.problem.pairs
     groups = None if groups is None else np.asarray(groups)[rows]
@@ -152,12 +153,12 @@ def _by_folds(
     else:
         check_pairs_in_folds(pairs, folds[rows])
         dealt = folds[None, rows]
-    splits = [split_groups(pairs, fold) for fold in dealt]
+    left_out = leave_out_folds(pilot.problem, dealt, method)
     values = [float(value) for value in 0.5 * shares.size * STEP ** np.arange(4) if value <= shares.pairs]
     values = values or [float(shares.pairs)]
     candidates: list[Candidate] = []
     while values:
-        candidates += [held_out(pilot, splits, gamma=value, n_jobs=n_jobs) for value in values]
+        candidates += [held_out(pilot, left_out, gamma=value, n_jobs=n_jobs) for value in values]
         last = candidates[-1]
         errors = paired_errors(np.array([each.auc for each in candidates]))
         rising = errors.best == len(candidates) - 1 and not errors.within[0]

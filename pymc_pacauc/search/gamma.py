@@ -12,8 +12,10 @@ score gains over chance. Never beyond the gamma at which draws rank best, which 
 where the mean score still improves along gamma, it must have come within one paired standard error of its best, or so
 close that nobody would notice: a quarter of the standard error over rows.)
 
-Folds are dealt several times and all held-out AUCs averaged. EP makes a fold cheap: its posterior is the fit to all
-rows minus the sites of the pairs that go, the others rescaled to the fold's weight, and a sweep or two.
+Folds are dealt several times and all held-out AUCs averaged. EP makes a fold cheap: its posterior is its own at a
+smaller gamma, rescaled, and a sweep or two (:mod:`pymc_pacauc.ep.fold_paths`); or, where that is not for the problem
+(pairs of many weights, many small blocks, spikes, a cluster), the fit to all rows minus the sites of the pairs that go,
+and a few sweeps.
 
 Leaving out one row at a time is the limit in which nothing is dealt. It gives nearly the same curves, with the same
 plateau, so it does not spare the rule; it needs n posteriors where a few deals need five each, and it compares scores
@@ -53,6 +55,8 @@ from pymc_pacauc.core.fitted_to import measure_of
 from pymc_pacauc.core.folds import comparison_folds
 from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.row_shares import RowShares, auc_error, row_shares
+from pymc_pacauc.ep.fold_paths import FoldPaths, suit_fold_paths
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.leave_out import Groups, split_groups
 from pymc_pacauc.fitting import ConvergenceWarning, Fit, fit
 from pymc_pacauc.search.few_rows import pairs_of_few
@@ -71,6 +75,7 @@ __all__ = [
     "draw_gaps",
     "gamma_grid",
     "held_out",
+    "leave_out_folds",
     "paired_errors",
     "search_gammas",
 ]
@@ -84,10 +89,12 @@ ROUNDING = 1e-9
 FINEST = 2.0**0.5  # ratio of neighbouring gammas at the choice
 NOTICED = 0.25  # standard errors over rows: what the mean score may always lose
 AIM, CLOSE = 0.9, 0.75  # the gap of draws behind the mean score that is looked for, and that will do
+FASTER = 1.1  # than the power of gamma seen so far the gap falls beyond, at least
+LEAST_SHARE = 0.1  # of the way between two gammas, by which the next one differs from either
 FOLD_TOLERANCE = 0.3  # of the natural parameters, before the last step: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
 PATH_TOLERANCE = 3e-2  # of the fits along gamma; the one chosen is fitted to the end
-SIZE_DEALT, MOST_DEALS = 400, 20  # size of the comparison times the number of deals; 400 positives and as many others
+SIZE_DEALT, MOST_DEALS = 400, 20  # size of the comparison times the number of deals; 800 positives and as many others
 MANY_ROWS, FEW_ROWS = 2500, 1000  # of more than these, gamma is chosen on about so many,
 GROWTH = 0.6  # and grows like this power of the comparison's size: measured, see docs/gamma.md
 SERIOUS_CHANGE = 0.5  # of a fold's natural parameters in its last sweep: its AUCs are not to be relied on
@@ -105,7 +112,8 @@ class Candidate:
     gamma
         The gamma.
     posterior
-        The posterior given all rows: a :class:`~pymc_pacauc.fitting.Fit`, or weighted draws.
+        The posterior given all rows: a :class:`~pymc_pacauc.fitting.Fit`, or weighted draws. Where gamma is chosen on
+        some rows, the one given these, and that of the gamma chosen for all candidates.
     auc, expected_auc
         Held-out AUC in each fold, shape (repeats, folds): of the mean score, and of a draw averaged over draws.
     change
@@ -123,21 +131,30 @@ class Candidate:
         return getattr(self.posterior, "converged", True) and self.change < SERIOUS_CHANGE
 
 
+def leave_out_folds(
+    problem: Problem, dealt: NDArray[np.intp], method: str, client: Any = None
+) -> Sequence[FoldPaths] | Sequence[Groups]:
+    """How the folds of each deal are left out: along paths of their own, or else from fits to all rows."""
+    if client is None and suit_fold_paths(problem):
+        return [FoldPaths(problem, fold, 0.0 if method == "vb" else 1.0) for fold in dealt]
+    return [split_groups(problem.pairs, fold) for fold in dealt]
+
+
 def held_out(
-    fit: Fit,
-    folds: Sequence[Groups],
+    fit: Fit | None,
+    folds: Sequence[FoldPaths] | Sequence[Groups],
     *,
-    gamma: float | None = None,
+    gamma: float,
     refine: int = FOLD_SWEEPS,
     tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
     client: Any = None,
 ) -> Candidate:
-    """Held-out AUCs of a fit, or of what it would be at another ``gamma``, over the folds of each deal.
+    """Held-out AUCs at ``gamma`` over the folds of each deal.
 
-    Deals go on threads, or to the workers of a cluster.
+    Folds without paths of their own begin at ``fit``, at this or another gamma. Deals go on threads, or to the workers
+    of a cluster.
     """
-    gamma = fit.problem.gamma if gamma is None else gamma
     one_deal = partial(_one_deal, gamma=gamma, refine=refine, tolerance=tolerance)
     workers = min(len(folds), _cores() if n_jobs is None else n_jobs)
     if client is not None:
@@ -180,12 +197,15 @@ def search_gammas(
     criterion: str,
     rule: str,
     shares: RowShares,
+    *,
+    quickly: bool = False,
 ) -> list[Candidate]:
     """Candidates at the coarse gammas, further up while the best or the choice is at the end, then beside the choice.
 
     The stable rule chooses the first gamma to meet a condition. Where that is the gap between draws and the mean score,
     which falls steadily along gamma, the next one to look at is where it would be just small enough; else steps are
-    halved below the choice, and for other rules on both sides of it.
+    halved below the choice, and for other rules on both sides of it. ``quickly`` does the same beyond the last gamma,
+    which spares one, but leaves the grid, on which choices by different folds are often the same.
     """
     grid = coarse_gammas(shares)
     step = grid[-1] / grid[-2]
@@ -199,8 +219,9 @@ def search_gammas(
         further = found[last].reliable and found[last].gamma * step <= shares.pairs * (1 + ROUNDING)
         gaps = draw_gaps(found, shares)
         crossed = rule == "stable" and place > 0 and gaps[place] <= 1.0 < gaps[place - 1]
-        if further and (best == last or (place == last and not coarse)):
-            more = [float(found[last].gamma * step)]
+        if further and (best == last or (place == last and not crossed)):
+            ahead = _steps_ahead(found, gaps, step) if quickly and rule == "stable" else step
+            more = [float(found[last].gamma * ahead)]
         elif crossed and coarse and gaps[place] < CLOSE:
             more = [_crossing(beside[0], gamma, float(gaps[place - 1]), float(gaps[place]))]
         elif coarse and not crossed:
@@ -226,7 +247,17 @@ def draw_gaps(candidates: Sequence[Candidate], shares: RowShares) -> FloatArray:
 def _crossing(low: float, high: float, gap_low: float, gap_high: float) -> float:
     """The gamma at which the gap, about a power of gamma, is a little below 1; at least a tenth from either end."""
     share = np.log(gap_low / AIM) / np.log(gap_low / max(gap_high, 0.1 * AIM))
-    return float(low * (high / low) ** np.clip(share, 0.1, 0.9))
+    return float(low * (high / low) ** np.clip(share, LEAST_SHARE, 1.0 - LEAST_SHARE))
+
+
+def _steps_ahead(found: Sequence[Candidate], gaps: FloatArray, step: float) -> float:
+    """How many times the last gamma is the one at which the gap, about a power of gamma, would be 1; at most a step."""
+    before, now = gaps[-2:]
+    if not np.inf > before > now > 1.0:
+        return step
+    share = np.log(now) / (FASTER * np.log(before / now))  # of the way from the gamma before
+    way = max(share, LEAST_SHARE) * np.log(found[-1].gamma / found[-2].gamma)
+    return float(np.exp(min(way, np.log(step))))
 
 
 # -- which to choose -------------------------------------------------------------------------------------------------
@@ -360,28 +391,41 @@ def choose_gamma(
         compared = some.compared_rows
         some = some.of_compared_rows()
         groups = None if groups is None else np.asarray(groups)[compared]
-    dealt = deal_folds(some.pairs, folds, default_repeats(shares) if repeats is None else repeats, rng, groups)
-    splits = [split_groups(some.pairs, fold) for fold in dealt]
+    if repeats is None:  # which of many rows choose is left to chance as well, and matters more than their folds
+        repeats = default_repeats(shares) if some is problem else 1
+    dealt = deal_folds(some.pairs, folds, repeats, rng, groups)
+    left_out = leave_out_folds(some, dealt, method, client)
+    first = left_out[0]
+    fitted = some is problem or not isinstance(first, FoldPaths)  # whether a fit along gamma is for anything
     fits: list[Fit] = []
+    looked_at = 0
 
     def evaluate(values: Sequence[float]) -> list[Candidate]:
+        nonlocal looked_at
         found = []
         for gamma in values:
-            fits.append(_along_gamma(some, gamma, method, fits, client))
+            if fitted:
+                fits.append(_along_gamma(some, gamma, method, fits, client))
             options = {"refine": refine, "tolerance": fold_tolerance, "n_jobs": n_jobs, "client": client}
-            found.append(held_out(fits[-1], splits, **options))
+            found.append(held_out(fits[-1] if fitted else None, left_out, gamma=gamma, **options))
+            looked_at += 1
             if callback is not None:
-                callback(len(fits))
+                callback(looked_at)
         return found
 
     if gammas is None:
-        candidates = search_gammas(evaluate, criterion, rule, shares)
+        candidates = search_gammas(evaluate, criterion, rule, shares, quickly=some is not problem)
     else:
         candidates = evaluate(gamma_grid(gammas).tolist())
     chosen = choose(candidates, criterion, rule, shares)
     best = candidates[chosen].posterior
     if some is problem:
         return GammaChoice(tuple(candidates), chosen, fit(best.problem, method, start=best, client=client), dealt)
+    if isinstance(first, FoldPaths):
+        gamma = candidates[chosen].gamma
+        fit_near = fit_vb if method == "vb" else fit_ep
+        best = fit_near(replace(some, gamma=gamma), start=first.average(gamma), tolerance=SERIOUS_CHANGE, n_jobs=n_jobs)
+        candidates = [replace(each, posterior=best) for each in candidates]
     grown = (row_shares(problem.pairs).size / shares.size) ** GROWTH
     start = best if problem.spikes is None else None  # sites of spikes belong to their rows
     final = fit(replace(problem, gamma=grown * best.problem.gamma), method, start=start, client=client)
@@ -424,9 +468,13 @@ def _along_gamma(problem: Problem, gamma: float, method: str, before: Sequence[F
 
 
 def _one_deal(
-    fit: Fit, fold: Groups, *, gamma: float, refine: int, tolerance: float
+    fit: Fit | None, fold: FoldPaths | Groups, *, gamma: float, refine: int, tolerance: float
 ) -> tuple[FloatArray, FloatArray, float]:
-    left = fit.leave_out(fold, gamma=gamma, refine=refine, tolerance=tolerance, n_jobs=1)
+    if isinstance(fold, FoldPaths):
+        left = fold.leave_out(gamma, refine=refine, tolerance=tolerance)
+    else:
+        assert fit is not None
+        left = fit.leave_out(fold, gamma=gamma, refine=refine, tolerance=tolerance, n_jobs=1)
     return left.group_auc, left.group_expected_auc, float(left.change.max())
 
 

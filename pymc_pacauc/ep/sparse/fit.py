@@ -25,7 +25,7 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Interventions
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
-from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, forgetting, leave_out_pairs
 from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sparse.gaussian import SparseGaussian, sparse_gaussian
@@ -175,7 +175,7 @@ class SpikeSlabFit:
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             return leave_out_pairs(
                 problem,
-                refit,
+                forgetting(refit),
                 groups,
                 gamma=gamma,
                 refine=refine,

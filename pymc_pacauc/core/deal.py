@@ -96,7 +96,9 @@ class Deal:
     def parts(self) -> list[tuple[Block, float]]:
         """The pairs that are met, and what each stands for."""
         groups = [(each.group(g), each.stands_for) for each in self.dealt for g in range(each.groups)]
-        return [(block, times) for block, times in [*((each, 1.0) for each in self.whole.blocks), *groups] if block.n_pairs]
+        return [
+            (block, times) for block, times in [*((each, 1.0) for each in self.whole.blocks), *groups] if block.n_pairs
+        ]
 
     def among(self, chosen: NDArray[np.bool_]) -> Deal:
         """The pairs met of which both observations are chosen."""

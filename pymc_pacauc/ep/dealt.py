@@ -253,13 +253,14 @@ class _Run:
         pairs, design, offset = pairs.map(place, rows.size), space.design[rows], space.offset[rows]
         score = design @ q.mean + offset if q.mean.any() else rng.random(rows.size)
         parts = deal(pairs, score, number_of_groups(pairs, PILOT_PER_ROW * rows.size), rng).parts()
-        last = gammas[0]
+        sweeps, last = (
+            MeanFirst(design, offset, parts, power=self.table.power, scale_free=problem.scale_free),
+            gammas[0],
+        )
         for gamma in gammas:
-            options = (gamma * problem.gamma_per_pair, self.table.power, problem.scale_free)
-            sweeps = MeanFirst(design, offset, parts, *options)
             q = scaled(q, gamma / last, problem.scale_free)
             for _ in range(most):
-                q, change = sweeps.sweep(q, ROUGH_ERROR)
+                q, change = sweeps.sweep(q, gamma * problem.gamma_per_pair, ROUGH_ERROR)
                 if change < ROUGH_CHANGE:
                     break
             self.reached, last = q, gamma

@@ -26,6 +26,7 @@ from scipy import linalg
 
 from pymc_pacauc.core.deal import Deal
 from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.approach import at_gamma
 from pymc_pacauc.ep.coarse import MANY, coarse_moments
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_point
@@ -419,14 +420,6 @@ def start_of(problem: Problem, start: Fit | NaturalGaussian | None) -> NaturalGa
     precision = linalg.inv(0.5 * (covariance + covariance.T))
     shift = precision @ (mean - to_u @ scores.prior.mean)
     return natural_gaussian(0.5 * (precision + precision.T), shift) or prior
-
-
-def at_gamma(q: NaturalGaussian, ratio: float) -> NaturalGaussian:
-    """About what q would be at so many times its gamma, as sites are about proportional to gamma."""
-    if ratio == 1.0:
-        return q
-    prior = np.eye(q.mean.size)
-    return natural_gaussian(prior + ratio * (q.precision - prior), ratio * q.shift) or q
 
 
 def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:

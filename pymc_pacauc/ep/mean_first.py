@@ -15,8 +15,8 @@ over the pairs, no product of matrices, and its curvature is about the precision
 standard deviations once, then the mean by a quasi-Newton method in coordinates in which q is standard, then the
 precision at that mean; one or two of these do where EP's own take many. The fixed points are the same.
 
-What is found is where to go on from, so single precision will do; and where pairs of a block weigh differently, all
-have the sites of their average weight, times their own.
+Where pairs of a block weigh differently, all have the sites of their average weight, times their own: good enough for
+a place to go on from.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ from scipy import linalg, optimize
 from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.pairs import Block
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.sites import FINE_PER_UNIT, fine_site_table, lowest_rho
+from pymc_pacauc.ep.sites import FINE_PER_UNIT, check_gamma_per_pair, fine_site_table, lowest_rho
 
 __all__ = ["MeanFirst"]
 
@@ -45,15 +46,14 @@ MOST_STEPS = 20  # of the quasi-Newton method
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """The pairs of a block, each of which stands for ``times`` as many, and their site functions."""
+    """The pairs of a block, each of which stands for ``times`` as many; weights relative to their mean."""
 
     i: NDArray[np.intp]
     j: NDArray[np.intp]
-    weight_i: NDArray[np.float32]
-    weight_j: NDArray[np.float32]
+    weight_i: FloatArray
+    weight_j: FloatArray
+    mean_weight: float
     times: float
-    table: FloatArray
-    lower: float
 
 
 class MeanFirst:
@@ -65,12 +65,12 @@ class MeanFirst:
         The scores are ``design @ w + offset``, w ~ N(0, I).
     blocks
         Of pairs of these rows, and how many pairs each pair of a block stands for.
-    gamma_per_pair
-        gamma' of a pair of weight one.
     power
         As in :func:`~pymc_pacauc.ep.gaussian.fit_ep`; 0 for variational Bayes.
     scale_free
         Whether rankings depend on the direction of w alone.
+    single
+        Whether single precision will do.
     """
 
     def __init__(
@@ -78,34 +78,35 @@ class MeanFirst:
         design: FloatArray,
         offset: FloatArray,
         blocks: Sequence[tuple[Block, float]],
-        gamma_per_pair: float,
+        *,
         power: float,
         scale_free: bool,
+        single: bool = True,
     ) -> None:
         unit = math.sqrt(np.mean(np.square(design))) or 1.0  # of scores, which does not matter to their ranking
-        self.design, self.offset = (design / unit).astype(np.float32), offset / unit
-        self.parts = [_part(block, times, gamma_per_pair, power) for block, times in blocks]
-        self.scale_free = scale_free
+        self.design: NDArray[Any] = (design / unit).astype(np.float32 if single else np.float64)
+        self.offset = offset / unit
+        self.parts = [_part(block, times) for block, times in blocks]
+        self.power, self.scale_free = power, scale_free
 
-    def sweep(self, q: NaturalGaussian, error: float) -> tuple[NaturalGaussian, float]:
+    def sweep(self, q: NaturalGaussian, gamma_per_pair: float, error: float) -> tuple[NaturalGaussian, float]:
         """New standard deviations, the mean given these, the precision given both; and the relative change of all.
 
-        ``error`` is that of the mean, in standard deviations of q, in each of its coordinates.
+        ``gamma_per_pair`` is that of a pair of weight one, ``error`` that of the mean, in standard deviations of q, in
+        each of its coordinates.
         """
-        inverse_sd = self.inverse_sd(q)
-        mean = self.mean(q, inverse_sd, error)
+        sds = self.inverse_sd(q)
+        mean = self.mean(q, sds, gamma_per_pair, error)
         scores = self.design @ mean + self.offset
-        curvature, informed = np.zeros(len(scores), np.float32), 0.0
-        for p, each in zip(self.parts, inverse_sd, strict=True):
-            by_row, by_column, b = _curvatures(
-                each, scores[p.i], scores[p.j], p.weight_i, p.weight_j, p.times, p.table, p.lower
-            )  # from here on it holds K
+        curvature, informed = np.zeros(len(scores), self.design.dtype), 0.0
+        for p, inverse in zip(self.parts, sds, strict=True):  # which hold K from here on
+            by_row, by_column, b = _curvatures(inverse, *self.sites(p, scores, gamma_per_pair))
             curvature[p.i] += by_row
             curvature[p.j] += by_column
             informed += b
         weighed = (0.5 * curvature)[:, None] * self.design
-        for p, each in zip(self.parts, inverse_sd, strict=True):
-            weighed[p.i] -= each @ self.design[p.j]
+        for p, K in zip(self.parts, sds, strict=True):
+            weighed[p.i] -= K @ self.design[p.j]
         half = (self.design.T @ weighed).astype(np.float64)
         precision = half + half.T
         precision[np.diag_indices(len(precision))] += 1.0
@@ -121,60 +122,62 @@ class MeanFirst:
             following = following.rescaled(math.sqrt(target / following.second_moment))
         return following, change
 
-    def inverse_sd(self, q: NaturalGaussian) -> list[NDArray[np.float32]]:
+    def inverse_sd(self, q: NaturalGaussian) -> list[NDArray[Any]]:
         """1 / sd of the differences of the scores under q, for each block a matrix."""
-        root = linalg.blas.strmm(1.0, q.root, self.design.T, trans_a=1).T  # of the covariance of the scores
+        (multiply,) = linalg.get_blas_funcs(("trmm",), (self.design,))
+        root = multiply(1.0, q.root, self.design.T, trans_a=1).T  # of the covariance of the scores
         square = np.einsum("ij,ij->i", root, root)
+        rounding = float(np.finfo(root.dtype).eps)
         found = []
         for p in self.parts:
             root_i, root_j = root[p.i], root[p.j]
-            found.append(_inverse_sd(root_i @ root_j.T, root_i, square[p.i], root_j, square[p.j]))
+            found.append(_inverse_sd(root_i @ root_j.T, root_i, square[p.i], root_j, square[p.j], rounding))
         return found
 
-    def mean(self, q: NaturalGaussian, inverse_sd: list[NDArray[np.float32]], error: float) -> FloatArray:
+    def mean(
+        self, q: NaturalGaussian, inverse_sd: list[NDArray[Any]], gamma_per_pair: float, error: float
+    ) -> FloatArray:
         """The mean at which the function above is least, from that of q."""
 
         def value(u: FloatArray) -> tuple[float, FloatArray]:
             mean = q.root @ u
-            force, gain = self.force(mean, inverse_sd)
-            return 0.5 * mean @ mean - gain, (mean - force) @ q.root
+            force, gain = self.force(mean, inverse_sd, gamma_per_pair)
+            return float(0.5 * mean @ mean - gain), (mean - force) @ q.root
 
         options = {"gtol": error, "maxiter": MOST_STEPS}
         found = optimize.minimize(value, q.mean @ q.factor, jac=True, method="L-BFGS-B", options=options)
         return np.asarray(q.root @ found.x)
 
-    def force(self, mean: FloatArray, inverse_sd: list[NDArray[np.float32]]) -> tuple[FloatArray, float]:
+    def force(
+        self, mean: FloatArray, inverse_sd: list[NDArray[Any]], gamma_per_pair: float
+    ) -> tuple[FloatArray, float]:
         """``sum_ij z_ij s(rho_ij) / sd_ij`` and ``sum_ij G(rho_ij)``."""
-        scores = self.design @ mean.astype(np.float32) + self.offset
-        by_observation, gain = np.zeros(len(scores), np.float32), 0.0
+        scores = self.design @ mean.astype(self.design.dtype) + self.offset
+        by_observation, gain = np.zeros(len(scores), self.design.dtype), 0.0
         for p, each in zip(self.parts, inverse_sd, strict=True):
-            by_row, by_column, more = _forces(
-                each, scores[p.i], scores[p.j], p.weight_i, p.weight_j, p.times, p.table, p.lower
-            )
+            by_row, by_column, more = _forces(each, *self.sites(p, scores, gamma_per_pair))
             by_observation[p.i] += by_row
             by_observation[p.j] -= by_column
             gain += more
         return (by_observation @ self.design).astype(np.float64), gain
 
+    def sites(self, part: _Part, scores: FloatArray, gamma_per_pair: float) -> tuple[Any, ...]:
+        """What the sites of a part depend on, but for the standard deviations."""
+        gamma = gamma_per_pair * part.mean_weight
+        table, lower = _mean_table(gamma, self.power), lowest_rho(gamma, self.power)
+        return scores[part.i], scores[part.j], part.weight_i, part.weight_j, part.times, table, lower
 
-def _part(block: Block, times: float, gamma_per_pair: float, power: float) -> _Part:
+
+def _part(block: Block, times: float) -> _Part:
     weight_i, weight_j = block.row_weights, block.column_weights
     mean_i, mean_j = float(weight_i.mean()), float(weight_j.mean())
-    gamma = gamma_per_pair * mean_i * mean_j
-    return _Part(
-        block.positive,
-        block.negative,
-        (weight_i / mean_i).astype(np.float32),
-        (weight_j / mean_j).astype(np.float32),
-        times,
-        _mean_table(gamma, power),
-        lowest_rho(gamma, power),
-    )
+    return _Part(block.positive, block.negative, weight_i / mean_i, weight_j / mean_j, mean_i * mean_j, times)
 
 
 @lru_cache(maxsize=64)
 def _mean_table(gamma_per_pair: float, power: float) -> FloatArray:
     """``table[interval, function, power]`` of s, G and b, in the intervals of a :func:`fine_site_table`."""
+    check_gamma_per_pair(gamma_per_pair, power)
     fine = fine_site_table(gamma_per_pair, power)
     t = np.array([-0.5, 0.0, 0.5])  # ends and middle, so that neighbours agree where they meet
     at = np.vander(t, increasing=True)
@@ -185,13 +188,13 @@ def _mean_table(gamma_per_pair: float, power: float) -> FloatArray:
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
-def _inverse_sd(cross, root_i, square_i, root_j, square_j):
+def _inverse_sd(cross, root_i, square_i, root_j, square_j, rounding):
     """Overwrite ``cross[i, j] = t_i . t_j`` by 1 / sd of the difference of the scores.
 
     Where rounding would leave little of the difference, it is found from t_i - t_j; where little of that, the rows
     count as equal.
     """
-    cancelled_below, equal_below = np.float32(3e-4), np.float32(1e-7)
+    cancelled_below, equal_below = np.sqrt(rounding), rounding
     for i in range(cross.shape[0]):
         row = cross[i]
         cancelled = 0

@@ -184,7 +184,7 @@ def test_fit_is_within_its_sampling_error(kind, method):
     assert 0.0 < np.sqrt(np.mean(moved**2)) < 3.0 * error.mean < 0.6
     assert abs(found.log_evidence - exact.log_evidence) < 4.0 * error.log_evidence + 0.05
     assert found.expected_risk == pytest.approx(exact.expected_risk, abs=1e-3)
-    np.testing.assert_allclose(found.posterior.variance, exact.posterior.variance, rtol=0.2)
+    np.testing.assert_allclose(found.posterior.variance, exact.posterior.variance, rtol=0.3)  # 0.1 over seeds
 
 
 def large_comparisons(n):
@@ -403,7 +403,7 @@ def test_the_certificate_pays_for_every_fit_compared(monkeypatch):
 
 
 def test_the_evidence_keeps_its_deal_when_scores_change(monkeypatch):
-    """Scales in the scores and scales in the prior are one model: so is their slope, but for a deal's sampling error."""
+    """Scales in the scores and in the prior are one model: so is their slope, but for the sampling error of a deal."""
     monkeypatch.setattr("pymc_pacauc.ep.dealt.WORTH_DEALING", 0)
     X, y = data(4000, 2)
     slopes = []
@@ -414,7 +414,7 @@ def test_the_evidence_keeps_its_deal_when_scores_change(monkeypatch):
             pac.AUCPotential("auc", X @ theta, y, gamma=500.0)
         made = pilots(monkeypatch)
         found = pac.maximize_evidence(model, "scale", max_evaluations=3, progressbar=False)
-        assert len(made) == 1 < len(found.trace)
+        assert len(made) == 2 < len(found.trace)  # of the search, and of the last fit
         assert found.approx.pairs_used < found.approx.fit.problem.pairs.n_pairs
         slopes.append(found.trace["gradient"].iloc[0])
     assert slopes[0] == pytest.approx(slopes[1], rel=0.1)  # three per cent, over seeds, of either

@@ -17,6 +17,7 @@ from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep import ConvergenceWarning, fit_ep
 from pymc_pacauc.ep import fold_paths as module
+from pymc_pacauc.ep import mean_first
 from pymc_pacauc.ep.fold_paths import FoldPaths, suit_fold_paths
 from pymc_pacauc.ep.gaussian import fit_vb
 from pymc_pacauc.ep.leave_out import WithoutGroup
@@ -85,8 +86,8 @@ def test_the_mean_is_where_a_function_is_stationary(power):
     np.testing.assert_allclose((gain(rho + step) - gain(rho - step)) / (2 * step), force, atol=1e-8)
     if power == 0.0:
         np.testing.assert_allclose(gain(rho), -0.7 * f.wrong, atol=1e-12)
-    table, lower = module._mean_table(0.7, power), module.lowest_rho(0.7, power)
-    place = (rho - lower) * module.FINE_PER_UNIT
+    table, lower = mean_first._mean_table(0.7, power), mean_first.lowest_rho(0.7, power)
+    place = (rho - lower) * mean_first.FINE_PER_UNIT
     t = place - place.astype(int) - 0.5
     values = np.einsum("rfp,rp->fr", table[place.astype(int)], np.vander(t, 3, increasing=True))
     np.testing.assert_allclose(values, [force, gain(rho), f.precision], atol=1e-6)
@@ -165,8 +166,10 @@ def test_some_of_many_pairs_stand_for_all(monkeypatch):
     fold, gamma = search.deal_folds(problem.pairs, 5, 1, rng)[0], 8.0 * row_shares(problem.pairs).size
     paths = FoldPaths(problem, fold)
     for split, path in zip(paths.groups.splits, paths.paths.values(), strict=True):
-        assert path.pairs.n_pairs < 0.6 * split.kept.n_pairs
-        assert path.pairs.total_weight == pytest.approx(split.kept.total_weight, rel=1e-3)
+        assert path.dealt.n_pairs < 0.6 * split.kept.n_pairs
+        assert sum(times * block.total_weight for block, times in path.dealt.parts()) == pytest.approx(
+            split.kept.total_weight, rel=1e-3
+        )
     some, again = paths.leave_out(gamma), FoldPaths(problem, fold).leave_out(gamma)
     np.testing.assert_array_equal(some.scores, again.scores)
     monkeypatch.setattr(module, "PAIRS_PER_ROW", np.inf)

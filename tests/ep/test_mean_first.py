@@ -25,11 +25,10 @@ COMPARISONS = {
 def settled(problem, power=1.0):
     space = problem.scores.reduced
     blocks = [(block, 1.0) for block in problem.pairs.blocks]
-    options = (problem.gamma_per_pair, power, problem.scale_free)
-    sweeps = MeanFirst(space.design, space.offset, blocks, *options)
+    sweeps = MeanFirst(space.design, space.offset, blocks, power=power, scale_free=problem.scale_free)
     q = standard_gaussian(space.dimension)
     for _ in range(60):
-        q, change = sweeps.sweep(q, 1e-4)
+        q, change = sweeps.sweep(q, problem.gamma_per_pair, 1e-4)
     return q, change
 
 
@@ -57,10 +56,10 @@ def test_a_pair_that_stands_for_several_counts_as_often():
     problem = linear_gaussian_problem(X, label_comparison(SCORE > 0.5), gamma=100.0)
     (block,), space = problem.pairs.blocks, problem.scores.reduced
     twice, once = (
-        MeanFirst(space.design, space.offset, blocks, problem.gamma_per_pair, 1.0, True)
+        MeanFirst(space.design, space.offset, blocks, power=1.0, scale_free=True)
         for blocks in ([(block, 2.0)], [(block, 1.0), (block, 1.0)])
     )
-    q, _ = twice.sweep(standard_gaussian(5), 1e-3)
-    other, _ = once.sweep(standard_gaussian(5), 1e-3)
+    q, _ = twice.sweep(standard_gaussian(5), problem.gamma_per_pair, 1e-3)
+    other, _ = once.sweep(standard_gaussian(5), problem.gamma_per_pair, 1e-3)
     np.testing.assert_allclose(q.mean, other.mean, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(q.precision, other.precision, rtol=1e-3, atol=1e-3)

@@ -122,6 +122,11 @@ class MeanFirst:
             following = following.rescaled(math.sqrt(target / following.second_moment))
         return following, change
 
+    @property
+    def total_weight(self) -> float:
+        """Of the pairs, and those they stand for."""
+        return sum(p.times * p.mean_weight * float(p.weight_i.sum() * p.weight_j.sum()) for p in self.parts)
+
     def inverse_sd(self, q: NaturalGaussian) -> list[NDArray[Any]]:
         """1 / sd of the differences of the scores under q, for each block a matrix."""
         (multiply,) = linalg.get_blas_funcs(("trmm",), (self.design,))

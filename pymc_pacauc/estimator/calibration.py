@@ -27,6 +27,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_curve
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
+from pymc_pacauc.ep.fold_means import fold_means, suits_fold_means
 from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.search.gamma import FOLD_SWEEPS
@@ -126,24 +127,27 @@ def calibrate(
     problem = posterior.fit.problem
     if isinstance(folds, int):
         deal = StratifiedKFold if groups is None else StratifiedGroupKFold
-        fold = check_folds(deal(folds, shuffle=True, random_state=seed), problem.X, place, groups)
+        fold: Any = check_folds(deal(folds, shuffle=True, random_state=seed), problem.X, place, groups)
     else:
         fold = folds
-    options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False, "n_jobs": 1}
-    left = posterior.fit.leave_out(fold, gamma=problem.gamma, **options)
+    if suits_fold_means(posterior.fit):
+        held_out = fold_means(posterior.fit, fold)
+    else:
+        options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False, "n_jobs": 1}
+        held_out = posterior.fit.leave_out(fold, gamma=problem.gamma, **options).scores
     score = problem.X @ posterior.mean
     center, spread = float(score.mean()), float(score.std()) or 1.0
     maps, cuts = [], []
     for boundary in range(1, int(place.max()) + 1):
         above = (place >= boundary).astype(float)
         steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-        maps.append(Shares(steps.fit(left.scores, above, sample_weight=sample_weight), problem.n))
+        maps.append(Shares(steps.fit(held_out, above, sample_weight=sample_weight), problem.n))
         if isinstance(threshold, str):
-            cuts.append(_cut(left.scores, above, sample_weight, threshold))
+            cuts.append(_cut(held_out, above, sample_weight, threshold))
         else:
             cuts.append(maps[-1].crossing(threshold))
     ordered = center + spread * np.maximum.accumulate(cuts)
-    return CalibratedScore(posterior, center, spread, tuple(maps), ordered, center + spread * left.scores, place)
+    return CalibratedScore(posterior, center, spread, tuple(maps), ordered, center + spread * held_out, place)
 
 
 def check_threshold(threshold: Any) -> None:

@@ -15,9 +15,8 @@ from pymc_pacauc.core.concordance import concordance
 from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.core.row_shares import row_shares
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep
+from pymc_pacauc.ep import ConvergenceWarning, fit_ep, mean_first
 from pymc_pacauc.ep import fold_paths as module
-from pymc_pacauc.ep import mean_first
 from pymc_pacauc.ep.fold_paths import FoldPaths, suit_fold_paths
 from pymc_pacauc.ep.gaussian import fit_vb
 from pymc_pacauc.ep.leave_out import WithoutGroup

@@ -2,8 +2,8 @@
 
     python -m benchmarks.estimator_time [--largest 10000]
 
-CPU seconds, one thread, compilation not counted; up to 3000 rows the least of three runs, which take turns. Then the
-import, and the first fit with an empty cache of compiled code, in processes of their own.
+CPU seconds, one thread, compilation not counted; the least of three runs, which take turns. Then the import, and the
+first fit with an empty cache of compiled code, in processes of their own.
 """
 
 import os
@@ -88,7 +88,7 @@ def main():
         if n > largest:
             continue
         X, y = make_classification(n, d, n_informative=5, weights=[0.7], class_sep=0.6, random_state=1)
-        runs = [(by_part(X, y), timed(lambda X=X, y=y: logistic(X, y, X, 0))) for _ in range(3 if n <= 3000 else 1)]
+        runs = [(by_part(X, y), timed(lambda X=X, y=y: logistic(X, y, X, 0))) for _ in range(3)]
         (whole, spent), peer = min((run for run, _ in runs), key=lambda run: run[0]), min(peer for _, peer in runs)
         parts = " | ".join(f"{spent.get(name, 0.0):.2f}" for name in ("prior", "fits", "folds", "calibration"))
         print(f"| {n} | {d} | {whole:.2f} | {peer:.2f} | {whole / peer:.1f} | {parts} |", flush=True)

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,13 +54,17 @@ Found = Solution[NaturalGaussian, GaussianSweep]
 WORTH_DEALING = 5_000_000  # pairs of which fewer are all used, by default,
 LEAST_SAVED = 4  # and of which one in four at most is used then
 TARGET_ERROR = 0.05  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
-ERROR_CONSTANT = 1.9e-3  # square of the error, times pairs, over gamma^1.5
+ERROR_CONSTANT, COLUMNS_MEASURED = (
+    1.9e-3,
+    10,
+)  # square of the error, times pairs, over gamma^1.5; with more columns less
 LEAST_PER_ROW = 160  # pairs
 FEW_ROWS, PILOT_PER_ROW = 1000, 64  # of the pilot at first, and pairs per row;
 MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most
 PILOT_SIDE = 200  # rows at least, of the smaller side
 FIRST_GAMMA = 0.5  # of the pilot, in units of the comparison's size
-ROUGH_ERROR, ROUGH_CHANGE, MOST_ROUGH = 0.05, 0.2, 3  # of its mean, in standard deviations; of q; and sweeps
+FIRST_ERROR, ROUGH_ERROR = 0.3, 0.05  # of its mean, in standard deviations
+ROUGH_CHANGE, MOST_ROUGH = 0.2, 3  # of q, and sweeps
 GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
 LAST_TOLERANCE = 0.03  # and this one, with a step after it, by some thousandths, below the sampling error
@@ -73,14 +78,15 @@ SLICE = 2**14  # rows
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
 
 
-def pairs_for(gamma: float) -> int:
+def pairs_for(problem: Problem) -> int:
     """About as many pairs as ``TARGET_ERROR`` needs."""
-    return math.ceil(ERROR_CONSTANT / TARGET_ERROR**2 * gamma**1.5)
+    constant = ERROR_CONSTANT * min(1.0, COLUMNS_MEASURED / problem.scores.reduced.dimension)
+    return math.ceil(constant / TARGET_ERROR**2 * problem.gamma**1.5)
 
 
 def enough_pairs(problem: Problem) -> int:
     """As many, and some for each row."""
-    return max(LEAST_PER_ROW * problem.n, pairs_for(problem.gamma))
+    return max(LEAST_PER_ROW * problem.n, pairs_for(problem))
 
 
 def groups_to_deal(problem: Problem, pairs: str | int) -> float | None:
@@ -231,36 +237,45 @@ class _Run:
     def pilot(self, q: NaturalGaussian, rng: np.random.Generator) -> tuple[NaturalGaussian, float]:
         """From the prior to the posterior given many rows, or all, and their share: through few, at growing gammas."""
         problem = self.problem
-        rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
-        few, many = _share(problem, FEW_ROWS), _share(problem, rows)
+        many_rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
+        few, many = _share(problem, FEW_ROWS), _share(problem, many_rows)
         first = min(1.0, FIRST_GAMMA * row_shares(problem.pairs).size / problem.gamma)
         steps = math.ceil(math.log(1.0 / first, GROWTH))
-        q = self.roughly(q, few, first ** np.linspace(1.0, 0.0, steps + 1), rng, MOST_ROUGH)
-        q = scaled(q, many / few, problem.scale_free)
-        for _ in range(2):  # dealt along the score of the first, the second is nearer
-            q = self.roughly(q, many, np.ones(1), rng, 1)
+        q = self.roughly(q, self.some_rows(few, rng), first ** np.linspace(1.0, 0.0, steps + 1), ROUGH_ERROR, rng)
+        q, rows = scaled(q, many / few, problem.scale_free), self.some_rows(many, rng)
+        for error in (FIRST_ERROR, ROUGH_ERROR):  # dealt along the score of the first, the second is nearer
+            q = self.roughly(q, rows, np.ones(1), error, rng)
         return q, many
 
-    def roughly(
-        self, q: NaturalGaussian, share: float, gammas: FloatArray, rng: np.random.Generator, most: int
-    ) -> NaturalGaussian:
-        """Find the mean first, given a share of the rows, at some shares of gamma; in so many sweeps at most."""
+    def some_rows(self, share: float, rng: np.random.Generator) -> tuple[Pairs, MeanFirst]:
+        """The pairs of a share of the rows, by their place among them, and what will sweep over them."""
         problem, space = self.problem, self.problem.scores.reduced
-        pairs = problem.pairs if share == 1.0 else part_of(problem.pairs, share, rng)
+        sweeping = partial(MeanFirst, power=self.table.power, scale_free=problem.scale_free)
+        if share == 1.0:
+            return problem.pairs, sweeping(space.design, space.offset)
+        pairs = part_of(problem.pairs, share, rng)
         rows = np.flatnonzero(pairs.observation_weight)
         place = np.zeros(problem.n, dtype=np.intp)
         place[rows] = np.arange(rows.size)
-        pairs, design, offset = pairs.map(place, rows.size), space.design[rows], space.offset[rows]
-        score = design @ q.mean + offset if q.mean.any() else rng.random(rows.size)
-        parts = deal(pairs, score, number_of_groups(pairs, PILOT_PER_ROW * rows.size), rng).parts()
-        sweeps, last = (
-            MeanFirst(design, offset, parts, power=self.table.power, scale_free=problem.scale_free),
-            gammas[0],
-        )
+        return pairs.map(place, rows.size), sweeping(space.design[rows], space.offset[rows])
+
+    def roughly(
+        self,
+        q: NaturalGaussian,
+        rows: tuple[Pairs, MeanFirst],
+        gammas: FloatArray,
+        error: float,
+        rng: np.random.Generator,
+    ) -> NaturalGaussian:
+        """Find the mean first, given some rows, at some shares of gamma."""
+        pairs, sweeps = rows
+        score = sweeps.scores(q.mean) if q.mean.any() else rng.random(pairs.n)
+        sweeps = sweeps.over(deal(pairs, score, number_of_groups(pairs, PILOT_PER_ROW * pairs.n), rng).parts())
+        last, most = gammas[0], MOST_ROUGH if gammas.size > 1 else 1
         for gamma in gammas:
-            q = scaled(q, gamma / last, problem.scale_free)
+            q = scaled(q, gamma / last, self.problem.scale_free)
             for _ in range(most):
-                q, change = sweeps.sweep(q, gamma * problem.gamma_per_pair, ROUGH_ERROR)
+                q, change = sweeps.sweep(q, gamma * self.problem.gamma_per_pair, error)
                 if change < ROUGH_CHANGE:
                     break
             self.reached, last = q, gamma
@@ -403,7 +418,8 @@ def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatA
     found = np.empty(len(score))
     for start in range(0, len(score), SLICE):
         rows = slice(start, start + SLICE)
-        left = q.rooted(design[rows]) - score[rows, None] * slope
+        left = q.rooted(design[rows])
+        left -= score[rows, None] * slope
         found[rows] = np.sqrt(np.einsum("ij,ij->i", left, left))
     return found
 

@@ -2,7 +2,8 @@
 
 At the same gamma, a posterior without a fold has about the covariance of the one with it. So the standard deviations of
 the score differences are taken from the fit, and the mean alone is found anew, by Newton's steps with the fit's own
-covariance (:mod:`pymc_pacauc.ep.mean_first`): each costs a pass over the pairs, and no product of matrices.
+covariance, mixed (:mod:`pymc_pacauc.ep.mean_first`, :mod:`~pymc_pacauc.ep.mixing`): each costs a pass over the pairs,
+and no product of matrices.
 
 Steps begin at the mean that has seen the fold, and what is left of it after the last one flatters the scores; hence the
 small step at which to stop, and the largest gamma, beyond which EP has many fixed points
@@ -21,6 +22,7 @@ from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.leave_out import MANY_MODES
 from pymc_pacauc.ep.mean_first import MeanFirst
+from pymc_pacauc.ep.mixing import MixingHistory, mixed_step
 from pymc_pacauc.ep.results import Fit
 
 __all__ = ["fold_means", "suits_fold_means"]
@@ -28,7 +30,8 @@ __all__ = ["fold_means", "suits_fold_means"]
 FloatArray = NDArray[np.float64]
 
 MOST_PAIRS = 10_000_000
-SMALL_STEP, MOST_STEPS = 0.03, 30  # standard deviations of q at which steps end; and their number
+SMALL_STEP, MOST_STEPS = 0.03, 30  # standard deviations of q at which a step is the last; and their number
+REMEMBERED = 3  # steps, mixed with the next
 
 
 def suits_fold_means(fit: Fit) -> bool:
@@ -38,7 +41,7 @@ def suits_fold_means(fit: Fit) -> bool:
     return fit.problem.gamma <= MANY_MODES * row_shares(fit.problem.pairs).size
 
 
-def fold_means(fit: EPFit, fold: NDArray[np.intp]) -> FloatArray:
+def fold_means(fit: Fit, fold: NDArray[np.intp]) -> FloatArray:
     """The mean score of every observation under the posterior, at the same gamma, that has not seen its fold.
 
     Scores of different folds are brought to a common scale, as those of :class:`~pymc_pacauc.ep.leave_out.LeaveOut`.
@@ -54,6 +57,7 @@ def fold_means(fit: EPFit, fold: NDArray[np.intp]) -> FloatArray:
     >>> bool(np.abs(fold_means(fit, fold) - exact).max() < 0.05)
     True
     """
+    assert isinstance(fit, EPFit)
     problem, space, q = fit.problem, fit.problem.scores.reduced, fit.posterior.natural
     blocks = [(block, 1.0) for block in problem.pairs.blocks] if fit.deal is None else fit.deal.parts()
     pairs = MeanFirst(space.design, space.offset, blocks, power=fit.power, scale_free=problem.scale_free)
@@ -66,13 +70,15 @@ def fold_means(fit: EPFit, fold: NDArray[np.intp]) -> FloatArray:
                 replace(p, weight_i=p.weight_i * stays[p.i], weight_j=p.weight_j * stays[p.j]) for p in parts
             ]
             gamma_per_pair = problem.gamma / pairs.total_weight
-            mean = q.mean
+            mean, history = q.mean, MixingHistory()
             for _ in range(MOST_STEPS):
                 step = q.root @ ((pairs.force(mean, inverse_sd, gamma_per_pair)[0] - mean) @ q.root)
                 if problem.scale_free:  # the length of the mean ranks nothing
                     step -= mean * (mean @ step) / (mean @ mean)
-                mean = mean + step
-                if np.sqrt(np.mean((step @ q.factor) ** 2)) < SMALL_STEP:
+                weighed = step @ q.factor
+                mixed, history = mixed_step(history, mean, step, weighed, REMEMBERED)
+                mean = mean + mixed
+                if np.sqrt(np.mean(weighed**2)) < SMALL_STEP:
                     break
             everyone = space.design @ mean + space.offset
             scores[~stays] = (everyone[~stays] - everyone.mean()) / (everyone.std() or 1.0)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -77,17 +78,27 @@ class MeanFirst:
         self,
         design: FloatArray,
         offset: FloatArray,
-        blocks: Sequence[tuple[Block, float]],
+        blocks: Sequence[tuple[Block, float]] = (),
         *,
         power: float,
         scale_free: bool,
         single: bool = True,
     ) -> None:
-        unit = math.sqrt(np.mean(np.square(design))) or 1.0  # of scores, which does not matter to their ranking
-        self.design: NDArray[Any] = (design / unit).astype(np.float32 if single else np.float64)
+        unit = float(np.linalg.norm(design)) / math.sqrt(design.size) or 1.0  # of scores: it ranks nothing
+        self.design: NDArray[Any] = np.divide(design, unit, dtype=np.float32 if single else np.float64)
         self.offset = offset / unit
         self.parts = [_part(block, times) for block, times in blocks]
         self.power, self.scale_free = power, scale_free
+
+    def over(self, blocks: Sequence[tuple[Block, float]]) -> MeanFirst:
+        """The same rows, and other pairs of them."""
+        other = copy(self)
+        other.parts = [_part(block, times) for block, times in blocks]
+        return other
+
+    def scores(self, mean: FloatArray) -> FloatArray:
+        """Of all rows, in units of their own."""
+        return self.design @ mean.astype(self.design.dtype) + self.offset
 
     def sweep(self, q: NaturalGaussian, gamma_per_pair: float, error: float) -> tuple[NaturalGaussian, float]:
         """New standard deviations, the mean given these, the precision given both; and the relative change of all.
@@ -97,7 +108,7 @@ class MeanFirst:
         """
         sds = self.inverse_sd(q)
         mean = self.mean(q, sds, gamma_per_pair, error)
-        scores = self.design @ mean + self.offset
+        scores = self.scores(mean)
         curvature, informed = np.zeros(len(scores), self.design.dtype), 0.0
         for p, inverse in zip(self.parts, sds, strict=True):  # which hold K from here on
             by_row, by_column, b = _curvatures(inverse, *self.sites(p, scores, gamma_per_pair))
@@ -146,7 +157,7 @@ class MeanFirst:
 
         def value(u: FloatArray) -> tuple[float, FloatArray]:
             mean = q.root @ u
-            force, gain = self.force(mean, inverse_sd, gamma_per_pair)
+            force, gain = self.force(mean, inverse_sd, gamma_per_pair, with_gain=True)
             return float(0.5 * mean @ mean - gain), (mean - force) @ q.root
 
         options = {"gtol": error, "maxiter": MOST_STEPS}
@@ -154,13 +165,13 @@ class MeanFirst:
         return np.asarray(q.root @ found.x)
 
     def force(
-        self, mean: FloatArray, inverse_sd: list[NDArray[Any]], gamma_per_pair: float
+        self, mean: FloatArray, inverse_sd: list[NDArray[Any]], gamma_per_pair: float, with_gain: bool = False
     ) -> tuple[FloatArray, float]:
-        """``sum_ij z_ij s(rho_ij) / sd_ij`` and ``sum_ij G(rho_ij)``."""
-        scores = self.design @ mean.astype(self.design.dtype) + self.offset
+        """``sum_ij z_ij s(rho_ij) / sd_ij``, and ``sum_ij G(rho_ij)`` if asked for."""
+        scores = self.scores(mean)
         by_observation, gain = np.zeros(len(scores), self.design.dtype), 0.0
         for p, each in zip(self.parts, inverse_sd, strict=True):
-            by_row, by_column, more = _forces(each, *self.sites(p, scores, gamma_per_pair))
+            by_row, by_column, more = _forces(each, *self.sites(p, scores, gamma_per_pair), with_gain)
             by_observation[p.i] += by_row
             by_observation[p.j] -= by_column
             gain += more
@@ -181,14 +192,14 @@ def _part(block: Block, times: float) -> _Part:
 
 @lru_cache(maxsize=64)
 def _mean_table(gamma_per_pair: float, power: float) -> FloatArray:
-    """``table[interval, function, power]`` of s, G and b, in the intervals of a :func:`fine_site_table`."""
+    """``table[function, interval, power]`` of s, G and b, in the intervals of a :func:`fine_site_table`."""
     check_gamma_per_pair(gamma_per_pair, power)
     fine = fine_site_table(gamma_per_pair, power)
     t = np.array([-0.5, 0.0, 0.5])  # ends and middle, so that neighbours agree where they meet
     at = np.vander(t, increasing=True)
     b, c, _, log_constant = (fine @ at.T).transpose(1, 0, 2)
     rho = lowest_rho(gamma_per_pair, power) + (np.arange(len(fine))[:, None] + 0.5 + t) / FINE_PER_UNIT
-    values = np.stack([c - b * rho, log_constant + c * rho - 0.5 * b * (1.0 + rho * rho), b], axis=1)
+    values = np.stack([c - b * rho, log_constant + c * rho - 0.5 * b * (1.0 + rho * rho), b])
     return np.ascontiguousarray(values @ np.linalg.inv(at).T)
 
 
@@ -221,27 +232,34 @@ def _inverse_sd(cross, root_i, square_i, root_j, square_j, rounding):
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
-def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower):
-    """Sums of s / sd along both axes, and the sum of G."""
+def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower, with_gain):
+    """Sums of s / sd along both axes, and, if asked for, the sum of G."""
     n_i, n_j = inverse_sd.shape
     by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
-    last = table.shape[0] - 0.5
+    last = table.shape[1] - 0.5
     gain = 0.0
     for i in range(n_i):
         row = inverse_sd[i]
+        weight = times * weight_i[i]
+        if weight == 0.0:
+            continue
         for j in range(n_j):
             rho = (mean_i[i] - mean_j[j]) * row[j]
             position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
         total = gained = 0.0
-        weight = times * weight_i[i]
         for j in range(n_j):
             interval = np.int32(position[j])
             t = position[j] - interval - 0.5
-            p = table[interval]
-            force = (p[0, 0] + t * (p[0, 1] + t * p[0, 2])) * row[j] * weight_j[j]
-            gained += (p[1, 0] + t * (p[1, 1] + t * p[1, 2])) * weight_j[j]
+            s = table[0, interval]
+            force = (s[0] + t * (s[1] + t * s[2])) * row[j] * weight_j[j]
             total += force
             by_column[j] += weight * force
+        if with_gain:
+            for j in range(n_j):
+                interval = np.int32(position[j])
+                t = position[j] - interval - 0.5
+                G = table[1, interval]
+                gained += (G[0] + t * (G[1] + t * G[2])) * weight_j[j]
         by_row[i] = weight * total
         gain += weight * gained
     return by_row, by_column, gain
@@ -252,7 +270,7 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
     """Overwrite 1 / sd by K = b / sd^2; return its sums along both axes, and the sum of b."""
     n_i, n_j = inverse_sd.shape
     by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
-    last = table.shape[0] - 0.5
+    last = table.shape[1] - 0.5
     informed = 0.0
     for i in range(n_i):
         row = inverse_sd[i]
@@ -263,8 +281,8 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
         for j in range(n_j):
             interval = np.int32(position[j])
             t = position[j] - interval - 0.5
-            p = table[interval]
-            b = (p[2, 0] + t * (p[2, 1] + t * p[2, 2])) * times * weight_i[i] * weight_j[j]
+            p = table[2, interval]
+            b = (p[0] + t * (p[1] + t * p[2])) * times * weight_i[i] * weight_j[j]
             informed += b if row[j] > 2 * EQUAL else 0.0
             row[j] *= b * row[j]
             total += row[j]

@@ -88,7 +88,7 @@ def test_the_mean_is_where_a_function_is_stationary(power):
     table, lower = mean_first._mean_table(0.7, power), mean_first.lowest_rho(0.7, power)
     place = (rho - lower) * mean_first.FINE_PER_UNIT
     t = place - place.astype(int) - 0.5
-    values = np.einsum("rfp,rp->fr", table[place.astype(int)], np.vander(t, 3, increasing=True))
+    values = np.einsum("frp,rp->fr", table[:, place.astype(int)], np.vander(t, 3, increasing=True))
     np.testing.assert_allclose(values, [force, gain(rho), f.precision], atol=1e-6)
 
 

@@ -46,9 +46,9 @@ def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
     rows = np.ascontiguousarray(matrix) + 0.0  # a negative zero becomes a zero, so that equal rows have equal bytes
     mixed = np.zeros(len(rows))  # equal rows have equal sums, to the bit: column by column, not by a matrix product
     columns = rows.shape[1]
-    for first, last in ((0, min(FEW, columns)), (FEW, columns)):
+    for part in (range(min(FEW, columns)), range(FEW, columns)):
         with np.errstate(over="ignore", invalid="ignore"):
-            for k in range(first, last):
+            for k in part:
                 mixed += math.cos(k + 1.0) * rows[:, k]
         ordered = np.sort(mixed)
         if np.isfinite(ordered[[0, -1]]).all() and (ordered[1:] != ordered[:-1]).all():

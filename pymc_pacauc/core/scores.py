@@ -249,17 +249,25 @@ class LinearScores:
             features = features[place]
         return ReducedScores(features, self.whitened_offset, rotation, first[order[:rank]]), None
 
+    @cached_property
+    def triangle(self) -> FloatArray | None:
+        """The design of a process, a Cholesky factor: whitened, lower triangular and not centred; None for others."""
+        if self.d != self.n or not self.prior.independent or np.triu(self.X, 1).any():
+            return None
+        return self.X * self.prior.factor
+
     def _triangular_covariance(self) -> FloatArray | None:
         """The lower triangle of ``whitened_design @ whitened_design.T``, the scores in reverse, of a Cholesky factor,
         as the coefficients of a process have it, at a third of the cost; None for other designs.
         """
-        if self.d != self.n or not self.prior.independent or np.triu(self.X, 1).any():
+        lower = self.triangle
+        if lower is None:
             return None
-        lower = self.X * self.prior.factor
         centre = (lower @ lower.sum(axis=0) / self.n)[::-1]  # of the rows of L L'
         upper = np.ascontiguousarray(lower[::-1, ::-1])  # LAPACK has U U', and has not L L'
         product = linalg.lapack.dlauum(upper.T, lower=1, overwrite_c=1)[0]
-        product -= centre[:, None] + (centre - centre.mean())
+        product -= centre - centre.mean()
+        product -= centre[:, None]
         return np.asarray(product)
 
     def leading(self, k: int) -> LinearScores:

@@ -30,7 +30,7 @@ FloatArray = NDArray[np.float64]
 
 MANY = 48  # coefficients, for which it pays
 SHARE, SHARE_OF_PIVOTS = 8, 3  # of the coefficients, one in so many
-TOLERANCE, SWEEPS = 0.05, 20
+TOLERANCE, SWEEPS = 0.2, 20
 
 
 def coarse_moments(problem: Problem, table: SiteTable, map_tiles: Callable[..., Any] = map) -> ScoreMoments:

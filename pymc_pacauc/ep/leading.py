@@ -22,14 +22,13 @@ import numpy as np
 
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.fixed_point import Solution
-from pymc_pacauc.ep.gaussian_iteration import GaussianSweep
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.sweep import ScoreMoments, score_moments, sum_sites
+from pymc_pacauc.ep.sweep import score_moments, sum_sites
 
 __all__ = ["all_directions", "leading_problem"]
 
-Found = Solution[NaturalGaussian, GaussianSweep]
+Found = Solution[NaturalGaussian, Any]
 
 TIMES_TOLERANCE, MOST_LEFT = 1000.0, 1e-3  # of the smallest variance of a score, that leading directions leave
 WORTH = 0.9
@@ -47,34 +46,28 @@ def leading_problem(problem: Problem, tolerance: float) -> Problem:
 
 
 def all_directions(
-    problem: Problem, leading: Problem, found: Found, table: SiteTable, map_tiles: Callable[..., Any] = map
+    problem: Problem,
+    leading: Problem,
+    found: Found,
+    table: SiteTable,
+    map_tiles: Callable[..., Any] = map,
 ) -> Found | None:
     """A solution in the leading directions, completed; None where its sites are no density together with the prior."""
     space, part, q = problem.scores.reduced, leading.scores.reduced, found.point
-    k, tie_cost = q.mean.size, problem.tie_cost
+    options: dict[str, Any] = {"tie_cost": problem.tie_cost, "map_tiles": map_tiles}
     moments = score_moments(part.design, part.offset, q.mean, q.factor, map_tiles)
-    sums = sum_sites(space.design, space.offset, moments, problem.pairs, table, tie_cost=tie_cost, map_tiles=map_tiles)
+    sums = sum_sites(space.design, space.offset, moments, problem.pairs, table, **options)
     precision = sums.precision
     precision[np.diag_indices(space.dimension)] += 1.0
-    whole, first = natural_gaussian(precision, sums.shift), natural_gaussian(precision[:k, :k], sums.shift[:k])
-    if whole is None or first is None:
+    whole = natural_gaussian(precision, sums.shift)
+    if whole is None:
         return None
     moments = score_moments(space.design, space.offset, whole.mean, whole.factor, map_tiles)
-    risk = _expected_risk(problem, moments, table, map_tiles)
+    seen = sum_sites(space.design[:, :1], space.offset, moments, problem.pairs, table, **options)  # for the risk alone
+    risk = float(seen.wrong / problem.pairs.total_weight)
     bound = -problem.gamma * risk - whole.divergence
     log_evidence = bound
     if table.power > 0.0:
-        log_evidence = found.seen.log_evidence + whole.log_partition() - first.log_partition()
-    seen = replace(found.seen, log_evidence=log_evidence, expected_risk=risk, bound=bound)
-    return replace(found, point=whole, seen=seen, following=whole)
-
-
-def _expected_risk(
-    problem: Problem, moments: ScoreMoments, table: SiteTable, map_tiles: Callable[..., Any]
-) -> float:
-    """E_q[risk], from a sweep that adds up one coefficient's sites alone."""
-    space = problem.scores.reduced
-    sums = sum_sites(
-        space.design[:, :1], space.offset, moments, problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
-    )
-    return float(sums.wrong / problem.pairs.total_weight)
+        log_evidence = sums.log_constant + whole.log_partition()
+    known = replace(found.seen, log_evidence=log_evidence, expected_risk=risk, bound=bound)
+    return replace(found, point=whole, seen=known, following=whole)

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 __all__ = ["DistinctRows", "distinct_rows"]
 
+FEW = 16  # columns, which mostly tell rows apart
+
 
 @dataclass(frozen=True, eq=False)
 class DistinctRows:
@@ -43,13 +45,15 @@ def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
         return DistinctRows(np.zeros(min(1, len(matrix)), dtype=np.intp), np.zeros(len(matrix), dtype=np.intp))
     rows = np.ascontiguousarray(matrix) + 0.0  # a negative zero becomes a zero, so that equal rows have equal bytes
     mixed = np.zeros(len(rows))  # equal rows have equal sums, to the bit: column by column, not by a matrix product
-    with np.errstate(over="ignore", invalid="ignore"):
-        for k in range(rows.shape[1]):
-            mixed += math.cos(k + 1.0) * rows[:, k]
-    mixed.sort()
-    if np.isfinite(mixed[[0, -1]]).all() and (mixed[1:] != mixed[:-1]).all():
-        every = np.arange(len(rows), dtype=np.intp)
-        return DistinctRows(every, every)
+    columns = rows.shape[1]
+    for part in (range(min(FEW, columns)), range(FEW, columns)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k in part:
+                mixed += math.cos(k + 1.0) * rows[:, k]
+        ordered = np.sort(mixed)
+        if np.isfinite(ordered[[0, -1]]).all() and (ordered[1:] != ordered[:-1]).all():
+            every = np.arange(len(rows), dtype=np.intp)
+            return DistinctRows(every, every)
     as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)
     order = np.argsort(first)

@@ -15,13 +15,15 @@ Smooth Gaussian processes reach the scores in far fewer directions than n, to an
 leave every score but 5e-6 of the smallest prior variance of a score are found by pivoted Cholesky of the scores' prior
 covariance, and are the reduced coordinates. In these the scores are those at some of the observations, the *pivots*;
 the scores of the others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out
-with it.) Where there are no such directions, looking for them costs less than one sweep of EP, and finds the scores'
-covariance, with which EP does without directions (:mod:`pymc_pacauc.ep.score_space`).
+with it.) They come in the order of what they explain, so that the first of them are an approximation of their own, in
+which EP does most of its work (:mod:`pymc_pacauc.ep.leading`). Where there are no such directions, looking for them
+costs less than one sweep of EP, and finds the scores' covariance, with which EP does without directions
+(:mod:`pymc_pacauc.ep.score_space`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -39,8 +41,9 @@ RANK_TOLERANCE, INDEPENDENT = 1e-12, 1e-5
 FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
 FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
 WORTH_FEATURES = 0.8  # and used where they are so much fewer,
-MANY_SCORES = 160  # or, of so many observations, for which EP can do without directions,
-MANY_WORTH_FEATURES = 0.5  # so much
+LEADING_TOLERANCE = 1e-3  # and those that leave no more than this,
+MANY_SCORES = 160  # where EP can do without directions, of so many observations,
+WORTH_LEADING = 0.5  # so much
 ROUNDING = 1e-12
 ROWS_AT_ONCE = 2048
 
@@ -222,17 +225,23 @@ class LinearScores:
         """
         first, place = self.distinct.first, self.distinct.place
         design = self.whitened_design if self.distinct.none_repeat else self.whitened_design[first]
-        covariance = self._triangular_covariance() if self.distinct.none_repeat else None
-        if covariance is None:
-            covariance = design @ design.T
-        least = float(np.diagonal(covariance).min())
+        order = np.arange(first.size)
+        low = self._triangular_covariance() if self.distinct.none_repeat else None
+        if low is None:
+            low = (design @ design.T).T
+        else:
+            order = order[::-1]
+        least = float(np.diagonal(low).min())
         if least <= 0.0:
             return None, None
-        factor, pivots, rank, _ = linalg.lapack.dpstrf(covariance.T, tol=FEATURE_TOLERANCE * least, lower=1)
-        worth = WORTH_FEATURES if self.n < MANY_SCORES else min(WORTH_FEATURES, MANY_WORTH_FEATURES)
-        if rank > worth * self.n:
-            return None, covariance if self.distinct.none_repeat else None
-        order = pivots.astype(np.intp) - 1
+        factor, pivots, rank, _ = linalg.lapack.dpstrf(low, tol=FEATURE_TOLERANCE * least, lower=1)
+        leading = np.sum(np.diagonal(factor)[:rank] ** 2 > LEADING_TOLERANCE * least)
+        if rank > WORTH_FEATURES * self.n or (self.n >= MANY_SCORES and leading > WORTH_LEADING * self.n):
+            if not self.distinct.none_repeat:
+                return None, None
+            whole = np.tril(low) + np.tril(low, -1).T
+            return None, np.ascontiguousarray(whole if order[0] == 0 else whole[::-1, ::-1])
+        order = order[pivots.astype(np.intp) - 1]
         features = np.empty((first.size, rank))
         features[order] = np.tril(factor[:, :rank])
         rotation = linalg.solve_triangular(factor[:rank, :rank], design[order[:rank]], lower=True, check_finite=False)
@@ -240,19 +249,37 @@ class LinearScores:
             features = features[place]
         return ReducedScores(features, self.whitened_offset, rotation, first[order[:rank]]), None
 
-    def _triangular_covariance(self) -> FloatArray | None:
-        """``whitened_design @ whitened_design.T`` of a Cholesky factor, as the coefficients of a process have it, at a
-        third of the cost; None for other designs.
-        """
+    @cached_property
+    def triangle(self) -> FloatArray | None:
+        """The design of a process, a Cholesky factor: whitened, lower triangular and not centred; None for others."""
         if self.d != self.n or not self.prior.independent or np.triu(self.X, 1).any():
             return None
-        flipped = (self.X * self.prior.factor)[::-1, ::-1]  # upper triangular: LAPACK has U U', and has not L L'
-        upper = linalg.lapack.dlauum(flipped, lower=0)[0][::-1, ::-1]
-        covariance = upper + np.tril(upper, -1).T
-        centre = covariance.mean(axis=0)
-        covariance -= centre
-        covariance -= (centre - centre.mean())[:, None]
-        return np.asarray(covariance)
+        return self.X * self.prior.factor
+
+    def _triangular_covariance(self) -> FloatArray | None:
+        """The lower triangle of ``whitened_design @ whitened_design.T``, the scores in reverse, of a Cholesky factor,
+        as the coefficients of a process have it, at a third of the cost; None for other designs.
+        """
+        lower = self.triangle
+        if lower is None:
+            return None
+        centre = (lower @ lower.sum(axis=0) / self.n)[::-1]  # of the rows of L L'
+        upper = np.ascontiguousarray(lower[::-1, ::-1])  # LAPACK has U U', and has not L L'
+        product = linalg.lapack.dlauum(upper.T, lower=1, overwrite_c=1)[0]
+        product -= centre - centre.mean()
+        product -= centre[:, None]
+        return np.asarray(product)
+
+    def leading(self, k: int) -> LinearScores:
+        """The same with the first k reduced coordinates alone, in the order of the pivots."""
+        space = self.reduced
+        assert space.pivots is not None
+        assert space.rotation is not None
+        cut = replace(self)
+        vars(cut).update(vars(self))  # what was worked out
+        design = np.ascontiguousarray(space.design[:, :k])
+        vars(cut)["reduced"] = ReducedScores(design, space.offset, space.rotation[:k], space.pivots[:k])
+        return cut
 
     def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
         """theta for reduced coefficients ``u[draws, k]``; other directions come from the prior."""

@@ -28,9 +28,9 @@ __all__ = ["MANY", "coarse_moments"]
 
 FloatArray = NDArray[np.float64]
 
-MANY = 128  # coefficients, for which it pays
+MANY = 48  # coefficients, for which it pays
 SHARE, SHARE_OF_PIVOTS = 8, 3  # of the coefficients, one in so many
-TOLERANCE, SWEEPS = 0.05, 20
+TOLERANCE, SWEEPS = 0.2, 20
 
 
 def coarse_moments(problem: Problem, table: SiteTable, map_tiles: Callable[..., Any] = map) -> ScoreMoments:

@@ -33,6 +33,7 @@ from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_poin
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
+from pymc_pacauc.ep.leading import all_directions, leading_problem
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, forgetting, leave_out_pairs
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
@@ -78,9 +79,10 @@ class EPFit:
     expected_risk
         E_q[risk], in closed form.
     converged, interrupted, sweeps, history
-        Whether the natural parameters change by less than the tolerance in a sweep from q, whether the fit was ended
-        from the keyboard, the number of sweeps (without those over few directions that many coefficients begin with),
-        and per sweep its change, log evidence and expected risk.
+        Whether the natural parameters change by less than the tolerance in a sweep from q (in the leading directions,
+        of a smooth process: :mod:`~pymc_pacauc.ep.leading`), whether the fit was ended from the keyboard, the number
+        of sweeps (without those over few directions that many coefficients begin with), and per sweep its change, log
+        evidence and expected risk.
     interventions
         How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken
         back.
@@ -301,26 +303,13 @@ def _fit(
 ) -> EPFit:
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
-    first, policy = start_of(problem, start), POLICY
-    solution: Found | None = None
-    if first.mean.size >= MANY:
-        given = None if start is None else first
-        near, solution = _approach(problem, table, given, tolerance, max_sweeps, n_jobs, callback, sums_by is None)
-        first, policy = (first, POLICY) if near is None else (near, replace(POLICY, plain_steps=0))
-    history = () if solution is None else solution.history
-    if solution is None or not (solution.converged or solution.interrupted or len(history) >= max_sweeps):
-        acted = Interventions() if solution is None else solution.interventions
-        with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
-            last = solve_fixed_point(
-                gaussian_iteration(problem, power, sums_at),
-                first,
-                policy,
-                tolerance=tolerance,
-                max_sweeps=max_sweeps - len(history),
-                callback=callback,
-                counted=len(history),
-            )
-        solution = replace(last, history=history + last.history, interventions=acted + last.interventions)
+    begin = None if start is None else start_of(problem, start)
+    leading = problem if sums_by is not None else leading_problem(problem, tolerance)
+    solution = _solve(leading, table, begin, tolerance, max_sweeps, n_jobs, callback, sums_by)
+    if leading is not problem:
+        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+            completed = all_directions(problem, leading, solution, table, map_tiles)
+        solution = completed or _solve(problem, table, begin, tolerance, max_sweeps, n_jobs, callback, sums_by)
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
@@ -337,6 +326,42 @@ def _fit(
     )
     warn_of(fit.method, solution, fit.sweeps, tolerance, log_evidence, advice, stacklevel=4)
     return fit
+
+
+def _solve(
+    problem: Problem,
+    table: SiteTable,
+    start: NaturalGaussian | None,
+    tolerance: float,
+    max_sweeps: int,
+    n_jobs: int | None,
+    callback: Callback | None,
+    sums_by: SumsBy | None,
+) -> Found:
+    """EP's fixed point in the problem's reduced coefficients, from the first of those of ``start``."""
+    k = problem.scores.reduced.dimension
+    if start is not None and start.mean.size > k:
+        start = natural_gaussian(start.precision[:k, :k], start.shift[:k])
+    first, policy = standard_gaussian(k) if start is None else start, POLICY
+    solution: Found | None = None
+    if k >= MANY:
+        near, solution = _approach(problem, table, start, tolerance, max_sweeps, n_jobs, callback, sums_by is None)
+        first, policy = (first, POLICY) if near is None else (near, replace(POLICY, plain_steps=0))
+    history = () if solution is None else solution.history
+    if solution is not None and (solution.converged or solution.interrupted or len(history) >= max_sweeps):
+        return solution
+    acted = Interventions() if solution is None else solution.interventions
+    with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
+        last = solve_fixed_point(
+            gaussian_iteration(problem, table.power, sums_at),
+            first,
+            policy,
+            tolerance=tolerance,
+            max_sweeps=max_sweeps - len(history),
+            callback=callback,
+            counted=len(history),
+        )
+    return replace(last, history=history + last.history, interventions=acted + last.interventions)
 
 
 def _approach(

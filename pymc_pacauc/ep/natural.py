@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-__all__ = ["NaturalGaussian", "draw_natural", "natural_gaussian", "standard_gaussian"]
+__all__ = ["NaturalGaussian", "draw_natural", "inverse_triangle", "natural_gaussian", "standard_gaussian"]
 
 FloatArray = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ class NaturalGaussian:
     @cached_property
     def root(self) -> FloatArray:
         """A root of the covariance, ``root @ root.T``: the inverse of the transposed factor, upper triangular."""
-        return _inverse_triangle(self.factor.T)
+        return inverse_triangle(self.factor.T)
 
     def rooted(self, rows: FloatArray) -> FloatArray:
         """``rows @ root``, a root of the covariance of the scores of some rows: a product with a triangle."""
@@ -81,15 +81,18 @@ class NaturalGaussian:
         return float(0.5 * self.shift @ self.mean - np.log(np.diagonal(self.factor)).sum())
 
 
-def _inverse_triangle(upper: FloatArray) -> FloatArray:
-    """By halves, where that is faster than LAPACK: most of it is then a product of triangles."""
+def inverse_triangle(upper: FloatArray) -> FloatArray:
+    """By halves, where that is faster than LAPACK: most of it is then a product of triangles.
+
+    The triangle below is zero in the result, and not looked at.
+    """
     k = len(upper)
     if k < 2 * SMALLEST_HALF:
         return np.asarray(linalg.lapack.dtrtri(upper, lower=0)[0])
     half = k // 2
     inverse = np.zeros((k, k), order="F")
-    first = inverse[:half, :half] = _inverse_triangle(upper[:half, :half])
-    last = inverse[half:, half:] = _inverse_triangle(upper[half:, half:])
+    first = inverse[:half, :half] = inverse_triangle(upper[:half, :half])
+    last = inverse[half:, half:] = inverse_triangle(upper[half:, half:])
     corner = linalg.blas.dtrmm(-1.0, first, upper[:half, half:])
     inverse[:half, half:] = linalg.blas.dtrmm(1.0, last, corner, side=1, overwrite_b=1)
     return inverse

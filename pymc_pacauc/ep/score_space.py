@@ -9,7 +9,9 @@ and its inverse, O(n^3) operations with the constant of the two, where coefficie
 product before the site functions, which read the covariance of the scores, and none after them. The common constant
 of the scores, which no pair sees, has a prior here that is as good as any.
 
-C^-1 costs digits. Where C is so badly conditioned that they would be missed, the fit is left to the coefficients.
+C^-1 costs digits. Where C is so badly conditioned that they would be missed, the sites are found with scores that have
+a little noise of their own, 3e-10 of the largest variance of a sum of scores; what q is with these sites is computed in
+the coefficients, without it.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ Span = slice | NDArray[np.intp]
 SumsOf = Callable[[FloatArray, FloatArray, FloatArray, FloatArray | None], SiteSums]
 
 LEAST_CONDITION = 1e-10
-NEAR = replace(POLICY, plain_steps=0, patience=12)
+NEAR = replace(POLICY, damping=0.9, plain_steps=0, patience=12)
 
 
 def as_many_directions(problem: Problem) -> bool:
@@ -136,7 +138,7 @@ def score_fixed_point(
         max_sweeps=max_sweeps,
         callback=callback,
     )
-    q = _of_coefficients(found.point, space.design[order])
+    q = _of_coefficients(problem, found.point, order)
     if q is None:
         return None
     gained = q.log_partition() - found.seen.log_partition  # digits: it is the same number
@@ -146,13 +148,23 @@ def score_fixed_point(
     return Solution(q, seen, q, found.converged, found.interrupted, found.history, interventions=found.interventions)
 
 
-def _of_coefficients(point: ScorePoint, design: FloatArray) -> NaturalGaussian | None:
-    """q as a Gaussian of the coefficients, u ~ N(0, I) and scores Z u: precision ``scale`` I + Z'A Z."""
-    sites = point.sites + np.tril(point.sites, -1).T
-    precision = design.T @ (sites @ design)
+def _of_coefficients(problem: Problem, point: ScorePoint, order: NDArray[np.intp]) -> NaturalGaussian | None:
+    """q as a Gaussian of the coefficients, u ~ N(0, I) and scores Z u: precision ``scale`` I + Z'A Z.
+
+    No pair sees a constant, so that Z need not be centred: it is a triangle, for the coefficients of a process.
+    """
+    scores, place = problem.scores, np.argsort(order)
+    sites = (point.sites + np.tril(point.sites, -1).T)[np.ix_(place, place)]
+    lower = scores.triangle
+    if lower is None:
+        design = scores.reduced.design
+        precision = design.T @ (sites @ design)
+    else:
+        product = linalg.blas.dtrmm(1.0, lower.T, sites.T, side=1, trans_a=1, overwrite_b=1)
+        precision = linalg.blas.dtrmm(1.0, lower.T, product, overwrite_b=1)
     precision = 0.5 * (precision + precision.T)
     precision[np.diag_indices(len(precision))] += point.scale
-    return natural_gaussian(precision, design.T @ point.q.shift)
+    return natural_gaussian(precision, scores.reduced.design.T @ point.q.shift[place])
 
 
 def _iteration(
@@ -252,15 +264,19 @@ def _order(problem: Problem) -> NDArray[np.intp]:
 def _inverse(covariance: FloatArray) -> tuple[FloatArray, float] | None:
     """C^-1 and half the log determinant of C, the scores' covariance with a constant added; it is overwritten.
 
-    None where the inverse would have too few digits.
+    Where the inverse would have too few digits, scores have noise of their own, as little as leaves enough; None where
+    that does not help.
     """
     covariance += np.mean(np.diagonal(covariance))
     largest = float(np.abs(covariance).sum(axis=0).max())
-    factor, failed = linalg.lapack.dpotrf(covariance.T, lower=0, overwrite_a=1)
-    if failed or linalg.lapack.dpocon(factor, largest, uplo="U")[0] < LEAST_CONDITION:
-        return None
-    log_volume = float(np.log(np.diagonal(factor)).sum())
-    return np.asarray(linalg.lapack.dpotri(factor, lower=0, overwrite_c=1)[0]).T, log_volume
+    for noise in (0.0, 3.0 * LEAST_CONDITION * largest):
+        matrix = covariance.T.copy(order="F")
+        matrix[np.diag_indices(len(matrix))] += noise
+        factor, failed = linalg.lapack.dpotrf(matrix, lower=0, overwrite_a=1)
+        if not failed and linalg.lapack.dpocon(factor, largest, uplo="U")[0] >= LEAST_CONDITION:
+            log_volume = float(np.log(np.diagonal(factor)).sum())
+            return np.asarray(linalg.lapack.dpotri(factor, lower=0, overwrite_c=1)[0]).T, log_volume
+    return None
 
 
 def _sums(

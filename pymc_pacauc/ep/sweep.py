@@ -34,6 +34,7 @@ from pymc_pacauc.core.blas import single_threaded_blas
 from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.ep.natural import inverse_triangle
 from pymc_pacauc.ep.sites import (
     UPPER,
     SiteTable,
@@ -133,11 +134,12 @@ def score_moments(
     map_tiles: Callable[..., Any] = map,
 ) -> ScoreMoments:
     """Moments of ``design @ w + offset`` for w ~ N(mean, (L L')^-1), L the lower ``precision_factor``."""
+    inverse = inverse_triangle(precision_factor.T)
 
-    def solve(rows: slice) -> FloatArray:
-        return np.asarray(linalg.solve_triangular(precision_factor, design[rows].T, lower=True, check_finite=False)).T
+    def times(rows: slice) -> FloatArray:
+        return np.asarray(linalg.blas.dtrmm(1.0, inverse, design[rows].T, trans_a=1)).T
 
-    root = np.concatenate(list(map_tiles(solve, _slices(len(design)))))
+    root = np.concatenate(list(map_tiles(times, _slices(len(design)))))
     return ScoreMoments(design @ mean + offset, root, np.einsum("ij,ij->i", root, root))
 
 

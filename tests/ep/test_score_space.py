@@ -119,11 +119,24 @@ def test_the_sums_of_all_sites(ties):
     np.testing.assert_allclose(again.precision, found.precision, atol=1e-9 * scale)
 
 
-def test_a_matrix_that_has_no_inverse_is_left_to_coefficients(monkeypatch, in_coefficients):
+@pytest.mark.parametrize(("d", "jitter"), [(2, 1e-11), (3, 1e-12)])
+def test_a_matrix_without_an_inverse(d, jitter, monkeypatch, in_coefficients):
     monkeypatch.setattr(core_scores, "WORTH_FEATURES", 0.0)
-    design, y = process(d=2, jitter=1e-11)
+    design, y = process(d=d, jitter=jitter)
     problem = linear_gaussian_problem(design, y, float(N))
     assert as_many_directions(problem)
+    found = fit_ep(problem, tolerance=1e-7)
+    in_coefficients()
+    expected = fit_ep(problem, tolerance=1e-9)
+    assert found.history[-1]["change"] != expected.history[-1]["change"]
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-8)
+    np.testing.assert_allclose(found.posterior.mean, expected.posterior.mean, atol=1e-5)
+
+
+def test_what_cannot_be_inverted_is_left_to_coefficients(monkeypatch, in_coefficients):
+    design, y = process()
+    problem = linear_gaussian_problem(design, y, float(N))
+    monkeypatch.setattr(score_space, "LEAST_CONDITION", 1.0)
     found = fit_ep(problem)
     in_coefficients()
     assert found.history == fit_ep(problem).history

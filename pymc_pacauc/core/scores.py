@@ -103,15 +103,23 @@ class ReducedScores:
     """Scores = ``design @ u + offset`` with u ~ N(0, I_k) and u = ``rotation @ w``.
 
     ``rotation`` has orthonormal rows, shape (k, d); None stands for the identity. ``pivots`` are k observations whose
-    scores are the directions, where only the most important directions are kept: ``design[pivots]`` is triangular.
+    scores are the directions, where only the most important directions are kept: ``design[pivots]`` is triangular, and
+    ``of_pivots`` the whitened design of these, from which the rotation follows when it is asked for.
     ``covariance`` is that of the scores, where a process has about as many directions as scores.
     """
 
     design: FloatArray
     offset: FloatArray
-    rotation: FloatArray | None
+    given_rotation: FloatArray | None
     pivots: NDArray[np.intp] | None = None
+    of_pivots: FloatArray | None = None
     covariance: FloatArray | None = None
+
+    @cached_property
+    def rotation(self) -> FloatArray | None:
+        if self.pivots is None or self.of_pivots is None:
+            return self.given_rotation
+        return linalg.solve_triangular(self.design[self.pivots], self.of_pivots, lower=True, check_finite=False)
 
     @property
     def dimension(self) -> int:
@@ -244,10 +252,10 @@ class LinearScores:
         order = order[pivots.astype(np.intp) - 1]
         features = np.empty((first.size, rank))
         features[order] = np.tril(factor[:, :rank])
-        rotation = linalg.solve_triangular(factor[:rank, :rank], design[order[:rank]], lower=True, check_finite=False)
+        pivots = order[:rank]
         if not self.distinct.none_repeat:
             features = features[place]
-        return ReducedScores(features, self.whitened_offset, rotation, first[order[:rank]]), None
+        return ReducedScores(features, self.whitened_offset, None, first[pivots], design[pivots]), None
 
     @cached_property
     def triangle(self) -> FloatArray | None:
@@ -274,11 +282,11 @@ class LinearScores:
         """The same with the first k reduced coordinates alone, in the order of the pivots."""
         space = self.reduced
         assert space.pivots is not None
-        assert space.rotation is not None
+        assert space.of_pivots is not None
         cut = replace(self)
         vars(cut).update(vars(self))  # what was worked out
         design = np.ascontiguousarray(space.design[:, :k])
-        vars(cut)["reduced"] = ReducedScores(design, space.offset, space.rotation[:k], space.pivots[:k])
+        vars(cut)["reduced"] = ReducedScores(design, space.offset, None, space.pivots[:k], space.of_pivots[:k])
         return cut
 
     def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -292,7 +300,9 @@ class LinearScores:
 
 def _independent_columns(design: FloatArray) -> bool:
     """Whether columns are independent beyond doubt: squares of singular values are known to rounding only."""
-    factor, _, rank, _ = linalg.lapack.dpstrf(design.T @ design, tol=0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = design.T @ design
+    factor, _, rank, _ = linalg.lapack.dpstrf(gram, tol=0.0)
     diagonal = np.diagonal(factor)
     return bool(rank == design.shape[1] and diagonal.min() > INDEPENDENT * diagonal.max())
 

@@ -22,7 +22,7 @@ from pymc_pacauc.ep.fixed_point import Pace
 from pymc_pacauc.ep.gaussian_iteration import GaussianSweep
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
 
-__all__ = ["approach", "at_gamma", "moved", "newton_step", "scaled"]
+__all__ = ["approach", "moved", "newton_step", "scaled"]
 
 FloatArray = NDArray[np.float64]
 
@@ -96,11 +96,3 @@ def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaus
         turned -= 0.5 * (length + float(mean @ turned)) / along * q.shift
         precision = precision - (np.outer(turned, q.shift) + np.outer(q.shift, turned)) / along
     return natural_gaussian(precision, precision @ mean) or q
-
-
-def at_gamma(q: NaturalGaussian, ratio: float) -> NaturalGaussian:
-    """About what q would be at so many times its gamma, as sites are about proportional to gamma."""
-    if ratio == 1.0:
-        return q
-    prior = np.eye(q.mean.size)
-    return natural_gaussian(prior + ratio * (q.precision - prior), ratio * q.shift) or q

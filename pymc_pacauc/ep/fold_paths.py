@@ -21,10 +21,9 @@ from pymc_pacauc.core.deal import deal, number_of_groups
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.row_shares import row_shares
-from pymc_pacauc.ep.approach import at_gamma
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, split_groups
 from pymc_pacauc.ep.mean_first import MeanFirst
-from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
+from pymc_pacauc.ep.natural import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 
 __all__ = ["FoldPaths", "suit_fold_paths"]
 

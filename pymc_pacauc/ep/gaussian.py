@@ -26,16 +26,16 @@ from scipy import linalg
 
 from pymc_pacauc.core.deal import Deal
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.approach import at_gamma
 from pymc_pacauc.ep.coarse import MANY, coarse_moments
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
-from pymc_pacauc.ep.leading import all_directions, leading_problem
+from pymc_pacauc.ep.leading import LEADING_TIMES, all_directions, leading_problem
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, forgetting, leave_out_pairs
-from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian, standard_gaussian
+from pymc_pacauc.ep.mean_first import mean_first_start
+from pymc_pacauc.ep.natural import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.score_space import ScoreSweep, as_many_directions, score_fixed_point
@@ -305,7 +305,8 @@ def _fit(
     table = site_table(problem.gamma_per_pair, power)
     begin = None if start is None else start_of(problem, start)
     leading = problem if sums_by is not None else leading_problem(problem, tolerance)
-    solution = _solve(leading, table, begin, tolerance, max_sweeps, n_jobs, callback, sums_by)
+    enough = tolerance if leading is problem else LEADING_TIMES * tolerance
+    solution = _solve(leading, table, begin, enough, max_sweeps, n_jobs, callback, sums_by)
     if leading is not problem:
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             completed = all_directions(problem, leading, solution, table, map_tiles)
@@ -381,6 +382,8 @@ def _approach(
     in_scores = here and as_many_directions(problem)
     if start is not None and not in_scores:
         return None, None
+    if start is None and space.pivots is not None:
+        return mean_first_start(problem, table.power), None
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         if start is None:
             moments = coarse_moments(problem, table, map_tiles)

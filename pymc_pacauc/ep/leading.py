@@ -30,6 +30,7 @@ __all__ = ["all_directions", "leading_problem"]
 
 Found = Solution[NaturalGaussian, Any]
 
+LEADING_TIMES = 300.0  # the tolerance, in the leading directions: the others would take further digits away
 TIMES_TOLERANCE, MOST_LEFT = 1000.0, 1e-3  # of the smallest variance of a score, that leading directions leave
 WORTH = 0.9
 

@@ -34,15 +34,20 @@ from scipy import linalg, optimize
 
 from pymc_pacauc.core.kernels import kernel
 from pymc_pacauc.core.pairs import Block
-from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
+from pymc_pacauc.core.problem import Problem
+from pymc_pacauc.core.row_shares import row_shares
+from pymc_pacauc.ep.natural import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.sites import FINE_PER_UNIT, check_gamma_per_pair, fine_site_table, lowest_rho
 
-__all__ = ["MeanFirst"]
+__all__ = ["MeanFirst", "mean_first_start"]
 
 FloatArray = NDArray[np.float64]
 
 EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
 MOST_STEPS = 20  # of the quasi-Newton method
+FIRST_GAMMA, GROWTH = 0.5, 4.0  # of a start, in units of the comparison's size; and from step to step
+FEW = 3  # of the directions, one in so many, at first
+ERROR, CHANGE, MOST_SWEEPS = 0.05, 0.1, 3  # of its mean; of q, at the end; and sweeps there
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +187,41 @@ class MeanFirst:
         gamma = gamma_per_pair * part.mean_weight
         table, lower = _mean_table(gamma, self.power), lowest_rho(gamma, self.power)
         return scores[part.i], scores[part.j], part.weight_i, part.weight_j, part.times, table, lower
+
+
+def mean_first_start(problem: Problem, power: float) -> NaturalGaussian:
+    """From the prior to near EP's fixed point, of the problem's reduced coefficients, at growing gammas.
+
+    The directions are those of a smooth process, in the order of what they explain: up to the last gamma the first ones
+    do.
+    """
+    space = problem.scores.reduced
+    blocks = [(block, 1.0) for block in problem.pairs.blocks]
+    first = min(1.0, FIRST_GAMMA * row_shares(problem.pairs).size / problem.gamma)
+    steps = math.ceil(math.log(1.0 / first, GROWTH))
+    last, few = first, max(1, space.dimension // FEW)
+    q = standard_gaussian(few)
+    for k, gammas in ((few, first ** np.linspace(1.0, 0.0, steps + 1)), (space.dimension, np.ones(1))):
+        q = _padded(q, k)
+        sweeps = MeanFirst(space.design[:, :k], space.offset, blocks, power=power, scale_free=problem.scale_free)
+        for share in gammas:
+            q = at_gamma(q, share / last)
+            for _ in range(1 if k == few else MOST_SWEEPS):
+                q, change = sweeps.sweep(q, share * problem.gamma_per_pair, ERROR)
+                if change < CHANGE:
+                    break
+            last = share
+    return q
+
+
+def _padded(q: NaturalGaussian, k: int) -> NaturalGaussian:
+    """With further coefficients that are as they were in the prior."""
+    precision, shift = np.eye(k), np.zeros(k)
+    known = q.mean.size
+    precision[:known, :known], shift[:known] = q.precision, q.shift
+    padded = natural_gaussian(precision, shift)
+    assert padded is not None
+    return padded
 
 
 def _part(block: Block, times: float) -> _Part:

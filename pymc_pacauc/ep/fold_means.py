@@ -21,7 +21,7 @@ from pymc_pacauc.core.blas import single_threaded_blas
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.leave_out import MANY_MODES
-from pymc_pacauc.ep.mean_first import MeanFirst
+from pymc_pacauc.ep.mean_first import MOST_AT_ONCE, MeanFirst
 from pymc_pacauc.ep.mixing import MixingHistory, mixed_step
 from pymc_pacauc.ep.results import Fit
 
@@ -29,14 +29,13 @@ __all__ = ["fold_means", "suits_fold_means"]
 
 FloatArray = NDArray[np.float64]
 
-MOST_PAIRS = 10_000_000
 SMALL_STEP, MOST_STEPS = 0.03, 30  # standard deviations of q at which a step is the last; and their number
 REMEMBERED = 3  # steps, mixed with the next
 
 
 def suits_fold_means(fit: Fit) -> bool:
     """Whether :func:`fold_means` is for a fit: with a Gaussian prior, at a gamma that is not large."""
-    if not isinstance(fit, EPFit) or fit.pairs_used > MOST_PAIRS:
+    if not isinstance(fit, EPFit) or fit.pairs_used > MOST_AT_ONCE:
         return False
     return fit.problem.gamma <= MANY_MODES * row_shares(fit.problem.pairs).size
 

@@ -34,7 +34,7 @@ from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
 from pymc_pacauc.ep.leading import LEADING_TIMES, all_directions, leading_problem
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, forgetting, leave_out_pairs
-from pymc_pacauc.ep.mean_first import mean_first_start
+from pymc_pacauc.ep.mean_first import MOST_AT_ONCE, mean_first_start
 from pymc_pacauc.ep.natural import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
@@ -375,14 +375,14 @@ def _approach(
     callback: Callback | None,
     here: bool,
 ) -> tuple[NaturalGaussian | None, Found | None]:
-    """A start with many coefficients: from a coarse fit, and then, for a process of full rank, from one to its scores,
-    which may be all there is to do. None where there is none.
+    """A start with many coefficients: for a smooth process by finding the mean first; else from a coarse fit, and then,
+    for a process of full rank, from one to its scores, which may be all there is to do. None where there is none.
     """
     space = problem.scores.reduced
     in_scores = here and as_many_directions(problem)
     if start is not None and not in_scores:
         return None, None
-    if start is None and space.pivots is not None:
+    if start is None and space.pivots is not None and problem.pairs.n_pairs <= MOST_AT_ONCE:
         return mean_first_start(problem, table.power), None
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         if start is None:

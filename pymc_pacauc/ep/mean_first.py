@@ -39,10 +39,11 @@ from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep.natural import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.sites import FINE_PER_UNIT, check_gamma_per_pair, fine_site_table, lowest_rho
 
-__all__ = ["MeanFirst", "mean_first_start"]
+__all__ = ["MOST_AT_ONCE", "MeanFirst", "mean_first_start"]
 
 FloatArray = NDArray[np.float64]
 
+MOST_AT_ONCE = 20_000_000  # pairs, whose standard deviations are all kept
 EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
 MOST_STEPS = 20  # of the quasi-Newton method
 FIRST_GAMMA, GROWTH = 0.5, 4.0  # of a start, in units of the comparison's size; and from step to step

@@ -4,8 +4,8 @@
 
 The pairs that matter are those whose order q is not sure of, and a fair sample of them is one dealt along the score
 of q (:mod:`pymc_pacauc.core.deal`), which is not known beforehand. So a *pilot* fits some rows, as if there were no
-other data, at their share of gamma; then growing shares of the rows are dealt along the score of the one before, and
-fitted from there. The precision of q is about proportional to the share, so its mean gets near by Newton's steps
+other data, at their share of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.mean_first`); then growing
+shares of the rows are dealt along the score of the one before, and fitted from there. The precision of q is about proportional to the share, so its mean gets near by Newton's steps
 (:mod:`pymc_pacauc.ep.approach`). All rows are dealt anew before each such step, and once more along the score found,
 for the fit itself: a deal along a score that is off by a standard deviation has twice the error.
 
@@ -54,10 +54,8 @@ Found = Solution[NaturalGaussian, GaussianSweep]
 WORTH_DEALING = 5_000_000  # pairs of which fewer are all used, by default,
 LEAST_SAVED = 4  # and of which one in four at most is used then
 TARGET_ERROR = 0.05  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
-ERROR_CONSTANT, COLUMNS_MEASURED = (
-    1.9e-3,
-    10,
-)  # square of the error, times pairs, over gamma^1.5; with more columns less
+ERROR_CONSTANT = 1.9e-3  # square of the error, times pairs, over gamma^1.5
+COLUMNS_MEASURED = 10  # with more, it is less
 LEAST_PER_ROW = 160  # pairs
 FEW_ROWS, PILOT_PER_ROW = 1000, 64  # of the pilot at first, and pairs per row;
 MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most

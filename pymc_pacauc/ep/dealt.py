@@ -5,9 +5,10 @@
 The pairs that matter are those whose order q is not sure of, and a fair sample of them is one dealt along the score
 of q (:mod:`pymc_pacauc.core.deal`), which is not known beforehand. So a *pilot* fits some rows, as if there were no
 other data, at their share of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.mean_first`); then growing
-shares of the rows are dealt along the score of the one before, and fitted from there. The precision of q is about proportional to the share, so its mean gets near by Newton's steps
-(:mod:`pymc_pacauc.ep.approach`). All rows are dealt anew before each such step, and once more along the score found,
-for the fit itself: a deal along a score that is off by a standard deviation has twice the error.
+shares of the rows are dealt along the score of the one before, and fitted from there. The precision of q is about
+proportional to the share, so its mean gets near by Newton's steps (:mod:`pymc_pacauc.ep.approach`). All rows are dealt
+anew before each such step, and once more along the score found, for the fit itself: a deal along a score that is off by
+a standard deviation has twice the error.
 
 *How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
 Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.

@@ -9,7 +9,8 @@ depend on the sites to first order, so what v adds to it is right to second orde
     log Z(u, v) = log Z(u) - log det(S) / 2 + b'S^-1 b / 2,
 
 the sites' integral over v given u. The number of leading directions grows with the digits that are asked for: at a
-tolerance below 1e-8 they are all.
+tolerance below 1e-8 they are all. Nor is EP iterated further there than v would change what is found: 300 times the
+tolerance is a third of what v has.
 """
 
 from __future__ import annotations

@@ -199,11 +199,12 @@ def _iteration(
 
     def plain(point: ScorePoint, seen: ScoreSweep, damping: float) -> tuple[FloatArray, int]:
         c = seen.rescaling ** (damping / NEAR.damping)
-        powers = np.full(point.flat.size, c**-2.0)
-        powers[1 : n + 1] = 1.0 / c
-        new = damping * seen.flat
-        new[1:] *= powers[1:]  # the prior is not rescaled
-        return new + ((1.0 - damping) * powers - 1.0) * point.flat, 0
+        step = damping * seen.flat
+        for part, power in ((slice(0, 1), c**-2.0), (slice(1, n + 1), 1.0 / c), (slice(n + 1, None), c**-2.0)):
+            if part.start:  # the prior is not rescaled
+                step[part] *= power
+            step[part] += ((1.0 - damping) * power - 1.0) * point.flat[part]
+        return step, 0
 
     def move(point: ScorePoint, seen: ScoreSweep, step: FloatArray) -> ScorePoint | None:
         return _point(inverse, point.flat + step)

@@ -108,7 +108,7 @@ def test_starts_and_ends():
     assert fit.posterior.natural.mean.size == problem.scores.reduced.dimension
     again = fit_ep(problem, start=fit)
     assert again.sweeps <= 2
-    assert again.log_evidence == pytest.approx(fit.log_evidence, abs=1e-7)
+    assert again.log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
     with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
         assert fit_ep(problem, max_sweeps=3).sweeps == 3
 
@@ -118,7 +118,7 @@ def test_starts_and_ends():
 
     with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
         interrupted = fit_ep(problem, callback=stop)
-    assert fit_ep(problem, start=interrupted).log_evidence == pytest.approx(fit.log_evidence, abs=1e-7)
+    assert fit_ep(problem, start=interrupted).log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
     assert fit_ep(problem, n_jobs=2).log_evidence == fit.log_evidence
 
 

@@ -66,7 +66,7 @@ FIRST_ERROR, ROUGH_ERROR = 0.3, 0.05  # of its mean, in standard deviations
 ROUGH_CHANGE, MOST_ROUGH = 0.2, 3  # of q, and sweeps
 GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
-LAST_TOLERANCE = 0.03  # and this one, with a step after it, by some thousandths, below the sampling error
+LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
 FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
 LEFT = 0.3  # of the length of a step is how far off it may be thereafter

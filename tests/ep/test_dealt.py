@@ -184,7 +184,9 @@ def test_fit_is_within_its_sampling_error(kind, method):
     assert 0.0 < np.sqrt(np.mean(moved**2)) < 3.0 * error.mean < 0.6
     assert abs(found.log_evidence - exact.log_evidence) < 4.0 * error.log_evidence + 0.05
     assert found.expected_risk == pytest.approx(exact.expected_risk, abs=1e-3)
-    np.testing.assert_allclose(found.posterior.variance, exact.posterior.variance, rtol=0.3)  # 0.1 over seeds
+    again = [fit(problem, method, pairs=350, random_seed=seed).posterior.variance for seed in (1, 2, 3)]
+    average = np.mean([found.posterior.variance, *again], axis=0)  # a single one is off by 0.1, over seeds
+    np.testing.assert_allclose(average, exact.posterior.variance, rtol=0.2)
 
 
 def large_comparisons(n):
@@ -417,7 +419,7 @@ def test_the_evidence_keeps_its_deal_when_scores_change(monkeypatch):
         assert len(made) == 2 < len(found.trace)  # of the search, and of the last fit
         assert found.approx.pairs_used < found.approx.fit.problem.pairs.n_pairs
         slopes.append(found.trace["gradient"].iloc[0])
-    assert slopes[0] == pytest.approx(slopes[1], rel=0.1)  # three per cent, over seeds, of either
+    assert slopes[0] == pytest.approx(slopes[1], rel=1e-2)
 
 
 def test_the_record_survives_a_file(tmp_path):

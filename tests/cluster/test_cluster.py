@@ -152,7 +152,7 @@ def test_all_pairs_of_one_part_are_the_exact_fit(client):
 
 def test_gamma_and_chains(client, monkeypatch):
     problem = arrays.linear_gaussian_problem(X, Y, GAMMA)
-    monkeypatch.setattr("pymc_pacauc.search.gamma.suit_fold_paths", lambda problem: False)  # nor have folds on a cluster
+    monkeypatch.setattr("pymc_pacauc.search.gamma.suit_fold_paths", lambda problem: False)  # as on a cluster
     options = {"gammas": [300.0, 3000.0], "folds": 3, "repeats": 2, "progressbar": False, "random_seed": 1}
     here, there = pac.select_gamma(problem, **options), pac.select_gamma(problem, client=client, **options)
     np.testing.assert_allclose(there.table["auc"], here.table["auc"], atol=1e-9)

@@ -60,7 +60,7 @@ def fold_means(fit: Fit, fold: NDArray[np.intp]) -> FloatArray:
     problem, space, q = fit.problem, fit.problem.scores.reduced, fit.posterior.natural
     blocks = [(block, 1.0) for block in problem.pairs.blocks] if fit.deal is None else fit.deal.parts()
     pairs = MeanFirst(space.design, space.offset, blocks, power=fit.power, scale_free=problem.scale_free)
-    scores, parts = np.empty(problem.n), pairs.parts
+    scores, parts = np.full(problem.n, np.nan), pairs.parts
     with single_threaded_blas():
         inverse_sd = pairs.inverse_sd(q)
         for k in np.unique(fold):

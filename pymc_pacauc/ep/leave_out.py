@@ -188,8 +188,8 @@ def leave_out_pairs(
     else:
         labels, index = _encode(groups, problem.n)
         splits = _splits(problem.pairs, labels, index)
-    scores, variance, change = np.empty(problem.n), np.empty(problem.n), np.empty(labels.size)
-    group_auc, expected_auc = np.full(labels.size, np.nan), np.full(labels.size, np.nan)
+    scores, variance = np.full((2, problem.n), np.nan)  # until a row's group has had its turn
+    change, group_auc, expected_auc = np.full((3, labels.size), np.nan)
     rematched = unconverged = 0
     for g, split in enumerate(splits):
         out, inside = split.out, split.inside
@@ -200,12 +200,12 @@ def leave_out_pairs(
         rematched += left.rematched
         unconverged += not left.converged
         everyone = space.design @ left.mean + space.offset
-        spread = np.empty((problem.n, left.root.shape[1]))  # of those left out
+        spread = np.full((problem.n, left.root.shape[1]), np.nan)  # of those left out
         spread[out] = space.design[out] @ left.root
         scores[out] = (everyone[out] - everyone.mean()) / (everyone.std() or 1.0)
         variance[out] = np.einsum("ij,ij->i", spread[out], spread[out]) / (everyone.var() or 1.0)
         if groups is not None and inside.n_pairs:
-            group_auc[g] = 1.0 - float(pair_risk(scores[None], inside)[0])
+            group_auc[g] = 1.0 - float(pair_risk(everyone[None], inside)[0])
             if of_draws:
                 expected_auc[g] = expected_pair_auc(everyone, spread, dealt_pairs(inside, everyone, most_inside))
         if callback is not None:

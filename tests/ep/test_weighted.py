@@ -9,6 +9,7 @@ from pymc_pacauc.core.comparisons import label_comparison, ordered_classes, stra
 from pymc_pacauc.core.concordance import concordance
 from pymc_pacauc.core.pairs import Block, Pairs, bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.core.risk import comparison_risk
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.sites import lowest_rho, site_functions, weighted_site_table
 from pymc_pacauc.ep.sweep import cut_work
@@ -227,6 +228,9 @@ def test_leaving_out_a_group_is_a_refit_without_it(kind):
         scores = X @ fit_ep(replace(problem, pairs=kept, gamma=at), tolerance=1e-10).posterior.mean
         expected = (scores - scores.mean()) / scores.std()
         np.testing.assert_allclose(left.scores[groups == g], expected[groups == g], atol=1e-7)
+        inside = pairs.among(groups == g)
+        auc = 1.0 - comparison_risk(left.scores[None], inside)[0] if inside.n_pairs else np.nan
+        assert left.group_auc[g] == pytest.approx(auc, abs=1e-12, nan_ok=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,7 +23,7 @@ directions): coefficients themselves may be much less certain, as scores without
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -34,13 +34,12 @@ from numpy.typing import NDArray
 from pymc_pacauc.core.deal import LEAST_ROWS, Deal, deal, number_of_groups, part_of
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep.approach import approach, moved, newton_step, scaled
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Pace, Policy, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration
-from pymc_pacauc.ep.mean_first import MeanFirst
+from pymc_pacauc.ep.mean_first import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
@@ -61,7 +60,6 @@ LEAST_PER_ROW = 160  # pairs
 FEW_ROWS, PILOT_PER_ROW = 1000, 64  # of the pilot at first, and pairs per row;
 MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most
 PILOT_SIDE = 200  # rows at least, of the smaller side
-FIRST_GAMMA = 0.5  # of the pilot, in units of the comparison's size
 FIRST_ERROR, ROUGH_ERROR = 0.3, 0.05  # of its mean, in standard deviations
 ROUGH_CHANGE, MOST_ROUGH = 0.2, 3  # of q, and sweeps
 GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
@@ -238,12 +236,11 @@ class _Run:
         problem = self.problem
         many_rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
         few, many = _share(problem, FEW_ROWS), _share(problem, many_rows)
-        first = min(1.0, FIRST_GAMMA * row_shares(problem.pairs).size / problem.gamma)
-        steps = math.ceil(math.log(1.0 / first, GROWTH))
-        q = self.roughly(q, self.some_rows(few, rng), first ** np.linspace(1.0, 0.0, steps + 1), ROUGH_ERROR, rng)
+        gammas = gamma_steps(first_gamma(problem.gamma, problem.pairs), problem.gamma, GROWTH)
+        q = self.roughly(q, self.some_rows(few, rng), gammas, ROUGH_ERROR, rng)
         q, rows = scaled(q, many / few, problem.scale_free), self.some_rows(many, rng)
         for error in (FIRST_ERROR, ROUGH_ERROR):  # dealt along the score of the first, the second is nearer
-            q = self.roughly(q, rows, np.ones(1), error, rng)
+            q = self.roughly(q, rows, [problem.gamma], error, rng)
         return q, many
 
     def some_rows(self, share: float, rng: np.random.Generator) -> tuple[Pairs, MeanFirst]:
@@ -262,19 +259,19 @@ class _Run:
         self,
         q: NaturalGaussian,
         rows: tuple[Pairs, MeanFirst],
-        gammas: FloatArray,
+        gammas: Sequence[float],
         error: float,
         rng: np.random.Generator,
     ) -> NaturalGaussian:
-        """Find the mean first, given some rows, at some shares of gamma."""
+        """Find the mean first, given some rows, at some gammas of all."""
         pairs, sweeps = rows
         score = sweeps.scores(q.mean) if q.mean.any() else rng.random(pairs.n)
         sweeps = sweeps.over(deal(pairs, score, number_of_groups(pairs, PILOT_PER_ROW * pairs.n), rng).parts())
-        last, most = gammas[0], MOST_ROUGH if gammas.size > 1 else 1
+        last, most = gammas[0], MOST_ROUGH if len(gammas) > 1 else 1
         for gamma in gammas:
             q = scaled(q, gamma / last, self.problem.scale_free)
             for _ in range(most):
-                q, change = sweeps.sweep(q, gamma * self.problem.gamma_per_pair, error)
+                q, change = sweeps.sweep(q, gamma / self.problem.pairs.total_weight, error)
                 if change < ROUGH_CHANGE:
                     break
             self.reached, last = q, gamma

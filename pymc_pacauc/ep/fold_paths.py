@@ -20,17 +20,15 @@ from pymc_pacauc.core.blas import single_threaded_blas
 from pymc_pacauc.core.deal import deal, number_of_groups
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, split_groups
-from pymc_pacauc.ep.mean_first import MeanFirst
+from pymc_pacauc.ep.mean_first import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.natural import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 
 __all__ = ["FoldPaths", "suit_fold_paths"]
 
 FloatArray = NDArray[np.float64]
 
-FIRST = 0.5  # gamma of the first sweeps, in units of the comparison's size,
-STEP = 4.0  # and the largest ratio of the next one
+STEP = 4.0  # from gamma to gamma, at most
 MOST_BLOCKS, MOST_PAIRS = 8, 5_000_000
 PAIRS_PER_ROW = 100  # of more pairs so many are looked at
 SINGLE = 1e-3  # tolerance from which on single precision will do
@@ -104,7 +102,7 @@ class _Path:
         stays = ~split.out
         design, offset = space.design[stays], space.offset[stays]
         pairs = split.kept.map(np.cumsum(stays) - 1, len(design))
-        self.dimension, self.size, self.total_weight = space.dimension, row_shares(pairs).size, pairs.total_weight
+        self.dimension, self.pairs = space.dimension, pairs
         groups = number_of_groups(pairs, PAIRS_PER_ROW * pairs.n)
         self.dealt = deal(pairs, _first_scores(design, offset, pairs), groups, np.random.default_rng(0))
         self.sweeps = partial(MeanFirst, design, offset, self.dealt.parts(), power=power, scale_free=problem.scale_free)
@@ -124,13 +122,13 @@ class _Path:
             return self.known[gamma]
         if self.known:
             nearest = min(self.known, key=lambda each: abs(math.log(each / gamma)))
-            q, last, way = self.known[nearest].state, nearest, []
+            q, last = self.known[nearest].state, nearest
+            way = gamma_steps(nearest, gamma, STEP)[1:]
         else:
-            last = min(gamma, FIRST * self.size)
-            q, way = standard_gaussian(self.dimension), [last]
-        steps = math.ceil(abs(math.log(gamma / last)) / math.log(STEP) - 1e-9)
-        for value in (*way, *(last * (gamma / last) ** (np.arange(1, steps + 1) / max(steps, 1)))):
-            found = self._settled(at_gamma(q, value / last), float(value), sweeps, tolerance)
+            q, last = standard_gaussian(self.dimension), first_gamma(gamma, self.pairs)
+            way = gamma_steps(last, gamma, STEP)
+        for value in way:
+            found = self._settled(at_gamma(q, value / last), value, sweeps, tolerance)
             q, last = found.state, value
         self.known[gamma] = found
         return found
@@ -141,7 +139,7 @@ class _Path:
         change, share = math.inf, 1.0
         for _ in range(max(sweeps, 1)):
             before = change
-            following, change = precise.sweep(q, gamma / self.total_weight, error)
+            following, change = precise.sweep(q, gamma / self.pairs.total_weight, error)
             if change < tolerance:
                 q = following
                 break

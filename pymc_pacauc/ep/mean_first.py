@@ -33,20 +33,21 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize
 
 from pymc_pacauc.core.kernels import kernel
-from pymc_pacauc.core.pairs import Block
+from pymc_pacauc.core.pairs import Block, Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep.natural import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.sites import FINE_PER_UNIT, check_gamma_per_pair, fine_site_table, lowest_rho
 
-__all__ = ["MOST_AT_ONCE", "MeanFirst", "mean_first_start"]
+__all__ = ["MOST_AT_ONCE", "MeanFirst", "first_gamma", "gamma_steps", "mean_first_start"]
 
 FloatArray = NDArray[np.float64]
 
 MOST_AT_ONCE = 20_000_000  # pairs, whose standard deviations are all kept
 EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
 MOST_STEPS = 20  # of the quasi-Newton method
-FIRST_GAMMA, GROWTH = 0.5, 4.0  # of a start, in units of the comparison's size; and from step to step
+FIRST_GAMMA = 0.5  # from the prior, in units of the comparison's size
+GROWTH = 4.0  # of gamma, from step to step of a start
 FEW = 3  # of the directions, one in so many, at first
 ERROR, CHANGE, MOST_SWEEPS = 0.05, 0.1, 3  # of its mean; of q, at the end; and sweeps there
 
@@ -198,21 +199,36 @@ def mean_first_start(problem: Problem, power: float) -> NaturalGaussian:
     """
     space = problem.scores.reduced
     blocks = [(block, 1.0) for block in problem.pairs.blocks]
-    first = min(1.0, FIRST_GAMMA * row_shares(problem.pairs).size / problem.gamma)
-    steps = math.ceil(math.log(1.0 / first, GROWTH))
-    last, few = first, max(1, space.dimension // FEW)
+    last, few = first_gamma(problem.gamma, problem.pairs), max(1, space.dimension // FEW)
     q = standard_gaussian(few)
-    for k, gammas in ((few, first ** np.linspace(1.0, 0.0, steps + 1)), (space.dimension, np.ones(1))):
+    for k, gammas in ((few, gamma_steps(last, problem.gamma, GROWTH)), (space.dimension, [problem.gamma])):
         q = _padded(q, k)
         sweeps = MeanFirst(space.design[:, :k], space.offset, blocks, power=power, scale_free=problem.scale_free)
-        for share in gammas:
-            q = at_gamma(q, share / last)
+        for gamma in gammas:
+            q = at_gamma(q, gamma / last)
             for _ in range(1 if k == few else MOST_SWEEPS):
-                q, change = sweeps.sweep(q, share * problem.gamma_per_pair, ERROR)
+                q, change = sweeps.sweep(q, gamma / problem.pairs.total_weight, ERROR)
                 if change < CHANGE:
                     break
-            last = share
+            last = gamma
     return q
+
+
+def first_gamma(gamma: float, pairs: Pairs) -> float:
+    """The gamma to go to from the prior, on the way to ``gamma``."""
+    return min(gamma, FIRST_GAMMA * row_shares(pairs).size)
+
+
+def gamma_steps(first: float, last: float, ratio: float) -> list[float]:
+    """From the first gamma to the last, both included, by steps of at most this ratio.
+
+    Examples
+    --------
+    >>> gamma_steps(1.0, 16.0, 4.0), gamma_steps(3.0, 1.0, 4.0), gamma_steps(2.0, 2.0, 4.0)
+    ([1.0, 4.0, 16.0], [3.0, 1.0], [2.0])
+    """
+    steps = math.ceil(abs(math.log(last / first, ratio)) - 1e-9)
+    return np.geomspace(first, last, steps + 1).tolist()
 
 
 def _padded(q: NaturalGaussian, k: int) -> NaturalGaussian:

@@ -189,7 +189,7 @@ def _far_share(rows: float) -> int:
 
 def _deal_side(score: FloatArray, groups: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places in the order of their groups, within these by score, and where each group begins."""
-    order = np.argsort(score, kind="stable")
+    order = np.argsort(score)
     if groups == 1:
         return order, np.array([0, order.size])
     rounds = -(-order.size // groups)

@@ -67,7 +67,7 @@ STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard devi
 LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
 FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
-LEFT = 0.3  # of the length of a step is how far off it may be thereafter
+LEFT = 0.2  # of the length of a step is how far off it may be thereafter
 MOST_STEPS = 5
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_DEALS = 2  # for the sampling error
@@ -310,7 +310,7 @@ class _Run:
             if len(lengths) > 1 and not lengths[-1] < lengths[-2]:
                 return last, lengths[0], lengths[-1]
             q = moved(q, step, self.problem.scale_free)
-            if lengths[-1] < 2.0 * NEAR:
+            if LEFT * lengths[-1] < NEAR:
                 break
         return q, lengths[0], LEFT * lengths[-1]
 

@@ -89,8 +89,8 @@ class Iteration(Generic[Point, Sight]):
         had to be halved.
     flat
         A point as a flat vector, in which steps are added up.
-    weigh
-        A step in the metric of a point and its sweep.
+    metric
+        How steps are weighed at a point with its sweep: a function of steps, which need not keep the point.
     move
         The point that a step leads to from a point with its sweep; None outside of the domain.
     """
@@ -98,7 +98,7 @@ class Iteration(Generic[Point, Sight]):
     sweep: Callable[[Point, Pace], Sight]
     plain: Callable[[Point, Sight, float], tuple[FloatArray, int]]
     flat: Callable[[Point], FloatArray]
-    weigh: Callable[[Point, Sight, FloatArray], FloatArray]
+    metric: Callable[[Point, Sight], Callable[[FloatArray], FloatArray]]
     move: Callable[[Point, Sight, FloatArray], Point | None]
 
 
@@ -216,9 +216,10 @@ def solve_fixed_point(
     Records are numbered from ``counted`` on, the sweeps made before.
     """
     point, kept = start, start
+    del start  # points may be large
     kept_seen: Sight | None = None
     mixing: MixingHistory | None = None
-    metric: tuple[Point, Sight] | None = None
+    weigh: Callable[[FloatArray], FloatArray] | None = None
     damping, plain_until, turn = policy.damping, policy.plain_steps, 0
     history: list[dict[str, float]] = []
     changes: list[float] = []
@@ -267,10 +268,9 @@ def solve_fixed_point(
         if not np.isfinite(step).all():
             break
         if count >= plain_until and seen.change < policy.mixed_below:
-            if mixing is None or metric is None:
-                mixing, metric = MixingHistory(), (point, seen)
-            weighed = iteration.weigh(*metric, step)
-            step, mixing = mixed_step(mixing, iteration.flat(point), step, weighed, policy.memory)
+            if mixing is None or weigh is None:
+                mixing, weigh = MixingHistory(), iteration.metric(point, seen)
+            step, mixing = mixed_step(mixing, iteration.flat(point), step, weigh(step), policy.memory)
         moved, times = halved_move(partial(iteration.move, point, seen), step, policy.halvings)
         halved += times
         if moved is None or halved > policy.all_halvings:

@@ -343,11 +343,10 @@ def _solve(
     k = problem.scores.reduced.dimension
     if start is not None and start.mean.size > k:
         start = natural_gaussian(start.precision[:k, :k], start.shift[:k])
-    first, policy = standard_gaussian(k) if start is None else start, POLICY
+    near: NaturalGaussian | None = None
     solution: Found | None = None
     if k >= MANY:
         near, solution = _approach(problem, table, start, tolerance, max_sweeps, n_jobs, callback, sums_by is None)
-        first, policy = (first, POLICY) if near is None else (near, replace(POLICY, plain_steps=0))
     history = () if solution is None else solution.history
     if solution is not None and (solution.converged or solution.interrupted or len(history) >= max_sweeps):
         return solution
@@ -355,8 +354,8 @@ def _solve(
     with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
         last = solve_fixed_point(
             gaussian_iteration(problem, table.power, sums_at),
-            first,
-            policy,
+            near or start or standard_gaussian(k),
+            POLICY if near is None else replace(POLICY, plain_steps=0),
             tolerance=tolerance,
             max_sweeps=max_sweeps - len(history),
             callback=callback,

@@ -103,7 +103,7 @@ def gaussian_iteration(
             damped = damped.rescaled(np.sqrt(target / damped.second_moment))
         return _flat(damped.precision - q.precision, damped.shift - q.shift), times
 
-    return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _weigh, _move)
+    return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _metric, _move)
 
 
 def sweep_sums(
@@ -130,19 +130,23 @@ def _move(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> NaturalG
     return natural_gaussian(q.precision + precision, q.shift + shift)
 
 
-def _weigh(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> FloatArray:
+def _metric(q: NaturalGaussian, seen: GaussianSweep) -> Callable[[FloatArray], FloatArray]:
     """A step as a change of the log-density seen from q itself, with L L' = Q: L^-1 P L^-T and L^-1 h. Or, of many
     coefficients, for which that costs as much as the rest of a sweep, in units of q's standard deviations.
     """
-    k = q.mean.size
+    k, factor = q.mean.size, q.factor
     if k > LARGEST_TURNED:
         weights = np.outer(q.sd, q.sd)
         weights[np.diag_indices(k)] /= np.sqrt(2.0)
-        return step * _flat(weights, q.sd)
-    precision, shift = _unflat(step, k)
-    inner = linalg.lapack.dsygst(precision, q.factor.T, itype=1, lower=0)[0]  # the upper triangle of L^-1 P L^-T
-    inner[np.diag_indices(k)] /= np.sqrt(2.0)  # the others count twice, so that half the square of the norm is left
-    return _flat(inner, linalg.solve_triangular(q.factor, shift, lower=True, check_finite=False))
+        return partial(np.multiply, _flat(weights, q.sd))
+
+    def turned(step: FloatArray) -> FloatArray:
+        precision, shift = _unflat(step, k)
+        inner = linalg.lapack.dsygst(precision, factor.T, itype=1, lower=0)[0]  # the upper triangle of L^-1 P L^-T
+        inner[np.diag_indices(k)] /= np.sqrt(2.0)  # the others count twice, so that half the square of the norm is left
+        return _flat(inner, linalg.solve_triangular(factor, shift, lower=True, check_finite=False))
+
+    return turned
 
 
 def _scale_target(q: NaturalGaussian, seen: GaussianSweep) -> float:

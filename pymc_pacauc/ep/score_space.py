@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,14 +72,6 @@ class ScorePoint:
     sites: FloatArray
     q: NaturalGaussian
     energy: float
-
-    @cached_property
-    def weights(self) -> FloatArray:
-        """Of steps, in standard deviations of the scores."""
-        sd = self.q.sd
-        of_sites = np.outer(sd, sd)
-        of_sites[np.diag_indices(sd.size)] /= np.sqrt(2.0)
-        return _flat(np.sqrt(0.5), of_sites, sd)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +201,13 @@ def _iteration(
     def move(point: ScorePoint, seen: ScoreSweep, step: FloatArray) -> ScorePoint | None:
         return _point(inverse, point.flat + step)
 
-    return Iteration(sweep, plain, lambda point: point.flat, lambda point, seen, step: point.weights * step, move)
+    def metric(point: ScorePoint, seen: ScoreSweep) -> Callable[[FloatArray], FloatArray]:
+        """In standard deviations of the scores."""
+        weights = np.outer(point.q.sd, point.q.sd)
+        weights[np.diag_indices(n)] /= np.sqrt(2.0)
+        return partial(np.multiply, _flat(np.sqrt(0.5), weights, point.q.sd))
+
+    return Iteration(sweep, plain, lambda point: point.flat, metric, move)
 
 
 def _point(inverse: FloatArray, flat: FloatArray) -> ScorePoint | None:

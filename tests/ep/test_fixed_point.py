@@ -38,7 +38,7 @@ def iteration(function, *, bound=lambda x: 0.0, inside=lambda x: True, final=lam
         sweep=sweep,
         plain=lambda x, sight, damping: (damping * (sight.image - x), 0),
         flat=lambda x: x,
-        weigh=lambda x, sight, step: step,
+        metric=lambda x, sight: lambda step: step,
         move=lambda x, sight, step: x + step if inside(x + step) else None,
     )
 

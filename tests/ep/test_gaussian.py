@@ -259,7 +259,7 @@ def test_the_metric_of_the_mixing_is_that_of_the_divergence(largest, monkeypatch
     q = natural_gaussian(spd(4), rng.standard_normal(4))
     P, h = spd(4, seed=5) - 2.0 * np.eye(4), rng.standard_normal(4)
     step = np.concatenate([P[np.triu_indices(4)], h])
-    found = gaussian_iteration._weigh(q, None, step)
+    found = gaussian_iteration._metric(q, None)(step)
     V = q.covariance if largest == 4 else np.diag(np.diagonal(q.covariance))
     assert found @ found == pytest.approx(0.5 * np.trace(V @ P @ V @ P) + h @ V @ h)
 

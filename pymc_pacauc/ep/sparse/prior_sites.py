@@ -21,7 +21,9 @@ and each pass moves l towards that. Near the fixed point Anderson mixing takes o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,9 +113,9 @@ def settle_prior_sites(
         change = float(np.sqrt(squared / d)) if squared >= 0.0 else np.nan
         return _Pass(led_to, tau, change, reset, clipped != rescaling)
 
-    def weigh(point: FloatArray, seen: _Pass, step: FloatArray) -> FloatArray:
+    def metric(point: FloatArray, seen: _Pass) -> Callable[[FloatArray], FloatArray]:
         variance = 1.0 / (seen.cavity_precision + point[:d])
-        return step * np.concatenate([variance, np.sqrt(variance), [1.0]])
+        return partial(np.multiply, np.concatenate([variance, np.sqrt(variance), [1.0]]))
 
     def move(point: FloatArray, seen: _Pass, step: FloatArray) -> FloatArray | None:
         tau = seen.cavity_precision
@@ -121,7 +123,7 @@ def settle_prior_sites(
         return point + step if wide and abs(step[-1]) < LARGEST_RESCALING else None
 
     found = solve_fixed_point(
-        Iteration(sweep, lambda point, seen, damping: (seen.led_to - point, 0), lambda point: point, weigh, move),
+        Iteration(sweep, lambda point, seen, damping: (seen.led_to - point, 0), lambda point: point, metric, move),
         np.concatenate([q.site_precision, q.site_shift, [0.0]]),
         POLICY,
         tolerance=tolerance,

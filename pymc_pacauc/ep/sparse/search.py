@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,7 @@ def _iteration(
             return None
         return replace(settled, passes=point.passes + settled.passes, acted=point.acted + settled.acted)
 
-    return Iteration(sweep, plain, flat, lambda point, seen, step: _in_units(point.q, step), move)
+    return Iteration(sweep, plain, flat, lambda point, seen: partial(_in_units, point.q), move)
 
 
 def pair_sums(problem: Problem, q: SparseGaussian, table: SiteTable, map_tiles: Callable[..., Any]) -> SiteSums:

@@ -21,7 +21,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_pacauc.core.risk import numeric_array
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
-from pymc_pacauc.model.results import as_result, dataset_of
+from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
 
 __all__ = ["NewRows", "Source", "matrix_of", "new_rows", "not_by_rows", "row_labels", "source_of", "stacked_rows"]
 
@@ -56,7 +56,7 @@ class NewRows:
 
 def source_of(result: Any, model: pm.Model | None, fitted: Any = None) -> Source:
     """What a result is, and the model it is of: its own, the one given, or that of the context."""
-    approx, posterior = None, None
+    approx, posterior, result = None, None, group_of(result)
     try:
         fit_result = as_result(result)
     except TypeError:
@@ -68,7 +68,8 @@ def source_of(result: Any, model: pm.Model | None, fitted: Any = None) -> Source
         fitted = getattr(fit_result, "fitted_to", fitted)
         if posterior is None:
             posterior = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
-        if posterior is None or not {"chain", "draw"} <= set(posterior.dims):
+        posterior = None if posterior is None else by_chain_and_draw(posterior)
+        if posterior is None:
             raise TypeError(
                 "result must be what pm.fit(method=pac.EP()) or pm.sample returned, or its posterior; "
                 f"got {type(result).__name__}."
@@ -131,12 +132,14 @@ def _replaced(source: Source, values: Mapping[str, Any], feeding: list[SharedVar
         array = matrix_of(value, _names(source, held[name])) if held[name].type.ndim == 2 else _vector(name, value)
         if held[name].type.ndim == 2 and array.ndim == 1:
             array = array[None]
+        if held[name].type.dtype.startswith("int") and (array != np.round(array)).any():
+            raise ValueError(f"{name} holds whole numbers in the model, such as the codes of groups; got {value!r}.")
         new[held[name]] = array
-        labels = row_labels(value, len(array)) if labels is None or len(labels) == len(array) else labels
+        labels = _index(value, len(array)) if labels is None else labels
     sizes = {name: len(new[held[name]]) for name in values}
     if len(set(sizes.values())) != 1:
         raise ValueError(f"The new values have different numbers of rows: {sizes}.")
-    assert labels is not None
+    labels = np.arange(next(iter(sizes.values()))) if labels is None else labels
     assert source.model is not None
     assert source.term is not None
     given = ancestors([source.term.scores], blockers=source.model.free_RVs)  # that is, given the random variables
@@ -306,17 +309,23 @@ def matrix_of(values: Any, names: list[str] | None) -> FloatArray:
 
 
 def _vector(name: str, values: Any) -> NDArray[Any]:
+    numbers = np.atleast_1d(numeric_array(name, values))
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name} has {int((~np.isfinite(numbers)).sum())} NaN or infinite value(s).")
     array = np.atleast_1d(np.asarray(values))
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"{name} has {int((~np.isfinite(array)).sum())} NaN or infinite value(s).")
-    return array
+    return array if array.dtype.kind in "biu" else numbers
 
 
 def row_labels(values: Any, size: int) -> NDArray[Any]:
     """The index of a DataFrame, or numbers."""
+    index = _index(values, size)
+    return np.arange(size) if index is None else index
+
+
+def _index(values: Any, size: int) -> NDArray[Any] | None:
     index = getattr(values, "index", None)
     usable = index is not None and not callable(index) and len(index) == size
-    return np.asarray(index) if usable else np.arange(size)
+    return np.asarray(index) if usable else None
 
 
 def not_by_rows(rows: int) -> ValueError:

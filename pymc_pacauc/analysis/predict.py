@@ -93,7 +93,7 @@ def predict_scores(
     DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row. Rows of a
     DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the exact mean of each row's score,
     the one to deploy, as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and
-    :func:`~pymc_pacauc.choose_threshold` use.
+    :func:`~pymc_pacauc.choose_threshold` use; so do those of a Gaussian process, that of its mean given each draw.
 
     See Also
     --------
@@ -381,13 +381,18 @@ def _exact_mean(source: Source, new: NewRows) -> FloatArray | None:
         return None
     needed = new.names
     if new.data is not None:
-        assert source.model is not None
         assert source.term is not None
-        feeding = set(ancestors([source.term.scores]))
-        needed = tuple(rv.name for rv in source.model.free_RVs if rv in feeding)
+        needed = _variables_of(source, source.term.scores)
     if not set(needed) <= set(map(str, source.exact.data_vars)):
         return None
     return _evaluate(replace(source, posterior=source.exact), new)[0, 0]
+
+
+def _variables_of(source: Source, graph: Any) -> tuple[str, ...]:
+    """The random variables that an expression of the model depends on."""
+    assert source.model is not None
+    feeding = set(ancestors([graph]))
+    return tuple(rv.name for rv in source.model.free_RVs if rv in feeding)
 
 
 def _process(source: Source, gp: Any, X_new: Any, summary: bool, draws: int, random_seed: Any) -> Any:
@@ -404,6 +409,9 @@ def _process(source: Source, gp: Any, X_new: Any, summary: bool, draws: int, ran
     assert source.posterior is not None
     if source.model is None:
         raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")
-    values = conditional_draws(source.model, gp, source.posterior, points, np.random.default_rng(random_seed))
-    scores = _labelled(source.posterior, values, labels)
+    rng = np.random.default_rng(random_seed)
+    values, means = conditional_draws(source.model, gp, source.posterior, points, rng)
+    if source.exact is not None and set(_variables_of(source, gp.f)) <= set(map(str, source.exact.data_vars)):
+        means = conditional_draws(source.model, gp, source.exact, points, rng)[1]
+    scores = _labelled(source.posterior, values, labels, means.mean(axis=(0, 1)))
     return _moments_of_draws(scores) if summary else scores

@@ -17,6 +17,7 @@ from pymc_pacauc.core.html_report import html_report
 from pymc_pacauc.core.risk import comparison_risk
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
+from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.draws import evaluate_at_draws
 from pymc_pacauc.model.fitted_to import check_model
 from pymc_pacauc.model.idata import coefficient_labels
@@ -92,7 +93,7 @@ def summary(
         names, omitted = _variables(fit_result.posterior, var_names, fitted.n_pos + fitted.n_neg)
         if omitted:
             note = "; ".join(filter(None, [note, f"left out of the table for their size: {', '.join(omitted)}"]))
-        table = az.summary(result, var_names=names, **options)
+        table = az.summary(inference_data({"posterior": fit_result.posterior}), var_names=names, **options)
         included = [str(name) for name in fit_result.posterior.data_vars if str(name).endswith("_included")]
         for name in included:
             probability = inclusion_probability(result, var_name=name.removesuffix("_included")).values.ravel()

@@ -76,6 +76,8 @@ class Threshold(HTMLReport):
         True or False for each row, with the rows' labels where the scores have any; for one number, one of the two.
         """
         score = mean_score(scores)
+        if bool(np.isnan(score).any()):
+            raise ValueError("scores has NaN: a row without a score is neither positive nor negative.")
         called = score > self.value
         return bool(called) if np.ndim(called) == 0 else called
 

@@ -66,11 +66,14 @@ def conditional_draws(
     rng: np.random.Generator,
     *,
     jitter: float = JITTER,
-) -> FloatArray:
-    """Scores at new points given every draw, shape (chain, draw, points): the GP's conditional, noise included."""
+) -> tuple[FloatArray, FloatArray]:
+    """Scores at new points given every draw, shape (chain, draw, points): the GP's conditional, noise included; and
+    their means given the draw, without it.
+    """
     _check_points(gp, points)
     if isinstance(gp, pm.gp.HSGP):
-        return evaluate_at_draws(model, gp._build_conditional(points), posterior)
+        found = evaluate_at_draws(model, gp._build_conditional(points), posterior)
+        return found, found
     rows = _telling_rows(gp)
     X = _rows_of(gp, rows)
     outputs = [gp.cov_func(X), gp.mean_func(X), gp.cov_func(X, points), gp.cov_func(points)]
@@ -82,7 +85,8 @@ def conditional_draws(
     whitened = linalg.solve_triangular(factor, (scores - centre).reshape(-1, len(kernel)).T, lower=True)
     mean = new_centre + (c.T @ whitened).T
     noise = rng.multivariate_normal(np.zeros(len(points)), new - c.T @ c, size=len(mean), method="eigh")
-    return (mean + noise).reshape(*scores.shape[:2], len(points))
+    shape = (*scores.shape[:2], len(points))
+    return (mean + noise).reshape(shape), mean.reshape(shape)
 
 
 def _check_points(gp: Any, points: FloatArray) -> None:

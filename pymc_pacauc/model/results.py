@@ -21,7 +21,18 @@ from pymc_pacauc.core.fitted_to import FittedTo
 from pymc_pacauc.results import ArrayResult, Estimate, Result
 from pymc_pacauc.smc.evidence import LogEvidence, combine
 
-__all__ = ["DEPLOYED", "EXACT_MEAN", "ArrayResult", "Draws", "Estimate", "Result", "as_result", "dataset_of"]
+__all__ = [
+    "DEPLOYED",
+    "EXACT_MEAN",
+    "ArrayResult",
+    "Draws",
+    "Estimate",
+    "Result",
+    "as_result",
+    "by_chain_and_draw",
+    "dataset_of",
+    "group_of",
+]
 
 
 EXACT_MEAN = "exact_mean_"  # before the name of a variable: the mean that draws of an approximation come from
@@ -123,6 +134,7 @@ def as_result(result: Any) -> Any:
         return result
     if hasattr(result, "problem") and hasattr(result, "log_evidence"):
         return ArrayResult(result)
+    result = group_of(result)
     stats = dataset_of(result, "sample_stats")
     if stats is None and isinstance(result, xr.Dataset) and "fitted_gamma" in result:
         stats = result
@@ -133,7 +145,26 @@ def as_result(result: Any) -> Any:
             "This needs what pm.fit(method=pac.EP()) or pac.GaussianVB() returned, draws of it, or what "
             f"pm.sample(step=pac.TemperingSMC()) returned; got {type(result).__name__}{held}."
         )
-    return Draws(dataset_of(result, "posterior"), stats)
+    posterior = dataset_of(result, "posterior")
+    return Draws(None if posterior is None else by_chain_and_draw(posterior), stats)
+
+
+def by_chain_and_draw(posterior: xr.Dataset) -> xr.Dataset | None:
+    """Draws by chain and draw, of which slicing may have lost one or both, and stacking; None where there are none."""
+    if not {"chain", "draw", "sample"} & (set(posterior.dims) | set(posterior.coords)):
+        return None
+    if "sample" in posterior.dims:
+        posterior = posterior.drop_vars(["sample", "chain", "draw"], errors="ignore").rename(sample="draw")
+        posterior = posterior.assign_coords(draw=np.arange(posterior.sizes["draw"]))
+    for dim in {"chain", "draw"} - set(posterior.dims):
+        posterior = posterior.expand_dims(dim if dim in posterior.coords else {dim: [0]})
+    return posterior
+
+
+def group_of(result: Any) -> Any:
+    """A group by itself, ``idata["posterior"]``, is a Dataset in ArviZ 0.x and a node of a tree in 1.x: a Dataset."""
+    alone = isinstance(result, getattr(xr, "DataTree", ())) and not result.children
+    return result.to_dataset() if alone else result
 
 
 def dataset_of(idata: Any, group: str) -> xr.Dataset | None:

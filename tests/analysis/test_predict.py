@@ -211,6 +211,48 @@ def test_a_gaussian_process_is_not_predicted_by_replacing_its_data():
         pac.predict_scores(approx, X_new, summary=True)
 
 
+SLICES = {
+    "a chain": (lambda idata: idata.isel(chain=0), slice(None)),
+    "a draw": (lambda idata: idata.isel(draw=5), [5]),
+    "one of all": (lambda idata: idata.isel(chain=0, draw=5), [5]),
+    "some draws": (lambda idata: idata.isel(draw=slice(0, 30, 3)), slice(0, 30, 3)),
+    "a group": (lambda idata: idata["posterior"], slice(None)),
+    "a chain of a group": (lambda idata: idata["posterior"].isel(chain=0), slice(None)),
+    "stacked": (az.extract, slice(None)),
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_of_draws(fitted, name):
+    """What xarray or ArviZ leaves of the dimensions, in ArviZ 0.x and 1.x."""
+    _, _, idata = fitted
+    cut, kept = SLICES[name]
+    found = pac.predict_scores(cut(idata), X_new)
+    assert found.dims == ("chain", "draw", "row")
+    np.testing.assert_allclose(found.values, idata["posterior"]["theta"].values[:, kept] @ X_new.T)
+    if name in ("a chain", "some draws"):
+        assert "theta[a]" in pac.summary(cut(idata), var_names=["theta"]).index
+
+
+@pytest.mark.parametrize("kind", ["Latent", "HSGP"])
+def test_draws_of_a_gaussian_process_carry_its_mean(kind):
+    """Of an approximation the exact one; of any draws one that does not depend on the noise at new points."""
+    options = {"m": [3, 3, 3], "c": 2.0} if kind == "HSGP" else {}
+    with pm.Model() as model:
+        gp = getattr(pm.gp, kind)(cov_func=pm.gp.cov.ExpQuad(3, ls=2.0), **options)
+        pac.AUCPotential("auc", gp.prior("f", X=X[:40]), y[:40], gamma=20.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    exact = pac.predict_scores(approx, X_new, gp=gp, summary=True)["mean"]
+    draws = approx.sample(20, random_seed=1)
+    for found in (draws, draws["posterior"]):
+        first, second = (pac.predict_scores(found, X_new, gp=gp, model=model, random_seed=k) for k in (1, 2))
+        np.testing.assert_allclose(first["mean_score"], second["mean_score"])
+        if found is draws:
+            np.testing.assert_allclose(first["mean_score"], exact, atol=1e-6)
+        summary = pac.predict_scores(found, X_new, gp=gp, model=model, summary=True)
+        np.testing.assert_allclose(summary["mean"], first["mean_score"])
+
+
 def one_draw_each(values):
     """Draws of one coefficient."""
     return xr.Dataset({"theta": (("chain", "draw", "k"), np.array(values, dtype=float)[None, :, None])})
@@ -299,6 +341,12 @@ def test_several_data_by_name():
     np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected)
     draws = pac.predict_scores(approx.sample(20, random_seed=1), new, model=model)
     assert draws.shape == (1, 20, 7)
+    named = pac.predict_scores(approx, {"X": pd.DataFrame(X_new, index=list("tuvwxyz")), "group": new["group"]})
+    assert list(named["row"].values) == list("tuvwxyz")
+    with pytest.raises(ValueError, match="group holds whole numbers in the model"):
+        pac.predict_scores(approx, {"X": X_new[:2], "group": [0.5, 1.0]})
+    with pytest.raises(ValueError, match="group must be a rectangular array of numbers"):
+        pac.predict_scores(approx, {"X": X_new[:2], "group": ["a", "b"]})
     with pytest.raises(ValueError, match="depend on group too"):
         pac.predict_scores(approx, X_new)
     with pytest.raises(ValueError, match="different numbers of rows"):

@@ -177,6 +177,14 @@ def test_bad_rules_are_refused(rows):
         pac.choose_threshold(draws, y, cost=(-1.0, 1.0))
 
 
+def test_a_row_without_a_score_is_not_called_negative(rows):
+    draws, y = rows
+    chosen = pac.choose_threshold(draws, y, fpr=0.1)
+    for scores in (np.nan, [0.0, np.nan], np.full((3, 2), np.nan)):
+        with pytest.raises(ValueError, match="neither positive nor negative"):
+            chosen.apply(scores)
+
+
 @fuzz(
     "choose_threshold",
     data=finite,

@@ -163,8 +163,8 @@ def by_chain_and_draw(posterior: xr.Dataset) -> xr.Dataset | None:
 
 def group_of(result: Any) -> Any:
     """A group by itself, ``idata["posterior"]``, is a Dataset in ArviZ 0.x and a node of a tree in 1.x: a Dataset."""
-    alone = isinstance(result, getattr(xr, "DataTree", ())) and not result.children
-    return result.to_dataset() if alone else result
+    tree = getattr(xr, "DataTree", None)
+    return result.to_dataset() if tree is not None and isinstance(result, tree) and not result.children else result
 
 
 def dataset_of(idata: Any, group: str) -> xr.Dataset | None:

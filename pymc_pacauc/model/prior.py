@@ -47,6 +47,7 @@ class GaussianPriorReader:
         self.compiled = bool(rest)
         if rest:
             self._names = [rvs[i].name for i in rest]
+            self._others = [rvs[i].name for i in rest if not isinstance(rvs[i].owner.op, NormalRV | MvNormalRV)]
             self._gradient = _gradient(model, [rvs[i] for i in rest], self._rest)
 
     def __call__(self) -> tuple[FloatArray, FloatArray]:
@@ -57,7 +58,7 @@ class GaussianPriorReader:
             if moments is not None
         ]
         if self.compiled:
-            found.append((self._places, *_gaussian_prior(self._names, self._rest, self._gradient)))
+            found.append((self._places, *_gaussian_prior(self._names, self._others, self._rest, self._gradient)))
         mean = np.zeros(d)
         independent = all(factor.ndim == 1 for _, _, factor in found)
         factors = np.zeros(d if independent else (d, d))
@@ -125,8 +126,13 @@ def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
     raise ValueError(f"The prior covariance of {name} is not positive definite (smallest eigenvalue {smallest:.2g}).")
 
 
-def _gaussian_prior(names: list[str], layout: FlatVariables, gradient: Evaluate) -> tuple[FloatArray, FloatArray]:
-    """Mean and factor (or standard deviations), from the gradient of the prior's log-density."""
+def _gaussian_prior(
+    names: list[str], others: list[str], layout: FlatVariables, gradient: Evaluate
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and factor (or standard deviations), from the gradient of the prior's log-density.
+
+    ``others`` are those that were not written as normal variables.
+    """
     d = layout.dimension
     slope, change = affine_map(gradient, d)
     precision = -0.5 * (change + change.T)
@@ -135,7 +141,7 @@ def _gaussian_prior(names: list[str], layout: FlatVariables, gradient: Evaluate)
         value, expected = gradient(theta)[0], slope - theta @ precision
         return not np.allclose(value, expected, rtol=1e-5, atol=1e-7 * (1 + np.abs(expected).max()))
 
-    name = first_departure(names, layout, departs)
+    name = first_departure(names, layout, departs, others)
     if name is not None:
         raise refuse(f"the prior of {name} is not Gaussian (in its unconstrained value)")
     diagonal = np.diagonal(precision)

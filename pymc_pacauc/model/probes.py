@@ -23,12 +23,16 @@ def affine_map(evaluate: Evaluate, d: int) -> tuple[FloatArray, FloatArray]:
     return values[0], values[1:] - values[0]
 
 
-def first_departure(names: Sequence[str], layout: FlatVariables, departs: Callable[[FloatArray], bool]) -> str | None:
-    """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in."""
+def first_departure(
+    names: Sequence[str], layout: FlatVariables, departs: Callable[[FloatArray], bool], suspects: Sequence[str] = ()
+) -> str | None:
+    """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in:
+    ``suspects`` before others, which may fail for their sake.
+    """
     probes = np.random.default_rng(0).standard_normal((len(PROBES), layout.dimension)) * np.array(PROBES)[:, None]
     if not departs(probes):
         return None
-    for name, part in zip(names, layout.slices, strict=True):
+    for name, part in sorted(zip(names, layout.slices, strict=True), key=lambda each: each[0] not in suspects):
         alone = np.zeros_like(probes)
         alone[:, part] = probes[:, part]
         if departs(alone):

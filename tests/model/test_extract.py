@@ -65,6 +65,11 @@ def hierarchy():
     potential(X @ pm.Normal("theta", 0.0, pm.HalfNormal("tau"), size=3))
 
 
+def population():
+    mu, tau = pm.Normal("mu", size=3), pm.HalfNormal("tau")
+    potential((X * pm.Normal("theta", mu, tau, shape=(2, 3))[np.arange(len(Y)) % 2]).sum(axis=1))
+
+
 def saturated():
     potential(pt.tanh(X @ pm.Normal("theta", size=3)))
 
@@ -106,6 +111,7 @@ def shifted():
     [
         (heavy_tails, "prior of theta is not Gaussian"),
         (hierarchy, "prior of tau is not Gaussian"),
+        (population, "prior of tau is not Gaussian"),
         (saturated, "not affine in theta"),
         (product, "not affine in the combination of alpha, theta"),
         (likelihood, r"likelihood besides the AUC term \(seen\)"),

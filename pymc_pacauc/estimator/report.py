@@ -38,7 +38,8 @@ p { max-width: 46rem; } .soft { color: var(--soft); }
 figure { margin: 0; } figure svg { width: 100%; height: auto; } figcaption { color: var(--soft); font-size: .9rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; } td.bar { min-width: 12rem; width: 40%; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; overflow-wrap: anywhere;
+       min-width: 5rem; } td.bar { min-width: 12rem; width: 40%; }
 .range { position: relative; height: .9rem; }
 .range i { position: absolute; top: .4rem; height: 2px; background: var(--blue); }
 .range u { position: absolute; top: .15rem; width: .6rem; height: .6rem; margin-left: -.3rem; border-radius: 50%;

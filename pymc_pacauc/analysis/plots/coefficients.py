@@ -50,7 +50,7 @@ def plot_marginals(
     if not hasattr(approx, "variable_names"):
         raise TypeError(
             "plot_marginals draws the marginals of an approximation, what pm.fit(method=pac.EP()) returned, over draws:"
-            f" plot_marginals(approx, idata); got {type(approx).__name__} first. For draws alone use az.plot_posterior."
+            f" plot_marginals(approx, idata); got {type(approx).__name__} first. For draws alone use az.plot_forest."
         )
     names = approx.variable_names
     labels = coefficient_labels(approx.model, names)

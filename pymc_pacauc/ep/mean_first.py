@@ -289,20 +289,26 @@ def _inverse_sd(cross, root_i, square_i, root_j, square_j, rounding):
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _place(inverse_sd, mean, mean_j, lower, intervals, position):
+    """Where in the table the rho of each pair of a row is: in which interval, and how far from its beginning."""
+    last = intervals - 0.5
+    for j in range(inverse_sd.size):
+        rho = (mean - mean_j[j]) * inverse_sd[j]
+        position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
 def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower, with_gain):
     """Sums of s / sd along both axes, and, if asked for, the sum of G."""
     n_i, n_j = inverse_sd.shape
     by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
-    last = table.shape[1] - 0.5
     gain = 0.0
     for i in range(n_i):
         row = inverse_sd[i]
         weight = times * weight_i[i]
         if weight == 0.0:
             continue
-        for j in range(n_j):
-            rho = (mean_i[i] - mean_j[j]) * row[j]
-            position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
+        _place(row, mean_i[i], mean_j, lower, table.shape[1], position)
         total = gained = 0.0
         for j in range(n_j):
             interval = np.int32(position[j])
@@ -327,13 +333,10 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
     """Overwrite 1 / sd by K = b / sd^2; return its sums along both axes, and the sum of b."""
     n_i, n_j = inverse_sd.shape
     by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
-    last = table.shape[1] - 0.5
     informed = 0.0
     for i in range(n_i):
         row = inverse_sd[i]
-        for j in range(n_j):
-            rho = (mean_i[i] - mean_j[j]) * row[j]
-            position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
+        _place(row, mean_i[i], mean_j, lower, table.shape[1], position)
         total = 0.0
         for j in range(n_j):
             interval = np.int32(position[j])

@@ -135,13 +135,19 @@ def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
     return max(0.0, 0.5 * (spread + shift) + volumes)
 
 
-def two_class_mask(problem: Problem) -> Mask:
-    """Which rows are positive, of two classes all of whose pairs weigh the same."""
+def two_class_mask(
+    problem: Problem,
+    what: str = "This certificate is",
+    instead: str = 'Those have pac.certificate(result, bound="kl").',
+) -> Mask:
+    """Which rows are positive, of two classes all of whose pairs weigh the same; else ``what`` that is for, and what
+    to do ``instead``.
+    """
     pairs = problem.pairs
     if pairs.kind != "two classes" or len(pairs.blocks) != 1 or pairs.weighted:
         raise ValueError(
-            "This certificate is for two classes all of whose pairs weigh the same: without strata, weights, ordered "
-            'classes or censored times. Those have pac.certificate(result, bound="kl").'
+            f"{what} for two classes all of whose pairs weigh the same: without strata, weights, ordered classes or "
+            f"censored times. {instead}"
         )
     if pairs.blocks[0].positive.size + pairs.blocks[0].negative.size != pairs.n:
         raise ValueError("Some rows belong to no pair: this was fitted to a part of the rows.")

@@ -80,5 +80,5 @@ def median_distance(X: FloatArray) -> float:
     distances = pdist(some)
     apart = distances[distances > 0.0]
     if not apart.size:
-        raise ValueError("All rows of X are equal: there is no distance to take a lengthscale from. Give lengthscale.")
+        raise ValueError("All rows of X are equal: there is no distance to take a lengthscale from.")
     return float(np.median(apart))

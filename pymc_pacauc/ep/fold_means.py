@@ -72,7 +72,7 @@ def fold_means(fit: Fit, fold: NDArray[np.intp]) -> FloatArray:
             mean, history = q.mean, MixingHistory()
             for _ in range(MOST_STEPS):
                 step = q.root @ ((pairs.force(mean, inverse_sd, gamma_per_pair)[0] - mean) @ q.root)
-                if problem.scale_free:  # the length of the mean ranks nothing
+                if problem.scale_free and mean.any():  # the length of the mean ranks nothing
                     step -= mean * (mean @ step) / (mean @ mean)
                 weighed = step @ q.factor
                 mixed, history = mixed_step(history, mean, step, weighed, REMEMBERED)

@@ -105,7 +105,10 @@ class MeanFirst:
 
     def scores(self, mean: FloatArray) -> FloatArray:
         """Of all rows, in units of their own."""
-        return self.design @ mean.astype(self.design.dtype) + self.offset
+        scores = self.design @ mean.astype(self.design.dtype) + self.offset
+        if not np.isfinite(scores).all():  # kernels look sites up by them
+            raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
+        return scores
 
     def sweep(self, q: NaturalGaussian, gamma_per_pair: float, error: float) -> tuple[NaturalGaussian, float]:
         """New standard deviations, the mean given these, the precision given both; and the relative change of all.

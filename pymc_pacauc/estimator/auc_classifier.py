@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from pymc_pacauc.core.comparisons import ordered_classes, stratified
 from pymc_pacauc.core.pairs import bipartite
@@ -256,10 +256,11 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         """AUC of the mean score; one-vs-rest the mean over classes, with ordered classes the share of ordered pairs."""
         check_is_fitted(self)
         weights = check_weights(sample_weight, self._validate_rows(X))
-        place = np.searchsorted(self.classes_, y)
+        scores, y = self.decision_function(X), column_or_1d(y)
+        check_consistent_length(scores, y)
         if not np.isin(y, self.classes_).all():
             raise ValueError(f"y has labels that were not seen in fit: {np.setdiff1d(y, self.classes_)}.")
-        scores = self.decision_function(X)
+        place = np.searchsorted(self.classes_, y)
         if weights is not None:
             seen = weights > 0.0
             scores, place, weights = scores[seen], place[seen], weights[seen]

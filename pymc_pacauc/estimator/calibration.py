@@ -153,7 +153,7 @@ def calibrate(
 def check_threshold(threshold: Any) -> None:
     if isinstance(threshold, str) and threshold in THRESHOLDS:
         return
-    if isinstance(threshold, str) or not (np.ndim(threshold) == 0 and 0.0 < threshold < 1.0):
+    if not (isinstance(threshold, int | float | np.number) and 0.0 < threshold < 1.0):
         names = ", ".join(map(repr, THRESHOLDS))
         raise ValueError(f"threshold must be one of {names}, or a probability in (0, 1); got {threshold!r}.")
 

@@ -31,6 +31,8 @@ class Columns:
 
 
 def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: Any) -> Columns:
-    """Centre and scale of these rows, a row of weight 2 counting as two; constant columns keep their scale."""
-    scaler = StandardScaler(with_std=bool(standardize)).fit(X, sample_weight=sample_weight)
-    return Columns(scaler.mean_, np.ones(X.shape[1]) if scaler.scale_ is None else scaler.scale_)
+    """Centre and scale of these rows, a row of weight 2 counting as two; that of a constant column is its size."""
+    size = np.maximum(X.max(axis=0), -X.min(axis=0))
+    unit = np.ldexp(1.0, np.frexp(size)[1] - 1)  # a power of two, which changes no digit: no square overflows
+    scaler = StandardScaler(with_std=bool(standardize)).fit(X / unit, sample_weight=sample_weight)
+    return Columns(unit * scaler.mean_, np.ones(X.shape[1]) if scaler.scale_ is None else unit * scaler.scale_)

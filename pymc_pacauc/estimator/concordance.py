@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from pymc_pacauc.core.concordance import concordance, event_mask
+from pymc_pacauc.core.numeric import numeric_array
 from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.risk import pair_risk
 from pymc_pacauc.estimator.face import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
@@ -138,6 +139,10 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         if hasattr(self, "coef_"):
             self.coef_, self.coef_sd_ = self.coef_[0], self.coef_sd_[0]
 
+    @property
+    def inclusion_probability_(self) -> FloatArray:
+        return super().inclusion_probability_[0]
+
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Mean risk score of each row, the higher the earlier the event; with its posterior standard deviation."""
         X = self._validate_rows(X)
@@ -187,7 +192,8 @@ def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.bool_], FloatArray]
     event, time = columns
     if event.shape != (n,):
         raise ValueError(f"Found input variables with inconsistent numbers of samples: [{n}, {event.size}]")
-    if event.dtype != bool and not np.isin(event, (0, 1)).all():
+    event, time = numeric_array("event", event), numeric_array("time", time)
+    if not np.isin(event[np.isfinite(event)], (0, 1)).all():
         swapped = " (the second column is: is their order reversed?)" * bool(np.isin(time, (0, 1)).all())
         raise ValueError(f"The first column of y, whether the event was seen, is not 0 and 1{swapped}.")
-    return event_mask(event.astype(float), n), np.asarray(time, dtype=np.float64)
+    return event_mask(event, n), time

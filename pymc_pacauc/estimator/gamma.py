@@ -30,7 +30,7 @@ from pymc_pacauc.search.gamma import (
     paired_errors,
 )
 
-__all__ = ["GAMMAS", "CertifiedGamma", "Choice", "fit_at_gamma"]
+__all__ = ["GAMMAS", "CertifiedGamma", "Choice", "check_gamma_choice", "fit_at_gamma"]
 
 STEP = 4.0  # ratio of neighbouring gammas
 SIZE_DEALT, MOST_DEALS = 120, 4  # size of the comparison times the number of deals of the folds: more changes nothing
@@ -60,6 +60,15 @@ class CertifiedGamma:
 
 
 Choice = GammaChoice | CertifiedGamma | CoverageChoice
+
+
+def check_gamma_choice(gamma: Any) -> None:
+    """One of the names, or a number."""
+    if not isinstance(gamma, str):
+        check_gamma(gamma)
+    elif gamma not in GAMMAS:
+        names = ", ".join(map(repr, GAMMAS))
+        raise ValueError(f"gamma must be one of {names}, or one finite number > 0; got {gamma!r}.")
 
 
 def fit_at_gamma(
@@ -115,9 +124,6 @@ def _fit_quickly(problem: Problem, method: str, start: Fit | None, n_jobs: int |
 def _number(gamma: Any, problem: Problem) -> float:
     if not isinstance(gamma, str):
         return check_gamma(gamma)
-    if gamma not in GAMMAS:
-        names = ", ".join(map(repr, GAMMAS))
-        raise ValueError(f"gamma must be one of {names}, or one finite number > 0; got {gamma!r}.")
     if gamma == "default":
         return 4.0 * row_shares(problem.pairs).size
     if problem.pairs.kind != "two classes":

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
+from pymc_pacauc.core.bounds import check_epsilon
 from pymc_pacauc.core.fitted_to import FittedTo
 from pymc_pacauc.core.kernel_features import KernelFeatures
 from pymc_pacauc.core.pairs import Pairs
@@ -27,13 +28,14 @@ from pymc_pacauc.core.problem import (
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.estimator.columns import Columns, learn_columns
 from pymc_pacauc.estimator.folds import Folds
-from pymc_pacauc.estimator.gamma import Choice, fit_at_gamma
+from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
 from pymc_pacauc.estimator.tempered import Tempered, temper
 from pymc_pacauc.fitting import METHODS, Fit, UnsupportedError
 from pymc_pacauc.results import ArrayResult, Result
 from pymc_pacauc.search.few_rows import pairs_of_few
 from pymc_pacauc.search.lengthscale import choose_lengthscale
 from pymc_pacauc.search.prior import SIZES, PriorChoice, choose_relevance, choose_shrinkage, shrunk_prior
+from pymc_pacauc.smc import Settings
 
 __all__ = ["PRIORS", "Recipe", "ScorePosterior", "fit_scores"]
 
@@ -64,6 +66,11 @@ class Recipe:
         number = isinstance(self.shrinkage, int | float | np.number) and 0.0 < self.shrinkage <= 1.0
         if not (number or (isinstance(self.shrinkage, str) and self.shrinkage == "evidence")):
             raise ValueError(f'shrinkage must be "evidence" or a number in (0, 1]; got {self.shrinkage!r}.')
+        if not (isinstance(self.standardize, int | np.bool_) and self.standardize in (False, True)):
+            raise ValueError(f"standardize must be True or False; got {self.standardize!r}.")
+        check_gamma_choice(self.gamma)
+        check_epsilon(self.epsilon)
+        Settings(particles=self.particles)
         if not (isinstance(self.tuning_rows, int | np.integer) and self.tuning_rows >= 100):
             raise ValueError(f"tuning_rows must be an integer of at least 100; got {self.tuning_rows!r}.")
         if self.relevance is not None:

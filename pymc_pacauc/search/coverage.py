@@ -144,6 +144,8 @@ def sandwich(fitted: Fit, level: float = 0.9) -> Sandwich:
     problem = fitted.problem
     positive = _check(problem, level)
     q = fitted.posterior.natural
+    if not q.mean.any():
+        raise ValueError("All rows have the same score: there is no direction to calibrate.")
     scores = _row_gradients(problem, positive, q.mean, q.root)
     spread = [np.atleast_2d(np.cov(scores[rows], rowvar=False)) / rows.sum() for rows in (positive, ~positive)]
     toward = q.precision @ q.mean
@@ -216,4 +218,4 @@ def _check(problem: Problem, level: float) -> NDArray[np.bool_]:
         )
     if problem.d < 2:
         raise ValueError("With one coefficient the direction is its sign: there is nothing to calibrate.")
-    return two_class_mask(problem)
+    return two_class_mask(problem, "gamma can be calibrated to coverage", "Choose it by cross-validation.")

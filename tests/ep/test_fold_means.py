@@ -11,6 +11,8 @@ from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.core.row_shares import row_shares
 from pymc_pacauc.ep.fold_means import fold_means, suits_fold_means
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.mean_first import MeanFirst
+from pymc_pacauc.ep.natural import standard_gaussian
 from pymc_pacauc.fitting import fit
 
 
@@ -66,3 +68,20 @@ def test_what_it_is_for():
     assert not suits_fold_means(fit_ep(replace(problem, gamma=12.0 * row_shares(problem.pairs).size)))
     spikes = spike_slab_problem(X, y, gamma=50.0, inclusion_probability=0.5, v0=0.0)
     assert not suits_fold_means(fit(spikes))
+
+
+def test_a_mean_of_zero():
+    """Rows that are all equal leave the prior as it is; its mean has no length to keep."""
+    fitted = fit_ep(linear_gaussian_problem(np.ones((40, 2)), np.arange(40) % 2, gamma=20.0))
+    np.testing.assert_array_equal(fold_means(fitted, np.arange(40) % 5), 0.0)
+
+
+def test_kernels_never_see_what_is_not_finite():
+    """They look up sites by the scores, and would read memory that is not theirs."""
+    problem = linear_gaussian_problem(*data(40, 2)[:2], gamma=20.0)
+    blocks = [(block, 1.0) for block in problem.pairs.blocks]
+    space = problem.scores.reduced
+    sweeps = MeanFirst(space.design, space.offset, blocks, power=1.0, scale_free=True)
+    inverse_sd = sweeps.inverse_sd(standard_gaussian(space.dimension))
+    with pytest.raises(FloatingPointError, match="overflow"):
+        sweeps.force(np.full(space.dimension, np.nan), inverse_sd, 0.1)

@@ -270,6 +270,16 @@ def test_copies(rows, fitted):
         ({"shrinkage": 0.0}, "shrinkage must be"),
         ({"shrinkage": None}, "shrinkage must be"),
         ({"tuning_rows": 10}, "tuning_rows must be"),
+        ({"threshold": None}, "threshold must be one of"),
+        ({"standardize": "robust"}, "standardize must be True or False; got 'robust'"),
+        ({"epsilon": 2.0}, "epsilon must lie strictly between 0 and 1"),
+        ({"particles": 1}, "particles must be at least 2"),
+        (
+            {"gamma": "coverage", "sample_weight": np.arange(150.0)},
+            "gamma can be calibrated to coverage for two classes",
+        ),
+        ({"gamma": "coverage", "X": np.ones((150, 2))}, "All rows have the same score"),
+        ({"prior": "gp", "X": np.ones((150, 2))}, "All rows of X are equal"),
     ],
 )
 def test_bad_input_leaves_nothing_half_fitted(rows, change, message):
@@ -283,6 +293,37 @@ def test_bad_input_leaves_nothing_half_fitted(rows, change, message):
     assert vars(estimator) == before
     with pytest.raises(NotFittedError):
         estimator.predict(X)
+
+
+@pytest.mark.parametrize("options", [{}, {"gamma": "cv"}, {"method": "vb"}, {"multi_class": "ordered"}])
+def test_rows_that_are_all_equal(rows, options):
+    """There is nothing to rank by: probabilities are the shares of the classes, or nearly."""
+    y = rows[1] if "multi_class" not in options else np.arange(150) % 3
+    found = pac.AUCClassifier(**{"gamma": "default", **options}).fit(np.ones((150, 2)), y)
+    assert not found.coef_.any()
+    assert found.score(np.ones((150, 2)), y) == 0.5
+    shares = [np.mean(y == each) for each in found.classes_]
+    np.testing.assert_allclose(found.predict_proba(np.ones((1, 2)))[0], shares, atol=0.01)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e300])
+def test_units_of_any_size(rows, fitted, unit):
+    X, y = rows
+    X = X - X.mean(axis=0)
+    plain, found = (pac.AUCClassifier(gamma="default").fit(each, y) for each in (X, X * unit))
+    np.testing.assert_allclose(found.coef_ * unit, plain.coef_, rtol=1e-6)
+    np.testing.assert_allclose(found.predict_proba(X * unit), plain.predict_proba(X), rtol=1e-6)
+
+
+def test_labels_of_a_score(rows, fitted):
+    X, y = rows
+    expected = fitted.score(X, y)
+    for same in (y[:, None], pd.DataFrame({"y": y}), pd.Series(y, dtype="category"), pd.Series(y, dtype="string")):
+        assert fitted.score(X, same) == expected
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        fitted.score(X, y[:-1])
+    with pytest.raises(ValueError, match="not seen in fit"):
+        fitted.score(X, np.arange(150) % 2)
 
 
 def test_a_failed_fit_keeps_the_last_one(rows, fitted):

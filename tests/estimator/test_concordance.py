@@ -56,6 +56,12 @@ def test_it_is_the_fit_on_arrays(rows):
     assert (sd > 0).all()
 
 
+def test_shapes_of_what_is_found(rows):
+    X, event, time = rows
+    found = pac.ConcordanceEstimator("spike_slab", gamma=30.0).fit(X, np.column_stack([event, time]))
+    assert found.coef_.shape == found.coef_sd_.shape == found.inclusion_probability_.shape == (3,)
+
+
 def test_forms_of_y(rows):
     X, event, time = rows
     structured = np.array(list(zip(event, time, strict=True)), dtype=[("cens", bool), ("time", float)])
@@ -103,6 +109,11 @@ def test_weights_and_strata_of_scores(rows):
         (lambda event, time: np.column_stack([event * 0, time]), "There is no event"),
         (lambda event, time: np.column_stack([event, -time]), "negative value"),
         (lambda event, time: np.column_stack([event, time * np.nan]), "time"),
+        (lambda event, time: pd.DataFrame({"event": event, "time": pd.to_timedelta(time, "D")}), "time must be"),
+        (
+            lambda event, time: pd.DataFrame({"event": pd.array([None, *event[1:]], "boolean"), "time": time}),
+            "event must",
+        ),
     ],
 )
 def test_bad_times(rows, y, message):

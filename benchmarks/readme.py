@@ -8,6 +8,7 @@ A block of text below a block of Python is what the latter prints; tables stand 
 import contextlib
 import io
 import re
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +22,7 @@ OURS_CENSORED, PEERS_CENSORED = "EP, gamma by cross-validation", ("Cox, ridge", 
 
 
 def run(readme):
-    """The README with what its blocks print now. Figures stay open."""
+    """The README with what its blocks print now. Figures stay open; files go to a folder that does not."""
     names = {}
 
     def renewed(found):
@@ -31,7 +32,8 @@ def run(readme):
         lines = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
         return f"```python\n{found[1]}```\n" + (f"\n```text\n{lines}\n```\n" if lines else "")
 
-    return BLOCKS.sub(renewed, readme)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        return BLOCKS.sub(renewed, readme)
 
 
 def with_tables(readme, page):

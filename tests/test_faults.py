@@ -14,7 +14,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep.sweep import tile_map
+from pymc_pacauc.ep.work import tile_map
 
 PACKAGE = Path(pac.__file__).parent
 

@@ -44,7 +44,8 @@ from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
+from pymc_pacauc.ep.sweep import SiteSums, check_offset
+from pymc_pacauc.ep.work import tile_map
 
 __all__ = ["enough_pairs", "fit_dealt", "groups_to_deal", "pairs_for"]
 

@@ -40,7 +40,8 @@ from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.score_space import ScoreSweep, as_many_directions, score_fixed_point
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
+from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites
+from pymc_pacauc.ep.work import tile_map
 
 __all__ = [
     "ConvergenceWarning",

@@ -31,7 +31,7 @@ from scipy import linalg
 from pymc_pacauc.ep.design_gradient import design_gradient
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.posterior import GaussianPosterior
-from pymc_pacauc.ep.sweep import tile_map
+from pymc_pacauc.ep.work import tile_map
 
 __all__ = ["TrainingScores", "feature_slopes", "kernel_gradient", "moments", "pivoted_gradient", "predict_scores_at"]
 

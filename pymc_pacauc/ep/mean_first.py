@@ -16,7 +16,8 @@ standard deviations once, then the mean by a quasi-Newton method in coordinates 
 precision at that mean; one or two of these do where EP's own take many. The fixed points are the same.
 
 Where pairs of a block weigh differently, all have the sites of their average weight, times their own: good enough for
-a place to go on from.
+a place to go on from. So have those of blocks that weigh about alike, where there are many: strata with weights, and
+censored times, whose blocks are thousands.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -45,6 +46,7 @@ FloatArray = NDArray[np.float64]
 
 MOST_AT_ONCE = 20_000_000  # pairs, whose standard deviations are all kept
 EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
+MOST_TABLES = 32  # of sites, for blocks of different weights
 MOST_STEPS = 20  # of the quasi-Newton method
 FIRST_GAMMA = 0.5  # from the prior, in units of the comparison's size
 GROWTH = 4.0  # of gamma, from step to step of a start
@@ -54,7 +56,7 @@ ERROR, CHANGE, MOST_SWEEPS = 0.05, 0.1, 3  # of its mean; of q, at the end; and 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """The pairs of a block, each of which stands for ``times`` as many; weights relative to their mean."""
+    """The pairs of a block, each of which stands for ``times`` as many; weights relative to their mean, or nearly."""
 
     i: NDArray[np.intp]
     j: NDArray[np.intp]
@@ -94,13 +96,13 @@ class MeanFirst:
         unit = float(np.linalg.norm(design)) / math.sqrt(design.size) or 1.0  # of scores: it ranks nothing
         self.design: NDArray[Any] = np.divide(design, unit, dtype=np.float32 if single else np.float64)
         self.offset = offset / unit
-        self.parts = [_part(block, times) for block, times in blocks]
+        self.parts = _parts(blocks)
         self.power, self.scale_free = power, scale_free
 
     def over(self, blocks: Sequence[tuple[Block, float]]) -> MeanFirst:
         """The same rows, and other pairs of them."""
         other = copy(self)
-        other.parts = [_part(block, times) for block, times in blocks]
+        other.parts = _parts(blocks)
         return other
 
     def scores(self, mean: FloatArray) -> FloatArray:
@@ -244,6 +246,20 @@ def _padded(q: NaturalGaussian, k: int) -> NaturalGaussian:
     return padded
 
 
+def _parts(blocks: Sequence[tuple[Block, float]]) -> list[_Part]:
+    """Of all blocks, with ``MOST_TABLES`` different mean weights at most: others are those next to them."""
+    parts = [_part(block, times) for block, times in blocks]
+    weights = np.array([p.mean_weight for p in parts])
+    if np.unique(weights).size <= MOST_TABLES:
+        return parts
+    steps = np.geomspace(weights.min(), weights.max(), MOST_TABLES)
+    near = steps[np.searchsorted(np.sqrt(steps[1:] * steps[:-1]), weights)]
+    return [
+        replace(p, weight_i=p.weight_i * (p.mean_weight / weight), mean_weight=float(weight))
+        for p, weight in zip(parts, near, strict=True)
+    ]
+
+
 def _part(block: Block, times: float) -> _Part:
     weight_i, weight_j = block.row_weights, block.column_weights
     mean_i, mean_j = float(weight_i.mean()), float(weight_j.mean())
@@ -292,20 +308,26 @@ def _inverse_sd(cross, root_i, square_i, root_j, square_j, rounding):
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _place(inverse_sd, mean, mean_j, lower, intervals, position):
+    """Where in the table the rho of each pair of a row is: in which interval, and how far from its beginning."""
+    last = intervals - 0.5
+    for j in range(inverse_sd.size):
+        rho = (mean - mean_j[j]) * inverse_sd[j]
+        position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
 def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower, with_gain):
     """Sums of s / sd along both axes, and, if asked for, the sum of G."""
     n_i, n_j = inverse_sd.shape
     by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
-    last = table.shape[1] - 0.5
     gain = 0.0
     for i in range(n_i):
         row = inverse_sd[i]
         weight = times * weight_i[i]
         if weight == 0.0:
             continue
-        for j in range(n_j):
-            rho = (mean_i[i] - mean_j[j]) * row[j]
-            position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
+        _place(row, mean_i[i], mean_j, lower, table.shape[1], position)
         total = gained = 0.0
         for j in range(n_j):
             interval = np.int32(position[j])
@@ -330,13 +352,10 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
     """Overwrite 1 / sd by K = b / sd^2; return its sums along both axes, and the sum of b."""
     n_i, n_j = inverse_sd.shape
     by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
-    last = table.shape[1] - 0.5
     informed = 0.0
     for i in range(n_i):
         row = inverse_sd[i]
-        for j in range(n_j):
-            rho = (mean_i[i] - mean_j[j]) * row[j]
-            position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
+        _place(row, mean_i[i], mean_j, lower, table.shape[1], position)
         total = 0.0
         for j in range(n_j):
             interval = np.int32(position[j])

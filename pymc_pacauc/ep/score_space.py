@@ -32,17 +32,9 @@ from pymc_pacauc.ep.gaussian_iteration import POLICY
 from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import possible
 from pymc_pacauc.ep.sites import SiteTable
-from pymc_pacauc.ep.sweep import (
-    ScoreMoments,
-    SiteSums,
-    Tile,
-    TileSums,
-    cut_work,
-    listed_sites,
-    tables_for,
-    tile_sites,
-)
+from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, TileSums, listed_sites, tables_for, tile_sites
 from pymc_pacauc.ep.weighted_sites import CANCELLED
+from pymc_pacauc.ep.work import Tile, cut_work
 
 __all__ = ["ScoreSweep", "as_many_directions", "score_fixed_point"]
 

@@ -199,7 +199,7 @@ def test_draws_have_the_moments_of_the_posterior():
 
 
 def test_threads_do_not_change_the_result(monkeypatch):
-    monkeypatch.setattr("pymc_pacauc.ep.sweep.PAIRS_WORTH_THREADS", 0)
+    monkeypatch.setattr("pymc_pacauc.ep.work.PAIRS_WORTH_THREADS", 0)
     X, y = plane_data(300)
     problem = linear_gaussian_problem(X, y, 300.0)
     one, three = (fit_ep(problem, n_jobs=threads) for threads in (1, 3))

@@ -6,7 +6,7 @@ import pytest
 from pymc_pacauc.core.comparisons import label_comparison
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
-from pymc_pacauc.ep.mean_first import MeanFirst
+from pymc_pacauc.ep.mean_first import MOST_TABLES, MeanFirst, _mean_table
 from pymc_pacauc.ep.natural import standard_gaussian
 
 RNG = np.random.default_rng(4)
@@ -63,3 +63,17 @@ def test_a_pair_that_stands_for_several_counts_as_often():
     other, _ = once.sweep(standard_gaussian(5), problem.gamma_per_pair, 1e-3)
     np.testing.assert_allclose(q.mean, other.mean, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(q.precision, other.precision, rtol=1e-3, atol=1e-3)
+
+
+def test_many_weights_share_few_tables():
+    """Strata with weights are blocks that all weigh differently: their sites are nearly those of their neighbours."""
+    weights = np.random.default_rng(1).gamma(3.0, size=240)
+    pairs = label_comparison(SCORE > 0.5, strata=np.arange(240) // 3, weights=weights)
+    assert len(pairs.blocks) > MOST_TABLES
+    problem = linear_gaussian_problem(X, pairs, gamma=40.0)
+    exact = fit_ep(problem).posterior.natural
+    made = _mean_table.cache_info().misses
+    q, change = settled(problem)
+    assert _mean_table.cache_info().misses - made <= MOST_TABLES
+    assert change < 1e-3
+    assert np.abs(exact.factor.T @ (q.mean - exact.mean)).max() < 0.1

@@ -39,7 +39,8 @@ from pymc_pacauc.ep.sparse.model_average import (
 )
 from pymc_pacauc.ep.sparse.posterior import SpikeSlabPosterior
 from pymc_pacauc.ep.sparse.search import pair_sums, settle, solve_sparse
-from pymc_pacauc.ep.sweep import check_offset, tile_map
+from pymc_pacauc.ep.sweep import check_offset
+from pymc_pacauc.ep.work import tile_map
 
 __all__ = ["SpikeSlabFit", "fit_spike_slab"]
 

@@ -28,7 +28,9 @@ FloatArray = NDArray[np.float64]
 LEAST_ROWS = 8  # of a side of a block, in a group
 WHOLE = 2**14  # pairs up to which a block is not dealt
 FAR_SHARE = 32  # at most: one in so many pairs that are far from each other is looked at,
-ROWS_FOR_SHARE = 64  # but of groups of so many rows, all of them
+ROWS_FOR_SHARE = 64  # but of groups of so many rows, all of them; of rows with the same scores, one counts
+ENOUGH = 4 * FAR_SHARE * ROWS_FOR_SHARE
+EQUAL = 1e-12  # of the range of the scores: closer than that they are the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +151,8 @@ def deal(
 ) -> Deal:
     """Deal the rows of every block along ``score[n]`` into so many groups, or as many as leave ``LEAST_ROWS`` a side.
 
-    Where the ``spread[n]`` of the scores is known, pairs that are far from each other are looked at now and then only.
+    Where the ``spread[n]`` of the scores is known, pairs that are far from each other are looked at now and then only:
+    unless there are few different rows, all pairs of two of which would be looked at by chance, or none.
 
     Examples
     --------
@@ -168,7 +171,10 @@ def deal(
         count = max(1, min(math.ceil(groups - 0.5), most))
         sides = (_deal_side(score[index], count, rng) for index in (block.positive, block.negative))
         (positive, first_positive), (negative, first_negative) = sides
-        every = 1 if spread is None or count == 1 else _far_share((block.positive.size + block.negative.size) / count)
+        every = 1
+        if spread is not None and count > 1:
+            rows = (block.positive.size + block.negative.size) / count
+            every = _far_share(min(rows, _different(score[block.positive]) + _different(score[block.negative])))
         turns = rng.integers(every, size=count)
         dealt.append(DealtBlock(block, positive, first_positive, negative, first_negative, float(count), every, turns))
     return Deal(replace(pairs, blocks=tuple(whole)), tuple(dealt), groups, score, spread)
@@ -180,6 +186,12 @@ def _some(size: int, share: float, rng: np.random.Generator) -> NDArray[np.intp]
 
 def _weighing(block: Block, total: float) -> Block:
     return replace(block, weight=block.weight * total / block.total_weight)
+
+
+def _different(score: FloatArray) -> int:
+    """How many different scores there are, among so many of them that the number matters no more."""
+    ordered = np.sort(score[:: max(1, score.size // ENOUGH)])
+    return 1 + int(np.count_nonzero(np.diff(ordered) > EQUAL * (ordered[-1] - ordered[0])))
 
 
 def _far_share(rows: float) -> int:

@@ -222,6 +222,21 @@ def test_sampling_errors_cover(kind):
         assert np.mean(np.abs(evidence) < 2.0 * claimed[:, 1]) >= 0.7  # of three differences: a t with few degrees
 
 
+def test_few_different_rows():
+    """All pairs of two of sixteen kinds of rows are far from each other, or none: by chance there would be too few."""
+    rng = np.random.default_rng(3)
+    X = (rng.normal(size=(6000, 4)) > 0).astype(float)
+    y = X @ [1.0, -1.0, 0.5, 0.0] + rng.logistic(size=6000) > 0.0
+    problem = linear_gaussian_problem(X, y, gamma=6000.0)
+    fits = [fit(problem, pairs=700, random_seed=seed) for seed in range(6)]
+    again = fit(problem, pairs=700, random_seed=5)  # whatever the order of equal scores
+    np.testing.assert_array_equal(again.posterior.mean, fits[-1].posterior.mean)
+    assert np.std([each.log_evidence for each in fits]) < 0.1
+    assert max(each.sampling_error.log_evidence for each in fits) < 0.1
+    sd = np.sqrt(fits[0].posterior.variance)
+    assert np.std([each.posterior.mean / sd for each in fits], axis=0).max() < 0.2
+
+
 def test_same_seed_same_fit_whatever_the_threads():
     problem = linear_gaussian_problem(*data(3000), gamma=3000.0)
     one, again, other = (

@@ -83,8 +83,8 @@ def gather(client: Client, futures: list[Future]) -> list[Any]:
                 continue  # a worker died with results that were not fetched: they are made again
             except KilledWorker as error:
                 raise ClusterError(
-                    "Every worker that tried a part of the work died. Most often it ran out of memory: give workers "
-                    "more memory, or cut the data into smaller parts."
+                    "Every worker that tried a part of the work died. Most often it ran out of memory (give workers "
+                    "more, or cut the data into smaller parts), or came late and without pymc_pacauc."
                 ) from error
             except ModuleNotFoundError as error:
                 raise ClusterError(
@@ -168,5 +168,5 @@ def _lost(client: Client) -> ClusterError:
         return ClusterError(f"The Dask client is {client.status}: the connection to the scheduler is lost.")
     return ClusterError(
         f"The Dask cluster has had no worker for {PATIENCE:.0f} seconds: start workers and call again. The data are "
-        "loaded anew."
+        "loaded anew. If workers came and went, their logs say why: memory, or pymc_pacauc missing."
     )

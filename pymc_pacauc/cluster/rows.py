@@ -4,13 +4,19 @@ Rows come in parts, files or chunks of a Dask array, in random order. Each part 
 score (:mod:`pymc_pacauc.core.deal`) and estimates the sums over all its pairs; a pair within a part stands for
 ``pairs of all rows / pairs within parts``. So nothing but q goes to the workers, and nothing but sums of its size comes
 back. The rows are dealt twice: at random for a pilot fit, then along the score that it found.
+
+*Sampling error.* That of the deal comes from other deals, as on one machine (:mod:`pymc_pacauc.ep.dealt`). Besides,
+which rows share a part is chance: W of the N pairs are within parts. That adds to the variance in proportion to
+1 / W - 1 / N, and splitting the rows of every part by the same chance into G groups, in proportion to G / W - 1 / W.
+So two such splits, at the fit's q, tell how much it is.
 """
 
 from __future__ import annotations
 
-import warnings
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,19 +24,18 @@ import numpy as np
 from distributed import Client, Future
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.cluster.pairs import add_up, check_worth, times
+from pymc_pacauc.cluster import parts as on_worker
+from pymc_pacauc.cluster.pairs import add_up, check_worth
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
-from pymc_pacauc.core.deal import Deal, deal
+from pymc_pacauc.core.deal import LEAST_ROWS
 from pymc_pacauc.core.numeric import numeric_array
-from pymc_pacauc.core.pairs import bipartite
 from pymc_pacauc.core.problem import Problem, check_gamma
-from pymc_pacauc.core.scores import GaussianPrior, LinearScores, ReducedScores
-from pymc_pacauc.ep.dealt_sums import dealt_sums
+from pymc_pacauc.core.scores import GaussianPrior
+from pymc_pacauc.ep.dealt import OTHER_DEALS, check_pairs, deviations, sampling_error
 from pymc_pacauc.ep.fixed_point import solve_fixed_point
 from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration
-from pymc_pacauc.ep.natural import NaturalGaussian, draw_natural, natural_gaussian, standard_gaussian
-from pymc_pacauc.ep.results import ConvergenceWarning, possible
-from pymc_pacauc.ep.sites import site_table
+from pymc_pacauc.ep.natural import NaturalGaussian, draw_natural, standard_gaussian
+from pymc_pacauc.ep.results import EXACT, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sweep import SiteSums
 
 __all__ = ["RowsFit", "fit_rows", "load_npz"]
@@ -55,6 +60,8 @@ class RowsFit:
         Of the second fit; ``sweeps`` counts those of the pilot too.
     n_pos, n_neg, pairs_used
         Rows of each class, and how many of their pairs were compared.
+    sampling_error
+        What it does to the result that these were not all; a :class:`~pymc_pacauc.ep.results.SamplingError`.
     """
 
     mean: FloatArray
@@ -67,6 +74,7 @@ class RowsFit:
     n_pos: int
     n_neg: int
     pairs_used: int
+    sampling_error: SamplingError
     natural: NaturalGaussian
     prior: GaussianPrior
 
@@ -77,8 +85,9 @@ class RowsFit:
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"
         return (
-            f"RowsFit(d={self.mean.size}, n={self.n_pos + self.n_neg:,}, {self.pairs_used:,} pairs, "
-            f"log_evidence={self.log_evidence:.3f}, {state} in {self.sweeps} sweeps)"
+            f"RowsFit(d={self.mean.size}, n={self.n_pos + self.n_neg:,}, {self.pairs_used:,} pairs: mean ± "
+            f"{self.sampling_error.mean:.2g} sd, log_evidence={self.log_evidence:.3f} ± "
+            f"{self.sampling_error.log_evidence:.2g}, {state} in {self.sweeps} sweeps)"
         )
 
 
@@ -133,40 +142,28 @@ def fit_rows(
     gamma = check_gamma(gamma)
     if not 0.0 <= power <= 1.0:
         raise ValueError(f"power must be in [0, 1]; got {power!r}.")
+    _check_pairs(pairs, LEAST_ROWS**2)
     raw = _raw_parts(client, rows, y, load)
-    shapes = gather(client, submit(client, _look, raw))
+    shapes = gather(client, submit(client, on_worker.look, raw))
     prior = _prior(shapes, prior_mean, prior_sd)
     counts = np.array([(found["positive"], found["negative"]) for found in shapes])
     n_pos, n_neg = (int(n) for n in counts.sum(axis=0))
     check_worth(n_pos * n_neg)
-    parts: list[Any] = submit(client, _prepare, raw, prior, gamma)
+    within = int(np.prod(counts, axis=1).sum())
+    _check_pairs(pairs, 2 * LEAST_ROWS * within / (n_pos + n_neg))
+    run = _Rows(client, submit(client, on_worker.prepare, raw, prior, gamma), power, gamma, n_pos * n_neg, within)
     del raw  # loaded again if a worker dies; until then there is no need for two copies
-    within = float(np.prod(counts.astype(float), axis=1).sum())
-    wanted = PAIRS_A_ROW * (n_pos + n_neg) if pairs is None else float(pairs)
-    total = float(n_pos) * n_neg
-    stands_for = total / within
-    seeds = np.random.SeedSequence(random_seed).spawn(2 * len(parts))
     # What the iteration asks of a problem
-    target = cast(
-        Problem,
-        SimpleNamespace(gamma=gamma, pairs=SimpleNamespace(total_weight=total), scale_free=not np.any(prior.mean)),
-    )
+    weight = SimpleNamespace(total_weight=float(run.total))
+    target = cast(Problem, SimpleNamespace(gamma=gamma, pairs=weight, scale_free=not np.any(prior.mean)))
+    groups = max(1.0, within / (PAIRS_A_ROW * (n_pos + n_neg) if pairs is None else float(pairs)))
+    seeds = np.random.SeedSequence(random_seed)
     q, sweeps = standard_gaussian(prior.mean.size), 0
-    for stage, seeds_now in enumerate((seeds[: len(parts)], seeds[len(parts) :])):
-        direction = None if stage == 0 else q.mean
-        groups = max(1.0, within / wanted)
-        dealt = [
-            client.submit(_deal, part, direction, groups, seed, pure=False)
-            for part, seed in zip(parts, seeds_now, strict=True)
-        ]
-        used = sum(gather(client, submit(client, _count, dealt)))
-
-        def sums_at(q: NaturalGaussian, dealt: list[Any] = dealt) -> SiteSums:
-            sent = (q.precision, q.shift, gamma / total, power, stands_for)
-            return add_up(gather(client, submit(client, _sums, list(zip(parts, dealt, strict=True)), *sent)))
-
+    for stage in range(2):
+        dealt = run.rows_in_groups(on_worker.deal_rows, seeds, None if stage == 0 else q.mean, groups)
+        used = sum(gather(client, submit(client, on_worker.count, dealt)))
         solution = solve_fixed_point(
-            gaussian_iteration(target, power, sums_at),
+            gaussian_iteration(target, power, partial(run.sums, dealt)),
             q,
             POLICY,
             tolerance=PILOT_TOLERANCE if stage == 0 else tolerance,
@@ -176,18 +173,18 @@ def fit_rows(
         )
         q, sweeps = solution.point, sweeps + len(solution.history)
         release(dealt)
-    release(parts)
-    if not solution.converged:
-        warnings.warn(
-            f"EP did not converge in {max_sweeps} sweeps: raise max_sweeps, or lower gamma.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        if solution.interrupted:
+            break
+    error = EXACT if used == run.total else _error(run, target, q, solution.seen.log_evidence, groups, seeds)
+    release(run.parts)
+    log_evidence = possible(solution.seen.log_evidence)
+    advice = "Raise max_sweeps, or lower gamma."
+    warn_of("EP", solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=3)
     covariance = prior.whiten_rows(prior.whiten_rows(q.covariance).T)
     return RowsFit(
         mean=prior.color(q.mean),
         covariance=covariance,
-        log_evidence=possible(solution.seen.log_evidence),
+        log_evidence=log_evidence,
         expected_risk=solution.seen.expected_risk,
         converged=solution.converged,
         sweeps=sweeps,
@@ -195,12 +192,65 @@ def fit_rows(
         n_pos=n_pos,
         n_neg=n_neg,
         pairs_used=int(used),
+        sampling_error=error,
         natural=q,
         prior=prior,
     )
 
 
-# -- in this process -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows on the workers, in parts, with so many pairs in total and within parts."""
+
+    client: Client
+    parts: list[Future]
+    power: float
+    gamma: float
+    total: int
+    within: int
+
+    def rows_in_groups(
+        self, function: Callable[..., Any], seeds: np.random.SeedSequence, *arguments: Any
+    ) -> list[Future]:
+        """The rows of every part dealt or split, by a seed of its own."""
+        each = list(zip(self.parts, seeds.spawn(len(self.parts)), strict=True))
+        return submit(self.client, function, each, *arguments)
+
+    def sums(self, dealt: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
+        """One round: the sums over all pairs, estimated from those dealt, each of which stands for some."""
+        each = self.total / self.within if stands_for is None else stands_for
+        sent = (q.precision, q.shift, self.gamma / self.total, self.power, each)
+        both = list(zip(self.parts, dealt, strict=True))
+        return add_up(gather(self.client, submit(self.client, on_worker.sums, both, *sent)))
+
+
+def _error(
+    run: _Rows, target: Problem, q: NaturalGaussian, log_evidence: float, groups: float, seeds: np.random.SeedSequence
+) -> SamplingError:
+    """Of the deal, and of which rows share a part; see the module docstring."""
+    deals = (run.rows_in_groups(on_worker.deal_rows, seeds, q.mean, groups) for _ in range(OTHER_DEALS))
+    of_deal = sampling_error(target, q, log_evidence, (run.sums(dealt, q) for dealt in deals), run.power)
+    if run.within == run.total:
+        return of_deal
+    into = max(2, math.ceil(groups))
+    share = (1.0 - run.within / run.total) / (into - 1)
+
+    def split_sums() -> SiteSums:
+        split = run.rows_in_groups(on_worker.split_rows, seeds, into)
+        used = sum(gather(run.client, submit(run.client, on_worker.count, split)))
+        return run.sums(split, q, run.total / max(used, 1))
+
+    found = deviations(target, q, log_evidence, (split_sums() for _ in range(OTHER_DEALS)), run.power)
+    of_parts = [share * float(np.mean(each.var(axis=0, ddof=1))) for each in found]
+    return SamplingError(
+        math.sqrt(of_deal.log_evidence**2 + of_parts[0]),
+        math.sqrt(of_deal.mean**2 + of_parts[1]),
+    )
+
+
+def _check_pairs(pairs: int | None, least: float) -> None:
+    if pairs is not None:
+        check_pairs(pairs, least, "pairs", "None or", "leave pairs away")
 
 
 def _raw_parts(client: Client, rows: Any, y: Any, load: Callable[[Any], Any]) -> list[Any]:
@@ -235,7 +285,7 @@ def _of_dask_array(client: Client, X: Any, y: Any) -> list[Future]:
     else:
         labels = hold(client, np.split(np.asarray(y), np.cumsum(X.chunks[0])[:-1]))
     blocks = client.compute(X.to_delayed().ravel().tolist())
-    return [client.submit(_both, *each, pure=False) for each in zip(blocks, labels, strict=True)]
+    return [client.submit(on_worker.both, *each, pure=False) for each in zip(blocks, labels, strict=True)]
 
 
 def _prior(shapes: list[dict[str, Any]], mean: ArrayLike, sd: ArrayLike) -> GaussianPrior:
@@ -256,56 +306,3 @@ def _prior(shapes: list[dict[str, Any]], mean: ArrayLike, sd: ArrayLike) -> Gaus
     if not (np.isfinite(mean).all() and np.isfinite(sd).all() and (sd > 0.0).all()):
         raise ValueError("prior_mean must be finite, and prior_sd finite and > 0.")
     return GaussianPrior(mean, sd)
-
-
-# -- on the workers --------------------------------------------------------------------------------------------------
-
-
-def _both(X: Any, y: Any) -> tuple[Any, Any]:
-    return X, y
-
-
-def _look(raw: tuple[Any, Any]) -> dict[str, Any]:
-    X, y = np.asarray(raw[0], dtype=np.float64), np.asarray(raw[1])
-    if X.ndim != 2 or y.shape != X.shape[:1]:
-        raise ValueError(f"A part must be (X, y) of shapes (n, d) and (n,); got {X.shape} and {y.shape}.")
-    if not np.isin(y, (-1, 0, 1)).all():
-        raise ValueError("The labels y must be booleans, {0, 1} or {-1, 1}.")
-    positive = int((y > 0).sum())
-    return {"d": X.shape[1], "positive": positive, "negative": y.size - positive, "bad": int((~np.isfinite(X)).sum())}
-
-
-def _prepare(raw: tuple[Any, Any], prior: GaussianPrior, gamma: float) -> Problem:
-    """The problem of a part, in whitened coefficients: all of them, so that those of all parts are the same."""
-    X = np.asarray(raw[0], dtype=np.float64)
-    shift = X @ prior.mean
-    design, offset = prior.whiten_rows(X - X.mean(axis=0)), shift - shift.mean()
-    d = X.shape[1]
-    scores = LinearScores(design, offset, GaussianPrior(np.zeros(d), np.ones(d)))
-    vars(scores)["reduced"] = ReducedScores(design, offset, None)  # not cut to the directions that this part reaches
-    return Problem(scores, bipartite(np.asarray(raw[1]) > 0), gamma)
-
-
-def _deal(problem: Problem, direction: FloatArray | None, groups: float, seed: np.random.SeedSequence) -> Deal:
-    """The rows of a part in groups along a score, or at random."""
-    rng = np.random.default_rng(seed)
-    score = rng.random(problem.n) if direction is None else problem.X @ direction + problem.offset
-    return deal(problem.pairs, score, groups, rng)
-
-
-def _count(found: Deal) -> int:
-    return found.n_pairs
-
-
-def _sums(
-    problem: Problem,
-    dealt: Deal,
-    precision: FloatArray,
-    shift: FloatArray,
-    gamma: float,
-    power: float,
-    stands_for: float,
-) -> SiteSums:
-    q = natural_gaussian(precision, shift)
-    assert q is not None  # it is one on the machine that sent it
-    return times(dealt_sums(problem, q, dealt, site_table(gamma, power)), stands_for)

@@ -23,7 +23,7 @@ directions): coefficients themselves may be much less certain, as scores without
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -40,14 +40,23 @@ from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Pace, Policy, S
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
 from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration
 from pymc_pacauc.ep.mean_first import MeanFirst, first_gamma, gamma_steps
-from pymc_pacauc.ep.natural import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.natural import NaturalGaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import SiteSums, check_offset
 from pymc_pacauc.ep.work import tile_map
 
-__all__ = ["enough_pairs", "fit_dealt", "groups_to_deal", "pairs_for"]
+__all__ = [
+    "OTHER_DEALS",
+    "check_pairs",
+    "deviations",
+    "enough_pairs",
+    "fit_dealt",
+    "groups_to_deal",
+    "pairs_for",
+    "sampling_error",
+]
 
 FloatArray = NDArray[np.float64]
 Found = Solution[NaturalGaussian, GaussianSweep]
@@ -96,14 +105,19 @@ def groups_to_deal(problem: Problem, pairs: str | int) -> float | None:
         enough = enough_pairs(problem)
         few = pairs == "all" or n_pairs <= max(WORTH_DEALING, LEAST_SAVED * enough)
         return None if few else number_of_groups(problem.pairs, enough)
-    if isinstance(pairs, bool) or not isinstance(pairs, int | np.integer):
-        raise ValueError(f'pairs must be "auto", "all" or a whole number of rows per group; got {pairs!r}.')
-    if pairs < 2 * LEAST_ROWS:
-        raise ValueError(
-            f"pairs={pairs} rows per group are too few: a group needs {LEAST_ROWS} rows of a side, {2 * LEAST_ROWS} in "
-            'all, and hundreds for a small error. Ask for more, or for "auto".'
-        )
+    check_pairs(pairs, 2 * LEAST_ROWS, "rows per group", '"auto", "all" or', 'for "auto"')
     return float(n / pairs) if pairs < n else None
+
+
+def check_pairs(pairs: Any, least: float, unit: str, others: str, instead: str) -> None:
+    """Refuse what is no whole number of rows per group, or of pairs; or one that leaves groups too small."""
+    if isinstance(pairs, bool) or not isinstance(pairs, int | np.integer):
+        raise ValueError(f"pairs must be {others} a whole number of {unit}; got {pairs!r}.")
+    if pairs < least:
+        raise ValueError(
+            f"pairs={pairs} {unit} are too few: a group needs {LEAST_ROWS} rows of a side, {2 * LEAST_ROWS} in all, "
+            f"and hundreds for a small error. Ask for more, or {instead}."
+        )
 
 
 def fit_dealt(
@@ -172,7 +186,8 @@ def fit_dealt(
             step, _ = iteration.plain(q, found.seen, 1.0)
             q = iteration.move(q, found.seen, step) or q
         others = run.deals_along(q, groups, rng, OTHER_DEALS)
-        error = sampling_error(problem, q, found.seen.log_evidence, others, run.table, map_tiles)
+        sums = (dealt_sums(problem, q, other, run.table, map_tiles) for other in others)
+        error = sampling_error(problem, q, found.seen.log_evidence, sums, power)
     log_evidence = possible(found.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
@@ -371,29 +386,30 @@ class _Run:
 
 
 def sampling_error(
-    problem: Problem,
-    q: NaturalGaussian,
-    log_evidence: float,
-    others: list[Deal],
-    table: SiteTable,
-    map_tiles: Callable[..., Any] = map,
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SiteSums], power: float
 ) -> SamplingError:
-    """What one deal does to log Z and to the mean of a fit q, from independent ones; see the module docstring.
+    """What one deal does to log Z and to the mean of a fit q, from the sums over independent ones at q; see above.
 
     A deal along an older score is worse than these: then its own deviation from their average is what is reported.
     """
-    steps, differences = [], []
-    for other in others:
-        sums = dealt_sums(problem, q, other, table, map_tiles)
+    return SamplingError(*map(_own_error, deviations(problem, q, log_evidence, others, power)))
+
+
+def deviations(
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SiteSums], power: float
+) -> tuple[FloatArray, FloatArray]:
+    """By how much other sums at q change log Z, and the mean, in standard deviations of q: both to first order."""
+    steps, differences, second = [], [], q.covariance + np.outer(q.mean, q.mean)
+    for sums in others:
         sums = replace(sums, precision=sums.precision + np.eye(q.mean.size))
         steps.append(q.factor.T @ newton_step(q, sums, problem.scale_free))
-        if table.power == 0.0:
+        if power == 0.0:
             found = -problem.gamma * sums.wrong / problem.pairs.total_weight - q.divergence
         else:
-            new = natural_gaussian(sums.precision, sums.shift)
-            found = np.nan if new is None else sums.log_constant + new.log_partition()
+            change = (sums.shift - q.shift) @ q.mean - 0.5 * np.sum((sums.precision - q.precision) * second)
+            found = sums.log_constant + q.log_partition() + float(change)
         differences.append([found - log_evidence])
-    return SamplingError(_own_error(np.array(differences)), _own_error(np.array(steps)))
+    return np.array(differences), np.array(steps)
 
 
 def _own_error(differences: FloatArray) -> float:

@@ -3,6 +3,8 @@
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 
@@ -131,6 +133,8 @@ def test_rows_on_the_workers(client, tmp_path):
         np.testing.assert_allclose(other.mean, found.mean, atol=1e-10)
         np.testing.assert_allclose(other.covariance, found.covariance, atol=1e-10)
     assert found.converged
+    assert 0.0 < found.sampling_error.mean < 0.5
+    assert others[0].sampling_error.log_evidence == pytest.approx(found.sampling_error.log_evidence, abs=1e-8)
     assert 0.5 < found.pairs_used / 40_000 < 2.0
     exact = arrays.fit(arrays.linear_gaussian_problem(X, Y, GAMMA))
     sd = np.sqrt(np.diagonal(exact.posterior.covariance))
@@ -148,6 +152,40 @@ def test_all_pairs_of_one_part_are_the_exact_fit(client):
     np.testing.assert_allclose(found.mean, exact.posterior.mean, atol=1e-5)
     np.testing.assert_allclose(found.covariance, exact.posterior.covariance, atol=1e-5)
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-5)
+    assert found.pairs_used == exact.pairs_used
+    assert found.sampling_error == exact.sampling_error
+
+
+def test_sampling_errors_of_rows_cover():
+    """Other deals of other random parts against all pairs: errors as large as claimed, of the mean and of log Z."""
+    exact = arrays.fit(arrays.linear_gaussian_problem(X, Y, GAMMA))
+    mean, errors, claims = exact.posterior.mean, [], []
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as local,
+        Client(local) as client,
+    ):
+        for seed in range(12):
+            order = np.random.default_rng(seed).permutation(N)
+            parts = rounds.hold(client, [(X[rows], Y[rows]) for rows in np.array_split(order, 3)])
+            found = cluster.fit_rows(parts, GAMMA, client=client, pairs=40_000, random_seed=seed, tolerance=1e-3)
+            moved = found.mean - mean
+            moved -= mean * (mean @ moved) / (mean @ mean)  # pairs do not know the length
+            errors.append([found.log_evidence - exact.log_evidence, *(found.natural.factor.T @ moved)])
+            claims.append([found.sampling_error.log_evidence, found.sampling_error.mean])
+    squares = np.mean(np.square(errors), axis=0)
+    ratios = np.sqrt(np.mean(np.square(claims), axis=0) / [squares[0], squares[1:].mean()])
+    assert (ratios > 0.6).all(), ratios
+    assert (ratios < 1.7).all(), ratios
+
+
+def test_the_keyboard_ends_the_pilot_too(client):
+    def interrupt(record):
+        raise KeyboardInterrupt
+
+    with pytest.warns(pac.ConvergenceWarning, match="interrupted after 1 sweeps"):
+        found = cluster.fit_rows(rounds.hold(client, [(X, Y)]), GAMMA, client=client, callback=interrupt)
+    assert found.sweeps == 1
+    assert not found.converged
 
 
 def test_gamma_and_chains(client, monkeypatch):
@@ -190,13 +228,63 @@ def test_bad_input(client, monkeypatch):
         cluster.fit_rows(["nowhere.npz"], GAMMA, client=client)
     with pytest.raises(TypeError, match="empty list"):
         cluster.fit_rows([], GAMMA, client=client)
-    monkeypatch.setattr(rounds, "find_spec", len)  # of a name: no such thing on any worker
-    monkeypatch.setattr(client, "run", lambda *args, **kwargs: dict.fromkeys(["tcp://a", "tcp://b"]))
-    with pytest.raises(cluster.ClusterError, match=r"2 of 2 Dask workers do not have pymc_pacauc \(tcp://a, tcp://b\)"):
-        arrays.fit(problem, client=client)
+    for wrong in ("all", 1e6, True):
+        with pytest.raises(ValueError, match="pairs must be None or a whole number of pairs; got"):
+            cluster.fit_rows(["nowhere.npz"], GAMMA, client=client, pairs=wrong)
+    for few in (0, -5):
+        with pytest.raises(ValueError, match=f"pairs={few} pairs are too few: a group needs 8 rows of a side"):
+            cluster.fit_rows(["nowhere.npz"], GAMMA, client=client, pairs=few)
+    with pytest.raises(ValueError, match=r"pairs=3000 pairs are too few.* or leave pairs away"):
+        cluster.fit_rows(rounds.hold(client, [(X, Y)]), GAMMA, client=client, pairs=3000)
     monkeypatch.setattr(pairs, "LEAST_PAIRS", 10**7)
     with pytest.raises(ValueError, match=r"too few for a cluster.*Leave client away"):
         arrays.fit(problem, client=client)
+
+
+HIDE = """
+import sys
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, *args):
+        return None if name.split(".")[0] == "pymc_pacauc" else self.finder.find_spec(name, *args)
+
+sys.meta_path[:] = map(Hiding, sys.meta_path)
+"""
+
+
+def test_workers_without_the_package(tmp_path, monkeypatch):
+    """A worker whose Python does not find it is refused; had it come later, it would leave at its first task."""
+    monkeypatch.setattr(rounds, "PATIENCE", 3.0)
+    (tmp_path / "sitecustomize.py").write_text(HIDE)
+    problem = arrays.linear_gaussian_problem(X, Y, GAMMA)
+    with (
+        LocalCluster(1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=":0") as local,
+        Client(local) as client,
+    ):
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_worker", local.scheduler_address, "--no-nanny"],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            cwd=tmp_path,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            client.wait_for_workers(2, timeout=60)
+            with pytest.raises(cluster.ClusterError, match=r"1 of 2 Dask workers do not have pymc_pacauc \(tcp://"):
+                arrays.fit(problem, client=client)
+            with pytest.raises(cluster.ClusterError, match="1 of 2 Dask workers do not have"):
+                cluster.fit_rows(["nowhere.npz"], GAMMA, client=client)
+            client.retire_workers([local.workers[0].address])
+            with pytest.raises(cluster.ClusterError, match=r"no worker for 3 seconds.*pymc_pacauc missing"):
+                rounds.gather(client, rounds.submit(client, pairs.check_worth, [1000]))
+        finally:
+            worker.terminate()
+            worker.wait(timeout=30)
 
 
 def test_a_cluster_without_workers_is_an_error_and_no_hang(monkeypatch):

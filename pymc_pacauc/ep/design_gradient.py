@@ -7,7 +7,7 @@ mean scores and m, V the moments of q,
     d log Z / d Z = (h - P a) m' - P Z V.
 
 A parameter that moves the scores in any way, the lengthscale of kernel features say, follows by the chain rule. One
-pass over the pairs, like a sweep: O(n+ n- k). The same holds for the bound of variational Bayes.
+pass over the pairs, like a sweep: O(n+ n- k), or over those dealt. The same holds for the bound of variational Bayes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def _laplacian(fit: EPFit, columns: FloatArray) -> tuple[FloatArray, FloatArray]
     weights = [f(b.row_weights) * f(b.column_weights) for b in problem.pairs.blocks for f in (np.min, np.max)]
     table = weighted_site_table(gamma * float(min(weights)), gamma * float(max(weights)), power)
     h, products = np.zeros(problem.n), np.zeros_like(columns)
-    for tile in (part for block in problem.pairs.blocks for part in _tiles(block)):
+    blocks = [(block, 1.0) for block in problem.pairs.blocks] if fit.deal is None else fit.deal.parts()
+    for tile, times in ((part, times) for block, times in blocks for part in _tiles(block)):
         i, j = tile.positive, tile.negative
         K = moments.root[i] @ moments.root[j].T  # once the kernel has run
         k_row, h_row, k_column, h_column, _, listed = tile_sites_weighted(
@@ -58,14 +59,14 @@ def _laplacian(fit: EPFit, columns: FloatArray) -> tuple[FloatArray, FloatArray]
             *(gamma, table.largest, table.middle, table.scale),
             *(table.coefficients, table.wrong, table.lower, table.per_unit, problem.tie_cost),
         )
-        h[i] += h_row
-        h[j] -= h_column
-        products[i] += k_row[:, None] * columns[i] - K @ columns[j]
-        products[j] += k_column[:, None] * columns[j] - K.T @ columns[i]
+        h[i] += times * h_row
+        h[j] -= times * h_column
+        products[i] += times * (k_row[:, None] * columns[i] - K @ columns[j])
+        products[j] += times * (k_column[:, None] * columns[j] - K.T @ columns[i])
         if len(listed):
             at = listed[:, :2].astype(np.intp)
             pair = i[at[:, 0]], j[at[:, 1]], listed[:, 2], gamma * listed[:, 3]
-            _add_listed(*pair, fit, moments.mean, columns, h, products)
+            _add_listed(*pair, times, fit, moments.mean, columns, h, products)
     return h, products
 
 
@@ -74,6 +75,7 @@ def _add_listed(
     j: NDArray[np.intp],
     variance: FloatArray,
     gamma: FloatArray,
+    times: float,
     fit: EPFit,
     mean: FloatArray,
     columns: FloatArray,
@@ -85,7 +87,7 @@ def _add_listed(
     site = site_functions(rho, gamma, fit.power)
     shift = site.shift / np.sqrt(variance)
     product = (site.precision / variance)[:, None] * (columns[i] - columns[j])
-    for at, sign in ((i, 1.0), (j, -1.0)):
+    for at, sign in ((i, times), (j, -times)):
         np.add.at(h, at, sign * shift)
         np.add.at(products, at, sign * product)
 

@@ -414,6 +414,18 @@ def _with_sites(
     return natural_gaussian(np.eye(space.dimension) + sums.precision, sums.shift)
 
 
+def _with_dealt_sites(problem: Problem, table: SiteTable, moments: ScoreMoments, deal: Deal) -> NaturalGaussian | None:
+    """The same from the sites of dealt pairs."""
+    space = problem.scores.reduced
+    precision, shift = np.eye(space.dimension), np.zeros(space.dimension)
+    for block, times in deal.parts():
+        pairs = replace(problem.pairs, blocks=(block,))
+        sums = sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost)
+        precision += times * sums.precision
+        shift += times * sums.shift
+    return natural_gaussian(precision, shift)
+
+
 def sums_over(
     problem: Problem, q: NaturalGaussian, deal: Deal | None, table: SiteTable, map_tiles: Callable[..., Any]
 ) -> SiteSums:
@@ -453,11 +465,15 @@ def start_of(problem: Problem, start: Fit | NaturalGaussian | None) -> NaturalGa
 def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
     """A start for other scores of the same pairs: the sites of ``fit``, seen by the scores of ``problem``.
 
-    None where these sites and the prior are no density together.
+    None where these sites and the prior are no density together; of a fit on dealt pairs, then, the prior, with its
+    deal.
     """
     old, q = fit.problem.scores.reduced, fit.posterior.natural
     moments = score_moments(old.design, old.offset, q.mean, q.factor)
-    start = _with_sites(problem, fit.table, moments, map)
+    if fit.deal is None:
+        start = _with_sites(problem, fit.table, moments, map)
+    else:
+        start = _with_dealt_sites(problem, fit.table, moments, fit.deal) or start_of(problem, None)
     if start is None:
         return None
     return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))

@@ -4,6 +4,9 @@ The evidence of a few multiples of the median distance is compared, and its maxi
 L-BFGS in the logarithms, one lengthscale for all covariates or one for each (automatic relevance determination). The
 gradient is exact for given pivots (:func:`~pymc_pacauc.ep.kernel.feature_slopes`), and costs about a sweep, however
 many lengthscales there are. Each fit starts from the sites of the one before, seen by the new features.
+
+Where pairs are many they are dealt (:mod:`pymc_pacauc.ep.dealt`): anew for each lengthscale of the grid and for the one
+chosen, and once for the search between them, so that the evidence it climbs is as smooth as that of all pairs.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from pymc_pacauc.core.covariances import COVARIANCES, Covariance, median_distanc
 from pymc_pacauc.core.kernel_features import KernelFeatures, checked_rows, kernel_features
 from pymc_pacauc.core.pairs import Pairs, bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.ep.dealt import fit_dealt, groups_to_deal
 from pymc_pacauc.ep.gaussian import EPFit, carried_over, fit_ep
 from pymc_pacauc.ep.kernel import feature_slopes
 from pymc_pacauc.ep.results import ConvergenceWarning
@@ -47,7 +51,8 @@ class LengthscaleChoice:
     fit
         EP's fit to them.
     trace
-        A record per evaluation: ``lengthscale``, ``log_evidence``, ``left_out``.
+        A record per evaluation: ``lengthscale``, ``log_evidence``, its ``sampling_error`` (0 unless pairs are dealt),
+        ``left_out``.
     converged, message
         How the search ended.
     """
@@ -137,14 +142,16 @@ def choose_lengthscale(
     evidence = _Evidence(rows, pairs, gamma, kernel, rank, n_jobs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        values = [evidence.fit(base + np.log(multiple), GRID_TOLERANCE)[1].log_evidence for multiple in multiples]
+        values = [
+            evidence.fit(base + np.log(multiple), GRID_TOLERANCE, anew=True)[1].log_evidence for multiple in multiples
+        ]
         start = base + np.log(multiples[int(np.nanargmax(values))])
         free = np.eye(base.size) if each else np.ones((base.size, 1))
 
         t, converged, message = np.zeros(free.shape[1]), True, "the best of the grid"
         if max_evaluations > 0:
             # The first step of L-BFGS is as long as the gradient: in these units a factor of two at most.
-            unit = max(1.0, 1.5 * float(np.abs(evidence(start)[1] @ free).max()))
+            unit = max(1.0, 1.5 * float(np.abs(evidence(start, anew=True)[1] @ free).max()))
 
             def objective(t: FloatArray) -> tuple[float, FloatArray]:
                 value, gradient = evidence(start + free @ t)
@@ -159,7 +166,7 @@ def choose_lengthscale(
                 options={"maxfun": max_evaluations, "gtol": SLOPE / unit, "ftol": 1e-7},
             )
             t, converged, message = found.x, bool(found.success), str(found.message)
-    features, best = evidence.fit(start + free @ t, TOLERANCE)
+    features, best = evidence.fit(start + free @ t, TOLERANCE, anew=True)
     return LengthscaleChoice(features, best, tuple(evidence.trace), converged and best.converged, message)
 
 
@@ -170,25 +177,34 @@ class _Evidence:
         self._rows, self._pairs, self._gamma, self._n_jobs = rows, pairs, gamma, n_jobs
         self._kernel, self._rank = kernel, rank
         self._last: EPFit | None = None
+        self._groups: float | None = None  # the same for all lengthscales
         self.trace: list[dict[str, Any]] = []
 
-    def fit(self, log_scales: FloatArray, tolerance: float) -> tuple[KernelFeatures, EPFit]:
+    def fit(self, log_scales: FloatArray, tolerance: float, *, anew: bool = False) -> tuple[KernelFeatures, EPFit]:
+        """EP's fit; of dealt pairs, to the deal of the last one unless dealt anew."""
         features = kernel_features(self._rows, self._kernel, lengthscale=np.exp(log_scales), rank=self._rank)
         problem = linear_gaussian_problem(features.transform(self._rows), self._pairs, self._gamma)
         problem = replace(problem, tuned_prior=True)
         start = None if self._last is None else carried_over(self._last, problem)
-        self._last = fit_ep(problem, start=start, tolerance=tolerance, n_jobs=self._n_jobs)
+        if self._last is None:
+            self._groups = groups_to_deal(problem, "auto")
+        if self._groups is None:
+            self._last = fit_ep(problem, start=start, tolerance=tolerance, n_jobs=self._n_jobs)
+        else:
+            start = replace(start, deal=None) if start is not None and anew else start
+            self._last = fit_dealt(problem, self._groups, start=start, tolerance=tolerance, n_jobs=self._n_jobs)
         self.trace.append(
             {
                 "lengthscale": features.lengthscale,
                 "log_evidence": self._last.log_evidence,
+                "sampling_error": self._last.sampling_error.log_evidence,
                 "left_out": features.left_out,
             }
         )
         return features, self._last
 
-    def __call__(self, log_scales: FloatArray) -> tuple[float, FloatArray]:
-        features, fit = self.fit(log_scales, TOLERANCE)
+    def __call__(self, log_scales: FloatArray, *, anew: bool = False) -> tuple[float, FloatArray]:
+        features, fit = self.fit(log_scales, TOLERANCE, anew=anew)
         return fit.log_evidence, lengthscale_gradient(features, fit, self._rows)
 
 

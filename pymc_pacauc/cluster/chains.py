@@ -46,8 +46,8 @@ def run_chains(
     -------
     The final states, with particles and evidence, as of :func:`~pymc_pacauc.smc.run_tempering`.
     """
-    if chains < 1:
-        raise ValueError(f"chains must be at least 1; got {chains!r}.")
+    if isinstance(chains, bool) or not isinstance(chains, int | np.integer) or chains < 1:
+        raise ValueError(f"chains must be a whole number, at least 1; got {chains!r}.")
     check_client(client)
     path = prior_path(problem)
     if start is not None:

@@ -277,8 +277,11 @@ def _of_dask_array(client: Client, X: Any, y: Any) -> list[Future]:
         raise ValueError("rows has chunks of unknown length: call rows.compute_chunk_sizes() first.")
     if y is None:
         raise ValueError("A Dask array of rows needs its labels: give y.")
-    if len(y) != X.shape[0]:
-        raise ValueError(f"rows has {X.shape[0]} rows but y has {len(y)} labels.")
+    shape = y.shape if hasattr(y, "to_delayed") else np.shape(y)
+    if any(np.isnan(size) for size in shape):
+        raise ValueError("y has chunks of unknown length: call y.compute_chunk_sizes() first.")
+    if shape != X.shape[:1]:
+        raise ValueError(f"y must be a label for each of {X.shape[0]} rows; got shape {shape}.")
     X = X.rechunk({1: X.shape[1]})
     if hasattr(y, "to_delayed"):
         labels = client.compute(y.rechunk((X.chunks[0],)).to_delayed().ravel().tolist())
@@ -302,7 +305,11 @@ def _prior(shapes: list[dict[str, Any]], mean: ArrayLike, sd: ArrayLike) -> Gaus
                 "compares its own rows. Shuffle the rows, or make fewer parts."
             )
     d = widths[0]
-    mean, sd = (np.broadcast_to(numeric_array(*each), (d,)).copy() for each in (("prior_mean", mean), ("prior_sd", sd)))
+    found = {name: numeric_array(name, each) for name, each in (("prior_mean", mean), ("prior_sd", sd))}
+    for name, each in found.items():
+        if each.shape not in ((), (d,)):
+            raise ValueError(f"{name} must be one number or one for each of {d} columns; got shape {each.shape}.")
+    mean, sd = (np.broadcast_to(each, (d,)).copy() for each in found.values())
     if not (np.isfinite(mean).all() and np.isfinite(sd).all() and (sd > 0.0).all()):
         raise ValueError("prior_mean must be finite, and prior_sd finite and > 0.")
     return GaussianPrior(mean, sd)

@@ -218,6 +218,19 @@ def test_bad_input(client, monkeypatch):
     unknown = da.from_array(X, chunks=(300, D))[da.from_array(Y, chunks=300)]
     with pytest.raises(ValueError, match="compute_chunk_sizes"):
         cluster.fit_rows(unknown, GAMMA, y=Y[Y], client=client)
+    array = da.from_array(X, chunks=(300, D))
+    with pytest.raises(ValueError, match=r"y\.compute_chunk_sizes"):
+        cluster.fit_rows(
+            array, GAMMA, y=da.from_array(Y, chunks=300)[da.ones(N, chunks=300, dtype=bool)], client=client
+        )
+    for wrong in (Y[:5], Y[:, None], da.from_array(Y[:, None], chunks=300)):
+        with pytest.raises(ValueError, match="y must be a label for each of 1200 rows; got shape"):
+            cluster.fit_rows(array, GAMMA, y=wrong, client=client)
+    with pytest.raises(ValueError, match=r"prior_sd must be one number or one for each of 4 columns; got shape \(2,\)"):
+        cluster.fit_rows(array, GAMMA, y=Y, client=client, prior_sd=[1.0, 2.0])
+    for chains in (0, 1.5, "2", True):
+        with pytest.raises(ValueError, match="chains must be a whole number, at least 1; got"):
+            cluster.run_chains(problem, chains, client=client)
     with pytest.raises(ValueError, match=r"Part 1 has one class only \(2 positive, 0 negative\)"):
         cluster.fit_rows(rounds.hold(client, [(X, Y), (X[:2], [1, 1])]), GAMMA, client=client)
     with pytest.raises(ValueError, match="different numbers of columns: 3, 4"):

@@ -240,7 +240,7 @@ def solve_fixed_point(
                     break
                 seen = iteration.sweep(point, Pace(damping, turn))  # something must be known of what is returned
                 history.append({"sweep": counted + count + 1, "change": seen.change, **seen.record})
-        before_last, last_change = [math.inf, math.inf, *changes][-2:]
+        last_change = changes[-1] if changes else math.inf
         lost = kept_seen is not None and not seen.bound > kept_seen.bound - policy.loss
         if not lost:
             kept, kept_seen = point, seen
@@ -259,7 +259,7 @@ def solve_fixed_point(
         if lost:
             assert kept_seen is not None
             point, seen = kept, kept_seen
-        elif seen.change < last_change < before_last and damping < policy.recovered_damping:
+        elif seen.change < last_change and damping < policy.recovered_damping:
             damping = min(2.0 * damping, policy.recovered_damping)
         if _stalled(changes, policy.patience):
             break

@@ -95,6 +95,11 @@ class Deal:
         """The pairs that are met."""
         return self.whole.n_pairs + sum(block.n_pairs for block in self.dealt)
 
+    @property
+    def thinned(self) -> bool:
+        """Whether pairs that are far from each other are looked at now and then only."""
+        return any(block.every > 1 for block in self.dealt)
+
     def parts(self) -> list[tuple[Block, float]]:
         """The pairs that are met, and what each stands for."""
         groups = [(each.group(g), each.stands_for) for each in self.dealt for g in range(each.groups)]

@@ -36,9 +36,9 @@ from pymc_pacauc.core.pairs import Pairs
 from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.approach import approach, moved, newton_step, scaled
 from pymc_pacauc.ep.dealt_sums import dealt_sums
-from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Pace, Policy, Solution, solve_fixed_point
+from pymc_pacauc.ep.fixed_point import Interventions, Iteration, Pace, Solution, solve_fixed_point
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
-from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration
+from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration, policy_for
 from pymc_pacauc.ep.mean_first import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.natural import NaturalGaussian
 from pymc_pacauc.ep.posterior import GaussianPosterior
@@ -74,7 +74,8 @@ FIRST_ERROR, ROUGH_ERROR = 0.3, 0.05  # of its mean, in standard deviations
 ROUGH_CHANGE, MOST_ROUGH = 0.2, 3  # of q, and sweeps
 GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
-LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error
+LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error;
+FINE_TOLERANCE = 3e-4  # where there are few different rows that error is as small, and convergence slow
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
 FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
 LEFT = 0.2  # of the length of a step is how far off it may be thereafter
@@ -138,8 +139,8 @@ def fit_dealt(
     variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` fitted to the same pairs takes the place of the
     pilot (one fitted to others may be too far off). If it was fitted to a deal of them it saves more: at the same gamma
     it lends its deal, so that fits that differ in the prior alone are comparable; at a gamma nearby rows are dealt
-    along its score at once. Except on a deal that was lent, sweeping ends at a change of ``LAST_TOLERANCE``, if not
-    before: what is left is far below the sampling error.
+    along its score at once. Except on a deal that was lent, sweeping ends at a change of ``LAST_TOLERANCE`` (or
+    ``FINE_TOLERANCE``), if not before: what is left is far below the sampling error.
 
     Examples
     --------
@@ -167,8 +168,9 @@ def fit_dealt(
             if same and lent is not None:
                 return lent, run.stage(lent, q, tolerance)
             used = run.deal_along(q, groups, rng, off=off)
+            enough = LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
             sampled = used.n_pairs < problem.pairs.n_pairs
-            return used, run.stage(used, q, max(tolerance, LAST_TOLERANCE) if sampled else tolerance)
+            return used, run.stage(used, q, max(tolerance, enough) if sampled else tolerance)
 
         try:
             if start is None:
@@ -344,7 +346,6 @@ class _Run:
         q: NaturalGaussian,
         tolerance: float = STAGE_TOLERANCE,
         pairs: Pairs | None = None,
-        policy: Policy = WARM,
     ) -> Found:
         """Fit all pairs, or some of them at their share of gamma."""
         iteration = self.iteration(dealt, pairs)
@@ -356,7 +357,7 @@ class _Run:
         found = solve_fixed_point(
             iteration,
             q,
-            policy,
+            policy_for(q.mean.size, WARM),
             tolerance=max(tolerance, self.tolerance),
             max_sweeps=self.max_sweeps,
             callback=self.callback,

@@ -29,7 +29,7 @@ from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.ep.coarse import MANY, coarse_moments
 from pymc_pacauc.ep.dealt_sums import dealt_sums
 from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_point
-from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration, sweep_sums
+from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration, policy_for, sweep_sums
 from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
 from pymc_pacauc.ep.leading import LEADING_TIMES, all_directions, leading_problem
@@ -356,7 +356,7 @@ def _solve(
         last = solve_fixed_point(
             gaussian_iteration(problem, table.power, sums_at),
             near or start or standard_gaussian(k),
-            POLICY if near is None else replace(POLICY, plain_steps=0),
+            policy_for(k, POLICY if near is None else replace(POLICY, plain_steps=0)),
             tolerance=tolerance,
             max_sweeps=max_sweeps - len(history),
             callback=callback,

@@ -19,7 +19,7 @@ safeguard against steps that lead away.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from pymc_pacauc.ep.results import possible
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
 
-__all__ = ["POLICY", "GaussianSweep", "gaussian_iteration", "sweep_sums"]
+__all__ = ["POLICY", "GaussianSweep", "gaussian_iteration", "policy_for", "sweep_sums"]
 
 FloatArray = NDArray[np.float64]
 
@@ -49,6 +49,11 @@ POLICY = Policy(
     plain_after_restart=2,
     loss=1.0,  # nat
 )
+
+
+def policy_for(dimension: int, policy: Policy = POLICY) -> Policy:
+    """With one coefficient, all of whose pairs say the same, damped steps lead to and fro if damping recovers."""
+    return policy if dimension > 1 else replace(policy, recovered_damping=0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,6 +93,7 @@ FASTER = 1.1  # than the power of gamma seen so far the gap falls beyond, at lea
 LEAST_SHARE = 0.1  # of the way between two gammas, by which the next one differs from either
 FOLD_TOLERANCE = 0.3  # of the natural parameters, before the last step: after it, below what a ranking notices
 FOLD_SWEEPS = 20  # at most
+ROUGH = 0.05  # tolerance below which sweeps that find the mean first take many more than EP's own
 PATH_TOLERANCE = 3e-2  # of the fits along gamma; the one chosen is fitted to the end
 SIZE_DEALT, MOST_DEALS = 400, 20  # size of the comparison times the number of deals; 800 positives and as many others
 MANY_ROWS, FEW_ROWS = 2500, 1000  # of more than these, gamma is chosen on about so many,
@@ -132,10 +133,17 @@ class Candidate:
 
 
 def leave_out_folds(
-    problem: Problem, dealt: NDArray[np.intp], method: str, client: Any = None
+    problem: Problem,
+    dealt: NDArray[np.intp],
+    method: str,
+    *,
+    tolerance: float = FOLD_TOLERANCE,
+    client: Any = None,
 ) -> Sequence[FoldPaths] | Sequence[Groups]:
-    """How the folds of each deal are left out: along paths of their own, or else from fits to all rows."""
-    if client is None and suit_fold_paths(problem):
+    """How the folds of each deal are left out: along paths of their own, to a ``tolerance`` that a ranking needs, or
+    else from fits to all rows.
+    """
+    if client is None and tolerance >= ROUGH and suit_fold_paths(problem):
         return [FoldPaths(problem, fold, 0.0 if method == "vb" else 1.0) for fold in dealt]
     return [split_groups(problem.pairs, fold) for fold in dealt]
 
@@ -394,7 +402,7 @@ def choose_gamma(
     if repeats is None:  # which of many rows choose is left to chance as well, and matters more than their folds
         repeats = default_repeats(shares) if some is problem else 1
     dealt = deal_folds(some.pairs, folds, repeats, rng, groups)
-    left_out = leave_out_folds(some, dealt, method, client)
+    left_out = leave_out_folds(some, dealt, method, tolerance=fold_tolerance, client=client)
     first = left_out[0]
     fitted = some is problem or not isinstance(first, FoldPaths)  # whether a fit along gamma is for anything
     fits: list[Fit] = []

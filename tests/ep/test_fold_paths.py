@@ -19,7 +19,7 @@ from pymc_pacauc.ep import ConvergenceWarning, fit_ep, mean_first
 from pymc_pacauc.ep import fold_paths as module
 from pymc_pacauc.ep.fold_paths import FoldPaths, suit_fold_paths
 from pymc_pacauc.ep.gaussian import fit_vb
-from pymc_pacauc.ep.leave_out import WithoutGroup
+from pymc_pacauc.ep.leave_out import Groups, WithoutGroup
 from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.search import gamma as search
 
@@ -114,12 +114,13 @@ def test_held_out_auc_is_that_of_refits(name):
 
 
 @pytest.mark.parametrize("name", ["pima", "spect"])
-def test_the_gamma_chosen_is_that_of_refits(name, monkeypatch):
+def test_the_gamma_chosen_is_that_of_refits(name):
     X, y, _, _ = load(name)
     problem = linear_gaussian_problem(X, y, 1.0)
     found = search.choose_gamma(problem, rng=np.random.default_rng(1))
-    monkeypatch.setattr(search, "suit_fold_paths", lambda problem: False)
     exact = search.choose_gamma(problem, fold_tolerance=1e-2, refine=100, rng=np.random.default_rng(1))
+    assert isinstance(search.leave_out_folds(problem, found.folds, "ep")[0], FoldPaths)
+    assert isinstance(search.leave_out_folds(problem, found.folds, "ep", tolerance=1e-2)[0], Groups)
     assert 1 / 1.35 < found.gamma / exact.gamma < 1.35
     assert (found.folds == exact.folds).all()
 

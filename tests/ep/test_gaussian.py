@@ -12,6 +12,7 @@ from pymc_pacauc.core.pairs import Block, Pairs, bipartite
 from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian, gaussian_iteration
 from pymc_pacauc.ep.natural import natural_gaussian
+from pymc_pacauc.ep.sites import site_functions
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 from tests.reference_ep import reference_ep
 
@@ -262,6 +263,27 @@ def test_the_metric_of_the_mixing_is_that_of_the_divergence(largest, monkeypatch
     found = gaussian_iteration._metric(q, None)(step)
     V = q.covariance if largest == 4 else np.diag(np.diagonal(q.covariance))
     assert found @ found == pytest.approx(0.5 * np.trace(V @ P @ V @ P) + h @ V @ h)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_one_coefficient_at_a_large_gamma(binary):
+    """Its rho is the same for all pairs, up to the sign: the fixed point solves two equations in two numbers.
+
+    Damped steps that lead to and fro must become smaller, however often they come back.
+    """
+    rng = np.random.default_rng(500)
+    x = rng.normal(size=500)
+    y = x + rng.logistic(size=500) > 1.0
+    x = (x > 0.0).astype(float) if binary else x
+    fit = fit_ep(linear_gaussian_problem(x[:, None], y, gamma=50.0 * y.sum() * (~y).sum() / 500), **TIGHT)
+    assert fit.converged
+    ordered = np.sign(x[y][:, None] - x[~y])
+    m, variance = fit.posterior.mean[0], fit.posterior.variance[0]
+    rho = np.array([1.0, -1.0]) * m / np.sqrt(variance)
+    site = site_functions(rho, fit.problem.gamma_per_pair)
+    pairs = np.array([(ordered > 0).sum(), (ordered < 0).sum()])
+    assert 1.0 / variance == pytest.approx(1.0 + pairs @ site.precision / variance, rel=1e-7)
+    assert m / variance == pytest.approx(pairs * [1.0, -1.0] @ site.shift / np.sqrt(variance), rel=1e-7)
 
 
 def test_equal_rows_are_ranked_by_their_offsets_or_tie_to_rounding():

@@ -33,7 +33,7 @@ from pymc_pacauc.core.problem import Problem, check_gamma
 from pymc_pacauc.core.scores import GaussianPrior
 from pymc_pacauc.ep.dealt import OTHER_DEALS, check_pairs, deviations, sampling_error
 from pymc_pacauc.ep.fixed_point import solve_fixed_point
-from pymc_pacauc.ep.gaussian_iteration import POLICY, gaussian_iteration
+from pymc_pacauc.ep.gaussian_iteration import gaussian_iteration, policy_for
 from pymc_pacauc.ep.natural import NaturalGaussian, draw_natural, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sweep import SiteSums
@@ -165,7 +165,7 @@ def fit_rows(
         solution = solve_fixed_point(
             gaussian_iteration(target, power, partial(run.sums, dealt)),
             q,
-            POLICY,
+            policy_for(q.mean.size),
             tolerance=PILOT_TOLERANCE if stage == 0 else tolerance,
             max_sweeps=max_sweeps,
             callback=callback,

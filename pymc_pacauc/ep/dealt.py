@@ -82,6 +82,7 @@ LEFT = 0.2  # of the length of a step is how far off it may be thereafter
 MOST_STEPS = 5
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_DEALS = 2  # for the sampling error
+LENGTH_MATTERS = 4  # coefficients, up to which no order is certain, as their length is not that of a sphere's radius
 SLICE = 2**14  # rows
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
 
@@ -245,8 +246,10 @@ class _Run:
         rows = slice(None) if pairs is None else np.flatnonzero(pairs.observation_weight)
         design = space.design[rows]
         score[rows] = design @ q.mean + space.offset[rows]
-        spread[rows] = max(1.0, off) * _spread(design, score[rows], q)
         pairs = self.problem.pairs if pairs is None else pairs
+        if self.problem.scale_free and q.mean.size <= LENGTH_MATTERS:
+            return [deal(pairs, score, groups, rng) for _ in range(times)]
+        spread[rows] = max(1.0, off) * _spread(design, score[rows], q)
         return [deal(pairs, score, groups, rng, spread) for _ in range(times)]
 
     def pilot(self, q: NaturalGaussian, rng: np.random.Generator) -> tuple[NaturalGaussian, float]:

@@ -237,6 +237,25 @@ def test_few_different_rows():
     assert np.std([each.posterior.mean / sd for each in fits], axis=0).max() < 0.2
 
 
+def test_two_coefficients_at_a_large_gamma():
+    """That their length might be negative is what all pairs speak against, those too that are far from each other."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(4000, 2))
+    y = X @ [1.0, -0.5] + rng.logistic(scale=1.5, size=4000) > 1.0
+    problem = linear_gaussian_problem(X, y, gamma=16_000.0)
+
+    def length(fitted):
+        """In its own standard deviations."""
+        return np.sqrt(fitted.posterior.natural.mean @ fitted.posterior.natural.shift)
+
+    expected = length(fit(problem, pairs="all", tolerance=1e-3))
+    for seed in range(4):
+        found = fit(problem, pairs=1000, random_seed=seed)
+        assert found.converged
+        assert length(found) == pytest.approx(expected, rel=0.02)
+        assert found.sampling_error.mean < 1.0
+
+
 def test_same_seed_same_fit_whatever_the_threads():
     problem = linear_gaussian_problem(*data(3000), gamma=3000.0)
     one, again, other = (

@@ -75,7 +75,7 @@ ROUGH_CHANGE, MOST_ROUGH = 0.2, 3  # of q, and sweeps
 GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
 LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error;
-FINE_TOLERANCE = 3e-4  # where there are few different rows that error is as small, and convergence slow
+FINE_TOLERANCE = 3e-4  # where all pairs met are looked at (few different rows, few columns) convergence is slow
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
 FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
 LEFT = 0.2  # of the length of a step is how far off it may be thereafter
@@ -242,13 +242,14 @@ class _Run:
     ) -> list[Deal]:
         """Several independent deals."""
         space, n = self.problem.scores.reduced, self.problem.n
-        score, spread = np.zeros(n), np.zeros(n)
+        score = np.zeros(n)
         rows = slice(None) if pairs is None else np.flatnonzero(pairs.observation_weight)
         design = space.design[rows]
         score[rows] = design @ q.mean + space.offset[rows]
         pairs = self.problem.pairs if pairs is None else pairs
         if self.problem.scale_free and q.mean.size <= LENGTH_MATTERS:
             return [deal(pairs, score, groups, rng) for _ in range(times)]
+        spread = np.zeros(n)
         spread[rows] = max(1.0, off) * _spread(design, score[rows], q)
         return [deal(pairs, score, groups, rng, spread) for _ in range(times)]
 

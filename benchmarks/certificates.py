@@ -32,15 +32,14 @@ from scipy.stats import binom
 
 import pymc_pacauc as pac
 from benchmarks.coverage_auc import SHAPES
-from pymc_pacauc.analysis.certify import COMPARED
-from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, pac_bayes_kl
-from pymc_pacauc.core.matchings import deal_matchings, holdout_bound
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.core.risk import empirical_risk
-from pymc_pacauc.core.theorems import default_gamma
-from pymc_pacauc.ep.matching_bound import bound_of_draws, scores_under
-from pymc_pacauc.fitting import ConvergenceWarning, fit
-from pymc_pacauc.split_bounds import split_bounds
+from pymc_pacauc.certify.bounds import catoni_bound, catoni_rate, kl_upper, pac_bayes_kl
+from pymc_pacauc.certify.certificate import COMPARED
+from pymc_pacauc.certify.held_out import split_bounds
+from pymc_pacauc.certify.matchings import bound_of_draws, deal_matchings, holdout_bound, scores_under
+from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.comparison.theorems import default_gamma
+from pymc_pacauc.ep.fit import ConvergenceWarning, fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 D = 7
 SHARE = {200: 1.0, 532: 1.0, 2000: 0.1, 5000: 0.04, 50_000: 0.02}  # of the data sets, for each n
@@ -188,7 +187,7 @@ def plot(curves, path, aucs=(0.8, 0.867, 0.95), names=tuple(NAMES[k] for k in (1
     import matplotlib
 
     matplotlib.use("Agg")
-    from pymc_pacauc.analysis.plots.canvas import BLACK, COLORS, LINES, new_axes
+    from pymc_pacauc.plots.canvas import BLACK, COLORS, LINES, new_axes
 
     shown = [auc for auc in aucs if auc in curves]
     panels = np.atleast_1d(new_axes(columns=len(shown), figsize=(11.0, 4.2), sharey=True))

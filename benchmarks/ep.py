@@ -22,13 +22,13 @@ import numpy as np
 
 import pymc_pacauc as pac
 from benchmarks.paper_ep import paper_sweep
-from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep, fit_vb
-from pymc_pacauc.ep.gaussian_iteration import sweep_sums
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.ep.natural import natural_gaussian
+from pymc_pacauc.ep.loop import sweep_sums
+from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.model.compat import pareto_smooth
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, prior_path, run_tempering
 from tests.oracles import exact_plane, plane_data
 

@@ -27,7 +27,7 @@ from benchmarks.paper_ep import fit_paper_ep
 from benchmarks.paper_methods import fit, squared_exponential
 from benchmarks.smc_peers import blackjax_smc, particles_smc, pymc_smc
 from pymc_pacauc.arrays import fit as arrays_fit
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 
 @dataclass(frozen=True)

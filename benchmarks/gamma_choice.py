@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_pacauc.arrays import choose_gamma, linear_gaussian_problem
-from pymc_pacauc.core.pairs import bipartite
+from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep import ConvergenceWarning, fit_ep
 
 FOLDS = 5

@@ -23,10 +23,9 @@ import numpy as np
 
 from benchmarks.gamma_stability import DATA, load
 from pymc_pacauc.arrays import fit, linear_gaussian_problem
-from pymc_pacauc.core.row_shares import row_shares
-from pymc_pacauc.ep.fold_paths import FoldPaths
-from pymc_pacauc.ep.leave_out import split_groups
-from pymc_pacauc.search import gamma as search
+from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.ep.leave_out import FoldPaths, split_groups
+from pymc_pacauc.tune import gamma as search
 
 SIMULATED = ("1000x100", "1000x216")
 SIZES = (0.5, 2.0, 8.0, 32.0)

@@ -22,14 +22,13 @@ from time import process_time
 import numpy as np
 from scipy import linalg
 
-from pymc_pacauc.core.blas import single_threaded_blas
-from pymc_pacauc.core.covariances import COVARIANCES, median_distance
-from pymc_pacauc.core.kernel_features import kernel_features
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.core.risk import empirical_risk
+from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.ep import fit_ep
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
-from pymc_pacauc.search.lengthscale import choose_lengthscale
+from pymc_pacauc.numerics import single_threaded_blas
+from pymc_pacauc.problem.kernel_features import COVARIANCES, kernel_features, median_distance
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.tune.evidence import choose_lengthscale
 
 SIZES = (
     *((200, 2), (500, 2), (1000, 2), (2000, 2), (200, 3), (500, 3), (1000, 3), (2000, 3)),

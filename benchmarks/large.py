@@ -22,10 +22,10 @@ from time import process_time
 import numpy as np
 
 from benchmarks.fits import simulated
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.core.risk import LinearRisk, empirical_risk
-from pymc_pacauc.ep.dealt import fit_dealt, groups_to_deal
+from pymc_pacauc.comparison.risk import LinearRisk, empirical_risk
 from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
 MOST_COMPARED_WITH_ALL = 16_000

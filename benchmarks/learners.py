@@ -17,7 +17,7 @@ import pymc_pacauc as pac
 from benchmarks import paper_methods
 from benchmarks.baselines import fit_bayesian_logit
 from benchmarks.gamma_choice import fit
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
 PENALTIES = np.geomspace(1e-4, 1e2, 7)

@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist, pdist
 import pymc_pacauc as pac
 from benchmarks.baselines import fit_bayesian_logit, fit_rankboost
 from benchmarks.gamma_choice import FOLDS, cross_validate, fit, gamma_grid
-from pymc_pacauc.core.folds import stratified_folds
+from pymc_pacauc.comparison.folds import stratified_folds
 
 LENGTHSCALES = 2.0 ** np.arange(5)  # times the median distance between training rows
 MOST_ROUNDS = 300

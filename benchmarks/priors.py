@@ -24,10 +24,10 @@ from scipy.spatial.distance import cdist
 
 import pymc_pacauc as pac
 from benchmarks.paired import splits
-from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.ep import fit_ep
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
-from pymc_pacauc.ep.sparse.fit import fit_spike_slab
+from pymc_pacauc.ep.spike_slab import fit_spike_slab
+from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 
 SHIPPED = ("pima", "spect", "glass", "credit", "dna")
 SPLITS = 5

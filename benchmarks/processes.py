@@ -21,13 +21,13 @@ import pymc as pm
 
 import pymc_pacauc as pac
 from benchmarks.paired import splits
-from pymc_pacauc.core import scores as core_scores
-from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.model.compat import pareto_smooth
-from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.model.read import problem_of
+from pymc_pacauc.problem import scores as core_scores
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 COLUMNS = (
     *("model", "rows", "pairs", "extraction", "fit", "CPU of the fit", "coefficients", "sweeps", "log Z", "prediction"),

@@ -17,8 +17,8 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.risk import LinearRisk
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.risk import LinearRisk
 
 SCORES = {
     "normal": lambda rng, shape: rng.standard_normal(shape),

@@ -15,8 +15,8 @@ import numpy as np
 
 import pymc_pacauc as pac
 from pymc_pacauc.arrays import linear_gaussian_problem
-from pymc_pacauc.core.theorems import default_gamma
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.comparison.theorems import default_gamma
+from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.smc import Settings, prior_path, run_tempering
 
 

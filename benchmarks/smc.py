@@ -29,8 +29,8 @@ import numpy as np
 
 import pymc_pacauc as pac
 from benchmarks.smc_peers import PARTICLES, blackjax_smc, particles_smc, pymc_smc
-from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
 PAPER = "the paper's: one random-walk move"

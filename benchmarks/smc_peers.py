@@ -7,8 +7,8 @@ fast risk in numba's mode, ``particles`` its vectorised risk, blackjax its risk 
 
 import numpy as np
 
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.core.risk import LinearRisk
+from pymc_pacauc.comparison.risk import LinearRisk
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 PARTICLES = 1000
 

@@ -27,12 +27,12 @@ import numpy as np
 from scipy import stats
 
 from pymc_pacauc import datasets
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.core.risk import linear_risk
+from pymc_pacauc.comparison.risk import linear_risk
 from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import ModelPath, Path, Settings, bridge_path, prior_path, run_tempering
-from pymc_pacauc.smc.diagnose import TemperingWarning
-from pymc_pacauc.smc.student import StudentFit
+from pymc_pacauc.smc.coordinates import StudentFit
+from pymc_pacauc.smc.tempering import TemperingWarning
 from tests.marginals import Marginal, exact_marginal, exact_single
 
 TAIL = 0.02

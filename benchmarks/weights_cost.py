@@ -36,9 +36,9 @@ def labelled(n, d, seed=0):
 
 def sweep(X, pairs):
     """One sweep of EP over the pairs, at gamma = n and some q: a function to be timed."""
-    from pymc_pacauc.core.problem import linear_gaussian_problem
     from pymc_pacauc.ep.sites import site_table
     from pymc_pacauc.ep.sweep import score_moments, sum_sites
+    from pymc_pacauc.problem.problem import linear_gaussian_problem
 
     problem = linear_gaussian_problem(X, pairs, gamma=float(len(X)))
     design, offset = problem.scores.reduced.design, problem.scores.reduced.offset
@@ -50,10 +50,10 @@ def sweep(X, pairs):
 
 def tasks():
     """Work that needs no weights, in names that both revisions have."""
-    from pymc_pacauc.core.pairs import bipartite
-    from pymc_pacauc.core.problem import linear_gaussian_problem
-    from pymc_pacauc.core.risk import LinearRisk, empirical_risk, pair_risk
+    from pymc_pacauc.comparison.pairs import bipartite
+    from pymc_pacauc.comparison.risk import LinearRisk, empirical_risk, pair_risk
     from pymc_pacauc.ep.gaussian import fit_ep
+    from pymc_pacauc.problem.problem import linear_gaussian_problem
 
     found = {}
     for n, d in ((200, 5), (1000, 10), (3000, 20)):
@@ -145,8 +145,8 @@ def before_and_after(revision, restarts, repeats):
 
 
 def with_weights(repeats, n=3000, d=10):
-    from pymc_pacauc.core.comparisons import label_comparison
-    from pymc_pacauc.core.concordance import concordance
+    from pymc_pacauc.comparison.censored import concordance
+    from pymc_pacauc.comparison.kinds import label_comparison
 
     print(f"\n## With weights: a sweep, n = {n}, d = {d}, gamma = n\n")
     rng = np.random.default_rng(3)

@@ -26,8 +26,6 @@ from pymc_pacauc.arrays import (
     run_tempering,
 )
 
-__all__ = ["Check", "report", "self_check", "versions"]
-
 PACKAGES = ("pymc", "pytensor", "arviz", "numpy", "scipy", "numba", "xarray", "pandas", "scikit-learn", "dask")
 GAMMA = 25.0
 EP_BIAS = 0.3  # EP is approximate: nats that its evidence may be off on these data

@@ -14,7 +14,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep.work import tile_map
+from pymc_pacauc.ep.sweep import tile_map
 
 PACKAGE = Path(pac.__file__).parent
 
@@ -24,7 +24,7 @@ ONE_PAIR_WRONG = """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         import pymc_pacauc as pac
-        from pymc_pacauc.core.surrogate import hinge_risk
+        from pymc_pacauc.comparison.surrogate import hinge_risk
         scores, labels = np.array([0.0, 2.0, 1.0]), np.array([0, 0, 1])
         print(pac.empirical_risk(scores, labels), hinge_risk(scores, labels)[0])
     print(*(str(w.message) for w in caught), sep="\\n")
@@ -88,7 +88,7 @@ def test_the_disk_of_the_cache_is_full(tmp_path, size):
 
 
 KERNEL = """
-from pymc_pacauc.core.kernels import kernel
+from pymc_pacauc.numerics import kernel
 
 @kernel
 def answer():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.ep.fit import METHODS, ConvergenceWarning, UnsupportedError, fit
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.fitting import METHODS, ConvergenceWarning, UnsupportedError, fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from tests.oracles import exact_plane, plane_data
 from tests.quadrature import exact_spike_slab_plane
 

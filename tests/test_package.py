@@ -140,7 +140,9 @@ def test_namespaces_are_there_before_anything_else_is_imported(name):
 
 
 def test_array_layer_is_not_empty():
-    assert {"pymc_pacauc.core.pairs", "pymc_pacauc.core.risk", "pymc_pacauc.datasets.loaders"} <= set(ARRAY_LAYER)
+    assert {"pymc_pacauc.comparison.pairs", "pymc_pacauc.comparison.risk", "pymc_pacauc.datasets.loaders"} <= set(
+        ARRAY_LAYER
+    )
 
 
 def test_array_layer_imports_without_pymc():

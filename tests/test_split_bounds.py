@@ -7,10 +7,10 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
-from pymc_pacauc.ep.natural import natural_gaussian
-from pymc_pacauc.model.fitted_to import mark_tuned
-from pymc_pacauc.split_bounds import divergence_between, split_bounds
+from pymc_pacauc.certify.held_out import divergence_between, split_bounds
+from pymc_pacauc.ep.posterior import natural_gaussian
+from pymc_pacauc.model.results import mark_tuned
+from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from tests.analysis.test_certify import simulate
 
 

@@ -7,6 +7,8 @@ refused. So is one of the lower bounds of variational Bayes with anything else.
 
 log Z differs from the log evidence of a likelihood in that exp(-gamma * risk) is not normalised over data: posterior
 model probabilities are those of the Gibbs posterior over models *and* scores, at this gamma.
+
+Cross-validation without refitting, of whatever result allows it.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from pymc_pacauc.analysis.certify import certified_auc
-from pymc_pacauc.core.fitted_to import FittedTo
+from pymc_pacauc.certify.certificate import certified_auc
+from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.results import as_result
-from pymc_pacauc.search.gamma import deal_folds, paired_errors
-
-__all__ = ["compare"]
+from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.tune.gamma import deal_folds, paired_errors
 
 WORDS = {
     "gamma": "gamma",
@@ -164,3 +166,26 @@ def _held_out(
 def _warning(result: Any) -> str:
     tuned = "prior tuned on these data" if result.fitted_to.tuned_prior else ""
     return "; ".join(each for each in (result.caveat, tuned) if each)
+
+
+def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> LeaveOut:
+    """Cross-validated scores of every observation; see :meth:`EPApproximation.leave_out`.
+
+    Parameters
+    ----------
+    result
+        What ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` returned, or what holds it.
+    groups
+        Group label of each observation for k-fold or grouped cross-validation; by default each is left out alone.
+    **options
+        ``refine``, ``n_jobs``, ``progressbar``.
+    """
+    found = as_result(result)
+    if isinstance(found, EPApproximation):
+        return found.leave_out(groups, **options)
+    if hasattr(found, "fit"):
+        return found.fit.leave_out(groups, **options)
+    raise TypeError(
+        "Leaving observations out means removing EP's sites, and draws have none: use what pm.fit(method=pac.EP()) "
+        'returned; for tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'
+    )

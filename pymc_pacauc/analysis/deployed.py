@@ -14,12 +14,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.core.pairs import distinct_labels, encode_labels
-from pymc_pacauc.core.risk import score_array
-
-__all__ = ["MEAN", "check_ci_prob", "deployed_score", "draw_dims", "draws_first", "labelled_draws", "mean_score"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.comparison.pairs import distinct_labels, encode_labels
+from pymc_pacauc.comparison.risk import score_array
+from pymc_pacauc.numerics import FloatArray
 
 MEAN = "mean_score"  # the coordinate by which draws of scores carry their exact mean
 DRAW_DIMS = ("chain", "draw", "sample")

@@ -14,18 +14,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import NDArray
 
-from pymc_pacauc.core.weights import effective_sample_size, normalise, systematic
+from pymc_pacauc.comparison.kinds import effective_sample_size, normalise, systematic
 from pymc_pacauc.model.idata import posterior_dataset
 from pymc_pacauc.model.results import Draws, as_result, dataset_of
-from pymc_pacauc.smc.diagnose import TemperingWarning
+from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.smc.evidence import LogEvidence
-from pymc_pacauc.smc.tempering import Stage
-
-__all__ = ["at_gamma", "log_evidence", "tempering_path"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.smc.tempering import Stage, TemperingWarning
 
 FEW_PARTICLES = 100  # an effective sample size below this is worth a warning
 

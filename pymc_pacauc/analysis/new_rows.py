@@ -18,14 +18,11 @@ from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.core.risk import numeric_array
+from pymc_pacauc.comparison.risk import numeric_array
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
-
-__all__ = ["NewRows", "Source", "matrix_of", "new_rows", "not_by_rows", "row_labels", "source_of", "stacked_rows"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.numerics import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

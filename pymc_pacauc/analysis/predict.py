@@ -34,15 +34,11 @@ from pymc_pacauc.analysis.new_rows import (
 )
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
-from pymc_pacauc.model.draws import evaluate_at_draws
 from pymc_pacauc.model.gp import conditional_draws, predict_gp
+from pymc_pacauc.model.graph import affine_map, evaluate_at_draws
 from pymc_pacauc.model.groups import GroupCoefficients, draw_groups, grouped_coefficients
 from pymc_pacauc.model.held_data import temporarily
-from pymc_pacauc.model.probes import affine_map
-
-__all__ = ["predict_scores", "probability_above", "rank_uncertainty"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.numerics import FloatArray
 
 
 def predict_scores(

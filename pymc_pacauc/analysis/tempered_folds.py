@@ -17,26 +17,22 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.core.comparisons import Comparison
-from pymc_pacauc.core.fitted_to import FittedTo
-from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.core.risk import comparison_risk
-from pymc_pacauc.core.row_shares import row_shares
-from pymc_pacauc.core.weights import effective_sample_size, log_mean_exp, normalise
+from pymc_pacauc.comparison.kinds import Comparison, effective_sample_size, log_mean_exp, normalise
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.risk import comparison_risk
+from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.model.auc_term import names_of
-from pymc_pacauc.model.extract import NotLinearGaussianError, joined_pairs, linear_terms, problem_of
-from pymc_pacauc.model.fitted_to import fitted_to
+from pymc_pacauc.model.compat import track
 from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.model.idata import draws_to_inference_data
-from pymc_pacauc.model.progress import track
-from pymc_pacauc.search.gamma import Candidate, GammaChoice, choose, deal_folds, gamma_grid, search_gammas
+from pymc_pacauc.model.read import NotLinearGaussianError, joined_pairs, linear_terms, problem_of
+from pymc_pacauc.model.results import fitted_to
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.problem.provenance import FittedTo
 from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
 from pymc_pacauc.smc.evidence import stage_variance
-
-__all__ = ["Tempered", "TemperedModel", "choose_tempered", "temper", "tempered_model"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.tune.gamma import Candidate, GammaChoice, choose, deal_folds, gamma_grid, search_gammas
 
 REPEATS = 1  # a fold is a run of its own
 
@@ -173,7 +169,7 @@ def choose_tempered(
     rng: np.random.Generator,
     progressbar: bool,
 ) -> GammaChoice:
-    """:func:`~pymc_pacauc.search.gamma.choose_gamma` by SMC: a run for each fold of each deal, and one for all rows."""
+    """:func:`~pymc_pacauc.tune.gamma.choose_gamma` by SMC: a run for each fold of each deal, and one for all rows."""
     if target.problem is None and n_jobs != 1:
         raise ValueError("Processes need scores that are affine in Gaussian variables; other models stay in one.")
     settings = Settings(particles=particles)

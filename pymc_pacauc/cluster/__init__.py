@@ -13,8 +13,7 @@ round of tasks, to which q goes and from which sums of its size come back. Tasks
 nothing.
 """
 
-from pymc_pacauc.cluster.chains import run_chains
-from pymc_pacauc.cluster.rounds import ClusterError
+from pymc_pacauc.cluster.rounds import ClusterError, run_chains
 from pymc_pacauc.cluster.rows import RowsFit, fit_rows, load_npz
 
 __all__ = ["ClusterError", "RowsFit", "fit_rows", "load_npz", "run_chains"]

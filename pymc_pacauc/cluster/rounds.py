@@ -1,4 +1,7 @@
-"""Rounds of tasks on a Dask cluster that survive the death of workers, and end with a clear error if all are lost."""
+"""Rounds of tasks on a Dask cluster that survive the death of workers, and end with a clear error if all are lost.
+
+Independent runs of tempering SMC on the workers of a Dask cluster, a chain each.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import dask
+import numpy as np
 from distributed import Client, Future, wait
 from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker
 
-from pymc_pacauc.core.blas import single_threaded_blas
-
-__all__ = ["ClusterError", "check_client", "gather", "hold", "map_with", "release", "submit", "threads"]
+from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.numerics import single_threaded_blas
+from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.smc import Settings, State, bridge_path, prior_path, run_tempering
 
 PATIENCE = 30.0  # seconds without any worker after which a cluster is lost
 ATTEMPTS = 5  # at fetching the results of a round
@@ -170,3 +176,47 @@ def _lost(client: Client) -> ClusterError:
         f"The Dask cluster has had no worker for {PATIENCE:.0f} seconds: start workers and call again. The data are "
         "loaded anew. If workers came and went, their logs say why: memory, or pymc_pacauc missing."
     )
+
+
+def run_chains(
+    problem: Problem,
+    chains: int,
+    settings: Settings | None = None,
+    *,
+    client: Client,
+    start: Fit | None = None,
+    random_seed: Any = None,
+) -> list[State]:
+    """Run tempering SMC ``chains`` times, independently, on the workers of a cluster.
+
+    Parameters
+    ----------
+    problem
+        The target; the workers hold it whole.
+    chains
+        How many runs.
+    settings
+        Of each, by default those of :class:`~pymc_pacauc.smc.Settings`.
+    client
+        The cluster.
+    start
+        A fit of ``problem`` to start from, by default the prior.
+    random_seed
+        A seed gives the same runs whatever the cluster, and however many of its workers die.
+
+    Returns
+    -------
+    The final states, with particles and evidence, as of :func:`~pymc_pacauc.smc.run_tempering`.
+    """
+    if isinstance(chains, bool) or not isinstance(chains, int | np.integer) or chains < 1:
+        raise ValueError(f"chains must be a whole number, at least 1; got {chains!r}.")
+    check_client(client)
+    path = prior_path(problem)
+    if start is not None:
+        path = bridge_path(path, start.posterior.mean, start.posterior.covariance)
+    run = partial(_run, settings=Settings() if settings is None else settings)
+    return map_with(client, run, path, np.random.SeedSequence(random_seed).spawn(chains))
+
+
+def _run(path: Any, seed: np.random.SeedSequence, settings: Settings) -> State:
+    return run_tempering(path, settings, np.random.default_rng(seed))

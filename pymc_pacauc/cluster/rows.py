@@ -1,11 +1,11 @@
 """EP on rows that no machine holds alone: every worker compares the rows it has loaded with each other.
 
 Rows come in parts, files or chunks of a Dask array, in random order. Each part deals its own rows into groups along the
-score (:mod:`pymc_pacauc.core.deal`) and estimates the sums over all its pairs; a pair within a part stands for
+score (:mod:`pymc_pacauc.comparison.subsample`) and estimates the sums over all its pairs; a pair within a part stands for
 ``pairs of all rows / pairs within parts``. So nothing but q goes to the workers, and nothing but sums of its size comes
 back. The rows are dealt twice: at random for a pilot fit, then along the score that it found.
 
-*Sampling error.* That of the deal comes from other deals, as on one machine (:mod:`pymc_pacauc.ep.dealt`). Besides,
+*Sampling error.* That of the deal comes from other deals, as on one machine (:mod:`pymc_pacauc.ep.subsample`). Besides,
 which rows share a part is chance: W of the N pairs are within parts. That adds to the variance in proportion to
 1 / W - 1 / N, and splitting the rows of every part by the same chance into G groups, in proportion to G / W - 1 / W.
 So two such splits, at the fit's q, tell how much it is.
@@ -24,23 +24,18 @@ import numpy as np
 from distributed import Client, Future
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.cluster import parts as on_worker
+from pymc_pacauc.cluster import pairs as on_worker
 from pymc_pacauc.cluster.pairs import add_up, check_worth
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
-from pymc_pacauc.core.deal import LEAST_ROWS
-from pymc_pacauc.core.numeric import numeric_array
-from pymc_pacauc.core.problem import Problem, check_gamma
-from pymc_pacauc.core.scores import GaussianPrior
-from pymc_pacauc.ep.dealt import OTHER_DEALS, check_pairs, deviations, sampling_error
-from pymc_pacauc.ep.fixed_point import solve_fixed_point
-from pymc_pacauc.ep.gaussian_iteration import gaussian_iteration, policy_for
-from pymc_pacauc.ep.natural import NaturalGaussian, draw_natural, standard_gaussian
+from pymc_pacauc.comparison.subsample import LEAST_ROWS
+from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, solve_fixed_point
+from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, SamplingError, possible, warn_of
+from pymc_pacauc.ep.subsample import OTHER_DEALS, check_pairs, deviations, sampling_error
 from pymc_pacauc.ep.sweep import SiteSums
-
-__all__ = ["RowsFit", "fit_rows", "load_npz"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.numerics import FloatArray, numeric_array
+from pymc_pacauc.problem.problem import Problem, check_gamma
+from pymc_pacauc.problem.scores import GaussianPrior
 
 PAIRS_A_ROW = 200.0
 PILOT_TOLERANCE = 1e-2

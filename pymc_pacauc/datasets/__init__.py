@@ -4,7 +4,6 @@ Five are shipped with the package (``DATA.md`` beside this file says where each 
 from a file of yours or fetched from OpenML. In all of them ``y`` is 1 for the minority class.
 """
 
-from pymc_pacauc.datasets.dataset import Dataset
-from pymc_pacauc.datasets.loaders import load_colon, load_credit, load_dna, load_glass, load_pima, load_spect
+from pymc_pacauc.datasets.loaders import Dataset, load_colon, load_credit, load_dna, load_glass, load_pima, load_spect
 
 __all__ = ["Dataset", "load_colon", "load_credit", "load_dna", "load_glass", "load_pima", "load_spect"]

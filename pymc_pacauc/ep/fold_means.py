@@ -2,7 +2,7 @@
 
 At the same gamma, a posterior without a fold has about the covariance of the one with it. So the standard deviations of
 the score differences are taken from the fit, and the mean alone is found anew, by Newton's steps with the fit's own
-covariance, mixed (:mod:`pymc_pacauc.ep.mean_first`, :mod:`~pymc_pacauc.ep.mixing`): each costs a pass over the pairs,
+covariance, mixed (:mod:`pymc_pacauc.ep.start`, :mod:`~pymc_pacauc.ep.loop`): each costs a pass over the pairs,
 and no product of matrices.
 
 Steps begin at the mean that has seen the fold, and what is left of it after the last one flatters the scores; hence the
@@ -17,17 +17,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.blas import single_threaded_blas
-from pymc_pacauc.core.row_shares import row_shares
+from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.leave_out import MANY_MODES
-from pymc_pacauc.ep.mean_first import MOST_AT_ONCE, MeanFirst
-from pymc_pacauc.ep.mixing import MixingHistory, mixed_step
+from pymc_pacauc.ep.loop import MixingHistory, mixed_step
 from pymc_pacauc.ep.results import Fit
-
-__all__ = ["fold_means", "suits_fold_means"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.ep.start import MOST_AT_ONCE, MeanFirst
+from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 
 SMALL_STEP, MOST_STEPS = 0.03, 30  # standard deviations of q at which a step is the last; and their number
 REMEMBERED = 3  # steps, mixed with the next
@@ -47,7 +43,7 @@ def fold_means(fit: Fit, fold: NDArray[np.intp]) -> FloatArray:
 
     Examples
     --------
-    >>> from pymc_pacauc.core.problem import linear_gaussian_problem
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
     >>> from pymc_pacauc.ep.gaussian import fit_ep
     >>> rng = np.random.default_rng(1)
     >>> X, fold = rng.normal(size=(300, 4)), np.arange(300) % 5

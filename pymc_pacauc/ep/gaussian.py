@@ -1,4 +1,14 @@
-"""Parallel EP with a Gaussian prior (the paper's section 3.3 and appendix Algorithm 3), without stored sites.
+"""Derivatives of EP's log evidence with respect to the prior.
+
+At a fixed point log Z is stationary in the sites, so they may be held fixed, and for a prior N(mu, Sigma)
+
+    d log Z / d Sigma = (S (V + (m - mu)(m - mu)') S - S) / 2,   S = Sigma^-1,
+    d log Z / d mu    = S (m - mu),
+
+with m, V the moments of q. For a parameter xi of Sigma the chain rule gives tr(dlogZ/dSigma dSigma/dxi). Along a common
+scale of the prior the derivative vanishes when scores have no offset: the risk ignores the length of theta.
+
+Parallel EP with a Gaussian prior (the paper's section 3.3 and appendix Algorithm 3), without stored sites.
 
 The work is done in whitened coefficients w ~ N(0, I), rotated and cut to the at most n directions that reach the
 scores when there are more coefficients than observations (the *dual*: the other directions keep their prior). A
@@ -21,41 +31,71 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
-from pymc_pacauc.core.deal import Deal
-from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.coarse import MANY, coarse_moments
-from pymc_pacauc.ep.dealt_sums import dealt_sums
-from pymc_pacauc.ep.fixed_point import Interventions, Solution, solve_fixed_point
-from pymc_pacauc.ep.gaussian_iteration import POLICY, GaussianSweep, gaussian_iteration, policy_for, sweep_sums
-from pymc_pacauc.ep.gradient import EvidenceGradient, evidence_gradient
+from pymc_pacauc.comparison.subsample import Deal
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
-from pymc_pacauc.ep.leading import LEADING_TIMES, all_directions, leading_problem
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, forgetting, leave_out_pairs
-from pymc_pacauc.ep.mean_first import MOST_AT_ONCE, mean_first_start
-from pymc_pacauc.ep.natural import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
-from pymc_pacauc.ep.posterior import GaussianPosterior
-from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, SamplingError, possible, warn_of
-from pymc_pacauc.ep.score_space import ScoreSweep, as_many_directions, score_fixed_point
+from pymc_pacauc.ep.loop import (
+    POLICY,
+    GaussianSweep,
+    Interventions,
+    Solution,
+    gaussian_iteration,
+    policy_for,
+    solve_fixed_point,
+    sweep_sums,
+)
+from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
+from pymc_pacauc.ep.process import ScoreSweep, as_many_directions, score_fixed_point
+from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites
-from pymc_pacauc.ep.work import tile_map
+from pymc_pacauc.ep.start import (
+    LEADING_TIMES,
+    MANY,
+    MOST_AT_ONCE,
+    all_directions,
+    coarse_moments,
+    leading_problem,
+    mean_first_start,
+)
+from pymc_pacauc.ep.subsample_sums import dealt_sums
+from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
 
-__all__ = [
-    "ConvergenceWarning",
-    "EPFit",
-    "carried_over",
-    "check_power",
-    "dropped",
-    "fit_ep",
-    "fit_vb",
-    "start_of",
-    "sweep_sums",
-]
 
-FloatArray = NDArray[np.float64]
+@dataclass(frozen=True, eq=False)
+class EvidenceGradient:
+    """Derivatives of log Z with respect to the prior mean (d,) and covariance (d, d).
+
+    ``covariance`` is the symmetric matrix G with d log Z = sum(G * d Sigma); ``variances`` is its diagonal, the
+    derivative with respect to independent prior variances.
+    """
+
+    mean: FloatArray
+    covariance: FloatArray
+
+    @property
+    def variances(self) -> FloatArray:
+        return np.diagonal(self.covariance).copy()
+
+    def along(self, direction: FloatArray) -> float:
+        """Derivative when the prior covariance moves along ``direction`` = dSigma/dxi."""
+        return float(np.sum(self.covariance * direction))
+
+
+def evidence_gradient(posterior: GaussianPosterior) -> EvidenceGradient:
+    """Gradient of EP's log evidence at its fixed point, which ``posterior`` is."""
+    scores, q = posterior.scores, posterior.natural
+    mean, half = q.mean, 0.5 * (q.covariance + np.outer(q.mean, q.mean) - np.eye(q.mean.size))
+    rotation, unwhiten = scores.reduced.rotation, scores.prior.unwhiten_rows
+    if rotation is not None:
+        mean, half = mean @ rotation, rotation.T @ half @ rotation
+    return EvidenceGradient(unwhiten(mean[None])[0], unwhiten(unwhiten(half).T))
+
+
 Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
 SumsBy = Callable[[Problem, SiteTable], AbstractContextManager[SumsAt]]
@@ -81,7 +121,7 @@ class EPFit:
         E_q[risk], in closed form.
     converged, interrupted, sweeps, history
         Whether the natural parameters change by less than the tolerance in a sweep from q (in the leading directions,
-        of a smooth process: :mod:`~pymc_pacauc.ep.leading`), whether the fit was ended from the keyboard, the number
+        of a smooth process: :mod:`~pymc_pacauc.ep.start`), whether the fit was ended from the keyboard, the number
         of sweeps (without those over few directions that many coefficients begin with), and per sweep its change, log
         evidence and expected risk.
     interventions
@@ -90,7 +130,7 @@ class EPFit:
     tied_pairs
         Number of pairs that tie whatever theta.
     deal
-        The pairs that were used, of a fit on dealt pairs (:mod:`~pymc_pacauc.ep.dealt`); None where all were.
+        The pairs that were used, of a fit on dealt pairs (:mod:`~pymc_pacauc.ep.subsample`); None where all were.
     pairs_used, sampling_error
         How many pairs that is, and what it does to the result: zero where all pairs were used.
     """
@@ -263,7 +303,7 @@ def fit_ep(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_pacauc.core.problem import linear_gaussian_problem
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
     >>> X = np.random.default_rng(1).normal(size=(50, 2))
     >>> fit = fit_ep(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=50.0))
     >>> fit.converged, bool(fit.posterior.mean[0] > 3 * abs(fit.posterior.mean[1]))

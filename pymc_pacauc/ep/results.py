@@ -8,25 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.ep.fixed_point import ConvergenceWarning, Interventions, Solution
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut
-
-__all__ = [
-    "EXACT",
-    "ConvergenceWarning",
-    "Fit",
-    "Posterior",
-    "SamplingError",
-    "UnsupportedError",
-    "possible",
-    "warn_of",
-]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.ep.loop import ConvergenceWarning, Interventions, Solution
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
 
 ROUNDING = 1e-6  # nats by which a log evidence may exceed zero
 
@@ -111,7 +99,7 @@ class Posterior(Protocol):
 
 
 class Fit(Protocol):
-    """Result of :func:`pymc_pacauc.fitting.fit`."""
+    """Result of :func:`pymc_pacauc.ep.fit.fit`."""
 
     @property
     def problem(self) -> Problem:

@@ -12,17 +12,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from pymc_pacauc.core.comparisons import ordered_classes, stratified
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.risk import empirical_risk
+from pymc_pacauc.comparison.kinds import ordered_classes, stratified
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.estimator.base import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
 from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_threshold
-from pymc_pacauc.estimator.face import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
 from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import fit_scores
-
-__all__ = ["AUCClassifier"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.numerics import FloatArray
 
 MULTI_CLASS = ("ovr", "ordered")
 
@@ -45,7 +42,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
     shrinkage
         Of a Gaussian prior: its covariance is ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of the columns, so
         that 1 means independent coefficients. A number in (0, 1], or ``"evidence"``: the best of four by evidence
-        (:mod:`pymc_pacauc.search.prior`), for which the certificate pays.
+        (:mod:`pymc_pacauc.tune.evidence`), for which the certificate pays.
     relevance
         ``"evidence"``: a prior variance, or a lengthscale of the Gaussian process, for each column by evidence. There
         is no certificate then.

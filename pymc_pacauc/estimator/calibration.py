@@ -30,11 +30,8 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from pymc_pacauc.ep.fold_means import fold_means, suits_fold_means
 from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior
-from pymc_pacauc.search.gamma import FOLD_SWEEPS
-
-__all__ = ["THRESHOLDS", "CalibratedScore", "Shares", "calibrate", "check_threshold"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.tune.gamma import FOLD_SWEEPS
 
 TOLERANCE = 0.2  # of the folds' posteriors, before the last step: more would leave something of the rows left out
 THRESHOLDS = ("youden", "prior")

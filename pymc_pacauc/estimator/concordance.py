@@ -9,17 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from pymc_pacauc.core.concordance import concordance, event_mask
-from pymc_pacauc.core.numeric import numeric_array
-from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.core.risk import pair_risk
-from pymc_pacauc.estimator.face import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
+from pymc_pacauc.comparison.censored import concordance, event_mask
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.estimator.base import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
 from pymc_pacauc.estimator.folds import check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior, fit_scores
-
-__all__ = ["ConcordanceEstimator", "event_and_time"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.numerics import FloatArray, numeric_array
 
 WEIGHTS = (None, "ipcw")
 

@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
-from pymc_pacauc.core.folds import has_pairs
-from pymc_pacauc.core.pairs import Pairs
-
-__all__ = ["Folds", "check_folds", "check_pairs_in_folds"]
+from pymc_pacauc.comparison.folds import has_pairs
+from pymc_pacauc.comparison.pairs import Pairs
 
 Folds = int | NDArray[np.intp]
 

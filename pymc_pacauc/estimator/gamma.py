@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.analysis.certify import Certificate, certificate
-from pymc_pacauc.core.fitted_to import sides
-from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.core.problem import Problem, check_gamma
-from pymc_pacauc.core.row_shares import row_shares
-from pymc_pacauc.core.theorems import theorem_defaults
-from pymc_pacauc.ep.dealt import pairs_for
+from pymc_pacauc.array_result import ArrayResult
+from pymc_pacauc.certify.certificate import Certificate, certificate
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.comparison.theorems import theorem_defaults
+from pymc_pacauc.ep.fit import TOLERANCE, ConvergenceWarning, Fit, fit
+from pymc_pacauc.ep.subsample import pairs_for
 from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
-from pymc_pacauc.fitting import TOLERANCE, ConvergenceWarning, Fit, fit
-from pymc_pacauc.results import ArrayResult
-from pymc_pacauc.search.coverage import CoverageChoice, coverage_gamma
-from pymc_pacauc.search.gamma import (
+from pymc_pacauc.problem.problem import Problem, check_gamma
+from pymc_pacauc.problem.provenance import sides
+from pymc_pacauc.tune.coverage import CoverageChoice, coverage_gamma
+from pymc_pacauc.tune.gamma import (
     Candidate,
     GammaChoice,
     deal_folds,
@@ -29,8 +29,6 @@ from pymc_pacauc.search.gamma import (
     leave_out_folds,
     paired_errors,
 )
-
-__all__ = ["GAMMAS", "CertifiedGamma", "Choice", "check_gamma_choice", "fit_at_gamma"]
 
 STEP = 4.0  # ratio of neighbouring gammas
 SIZE_DEALT, MOST_DEALS = 120, 4  # size of the comparison times the number of deals of the folds: more changes nothing

@@ -1,7 +1,15 @@
-"""A score with its posterior: from rows and pairs to coefficients, in the units of X.
+"""Columns of X as the prior sees them: centred at the training rows and, where asked for, on one scale.
+
+A prior that gives every coefficient the same variance means something only where the columns have the same scale. The
+centre is taken away in any case: a constant in all scores changes no ranking, and with it the spread of a score is that
+of its difference from the average training row.
+
+Draws of the exact posterior on arrays, by tempering SMC from a fit on: a result like any other.
+
+A score with its posterior: from rows and pairs to coefficients, in the units of X.
 
 This is where an estimator's words (``prior=``, ``method=``, ``gamma=``) become a
-:class:`~pymc_pacauc.core.problem.Problem` and its fit; the estimators themselves only check their input and hand out
+:class:`~pymc_pacauc.problem.problem.Problem` and its fit; the estimators themselves only check their input and hand out
 what is found here.
 """
 
@@ -14,32 +22,108 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
+from sklearn.preprocessing import StandardScaler
 
-from pymc_pacauc.core.bounds import check_epsilon
-from pymc_pacauc.core.fitted_to import FittedTo
-from pymc_pacauc.core.kernel_features import KernelFeatures
-from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.core.problem import (
+from pymc_pacauc.array_result import ArrayResult, Estimate, Result
+from pymc_pacauc.certify.bounds import check_epsilon
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.ep.fit import METHODS, Fit, UnsupportedError
+from pymc_pacauc.estimator.folds import Folds
+from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.kernel_features import KernelFeatures
+from pymc_pacauc.problem.problem import (
     Problem,
     default_inclusion_probability,
     linear_gaussian_problem,
     spike_slab_problem,
 )
-from pymc_pacauc.core.row_shares import row_shares
-from pymc_pacauc.estimator.columns import Columns, learn_columns
-from pymc_pacauc.estimator.folds import Folds
-from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
-from pymc_pacauc.estimator.tempered import Tempered, temper
-from pymc_pacauc.fitting import METHODS, Fit, UnsupportedError
-from pymc_pacauc.results import ArrayResult, Result
-from pymc_pacauc.search.few_rows import pairs_of_few
-from pymc_pacauc.search.lengthscale import choose_lengthscale
-from pymc_pacauc.search.prior import SIZES, PriorChoice, choose_relevance, choose_shrinkage, shrunk_prior
-from pymc_pacauc.smc import Settings
+from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
+from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
+from pymc_pacauc.tune.evidence import (
+    SIZES,
+    PriorChoice,
+    choose_lengthscale,
+    choose_relevance,
+    choose_shrinkage,
+    shrunk_prior,
+)
+from pymc_pacauc.tune.gamma import pairs_of_few
 
-__all__ = ["PRIORS", "Recipe", "ScorePosterior", "fit_scores"]
 
-FloatArray = NDArray[np.float64]
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """``(X - center) / scale``."""
+
+    center: FloatArray
+    scale: FloatArray
+
+    def apply(self, X: FloatArray) -> FloatArray:
+        return (X - self.center) / self.scale
+
+
+def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: Any) -> Columns:
+    """Centre and scale of these rows, a row of weight 2 counting as two; that of a constant column is its size."""
+    size = np.maximum(X.max(axis=0), -X.min(axis=0))
+    unit = np.ldexp(1.0, np.frexp(size)[1] - 1)  # a power of two, which changes no digit: no square overflows
+    scaler = StandardScaler(with_std=bool(standardize)).fit(X / unit, sample_weight=sample_weight)
+    return Columns(unit * scaler.mean_, np.ones(X.shape[1]) if scaler.scale_ is None else unit * scaler.scale_)
+
+
+@dataclass(frozen=True, eq=False)
+class Tempered:
+    """What :func:`~pymc_pacauc.model.results.as_result` asks of a posterior, for draws of a problem of arrays.
+
+    Attributes
+    ----------
+    problem
+        What was sampled.
+    theta, risk
+        Draws, shape (draws, d), and the risk of each.
+    parent
+        The particle that each draw was resampled from: draws of different ones are independent.
+    stages
+        The record of the run.
+    """
+
+    problem: Problem
+    theta: FloatArray
+    risk: FloatArray
+    parent: NDArray[np.intp]
+    stages: tuple[Stage, ...]
+
+    gaussian = False
+    caveat = ""
+
+    @cached_property
+    def fitted_to(self) -> FittedTo:
+        return fitted_to_problem(self.problem, "TemperingSMC")
+
+    @property
+    def evidence(self) -> LogEvidence:
+        return combine(self.stages[-1].log_evidence, self.stages[-1].log_evidence_variance)
+
+    @property
+    def mean_risk(self) -> Estimate:
+        excess = np.bincount(self.parent, self.risk - self.risk.mean()) / self.risk.size
+        return Estimate(float(self.risk.mean()), float(np.sqrt(excess @ excess)))
+
+    @property
+    def divergence(self) -> Estimate:
+        """-gamma E[risk] - log Z."""
+        gamma, risk, evidence = self.problem.gamma, self.mean_risk, self.evidence
+        value = max(0.0, -gamma * risk.value - evidence.estimate)
+        return Estimate(value, gamma * risk.error + evidence.standard_error)
+
+
+def temper(start: Fit, particles: int, rng: np.random.Generator) -> Tempered:
+    """Draws of the posterior that ``start`` approximates."""
+    path = bridge_path(prior_path(start.problem), start.posterior.mean, start.posterior.covariance)
+    state = run_tempering(path, Settings(particles=particles), rng)
+    theta, risk = path.finish(state.population, rng)
+    return Tempered(start.problem, theta, risk, state.population.parent, state.stages)
+
 
 PRIORS = ("gaussian", "spike_slab", "gp")
 

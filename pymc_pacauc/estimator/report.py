@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.core.row_shares import row_shares
+from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.estimator.gamma import CertifiedGamma
-from pymc_pacauc.search.gamma import GammaChoice
-
-__all__ = ["report_page"]
+from pymc_pacauc.tune.gamma import GammaChoice
 
 MOST_COEFFICIENTS = 40  # the largest, in units of their columns
 CI_PROB = 0.9
@@ -95,8 +93,8 @@ def _part(estimator: Any, score: Any) -> str:
 
 
 def _roc(score: Any) -> tuple[Any, str]:
-    from pymc_pacauc.analysis.plots.ranking import plot_roc
-    from pymc_pacauc.analysis.roc import roc
+    from pymc_pacauc.analysis.evaluate import roc
+    from pymc_pacauc.plots.ranking import plot_roc
 
     curves = roc(score.held_out, score.place, ci_prob=CI_PROB)
     text = "Each row is scored by a posterior that has not seen its fold; the band is over rows."
@@ -104,7 +102,7 @@ def _roc(score: Any) -> tuple[Any, str]:
 
 
 def _gamma(choice: GammaChoice | CertifiedGamma) -> str:
-    from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION
+    from pymc_pacauc.plots.canvas import BLUE, GREY, VERMILION
 
     def draw(axes: Any) -> None:
         if isinstance(choice, CertifiedGamma):

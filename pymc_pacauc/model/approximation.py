@@ -1,7 +1,7 @@
 """What ``pm.fit(method=pac.EP())`` returns: PyMC's full-rank Gaussian, plus what EP knows beyond it.
 
 PyMC's variational interface expects an :class:`~pymc.variational.opvi.Approximation` that can be sampled. This one
-holds an array :class:`~pymc_pacauc.fitting.Fit` and the :class:`~pymc_pacauc.model.extract.ModelProblem` it was fitted
+holds an array :class:`~pymc_pacauc.ep.fit.Fit` and the :class:`~pymc_pacauc.model.read.ModelProblem` it was fitted
 to, whatever the prior, and is a :class:`~pymc_pacauc.model.results.Result` like any other.
 """
 
@@ -23,26 +23,21 @@ from pymc.util import get_random_generator
 from pymc.variational.approximations import FullRankGroup, SingleGroupApproximation
 from pymc.variational.opvi import node_property
 
-from pymc_pacauc.core.fitted_to import FittedTo
-from pymc_pacauc.core.html_report import HTMLReport
-from pymc_pacauc.core.risk import pair_risk
+from pymc_pacauc.array_result import ArrayResult, Estimate, with_pairs
+from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.ep.fit import Fit
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
 from pymc_pacauc.ep.results import SamplingError
-from pymc_pacauc.fitting import Fit
-from pymc_pacauc.model.compat import pareto_smooth
-from pymc_pacauc.model.extract import ModelProblem
-from pymc_pacauc.model.fitted_to import fitted_to
+from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
-from pymc_pacauc.model.progress import LateBar
-from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN
-from pymc_pacauc.results import ArrayResult, Estimate, with_pairs
+from pymc_pacauc.model.read import ModelProblem
+from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, fitted_to
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.provenance import FittedTo
 from pymc_pacauc.smc.evidence import LogEvidence
-
-__all__ = ["EPApproximation", "ImportanceSample"]
-
-FloatArray = NDArray[np.float64]
 
 FEWEST_WEIGHTED = 25  # a tail of five
 

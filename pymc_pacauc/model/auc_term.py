@@ -15,23 +15,10 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_pacauc.core.comparisons import Comparison
-from pymc_pacauc.core.pairs import Pairs, encode_labels
-from pymc_pacauc.model.interpret import Unreadable, evaluate
+from pymc_pacauc.comparison.kinds import Comparison
+from pymc_pacauc.comparison.pairs import Pairs, encode_labels
+from pymc_pacauc.model.graph import Unreadable, evaluate
 from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, SurrogateOp
-
-__all__ = [
-    "AUCTerm",
-    "NotLinearGaussianError",
-    "auc_term",
-    "auc_terms",
-    "fixed_pairs",
-    "found_terms",
-    "is_auc_risk",
-    "names_of",
-    "refuse",
-]
-
 
 RANDOM_GAMMA = (
     "The gamma of {potential} is random ({names}). exp(-gamma * risk) is no density of the data: it is not normalised "

@@ -1,15 +1,20 @@
-"""The only place that looks at versions: ArviZ 0.x (with PyMC 5) and ArviZ 1.x (with PyMC 6)."""
+"""The only place that looks at versions: ArviZ 0.x (with PyMC 5) and ArviZ 1.x (with PyMC 6).
+
+Progress bars that appear only when the work turns out to take a while.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from time import perf_counter
+from typing import Any, TypeVar
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 ARVIZ_1 = not version("arviz").startswith("0.")  # parts of 1.x can be installed beside 0.x, where PyMC 5 ignores them
 
@@ -18,8 +23,6 @@ if ARVIZ_1:
     from arviz_stats.base import array_stats
 else:
     import arviz
-
-__all__ = ["add_groups", "dataset", "inference_data", "pareto_smooth"]
 
 
 def dataset(
@@ -74,3 +77,45 @@ def pareto_smooth(log_weights: NDArray[np.float64]) -> tuple[NDArray[np.float64]
     # Smoothing leaves the body of the weights alone, up to normalisation: the smallest weight tells the constant.
     smallest = np.argmin(log_weights)
     return normalised + (log_weights[smallest] - normalised[smallest]), float(shape)
+
+
+BAR_AFTER = 1.0  # seconds
+
+Item = TypeVar("Item")
+
+
+class LateBar:
+    """A context whose :meth:`update` shows a bar once a second has passed; ``columns`` follow the bar itself.
+
+    Totals may be guesses: work that ends before, ends with a full bar.
+    """
+
+    def __init__(self, description: str, *columns: Any, show: bool = True):
+        self._show, self._description, self._columns, self._started = show, description, columns, perf_counter()
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> LateBar:
+        return self
+
+    def update(self, done: int, total: int, **fields: Any) -> None:
+        if self._show and self._bar is None and done < total and perf_counter() - self._started > BAR_AFTER:
+            text = TextColumn("{task.description}", markup=False)
+            self._bar = Progress(text, BarColumn(), MofNCompleteColumn(), *self._columns, TimeElapsedColumn())
+            self._bar.start()
+            self._task = self._bar.add_task(self._description, total=total, **fields)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, **fields)
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar is not None:
+            if exception[0] is None:
+                self._bar.update(self._task, total=self._bar.tasks[0].completed)
+            self._bar.stop()
+
+
+def track(items: Iterable[Item], description: str, total: int, show: bool = True) -> Iterator[Item]:
+    """The items, with a bar once they have taken more than a second."""
+    with LateBar(description, TimeRemainingColumn(), show=show) as bar:
+        for done, item in enumerate(items, start=1):
+            yield item
+            bar.update(done, total)

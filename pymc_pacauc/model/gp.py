@@ -1,4 +1,7 @@
-"""Gaussian-process scores in PyMC: EP's prediction at new points, and the evidence's gradient in the kernel."""
+"""A covariance function of PyMC as a function of NumPy arrays, compiled once.
+
+Gaussian-process scores in PyMC: EP's prediction at new points, and the evidence's gradient in the kernel.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,37 @@ from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 from scipy import linalg
 
-from pymc_pacauc.core.kernel_features import kernel_features
+from pymc_pacauc.ep.fit import Fit
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, pivoted_gradient, predict_scores_at
-from pymc_pacauc.fitting import Fit
 from pymc_pacauc.model.auc_term import auc_terms
-from pymc_pacauc.model.covariance import CompiledCovariance
-from pymc_pacauc.model.draws import evaluate_at_draws
-from pymc_pacauc.model.flat import MODE
-from pymc_pacauc.model.probes import affine_map
+from pymc_pacauc.model.graph import MODE, affine_map, evaluate_at_draws
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.kernel_features import kernel_features
 
 if TYPE_CHECKING:
     from pymc_pacauc.model.approximation import EPApproximation
 
-__all__ = ["KernelDerivative", "conditional_draws", "gp_evidence_gradient", "predict_gp"]
 
-FloatArray = NDArray[np.float64]
+class CompiledCovariance:
+    """``kernel(X, others)`` and ``kernel.diag(X)`` of a ``pm.gp.cov`` function.
+
+    The parameters of the kernel are read when it is called, and must not be random.
+    """
+
+    def __init__(self, covariance: Any):
+        X, others = pt.matrix("X"), pt.matrix("others")
+        self.input_dim = int(covariance.input_dim)
+        self._cross = compile_function([X, others], covariance(X, others), mode=MODE)
+        self._diagonal = compile_function([X], covariance(X, diag=True), mode=MODE)
+
+    def __call__(self, X: FloatArray, others: FloatArray) -> FloatArray:
+        return np.asarray(self._cross(X, others), dtype=np.float64)
+
+    def diag(self, X: FloatArray) -> FloatArray:
+        values = np.asarray(self._diagonal(X), dtype=np.float64)
+        return np.broadcast_to(values, (len(X),)).copy()
+
 
 JITTER = 1e-6  # what gp.prior adds by default
 ROWS = 50  # of the kernel that are compared with the prior covariance of the scores

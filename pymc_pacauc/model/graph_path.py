@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
 from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import reseed_rngs
@@ -22,16 +21,12 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from pymc_pacauc.core.comparisons import Comparison
-from pymc_pacauc.core.risk import comparison_risk
+from pymc_pacauc.comparison.kinds import Comparison
+from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.model.auc_term import auc_terms
-from pymc_pacauc.model.flat import flat_variables
-from pymc_pacauc.smc.paths import Energies
-from pymc_pacauc.smc.prior_paths import FromPrior
-
-__all__ = ["PyMCPath"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.model.graph import flat_variables
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.smc.paths import Energies, FromPrior
 
 NUMBERS_AT_ONCE = 2**22  # scores in one batch of evaluations
 

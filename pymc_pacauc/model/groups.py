@@ -22,9 +22,6 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_pacauc.model.predictive import predictive_model
 
-__all__ = ["GroupCoefficients", "draw_groups", "grouped_coefficients"]
-
-
 VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", ())  # PyTensor before 3: indexing the first axis by a vector
 
 

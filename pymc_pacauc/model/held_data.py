@@ -12,8 +12,6 @@ import pymc as pm
 from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 
-__all__ = ["HeldData", "temporarily"]
-
 
 @dataclass(frozen=True, eq=False)
 class HeldData:

@@ -17,9 +17,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_pacauc import __version__
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.compat import dataset, inference_data
-from pymc_pacauc.model.flat import FlatVariables, flat_variables, shape_now
-
-__all__ = ["coefficient_labels", "data_groups", "draws_to_inference_data", "labelled", "posterior_dataset"]
+from pymc_pacauc.model.graph import FlatVariables, flat_variables, shape_now
 
 
 def draws_to_inference_data(

@@ -19,15 +19,13 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 
-from pymc_pacauc.core import kernel_features as arrays
-from pymc_pacauc.core.kernel_features import Kernel, KernelFeatures
-from pymc_pacauc.model.covariance import CompiledCovariance
-
-__all__ = ["ModelFeatures", "kernel_features"]
+from pymc_pacauc.model.gp import CompiledCovariance
+from pymc_pacauc.problem import kernel_features as arrays
+from pymc_pacauc.problem.kernel_features import Kernel, KernelFeatures
 
 
 class ModelFeatures(KernelFeatures):
-    """:class:`~pymc_pacauc.core.kernel_features.KernelFeatures` that can be called on a variable of a model."""
+    """:class:`~pymc_pacauc.problem.kernel_features.KernelFeatures` that can be called on a variable of a model."""
 
     def __call__(self, X: Any) -> Any:
         """The features of the rows of X: of an array an array, of a variable (``pm.Data``) a variable."""

@@ -1,4 +1,10 @@
-"""The AUC risk, its relatives and their surrogates as PyTensor Ops.
+"""What a potential compares, apart from the arrays: the part that is fixed when the model is written.
+
+The arrays (labels, times, events, strata, weights) are inputs of the Ops and may be ``pm.Data``; a
+:class:`ComparisonKind` says which of them there are and how to read them, and builds the pairs from their values. Pairs
+of the arrays seen last are remembered, since a model is evaluated again and again with the same ones.
+
+The AUC risk, its relatives and their surrogates as PyTensor Ops.
 
 All are core Ops of signature ``(n),(n),... -> ...`` with the labels as *inputs* after the scores, so that labels held
 in ``pm.Data`` can be replaced; ``Blockwise`` batches them. The exact risk is piecewise constant: its gradient is
@@ -10,12 +16,16 @@ classes, censored times, partial AUC) has two more, which call the array functio
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from numba import objmode
+from numpy.typing import NDArray
 from pytensor.compile.mode import optdb
 from pytensor.gradient import DisconnectedType, grad_not_implemented, grad_undefined
 from pytensor.graph.basic import Apply
@@ -23,11 +33,57 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
-from pymc_pacauc.core.pairs import Pairs
-from pymc_pacauc.core.risk import comparison_risk, empirical_risk, vector_risk
-from pymc_pacauc.core.surrogate import LOSSES
-from pymc_pacauc.core.surrogate import surrogate_risk as pairs_surrogate
-from pymc_pacauc.model.comparison_kind import TWO_CLASSES, ComparisonKind
+from pymc_pacauc.comparison.censored import concordance
+from pymc_pacauc.comparison.kinds import Comparison, label_comparison
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.risk import comparison_risk, empirical_risk, vector_risk
+from pymc_pacauc.comparison.surrogate import LOSSES
+from pymc_pacauc.comparison.surrogate import surrogate_risk as pairs_surrogate
+
+REMEMBERED = 8
+
+_seen: OrderedDict[tuple[Any, ...], Comparison] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class ComparisonKind:
+    """Names of the arrays in order, the first ``"y"`` or ``"time"``, and options that are no arrays.
+
+    ``class_weights`` are those of ordered classes, as items of a mapping.
+    """
+
+    arrays: tuple[str, ...]
+    ordered: bool = False
+    class_weights: tuple[tuple[tuple[float, float], float], ...] | None = None
+    max_fpr: float | None = None
+    ipcw: bool = False
+    tau: float | None = None
+
+    def comparison(self, *values: NDArray[Any]) -> Comparison:
+        """The pairs of these arrays, or an error that says what is wrong with them."""
+        key = (self, *((v.dtype.str, v.shape, v.tobytes()) for v in values))
+        if key not in _seen:
+            _seen[key] = self._build(dict(zip(self.arrays, values, strict=True)))
+            while len(_seen) > REMEMBERED:
+                _seen.popitem(last=False)
+        _seen.move_to_end(key)
+        return _seen[key]
+
+    def _build(self, given: dict[str, NDArray[Any]]) -> Comparison:
+        strata, weights = given.get("strata"), given.get("weights")
+        if "time" in given:
+            return concordance(
+                given["time"], given["event"], strata=strata, weights="ipcw" if self.ipcw else weights, tau=self.tau
+            )
+        y = given["y"]
+        if not self.ordered:
+            y = y > 0  # as it is in every graph
+        ordered = dict(self.class_weights) if self.class_weights is not None else self.ordered
+        return label_comparison(y, strata=strata, weights=weights, ordered=ordered, max_fpr=self.max_fpr)
+
+
+TWO_CLASSES = ComparisonKind(("y",))
+
 
 NO_GRADIENT = (
     "The AUC risk is piecewise constant in the scores, so NUTS and ADVI have nothing to follow: sample with "

@@ -8,8 +8,6 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.model.auc_term import is_auc_risk
 
-__all__ = ["predictive_model"]
-
 
 def predictive_model(model: pm.Model) -> pm.Model:
     """A copy of a model without its AUC term, for ``pm.sample_posterior_predictive``.

@@ -4,30 +4,42 @@ The parameters of a Normal or an MvNormal that depend on no other variable are e
 covariance is inverted (a kernel matrix is often too close to singular for it) and each is factorised once. For all
 others the gradient of the log-density is evaluated at zero and at the unit vectors, which gives mean and precision, and
 at random probes, which verify that the prior is Gaussian.
+
+The spike-and-slab prior in a PyMC model (the paper's section 2.4), and how it is found there again.
+
+With v0 > 0 the variable is the marginal normal mixture, one continuous variable with a density. With v0 = 0 the spike
+is a point mass, which no density over theta describes; theta = z * b with a slab b ~ N(0, v1) and an indicator z, and
+z itself is cut from a Gaussian, z = 1{latent < quantile of p}. So every free variable of the model is continuous, prior
+draws are exact, and any sampler of continuous variables, TemperingSMC among them, flips z by moving its latent.
+
+:func:`sparse_variables` reads both forms off a model's graph, so that copies of a model (``pm.do``, frozen data) keep
+them.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from numpy.typing import NDArray
+from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import LT
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from scipy.special import ndtr, ndtri
 
+from pymc_pacauc.comparison.theorems import theorem_defaults
 from pymc_pacauc.model.auc_term import refuse
-from pymc_pacauc.model.flat import FlatVariables
-from pymc_pacauc.model.interpret import evaluate, is_known
-from pymc_pacauc.model.probes import Evaluate, affine_map, first_departure
-
-__all__ = ["GaussianPriorReader"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.model.graph import Evaluate, FlatVariables, affine_map, evaluate, first_departure, is_known, shape_now
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import default_inclusion_probability
 
 
 class GaussianPriorReader:
@@ -155,3 +167,201 @@ def _gaussian_prior(
         raise refuse("its prior precision is not positive definite") from None
     root = np.linalg.solve(factor, np.eye(d))  # precision^-1 = root' root
     return root.T @ (root @ slope), np.linalg.cholesky(root.T @ root)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseVariable:
+    """A spike-and-slab variable of a model.
+
+    Attributes
+    ----------
+    variable
+        The coefficients.
+    hyperparameters
+        Reads p, v0 and v1 from the model, one of each for every coefficient.
+    slab, latent
+        The free parts, where the spike is a point mass.
+    """
+
+    variable: Variable
+    hyperparameters: Callable[[], tuple[FloatArray, FloatArray, FloatArray]]
+    slab: Variable | None = None
+    latent: Variable | None = None
+
+    @property
+    def dirac(self) -> bool:
+        return self.slab is not None
+
+    def free_values(self, theta: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Slab and latent, drawn from their prior given the coefficients ``theta[N, k]``: zero, or from the slab."""
+        p, _, v1 = self.hyperparameters()
+        included = theta != 0.0
+        share = rng.uniform(size=theta.shape)
+        slab = np.where(included, theta, np.sqrt(v1) * rng.standard_normal(theta.shape))
+        return slab, ndtri(np.where(included, p * share, p + (1.0 - p) * share))
+
+
+def SpikeSlab(
+    name: str,
+    p: Any = None,
+    v0: Any = None,
+    v1: Any = 1.0,
+    *,
+    n: int | None = None,
+    shape: Any = None,
+    dims: Any = None,
+    model: pm.Model | None = None,
+) -> Variable:
+    """Independent coefficients from ``p N(0, v1) + (1 - p) N(0, v0)``: sparse scores, with inclusion probabilities.
+
+    Parameters
+    ----------
+    name
+        Name of the variable.
+    p
+        Probability of the slab; by default Theorem 2.5's 1 - exp(-1 / d), d the number of coefficients, but at least
+        0.1 (see :func:`~pymc_pacauc.problem.problem.default_inclusion_probability`).
+    v0
+        Variance of the spike, 0 for a point mass at zero; by default Theorem 2.5's 1 / (2 n d log d) when ``n`` is
+        given, else 0, which the theorem covers whatever n.
+    v1
+        Variance of the slab. For a linear score without offset only v0 / v1 matters.
+    n
+        Number of observations, for the default of v0.
+    shape, dims
+        As for any PyMC variable; one of them is needed.
+    model
+        The model; by default the one on the context stack.
+
+    Returns
+    -------
+    The variable; with v0 = 0 a Deterministic, and the model also holds ``{name}_slab`` and ``{name}_latent``, its free
+    parts, and ``{name}_included``, the indicators.
+
+    Notes
+    -----
+    With v0 > 0 and linear scores, spike and slab differ by scale only and the risk does not see the scale: the exact
+    posterior also has a mode with every coefficient in the spike. Where inclusion probabilities are the question,
+    prefer v0 = 0.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(80, 4))
+    >>> with pm.Model(coords={"feature": list("abcd")}):
+    ...     theta = pac.SpikeSlab("theta", p=0.2, dims="feature")
+    ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.2, gamma=80)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> approx.inclusion_probability.round(1).values
+    array([1., 0., 0., 0.])
+    """
+    model = pm.modelcontext(model)
+    shape = _shape(shape, dims, model)
+    d = int(np.prod(shape))
+    defaults = None if n is None else theorem_defaults(max(1, n // 2), n - max(1, n // 2), d)
+    if p is None:
+        p = default_inclusion_probability(d)
+    if v0 is None:
+        v0 = 0.0 if defaults is None else min(defaults.v0, float(np.max(v1)))
+    _check(p, v0, v1)
+    place = {"dims": dims} if dims is not None else {"shape": shape}
+    with model:
+        if not isinstance(v0, Variable) and not np.any(np.asarray(v0)):
+            slab = pm.Normal(f"{name}_slab", 0.0, pt.sqrt(v1), **place)
+            latent = pm.Normal(f"{name}_latent", **place)
+            included = pt.lt(latent, _quantile(p))
+            pm.Deterministic(f"{name}_included", included.astype("int8"), dims=dims)
+            return pm.Deterministic(name, pt.switch(included, slab, 0.0), dims=dims)
+        weights = pt.stack(pt.broadcast_arrays(1.0 - pt.as_tensor(p), pt.as_tensor(p)), axis=-1)
+        scales = pt.stack(pt.broadcast_arrays(pt.sqrt(v0), pt.sqrt(v1)), axis=-1)
+        return pm.NormalMixture(name, w=weights, mu=0.0, sigma=scales, **place)
+
+
+def sparse_variables(model: pm.Model) -> tuple[SparseVariable, ...]:
+    """The spike-and-slab variables of a model: those of :func:`SpikeSlab`, and any mixture of two centred normals."""
+    found = [_point_mass(model, variable) for variable in model.deterministics]
+    found += [_mixture(model, variable) for variable in model.free_RVs]
+    return tuple(each for each in found if each is not None)
+
+
+def _point_mass(model: pm.Model, variable: Variable) -> SparseVariable | None:
+    slab, latent = (model.named_vars.get(f"{variable.name}_{part}") for part in ("slab", "latent"))
+    if slab not in model.free_RVs or latent not in model.free_RVs:
+        return None
+    cuts = [v.owner.inputs[1] for v in ancestors([variable]) if _is_less_than(v) and latent in v.owner.inputs[:1]]
+    if len(cuts) != 1:
+        return None
+    _, sigma = slab.owner.op.dist_params(slab.owner)
+    if set(model.free_RVs) & set(ancestors([cuts[0], sigma])):
+        return None
+
+    def hyperparameters() -> tuple[FloatArray, FloatArray, FloatArray]:
+        cut, sd = evaluate([cuts[0], sigma])
+        shape = shape_now(slab)
+        p, v1 = (np.broadcast_to(value, shape).astype(np.float64).ravel() for value in (ndtr(cut), np.square(sd)))
+        return p, np.zeros(p.size), v1
+
+    return SparseVariable(variable, hyperparameters, slab, latent)
+
+
+def _mixture(model: pm.Model, variable: Variable) -> SparseVariable | None:
+    """A variable of prior p N(0, v1) + (1 - p) N(0, v0), written as a mixture of spike and slab in either order."""
+    if not isinstance(variable.owner.op, MixtureRV) or model.rvs_to_transforms[variable] is not None:
+        return None
+    weights, *components = (v for v in variable.owner.inputs if hasattr(v.type, "dtype"))
+    normal = components[0]
+    if len(components) != 1 or not isinstance(getattr(normal.owner, "op", None), NormalRV):
+        return None
+    mean, sigma = normal.owner.op.dist_params(normal.owner)
+    if weights.type.shape[-1] != 2 or set(model.free_RVs) & set(ancestors([weights, mean, sigma])):
+        return None
+    if np.any(evaluate([mean])[0]):
+        return None
+
+    def hyperparameters() -> tuple[FloatArray, FloatArray, FloatArray]:
+        share, sd = evaluate([weights, sigma])
+        shape = shape_now(variable)
+        share, sd = (np.broadcast_to(value, (*shape, 2)).astype(np.float64).reshape(-1, 2) for value in (share, sd))
+        slab = np.argmax(sd, axis=1) if (sd[:, 0] != sd[:, 1]).all() else np.ones(len(sd), dtype=np.intp)
+        row = np.arange(len(sd))
+        return share[row, slab], sd[row, 1 - slab] ** 2, sd[row, slab] ** 2
+
+    return SparseVariable(variable, hyperparameters)
+
+
+def _is_less_than(variable: Variable) -> bool:
+    op = getattr(variable.owner, "op", None)
+    return isinstance(op, Elemwise) and isinstance(op.scalar_op, LT)
+
+
+def _shape(shape: Any, dims: Any, model: pm.Model) -> tuple[int, ...]:
+    if (shape is None) == (dims is None):
+        raise ValueError("SpikeSlab needs its number of coefficients: give either shape= or dims=.")
+    if shape is not None:
+        return (shape,) if np.ndim(shape) == 0 else tuple(shape)
+    names = (dims,) if isinstance(dims, str) else tuple(dims)
+    unknown = [dim for dim in names if dim not in model.dim_lengths]
+    if unknown:
+        raise ValueError(f"The model has no dim {', '.join(map(repr, unknown))}; declare it in coords=.")
+    return tuple(int(model.dim_lengths[dim].eval()) for dim in names)
+
+
+def _quantile(p: Any) -> Any:
+    """Standard normal quantile of p."""
+    if isinstance(p, Variable):
+        return -np.sqrt(2.0) * pt.erfcinv(2.0 * p)
+    return ndtri(np.asarray(p, dtype=np.float64))
+
+
+def _check(p: Any, v0: Any, v1: Any) -> None:
+    if not isinstance(p, Variable) and not np.all((np.asarray(p) > 0.0) & (np.asarray(p) < 1.0)):
+        raise ValueError(f"p, the probability of the slab, must be in (0, 1); got {p!r}.")
+    if any(isinstance(v, Variable) for v in (v0, v1)):
+        return
+    v0, v1 = np.asarray(v0, dtype=float), np.asarray(v1, dtype=float)
+    if not (np.isfinite(v1).all() and (v1 > 0.0).all()):
+        raise ValueError("v1, the variance of the slab, must be finite and > 0.")
+    if not ((v0 >= 0.0).all() and (v0 <= v1).all()):
+        raise ValueError("v0, the variance of the spike, must be at least 0 and at most v1, that of the slab.")
+    if (v0 == 0.0).any() and not (v0 == 0.0).all():
+        raise ValueError("v0 must be 0 for all coefficients of a SpikeSlab or for none: use two variables.")

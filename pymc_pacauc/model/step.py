@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.exceptions import SamplingError
 from pymc.stats.convergence import SamplerWarning, WarningType
@@ -33,20 +32,17 @@ from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_pacauc.core.fitted_to import FittedTo
-from pymc_pacauc.core.problem import Problem
 from pymc_pacauc.model.auc_term import is_auc_risk
-from pymc_pacauc.model.extract import NotLinearGaussianError, problem_of
-from pymc_pacauc.model.fitted_to import fitted_to
-from pymc_pacauc.model.flat import flat_variables
+from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
+from pymc_pacauc.model.read import NotLinearGaussianError, problem_of
+from pymc_pacauc.model.results import fitted_to
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.problem.provenance import FittedTo
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
-from pymc_pacauc.smc.diagnose import diagnose
 from pymc_pacauc.smc.moves import choose_move
-
-__all__ = ["TemperingSMC"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.smc.tempering import diagnose
 
 logger = logging.getLogger("pymc")  # where people look for messages of pm.sample
 

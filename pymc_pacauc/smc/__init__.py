@@ -2,13 +2,10 @@
 
 from typing import cast
 
-from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.smc.bridge import bridge_path
+from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.direction import DirectionPath
 from pymc_pacauc.smc.evidence import LogEvidence, combine
-from pymc_pacauc.smc.feature_path import FeaturePath, feature_problem
-from pymc_pacauc.smc.paths import Path
-from pymc_pacauc.smc.prior_paths import ModelPath, WhitenedPath
+from pymc_pacauc.smc.paths import FeaturePath, ModelPath, Path, WhitenedPath, bridge_path, feature_problem
 from pymc_pacauc.smc.tempering import Settings, Stage, State, advance, move_on, run_tempering, start
 
 __all__ = [

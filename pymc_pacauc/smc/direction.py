@@ -15,19 +15,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from pymc_pacauc.smc.bridge import Bridge, defensive
-from pymc_pacauc.smc.chart import GnomonicChart, concentrated, direction_fit, near_pole, stratified_radii, unit
-from pymc_pacauc.smc.gaussian_fit import PARTICLES_PER_DIMENSION, Fit, GaussianFit, fit_gaussian, standard_fit
-from pymc_pacauc.smc.paths import Energies, Path, Population
-from pymc_pacauc.smc.prior_paths import LinearPath, WhitenedPath
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.smc.coordinates import (
+    PARTICLES_PER_DIMENSION,
+    Fit,
+    GaussianFit,
+    GnomonicChart,
+    concentrated,
+    direction_fit,
+    fit_gaussian,
+    near_pole,
+    standard_fit,
+    stratified_radii,
+    unit,
+)
+from pymc_pacauc.smc.paths import Bridge, Energies, LinearPath, Path, Population, WhitenedPath, defensive
 from pymc_pacauc.smc.proposals import CrankNicolson, Lifted, Proposal, around
-
-__all__ = ["DirectionBridge", "DirectionPath"]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,9 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-__all__ = ["LogEvidence", "combine", "stage_variance"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.numerics import FloatArray
 
 
 def stage_variance(weights: FloatArray, parent: NDArray[np.intp]) -> float:

@@ -4,33 +4,89 @@
 
 Tempering from the prior has ``log_tilt = -risk`` and ``t = gamma`` (Ridgway, Alquier, Chopin and Liang, 2014,
 arXiv:1410.1771); starting from a Gaussian fit q has ``log_base = log q``, ``log_tilt = log target - log q`` and
-``end = 1`` (:mod:`pymc_pacauc.smc.bridge`). The engine knows no more than this. The coordinates x are the path's own;
-``finish`` maps them to theta. Use: ``prior_path(problem)`` or a :class:`~pymc_pacauc.smc.prior_paths.ModelPath`, then
+``end = 1`` (:mod:`pymc_pacauc.smc.paths`). The engine knows no more than this. The coordinates x are the path's own;
+``finish`` maps them to theta. Use: ``prior_path(problem)`` or a :class:`~pymc_pacauc.smc.paths.ModelPath`, then
 ``run_tempering(path, settings, rng)``.
 
-To add a path from a prior, subclass :class:`~pymc_pacauc.smc.prior_paths.FromPrior` and give it ``dimension``,
+To add a path from a prior, subclass :class:`~pymc_pacauc.smc.paths.FromPrior` and give it ``dimension``,
 ``gamma``, ``draw`` and ``evaluate``; everything else has a default that suits coordinates that are theta itself. What
 a path can do beyond that it says by what it offers, not by its type: ``ep_problem`` for moves around EP's fit,
 ``gaussian``, ``lower``, ``around`` and ``chart_of`` for moves in other coordinates than x. Then enter it in
 ``tests/smc/test_contract.py``, whose tests every path passes.
+
+Start from a Gaussian fit instead of the prior.
+
+A fit q (expectation propagation, Laplace, variational) is close to the target, so the path
+
+    q(x)^(1 - t) * target(x)^t,      0 <= t <= 1
+
+needs one to three stages where tempering from the prior needs dozens, and its evidence is as exact: the fit is only
+where particles come from. Because a fit that is too narrow would lose the tails of the target at the first weighting,
+particles are drawn from the t distribution around it (:mod:`pymc_pacauc.smc.coordinates`), and a small share of them from
+the prior (a *defensive mixture*), which bounds the weights whatever the fit is worth.
+
+Use: ``bridge_path(prior_path(problem), fit.posterior.mean, fit.posterior.covariance)``, a path like any other. Each
+path makes its own bridge (``Path.bridge``): :class:`GaussianBridge` in its own coordinates by default; directions are
+bridged in a chart (:class:`~pymc_pacauc.smc.direction.DirectionBridge`). To add a bridge, subclass :class:`Bridge`,
+give it ``dimension``, ``prior_draw``, ``evaluate`` and ``finish``, and return it from the ``bridge`` of the path it
+serves.
+
+References: sequential Monte Carlo along any path of densities, Del Moral, Doucet and Jasra (2006),
+doi:10.1111/j.1467-9868.2006.00553.x.
+
+Paths that start from the prior: the temperature is gamma, and every stage is a posterior of its own.
+
+:class:`WhitenedPath` is for scores that are affine in Gaussian variables, :class:`ModelPath` for any target given by
+functions. A Laplace prior, say:
+
+>>> from scipy import stats
+>>> from pymc_pacauc.comparison.risk import linear_risk
+>>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 1, 0, 1])
+>>> path = ModelPath(
+...     prior_logp=lambda theta: stats.laplace.logpdf(theta).sum(axis=1),
+...     risk=lambda theta: linear_risk(theta, X, y),
+...     prior_draw=lambda size, rng: rng.laplace(size=(size, 1)),
+...     gamma=4.0,
+...     dimension=1,
+... )
+>>> path.evaluate(np.array([[1.0], [-1.0]])).risk
+array([0.25, 0.75])
+
+To add one, subclass :class:`FromPrior`; :mod:`pymc_pacauc.smc.paths` says what to give it.
+
+Gaussian processes of low numerical rank: particles move among the few coefficients that reach the scores.
+
+Where the scores of n observations are r features (:mod:`pymc_pacauc.problem.scores`), their coefficients u ~ N(0, I_r) are
+all a risk sees. So tempering takes place there, on the path that r features have (``inner``), at the cost of r
+dimensions instead of n. The other directions keep their prior, and are drawn from it when theta is asked for.
+
+Use: :func:`~pymc_pacauc.smc.prior_path` returns a :class:`FeaturePath` for such a problem.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.core.problem import Problem
-from pymc_pacauc.smc.chart import GnomonicChart
-from pymc_pacauc.smc.gaussian_fit import Fit, GaussianFit, fit_gaussian
-from pymc_pacauc.smc.proposals import Proposal, around
-
-__all__ = ["Energies", "Path", "PathDefaults", "Population"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.comparison.risk import LinearRisk
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
+from pymc_pacauc.smc.coordinates import (
+    Fit,
+    GaussianFit,
+    GnomonicChart,
+    StudentFit,
+    fit_gaussian,
+    positive_factor,
+    standard_fit,
+)
+from pymc_pacauc.smc.proposals import CrankNicolson, Proposal, around
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +172,7 @@ class Path(Protocol):
         """The target's log-density at ``theta[N, d]`` of the given risks, and its derivative in gamma, shapes (N,)."""
 
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
-        """The path from N(mean, covariance) of theta to the same target; see :mod:`pymc_pacauc.smc.bridge`."""
+        """The path from N(mean, covariance) of theta to the same target; see :mod:`pymc_pacauc.smc.paths`."""
 
     # What moves ask for.
 
@@ -185,3 +241,254 @@ class PathDefaults:
 
     def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
         return None
+
+
+DEFENSIVE_SHARE = 0.05
+
+
+def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
+    """The path from N(mean, covariance) of theta to the target of ``path`` (a path that starts from the prior)."""
+    m, V = np.asarray(mean, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
+    d = path.coefficients
+    if m.shape != (d,) or V.shape != (d, d):
+        raise ValueError(f"the fit has shapes {m.shape} and {V.shape}; the target has {d} coefficients.")
+    if not (np.isfinite(m).all() and np.isfinite(V).all()):
+        raise ValueError("the fit to start from has NaN or infinite values; did it converge?")
+    try:
+        np.linalg.cholesky(V)
+    except np.linalg.LinAlgError:
+        raise ValueError("the covariance of the fit to start from is not positive definite.") from None
+    return path.bridge(m, V)
+
+
+@dataclass(frozen=True, eq=False)
+class Bridge(PathDefaults):
+    """From a Gaussian fit to the target of ``path``; ``fit`` is in the coordinates of the bridge."""
+
+    path: Path
+    fit: GaussianFit
+
+    @property
+    def end(self) -> float:
+        return 1.0
+
+    @property
+    def gamma(self) -> float:
+        return self.path.gamma
+
+    @property
+    def coefficients(self) -> int:
+        return self.path.coefficients
+
+    @property
+    def from_prior(self) -> bool:
+        return False
+
+    @cached_property
+    def base(self) -> StudentFit:
+        """Where particles come from, but for the defensive share: 5 + d degrees of freedom.
+
+        In few dimensions the tails are heavy, at no cost. In many, a fixed number of degrees of freedom would spread
+        the length of the standardised coefficients far beyond the fit's; this one keeps half of the particles.
+        """
+        return StudentFit(self.fit, 5.0 + self.fit.dimension)
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        x = self.base.draw(size, rng)  # (size, D)
+        guard = rng.random(size) < DEFENSIVE_SHARE
+        if guard.any():
+            x[guard] = self.prior_draw(int(guard.sum()), rng)
+        return x
+
+    def prior_draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Draws from the prior in the coordinates of the bridge."""
+        raise NotImplementedError
+
+    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return self.path.log_density(theta, risk)
+
+    def base_move(self, x: FloatArray) -> Proposal:
+        return self.around(self.fit)
+
+    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
+        raise ValueError("start from a fit to a path from the prior, not to one that starts from a fit already.")
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianBridge(Bridge):
+    """From a Gaussian fit to the target, in the coordinates of ``path``."""
+
+    @property
+    def dimension(self) -> int:
+        return self.path.dimension
+
+    def prior_draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        return self.path.draw(size, rng)
+
+    def evaluate(self, x: FloatArray) -> Energies:
+        energies = self.path.evaluate(x)
+        log_fit = defensive(self.base.logp(x), energies.log_base)
+        target = energies.log_base + self.path.end * energies.log_tilt
+        return Energies(log_fit, target - log_fit, energies.risk)
+
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        return self.path.finish(population, rng)
+
+
+def defensive(log_fit: FloatArray, log_prior: FloatArray) -> FloatArray:
+    """log density of the mixture that particles are drawn from."""
+    mixture: FloatArray = np.logaddexp(np.log1p(-DEFENSIVE_SHARE) + log_fit, np.log(DEFENSIVE_SHARE) + log_prior)
+    return mixture
+
+
+class FromPrior(PathDefaults):
+    """Defaults of a path whose base is the prior and whose temperature is gamma."""
+
+    @property
+    def from_prior(self) -> bool:
+        return True
+
+    @property
+    def end(self: Path) -> float:
+        return self.gamma
+
+    def log_density(self: Path, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+        energies = self.evaluate(theta)
+        return energies.log_base + self.end * energies.log_tilt, energies.log_tilt
+
+    def bridge(self: Path, mean: FloatArray, covariance: FloatArray) -> Path:
+        return GaussianBridge(self, GaussianFit(mean, *positive_factor(covariance)))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPath(FromPrior):
+    """What paths of a linear-Gaussian problem share."""
+
+    problem: Problem
+
+    @property
+    def dimension(self) -> int:
+        return self.problem.d
+
+    @property
+    def gamma(self) -> float:
+        return self.problem.gamma
+
+    @property
+    def ep_problem(self) -> Problem | None:
+        return self.problem
+
+    @cached_property
+    def risk(self) -> LinearRisk:
+        """The risk as a function of whitened coefficients."""
+        return self.problem.whitened_risk
+
+    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+        prior = self.problem.prior
+        log_prior = standard_fit(self.dimension).logp(prior.whiten(theta)) - prior.log_volume
+        return log_prior - self.gamma * risk, -risk
+
+    def whitened_moments(self, mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of theta in the coordinates whose prior is N(0, I)."""
+        centre = self.problem.prior.whiten(mean[None])  # (1, d)
+        rows = (
+            self.problem.prior.whiten(mean + np.linalg.cholesky(covariance).T) - centre
+        )  # (d, d): whitening is affine
+        return centre[0], rows.T @ rows
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedPath(LinearPath):
+    """Prior to posterior of a linear-Gaussian problem, in coordinates whose prior is N(0, I)."""
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        return rng.standard_normal((size, self.dimension))
+
+    def evaluate(self, x: FloatArray) -> Energies:
+        risk = self.risk(x)
+        return Energies(standard_fit(self.dimension).logp(x), -risk, risk)
+
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        return self.problem.prior.color(population.x), population.energies.risk
+
+    def base_move(self, x: FloatArray) -> Proposal:
+        return CrankNicolson(standard_fit(self.dimension))
+
+    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
+        m, V = self.whitened_moments(mean, covariance)
+        return GaussianBridge(self, GaussianFit(m, *positive_factor(V)))
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPath(FromPrior):
+    """Prior to posterior of any target given by functions of ``theta[N, D]``.
+
+    Attributes
+    ----------
+    prior_logp
+        Normalised log prior density, shape (N,).
+    risk
+        The risk, shape (N,).
+    prior_draw
+        ``(size, rng) -> theta[size, D]``.
+    gamma
+        Inverse temperature of the target.
+    data_logp
+        What is tempered, at full strength, where it is more than ``-gamma * risk`` (other likelihoods, potentials).
+    """
+
+    prior_logp: Callable[[FloatArray], FloatArray]
+    risk: Callable[[FloatArray], FloatArray]
+    prior_draw: Callable[[int, np.random.Generator], FloatArray]
+    gamma: float
+    dimension: int
+    data_logp: Callable[[FloatArray], FloatArray] | None = None
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        return self.prior_draw(size, rng)
+
+    def evaluate(self, x: FloatArray) -> Energies:
+        risk = self.risk(x)
+        tilt = -risk if self.data_logp is None else self.data_logp(x) / self.gamma
+        return Energies(self.prior_logp(x), tilt, risk)
+
+
+def feature_problem(problem: Problem) -> Problem:
+    """The same posterior, of the reduced coefficients u ~ N(0, I_r)."""
+    space = problem.scores.reduced
+    r = space.dimension
+    scores = LinearScores(space.design, space.offset, GaussianPrior(np.zeros(r), np.ones(r)))
+    return replace(problem, scores=scores)
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturePath:
+    """``inner``, a path of the features' coefficients, as a path to the posterior of all coefficients."""
+
+    problem: Problem
+    inner: Path
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "inner":  # while it is being copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    @property
+    def coefficients(self) -> int:
+        return self.problem.d
+
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        u, risk = self.inner.finish(population, rng)
+        return self.problem.scores.complete(u, rng), risk
+
+    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+        prior = self.problem.prior
+        log_prior = standard_fit(self.problem.d).logp(prior.whiten(theta)) - prior.log_volume
+        return log_prior - self.inner.gamma * risk, -risk
+
+    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
+        scores = self.problem.scores
+        assert scores.reduced.rotation is not None
+        to_u = scores.prior.unwhiten_rows(scores.reduced.rotation)
+        inner = self.inner.bridge(to_u @ (mean - scores.prior.mean), to_u @ covariance @ to_u.T)
+        return cast("Path", FeaturePath(self.problem, inner))

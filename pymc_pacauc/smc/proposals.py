@@ -19,15 +19,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pymc_pacauc.smc.chart import GnomonicChart, unit
-from pymc_pacauc.smc.gaussian_fit import Fit, GaussianFit, squares
-from pymc_pacauc.smc.student import StudentFit
-
-__all__ = ["CrankNicolson", "InChart", "Lifted", "Proposal", "RandomWalk", "StudentCrankNicolson", "around"]
-
-FloatArray = NDArray[np.float64]
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.smc.coordinates import Fit, GaussianFit, GnomonicChart, StudentFit, squares, unit
 
 
 class Proposal(Protocol):
@@ -39,7 +33,7 @@ class Proposal(Protocol):
 
     @property
     def jitter(self) -> float:
-        """That of the fit, see :class:`~pymc_pacauc.smc.gaussian_fit.Fit`."""
+        """That of the fit, see :class:`~pymc_pacauc.smc.coordinates.Fit`."""
 
     def __call__(self, x: FloatArray, step: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]: ...
 

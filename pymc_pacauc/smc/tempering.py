@@ -1,4 +1,15 @@
-"""Tempering sequential Monte Carlo: the paper's Algorithm 1, and its waste-free form.
+"""What a run of tempering SMC should make its user doubt.
+
+Every threshold here is a symptom seen to come with wrong results: moves that do not decorrelate, moves hardly ever
+accepted, a proposal fitted to too few particles, log-densities that cannot be computed. A message says what follows
+from it and no more: moves of the last stage serve the draws, the log evidence is complete before them. And it advises
+only what the caller has not done. Use: ``diagnose(path, settings, state)`` after the last stage, as ``run_tempering``
+does.
+
+To add a symptom, write a function ``(path, settings, state) -> str | None``, enter it in :data:`SYMPTOMS`, and test it
+both ways: silent on a run that is right, loud on one that is wrong.
+
+Tempering sequential Monte Carlo: the paper's Algorithm 1, and its waste-free form.
 
 N particles start from a distribution that can be drawn (the prior, gamma = 0) and follow a path of distributions to
 the target (gamma_T). A stage
@@ -37,7 +48,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.core.weights import (
+from pymc_pacauc.comparison.kinds import (
     effective_sample_size,
     incremental_log_weights,
     log_mean_exp,
@@ -46,16 +57,101 @@ from pymc_pacauc.core.weights import (
     systematic,
 )
 from pymc_pacauc.ep.gaussian import EPFit
-from pymc_pacauc.smc.diagnose import TemperingWarning, diagnose
-from pymc_pacauc.smc.ep_fit import fit_stage
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.smc.coordinates import PARTICLES_PER_DIMENSION
 from pymc_pacauc.smc.evidence import stage_variance
-from pymc_pacauc.smc.moves import adapt, calibrate, check_move, choose_move, metropolis
+from pymc_pacauc.smc.moves import adapt, calibrate, check_move, choose_move, fit_stage, metropolis
 from pymc_pacauc.smc.paths import Energies, Path, Population
 from pymc_pacauc.smc.proposals import Proposal
 
-__all__ = ["Settings", "Stage", "State", "advance", "move_on", "run_tempering", "start"]
+COLLAPSED_ACCEPTANCE = 0.02
+NOISE = 3.0  # standard errors by which a correlation of independent particles may exceed the one asked for
 
-FloatArray = NDArray[np.float64]
+
+class TemperingWarning(UserWarning):
+    """A run of tempering SMC may be wrong; the message says why and what to do."""
+
+
+def diagnose(path: Path, settings: Settings, state: State) -> tuple[str, ...]:
+    """Messages about a finished run, most serious first; none when nothing looks wrong."""
+    found = (symptom(path, settings, state) for symptom in SYMPTOMS)
+    return tuple(message for message in found if message is not None)
+
+
+def failed_start(path: Path, settings: Settings, state: State) -> str | None:
+    failed = state.stages[0].failed
+    if not failed:
+        return None
+    return (
+        f"The log-density was NaN or infinite at {failed} of the {settings.particles} starting particles; "
+        "they were given weight zero, as if the prior excluded them."
+    )
+
+
+def failed_moves(path: Path, settings: Settings, state: State) -> str | None:
+    failed = sum(stage.failed for stage in state.stages[1:])
+    if not failed:
+        return None
+    return (
+        f"The log-density was NaN or infinite at {failed} proposed points, which were rejected. "
+        "If the model does not exclude such points on purpose, look for overflow or invalid operations in it."
+    )
+
+
+def remembering_moves(path: Path, settings: Settings, state: State) -> str | None:
+    """Particles that still resemble where a stage found them, by more than chance.
+
+    The correlation of C independent pairs has a standard error of about C^(-1/2).
+    """
+    stages = state.stages[1:]
+    chains = settings.particles // (settings.waste_free or 1)
+    tolerated = settings.decorrelation + NOISE / float(np.sqrt(chains))
+    stuck = [stage for stage in stages if stage.correlation > tolerated]
+    if not stuck:
+        return None
+    worst = max(stage.correlation for stage in stuck)
+    limit = f"chains of waste_free={settings.waste_free}" if settings.waste_free else f"max_moves={settings.max_moves}"
+    consequences = []
+    if stuck[0] is not stages[-1]:
+        consequences.append("the log evidence can be wrong by many times its standard error")
+    if stuck[-1] is stages[-1]:
+        consequences.append("the draws depend on each other")
+    longer = "longer chains (waste_free=)" if settings.waste_free else "more moves (max_moves=)"
+    return (
+        f"In {len(stuck)} of {len(stages)} stages the moves ({limit}) left particles correlated with where they "
+        f"started (up to {worst:.2f}; independent ones stay below {tolerated:.2f}): {' and '.join(consequences)}. "
+        f"Allow {longer}, use more particles{_start_advice(path)}, or reparametrise (a hierarchical prior: "
+        "non-centred)."
+    )
+
+
+def rejected_moves(path: Path, settings: Settings, state: State) -> str | None:
+    stages = state.stages[1:]
+    collapsed = [stage for stage in stages if stage.acceptance_rate < COLLAPSED_ACCEPTANCE]
+    if not collapsed:
+        return None
+    return (
+        f"In {len(collapsed)} of {len(stages)} stages fewer than {COLLAPSED_ACCEPTANCE:.0%} of the proposed moves "
+        f"were accepted (move={state.move!r}): use more particles or another move{_start_advice(path)}."
+    )
+
+
+def few_particles(path: Path, settings: Settings, state: State) -> str | None:
+    enough = PARTICLES_PER_DIMENSION * path.dimension
+    if state.move in ("ep", "prior") or settings.particles >= enough:
+        return None
+    return (
+        f"{settings.particles} particles are too few to fit the {state.move!r} move in {path.dimension} "
+        f"dimensions: the log evidence is biased. Use at least {enough}, or move='auto'."
+    )
+
+
+def _start_advice(path: Path) -> str:
+    return ", start from a fit (start=)" if path.from_prior else ""
+
+
+SYMPTOMS = (failed_start, failed_moves, remembering_moves, rejected_moves, few_particles)
+
 
 AFTERWARDS = 1.25  # as many moves in all as the particles needed to forget: a time chosen by looking is not a fair one
 
@@ -242,11 +338,11 @@ def run_tempering(
 ) -> State:
     """Algorithm 1 from start to target; ``on_stage`` sees the state after every stage.
 
-    What looks wrong about the run is said in one :class:`~pymc_pacauc.smc.diagnose.TemperingWarning`.
+    What looks wrong about the run is said in one :class:`~pymc_pacauc.smc.tempering.TemperingWarning`.
 
     Examples
     --------
-    >>> from pymc_pacauc.core.problem import linear_gaussian_problem
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
     >>> from pymc_pacauc.smc import Settings, prior_path, run_tempering
     >>> problem = linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
     >>> state = run_tempering(prior_path(problem), Settings(particles=500), np.random.default_rng(1))

@@ -8,14 +8,14 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
-from pymc_pacauc.core.effective_size import effective_size
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.certify.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
+from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep, fit_vb
 from pymc_pacauc.model.compat import inference_data
-from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, dataset_of
-from pymc_pacauc.search.prior import choose_shrinkage
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.tune.evidence import choose_shrinkage
 
 
 def simulate(n_pos, n_neg, d, auc, rng):

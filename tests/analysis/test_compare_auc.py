@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.risk import empirical_risk
+from pymc_pacauc.comparison.risk import empirical_risk
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import xarray as xr
 
 import pymc_pacauc as pac
 from pymc_pacauc.arrays import fit
-from pymc_pacauc.estimator.draws import inference_data_of
+from pymc_pacauc.estimator.base import inference_data_of
 from pymc_pacauc.model.results import as_result
 
 rng = np.random.default_rng(12)
@@ -70,7 +70,7 @@ RESULTS = {
     "kernel features by SMC": ("kernel", "smc"),
     "dealt by EP": ("linear", "dealt"),
 }
-SMALL_BLOCKS_ARE_DEALT = mock.patch("pymc_pacauc.core.deal.WHOLE", 0)
+SMALL_BLOCKS_ARE_DEALT = mock.patch("pymc_pacauc.comparison.subsample.WHOLE", 0)
 METHODS = {"ep": pac.EP, "vb": pac.GaussianVB, "dealt": lambda: pac.EP(pairs=20)}
 
 

@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 
 import pymc_pacauc as pac
 from pymc_pacauc.arrays import choose_gamma, fit, linear_gaussian_problem
-from pymc_pacauc.core.bounds import catoni_bound, linear_bound, pac_bayes_kl
+from pymc_pacauc.certify.bounds import catoni_bound, linear_bound, pac_bayes_kl
 from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.results import dataset_of
 from tests.ep.test_fuzz import small

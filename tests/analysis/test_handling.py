@@ -9,7 +9,7 @@ import xarray as xr
 import pymc_pacauc as pac
 from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.results import as_result, dataset_of
-from pymc_pacauc.smc.diagnose import TemperingWarning
+from pymc_pacauc.smc.tempering import TemperingWarning
 from tests.oracles import exact_plane, plane_data
 
 GAMMA = 30.0

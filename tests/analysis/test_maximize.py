@@ -3,8 +3,8 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 rng = np.random.default_rng(1)
 X = rng.normal(size=(150, 6))

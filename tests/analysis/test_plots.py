@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.kaplan_meier import survival_curve
+from pymc_pacauc.comparison.censored import survival_curve
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")

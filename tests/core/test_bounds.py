@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from pymc_pacauc.core import bounds
+from pymc_pacauc.certify import bounds
 
 
 @given(st.floats(0, 1), st.floats(0, 5))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.comparisons import label_comparison, ordered_classes, stratified
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.risk import pair_risk
+from pymc_pacauc.comparison.kinds import label_comparison, ordered_classes, stratified
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.risk import pair_risk
 from tests.pair_lists import label_pairs, listed, listed_risk
 
 TIES = pytest.mark.parametrize("ties", ["half", "strict"])

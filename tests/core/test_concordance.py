@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.concordance import concordance
-from pymc_pacauc.core.ipcw import censoring_survival
+from pymc_pacauc.comparison.censored import censoring_survival, concordance
 from tests.pair_lists import censored_pairs, listed, listed_risk
 
 TIES = pytest.mark.parametrize("ties", ["half", "strict"])

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.bounds import binary_kl, log_moment, pac_bayes_kl
-from pymc_pacauc.core.comparisons import label_comparison, ordered_classes, stratified
-from pymc_pacauc.core.concordance import concordance
-from pymc_pacauc.core.effective_size import effective_size
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.risk import pair_risk
+from pymc_pacauc.certify.bounds import binary_kl, log_moment, pac_bayes_kl
+from pymc_pacauc.comparison.censored import concordance
+from pymc_pacauc.comparison.kinds import label_comparison, ordered_classes, stratified
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.comparison.sizes import effective_size
 from tests.pair_lists import censored_pairs, label_pairs
 
 RNG = np.random.default_rng(0)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.folds import stratified_folds
+from pymc_pacauc.comparison.folds import stratified_folds
 
 SEEDS = range(20)
 

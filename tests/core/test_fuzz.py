@@ -16,10 +16,11 @@ from sklearn.metrics import roc_auc_score
 
 import pymc_pacauc as pac
 from pymc_pacauc import arrays
-from pymc_pacauc.core import bounds, weights
-from pymc_pacauc.core.folds import stratified_folds
-from pymc_pacauc.core.pairs import bipartite, encode_labels
-from pymc_pacauc.core.theorems import default_gamma, u_statistic_gamma
+from pymc_pacauc.certify import bounds
+from pymc_pacauc.comparison import kinds as weights
+from pymc_pacauc.comparison.folds import stratified_folds
+from pymc_pacauc.comparison.pairs import bipartite, encode_labels
+from pymc_pacauc.comparison.theorems import default_gamma, u_statistic_gamma
 from tests import pair_lists
 from tests.core.test_risk import brute_force, scored
 from tests.fuzzing import fuzz

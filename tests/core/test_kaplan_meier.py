@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.kaplan_meier import survival_curve
+from pymc_pacauc.comparison.censored import survival_curve
 from tests.core.test_concordance import survival_data
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pymc_pacauc.core.kernel_features import kernel_features
-from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.problem.kernel_features import kernel_features
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 X = np.random.default_rng(0).standard_normal((80, 2))
 NEW = np.random.default_rng(1).standard_normal((7, 2))

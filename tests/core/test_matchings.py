@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from pymc_pacauc.core import matchings as module
-from pymc_pacauc.core.bounds import catoni_bound
-from pymc_pacauc.core.matchings import deal_matchings, holdout_bound, matching_bound, matching_rate
+from pymc_pacauc.certify import matchings as module
+from pymc_pacauc.certify.bounds import catoni_bound
+from pymc_pacauc.certify.matchings import deal_matchings, holdout_bound, matching_bound, matching_rate
 
 
 def mean_by_enumeration(pos, neg, beta):

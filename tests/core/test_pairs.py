@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_pacauc.core.pairs import Block, Pairs, bipartite, encode_labels
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, encode_labels
 
 MASK = np.array([True, False, True, False, False])
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import check_gamma, linear_gaussian_problem
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.problem.problem import check_gamma, linear_gaussian_problem
 
 RNG = np.random.default_rng(5)
 X, Y = RNG.standard_normal((30, 3)), np.arange(30) % 3 == 0

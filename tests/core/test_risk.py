@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.pairs import Block, Pairs, bipartite
-from pymc_pacauc.core.risk import LinearRisk, pair_risk, vector_risk
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
+from pymc_pacauc.comparison.risk import LinearRisk, pair_risk, vector_risk
 
 anything = st.one_of(
     st.integers(-3, 3).map(float), st.floats(allow_nan=False), st.sampled_from([-np.inf, np.inf, -0.0])

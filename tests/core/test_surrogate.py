@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.risk import empirical_risk
-from pymc_pacauc.core.surrogate import LOSSES
+from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.comparison.surrogate import LOSSES
 
 PAIR_LOSS = {
     "logistic": lambda margin: np.logaddexp(0.0, -margin) / np.log(2.0),

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.pairs import Block, Pairs, bipartite
-from pymc_pacauc.core.risk import LinearRisk, pair_risk
-from pymc_pacauc.core.surrogate import LOSSES, surrogate_risk
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
+from pymc_pacauc.comparison.risk import LinearRisk, pair_risk
+from pymc_pacauc.comparison.surrogate import LOSSES, surrogate_risk
 from tests.pair_lists import label_pairs, listed, listed_risk
 
 TIES = pytest.mark.parametrize("ties", ["half", "strict"])

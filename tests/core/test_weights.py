@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.weights import (
+from pymc_pacauc.comparison.kinds import (
     effective_sample_size,
     incremental_log_weights,
     log_mean_exp,

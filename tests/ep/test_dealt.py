@@ -8,27 +8,26 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.analysis.certify import certificate
-from pymc_pacauc.core.bounds import mean_bound, pac_bayes_kl
-from pymc_pacauc.core.comparisons import label_comparison
-from pymc_pacauc.core.concordance import concordance
-from pymc_pacauc.core.deal import Deal, deal
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.array_result import ArrayResult
+from pymc_pacauc.certify.bounds import mean_bound, pac_bayes_kl
+from pymc_pacauc.certify.certificate import certificate
+from pymc_pacauc.comparison.censored import concordance
+from pymc_pacauc.comparison.kinds import label_comparison
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.subsample import Deal, deal
 from pymc_pacauc.ep import ConvergenceWarning
-from pymc_pacauc.ep.approach import newton_step
-from pymc_pacauc.ep.dealt import _Run, fit_dealt, groups_to_deal
-from pymc_pacauc.ep.dealt_sums import dealt_sums
-from pymc_pacauc.ep.expected_risk import sampled_expected_risk
+from pymc_pacauc.ep.fit import UnsupportedError, fit
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb, sweep_sums
+from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.leave_out import expected_pair_auc
-from pymc_pacauc.ep.mean_first import MeanFirst
-from pymc_pacauc.ep.natural import natural_gaussian
+from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_table
-from pymc_pacauc.fitting import UnsupportedError, fit
-from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.ep.start import MeanFirst
+from pymc_pacauc.ep.subsample import _Run, fit_dealt, groups_to_deal, newton_step
+from pymc_pacauc.ep.subsample_sums import dealt_sums
+from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result
-from pymc_pacauc.results import ArrayResult
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 N = 600
 
@@ -378,7 +377,7 @@ def test_small_blocks_are_kept_whole():
 
 
 def test_spikes_use_all_pairs():
-    from pymc_pacauc.core.problem import spike_slab_problem
+    from pymc_pacauc.problem.problem import spike_slab_problem
 
     problem = spike_slab_problem(*data(), gamma=100.0, inclusion_probability=0.5, v0=0.0)
     with pytest.raises(UnsupportedError, match="dealt for Gaussian priors"):
@@ -431,7 +430,7 @@ def test_the_certificate_pays_for_every_fit_compared(monkeypatch):
     assert several.auc < one.auc
     with pytest.raises(ValueError, match="selected_from"):
         certificate(found, selected_from=0)
-    monkeypatch.setattr("pymc_pacauc.ep.dealt.WORTH_DEALING", 0)
+    monkeypatch.setattr("pymc_pacauc.ep.subsample.WORTH_DEALING", 0)
     selection = pac.select_gamma(problem, gammas=[250.0, 500.0], criterion="certificate", progressbar=False)
     assert selection.refit.pairs_used < problem.pairs.n_pairs
     best = certificate(selection.refit, selected_from=2).auc
@@ -440,7 +439,7 @@ def test_the_certificate_pays_for_every_fit_compared(monkeypatch):
 
 def test_the_evidence_keeps_its_deal_when_scores_change(monkeypatch):
     """Scales in the scores and in the prior are one model: so is their slope, but for the sampling error of a deal."""
-    monkeypatch.setattr("pymc_pacauc.ep.dealt.WORTH_DEALING", 0)
+    monkeypatch.setattr("pymc_pacauc.ep.subsample.WORTH_DEALING", 0)
     X, y = data(4000, 2)
     slopes = []
     for centred in (True, False):

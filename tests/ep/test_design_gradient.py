@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.pairs import Block, Pairs, bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.ep import fit_ep, fit_vb
-from pymc_pacauc.ep.design_gradient import design_gradient
 from pymc_pacauc.ep.gaussian import carried_over
+from pymc_pacauc.ep.kernel import design_gradient
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((60, 4)), RNG.random(60) < 0.4

@@ -8,13 +8,13 @@ import pytest
 from scipy import integrate
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep import ConvergenceWarning, fit_ep
 from pymc_pacauc.ep.importance import _log_radial_integral, log_mean
 from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.model.compat import pareto_smooth
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
 TIGHT = {"tolerance": 1e-12, "max_sweeps": 1000}

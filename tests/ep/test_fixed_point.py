@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
-from pymc_pacauc.ep.fixed_point import Iteration, Policy, solve_fixed_point
-from pymc_pacauc.ep.mixing import MixingHistory, mixed_step
-from pymc_pacauc.fitting import ConvergenceWarning, fit
+from pymc_pacauc.ep.fit import ConvergenceWarning, fit
+from pymc_pacauc.ep.loop import Iteration, MixingHistory, Policy, mixed_step, solve_fixed_point
+from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 
 PLAIN = Policy(damping=1.0, least_damping=0.1, plain_steps=10**9)
 

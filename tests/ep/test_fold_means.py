@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from pymc_pacauc.core.comparisons import label_comparison
-from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
-from pymc_pacauc.core.row_shares import row_shares
+from pymc_pacauc.comparison.kinds import label_comparison
+from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.fold_means import fold_means, suits_fold_means
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
-from pymc_pacauc.ep.mean_first import MeanFirst
-from pymc_pacauc.ep.natural import standard_gaussian
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.ep.posterior import standard_gaussian
+from pymc_pacauc.ep.start import MeanFirst
+from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 
 
 def data(n, d, seed=1):

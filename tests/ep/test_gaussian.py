@@ -8,11 +8,12 @@ from scipy.optimize import minimize
 from scipy.special import ndtr
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.pairs import Block, Pairs, bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian, gaussian_iteration
-from pymc_pacauc.ep.natural import natural_gaussian
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
+from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian
+from pymc_pacauc.ep import loop as gaussian_iteration
+from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_functions
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 from tests.reference_ep import reference_ep
 
@@ -200,7 +201,7 @@ def test_draws_have_the_moments_of_the_posterior():
 
 
 def test_threads_do_not_change_the_result(monkeypatch):
-    monkeypatch.setattr("pymc_pacauc.ep.work.PAIRS_WORTH_THREADS", 0)
+    monkeypatch.setattr("pymc_pacauc.ep.sweep.PAIRS_WORTH_THREADS", 0)
     X, y = plane_data(300)
     problem = linear_gaussian_problem(X, y, 300.0)
     one, three = (fit_ep(problem, n_jobs=threads) for threads in (1, 3))

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.comparisons import ordered_classes
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian, leading
+from pymc_pacauc.comparison.kinds import ordered_classes
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian
+from pymc_pacauc.ep import start as leading
 from pymc_pacauc.ep.gaussian import sweep_sums
-from pymc_pacauc.ep.leading import leading_problem
+from pymc_pacauc.ep.start import leading_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 N = 260
 

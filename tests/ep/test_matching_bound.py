@@ -5,13 +5,12 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from pymc_pacauc.core import matchings
-from pymc_pacauc.core.matchings import deal_matchings
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.ep import matching_bound
-from pymc_pacauc.ep.matching_bound import GaussianScores, bound_of_draws, mean_log_moment, scores_under
-from pymc_pacauc.fitting import fit
-from pymc_pacauc.split_bounds import MARGIN, with_margin
+from pymc_pacauc.certify import matchings
+from pymc_pacauc.certify import matchings as matching_bound
+from pymc_pacauc.certify.held_out import MARGIN, with_margin
+from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_matchings, mean_log_moment, scores_under
+from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 
 @pytest.fixture(params=["distinct", "tied", "grouped"])

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.comparisons import label_comparison
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
-from pymc_pacauc.ep.mean_first import MOST_TABLES, MeanFirst, _mean_table
-from pymc_pacauc.ep.natural import standard_gaussian
+from pymc_pacauc.ep.posterior import standard_gaussian
+from pymc_pacauc.ep.start import MOST_TABLES, MeanFirst, _mean_table
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(240, 5)) * [1.0, 1.0, 2.0, 0.5, 1.0]

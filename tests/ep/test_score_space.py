@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.core import scores as core_scores
-from pymc_pacauc.core.comparisons import ordered_classes
-from pymc_pacauc.core.pairs import Block, Pairs, bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian, natural, score_space
-from pymc_pacauc.ep.score_space import as_many_directions
+from pymc_pacauc.comparison.kinds import ordered_classes
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
+from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian
+from pymc_pacauc.ep import posterior as natural
+from pymc_pacauc.ep import process as score_space
+from pymc_pacauc.ep.process import as_many_directions
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sweep import ScoreMoments, sum_sites
+from pymc_pacauc.problem import scores as core_scores
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 N = 170
 

@@ -5,13 +5,11 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.problem import default_inclusion_probability, linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.ep import spike_search as search
 from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
-from pymc_pacauc.ep.sparse import search
-from pymc_pacauc.ep.sparse.fit import fit_spike_slab
-from pymc_pacauc.ep.sparse.gaussian import sparse_gaussian
-from pymc_pacauc.ep.sparse.mixture_site import mixture_site
-from pymc_pacauc.ep.sparse.prior_sites import settle_prior_sites
+from pymc_pacauc.ep.prior_sites import mixture_site, settle_prior_sites, sparse_gaussian
+from pymc_pacauc.ep.spike_slab import fit_spike_slab
+from pymc_pacauc.problem.problem import default_inclusion_probability, linear_gaussian_problem, spike_slab_problem
 from tests.oracles import plane_data, sparse_data
 from tests.quadrature import exact_spike_slab_plane
 

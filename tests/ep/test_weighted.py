@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.comparisons import label_comparison, ordered_classes, stratified
-from pymc_pacauc.core.concordance import concordance
-from pymc_pacauc.core.pairs import Block, Pairs, bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem, spike_slab_problem
-from pymc_pacauc.core.risk import comparison_risk
+from pymc_pacauc.comparison.censored import concordance
+from pymc_pacauc.comparison.kinds import label_comparison, ordered_classes, stratified
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
+from pymc_pacauc.comparison.risk import comparison_risk
+from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.sites import lowest_rho, site_functions, weighted_site_table
-from pymc_pacauc.ep.work import cut_work
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.ep.sweep import cut_work
+from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from tests.pair_lists import listed
 from tests.reference_ep import reference_ep
 
@@ -159,7 +159,7 @@ def test_small_and_large_blocks_agree_with_tiles(monkeypatch):
     pairs = concordance(np.exp(-score), rng.random(60) < 0.7)
     problem = linear_gaussian_problem(X, pairs, 60.0)
     fitted = fit_ep(problem, tolerance=1e-10)
-    monkeypatch.setattr("pymc_pacauc.ep.work.SMALL_BLOCK", 0)
+    monkeypatch.setattr("pymc_pacauc.ep.sweep.SMALL_BLOCK", 0)
     again = fit_ep(replace(problem, pairs=replace(pairs)), tolerance=1e-10)
     np.testing.assert_allclose(fitted.posterior.covariance, again.posterior.covariance, atol=1e-10)
     assert fitted.log_evidence == pytest.approx(again.log_evidence, abs=1e-10)
@@ -173,7 +173,7 @@ def test_few_different_weights_have_a_table_each(monkeypatch):
     assert len(cut_work(pairs, 3).constant_weights) == 9  # products of two numbers up to four
     problem = linear_gaussian_problem(X, pairs, 150.0)
     apart = fit_ep(problem, tolerance=1e-10)
-    monkeypatch.setattr("pymc_pacauc.ep.work.MOST_WEIGHTS", 0)
+    monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_WEIGHTS", 0)
     again = replace(problem, pairs=replace(pairs))
     assert cut_work(again.pairs, 3).weights == (1.0, 16.0)
     together = fit_ep(again, tolerance=1e-10)
@@ -190,7 +190,7 @@ def test_many_blocks_of_different_weights_share_a_table(monkeypatch):
     assert len(cut_work(pairs, 3).constant_weights) == len(pairs.blocks)
     problem = linear_gaussian_problem(X, pairs, 40.0)
     apart = fit_ep(problem, tolerance=1e-10)
-    monkeypatch.setattr("pymc_pacauc.ep.work.MOST_TABLES", 3)
+    monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_TABLES", 3)
     again = replace(problem, pairs=replace(pairs))
     assert not cut_work(again.pairs, 3).constant_weights
     assert fit_ep(again, tolerance=1e-10).log_evidence == pytest.approx(apart.log_evidence, abs=1e-9)

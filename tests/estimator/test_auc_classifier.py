@@ -26,10 +26,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.fitting import fit
-from pymc_pacauc.search.few_rows import pairs_of_few
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.tune.gamma import pairs_of_few
 
 SCIKIT_1_5 = parse_version(sklearn.__version__) < parse_version("1.6")
 

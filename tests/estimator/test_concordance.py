@@ -6,9 +6,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.concordance import concordance
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.comparison.censored import concordance
+from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.estimator.test_auc_classifier import checked
 from tests.pair_lists import listed, listed_risk
 

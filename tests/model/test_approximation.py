@@ -3,9 +3,9 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep import ConvergenceWarning, fit_ep
-from pymc_pacauc.model.extract import NotLinearGaussianError
+from pymc_pacauc.model.read import NotLinearGaussianError
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_refusal_through_fit(data):
 
 
 def test_callbacks_and_progress_bar(model, capsys, monkeypatch):
-    monkeypatch.setattr("pymc_pacauc.model.progress.BAR_AFTER", 0.0)
+    monkeypatch.setattr("pymc_pacauc.model.compat.BAR_AFTER", 0.0)
     seen = []
     with model:
         pm.fit(method=pac.EP(), callbacks=[lambda approx, losses, i: seen.append(i)])

@@ -15,14 +15,14 @@ import pytest
 from pymc.pytensorf import compile as compile_function
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.comparisons import label_comparison
-from pymc_pacauc.core.concordance import concordance
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.core.risk import pair_risk
-from pymc_pacauc.core.surrogate import surrogate_risk
+from pymc_pacauc.comparison.censored import concordance
+from pymc_pacauc.comparison.kinds import label_comparison
+from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.comparison.surrogate import surrogate_risk
 from pymc_pacauc.ep.gaussian import fit_ep
-from pymc_pacauc.model.compared import compared_labels, compared_times
-from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.model.potential import compared_labels, compared_times
+from pymc_pacauc.model.read import problem_of
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.pair_lists import listed
 from tests.reference_ep import reference_ep
 

@@ -16,8 +16,8 @@ from scipy.special import ndtri
 
 import pymc_pacauc as pac
 from pymc_pacauc.arrays import fit, kernel_features, linear_gaussian_problem
-from pymc_pacauc.model.extract import problem_reader
-from pymc_pacauc.model.scaling import MOST
+from pymc_pacauc.model.inference import MOST
+from pymc_pacauc.model.read import problem_reader
 from tests import pair_lists
 from tests.core.test_fuzz import ties
 from tests.core.test_risk import brute_force, scored

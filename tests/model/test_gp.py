@@ -10,14 +10,14 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.ep.gaussian import fit_ep, sweep_sums
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
-from pymc_pacauc.ep.natural import natural_gaussian
+from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_functions, site_table
-from pymc_pacauc.ep.work import tile_map
-from pymc_pacauc.model.extract import problem_of
+from pymc_pacauc.ep.sweep import tile_map
 from pymc_pacauc.model.gp import predict_gp
+from pymc_pacauc.model.read import problem_of
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.quadrature import exact_orders
 
 

@@ -13,7 +13,7 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.tensor.blockwise import Blockwise
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.surrogate import LOSSES
+from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.model.op import AUCRisk
 from pymc_pacauc.model.potential import surrogate_risk
 
@@ -96,7 +96,7 @@ def test_jax():
         import numpy as np, pymc as pm, pytensor, pytensor.tensor as pt
         import pymc_pacauc as pac
         from pymc_pacauc.model.potential import surrogate_risk
-        from pymc_pacauc.core.surrogate import LOSSES
+        from pymc_pacauc.comparison.surrogate import LOSSES
         s = pt.dvector()
         pytensor.function([s], pac.auc_risk(s, [0, 1]), mode="FAST_COMPILE")
         assert "jax" not in sys.modules  # its threads do not mix with forks

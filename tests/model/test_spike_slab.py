@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.problem import spike_slab_problem
-from pymc_pacauc.ep.sparse.fit import fit_spike_slab
-from pymc_pacauc.model.extract import problem_of
-from pymc_pacauc.model.spike_slab import sparse_variables
+from pymc_pacauc.ep.spike_slab import fit_spike_slab
+from pymc_pacauc.model.prior import sparse_variables
+from pymc_pacauc.model.read import problem_of
+from pymc_pacauc.problem.problem import spike_slab_problem
 from tests.oracles import plane_data, sparse_data
 from tests.quadrature import exact_spike_slab_plane
 

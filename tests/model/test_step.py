@@ -11,14 +11,14 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from pymc_pacauc.analysis.certify import certificate
 from pymc_pacauc.analysis.gamma_path import at_gamma, log_evidence, tempering_path
-from pymc_pacauc.core.risk import LinearRisk
+from pymc_pacauc.certify.certificate import certificate
+from pymc_pacauc.comparison.risk import LinearRisk
 from pymc_pacauc.model.inference import EP
 from pymc_pacauc.model.potential import AUCPotential, auc_risk
 from pymc_pacauc.model.step import STAGES_KEPT, TemperingSMC
-from pymc_pacauc.smc.diagnose import TemperingWarning
 from pymc_pacauc.smc.direction import DirectionPath
+from pymc_pacauc.smc.tempering import TemperingWarning
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
 pytestmark = pytest.mark.filterwarnings(

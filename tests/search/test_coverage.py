@@ -8,7 +8,7 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc.arrays import fit, linear_gaussian_problem
-from pymc_pacauc.search.coverage import _row_gradients, coverage_gamma, sandwich
+from pymc_pacauc.tune.coverage import _row_gradients, coverage_gamma, sandwich
 
 
 def simulated(seed, n=150):

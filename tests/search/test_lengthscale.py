@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.covariances import COVARIANCES
-from pymc_pacauc.core.kernel_features import kernel_features
-from pymc_pacauc.core.pairs import bipartite
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep import fit_ep
-from pymc_pacauc.ep.dealt import fit_dealt
 from pymc_pacauc.ep.gaussian import carried_over
-from pymc_pacauc.search.lengthscale import choose_lengthscale, lengthscale_gradient
+from pymc_pacauc.ep.subsample import fit_dealt
+from pymc_pacauc.problem.kernel_features import COVARIANCES, kernel_features
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.tune.evidence import choose_lengthscale, lengthscale_gradient
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((120, 3))
@@ -54,14 +53,14 @@ def test_gradient_of_dealt_pairs_against_differences():
 
 
 def test_many_pairs_are_dealt_and_the_choice_is_that_of_all(monkeypatch):
-    monkeypatch.setattr("pymc_pacauc.ep.dealt.WORTH_DEALING", 1000)
-    monkeypatch.setattr("pymc_pacauc.ep.dealt.LEAST_PER_ROW", 40)
+    monkeypatch.setattr("pymc_pacauc.ep.subsample.WORTH_DEALING", 1000)
+    monkeypatch.setattr("pymc_pacauc.ep.subsample.LEAST_PER_ROW", 40)
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((1500, 3))
     y = rows[:, 0] ** 2 + np.sin(2 * rows[:, 1]) + rng.logistic(size=1500) > 1.0
     options = {"rank": 15, "grid": [0.5, 1.0, 2.0], "max_evaluations": 3}
     dealt = choose_lengthscale(rows, y, 1500.0, **options)
-    monkeypatch.setattr("pymc_pacauc.search.lengthscale.groups_to_deal", lambda problem, pairs: None)
+    monkeypatch.setattr("pymc_pacauc.tune.evidence.groups_to_deal", lambda problem, pairs: None)
     exact = choose_lengthscale(rows, y, 1500.0, **options)
     assert dealt.fit.pairs_used < 0.25 * exact.fit.pairs_used
     np.testing.assert_allclose(dealt.lengthscale, exact.lengthscale, rtol=0.05)

@@ -14,19 +14,22 @@ import pytest
 from scipy import stats
 
 import pymc_pacauc as pac
-from pymc_pacauc.core.problem import linear_gaussian_problem
 from pymc_pacauc.model.graph_path import PyMCPath
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import DirectionPath, ModelPath, Path, WhitenedPath, bridge_path, prior_path
-from pymc_pacauc.smc.bridge import GaussianBridge
-from pymc_pacauc.smc.chart import GnomonicChart, unit
+from pymc_pacauc.smc.coordinates import (
+    GaussianFit,
+    GnomonicChart,
+    PrecisionFit,
+    ReducedFit,
+    StudentFit,
+    standard_fit,
+    unit,
+)
 from pymc_pacauc.smc.direction import DirectionBridge
-from pymc_pacauc.smc.ep_fit import fit_stage
-from pymc_pacauc.smc.feature_path import FeaturePath, feature_problem
-from pymc_pacauc.smc.gaussian_fit import GaussianFit, PrecisionFit, ReducedFit, standard_fit
-from pymc_pacauc.smc.moves import MOVES, Situation, choose_move, metropolis
-from pymc_pacauc.smc.paths import Population
+from pymc_pacauc.smc.moves import MOVES, Situation, choose_move, fit_stage, metropolis
+from pymc_pacauc.smc.paths import FeaturePath, GaussianBridge, Population, feature_problem
 from pymc_pacauc.smc.proposals import CrankNicolson, InChart, Lifted, RandomWalk, StudentCrankNicolson, around
-from pymc_pacauc.smc.student import StudentFit
 from tests.marginals import exact_marginal, exact_single
 
 GAMMA = 6.0

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.starts import pima, simulated, started
 from pymc_pacauc import datasets
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, combine, prior_path, run_tempering
-from pymc_pacauc.smc.diagnose import TemperingWarning
+from pymc_pacauc.smc.tempering import TemperingWarning
 from tests.oracles import plane_data
 
 EVIDENCE = "the log evidence can be wrong by many times its standard error"

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.core.problem import linear_gaussian_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, advance, prior_path, start
-from pymc_pacauc.smc.chart import direction_fit
-from pymc_pacauc.smc.ep_fit import chart_fit, fit_stage, space_fit
-from pymc_pacauc.smc.gaussian_fit import positive_factor
+from pymc_pacauc.smc.coordinates import direction_fit, positive_factor
+from pymc_pacauc.smc.moves import chart_fit, fit_stage, space_fit
 
 
 def problems():

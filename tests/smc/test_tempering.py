@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_pacauc.core.problem import linear_gaussian_problem
-from pymc_pacauc.core.risk import linear_risk
+from pymc_pacauc.comparison.risk import linear_risk
 from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import (
     DirectionPath,
     ModelPath,
@@ -23,11 +23,10 @@ from pymc_pacauc.smc import (
     run_tempering,
     start,
 )
-from pymc_pacauc.smc.chart import GnomonicChart, stratified_radii, unit
-from pymc_pacauc.smc.diagnose import TemperingWarning
+from pymc_pacauc.smc.coordinates import GnomonicChart, stratified_radii, unit
 from pymc_pacauc.smc.evidence import stage_variance
 from pymc_pacauc.smc.paths import Population
-from pymc_pacauc.smc.tempering import Forgetting
+from pymc_pacauc.smc.tempering import Forgetting, TemperingWarning
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
 GAMMA = 60.0

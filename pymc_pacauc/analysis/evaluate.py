@@ -1,0 +1,536 @@
+"""ROC curve and AUC of the score one deploys.
+
+The score to deploy is the posterior *mean* of the score: one number per row, the same every time. A draw from the
+posterior ranks the rows in its own way; deploying one would be a *randomised* score, which ranks worse, and which is
+what certificates speak of. Both are reported here, the mean score first.
+
+Given the fit, the mean score is a fixed function of a row, so what is uncertain about its AUC is what other rows would
+say: DeLong's interval, and for the curve the Bayesian bootstrap (Rubin, 1981), which weighs the rows of each class by a
+uniform random share. For the randomised score the draw is uncertain too, and every reweighting of the rows goes with
+another draw. Weights cannot show what no row did: where all positives are above the threshold, so they are in every
+reweighting. So a band is at least as wide as Clopper and Pearson's interval for the positives at that threshold.
+
+Curves, AUCs and rates are those of the scores as they are given: nothing is rounded, centred or scaled before it is
+ranked.
+
+How sure one can be of an AUC, and of the difference of two, on labelled rows.
+
+Two things are uncertain, and they are different. Other *rows* would give another AUC: that is what a confidence
+interval says, of any fixed score, the mean score among them. The *posterior* leaves open which score is the right one:
+its draws have different AUCs on the same rows. ``over`` says which is meant, or both: every draw with the rows weighed
+anew (the Bayesian bootstrap of Rubin, 1981), which is what the AUC of a *draw* in the population may be.
+
+Scores compared on the same rows err together, so their difference is known better than either AUC. Its variance is
+DeLong's, of a difference of two-sample U-statistics. As for one AUC (:func:`~pymc_pacauc.delong`), this variance is
+turned into an effective number of independent pairs, in each of which one score can be right and the other wrong, and
+the interval is Agresti and Min's (2005) for matched pairs in that many trials: it covers, also where both classes are
+nearly separated and the estimated variance is zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaincinv, ndtr, ndtri
+from scipy.stats import rankdata
+
+from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, labelled_draws
+from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.numerics import FloatArray, Mask
+
+GRID = 201
+BOOTSTRAP = 1000
+
+
+def roc(
+    scores: Any,
+    y: ArrayLike,
+    *,
+    mean: ArrayLike | None = None,
+    ci_prob: float = 0.9,
+    positive: Any = None,
+    random_seed: Any = 0,
+) -> xr.Dataset:
+    """ROC curve of the mean score on labelled rows, with a band over rows; beside it, that of a randomised score.
+
+    Parameters
+    ----------
+    scores
+        What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; or an array of draws, shape
+        (..., rows); or one score per row.
+    y
+        Labels of the rows. For an honest curve, of rows that were not fitted.
+    mean
+        The score to deploy, one per row. By default what ``scores`` carry: the exact mean where predict_scores knew it,
+        else the mean of the draws.
+    ci_prob
+        Probability of the pointwise bands and of the intervals.
+    positive
+        Which of the two labels is the positive class.
+    random_seed
+        Of the bootstrap.
+
+    Returns
+    -------
+    Dataset over ``fpr``: ``tpr`` of the mean score with ``tpr_lower`` and ``tpr_upper``, over rows; ``tpr_of_draw``,
+    the mean curve of draws, with ``tpr_posterior_lower`` and ``tpr_posterior_upper`` over draws on these rows, and
+    ``tpr_of_draw_lower`` and ``tpr_of_draw_upper`` over rows and draws. Over ``sample``:
+    ``auc_of_draw``. Attributes: ``auc`` of the mean score, ``auc_lower`` and ``auc_upper`` (:func:`delong`, over rows)
+    and ``auc_se``; ``auc_of_draw`` (mean), ``auc_of_draw_lower`` and ``auc_of_draw_upper`` (over rows and draws);
+    ``draws``, ``ci_prob``, ``n_pos`` and ``n_neg``.
+
+    Examples
+    --------
+    >>> curves = roc([[0.1, 0.4, 0.35, 0.8], [0.1, 0.2, 0.3, 0.4]], [0, 0, 1, 1])
+    >>> curves.attrs["auc"], curves["auc_of_draw"].values, curves.attrs["auc_of_draw"]
+    (1.0, array([0.75, 1.  ]), 0.875)
+    """
+    check_ci_prob(ci_prob)
+    draws, mask = labelled_draws(scores, y, positive)
+    deployed = deployed_score(scores, draws, mean)
+    auc = 1.0 - empirical_risk(draws, mask)
+    grid = np.linspace(0.0, 1.0, GRID)
+    rng = np.random.default_rng(random_seed)
+    weights = [row_weights(mask.size, rng) for _ in range(BOOTSTRAP)]
+    tail = np.array([0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
+
+    def bands(rows: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """Quantiles over reweighted rows of the curves on the grid and of their AUCs; row b goes with score b."""
+        order = Ranking.of(rows[0], mask) if len({id(row) for row in rows}) == 1 else None
+        points = [(order or Ranking.of(row, mask)).points(w) for row, w in zip(rows, weights, strict=True)]
+        curves = np.array([np.interp(grid, false, true) for false, true in points])
+        aucs = [area(false, true) for false, true in points]
+        return np.quantile(curves, tail, axis=0), np.quantile(aucs, tail)
+
+    n_pos = int(mask.sum())
+
+    def at_least_binomial(band: FloatArray, tpr: FloatArray) -> tuple[FloatArray, FloatArray]:
+        exact = np.array([binomial_interval(share, n_pos, ci_prob) for share in tpr]).T
+        return np.minimum(band[0], exact[0]), np.maximum(band[1], exact[1])
+
+    curve = _curve(deployed, mask, grid)
+    lower, upper = at_least_binomial(bands([deployed] * BOOTSTRAP)[0], curve)
+    of_draws = np.array([_curve(row, mask, grid) for row in draws])
+    posterior_lower, posterior_upper = np.quantile(of_draws, tail, axis=0)
+    chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
+    band, (draw_auc_lower, draw_auc_upper) = bands([draws[k] for k in chosen])
+    draw_lower, draw_upper = at_least_binomial(band, of_draws.mean(axis=0))
+    fixed = delong(deployed, mask, ci_prob=ci_prob)
+    return xr.Dataset(
+        {
+            "tpr": ("fpr", curve),
+            "tpr_lower": ("fpr", lower),
+            "tpr_upper": ("fpr", upper),
+            "tpr_of_draw": ("fpr", of_draws.mean(axis=0)),
+            "tpr_posterior_lower": ("fpr", posterior_lower),
+            "tpr_posterior_upper": ("fpr", posterior_upper),
+            "tpr_of_draw_lower": ("fpr", draw_lower),
+            "tpr_of_draw_upper": ("fpr", draw_upper),
+            "auc_of_draw": ("sample", auc),
+        },
+        coords={"fpr": grid},
+        attrs={
+            "auc": fixed.auc,
+            "auc_lower": fixed.lower,
+            "auc_upper": fixed.upper,
+            "auc_se": fixed.se,
+            "auc_of_draw": float(auc.mean()),
+            "auc_of_draw_lower": float(draw_auc_lower),
+            "auc_of_draw_upper": float(draw_auc_upper),
+            "draws": len(draws),
+            "ci_prob": ci_prob,
+            "n_pos": n_pos,
+            "n_neg": int((~mask).sum()),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class DeLong:
+    """AUC of one fixed score, with DeLong's standard error and an interval that covers up to the boundary."""
+
+    auc: float
+    se: float
+    lower: float
+    upper: float
+    ci_prob: float
+
+    def __repr__(self) -> str:
+        return f"DeLong(auc={self.auc:.4f}, {self.ci_prob:.0%} interval {self.lower:.4f} to {self.upper:.4f})"
+
+
+def delong(scores: ArrayLike, y: ArrayLike, *, ci_prob: float = 0.95, positive: Any = None) -> DeLong:
+    """Interval of the AUC of one score vector, over the sampling of the rows, from DeLong's variance.
+
+    The variance is that of a two-sample U-statistic, from each row's share in it (DeLong, DeLong and Clarke-Pearson,
+    1988; by ranks as in Sun and Xu, 2014). It says how many independent pairs the AUC is worth, and the interval is
+    Clopper and Pearson's for a share observed in that many trials. See Notes.
+
+    Parameters
+    ----------
+    scores
+        One score per row.
+    y
+        Labels of the rows.
+    ci_prob
+        Probability with which the interval covers.
+    positive
+        Which of the two labels is the positive class.
+
+    Notes
+    -----
+    A mean of k independent comparisons has variance AUC (1 - AUC) / k, so k = AUC (1 - AUC) / variance is the effective
+    number of comparisons. It is at least m, the size of the smaller class, because the AUC is an average over matchings
+    of m independent pairs each. Near 0 and 1 the estimates of AUC (1 - AUC) and of the variance vanish together (both
+    are 0 when the classes are separated), so k is drawn towards m by as much as AUC (1 - AUC) is uncertain, 1 / (4 m):
+
+        1 / k = [variance + 1 / (4 m^2)] / [AUC (1 - AUC) + 1 / (4 m)].
+
+    With separated classes the interval is the exact binomial one of m successes in m trials, down to
+    ((1 - ci_prob) / 2)^(1 / m); in large samples it is DeLong's. ``benchmarks/coverage_auc.py`` measures its coverage.
+
+    Examples
+    --------
+    >>> delong([0.1, 0.4, 0.35, 0.8, 0.3, 0.9], [0, 0, 1, 1, 0, 1])
+    DeLong(auc=0.8889, 95% interval 0.2531 to 1.0000)
+    """
+    values, mask = labelled_draws(scores, y, positive)
+    if len(values) != 1:
+        raise ValueError(f"scores must be one score vector; got {len(values)} of them.")
+    check_ci_prob(ci_prob)
+    score = values[0]
+    n_pos, n_neg = int(mask.sum()), int((~mask).sum())
+    smaller = min(n_pos, n_neg)
+    if smaller < 2:
+        raise ValueError(f"DeLong's variance needs two rows of each class; there are {n_pos} and {n_neg}.")
+    above, below = placements(score, mask)
+    auc = 1.0 - float(empirical_risk(score, mask))
+    variance = above.var(ddof=1) / n_pos + below.var(ddof=1) / n_neg
+    pull = 0.25 / smaller
+    comparisons = max(smaller, (auc * (1.0 - auc) + pull) / (variance + pull / smaller))
+    lower, upper = binomial_interval(auc, comparisons, ci_prob)
+    return DeLong(auc, float(np.sqrt(variance)), lower, upper, ci_prob)
+
+
+def placements(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """For each positive row the share of negatives below it, for each negative row that of positives above it."""
+    among_all = rankdata(score)
+    above = (among_all[mask] - rankdata(score[mask])) / np.sum(~mask)
+    return above, 1.0 - (among_all[~mask] - rankdata(score[~mask])) / np.sum(mask)
+
+
+def binomial_interval(share: float, trials: float, ci_prob: float) -> tuple[float, float]:
+    """Clopper and Pearson's interval for a share observed in a (not necessarily whole) number of trials."""
+    tail, successes, failures = 0.5 * (1.0 - ci_prob), share * trials, (1.0 - share) * trials
+    lower = float(betaincinv(successes, failures + 1.0, tail)) if successes > 0.0 else 0.0
+    upper = float(betaincinv(successes + 1.0, failures, 1.0 - tail)) if failures > 0.0 else 1.0
+    return lower, upper
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Rows from the highest score down: their ``order``, which are positive, and the ``last`` of each run of ties."""
+
+    order: NDArray[np.intp]
+    positive: NDArray[np.bool_]
+    last: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, score: FloatArray, mask: NDArray[np.bool_]) -> Ranking:
+        order = np.argsort(-score, kind="stable")
+        ordered = score[order]
+        last = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), ordered.size - 1)
+        return cls(order, mask[order], last)
+
+    def points(self, weights: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """(FPR, TPR) of calling the rows down to each distinct score positive, from none to all; of weighted rows."""
+        weights = np.ones(self.order.size) if weights is None else weights[self.order]
+        true, false = np.cumsum(weights * self.positive)[self.last], np.cumsum(weights * ~self.positive)[self.last]
+        return np.append(0.0, false / false[-1]), np.append(0.0, true / true[-1])
+
+
+def area(false: FloatArray, true: FloatArray) -> float:
+    """The area below the curve through these points."""
+    return float(np.sum(np.diff(false) * 0.5 * (true[1:] + true[:-1])))
+
+
+def row_weights(rows: int, rng: np.random.Generator) -> FloatArray:
+    """Shares of the rows of each class, uniform on the simplex up to a factor: the Bayesian bootstrap."""
+    return rng.standard_exponential(rows)
+
+
+def _curve(score: FloatArray, mask: NDArray[np.bool_], grid: FloatArray) -> FloatArray:
+    """TPR at the FPRs of ``grid``; at a vertical step its top."""
+    return np.interp(grid, *Ranking.of(score, mask).points())
+
+
+OVER = ("rows", "posterior", "both")
+CELLS_AT_ONCE = 2**22  # of the table of all pairs
+
+
+@dataclass(frozen=True)
+class AUCInterval:
+    """An AUC, and an interval over rows, over the posterior, or over both."""
+
+    auc: float
+    lower: float
+    upper: float
+    over: str
+    ci_prob: float
+
+    def __repr__(self) -> str:
+        return f"AUC {self.auc:.4f} ({self.ci_prob:.0%} over {_words(self.over)}: {self.lower:.4f} to {self.upper:.4f})"
+
+
+@dataclass(frozen=True)
+class AUCComparison:
+    """Two AUCs on the same rows.
+
+    Attributes
+    ----------
+    auc_a, auc_b, difference
+        On these rows; A minus B. Of mean scores over ``"rows"``, else of draws, on average.
+    lower, upper
+        Interval of the difference.
+    probability
+        That the AUC of A is the larger one.
+    over, ci_prob
+        What is uncertain, and the probability of the interval.
+    n_pos, n_neg
+        Rows.
+    """
+
+    auc_a: float
+    auc_b: float
+    difference: float
+    lower: float
+    upper: float
+    probability: float
+    over: str
+    ci_prob: float
+    n_pos: int
+    n_neg: int
+
+    def __repr__(self) -> str:
+        return (
+            f"AUC {self.auc_a:.4f} against {self.auc_b:.4f}: difference {self.difference:+.4f} ({self.ci_prob:.0%} "
+            f"over {_words(self.over)}: {self.lower:+.4f} to {self.upper:+.4f}), P(A > B) = {self.probability:.3f}"
+        )
+
+
+def auc_interval(
+    scores: Any,
+    y: ArrayLike,
+    *,
+    over: str = "rows",
+    method: str = "delong",
+    mean: ArrayLike | None = None,
+    ci_prob: float = 0.95,
+    positive: Any = None,
+    random_seed: Any = 0,
+) -> AUCInterval:
+    """AUC of a score on labelled rows, with an interval.
+
+    Parameters
+    ----------
+    scores
+        What :func:`~pymc_pacauc.predict_scores` returned; an array of draws, shape (..., rows); or one score per row.
+    y
+        Labels of rows that were not fitted.
+    over
+        ``"rows"``: what other rows would say of the mean score, the one to deploy. ``"posterior"``: what the draws say
+        on these rows. ``"both"``: what the AUC of a draw may be in the population.
+    method
+        For ``over="rows"``: ``"delong"`` (:func:`~pymc_pacauc.delong`) or ``"bootstrap"``, the Bayesian one, which is
+        too narrow where classes are nearly separated.
+    mean, positive, random_seed
+        As in :func:`~pymc_pacauc.roc`.
+    ci_prob
+        Probability of the interval.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> y = np.arange(200) < 80
+    >>> draws = rng.normal(size=200) + 1.5 * y + 0.3 * rng.normal(size=(500, 200))
+    >>> widths = [np.ptp([i.lower, i.upper]) for i in (pac.auc_interval(draws, y, over=o) for o in OVER)]
+    >>> bool(2 * widths[1] < min(widths[0], widths[2]))
+    True
+    """
+    _check_over(over)
+    check_ci_prob(ci_prob)
+    if method not in ("delong", "bootstrap"):
+        raise ValueError(f'method must be "delong" or "bootstrap"; got {method!r}.')
+    draws, mask = labelled_draws(scores, y, positive)
+    deployed = deployed_score(scores, draws, mean)
+    if over == "rows":
+        if method == "delong":
+            found = delong(deployed, mask, ci_prob=ci_prob)
+            return AUCInterval(found.auc, found.lower, found.upper, over, ci_prob)
+        values = _reweighted(deployed[None], mask, _weights(mask, np.random.default_rng(random_seed)))
+        auc = 1.0 - float(empirical_risk(deployed, mask))
+    else:
+        _check_draws(len(draws))
+        aucs = 1.0 - empirical_risk(draws, mask)
+        auc = float(aucs.mean())
+        values = aucs
+        if over == "both":
+            values = _of_a_draw(aucs, draws, deployed, mask, np.random.default_rng(random_seed))
+    return AUCInterval(auc, *_quantiles(values, ci_prob), over, ci_prob)
+
+
+def compare_auc(
+    scores_a: Any,
+    scores_b: Any,
+    y: ArrayLike,
+    *,
+    over: str | None = None,
+    ci_prob: float = 0.95,
+    positive: Any = None,
+    random_seed: Any = 0,
+) -> AUCComparison:
+    """Compare the AUCs of two scores on the same labelled rows.
+
+    Parameters
+    ----------
+    scores_a, scores_b
+        Each as in :func:`auc_interval`: draws of a posterior, or scores of any classifier, one per row.
+    y
+        Labels of rows that neither was fitted to.
+    over
+        As in :func:`auc_interval`; ``"rows"`` compares mean scores, the others draws, those of a score that has none
+        being always the same. By default ``"rows"`` for two vectors, and ``"both"`` where there are draws.
+    ci_prob
+        Probability of the interval of the difference.
+    positive, random_seed
+        As in :func:`~pymc_pacauc.roc`.
+
+    Returns
+    -------
+    AUCComparison
+
+    Notes
+    -----
+    Over rows, the probability is the one at which the interval's limit would be zero; over draws, the share of draws
+    (with rows weighed anew, over both) in which A has the larger AUC, ties counting one half.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> y = np.arange(300) < 100
+    >>> a = rng.normal(size=300) + 1.5 * y
+    >>> pac.compare_auc(a, a + 0.5 * rng.normal(size=300), y)
+    AUC 0.8849 against 0.8453: difference +0.0396 (95% over rows: +0.0155 to +0.0634), P(A > B) = 0.999
+    """
+    check_ci_prob(ci_prob)
+    both = [labelled_draws(scores, y, positive) for scores in (scores_a, scores_b)]
+    mask = both[0][1]
+    a, b = (draws for draws, _ in both)
+    over = ("rows" if len(a) == len(b) == 1 else "both") if over is None else over
+    _check_over(over)
+    sizes = {"n_pos": int(mask.sum()), "n_neg": int((~mask).sum())}
+    if over == "rows":
+        first, second = deployed_score(scores_a, a, None), deployed_score(scores_b, b, None)
+        return _over_rows(first, second, mask, ci_prob, sizes)
+    _check_draws(max(len(a), len(b)))
+    aucs = [1.0 - empirical_risk(draws, mask) for draws in (a, b)]
+    rng = np.random.default_rng(random_seed)
+    if over == "both":
+        weights = _weights(mask, rng)
+        values = [_reweighted(rng.permutation(draws), mask, weights) for draws in (a, b)]
+    else:
+        number = max(BOOTSTRAP, len(a), len(b))
+        values = [rng.permutation(np.resize(rng.permutation(each), number)) for each in aucs]
+    difference = values[0] - values[1]
+    probability = float(np.mean(0.5 + 0.5 * np.sign(difference)))
+    auc_a, auc_b = (float(each.mean()) for each in aucs)
+    limits = _quantiles(difference, ci_prob)
+    return AUCComparison(auc_a, auc_b, auc_a - auc_b, *limits, probability, over, ci_prob, **sizes)
+
+
+def _over_rows(a: FloatArray, b: FloatArray, mask: Mask, ci_prob: float, sizes: dict[str, int]) -> AUCComparison:
+    n_pos, n_neg = sizes["n_pos"], sizes["n_neg"]
+    m = min(n_pos, n_neg)
+    if m < 2:
+        raise ValueError(f"DeLong's variance needs two rows of each class; there are {n_pos} and {n_neg}.")
+    auc_a, auc_b = (1.0 - float(empirical_risk(score, mask)) for score in (a, b))
+    (above_a, below_a), (above_b, below_b) = placements(a, mask), placements(b, mask)
+    variance = float(np.var(above_a - above_b, ddof=1) / n_pos + np.var(below_a - below_b, ddof=1) / n_neg)
+    difference = auc_a - auc_b
+    square = _mean_square(a, b, mask)  # of a pair's difference: how often the two scores disagree about it
+    pull = 0.25 / m
+    pairs = max(float(m), (square - difference**2 + pull) / (variance + pull / m))
+    trials = pairs + 2.0  # Agresti and Min: one half more in each cell of the table of matched pairs
+    centre = pairs * difference / trials
+    spread = np.sqrt(((pairs * square + 1.0) / trials - centre**2) / trials)
+    half = float(ndtri(0.5 + 0.5 * ci_prob) * spread)
+    limits = max(-1.0, float(centre) - half), min(1.0, float(centre) + half)
+    return AUCComparison(auc_a, auc_b, difference, *limits, float(ndtr(centre / spread)), "rows", ci_prob, **sizes)
+
+
+def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:
+    """Mean over pairs of the squared difference of the two scores' successes (1, 1/2 for a tie, 0)."""
+    rows, total = max(1, CELLS_AT_ONCE // int((~mask).sum())), 0.0
+    positive = np.flatnonzero(mask)
+    for start in range(0, positive.size, rows):
+        i = positive[start : start + rows, None]
+        success = [0.5 * np.sign(score[i] - score[~mask]) for score in (a, b)]
+        total += float(np.sum((success[0] - success[1]) ** 2))
+    return total / (positive.size * int((~mask).sum()))
+
+
+def _weights(mask: Mask, rng: np.random.Generator) -> FloatArray:
+    return np.array([row_weights(mask.size, rng) for _ in range(BOOTSTRAP)])
+
+
+def _reweighted(draws: FloatArray, mask: Mask, weights: FloatArray) -> FloatArray:
+    """AUCs of rows weighed anew, every weighting with the next draw."""
+    rankings = [Ranking.of(row, mask) for row in draws[: len(weights)]]
+    return np.array([area(*rankings[k % len(rankings)].points(w)) for k, w in enumerate(weights)])
+
+
+def _of_a_draw(
+    aucs: FloatArray, draws: FloatArray, deployed: FloatArray, mask: Mask, rng: np.random.Generator
+) -> FloatArray:
+    """AUCs that draws may have in the population: other rows move all of them alike, as they move the mean score.
+
+    How draws differ from each other is seen on these rows, and some of it is their noise: DeLong's variance of a draw's
+    difference from the mean over draws. Differences are shrunk to what is left of their variance.
+    """
+    weights = _weights(mask, rng)
+    rows = _reweighted(deployed[None], mask, weights) - (1.0 - float(empirical_risk(deployed, mask)))
+    noise = 0.0
+    for placed in zip(*(placements(draw, mask) for draw in draws[: len(weights)]), strict=True):
+        apart = np.array(placed) - np.mean(placed, axis=0)
+        noise += float(apart.var(axis=1).mean()) / apart.shape[1]
+    spread = float(aucs.var())
+    left = np.sqrt(max(0.0, 1.0 - noise / spread)) if spread > 0.0 else 0.0
+    return np.clip(aucs.mean() + rows + left * np.resize(aucs - aucs.mean(), len(weights)), 0.0, 1.0)
+
+
+def _quantiles(values: FloatArray, ci_prob: float) -> tuple[float, float]:
+    low, high = np.quantile(values, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
+    return float(low), float(high)
+
+
+def _check_over(over: str) -> None:
+    if over not in OVER:
+        raise ValueError(f'over must be "rows", "posterior" or "both"; got {over!r}.')
+
+
+def _check_draws(number: int) -> None:
+    if number < 2:
+        raise ValueError(
+            "Over the posterior there must be draws of scores, as predict_scores returns them without summary=True; "
+            'one score per row has over="rows".'
+        )
+
+
+def _words(over: str) -> str:
+    return {"rows": "rows", "posterior": "the posterior", "both": "rows and the posterior"}[over]

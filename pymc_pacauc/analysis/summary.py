@@ -1,0 +1,295 @@
+"""Inclusion probabilities of a spike-and-slab variable from posterior draws.
+
+One table that says what a posterior is worth, and a few lines about the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+from scipy.special import expit, ndtr, ndtri
+
+from pymc_pacauc.certify.certificate import Certificate, certificate
+from pymc_pacauc.comparison.risk import comparison_risk
+from pymc_pacauc.html_report import html_report
+from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.auc_term import auc_terms
+from pymc_pacauc.model.compat import inference_data
+from pymc_pacauc.model.graph import evaluate_at_draws
+from pymc_pacauc.model.idata import coefficient_labels, labelled
+from pymc_pacauc.model.read import problem_of
+from pymc_pacauc.model.results import as_result, check_model, dataset_of
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
+
+
+def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm.Model | None = None) -> xr.DataArray:
+    """Inclusion probabilities of a :func:`~pymc_pacauc.SpikeSlab` variable, with the indicators averaged out.
+
+    Given everything else, the indicator of a coefficient is a Bernoulli variable whose probability is known: for v0 > 0
+    from the coefficient alone, for v0 = 0 from the risks with and without the coefficient. Averaging these
+    probabilities (Rao-Blackwell) has less variance than counting indicators.
+
+    Parameters
+    ----------
+    result
+        What ``pm.sample(step=pac.TemperingSMC())`` returned, fresh or read from a file; or an approximation, whose own
+        ``inclusion_probability`` is returned. Without the model, indicators of draws are counted.
+    var_name
+        Name of the variable, when there is more than one.
+    model
+        The model; by default the one on the context stack.
+    """
+    if isinstance(result, EPApproximation):
+        found = result.inclusion_probability
+        return found if isinstance(found, xr.DataArray) else found[_choose(list(found), var_name)]
+    posterior = dataset_of(result, "posterior")
+    if posterior is None:
+        raise TypeError(f"result must be an approximation or an idata with a posterior; got {type(result).__name__}.")
+    if model is None and pm.Model.get_context(error_if_none=False) is None:
+        return _counted(posterior, var_name)
+    model = pm.modelcontext(model)
+    source = problem_of(model)
+    sparse = {each.variable.name: each for each in source.sparse}
+    name = _choose(list(sparse), var_name)
+    part = source.parts[name]
+    p, v0, v1 = sparse[name].hyperparameters()
+    log_odds = np.log(p) - np.log1p(-p)
+    rows = posterior.sizes["chain"] * posterior.sizes["draw"]
+    theta = np.concatenate([_rows(posterior[each], rows) for each in source.names], axis=1)
+    if not sparse[name].dirac:
+        ratio = 0.5 * (np.log(v0 / v1) + theta[:, part] ** 2 * (1.0 / v0 - 1.0 / v1))
+        values = expit(log_odds + ratio).mean(axis=0)
+    elif f"{name}_slab" in posterior:
+        slab = _rows(posterior[f"{name}_slab"], rows)
+        values = _flip(source.problem, theta, slab, part.start, log_odds)
+    else:
+        return _counted(posterior, name)
+    return labelled(model, sparse[name].variable, values).rename(f"{name}_inclusion")
+
+
+def _choose(names: list[str], var_name: str | None) -> str:
+    if not names:
+        raise ValueError("The model has no pac.SpikeSlab variable.")
+    if var_name is None and len(names) > 1:
+        raise ValueError(f"There are several SpikeSlab variables; choose one of {names} with var_name=.")
+    if var_name is not None and var_name not in names:
+        raise ValueError(f"There is no SpikeSlab variable {var_name!r}; there are {names}.")
+    return names[0] if var_name is None else var_name
+
+
+def _counted(posterior: xr.Dataset, var_name: str | None) -> xr.DataArray:
+    names = [str(name).removesuffix("_included") for name in posterior.data_vars if str(name).endswith("_included")]
+    if not names:
+        raise ValueError(
+            "These draws have no indicators (of a SpikeSlab variable with v0 = 0) to count: pass model= as well."
+        )
+    name = _choose(names, var_name)
+    return posterior[f"{name}_included"].mean(("chain", "draw")).rename(f"{name}_inclusion")
+
+
+def _rows(variable: xr.DataArray, rows: int) -> FloatArray:
+    return np.asarray(variable.transpose("chain", "draw", ...).values, dtype=float).reshape(rows, -1)
+
+
+def _flip(problem: Problem, theta: FloatArray, slab: FloatArray, first: int, log_odds: FloatArray) -> FloatArray:
+    """Mean over draws of P(z_k = 1 | slabs and other indicators), by the risks at z_k = 1 and 0."""
+    at = problem.risk(theta)
+    probabilities = np.empty(slab.shape[1])
+    for k in range(slab.shape[1]):
+        flipped = theta.copy()
+        included = theta[:, first + k] != 0.0
+        flipped[:, first + k] = np.where(included, 0.0, slab[:, k])
+        other = problem.risk(flipped)
+        gain = np.where(included, other - at, at - other)  # risk without minus risk with
+        probabilities[k] = expit(log_odds[k] + problem.gamma * gain).mean()
+    return probabilities
+
+
+MOST_ENTRIES = 500  # variables with more entries than this are left out of the table, unless they are named
+
+
+def summary(
+    result: Any,
+    *,
+    epsilon: float = 0.05,
+    ci_prob: float = 0.9,
+    var_names: Sequence[str] | None = None,
+    model: pm.Model | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Summarise an approximation or draws: coefficients, and what the posterior is worth.
+
+    Parameters
+    ----------
+    result
+        What ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or draws read from a file.
+    epsilon
+        Of the certificate.
+    ci_prob
+        Of the central intervals of an approximation.
+    var_names
+        Variables of the table; by default all but those with an entry for each observation or very many.
+    model
+        The model that ``result`` was fitted to. Draws by TemperingSMC need it for the AUC of their mean score, nothing
+        else does.
+    **options
+        Passed to ``arviz.summary``.
+
+    Returns
+    -------
+    DataFrame with a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard
+    deviation, central interval and probability of being positive, in closed form; with the probability of inclusion of
+    a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``, ``gamma``, ``measure`` (what 1 - risk is
+    called: AUC, partial AUC or concordance; the entries called auc are of this), ``auc`` (of the mean score, the one to
+    deploy, on the training pairs; NaN for draws by SMC without their model), ``expected_auc`` (of a draw from the
+    posterior, a randomised score, on the same), ``log_evidence``, ``log_evidence_se``, ``certificate`` (None with
+    ``note`` saying why not), ``note``, and all this in words as ``report``. Of a fit on dealt pairs ``pairs_used`` is
+    their number (else None) and ``sampling_error`` that of the mean, in posterior standard deviations.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> with pm.Model(coords={"covariate": ["a", "b"]}):
+    ...     theta = pm.Normal("theta", dims="covariate")
+    ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3, gamma=40)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> table = pac.summary(approx)
+    >>> list(table.index), table.attrs["method"]
+    (['theta[a]', 'theta[b]'], 'EP')
+    """
+    if not 0.0 < ci_prob < 1.0:
+        raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
+    fit_result = as_result(result)
+    fitted = fit_result.fitted_to
+    if model is not None:
+        check_model(fitted, model)
+    certified, note = _certificate(fit_result, epsilon)
+    if isinstance(fit_result, EPApproximation):
+        table = _closed_form(fit_result, ci_prob, var_names)
+    else:
+        if fit_result.posterior is None:
+            raise TypeError("The result has no posterior group to summarise.")
+        names, omitted = _variables(fit_result.posterior, var_names, fitted.n_pos + fitted.n_neg)
+        if omitted:
+            note = "; ".join(filter(None, [note, f"left out of the table for their size: {', '.join(omitted)}"]))
+        table = az.summary(inference_data({"posterior": fit_result.posterior}), var_names=names, **options)
+        included = [str(name) for name in fit_result.posterior.data_vars if str(name).endswith("_included")]
+        for name in included:
+            probability = inclusion_probability(result, var_name=name.removesuffix("_included")).values.ravel()
+            rows = [label for label in table.index if label.partition("[")[0] == name.removesuffix("_included")]
+            if len(rows) == probability.size:
+                table.loc[rows, "inclusion"] = probability.round(3)
+    evidence = fit_result.evidence
+    table.attrs.update(
+        method=fitted.method,
+        gamma=fitted.gamma,
+        measure=fitted.measure,
+        auc=_training_auc(fit_result, model),
+        expected_auc=1.0 - fit_result.mean_risk.value,
+        log_evidence=evidence.estimate,
+        log_evidence_se=evidence.standard_error,
+        certificate=certified,
+        note=note,
+        pairs_used=fitted.pairs_used or None,
+        sampling_error=fitted.mean_error,
+    )
+    table.attrs["report"] = _report(table.attrs, fitted.terms)
+    return Summary(table)
+
+
+class Summary(pd.DataFrame):
+    """A DataFrame that notebooks show below its report; what is made of it is an ordinary DataFrame."""
+
+    def __init__(self, table: pd.DataFrame):
+        super().__init__(table)
+        self.attrs = table.attrs
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str | None:
+        table = super()._repr_html_()  # None where pandas is told not to make any
+        return table and html_report(self.attrs["report"]) + table
+
+
+def _report(attrs: dict[str, Any], terms: int) -> str:
+    error = "" if np.isnan(attrs["log_evidence_se"]) else f" ± {attrs['log_evidence_se']:.3f}"
+    certified, measure = attrs["certificate"], attrs["measure"]
+    rows = []
+    if np.isnan(attrs["auc"]) and terms == 1:
+        rows.append((measure, "of the mean score, the one to deploy: pass model=, the model of these draws"))
+    elif not np.isnan(attrs["auc"]):
+        rows.append((measure, f"{attrs['auc']:.4f} of the mean score, the one to deploy (training rows)"))
+    rows += [
+        (f"{measure} of a draw", f"{attrs['expected_auc']:.4f} on average: a randomised score (training rows)"),
+        ("log evidence", f"{attrs['log_evidence']:.3f}{error}"),
+    ]
+    if certified is not None:
+        sure = f"with probability {1 - certified.epsilon:g} ({certified.bound}; under the assumptions that"
+        rows.append(
+            (f"certified {measure}", f"{certified.auc:.4f} of the randomised score, {sure} the certificate lists)")
+        )
+    if attrs["pairs_used"]:
+        rows.append(("pairs used", f"{attrs['pairs_used']}, dealt: mean ± {attrs['sampling_error']:.2g} posterior sd"))
+    if attrs["note"]:
+        rows.append(("note", attrs["note"]))
+    width = max(len(label) for label, _ in rows) + 2
+    title = f"{measure[0].upper()}{measure[1:]} Gibbs posterior by {attrs['method']}, gamma = {attrs['gamma']:g}"
+    return "\n".join([title, *(f"  {label:<{width}}{text}" for label, text in rows)])
+
+
+def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
+    """AUC of the mean score on the training rows, where they are known; NaN elsewhere."""
+    known = float(fit_result.training_auc)
+    terms = auc_terms(model) if model is not None and np.isnan(known) else []
+    if len(terms) != 1:
+        return known
+    assert model is not None
+    scores = evaluate_at_draws(model, terms[0].scores, fit_result.posterior).mean(axis=(0, 1))
+    return 1.0 - float(comparison_risk(scores[None], terms[0].comparison)[0])
+
+
+def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:
+    mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
+    tail = 0.5 * (1.0 - ci_prob)
+    columns = {
+        "mean": mean,
+        "sd": sd,
+        f"{tail:.1%}": mean + ndtri(tail) * sd,
+        f"{1 - tail:.1%}": mean - ndtri(tail) * sd,
+        "P(> 0)": ndtr(mean / sd),
+    }
+    if approx.source.sparse:
+        columns["inclusion"] = approx.fit.inclusion_probability
+    table = pd.DataFrame(columns, index=coefficient_labels(approx.model, approx.variable_names)).round(3)
+    if var_names is None:
+        return table
+    return table[[label.partition("[")[0] in set(var_names) for label in table.index]]
+
+
+def _certificate(result: Any, epsilon: float) -> tuple[Certificate | None, str]:
+    try:
+        return certificate(result, epsilon), ""
+    except ValueError as error:
+        if "epsilon" in str(error):
+            raise
+        return None, f"no certificate: {error}"
+
+
+def _variables(posterior: Any, var_names: Sequence[str] | None, observations: int) -> tuple[list[str], list[str]]:
+    if var_names is not None:
+        return list(var_names), []
+    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    size = {str(name): posterior[name].size // draws for name in posterior.data_vars}
+    omitted = [name for name, n in size.items() if n > MOST_ENTRIES or n == observations]
+    parts = {f"{name}_{part}" for name in size for part in ("slab", "latent", "included")}  # of a SpikeSlab variable
+    return [name for name in size if name not in omitted and name not in parts], omitted

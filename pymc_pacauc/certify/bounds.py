@@ -1,0 +1,326 @@
+"""Bounds on the risk of a randomised score that hold for any distribution of the data.
+
+Given the labels, the pair risk R_n(theta) is a two-sample U-statistic: an average over matchings of means of
+m = min(n+, n-) independent terms in [0, 1]. The binary divergence
+
+    kl(q || p) = q log(q/p) + (1-q) log((1-q)/(1-p))
+
+is convex, so Hoeffding's decomposition carries the moment bound of m independent terms over to the U-statistic:
+E exp(m kl(R_n, R)) <= xi(m), where xi(m) = sum_k binomial(k; m, k/m) <= 2 sqrt(m) (Maurer, 2004). With the change of
+measure of Donsker and Varadhan this gives PAC-Bayes-kl: for a prior fixed before the data are seen, with probability at
+least 1 - epsilon, *for all rho at once*,
+
+    kl(rho(R_n) || rho(R)) <= [KL(rho, prior) + log(xi(m) / epsilon)] / m.
+
+In the same way Hoeffding's lemma gives, for a lambda fixed in advance,
+
+    rho(R) <= rho(R_n) + [KL(rho, prior) + log(1 / epsilon)] / lambda + lambda / (8 m),
+
+and with the exact moment of m Bernoulli terms in place of Hoeffding's lemma, beta = lambda / m (Catoni, 2007),
+
+    rho(R) <= (1 - exp(-beta rho(R_n) - [KL(rho, prior) + log(1 / epsilon)] / m)) / (1 - exp(-beta)),
+
+which is never worse, and at its best lambda equals PAC-Bayes-kl without the term log xi(m). All are numbers that can
+be computed. Other comparisons (weights, strata, ordered classes, censored times) are means of matchings of various
+sizes whose mean m is no whole number (:mod:`pymc_pacauc.comparison.sizes`): the bounds hold with that m, and with
+2 sqrt(m) in the place of xi(m). The paper's own theorems are not, because they contain constants nobody knows (C, c);
+:func:`theorem_excess` evaluates them at given constants, out of curiosity.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import gammaln, xlogy
+
+from pymc_pacauc.comparison.theorems import LARGEST_COUNT, theorem_defaults
+
+LARGEST_EXACT_SUM = 10**6
+
+
+def binary_kl(q: float, p: float) -> float:
+    """Divergence kl(q || p) of two Bernoulli distributions.
+
+    Examples
+    --------
+    >>> round(binary_kl(0.1, 0.3), 4)
+    0.1163
+    """
+    _check_unit("q", q)
+    _check_unit("p", p)
+    if p in (0.0, 1.0) and p != q:
+        return math.inf
+    step = p - q
+    if abs(step) < 0.5 * min(q, 1.0 - q):  # the two logarithms nearly cancel: log1p keeps the digits that are left
+        return max(0.0, -q * math.log1p(step / q) - (1.0 - q) * math.log1p(-step / (1.0 - q)))
+    first = q * (math.log(q) - math.log(p)) if q > 0.0 else 0.0
+    second = (1.0 - q) * (math.log1p(-q) - math.log1p(-p)) if q < 1.0 else 0.0
+    return first + second
+
+
+def kl_upper(q: float, bound: float) -> float:
+    """The largest p with kl(q || p) <= bound: how large a mean can be when its estimate is q.
+
+    Examples
+    --------
+    >>> round(kl_upper(0.1, 0.05), 4), round(kl_upper(0.0, 0.05), 4)
+    (0.2201, 0.0488)
+    """
+    _check_unit("q", q)
+    if not bound >= 0.0:
+        raise ValueError(f"bound must be >= 0; got {bound!r}.")
+    if q == 1.0 or math.isinf(bound):
+        return 1.0
+    if q == 0.0:
+        return -math.expm1(-bound)
+    top = 1.0 - 2.0**-53
+    if binary_kl(q, top) <= bound:
+        return 1.0
+    root = brentq(lambda p: binary_kl(q, p) - bound, q, top, xtol=1e-14, rtol=1e-14)
+    return min(1.0, float(root) + 2e-14)  # never below the exact value
+
+
+def mean_bound(mean: float, error: float, count: int, epsilon: float, *, selected_from: int = 1) -> float:
+    """What a mean is below with probability 1 - epsilon, given that of ``count`` independent terms and its standard
+    error, if the terms lie in an interval of length 1: the empirical Bernstein bound of Maurer and Pontil (2009).
+
+    If it is one of several means, chosen after looking at them, say how many: epsilon is shared between them.
+
+    Examples
+    --------
+    >>> round(mean_bound(0.2, 1e-4, 1_000_000, 0.005), 5)
+    0.20036
+    """
+    check_epsilon(epsilon)
+    _check_selected_from(selected_from)
+    if count < 2:
+        raise ValueError(f"A standard error needs two terms at least; got {count}.")
+    log_term = math.log(2.0 * selected_from / epsilon)
+    return mean + error * math.sqrt(2.0 * log_term) + 7.0 * log_term / (3.0 * (count - 1))
+
+
+@lru_cache(maxsize=128)
+def log_moment(m: float, equal_matchings: bool = True) -> float:
+    """log xi(m): the moment of PAC-Bayes-kl, summed exactly (2 sqrt(m), an upper bound, for m above a million).
+
+    Where matchings are not of one size m, their mean size, 2 sqrt(m) is all that is known.
+
+    Examples
+    --------
+    >>> round(log_moment(177), 4), round(math.log(2 * math.sqrt(177)), 4)
+    (2.8535, 3.2812)
+    """
+    if m > LARGEST_EXACT_SUM or not equal_matchings:
+        return math.log(2.0 * math.sqrt(m))
+    k = np.arange(m + 1.0)
+    terms = gammaln(m + 1.0) - gammaln(k + 1.0) - gammaln(m - k + 1.0) + xlogy(k, k / m) + xlogy(m - k, 1.0 - k / m)
+    return float(np.log(np.exp(terms).sum()))
+
+
+def pac_bayes_kl(
+    risk: float,
+    divergence: float,
+    m: float,
+    epsilon: float = 0.05,
+    *,
+    selected_from: int = 1,
+    equal_matchings: bool = True,
+) -> float:
+    """Upper bound on rho(R) by PAC-Bayes-kl.
+
+    Parameters
+    ----------
+    risk
+        rho(R_n), the mean empirical pair risk under rho.
+    divergence
+        KL(rho, prior), or an upper bound on it.
+    m
+        Size of the smaller class; for other comparisons see :func:`~pymc_pacauc.comparison.sizes.effective_size`.
+    epsilon
+        Probability with which the bound may fail.
+    selected_from
+        Number of priors among which this one was chosen with the same data; epsilon is shared between them.
+    equal_matchings
+        Whether the pairs are a mean of matchings of m pairs each, as those of two classes are.
+
+    Examples
+    --------
+    >>> round(pac_bayes_kl(risk=0.15, divergence=6.0, m=177), 4)
+    0.3081
+    """
+    _check(risk, divergence, m, epsilon, selected_from)
+    if equal_matchings and m % 1 != 0:
+        raise ValueError(f"m is the size of the smaller class, a whole number; got {m!r}.")
+    moment = log_moment(m, equal_matchings)
+    return kl_upper(risk, (divergence + moment + math.log(selected_from) - math.log(epsilon)) / m)
+
+
+def linear_bound(
+    risk: float,
+    divergence: float,
+    m: float,
+    epsilon: float = 0.05,
+    *,
+    rate: float,
+    selected_from: int = 1,
+) -> float:
+    """Upper bound on rho(R), linear in the divergence, at a ``rate`` (lambda) fixed in advance.
+
+    Minimising it over rho at rate lambda gives the Gibbs posterior at gamma = lambda, which is why the paper looks at
+    that posterior. The other parameters are those of :func:`pac_bayes_kl`.
+
+    Examples
+    --------
+    >>> round(linear_bound(risk=0.15, divergence=6.0, m=177, rate=linear_rate(177, 7)), 4)
+    0.3096
+    """
+    _check(risk, divergence, m, epsilon, selected_from)
+    _check_rate(rate)
+    return min(1.0, risk + (divergence + math.log(selected_from) - math.log(epsilon)) / rate + rate / (8.0 * m))
+
+
+def catoni_bound(
+    risk: float,
+    divergence: float,
+    m: float,
+    epsilon: float = 0.05,
+    *,
+    rate: float,
+    selected_from: int = 1,
+) -> float:
+    """Catoni's upper bound on rho(R), at a ``rate`` (lambda) fixed in advance; never above :func:`linear_bound`.
+
+    Examples
+    --------
+    >>> round(catoni_bound(risk=0.15, divergence=6.0, m=177, rate=catoni_rate(177, 7)), 4)
+    0.2865
+    """
+    _check(risk, divergence, m, epsilon, selected_from)
+    _check_rate(rate)
+    budget = (divergence + math.log(selected_from) - math.log(epsilon)) / m
+    whole = math.expm1(-rate / m)
+    return min(1.0, math.expm1(-rate / m * risk - budget) / whole) if whole else 1.0
+
+
+def linear_rate(m: float, d: int, epsilon: float = 0.05) -> float:
+    """A rate for :func:`linear_bound` that looks at no data: the best one if the divergence were d."""
+    _check_rate_arguments(m, d, epsilon)
+    return math.sqrt(8.0 * m * (d + math.log(1.0 / epsilon)))
+
+
+def catoni_rate(m: float, d: int, epsilon: float = 0.05, auc: float = 0.85) -> float:
+    """A rate for :func:`catoni_bound` that looks at no data: about the best one for a divergence of d and that AUC."""
+    _check_rate_arguments(m, d, epsilon)
+    if not 0.0 < auc < 1.0:
+        raise ValueError(f"auc must lie strictly between 0 and 1; got {auc!r}.")
+    return math.sqrt(2.0 * m * (d + math.log(1.0 / epsilon)) / (auc * (1.0 - auc)))
+
+
+def theorem_excess(
+    n: int,
+    d: int,
+    *,
+    C: float,
+    c: float,
+    theorem: str = "2.3",
+    epsilon: float = 0.05,
+    sparsity: int | None = None,
+    v1: float = 1.0,
+) -> float:
+    """What a theorem of the paper adds to the excess risk of the best linear score, at given constants.
+
+    The theorems bound ``rho(R) - R_best <= f * (inf R(theta_0) - R_best) + excess`` with f = 2 (2.3 and 2.5) or 1
+    (2.4), where R is the paper's risk over all ordered pairs, R_best the smallest risk of any score. The value
+    returned is ``excess`` with every constant of the proofs kept (delta = 1/n). It needs C (margin assumption)
+    and c (density assumption), which are unknown, and exceeds 1 except for large n: a curiosity, not a certificate.
+
+    Parameters
+    ----------
+    n, d
+        Observations and covariates.
+    C, c
+        Constants of assumptions MA and Dens.
+    theorem
+        ``"2.3"`` (Gaussian prior, MA(1, C)), ``"2.4"`` (Gaussian prior, MA(inf, C)) or ``"2.5"`` (spike and slab).
+    epsilon
+        Probability with which the bound may fail.
+    sparsity
+        Non-zero coefficients of theta_0, for Theorem 2.5; by default d.
+    v1
+        Slab variance, for Theorem 2.5.
+
+    Notes
+    -----
+    For Theorem 2.4 gamma is the theorem's, reduced to the largest value that Lemma 2.2 covers where it exceeds that.
+
+    Examples
+    --------
+    >>> [round(theorem_excess(n, d=7, C=1, c=1), 2) for n in (532, 50_000)]
+    [3.96, 0.06]
+    """
+    if not (C >= 1.0 and c > 0.0):
+        raise ValueError(f"C must be at least 1 and c positive; got C={C!r}, c={c!r}.")
+    check_epsilon(epsilon)
+    if n < 2:
+        raise ValueError(f"n must be at least 2, one observation of each class; got {n!r}.")
+    defaults = theorem_defaults(
+        max(1, n // 2), n - max(1, n // 2), d, C=C, assumption="MAinf" if theorem == "2.4" else "MA1"
+    )
+    gamma = min(defaults.gamma_u, defaults.gamma_u_limit)
+    variance, delta = defaults.prior_variance, 1.0 / n
+    if theorem in ("2.3", "2.4"):
+        divergence = d * math.log(n) + 0.5 * d * math.log(8 * math.pi * variance * d) + (1.0 + delta**2 / d) / variance
+        if theorem == "2.3":
+            return 2.0 * (2.0 * c * delta + 2.0 * (divergence + math.log(4.0 / epsilon)) / gamma)
+        return 2.0 * c * delta + 2.0 * (divergence + math.log(2.0 / epsilon)) / gamma + 16.0 * gamma / (n - 1.0)
+    if theorem != "2.5":
+        raise ValueError(f'theorem must be "2.3", "2.4" or "2.5"; got {theorem!r}.')
+    p = defaults.inclusion_probability
+    active = d if sparsity is None else sparsity
+    each = math.log(2.0 * math.sqrt(2.0 * math.pi * v1 * d) / (p * delta)) + 1.0 / v1 + delta**2 / (v1 * d)
+    divergence = active * each + math.log(2.0) - d * math.log1p(-p)
+    return 2.0 * (2.0 * c * delta + 2.0 * (divergence + math.log(4.0 / epsilon)) / gamma)
+
+
+def _check(risk: float, divergence: float, m: float, epsilon: float, selected_from: int) -> None:
+    _check_unit("risk", risk)
+    if not divergence >= 0.0:
+        raise ValueError(f"divergence must be >= 0; got {divergence!r}.")
+    _check_size(m)
+    check_epsilon(epsilon)
+    _check_selected_from(selected_from)
+
+
+def _check_selected_from(selected_from: int) -> None:
+    if not (selected_from >= 1 and selected_from % 1 == 0):
+        raise ValueError(f"selected_from counts priors, an integer >= 1; got {selected_from!r}.")
+
+
+def _check_size(m: float) -> None:
+    if not 1 <= m <= LARGEST_COUNT:
+        raise ValueError(f"m is the size of the smaller class, from 1 to 2**63 - 1; got {m!r}.")
+
+
+def _check_rate_arguments(m: float, d: int, epsilon: float) -> None:
+    _check_size(m)
+    if not 0 <= d < math.inf:
+        raise ValueError(f"d must be a finite number >= 0; got {d!r}.")
+    check_epsilon(epsilon)
+
+
+def _check_rate(rate: float) -> None:
+    if not 0.0 < rate < math.inf:
+        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
+
+
+def _check_unit(name: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} must lie in [0, 1]; got {value!r}.")
+
+
+def check_epsilon(epsilon: float) -> None:
+    if not 0.0 < epsilon < 1.0:
+        raise ValueError(f"epsilon must lie strictly between 0 and 1; got {epsilon!r}.")

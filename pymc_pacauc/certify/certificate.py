@@ -1,0 +1,423 @@
+"""Certified AUC of a fitted model: a lower bound on the AUC of future pairs, with the conditions it holds under.
+
+The same bounds hold for every comparison that is a weighted mean over a fixed set of pairs: weighted observations,
+strata, ordered classes, censored times. What changes is m, the number of independent comparisons they are worth
+(:mod:`pymc_pacauc.comparison.sizes`; the proof is in ``docs/certificates.md``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pymc_pacauc.array_result import Estimate
+from pymc_pacauc.certify.bounds import (
+    catoni_bound,
+    catoni_rate,
+    check_epsilon,
+    kl_upper,
+    linear_bound,
+    linear_rate,
+    mean_bound,
+    pac_bayes_kl,
+)
+from pymc_pacauc.certify.held_out import SEED, two_class_mask
+from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, deal_matchings, scores_under
+from pymc_pacauc.ep.fit import Fit
+from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.problem.provenance import FittedTo, measure_of
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
+STANDARD_ERRORS = 3.0  # an estimate without a bound counts as this many of its standard errors worse than it came out
+LARGEST_TYPICAL = 20  # nats for which the bound over matchings is tuned, where there are more coefficients than that
+FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some
+COMPARED = 100  # fits, at several gammas say, of which a certificate may be the best, though each has draws of its own
+NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
+
+
+@dataclass(frozen=True)
+class Certificate(HTMLReport):
+    """A lower bound on an AUC, and what it rests on.
+
+    Attributes
+    ----------
+    auc
+        Certified AUC of the *randomised* score: draw theta from the posterior, rank by its score. Expected over theta.
+    mean_score_auc
+        Certified AUC of ranking by the posterior mean (NaN where that is no majority vote). Twice the risk: often
+        vacuous where ``auc`` is not, though the mean score is usually the better one.
+    empirical_auc
+        AUC of the randomised score on the training pairs.
+    divergence
+        KL(posterior, prior).
+    n_pos, n_neg
+        Class sizes; for other comparisons see :class:`~pymc_pacauc.FittedTo`.
+    m
+        Independent comparisons that the bound counts: the size of the smaller class for two classes, all pairs
+        weighing the same.
+    comparison
+        What is compared; ``auc`` is the AUC of two classes, the concordance of ordered classes or censored times.
+    epsilon, selected_from
+        Probability with which the bound may fail, and between how many priors it is shared.
+    bound
+        Its name, and its rate where it has one.
+    method, gamma
+        Where the posterior came from.
+    monte_carlo
+        Standard errors of (mean risk, log evidence) where these were estimated by sampling, else None. The bound is
+        computed three of them on the safe side.
+    assumptions
+        In words.
+    """
+
+    auc: float
+    mean_score_auc: float
+    empirical_auc: float
+    divergence: float
+    n_pos: int
+    n_neg: int
+    m: float
+    comparison: str
+    epsilon: float
+    selected_from: int
+    bound: str
+    method: str
+    gamma: float
+    monte_carlo: tuple[float, float] | None
+    assumptions: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        vacuous = " (vacuous)" if self.mean_score_auc <= 0.5 else ""
+        mean = "not available" if math.isnan(self.mean_score_auc) else f">= {self.mean_score_auc:.4f}{vacuous}"
+        measure = measure_of(self.comparison)
+        sure = f"with probability {1 - self.epsilon:g} ({self.bound}, {self.method})"
+        return "\n".join(
+            [
+                f"Certified {measure} >= {self.auc:.4f} {sure}",
+                f"  mean score     {mean}",
+                f"  on these rows  {self.empirical_auc:.4f} (randomised score, gamma = {self.gamma:g})",
+                f"  KL             {self.divergence:.3f} nats from the prior",
+                f"  m              {self.m:g} ({_sizes(self)})",
+                *(f"  - {sentence}" for sentence in self.assumptions),
+            ]
+        )
+
+
+def certificate(
+    result: Any,
+    epsilon: float = 0.05,
+    *,
+    selected_from: int = 1,
+    bound: str = "kl",
+    rate: float | None = None,
+    tuned_prior: str = "refuse",
+    sampling: str = "labels",
+    model: pm.Model | None = None,
+) -> Certificate:
+    """With probability 1 - epsilon, a number below which the population AUC of a posterior does not fall.
+
+    It holds whatever the distribution of the data, under the conditions that the certificate states: observations
+    independent and identically distributed within each class, the prior fixed before these data were seen.
+
+    Parameters
+    ----------
+    result
+        An approximation returned by ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` (risk and divergence in closed
+        form; if it used some of the pairs only, the risk is still that of all, up to a bound on its error), draws of
+        one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log Z, estimated,
+        hence on the safe side by three standard errors).
+    epsilon
+        Probability, over the drawing of the data, with which the bound may fail.
+    selected_from
+        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them.
+        Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
+    bound
+        ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
+        :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not their draws) of
+        models with two classes all of whose pairs weigh the same; see :mod:`pymc_pacauc.certify.matchings`.
+        Choose before looking: the better of two bounds needs ``selected_from=2``.
+    rate
+        Rate of a bound other than ``"kl"``, fixed in advance; by default about the best one if the divergence were d
+        (and, but for the linear one, the AUC 0.85).
+    tuned_prior
+        ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`,
+        :func:`~pymc_pacauc.choose_lengthscale`, an estimator's), or ``"charge"`` for it, where the choice was among
+        ``selected_from`` priors fixed beforehand, or ``"accept"`` it, with a caution: the number is then no
+        certificate.
+    sampling
+        ``"labels"``: given the labels (classes, times, strata, weights), covariates are independent. ``"iid"``: the
+        observations, labels and all, are independent and identically distributed, and the risk certified is that of a
+        pair of new observations, given that they can be compared; half of epsilon is paid for how often they can. For
+        pairs that weigh the same. Choose before looking.
+    model
+        Not needed: a result knows what it was fitted to. If given, it must be that model, data and all.
+
+    Returns
+    -------
+    Certificate
+
+    See Also
+    --------
+    split_certificate : tighter still, by fitting a part of the rows and certifying on the others.
+    holdout_certificate : for any score, fixed before the rows were seen.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(1000, 3))
+    >>> y = X[:, 0] + rng.normal(size=1000) > 0
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=3)
+    ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=100)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> certified = pac.certificate(approx)
+    >>> 0.7 < certified.auc < certified.empirical_auc
+    True
+    """
+    if bound not in ("kl", "matchings", *BOUNDS):
+        raise ValueError(f'bound must be "kl", "catoni", "linear" or "matchings"; got {bound!r}.')
+    if tuned_prior not in ("refuse", "charge", "accept"):
+        raise ValueError(f'tuned_prior must be "refuse", "charge" or "accept"; got {tuned_prior!r}.')
+    if tuned_prior == "charge" and selected_from == 1:
+        raise ValueError('tuned_prior="charge" needs selected_from, the number of priors that were compared.')
+    if sampling not in ("labels", "iid"):
+        raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
+    check_epsilon(epsilon)
+    if not (selected_from >= 1 and selected_from % 1 == 0):
+        raise ValueError(f"selected_from counts priors or settings, an integer >= 1; got {selected_from!r}.")
+    if rate is not None and not 0.0 < rate < math.inf:
+        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
+    if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
+        from pymc_pacauc.model.results import as_result  # results on arrays are certified without PyMC
+
+        result = as_result(result)
+    fitted = result.fitted_to
+    if tuned_prior == "charge":
+        fitted = replace(fitted, tuned_prior=False)
+    if bound == "matchings" and sampling != "labels":
+        raise ValueError('bound="matchings" matches rows of given classes: sampling="labels".')
+    if model is not None:
+        from pymc_pacauc.model.results import check_model
+
+        check_model(fitted, model)
+    _check(result, fitted, tuned_prior)
+    estimated, divergence = result.mean_risk, result.divergence
+    kl, monte_carlo = divergence.value, None
+    if bound == "matchings":
+        risk, failure = estimated.value, epsilon  # draws from the posterior, of which there is a bound, stand in for it
+    else:
+        risk, failure = paid_risk(estimated, epsilon, selected_from)
+        if estimated.error > 0.0 and not estimated.terms:
+            evidence_error = result.evidence.standard_error
+            monte_carlo = (estimated.error, evidence_error)
+            risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
+            kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
+    if sampling == "labels":
+        m, equal, share, least, error = fitted.m_eff, equal_matchings(fitted), 1.0, 1.0, failure
+    else:
+        m, equal, share, error = float((fitted.n_pos + fitted.n_neg) // 2), True, _share(fitted), 0.5 * failure
+        least = 1.0 - kl_upper(
+            1.0 - share, -math.log(error) / m
+        )  # how often two observations can be compared, at least
+    drawn = None
+    if bound == "matchings":
+        fit = _fit_of(result)
+        positive = two_class_mask(fit.problem)
+        scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))
+        rng, typical = np.random.default_rng(SEED), min(fitted.coefficients, LARGEST_TYPICAL)
+        drawn = bound_of_draws(
+            scores, kl, deal_matchings(positive), typical, error / selected_from, rng=rng, rate=rate, compared=COMPARED
+        )
+        highest, rate = drawn.risk, drawn.rate
+    elif bound == "kl":
+        highest = pac_bayes_kl(share * risk, kl, m, error, selected_from=selected_from, equal_matchings=equal)
+    else:
+        evaluate, default_rate = BOUNDS[bound]
+        rate = default_rate(m, fitted.coefficients, error) if rate is None else rate
+        highest = evaluate(share * risk, kl, m, error, rate=rate, selected_from=selected_from)
+    highest = min(1.0, highest / least) if least > 0.0 else 1.0
+    return Certificate(
+        auc=1.0 - highest,
+        mean_score_auc=max(0.0, 1.0 - 2.0 * highest) if result.gaussian else math.nan,
+        empirical_auc=1.0 - estimated.value,
+        divergence=kl,
+        n_pos=fitted.n_pos,
+        n_neg=fitted.n_neg,
+        m=m,
+        comparison=fitted.comparison,
+        epsilon=epsilon,
+        selected_from=selected_from,
+        bound="PAC-Bayes-kl" if bound == "kl" else f"{NAMES.get(bound, bound)}, rate {rate:.4g}",
+        method=fitted.method,
+        gamma=fitted.gamma,
+        monte_carlo=monte_carlo,
+        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo, drawn, risk - estimated.value),
+    )
+
+
+TUNED = (
+    "The prior was tuned on these data (by evidence), and a certificate needs one that was fixed before they were "
+    "seen. Tune it on other rows."
+)
+
+
+def check_certifiable(fitted: FittedTo) -> None:
+    """Refuse what has no bound, whatever the posterior."""
+    if fitted.terms != 1:
+        raise ValueError(f"A certificate is for one AUC term; the model had {fitted.terms}.")
+    if not fitted.only_auc:
+        raise ValueError(
+            "The model has a likelihood or a potential besides the AUC term: log Z is then not that of the Gibbs "
+            "posterior."
+        )
+    if fitted.comparison == "partial AUC":
+        raise ValueError(
+            "There is no certificate for a partial AUC: which negatives count depends on the scores, so it is no mean "
+            "over pairs. Certify the whole AUC (without max_fpr)."
+        )
+    if fitted.m_eff == 0.0:
+        raise ValueError(
+            'There is no certificate with estimated weights ("ipcw"): they depend on the outcomes of all '
+            "observations. Certify Harrell's concordance (weights=None)."
+        )
+
+
+def certified_auc(result: Any, epsilon: float, selected_from: int) -> float:
+    """The certified AUC by the default bound, for a table: NaN where a posterior has no certificate."""
+    check_epsilon(epsilon)
+    try:
+        return certificate(result, epsilon, selected_from=selected_from).auc
+    except ValueError:
+        return math.nan
+
+
+def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tuple[float, float]:
+    """The empirical risk to certify with, and what is left of epsilon.
+
+    That of a fit on dealt pairs is a mean over pairs drawn: what it is below, with a probability that a part of epsilon
+    pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out among the
+    fits that may have been compared: ``COMPARED`` for each of the priors.
+    """
+    if not estimated.terms:
+        return estimated.value, epsilon
+    part = FOR_THE_RISK * epsilon
+    among = COMPARED * selected_from
+    highest = mean_bound(estimated.value, estimated.error, estimated.terms, part, selected_from=among)
+    return min(1.0, highest), epsilon - part
+
+
+def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+    check_certifiable(fitted)
+    if fitted.ties != "half" and fitted.method == "TemperingSMC":
+        raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
+    if math.isnan(result.divergence.value):
+        raise ValueError(
+            "The divergence of this approximation from its prior has no closed form: certify the exact posterior, "
+            "sampled by pm.sample(step=pac.TemperingSMC())."
+        )
+    if fitted.tuned_prior and tuned_prior == "refuse":
+        raise ValueError(
+            f"{TUNED} If the choice was among G priors fixed beforehand, say selected_from=G and "
+            'tuned_prior="charge"; or, if a number without a guarantee is what you want, tuned_prior="accept".'
+        )
+
+
+def _fit_of(result: Any) -> Fit:
+    fit: Fit | None = getattr(result, "fit", None)
+    if fit is None:
+        raise ValueError(
+            'bound="matchings" ranks the training rows by draws from an approximation, which draws alone do not hold: '
+            "pass what pm.fit(method=pac.EP()) returned."
+        )
+    return fit
+
+
+def equal_matchings(fitted: FittedTo) -> bool:
+    """Whether the pairs are a mean of matchings of one size: none is larger than the smaller class."""
+    return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
+
+
+def _sizes(certified: Certificate) -> str:
+    if certified.comparison == "two classes":
+        return f"n+ = {certified.n_pos}, n- = {certified.n_neg}"
+    if certified.comparison == "censored times":
+        return f"{certified.n_pos} events and {certified.n_neg} others"
+    return f"{certified.comparison}, {certified.n_pos + certified.n_neg} observations"
+
+
+def _independence(fitted: FittedTo) -> str:
+    if equal_matchings(fitted):
+        return "Assumes that within each class observations are independent and identically distributed."
+    given = "times, events" if fitted.comparison == "censored times" else "classes"
+    return (
+        f"Assumes that, given {given}, strata and weights, the covariates of different observations are independent; "
+        "certifies the comparison of new covariates drawn given these."
+    )
+
+
+def _share(fitted: FittedTo) -> float:
+    if fitted.compared == 0.0:
+        raise ValueError('sampling="iid" is for pairs that weigh the same; use sampling="labels".')
+    return fitted.compared
+
+
+def _assumptions(
+    fitted: FittedTo,
+    sampling: str,
+    selected_from: int,
+    monte_carlo: tuple[float, float] | None,
+    drawn: DrawsBound | None,
+    margin: float,
+) -> tuple[str, ...]:
+    sentences = [
+        _independence(fitted)
+        if sampling == "labels"
+        else "Assumes that observations, with their labels, are independent and identically distributed.",
+        "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them, by evidence "
+        "or otherwise, beyond the choice counted next."
+        if selected_from > 1
+        else "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them. Choosing "
+        "gamma costs nothing; for the best of G priors say selected_from=G.",
+    ]
+    if selected_from > 1:
+        sentences.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
+    if fitted.tuned_prior:
+        sentences.insert(0, "NO GUARANTEE: the prior was tuned on these very data.")
+    if fitted.standardized:
+        sentences.append(
+            "CAUTION: the covariates look centred, scaled or ranked over this very sample. Standardised with it, the "
+            "prior on scores depends on the data and the bound is not exact; standardise with reference values or "
+            "other rows."
+        )
+    else:
+        sentences.append("Assumes that covariates were not standardised with these rows.")
+    if fitted.sample_features:
+        sentences.append(
+            "CAUTION: the features were made from rows of this very sample. The bound is then exact only for "
+            "lengthscales fixed beforehand and features that leave nothing out; make them from other rows."
+        )
+    if drawn is not None:
+        sentences.append(
+            f"A mean over {drawn.draws} draws that it rests on was taken {drawn.margin:.2g} nats on the safe side, for "
+            f"which {FOR_THE_DRAWS:g} of epsilon pays: enough to choose among {COMPARED} gammas by their certificates."
+        )
+    elif fitted.pairs_used:
+        sentences.append(
+            f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all was estimated from "
+            f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays: "
+            f"enough to choose among {COMPARED} gammas by their certificates."
+        )
+    if monte_carlo is not None:
+        risk, evidence = monte_carlo
+        sentences.append(
+            f"Risk and log evidence are estimates (s.e. {risk:.1e} and {evidence:.2f}); the bound is computed "
+            f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
+        )
+    return tuple(sentences)

@@ -1,0 +1,403 @@
+"""Certified AUCs with a part of the rows kept for the certificate, and of a posterior without that; on arrays.
+
+Deal the rows of each class into a part A, from which something is learned, and the rest B, on which it is certified by
+the bounds of :mod:`pymc_pacauc.certify.matchings`. Three scores have a certificate then:
+
+- *the mean score of the posterior of A*: on B it is a fixed score, and nothing is paid for having learned it;
+- *a draw from the posterior of all rows*: the posterior of A is a prior fixed before B is seen, and close to the
+  posterior of all rows, so that the divergence between the two costs little;
+- *the mean score of the posterior of all rows*. Ranking by the mean m of a Gaussian is a majority vote, which is wrong
+  about a pair only where at least half of the draws are: at most twice the risk of a draw. The factor two goes if draws
+  are close to the mean and have to do better than the mean. Let rho = N(m, s^2 V), V the covariance of the posterior of
+  A. If m is wrong about a pair then a draw from rho has the positive row at most kappa of its standard deviations above
+  the negative one with probability at least Phi(kappa), so that the risk of m is at most 1 / Phi(kappa) times rho's
+  risk at that margin. The margin of a pair is no more than that of its rows about any centre, added up.
+
+`docs/certificates.md` has the proofs.
+
+Certified AUCs from rows that were not used to learn the score: of any score, and of a model split in two.
+
+The bounds hold for every sample size and all distributions; :mod:`pymc_pacauc.certify.matchings` and
+``docs/certificates.md`` say why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from pymc_pacauc.analysis.deployed import deployed_score, labelled_draws
+from pymc_pacauc.certify.bounds import check_epsilon
+from pymc_pacauc.certify.certificate import TUNED
+from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_matchings, holdout_bound, scores_under
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.comparison.sizes import effective_size
+from pymc_pacauc.ep.fit import Fit, fit
+from pymc_pacauc.ep.posterior import NaturalGaussian
+from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.read import ModelProblem, problem_of
+from pymc_pacauc.model.results import fitted_to
+from pymc_pacauc.numerics import FloatArray, Mask
+from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.problem.provenance import FittedTo, fingerprint, looks_standardized, pair_fingerprint
+
+SEED = 1410
+TYPICAL_DIVERGENCE = 2.0  # between the posteriors of half of the rows and of all, for which the rate is chosen
+SHRINK, MARGIN = 0.5, 1.0  # s and kappa
+
+
+@dataclass(frozen=True, eq=False)
+class SplitBounds:
+    """Lower bounds on three AUCs, each at its own epsilon.
+
+    Attributes
+    ----------
+    part_auc, draw_auc, mean_auc
+        Of the mean score of the part's posterior; of a draw from the posterior of all rows; of its mean score.
+    part, whole
+        The fits.
+    in_part
+        Which rows the part had.
+    divergence
+        KL(whole, part).
+    part_empirical_auc
+        AUC of the part's mean score on the other rows.
+    """
+
+    part_auc: float
+    draw_auc: float
+    mean_auc: float
+    part: Fit
+    whole: Fit
+    in_part: Mask
+    divergence: float
+    part_empirical_auc: float
+
+
+def split_bounds(
+    problem: Problem, *, share: float = 0.5, epsilon: float = 0.05, seed: int = SEED, n_jobs: int | None = None
+) -> SplitBounds:
+    """Fit a share of the rows of each class, and all of them, by EP, and certify on the rest.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(400, 3))
+    >>> found = split_bounds(linear_gaussian_problem(X, X[:, 0] + 0.5 * rng.normal(size=400) > 0, gamma=200.0))
+    >>> found.part_auc > found.draw_auc > found.mean_auc > 0.7
+    True
+    """
+    positive = two_class_mask(problem)
+    if problem.spikes is not None:
+        raise ValueError("A split certificate is for Gaussian priors; this problem has a spike-and-slab prior.")
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}.")
+    rng = np.random.default_rng(seed)
+    in_part = _deal(positive, share, rng)
+    part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
+    whole = fit(problem, start=part, n_jobs=n_jobs)
+    rest = ~in_part
+    prior, posterior = part.posterior.natural, whole.posterior.natural
+    deal = deal_matchings(positive[rest])
+    sizes = int(positive[rest].sum()), int((~positive[rest]).sum())
+    before, after = (scores_under(problem, q, rest) for q in (prior, posterior))
+    divergence = divergence_between(posterior, prior)
+    scale = _best_scale(posterior.mean, prior) if problem.scale_free else 1.0
+    sd = np.sqrt(part.posterior.moments_of(problem.X[rest] - problem.X[in_part].mean(axis=0), variances=True)[1])
+    near = with_margin(replace(before, mean=scale * after.mean, root=SHRINK * before.root), SHRINK * sd, positive[rest])
+    shift = float(np.sum((prior.factor.T @ (scale * posterior.mean - prior.mean)) ** 2)) / SHRINK**2
+
+    def certified(scores: GaussianScores, kl: float) -> float:
+        return bound_of_draws(scores, kl, deal, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
+
+    return SplitBounds(
+        part_auc=holdout_bound(deal.of(before.mean), *sizes, epsilon),
+        draw_auc=1.0 - certified(after, divergence),
+        mean_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
+        part=part,
+        whole=whole,
+        in_part=in_part,
+        divergence=divergence,
+        part_empirical_auc=1.0 - float(empirical_risk(before.mean, positive[rest])),
+    )
+
+
+def with_margin(scores: GaussianScores, sd: FloatArray, positive: Mask) -> GaussianScores:
+    """Positive rows ``MARGIN`` times their ``sd`` lower, and negative ones higher.
+
+    ``sd[n]`` are standard deviations of the scores' differences from the score of any one point. The risk of the means
+    is then at most that of these scores over Phi(MARGIN).
+    """
+    return replace(scores, mean=scores.mean + MARGIN * np.where(positive, -sd, sd))
+
+
+def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
+    """KL(q, p)."""
+    spread = float(np.sum((p.factor.T @ q.root) ** 2)) - q.mean.size
+    shift = float(np.sum((p.factor.T @ (q.mean - p.mean)) ** 2))
+    volumes = float(np.log(np.diagonal(q.factor)).sum() - np.log(np.diagonal(p.factor)).sum())
+    return max(0.0, 0.5 * (spread + shift) + volumes)
+
+
+def two_class_mask(
+    problem: Problem,
+    what: str = "This certificate is",
+    instead: str = 'Those have pac.certificate(result, bound="kl").',
+) -> Mask:
+    """Which rows are positive, of two classes all of whose pairs weigh the same; else ``what`` that is for, and what
+    to do ``instead``.
+    """
+    pairs = problem.pairs
+    if pairs.kind != "two classes" or len(pairs.blocks) != 1 or pairs.weighted:
+        raise ValueError(
+            f"{what} for two classes all of whose pairs weigh the same: without strata, weights, ordered classes or "
+            f"censored times. {instead}"
+        )
+    if pairs.blocks[0].positive.size + pairs.blocks[0].negative.size != pairs.n:
+        raise ValueError("Some rows belong to no pair: this was fitted to a part of the rows.")
+    mask = np.zeros(pairs.n, dtype=bool)
+    mask[pairs.blocks[0].positive] = True
+    return mask
+
+
+def _deal(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
+    chosen = np.zeros(positive.size, dtype=bool)
+    for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
+        if rows.size < 2:
+            raise ValueError("A split certificate needs at least two rows of each class.")
+        number = int(np.clip(round(share * rows.size), 1, rows.size - 1))
+        chosen[rng.permutation(rows)[:number]] = True
+    return chosen
+
+
+def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
+    """The multiple of ``mean``, which ranks the same, that is closest to the prior."""
+    toward = prior.precision @ mean
+    length = float(mean @ toward)
+    return max(float(prior.mean @ toward) / length, 1e-6) if length > 0.0 else 1.0  # zero is any multiple of itself
+
+
+@dataclass(frozen=True)
+class HoldOutCertificate(HTMLReport):
+    """A lower bound on the AUC of a score that was fixed before these rows were seen.
+
+    Attributes
+    ----------
+    auc
+        The certified AUC.
+    empirical_auc
+        The AUC on these rows.
+    n_pos, n_neg
+        Rows of the two classes.
+    epsilon, selected_from
+        Probability with which the bound may fail, and between how many scores it is shared.
+    """
+
+    auc: float
+    empirical_auc: float
+    n_pos: int
+    n_neg: int
+    epsilon: float
+    selected_from: int
+
+    def __repr__(self) -> str:
+        shared = f", the best of {self.selected_from} scores" if self.selected_from > 1 else ""
+        return (
+            f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}{shared} "
+            f"({self.empirical_auc:.4f} on {self.n_pos} + {self.n_neg} rows)\n"
+            "  - Assumes that the score was fixed before these rows were seen, and that within each class rows are "
+            "independent and identically distributed."
+        )
+
+
+def holdout_certificate(
+    scores: Any,
+    y: ArrayLike,
+    epsilon: float = 0.05,
+    *,
+    selected_from: int = 1,
+    mean: ArrayLike | None = None,
+    positive: Any = None,
+) -> HoldOutCertificate:
+    """With probability 1 - epsilon, a number below which the AUC of a fixed score does not fall: for any classifier.
+
+    Parameters
+    ----------
+    scores
+        One score per row; or what :func:`~pymc_pacauc.predict_scores` returned, of which the mean score is certified.
+    y
+        Labels of rows that had no part in making the score.
+    epsilon
+        Probability, over the drawing of these rows, with which the bound may fail.
+    selected_from
+        Number of scores compared on these rows, this one among them.
+    mean, positive
+        As in :func:`~pymc_pacauc.roc`.
+
+    Notes
+    -----
+    A bound, not an interval: it holds for every sample size and all distributions, and is the price of that below the
+    lower end of :func:`~pymc_pacauc.delong`.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> y = np.arange(300) < 100
+    >>> certified = pac.holdout_certificate(rng.normal(size=300) + 1.5 * y, y)
+    >>> 0.75 < certified.auc < certified.empirical_auc - 0.03
+    True
+    """
+    check_epsilon(epsilon)
+    if not (selected_from >= 1 and selected_from % 1 == 0):
+        raise ValueError(f"selected_from counts scores, an integer >= 1; got {selected_from!r}.")
+    draws, mask = labelled_draws(scores, y, positive)
+    score = deployed_score(scores, draws, mean)
+    n_pos, n_neg = int(mask.sum()), int((~mask).sum())
+    bound = holdout_bound(deal_matchings(mask).of(score), n_pos, n_neg, epsilon / selected_from)
+    auc = 1.0 - float(empirical_risk(score, mask))
+    return HoldOutCertificate(bound, auc, n_pos, n_neg, epsilon, int(selected_from))
+
+
+@dataclass(frozen=True, eq=False)
+class SplitCertificate(HTMLReport):
+    """Three certified AUCs, each with probability 1 - epsilon, from rows kept for the purpose.
+
+    Attributes
+    ----------
+    auc
+        Of the mean score of ``part``, the posterior of a part of the rows: the one to deploy if the certificate
+        matters.
+    draw_auc, mean_score_auc
+        Of a draw from the posterior of all rows, ``whole``, and of its mean score.
+    empirical_auc
+        AUC of the part's mean score on the other rows.
+    divergence
+        KL(whole, part): what ``draw_auc`` pays for having seen all rows.
+    part, whole
+        Approximations as :class:`~pymc_pacauc.EP` returns them (fits, for a problem of arrays).
+    in_part
+        Which rows the part had.
+    epsilon, selected_from
+        Probability with which each bound may fail, and among how many it is shared.
+    standardized
+        Whether the covariates look centred, scaled or ranked over all of these rows.
+    """
+
+    auc: float
+    draw_auc: float
+    mean_score_auc: float
+    empirical_auc: float
+    divergence: float
+    part: Any
+    whole: Any
+    in_part: Any
+    epsilon: float
+    selected_from: int
+    standardized: bool
+
+    def __repr__(self) -> str:
+        caution = "\n  - CAUTION: the covariates look centred, scaled or ranked over all of these rows."
+        rows, others = int(self.in_part.sum()), int((~self.in_part).sum())
+        return (
+            f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}: mean score of the posterior of "
+            f"{rows} rows ({self.empirical_auc:.4f} on the other {others})\n"
+            f"  posterior of all rows: a draw >= {self.draw_auc:.4f}, the mean score >= {self.mean_score_auc:.4f} "
+            f"(KL {self.divergence:.2f} nats from the part's)\n"
+            "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.\n"
+            "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
+            "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part."
+            f"{caution if self.standardized else ''}"
+        )
+
+
+def split_certificate(
+    model: pm.Model | Problem | None = None,
+    share: float = 0.5,
+    epsilon: float = 0.05,
+    *,
+    selected_from: int = 1,
+    random_seed: int = SEED,
+    n_jobs: int | None = None,
+) -> SplitCertificate:
+    """Fit a part of the rows, and all of them, by EP, and certify the AUC of both on the rows outside the part.
+
+    Parameters
+    ----------
+    model
+        A model with scores affine in Gaussian variables and two classes, by default the one on the context stack; or a
+        :class:`~pymc_pacauc.problem.problem.Problem` of arrays. Its gamma is used for both fits.
+    share
+        Of each class, in the part. A third to a half is about best (``benchmarks/certificates.py``).
+    epsilon
+        Probability, over the drawing of the rows, with which each bound may fail.
+    selected_from
+        Number of certificates compared, this one among them: models, gammas, shares, or the three bounds of one.
+    random_seed
+        Of the deal: fixed before looking.
+    n_jobs
+        Threads.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(400, 3))
+    >>> y = X[:, 0] + rng.normal(size=400) > 0
+    >>> with pm.Model() as model:
+    ...     theta = pm.Normal("theta", size=3)
+    ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=200)
+    >>> certified = pac.split_certificate(model)
+    >>> 0.65 < certified.auc < certified.empirical_auc
+    True
+    """
+    check_epsilon(epsilon)
+    if not (selected_from >= 1 and selected_from % 1 == 0):
+        raise ValueError(f"selected_from counts certificates, an integer >= 1; got {selected_from!r}.")
+    source: ModelProblem | None = None
+    if not isinstance(model, Problem):
+        source = problem_of(pm.modelcontext(model))
+        model = source.problem
+    if model.tuned_prior or (source is not None and fitted_to(source.model, "EP", model).tuned_prior):
+        raise ValueError(TUNED)
+    found = split_bounds(model, share=share, epsilon=epsilon / selected_from, seed=random_seed, n_jobs=n_jobs)
+    part: Any = found.part
+    whole: Any = found.whole
+    if source is not None:
+        part, whole = EPApproximation(part, source), EPApproximation(whole, source)
+        part.fitted_to = _of_part(part.fitted_to, found.part.problem.pairs, found.in_part)
+    return SplitCertificate(
+        auc=found.part_auc,
+        draw_auc=found.draw_auc,
+        mean_score_auc=found.mean_auc,
+        empirical_auc=found.part_empirical_auc,
+        divergence=found.divergence,
+        part=part,
+        whole=whole,
+        in_part=found.in_part,
+        epsilon=epsilon,
+        selected_from=int(selected_from),
+        standardized=looks_standardized(model.X),
+    )
+
+
+def _of_part(record: FittedTo, pairs: Pairs, in_part: NDArray[np.bool_]) -> FittedTo:
+    """The record of a fit to the part, which says so: its rows are fewer, and are not those of the model."""
+    [block] = pairs.blocks
+    return replace(
+        record,
+        n_pos=block.positive.size,
+        n_neg=block.negative.size,
+        m_eff=effective_size(pairs),
+        compared=0.0,
+        data=fingerprint([in_part, np.array(record.data)]),
+        pairs=pair_fingerprint([pairs]),
+    )

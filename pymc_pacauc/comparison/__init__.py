@@ -1,0 +1,1 @@
+"""Which observations are compared, and what a wrong order costs: pairs, kinds of comparisons, risks, folds."""

@@ -1,0 +1,166 @@
+"""Folds for cross-validating a comparison: classes spread evenly over them, groups kept together, pairs in every fold.
+
+The deal is stratified: by class (of two, or of any number in order), by whether the event was seen where times are
+censored, and by stratum. Strata need no record of their own, they are the connected parts of the graph whose edges are
+the pairs. Where most pairs lie in strata too small to be shared out (a few documents for each query), whole strata go
+to one fold, and what is cross-validated is a new stratum. Folds among which one has nothing to compare, or leaves
+nothing to learn from, are dealt again, and refused where that does not help.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from pymc_pacauc.comparison.kinds import Comparison, members_of
+from pymc_pacauc.comparison.pairs import Block, Pairs, distinct_labels
+
+DEALS = 20  # until every fold has something to compare
+ORDERED = "ordered classes"
+MOST_CLASSES = 20  # that whole groups are balanced by; where there are more, neighbours count as one
+
+
+def stratified_folds(
+    positive: NDArray[np.bool_], folds: int, rng: np.random.Generator, groups: ArrayLike | None = None
+) -> NDArray[np.intp]:
+    """Fold of every observation of two classes, 0 to folds - 1; see :func:`comparison_folds`.
+
+    Examples
+    --------
+    >>> y = np.arange(10) < 4
+    >>> fold = stratified_folds(y, 2, np.random.default_rng(1))
+    >>> [(int(y[fold == k].sum()), int((~y[fold == k]).sum())) for k in (0, 1)]
+    [(2, 3), (2, 3)]
+    """
+    pairs = Pairs(positive.size, (Block(np.flatnonzero(positive), np.flatnonzero(~positive)),), "two classes")
+    return comparison_folds(pairs, folds, rng, groups)
+
+
+def comparison_folds(
+    comparison: Comparison, folds: int, rng: np.random.Generator, groups: ArrayLike | None = None
+) -> NDArray[np.intp]:
+    """Fold of every observation, 0 to folds - 1.
+
+    Without groups each class of each stratum is dealt out evenly. With groups, they are placed one by one, large ones
+    first, each into the fold that is then furthest from its share of all classes.
+    """
+    if not (folds >= 2 and folds % 1 == 0):
+        raise ValueError(f"folds must be an integer of at least 2; got {folds!r}.")
+    folds = int(folds)
+    classes, strata = _classes(comparison), strata_of(comparison)
+    if groups is not None:
+        index = _group_index(groups, comparison.n, folds)
+    elif _too_small(comparison, classes, strata, folds):
+        index = strata
+    else:
+        index = None
+    for _ in range(DEALS):
+        fold = _dealt(classes, strata, folds, rng) if index is None else _grouped(classes, index, folds, rng)
+        empty = [k for k in range(folds) if not (has_pairs(comparison, fold == k) and has_pairs(comparison, fold != k))]
+        if not empty:
+            return fold
+    higher = classes > 0
+    raise ValueError(
+        f"With {folds} folds, one has no pair to compare, or leaves none: no observation of one class "
+        f"({int(higher.sum())} that should score higher, {int((~higher).sum())} others"
+        f"{'' if index is None else ', in groups'}). Use fewer folds."
+    )
+
+
+def has_pairs(comparison: Comparison, chosen: NDArray[np.bool_]) -> bool:
+    """Whether there is a pair to compare among the observations ``chosen``."""
+    if not isinstance(comparison, Pairs):
+        return bool(chosen[comparison.positive].any() and chosen[~comparison.positive].any())
+    return any(chosen[block.positive].any() and chosen[block.negative].any() for block in comparison.blocks)
+
+
+def strata_of(comparison: Comparison) -> NDArray[np.intp]:
+    """Number of the stratum of each observation: those that some chain of pairs connects are in one.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.comparison.kinds import label_comparison
+    >>> strata_of(label_comparison([0, 1, 0, 1, 1], strata=["a", "a", "b", "b", "b"])).tolist()
+    [0, 0, 1, 1, 1]
+    """
+    if not isinstance(comparison, Pairs) or len(comparison.blocks) == 1:
+        return np.zeros(comparison.n, dtype=np.intp)
+    members = [np.concatenate([block.positive, block.negative]) for block in comparison.blocks]
+    rows = np.concatenate(members)
+    block = comparison.n + np.repeat(np.arange(len(members)), [each.size for each in members])  # a vertex for each
+    size = comparison.n + len(members)
+    found = connected_components(coo_array((np.ones(rows.size), (rows, block)), shape=(size, size)), directed=False)[1]
+    return np.unique(found[: comparison.n], return_inverse=True)[1].astype(np.intp)
+
+
+def _classes(comparison: Comparison) -> NDArray[np.intp]:
+    """Class of each observation, 0 for those that should never score higher than another.
+
+    The more observations of its stratum an ordered class is above, the higher it is; else there are two.
+    """
+    if not isinstance(comparison, Pairs):
+        return comparison.positive.astype(np.intp)
+    above = np.zeros(comparison.n)
+    for block in comparison.blocks:
+        np.add.at(above, block.positive, block.negative.size)
+    if comparison.kind != ORDERED:
+        return (above > 0).astype(np.intp)
+    codes = np.zeros(comparison.n, dtype=np.intp)
+    for inside in members_of(strata_of(comparison)):
+        codes[inside] = np.unique(np.append(above[inside], 0.0), return_inverse=True)[1][:-1]
+    return codes
+
+
+def _too_small(comparison: Comparison, classes: NDArray[np.intp], strata: NDArray[np.intp], folds: int) -> bool:
+    """Whether most of the weight is in strata that have fewer observations of a side than there are folds."""
+    if strata.max() == 0 or not isinstance(comparison, Pairs):
+        return False
+    higher, lower = (np.bincount(strata[mask], minlength=strata.max() + 1) for mask in (classes > 0, classes == 0))
+    weight = np.bincount(strata, comparison.observation_weight)
+    used = weight > 0
+    small = used & (np.minimum(higher, lower) < folds)
+    return bool(used.sum() >= folds and weight[small].sum() > 0.5 * weight.sum())
+
+
+def _dealt(
+    classes: NDArray[np.intp], strata: NDArray[np.intp], folds: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Round robin over the classes, the higher ones first, and their strata.
+
+    Every part begins where the one before it stopped, so that all sizes stay even.
+    """
+    order = rng.permutation(classes.size)
+    order = order[np.lexsort((strata[order], -classes[order]))]
+    fold = np.empty(classes.size, dtype=np.intp)
+    fold[order] = np.arange(classes.size) % folds
+    return fold
+
+
+def _group_index(groups: ArrayLike, n: int, folds: int) -> NDArray[np.intp]:
+    if np.shape(groups) != (n,):
+        raise ValueError(f"groups must have shape ({n},), one label per observation; got {np.shape(groups)}.")
+    labels, index = distinct_labels("groups", groups)
+    if len(labels) < folds:
+        raise ValueError(f"There are {len(labels)} groups for {folds} folds.")
+    return index
+
+
+def _grouped(
+    classes: NDArray[np.intp], index: NDArray[np.intp], folds: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """Whole groups; ``index`` is the group of each observation."""
+    count = int(classes.max()) + 1
+    classes = classes * min(MOST_CLASSES, count) // count
+    members = np.stack([np.bincount(index, classes == k) for k in range(classes.max() + 1)], axis=1)
+    members = members[:, members.any(axis=0)]
+    share = members.sum(axis=0) / folds
+    order = rng.permutation(len(members))
+    order = order[np.argsort(-members[order].max(axis=1), kind="stable")]
+    filled, place = np.zeros((folds, share.size)), np.empty(len(members), dtype=np.intp)
+    for g in order:
+        after = (filled + members[g]) / share
+        place[g] = int(np.argmin(np.sum(after**2, axis=1) - np.sum((filled / share) ** 2, axis=1)))
+        filled[place[g]] += members[g]
+    return place[index]

@@ -1,0 +1,333 @@
+"""Weights and resampling: the paper's appendix Algorithm 1, and the bisection of Algorithm 1(a).
+
+A weighted population is carried by log-weights. ``-inf`` is a dead particle: it has weight zero, counts in the mean
+that estimates the evidence, and is never resampled.
+
+The partial AUC: the area under the ROC curve left of a largest false positive rate.
+
+    risk = 1 - (area under the curve up to max_fpr) / max_fpr
+
+is 0 for a perfect score, and the AUC risk itself for ``max_fpr = 1``. Only the highest negatives count, those within
+the fraction ``max_fpr`` of their weight; *which* they are depends on the scores, so this is an average over no fixed
+set of pairs: there are no sites for EP, and no bound from matchings of pairs. Where several observations tie, the curve
+is a straight line, which is cut where the line crosses ``max_fpr``. scikit-learn's
+``roc_auc_score(y, scores, max_fpr=f)`` is the affine map of it that gives a random score 1/2 (McClish, 1989):
+
+    (1 + (f (1 - risk) - f^2/2) / (f - f^2/2)) / 2.
+
+Kinds of comparison between labelled observations: ordered classes, strata, weights of observations.
+
+Each function describes its pairs by complete bipartite blocks, which is all the engines know
+(:mod:`pymc_pacauc.comparison.pairs`); censored times have a file of their own (:mod:`pymc_pacauc.comparison.censored`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
+from pymc_pacauc.numerics import FloatArray, kernel, number_vector
+
+
+def log_mean_exp(log_weights: FloatArray) -> float:
+    """log of the mean of the weights, without overflow."""
+    top = float(log_weights.max())
+    return top + float(np.log(np.mean(np.exp(log_weights - top))))
+
+
+def normalise(log_weights: FloatArray) -> FloatArray:
+    """Weights that sum to one."""
+    weights = np.exp(log_weights - log_weights.max())
+    total: FloatArray = weights / weights.sum()
+    return total
+
+
+def effective_sample_size(log_weights: FloatArray) -> float:
+    """(sum w)^2 / sum w^2, between 1 and the number of particles.
+
+    Examples
+    --------
+    >>> round(effective_sample_size(np.log([0.5, 0.5, 1e-300])), 6)
+    2.0
+    """
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.sum() ** 2 / (weights @ weights))
+
+
+def incremental_log_weights(log_tilt: FloatArray, increment: float) -> FloatArray:
+    """``increment * log_tilt``, a dead particle staying dead even at increment zero."""
+    alive = ~np.isneginf(log_tilt)
+    return np.multiply(increment, log_tilt, where=alive, out=np.full_like(log_tilt, -np.inf))
+
+
+def next_temperature(log_tilt: FloatArray, current: float, end: float, threshold: float) -> float:
+    """Algorithm 1(a): the temperature at which the ESS falls to ``threshold`` times the living particles, or ``end``.
+
+    The ESS falls as the temperature rises, so the root is bracketed by [current, end] and found by bisection.
+    """
+    goal = threshold * float(np.sum(~np.isneginf(log_tilt)))
+    if effective_sample_size(incremental_log_weights(log_tilt, end - current)) >= goal:
+        return end
+    low, high = 0.0, end - current
+    while high - low > 1e-9 * (end - current) and (middle := 0.5 * (low + high)) not in (low, high):
+        if effective_sample_size(incremental_log_weights(log_tilt, middle)) >= goal:
+            low = middle
+        else:
+            high = middle
+    return current + (low if low > 0.0 else high)
+
+
+def systematic(weights: FloatArray, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Ancestor indices: one uniform, ``size`` equally spaced pointers into the cumulated weights.
+
+    Each particle is chosen ``size * weight`` times on average, rounded up or down.
+    """
+    cumulated = np.cumsum(weights)
+    pointers = (rng.random() + np.arange(size)) * (cumulated[-1] / size)
+    index = np.searchsorted(cumulated, pointers, side="right")
+    last_alive = int(np.flatnonzero(weights)[-1])
+    ancestors: NDArray[np.intp] = np.minimum(index, last_alive).astype(np.intp)
+    return ancestors
+
+
+TILE_SCORES = 2**18
+
+
+@dataclass(frozen=True, eq=False)
+class PartialAUC:
+    """Two classes, compared up to a false positive rate; ``weights`` of observations, or None."""
+
+    positive: NDArray[np.bool_]
+    weights: FloatArray | None
+    max_fpr: float
+
+    kind = "partial AUC"
+    skipped_strata = 0
+
+    def __post_init__(self) -> None:
+        check_max_fpr(self.max_fpr)
+
+    @property
+    def n(self) -> int:
+        return self.positive.size
+
+    @property
+    def total_weight(self) -> float:
+        weights = np.ones(self.n) if self.weights is None else self.weights
+        return float(weights[self.positive].sum() * weights[~self.positive].sum())
+
+    def among(self, chosen: NDArray[np.bool_]) -> PartialAUC:
+        """The partial AUC of the observations chosen: the others weigh nothing."""
+        weights = np.ones(self.n) if self.weights is None else self.weights
+        return replace(self, weights=np.where(chosen, weights, 0.0))
+
+    def risk(self, scores: FloatArray) -> FloatArray:
+        """Risk of each row of ``scores[N, n]``; NaN where a score is NaN."""
+        weights = np.ones(self.n) if self.weights is None else self.weights
+        out = np.empty(len(scores))
+        step = max(1, TILE_SCORES // self.n)
+        for start in range(0, len(scores), step):
+            part = scores[start : start + step]
+            out[start : start + step] = _risks(part, np.argsort(part, axis=1), self.positive, weights, self.max_fpr)
+        return out
+
+
+def check_max_fpr(value: Any) -> None:
+    if not (np.ndim(value) == 0 and isinstance(value, int | float | np.number) and 0.0 < value <= 1.0):
+        raise ValueError(f"max_fpr is the largest false positive rate, in (0, 1]; got {value!r}.")
+
+
+@kernel
+def _risks(scores, order, positive, weights, max_fpr):
+    n = scores.shape[1]
+    out = np.empty(scores.shape[0])
+    all_positive = all_negative = 0.0
+    for i in range(n):
+        if positive[i]:
+            all_positive += weights[i]
+        else:
+            all_negative += weights[i]
+    goal = max_fpr * all_negative
+    for r in range(scores.shape[0]):
+        row, ranked = scores[r], order[r]
+        if np.isnan(row[ranked[n - 1]]):  # NaN sorts last
+            out[r] = np.nan
+            continue
+        true = false = area = 0.0  # weight of the positives and negatives passed, from the highest score down
+        k = n - 1
+        while k >= 0 and false < goal:
+            value = row[ranked[k]]
+            more_true = more_false = 0.0
+            while k >= 0 and row[ranked[k]] == value:
+                if positive[ranked[k]]:
+                    more_true += weights[ranked[k]]
+                else:
+                    more_false += weights[ranked[k]]
+                k -= 1
+            share = 1.0 if false + more_false <= goal else (goal - false) / more_false
+            area += share * more_false * (true + 0.5 * share * more_true)
+            true += more_true
+            false += more_false
+        out[r] = 1.0 - area / (goal * all_positive)
+    return out
+
+
+Comparison = Pairs | PartialAUC
+
+SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
+
+
+def label_comparison(
+    y: ArrayLike,
+    *,
+    positive: Any = None,
+    strata: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    ordered: bool | Mapping[tuple[float, float], float] = False,
+    max_fpr: float | None = None,
+) -> Comparison:
+    """What labels compare: the one way from the arguments of a risk to its pairs."""
+    if max_fpr is not None:
+        if strata is not None or ordered is not False:
+            raise ValueError("max_fpr is for two classes without strata: a partial AUC is read off one ROC curve.")
+        mask = encode_labels(y, positive)
+        return PartialAUC(mask, None if weights is None else observation_weights(weights, mask.size), max_fpr)
+    if ordered is False:
+        pairs = bipartite(y, positive)
+    elif positive is not None:
+        raise ValueError("positive= is for two classes; with ordered=True the larger value of y should score higher.")
+    else:
+        pairs = ordered_classes(y, None if ordered is True else ordered)
+    if strata is not None:
+        pairs = stratified(pairs, strata)
+    return pairs if weights is None else pairs.times(observation_weights(weights, pairs.n))
+
+
+def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], float] | None = None) -> Pairs:
+    """All pairs with y_i > y_j: i should score higher.
+
+    Parameters
+    ----------
+    y
+        Numbers, the larger the higher the class; any number of different ones from two on.
+    class_weights
+        Weight of a pair by its two classes, ``{(higher, lower): weight}``; 1 for those not named.
+
+    Examples
+    --------
+    >>> ordered_classes([0, 2, 1, 2])
+    Pairs(n=4, blocks=[3 x 1, 2 x 1])
+    """
+    values = number_vector(
+        "y", y, "with ordered=True it holds the rank of each class, such as 0, 1, 2 (pandas: y.cat.codes)"
+    )
+    classes, place = np.unique(values, return_inverse=True)
+    if classes.size < 2:
+        raise ValueError(f"y has one class only (all {values.size} labels are {classes[0]:g}): there is no pair.")
+    members = members_of(place)
+    kind = "two classes" if classes.size == 2 else "ordered classes"
+    if class_weights is None:
+        return Pairs(values.size, tuple(_by_halves(members)), kind)
+    known = _class_weights(class_weights, classes)
+    blocks = [
+        Block(members[high], members[low], weight=known.get((high, low), 1.0))
+        for high in range(classes.size)
+        for low in range(high)
+    ]
+    return Pairs(values.size, tuple(blocks), kind)
+
+
+def _by_halves(members: list[NDArray[np.intp]]) -> Iterator[Block]:
+    """The upper half of the classes against the lower half, then the pairs within each half in the same way.
+
+    An observation is in one block for every halving: n log K indices for K classes, even if every value is a class.
+    """
+    order, start = np.concatenate(members), np.cumsum([0, *map(len, members)])
+    segments = [(0, len(members))]
+    while segments:
+        low, high = segments.pop()
+        if high - low > 1:
+            middle = (low + high) // 2
+            yield Block(order[start[middle] : start[high]], order[start[low] : start[middle]])
+            segments += [(low, middle), (middle, high)]
+
+
+def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatArray) -> dict[tuple[int, int], float]:
+    if not isinstance(weights, Mapping):
+        raise ValueError(
+            f"ordered must be True, False or a mapping {{(higher, lower): weight}}; got a {type(weights).__name__}."
+        )
+    found = {}
+    for key, weight in weights.items():
+        places = [np.flatnonzero(classes == value) for value in key]
+        if len(key) != 2 or any(place.size == 0 for place in places) or places[0] <= places[1]:
+            raise ValueError(
+                f"The weight of classes {key!r} is for no pair: a key is (higher, lower), both among y's values."
+            )
+        if not (np.ndim(weight) == 0 and 0.0 < weight < np.inf):
+            raise ValueError(f"The weight of classes {key!r} must be a finite number > 0; got {weight!r}.")
+        found[int(places[0][0]), int(places[1][0])] = float(weight)
+    return found
+
+
+def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
+    """The pairs within one stratum: two patients of one hospital, two documents of one query.
+
+    A stratum without such a pair (one class only) is skipped, and counted in ``skipped_strata``.
+
+    Examples
+    --------
+    >>> stratified(bipartite([0, 1, 1, 0, 0]), ["a", "a", "b", "b", "c"])
+    Pairs(n=5, blocks=[1 x 1, 1 x 1])
+    """
+    codes = strata_codes(strata, pairs.n)
+    blocks = [part for block in pairs.blocks for part in _by_stratum(block, codes)]
+    if not blocks:
+        raise ValueError("No stratum has a pair to compare: each has one class only.")
+    used = np.unique(np.concatenate([codes[block.positive[:1]] for block in blocks])).size
+    return replace(pairs, blocks=tuple(blocks), skipped_strata=int(codes.max()) + 1 - used)
+
+
+def _by_stratum(block: Block, codes: NDArray[np.intp]) -> list[Block]:
+    rows, columns = codes[block.positive], codes[block.negative]
+    both = np.intersect1d(rows, columns)
+    if both.size == 0:
+        return []
+    row_order, column_order = np.argsort(rows, kind="stable"), np.argsort(columns, kind="stable")
+    row_ends = [np.searchsorted(rows[row_order], both, side) for side in SIDES]
+    column_ends = [np.searchsorted(columns[column_order], both, side) for side in SIDES]
+    return [block.take(row_order[a:b], column_order[c:d]) for a, b, c, d in zip(*row_ends, *column_ends, strict=True)]
+
+
+def strata_codes(strata: ArrayLike, n: int) -> NDArray[np.intp]:
+    """Labels of strata as integers from 0 on."""
+    if np.shape(strata) != (n,):
+        raise ValueError(f"strata must have shape ({n},), one label per observation; got {np.shape(strata)}.")
+    return distinct_labels("strata", strata)[1]
+
+
+def members_of(codes: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Who has each of the codes 0, 1, ..., all of which occur.
+
+    Examples
+    --------
+    >>> members_of(np.array([1, 0, 1]))
+    [array([1]), array([0, 2])]
+    """
+    return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+
+
+def observation_weights(weights: ArrayLike, n: int) -> FloatArray:
+    """Positive weights, scaled to mean 1: only their proportions matter."""
+    values = number_vector("weights", weights, "one positive number per observation")
+    if values.shape != (n,):
+        raise ValueError(f"weights must have shape ({n},), one per observation; got {values.shape}.")
+    bad = int(np.sum(~(values > 0.0)))
+    if bad:
+        raise ValueError(f"weights has {bad} value(s) <= 0: drop those observations instead.")
+    return np.asarray(values / values.mean())

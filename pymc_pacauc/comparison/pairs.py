@@ -1,0 +1,404 @@
+"""Which pairs of observations are compared, and how much each comparison weighs.
+
+The AUC risk is an average over pairs (i, j), i positive and j negative: the pair is wrong when i scores below j. The
+set of all such pairs is a *complete bipartite block*, and so are the pieces of its relatives (strata: one block per
+stratum; ordered classes: the upper half of them against the lower, again and again within each half; censored times:
+blocks across the middle of the sorted times in the same way). Every engine of this package loops over the blocks of a
+:class:`Pairs` and never looks at labels again, so a new kind of comparison is a new function
+(:mod:`pymc_pacauc.comparison.kinds`, :mod:`pymc_pacauc.comparison.censored`) and nothing else.
+
+A pair may carry a weight. Within a block weights are of rank one, ``w_ij = weight * a_i * b_j``, so that they cost as
+little memory as the indices, and
+
+    risk = sum w_ij 1{s_i < s_j} / sum w_ij,    a tie counting one half.
+
+The risk of weighted pairs, and of many blocks: one walk through the sorted scores.
+
+Sort the n scores. Walk upwards, and keep for every block the weight of its positives passed so far. A negative of the
+block then adds its own weight times that number: exactly the pairs it belongs to that are wrong. All blocks share the
+one walk, so that a score vector costs O(n log n) for the sort and one addition for every membership of an observation
+in a block: O(n) for weighted classes and for strata, O(n log n) for censored times, whatever the number of pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.numerics import FloatArray, kernel
+
+KINDS = ("two classes", "ordered classes", "censored times", "other pairs")
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A complete bipartite block: every ``positive`` index is compared with every ``negative`` index.
+
+    Attributes
+    ----------
+    positive, negative
+        Indices of the observations that should score higher, and of those that should score lower.
+    positive_weights, negative_weights
+        a_i and b_j, beside the indices; None where all are 1.
+    weight
+        What every pair of the block is multiplied by.
+    """
+
+    positive: NDArray[np.intp]
+    negative: NDArray[np.intp]
+    positive_weights: FloatArray | None = None
+    negative_weights: FloatArray | None = None
+    weight: float = 1.0
+
+    @property
+    def n_pairs(self) -> int:
+        return self.positive.size * self.negative.size
+
+    @property
+    def constant(self) -> bool:
+        """Whether all pairs of the block weigh the same."""
+        return self.positive_weights is None and self.negative_weights is None
+
+    @property
+    def row_weights(self) -> FloatArray:
+        """``weight * a_i``."""
+        return np.full(self.positive.size, self.weight) * (
+            1.0 if self.positive_weights is None else self.positive_weights
+        )
+
+    @property
+    def column_weights(self) -> FloatArray:
+        """b_j."""
+        return np.ones(self.negative.size) if self.negative_weights is None else self.negative_weights
+
+    @property
+    def total_weight(self) -> float:
+        rows = self.positive.size if self.positive_weights is None else self.positive_weights.sum()
+        columns = self.negative.size if self.negative_weights is None else self.negative_weights.sum()
+        return float(self.weight * rows * columns)
+
+    def take(self, rows: NDArray[Any] | slice, columns: NDArray[Any] | slice) -> Block:
+        """The block of some of the rows and columns, by position or by mask."""
+        a, b = self.positive_weights, self.negative_weights
+        return replace(
+            self,
+            positive=self.positive[rows],
+            negative=self.negative[columns],
+            positive_weights=None if a is None else a[rows],
+            negative_weights=None if b is None else b[columns],
+        )
+
+    def times(self, weights: FloatArray) -> Block:
+        """Every pair multiplied by the weights of its two observations, ``weights[n]``."""
+        a, row_scale = _without_scale(self.positive_weights, weights[self.positive])
+        b, column_scale = _without_scale(self.negative_weights, weights[self.negative])
+        return replace(self, positive_weights=a, negative_weights=b, weight=self.weight * row_scale * column_scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The pairs a risk averages over: ``blocks`` of indices into ``n`` observations.
+
+    Attributes
+    ----------
+    n, blocks
+        See above.
+    kind
+        What is compared, in words: one of ``KINDS``.
+    skipped_strata
+        Strata without a pair to compare, which count for nothing.
+    estimated_weights
+        Whether the weights are functions of the observed outcomes of others, as inverse censoring probabilities are.
+    """
+
+    n: int
+    blocks: tuple[Block, ...]
+    kind: str = "other pairs"
+    skipped_strata: int = 0
+    estimated_weights: bool = False
+
+    @property
+    def n_pairs(self) -> int:
+        return sum(block.n_pairs for block in self.blocks)
+
+    @cached_property
+    def total_weight(self) -> float:
+        """The sum of the weights of all pairs; their number where there are no weights."""
+        return float(sum(block.total_weight for block in self.blocks))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether pairs weigh differently."""
+        return any(not block.constant or block.weight != self.blocks[0].weight for block in self.blocks)
+
+    @cached_property
+    def observation_weight(self) -> FloatArray:
+        """The total weight of the pairs of each observation, shape (n,)."""
+        total = np.zeros(self.n)
+        for block in self.blocks:
+            rows, columns = block.row_weights, block.column_weights
+            np.add.at(total, block.positive, rows * columns.sum())
+            np.add.at(total, block.negative, columns * rows.sum())
+        return total
+
+    @cached_property
+    def scan_plan(self) -> ScanPlan:
+        """The blocks by observation, for the risk of many blocks."""
+        return scan_plan(self)
+
+    def map(self, index: NDArray[np.intp], n: int) -> Pairs:
+        """The same pairs, with observation ``i`` found at position ``index[i]`` of an array of length ``n``."""
+        blocks = (replace(b, positive=index[b.positive], negative=index[b.negative]) for b in self.blocks)
+        return replace(self, n=n, blocks=tuple(blocks))
+
+    def among(self, chosen: NDArray[np.bool_]) -> Pairs:
+        """The pairs of which both observations are chosen."""
+        blocks = (block.take(chosen[block.positive], chosen[block.negative]) for block in self.blocks)
+        return replace(self, blocks=tuple(block for block in blocks if block.n_pairs))
+
+    def times(self, weights: FloatArray) -> Pairs:
+        """Every pair multiplied by the weights of its two observations, ``weights[n]``."""
+        return replace(self, blocks=tuple(block.times(weights) for block in self.blocks))
+
+    def __repr__(self) -> str:
+        shown = [f"{b.positive.size} x {b.negative.size}" for b in self.blocks[:5]]
+        more = f", {len(self.blocks) - 5} more" if len(self.blocks) > 5 else ""
+        return f"Pairs(n={self.n}, blocks=[{', '.join(shown)}{more}])"
+
+
+def _without_scale(old: FloatArray | None, new: FloatArray) -> tuple[FloatArray | None, float]:
+    """``old * new`` as an array and a number: None for the array where the product is constant."""
+    product = new if old is None else old * new
+    if (product == product[0]).all():
+        return None, float(product[0])
+    return product, 1.0
+
+
+def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
+    """Return the boolean mask of the positive class.
+
+    Labels may be booleans, {0, 1}, {-1, 1}, or any two values when ``positive`` names the positive one: strings,
+    numbers, dates, enumerations, categories. They are compared exactly, as Python compares values: the label ``1`` is
+    neither ``"1"`` nor, among integers above 2^53, its neighbour.
+
+    Examples
+    --------
+    >>> encode_labels([-1, 1, 1])
+    array([False,  True,  True])
+    >>> encode_labels(["sick", "well", "sick"], positive="sick")
+    array([ True, False,  True])
+    """
+    classes, place = distinct_labels("y", y)
+    if len(classes) > 2:
+        shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        raise ValueError(
+            f"y has {len(classes)} distinct values ({shown}); the AUC compares two classes. Recode y, for example "
+            "y == value for one class against the rest; or, if a larger value should score higher, say ordered=True."
+        )
+    chosen = _understood(classes) if positive is None else _named(classes, positive)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y has one class only (all {place.size} labels are {classes[0]!s}); "
+            "the AUC needs at least one positive and one negative observation."
+        )
+    return place == chosen
+
+
+def bipartite(y: ArrayLike, positive: Any = None) -> Pairs:
+    """All pairs of one positive and one negative observation: the AUC's own."""
+    mask = encode_labels(y, positive)
+    return Pairs(mask.size, (Block(np.flatnonzero(mask), np.flatnonzero(~mask)),), kind="two classes")
+
+
+def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np.intp]]:
+    """The distinct ``values``, compared exactly, and which of them each value is; nothing may be missing."""
+    labels = _label_array(name, values)
+    missing = _count_missing(values, labels)
+    if missing:
+        raise ValueError(
+            f"{name} has {missing} missing value(s) out of {labels.size}: drop or impute those observations."
+        )
+    if labels.dtype != object:
+        distinct = np.unique(labels)
+        place = np.searchsorted(distinct, labels) if distinct.size > 2 else (labels != distinct[0]).astype(np.intp)
+        return list(distinct) if labels.dtype.kind in "mM" else distinct.tolist(), place
+    seen: dict[Any, int] = {}
+    try:
+        place = np.array([seen.setdefault(value, len(seen)) for value in labels.tolist()], dtype=np.intp)
+    except TypeError as error:
+        raise ValueError(f"{name} must be one-dimensional, one label per observation; it has an {error}.") from error
+    return [value.item() if isinstance(value, np.generic) else value for value in seen], place
+
+
+def _label_array(name: str, values: ArrayLike) -> NDArray[Any]:
+    """One-dimensional labels: an array keeps its type, anything else keeps its values, as objects."""
+    labels = np.asarray(values, dtype=None if hasattr(values, "__array__") else object)
+    if labels.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, one label per observation; got shape {labels.shape}.")
+    if labels.size == 0:
+        raise ValueError(f"{name} is empty: there is nothing to rank.")
+    return labels if labels.dtype.kind in "biufcmMUS" else labels.astype(object)
+
+
+def _count_missing(values: ArrayLike, labels: NDArray[Any]) -> int:
+    if np.ma.is_masked(values):
+        return int(np.ma.count_masked(values))
+    if labels.dtype.kind in "fc":
+        return int(np.isnan(labels).sum())
+    if labels.dtype.kind in "mM":
+        return int(np.isnat(labels).sum())
+    if labels.dtype == object:
+        return sum(value is None or value is np.ma.masked or _differs_from_itself(value) for value in labels.tolist())
+    return 0
+
+
+def _differs_from_itself(value: Any) -> bool:
+    """As NaN does; a comparison without an answer (pandas' NA) counts too."""
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return True
+
+
+def _understood(classes: list[Any]) -> int:
+    """Which of the classes is positive when nobody said."""
+    numbers = all(isinstance(value, (bool, int, float)) and value in (-1, 0, 1) for value in classes)
+    if not numbers:
+        raise ValueError(
+            f"y has the values {_shown(classes)}; only bool, {{0, 1}} and {{-1, 1}} are understood by themselves. "
+            "Say which value is the positive class with positive=."
+        )
+    if {-1, 0} <= set(classes):
+        raise ValueError("y has the values -1 and 0; say which is positive with positive=.")
+    return int(np.argmax(classes))
+
+
+def _named(classes: list[Any], positive: Any) -> int:
+    """Which of the classes equals ``positive``."""
+    if isinstance(positive, (list, set, dict)) or getattr(positive, "ndim", 0) > 0:
+        raise ValueError(
+            f"positive must be one of the two labels, {_shown(classes)}; got a {type(positive).__name__}. "
+            "To call several labels positive, recode y first, for example np.isin(y, [...])."
+        )
+    value = positive.item() if isinstance(positive, np.ndarray) else positive
+    for place, label in enumerate(classes):
+        if _equal(label, value):
+            return place
+    raise ValueError(f"positive={positive!r} does not occur in y; its values are {_shown(classes)}.")
+
+
+def _equal(label: Any, value: Any) -> bool:
+    try:
+        if isinstance(label, (np.datetime64, np.timedelta64)):
+            value = type(label)(value)  # a string, a date or a pandas time stamp
+        elif isinstance(value, np.generic):
+            value = value.item()  # Python compares an integer with a float exactly, NumPy does not
+        return bool(label == value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _shown(classes: list[Any]) -> str:
+    return f"[{', '.join(str(value) if isinstance(value, np.generic) else repr(value) for value in classes)}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Memberships:
+    """Which blocks each observation is in: observation i is in ``block[start[i]:start[i + 1]]`` with those weights."""
+
+    start: NDArray[np.int64]
+    block: NDArray[np.int32]
+    weight: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class ScanPlan:
+    """Both sides of all blocks, by observation; ``overlapping`` where an observation is on both sides of a block."""
+
+    positive: Memberships
+    negative: Memberships
+    blocks: int
+    total_weight: float
+    overlapping: bool
+
+
+def scan_plan(pairs: Pairs) -> ScanPlan:
+    """Turn blocks of observations into memberships of observations."""
+    rows = [(b.positive, b.row_weights) for b in pairs.blocks]
+    columns = [(b.negative, b.column_weights) for b in pairs.blocks]
+    overlapping = any(np.intersect1d(b.positive, b.negative).size > 0 for b in pairs.blocks)
+    return ScanPlan(
+        memberships(pairs.n, rows), memberships(pairs.n, columns), len(rows), pairs.total_weight, overlapping
+    )
+
+
+def memberships(n: int, members: list[tuple[NDArray[np.intp], FloatArray]]) -> Memberships:
+    """Transpose lists of members, one of indices and weights for each block."""
+    index = np.concatenate([m for m, _ in members])
+    weight = np.concatenate([w for _, w in members])
+    block = np.repeat(np.arange(len(members), dtype=np.int32), [m.size for m, _ in members])
+    order = np.argsort(index, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(index, minlength=n))]).astype(np.int64)
+    return Memberships(start, block[order], weight[order])
+
+
+def scan_rows(scores: FloatArray, plan: ScanPlan, tie_cost: float) -> FloatArray:
+    """Weight of the wrong pairs of each row of ``scores[N, n]``; NaN where a score is NaN."""
+    order = np.argsort(scores, axis=1)
+    positive, negative = plan.positive, plan.negative
+    return np.asarray(
+        _scan(
+            scores,
+            order,
+            positive.start,
+            positive.block,
+            positive.weight,
+            negative.start,
+            negative.block,
+            negative.weight,
+            plan.blocks,
+            plan.overlapping,
+            tie_cost,
+        )
+    )
+
+
+@kernel
+def _scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight, blocks, overlapping, tie_cost):
+    n = scores.shape[1]
+    out = np.empty(scores.shape[0])
+    below = np.empty(blocks)  # the weight of the positives passed, of each block
+    for r in range(scores.shape[0]):
+        row, ranked = scores[r], order[r]
+        if np.isnan(row[ranked[n - 1]]):  # NaN sorts last
+            out[r] = np.nan
+            continue
+        below[:] = 0.0
+        wrong = 0.0
+        first = 0
+        while first < n:
+            value = row[ranked[first]]
+            end = first + 1
+            while end < n and row[ranked[end]] == value:
+                end += 1
+            shared = tie_cost if overlapping or end > first + 1 else 0.0  # what a positive of this very score costs
+            for k in range(first, end):
+                i = ranked[k]
+                for t in range(n_start[i], n_start[i + 1]):
+                    wrong += (1.0 - shared) * n_weight[t] * below[n_block[t]]
+            for k in range(first, end):
+                i = ranked[k]
+                for t in range(p_start[i], p_start[i + 1]):
+                    below[p_block[t]] += p_weight[t]
+            if shared > 0.0:
+                for k in range(first, end):
+                    i = ranked[k]
+                    for t in range(n_start[i], n_start[i + 1]):
+                        wrong += shared * n_weight[t] * below[n_block[t]]
+            first = end
+        out[r] = wrong
+    return out

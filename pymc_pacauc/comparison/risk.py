@@ -1,0 +1,397 @@
+"""Exact AUC risk of many score vectors at once.
+
+``risk = #{(i, j): i positive, j negative, s_i < s_j} / (n+ n-)``, a tie counting one half: ``1 - risk`` is the AUC.
+
+Sorting costs O(n log n) a score vector; counting costs O(n). The smaller class is dropped into about four times as
+many equal buckets as it has members (spread over mean +/- 3 sd of the scores), so a bucket holds a few of them at
+most. For a member of the larger class, everyone in a lower bucket lies below it, everyone in a higher bucket above
+it, and only its own bucket needs exact comparisons. The answer is exact, whatever the buckets. Where they fill
+unevenly (heavy ties, outliers, infinities) a row falls back on sorting both classes and merging, so the worst case
+stays O(n log n). Pairs that weigh differently, and pairs in many blocks (strata, censored times), are the matter of
+:mod:`pymc_pacauc.comparison.pairs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_pacauc.comparison.kinds import Comparison, label_comparison
+from pymc_pacauc.comparison.pairs import Pairs, bipartite, scan_rows
+from pymc_pacauc.numerics import FloatArray, kernel, numeric_array
+from pymc_pacauc.problem.scores import DistinctRows, distinct_rows
+
+BUCKETS_PER_MEMBER = 4
+COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
+LARGEST_SAFE_SCORE = 1e300
+MOST_COUNTED = 8  # blocks counted one by one; where there are more, one walk through the sorted scores serves them all
+TILE_SCORES = 2**18  # scores computed before they are counted: about what a core's cache holds
+
+
+def empirical_risk(
+    scores: ArrayLike,
+    y: ArrayLike,
+    *,
+    ties: str = "half",
+    positive: Any = None,
+    strata: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    ordered: bool | Mapping[tuple[float, float], float] = False,
+    max_fpr: float | None = None,
+) -> Any:
+    """Exact pair risk of each score vector in a batch; ``1 - risk`` is the AUC.
+
+    Parameters
+    ----------
+    scores
+        Array of shape ``(..., n)``: one score per observation, any number of leading batch dimensions. Infinities
+        are ordered like any number; a vector with a NaN has risk NaN.
+    y
+        Labels of length n: bool, {0, 1}, {-1, 1}, or any two values with ``positive``.
+    ties
+        What a tied pair costs: ``"half"`` (the AUC's own convention) or ``"strict"`` (nothing, as the paper writes).
+    positive
+        Which of the two labels is the positive class.
+    strata
+        Compare within these groups only: one label per observation.
+    weights
+        One positive number per observation; a pair weighs their product.
+    ordered
+        True for y with any number of values, the larger of which should score higher; or a mapping
+        ``{(higher, lower): weight}`` which also says how much a pair of these two classes weighs.
+    max_fpr
+        Area under the ROC curve up to this false positive rate only, divided by it: a partial AUC; see
+        :mod:`pymc_pacauc.comparison.kinds`.
+
+    Returns
+    -------
+    Array of shape ``scores.shape[:-1]``.
+
+    Examples
+    --------
+    >>> float(empirical_risk([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]))
+    0.25
+    >>> float(empirical_risk([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], weights=[1, 2, 1, 1]).round(4))
+    0.3333
+    """
+    comparison = label_comparison(
+        y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr
+    )
+    return checked_risk(scores, comparison, ties, "y")
+
+
+def checked_risk(scores: ArrayLike, comparison: Comparison, ties: str, labels: str) -> Any:
+    """Risk of ``scores[..., n]``, whatever they come as; ``labels`` names what they are compared with."""
+    check_ties(ties)
+    values = score_array(scores)
+    if values.ndim == 0:
+        raise ValueError("scores is a single number; it needs one score per observation along its last axis.")
+    if values.shape[-1] != comparison.n:
+        raise ValueError(
+            f"scores has {values.shape[-1]} observations along its last axis (shape {values.shape}) "
+            f"but {labels} has {comparison.n}{' labels' if labels == 'y' else ''}."
+        )
+    rows = np.ascontiguousarray(values.reshape(-1, comparison.n))
+    return comparison_risk(rows, comparison, ties=ties).reshape(values.shape[:-1])[()]
+
+
+def comparison_risk(scores: FloatArray, comparison: Comparison, *, ties: str = "half") -> FloatArray:
+    """Risk of each row of ``scores[N, n]``, for any kind of comparison."""
+    if isinstance(comparison, Pairs):
+        return pair_risk(scores, comparison, ties=ties)
+    if ties != "half":
+        raise ValueError('A partial AUC is an area: ties="half" is the only convention it has.')
+    return comparison.risk(scores)
+
+
+def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "half", positive: Any = None) -> Any:
+    """Pair risk of the linear scores ``X @ theta`` for each coefficient vector ``theta[..., d]``.
+
+    Equal to ``empirical_risk(theta @ X.T, y)``, in tiles: the scores of all vectors are never in memory together.
+    Identical rows of X get identical scores, which a matrix product alone does not promise. Scores that overflow have
+    no order, so they are an error, as are infinite and NaN coefficients.
+
+    Examples
+    --------
+    >>> linear_risk([[1.0], [-1.0]], [[0.0], [1.0], [2.0]], [0, 0, 1])
+    array([0., 1.])
+    """
+    coefficients = numeric_array("theta", theta)
+    risk = LinearRisk(numeric_array("X", X), bipartite(y, positive), ties=ties)
+    if coefficients.ndim == 0 or coefficients.shape[-1] != risk.d:
+        raise ValueError(f"theta must have {risk.d} coefficients along its last axis; got shape {coefficients.shape}.")
+    bad = int(coefficients.size - np.isfinite(coefficients).sum())
+    if bad:
+        raise ValueError(f"theta has {bad} NaN or infinite value(s), which leave the scores without an order.")
+    batch = coefficients.shape[:-1]
+    found = risk(coefficients.reshape(math.prod(batch), risk.d))
+    overflowed = int(np.isnan(found).sum())
+    if overflowed:
+        raise ValueError(
+            f"The scores X @ theta overflow for {overflowed} of {found.size} coefficient vectors; "
+            "divide theta or X by a constant, which leaves the ranking as it is."
+        )
+    return found.reshape(batch)[()]
+
+
+class LinearRisk:
+    """The map ``theta[N, d] -> risk[N]`` for the scores ``X @ theta + offset``: what the samplers call.
+
+    The columns of every tile of scores are the *distinct* rows of X, so duplicates tie exactly; ``distinct`` are those
+    rows where they are known already. A theta whose scores are not all finite (it is itself NaN or infinite, or they
+    overflow) has risk NaN, which a sampler counts as a failed point, without weight.
+    """
+
+    def __init__(
+        self,
+        X: FloatArray,
+        pairs: Pairs,
+        *,
+        offset: FloatArray | None = None,
+        ties: str = "half",
+        distinct: DistinctRows | None = None,
+    ):
+        check_ties(ties)
+        if X.ndim != 2 or X.shape[0] != pairs.n:
+            raise ValueError(f"X must have shape (n, d) with n = {pairs.n}, the number of labels; got {X.shape}.")
+        bad = int(X.size - np.isfinite(X).sum())
+        if bad:
+            raise ValueError(f"X has {bad} NaN or infinite value(s); impute or drop them first.")
+        self.d = X.shape[1]
+        self.ties = ties
+        if distinct is None:
+            distinct = distinct_rows(X if offset is None else np.column_stack([X, offset]))
+        self.pairs = pairs.map(distinct.place, distinct.first.size)
+        self._design = np.ascontiguousarray(X[distinct.first].T)
+        self._offset = None if offset is None else offset[distinct.first]
+        self._largest = np.abs(self._design).max(axis=1)
+        self._largest_offset = 0.0 if offset is None else float(np.abs(offset).max())
+
+    def __call__(self, theta: FloatArray) -> FloatArray:
+        out = np.empty(len(theta))
+        columns = self._design.shape[1]
+        tile = int(np.clip(TILE_SCORES // columns, 4, 256))
+        for start in range(0, len(theta), tile):
+            some = theta[start : start + tile]
+            safe = self._cannot_overflow(some)
+            with nullcontext() if safe else np.errstate(over="ignore", invalid="ignore"):
+                scores = some @ self._design
+                if self._offset is not None:
+                    scores += self._offset
+            out[start : start + tile] = pair_risk(scores, self.pairs, ties=self.ties)
+            if not safe:
+                out[start : start + tile][~np.isfinite(scores).all(axis=1)] = np.nan
+        return out
+
+    def _cannot_overflow(self, theta: FloatArray) -> bool:
+        """Whether no partial sum of a score can leave the finite numbers: a bound that costs next to nothing."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool((np.abs(theta) @ self._largest + self._largest_offset < LARGEST_SAFE_SCORE).all())
+
+
+def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatArray:
+    """Risk of each row of ``scores[N, n]`` over the pairs described by ``pairs``."""
+    if len(pairs.blocks) > MOST_COUNTED or not all(block.constant for block in pairs.blocks):
+        return _scanned_risk(scores, pairs, ties)
+    wrong = np.zeros(len(scores))
+    for block in pairs.blocks:
+        below, tied = _count_block(scores, block.positive, block.negative)
+        wrong += block.weight * (below + 0.5 * tied if ties == "half" else below)
+    return wrong / pairs.total_weight
+
+
+def _scanned_risk(scores: FloatArray, pairs: Pairs, ties: str) -> FloatArray:
+    plan = pairs.scan_plan
+    out = np.empty(len(scores))
+    step = max(1, TILE_SCORES // scores.shape[1])
+    for start in range(0, len(scores), step):
+        out[start : start + step] = scan_rows(scores[start : start + step], plan, 0.5 if ties == "half" else 0.0)
+    return out / plan.total_weight
+
+
+def check_ties(ties: str) -> None:
+    if ties not in ("half", "strict"):
+        raise ValueError(f'ties must be "half" or "strict"; got {ties!r}.')
+
+
+def score_array(scores: ArrayLike) -> FloatArray:
+    """Scores as an array of float64 that ranks as they do.
+
+    Integers from 2^53 on and numbers of other kinds can differ where float64 does not: ties that are not there are
+    refused.
+    """
+    values = numeric_array("scores", scores)
+    given = np.asarray(scores)
+    if given.dtype.kind in "iu":
+        exact = not (np.abs(values) >= 2.0**53).any()
+    else:
+        exact = given.dtype.kind != "O" and given.dtype.itemsize <= 8
+    if not exact:
+        known = ~np.isnan(values)
+        if len(set(given[known].tolist())) != len(set(values[known].tolist())):
+            raise ValueError(
+                "scores has different values that are equal as float64, so that they would tie; "
+                "give their ranks instead, for example scipy.stats.rankdata(scores, axis=-1)."
+            )
+    return values
+
+
+def _count_block(
+    scores: FloatArray, positive: NDArray[np.intp], negative: NDArray[np.intp]
+) -> tuple[FloatArray, FloatArray]:
+    """For each row: the number of pairs with s_i < s_j, and of those with s_i = s_j (NaN where a score is NaN)."""
+    small, large = (positive, negative) if positive.size <= negative.size else (negative, positive)
+    below = np.empty(len(scores))  # pairs with small < large
+    at_most = np.empty(len(scores))  # pairs with small <= large
+    if _bucket_rows(scores, small, large, below, at_most):
+        rows = np.flatnonzero(np.isnan(below))
+        step = max(1, TILE_SCORES // scores.shape[1])
+        for start in range(0, rows.size, step):
+            _sort_rows(scores, rows[start : start + step], small, large, below, at_most)
+    tied = at_most - below
+    return (below if small is positive else positive.size * negative.size - at_most), tied
+
+
+def _sort_rows(
+    scores: FloatArray,
+    rows: NDArray[np.intp],
+    small: NDArray[np.intp],
+    large: NDArray[np.intp],
+    below: FloatArray,
+    at_most: FloatArray,
+) -> None:
+    a, b = scores[np.ix_(rows, small)], scores[np.ix_(rows, large)]
+    a.sort(axis=1)
+    b.sort(axis=1)
+    _merge_rows(a, b, rows, below, at_most)
+
+
+@kernel
+def vector_risk(scores, labels, half):
+    """Pair risk of one score vector, labels > 0 being positive; NaN for a NaN score or a missing class."""
+    if labels.size != scores.size:
+        raise ValueError("scores and labels have different lengths.")
+    positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
+    small, large = (positive, negative) if positive.size <= negative.size else (negative, positive)
+    if small.size == 0:
+        return np.nan
+    below, at_most = np.empty(1), np.empty(1)
+    if _bucket_rows(scores.reshape(1, -1), small, large, below, at_most):
+        a, b = np.sort(scores[small]), np.sort(scores[large])
+        _merge_rows(a.reshape(1, -1), b.reshape(1, -1), np.zeros(1, np.intp), below, at_most)
+    tied = at_most[0] - below[0]
+    wrong = below[0] if positive.size <= negative.size else positive.size * negative.size - at_most[0]
+    return (wrong + 0.5 * tied if half else wrong) / (positive.size * negative.size)
+
+
+@kernel
+def _merge_rows(a, b, rows, below, at_most):
+    """Two pointers through both sorted classes. NaN sorts last, so the last entries tell."""
+    for k in range(rows.size):
+        x, y = a[k], b[k]
+        if np.isnan(x[-1]) or np.isnan(y[-1]):
+            below[rows[k]] = at_most[rows[k]] = np.nan
+            continue
+        lower = upper = less = less_equal = 0
+        for j in range(y.size):
+            while lower < x.size and x[lower] < y[j]:
+                lower += 1
+            while upper < x.size and x[upper] <= y[j]:
+                upper += 1
+            less += lower
+            less_equal += upper
+        below[rows[k]] = less
+        at_most[rows[k]] = less_equal
+
+
+@kernel
+def _bucket_rows(scores, small, large, below, at_most):
+    """Count every row it can; mark the others NaN and return how many there are."""
+    p, m = small.size, large.size
+    buckets = BUCKETS_PER_MEMBER * p
+    start = np.empty(buckets + 2, np.int32)
+    a, b, bucketed = np.empty(p), np.empty(m), np.empty(p + 1)
+    index_a, index_b = np.empty(p, np.int32), np.empty(m, np.int32)
+    left = 0
+    for r in range(scores.shape[0]):
+        row = scores[r]
+        for i in range(p):
+            a[i] = row[small[i]]
+        for j in range(m):
+            b[j] = row[large[j]]
+        less, less_equal = _bucket_count(a, b, start, bucketed, index_a, index_b)
+        if less < 0:
+            below[r] = at_most[r] = np.nan
+            left += 1
+        else:
+            below[r] = less
+            at_most[r] = less_equal
+    return left
+
+
+@kernel
+def _bucket_count(a, b, start, bucketed, index_a, index_b):
+    """#{a_i < b_j} and #{a_i <= b_j}, or (-1, -1) when the buckets would not help."""
+    p, m = a.size, b.size
+    buckets = start.size - 2
+    sum_a, square_a = _moments(a)
+    sum_b, square_b = _moments(b)
+    mean = (sum_a + sum_b) / (p + m)
+    sd = np.sqrt((square_a + square_b) / (p + m) - mean * mean)
+    scale = buckets / (6.0 * sd)
+    # NaN, infinity, squares that overflow, or no spread
+    if not (np.isfinite(mean) and np.isfinite(sd) and np.isfinite(scale) and sd > 1e-7 * abs(mean)):
+        return -1, -1
+    low = mean - 3.0 * sd
+    _bucket_index(a, low, scale, buckets - 1.0, index_a)
+    _bucket_index(b, low, scale, buckets - 1.0, index_b)
+    start[:] = 0
+    for i in range(p):
+        start[index_a[i] + 2] += 1
+    total = np.int32(0)
+    collisions = 0
+    for k in range(2, buckets + 2):
+        count = start[k]
+        collisions += count * count
+        total += count
+        start[k] = total
+    if collisions > COLLISIONS_PER_MEMBER * p:
+        return -1, -1
+    for i in range(p):  # counting sort: afterwards bucket k is bucketed[start[k]:start[k + 1]]
+        k = index_a[i] + 1
+        slot = start[k]
+        bucketed[slot] = a[i]
+        start[k] = slot + np.int32(1)
+    bucketed[p] = np.inf
+    less = less_equal = 0
+    for j in range(m):
+        x = b[j]
+        first, end = start[index_b[j]], start[index_b[j] + 1]
+        # The first comparison needs no branch: a member of a higher bucket is larger than x, so counts for nothing.
+        less += first + (bucketed[first] < x)
+        less_equal += first + (bucketed[first] <= x)
+        for t in range(first + 1, end):
+            less += bucketed[t] < x
+            less_equal += bucketed[t] <= x
+    return less, less_equal
+
+
+@kernel(fastmath={"reassoc", "contract", "nsz"})
+def _moments(values):
+    total = square = 0.0
+    for i in range(values.size):
+        total += values[i]
+        square += values[i] * values[i]
+    return total, square
+
+
+@kernel(fastmath={"nnan", "ninf", "nsz"})
+def _bucket_index(values, low, scale, last, index):
+    """A non-decreasing map from scores to buckets: subtraction, multiplication and truncation all preserve order."""
+    for i in range(values.size):
+        index[i] = np.int32(min(max((values[i] - low) * scale, 0.0), last))

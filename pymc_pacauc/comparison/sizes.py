@@ -1,0 +1,150 @@
+"""What each observation weighs in a comparison, and what follows from it: a size, and the error of an AUC over rows.
+
+A risk is a weighted mean over pairs. Let ``a_i`` be the share of that weight in which observation i should score
+higher, ``b_i`` the one in which it should score lower. To first order a mean over pairs is a sum over observations of
+independent terms, each multiplied by its share (Hoeffding's projection), so its variance is of the order of
+
+    sum a_i^2 + sum b_i^2 = 1 / size.
+
+For two classes, all pairs weighing the same, the size is n+ n- / n, of which Theorem 2.3's gamma is a quarter and the
+default gamma four times; for strata, weights, ordered classes and censored times it is what takes its place.
+
+How many independent comparisons some pairs are worth: the m of a certificate.
+
+Given the labels (classes, times, strata, weights), the covariates of different observations are independent, and the
+risk is a weighted mean over the edges of a graph: the observations are its vertices, the pairs its edges, with weights
+that add up to 1. Let Delta be the largest total weight on one observation. Divided by Delta the weights are a
+*fractional matching*: at every vertex they add up to 1 at most. Where the graph is bipartite, such weights are a mean
+of matchings (Birkhoff and von Neumann); in any graph two thirds of them are (Edmonds). A matching is a set of pairs
+without a common observation, hence of independent comparisons, and the mean number of its pairs is
+
+    m = 1 / Delta,    or    m = 2 / (3 Delta)    in a graph that is not bipartite.
+
+`docs/certificates.md` has the proof that the PAC-Bayesian bounds hold with this m. Two classes, all pairs weighing the
+same, have Delta = 1 / min(n+, n-). A partial AUC is no such mean, and estimated weights are not given: there is no m.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_pacauc.comparison.kinds import Comparison
+from pymc_pacauc.comparison.pairs import Pairs
+
+
+@dataclass(frozen=True)
+class RowShares:
+    """Sums of squares of the shares in the weight of a comparison.
+
+    Attributes
+    ----------
+    higher, lower
+        Over observations, as the one that should score higher, and lower.
+    pair
+        Over pairs.
+    largest
+        The largest share of one observation (not squared).
+    """
+
+    higher: float
+    lower: float
+    pair: float
+    largest: float
+
+    @property
+    def size(self) -> float:
+        """Observations that the comparison is worth: n+ n- / n for two classes."""
+        return 1.0 / (self.higher + self.lower)
+
+    @property
+    def pairs(self) -> float:
+        """Pairs that it is worth: their number, where all weigh the same."""
+        return 1.0 / self.pair
+
+
+def row_shares(comparison: Comparison) -> RowShares:
+    """Of any comparison; in a partial AUC the highest negatives count, about ``max_fpr`` of them.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.comparison.pairs import bipartite
+    >>> shares = row_shares(bipartite([1, 1, 0, 0, 0]))
+    >>> round(shares.size, 3), round(shares.pairs, 3)  # 2 * 3 / 5 and 2 * 3
+    (1.2, 6.0)
+    """
+    if not isinstance(comparison, Pairs):
+        weights = np.ones(comparison.n) if comparison.weights is None else comparison.weights
+        a, b = (weights[mask] / weights[mask].sum() for mask in (comparison.positive, ~comparison.positive))
+        higher, lower = float(a @ a), float(b @ b) / comparison.max_fpr
+        return RowShares(higher, lower, higher * lower, float(max(a.max(), b.max())))
+    up, down, pair = np.zeros(comparison.n), np.zeros(comparison.n), 0.0
+    for block in comparison.blocks:
+        rows, columns = block.row_weights, block.column_weights
+        np.add.at(up, block.positive, rows * columns.sum())
+        np.add.at(down, block.negative, columns * rows.sum())
+        pair += float((rows @ rows) * (columns @ columns))
+    total = comparison.total_weight
+    up, down = up / total, down / total
+    return RowShares(float(up @ up), float(down @ down), pair / total**2, float((up + down).max()))
+
+
+def auc_error(auc: float, shares: RowShares) -> float:
+    """Standard error of an AUC over rows, from the AUC alone (Hanley and McNeil, 1982).
+
+    Where an observation is the higher one of some pairs and the lower one of others, the two are taken as independent,
+    which is on the safe side: a score that is too high helps the first and harms the second. So that the error does not
+    vanish where the classes are separated, the AUC is first drawn towards one half, by as much as half an observation
+    of the largest share.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.comparison.pairs import bipartite
+    >>> shares = row_shares(bipartite(np.arange(200) < 68))
+    >>> round(auc_error(0.83, shares), 4), round(auc_error(1.0, shares), 4)
+    (0.0336, 0.0073)
+    """
+    auc = (auc + 0.5 * shares.largest) / (1.0 + shares.largest)
+    of_higher = 2.0 * auc**2 / (1.0 + auc) - auc**2  # of the probability that the same one is above two others
+    of_lower = auc / (2.0 - auc) - auc**2  # that two are above the same one
+    alone = auc * (1.0 - auc) - of_higher - of_lower
+    return float(np.sqrt(shares.higher * of_higher + shares.lower * of_lower + shares.pair * alone))
+
+
+def effective_size(comparison: Comparison) -> float:
+    """m, at least 1; 0 where there is no bound.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.comparison.pairs import bipartite
+    >>> effective_size(bipartite([1, 1, 0, 0, 0]))
+    2.0
+    """
+    if not isinstance(comparison, Pairs) or comparison.estimated_weights:
+        return 0.0
+    sides = np.zeros((2, comparison.n), dtype=bool)
+    for block in comparison.blocks:
+        sides[0, block.positive] = sides[1, block.negative] = True
+    if len(comparison.blocks) == 1 and comparison.blocks[0].constant:
+        [block] = comparison.blocks
+        return float(min(block.positive.size, block.negative.size))
+    share = float(comparison.observation_weight.max() / comparison.total_weight)
+    bipartite = not (sides[0] & sides[1]).any()
+    return max(1.0, 1.0 / share if bipartite else 2.0 / (3.0 * share))
+
+
+def compared_share(comparison: Comparison) -> float:
+    """The share of all n (n - 1) / 2 pairs that are compared, where these weigh the same; else 0.
+
+    If observations are drawn independently, labels and all, the risk times this share is a U-statistic of floor(n / 2).
+
+    Examples
+    --------
+    >>> from pymc_pacauc.comparison.pairs import bipartite
+    >>> compared_share(bipartite([1, 1, 0, 0, 0]))
+    0.6
+    """
+    if not isinstance(comparison, Pairs) or comparison.weighted:
+        return 0.0
+    return comparison.n_pairs / (comparison.n * (comparison.n - 1) / 2)

@@ -1,0 +1,220 @@
+"""Rows dealt into groups along a score, so that comparing within groups is as good as comparing everybody.
+
+Comparing rows of matching groups only, G of them, visits one pair in G. Dealt like cards, every run of G consecutive
+rows giving one row to each group in random order, each group is a systematic sample along the score: a row meets
+opponents from all over the score, evenly, and what is left to chance is which of its neighbours in score it meets.
+
+Every pair has the same chance 1 / G of being met, whatever the sizes of its block and of the groups. So G times the sum
+over the pairs met has the sum over all pairs as its expectation, exactly: *Horvitz and Thompson's estimate*. Blocks
+(classes, strata, halves of the times, see :mod:`pymc_pacauc.comparison.pairs`) are dealt one by one; one that is too small to
+be dealt is kept whole, and estimated without error.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_pacauc.comparison.pairs import Block, Pairs
+from pymc_pacauc.numerics import FloatArray
+
+LEAST_ROWS = 8  # of a side of a block, in a group
+WHOLE = 2**14  # pairs up to which a block is not dealt
+FAR_SHARE = 32  # at most: one in so many pairs that are far from each other is looked at,
+ROWS_FOR_SHARE = 64  # but of groups of so many rows, all of them; of rows with the same scores, one counts
+ENOUGH = 4 * FAR_SHARE * ROWS_FOR_SHARE
+EQUAL = 1e-12  # of the range of the scores: closer than that they are the same
+
+
+@dataclass(frozen=True, eq=False)
+class DealtBlock:
+    """A block in groups: group g compares ``positive[first_positive[g]:first_positive[g + 1]]``, places in the block's
+    ``positive``, with the same of ``negative``. A pair that is met ``stands_for`` so many. Of those that are far from
+    each other one in ``every`` is enough, in group g from the ``turns[g]``-th on.
+    """
+
+    block: Block
+    positive: NDArray[np.intp]
+    first_positive: NDArray[np.intp]
+    negative: NDArray[np.intp]
+    first_negative: NDArray[np.intp]
+    stands_for: float
+    every: int
+    turns: NDArray[np.intp]
+
+    @property
+    def groups(self) -> int:
+        return self.first_positive.size - 1
+
+    @property
+    def n_pairs(self) -> int:
+        return int(np.diff(self.first_positive) @ np.diff(self.first_negative))
+
+    def group(self, g: int) -> Block:
+        """The pairs that meet in a group."""
+        return self.block.take(
+            self.positive[self.first_positive[g] : self.first_positive[g + 1]],
+            self.negative[self.first_negative[g] : self.first_negative[g + 1]],
+        )
+
+    def among(self, chosen: NDArray[np.bool_]) -> DealtBlock:
+        """The same groups, of the chosen observations only."""
+        positive, first_positive = _keep(self.positive, self.first_positive, chosen[self.block.positive])
+        negative, first_negative = _keep(self.negative, self.first_negative, chosen[self.block.negative])
+        return replace(
+            self,
+            positive=positive,
+            first_positive=first_positive,
+            negative=negative,
+            first_negative=first_negative,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Deal:
+    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``dealt`` into ``groups``, or fewer.
+
+    ``score`` and ``spread``, of each observation, say which pairs are far from each other; see :func:`deal`.
+    """
+
+    whole: Pairs
+    dealt: tuple[DealtBlock, ...]
+    groups: float
+    score: FloatArray
+    spread: FloatArray | None
+
+    @cached_property
+    def n_pairs(self) -> int:
+        """The pairs that are met."""
+        return self.whole.n_pairs + sum(block.n_pairs for block in self.dealt)
+
+    @property
+    def thinned(self) -> bool:
+        """Whether pairs that are far from each other are looked at now and then only."""
+        return any(block.every > 1 for block in self.dealt)
+
+    def parts(self) -> list[tuple[Block, float]]:
+        """The pairs that are met, and what each stands for."""
+        groups = [(each.group(g), each.stands_for) for each in self.dealt for g in range(each.groups)]
+        return [
+            (block, times) for block, times in [*((each, 1.0) for each in self.whole.blocks), *groups] if block.n_pairs
+        ]
+
+    def among(self, chosen: NDArray[np.bool_]) -> Deal:
+        """The pairs met of which both observations are chosen."""
+        dealt = tuple(block.among(chosen) for block in self.dealt)
+        return replace(self, whole=self.whole.among(chosen), dealt=dealt)
+
+
+def part_of(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
+    """The pairs of a share of the rows of each block, with weights that add up to that share; of small blocks, some.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.comparison.pairs import bipartite
+    >>> found = part_of(bipartite([0] * 3000 + [1] * 1000), 0.1, np.random.default_rng(1))
+    >>> found.n_pairs, found.total_weight
+    (30000, 300000.0)
+    """
+    large = [block for block in pairs.blocks if block.n_pairs > WHOLE]
+    small = [block for block in pairs.blocks if block.n_pairs <= WHOLE][:: max(1, round(1.0 / share))]
+    wanted = pairs.total_weight - sum(block.total_weight for block in large)
+    taken = [
+        (block, block.take(*(_some(side.size, share, rng) for side in (block.positive, block.negative))))
+        for block in large
+    ]
+    blocks = [_weighing(each, share * block.total_weight) for block, each in taken]
+    found = sum(block.total_weight for block in small)
+    blocks += [_weighing(block, share * wanted / found * block.total_weight) for block in small]
+    return replace(pairs, blocks=tuple(blocks))
+
+
+def number_of_groups(pairs: Pairs, wanted: int) -> float:
+    """How many groups leave about ``wanted`` pairs, small blocks being kept whole; at least one.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.comparison.pairs import bipartite
+    >>> number_of_groups(bipartite([0] * 3000 + [1] * 1000), 300_000)
+    10.0
+    """
+    sizes = np.array([block.n_pairs for block in pairs.blocks], dtype=float)
+    whole = float(sizes[sizes <= WHOLE].sum())
+    dealt = float(sizes[sizes > WHOLE].sum())
+    return max(1.0, dealt / max(wanted - whole, 1.0))
+
+
+def deal(
+    pairs: Pairs, score: FloatArray, groups: float, rng: np.random.Generator, spread: FloatArray | None = None
+) -> Deal:
+    """Deal the rows of every block along ``score[n]`` into so many groups, or as many as leave ``LEAST_ROWS`` a side.
+
+    Where the ``spread[n]`` of the scores is known, pairs that are far from each other are looked at now and then only:
+    unless there are few different rows, all pairs of two of which would be looked at by chance, or none.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.comparison.pairs import bipartite
+    >>> rng = np.random.default_rng(1)
+    >>> found = deal(bipartite([0] * 3000 + [1] * 1000), rng.normal(size=4000), 10, rng)
+    >>> found.n_pairs, found.dealt[0].groups
+    (300000, 10)
+    """
+    whole, dealt = [], []
+    for block in pairs.blocks:
+        if block.n_pairs <= WHOLE:
+            whole.append(block)
+            continue
+        most = min(block.positive.size, block.negative.size) // LEAST_ROWS
+        count = max(1, min(math.ceil(groups - 0.5), most))
+        sides = (_deal_side(score[index], count, rng) for index in (block.positive, block.negative))
+        (positive, first_positive), (negative, first_negative) = sides
+        every = 1
+        if spread is not None and count > 1:
+            rows = (block.positive.size + block.negative.size) / count
+            every = _far_share(min(rows, _different(score[block.positive]) + _different(score[block.negative])))
+        turns = rng.integers(every, size=count)
+        dealt.append(DealtBlock(block, positive, first_positive, negative, first_negative, float(count), every, turns))
+    return Deal(replace(pairs, blocks=tuple(whole)), tuple(dealt), groups, score, spread)
+
+
+def _some(size: int, share: float, rng: np.random.Generator) -> NDArray[np.intp]:
+    return rng.choice(size, min(size, max(LEAST_ROWS, round(share * size))), replace=False, shuffle=False)
+
+
+def _weighing(block: Block, total: float) -> Block:
+    return replace(block, weight=block.weight * total / block.total_weight)
+
+
+def _different(score: FloatArray) -> int:
+    """How many different scores there are, among so many of them that the number matters no more."""
+    ordered = np.sort(score[:: max(1, score.size // ENOUGH)])
+    return 1 + int(np.count_nonzero(np.diff(ordered) > EQUAL * (ordered[-1] - ordered[0])))
+
+
+def _far_share(rows: float) -> int:
+    """One in how many far pairs is looked at, in groups of so many rows: a power of two."""
+    return 1 << max(0, int(math.log2(min(rows / ROWS_FOR_SHARE, FAR_SHARE))))
+
+
+def _deal_side(score: FloatArray, groups: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Places in the order of their groups, within these by score, and where each group begins."""
+    order = np.argsort(score)
+    if groups == 1:
+        return order, np.array([0, order.size])
+    rounds = -(-order.size // groups)
+    cards = rng.permuted(np.broadcast_to(np.arange(groups, dtype=np.min_scalar_type(groups)), (rounds, groups)), axis=1)
+    group = cards.ravel()[: order.size]
+    first = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
+    return order[np.argsort(group, kind="stable")], first
+
+
+def _keep(
+    places: NDArray[np.intp], first: NDArray[np.intp], chosen: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    kept = chosen[places]
+    return places[kept], np.concatenate([[0], np.cumsum(kept)])[first]

@@ -1,0 +1,140 @@
+"""Smooth stand-ins for the AUC risk, with their gradients.
+
+A pair with margin ``t = s_i - s_j`` costs 1{t < 0} in the AUC risk, which has no useful gradient. Here it costs
+
+    logistic : log2(1 + exp(-t))      smooth; every pair is visited, in O(n) memory
+    hinge    : max(0, 1 - t)          piecewise linear; O(n log n) by sorting
+
+Both are convex, equal 1 at t = 0 and never below the AUC risk. The hinge is the loss of PACVB (Alquier, Ridgway and
+Chopin 2016). Each function returns the (weighted) mean over pairs and its gradient with respect to the scores.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.numerics import FloatArray, kernel
+
+LOG2 = math.log(2.0)
+
+
+def surrogate_risk(scores: FloatArray, pairs: Pairs, loss: str) -> tuple[float, FloatArray]:
+    """Weighted mean loss of ``scores[n]`` over ``pairs``, and its gradient; NaN where a score is not finite."""
+    gradient = np.zeros(scores.size)
+    if not np.isfinite(scores).all():
+        return float("nan"), np.full(scores.size, np.nan)
+    total = 0.0
+    for block in pairs.blocks:
+        rows, columns = block.row_weights, block.column_weights
+        total += BLOCKS[loss](scores, block.positive, block.negative, rows, columns, gradient)
+    scale = pairs.total_weight * (LOG2 if loss == "logistic" else 1.0)
+    return total / scale, gradient / scale
+
+
+@kernel
+def logistic_risk(scores, labels):
+    """Mean of log2(1 + exp(-(s_i - s_j))) over positive i and negative j, and its gradient; labels > 0 are positive."""
+    if labels.size != scores.size:
+        raise ValueError("scores and labels have different lengths.")
+    positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
+    gradient = np.zeros(scores.size)
+    pairs = positive.size * negative.size
+    if pairs == 0 or not np.isfinite(scores).all():
+        return np.nan, np.full(scores.size, np.nan)
+    total = _logistic_block(scores, positive, negative, np.ones(positive.size), np.ones(negative.size), gradient)
+    return total / (LOG2 * pairs), gradient / (LOG2 * pairs)
+
+
+@kernel
+def _logistic_block(scores, positive, negative, row_weights, column_weights, gradient):
+    """Sum of w_ij log(1 + exp(-(s_i - s_j))) over a block; its gradient is added to ``gradient``."""
+    s_neg, pull = scores[negative], np.zeros(negative.size)
+    # exp(-(s_i - s_j)) is a product of two factors, so a pair needs no exponential of its own, unless they overflow.
+    centre = s_neg.mean()
+    factors = np.exp(np.minimum(s_neg - centre, 300.0))
+    safe = np.abs(s_neg - centre).max() < 300.0
+    total = 0.0
+    for k in range(positive.size):
+        i, weight = positive[k], row_weights[k]
+        margin = scores[i] - centre
+        if safe and abs(margin) < 300.0:
+            loss, push = _logistic_row(math.exp(-margin), factors, weight, column_weights, pull)
+        else:
+            loss, push = _logistic_row_careful(scores[i], s_neg, weight, column_weights, pull)
+        total += weight * loss
+        gradient[i] -= weight * push
+    for k in range(negative.size):
+        gradient[negative[k]] += column_weights[k] * pull[k]
+    return total
+
+
+@kernel(fastmath={"reassoc", "contract", "nsz", "arcp"})
+def _logistic_row(factor, factors, weight, column_weights, pull):
+    loss = push = 0.0
+    for j in range(factors.size):
+        odds = factor * factors[j]
+        wrong = odds / (1.0 + odds)
+        loss += column_weights[j] * math.log1p(odds)
+        push += column_weights[j] * wrong
+        pull[j] += weight * wrong
+    return loss, push
+
+
+@kernel
+def _logistic_row_careful(s, s_neg, weight, column_weights, pull):
+    loss = push = 0.0
+    for j in range(s_neg.size):
+        t = s - s_neg[j]
+        small = math.exp(-abs(t))
+        loss += column_weights[j] * (math.log1p(small) + max(-t, 0.0))
+        wrong = (small if t > 0 else 1.0) / (1.0 + small)
+        push += column_weights[j] * wrong
+        pull[j] += weight * wrong
+    return loss, push
+
+
+@kernel
+def hinge_risk(scores, labels):
+    """Mean of max(0, 1 - (s_i - s_j)) over positive i and negative j, and its gradient; labels > 0 are positive."""
+    if labels.size != scores.size:
+        raise ValueError("scores and labels have different lengths.")
+    positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
+    gradient = np.zeros(scores.size)
+    p, m = positive.size, negative.size
+    if p * m == 0 or not np.isfinite(scores).all():
+        return np.nan, np.full(scores.size, np.nan)
+    total = _hinge_block(scores, positive, negative, np.ones(p), np.ones(m), gradient)
+    return total / (p * m), gradient / (p * m)
+
+
+@kernel
+def _hinge_block(scores, positive, negative, row_weights, column_weights, gradient):
+    """Sum of w_ij max(0, 1 - (s_i - s_j)) over a block; its gradient is added to ``gradient``."""
+    p, m = positive.size, negative.size
+    by_row, by_column = np.argsort(scores[positive]), np.argsort(scores[negative])
+    total = 0.0
+    k, active, above = m - 1, 0.0, 0.0  # weight of the negatives with s_j > s_i - 1, and of their scores
+    for place in by_row[::-1]:  # the highest positive has the fewest active negatives: walk downwards
+        s = scores[positive[place]]
+        while k >= 0 and scores[negative[by_column[k]]] > s - 1.0:
+            weight = column_weights[by_column[k]]
+            active += weight
+            above += weight * scores[negative[by_column[k]]]
+            k -= 1
+        total += row_weights[place] * (active * (1.0 - s) + above)
+        gradient[positive[place]] -= row_weights[place] * active
+    k, active = 0, 0.0
+    for place in by_column:  # positives with s_i < s_j + 1
+        s = scores[negative[place]]
+        while k < p and scores[positive[by_row[k]]] < s + 1.0:
+            active += row_weights[by_row[k]]
+            k += 1
+        gradient[negative[place]] += column_weights[place] * active
+    return total
+
+
+BLOCKS = {"logistic": _logistic_block, "hinge": _hinge_block}
+LOSSES = {"logistic": logistic_risk, "hinge": hinge_risk}

@@ -1,0 +1,217 @@
+"""Hyper-parameters the paper's theorems suggest, in this package's units.
+
+The theory of the paper (sections 2.1 to 2.4) averages the risk over all n(n-1) ordered pairs of observations, its
+practice (section 3.3 on) over the n+ n- pairs of one positive and one negative observation, and both call the inverse
+temperature gamma. Here gamma always multiplies the pair risk. A wrong pair counts 2 / (n(n-1)) in the first average
+and 1 / (n+ n-) in the second, so the posterior is the same when
+
+    gamma_pair = gamma_U * 2 n+ n- / (n(n-1)).
+
+The theorems contain constants nobody knows (C here, c and the best risk in their bounds). They say how the
+hyper-parameters should scale; they certify nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+
+LARGEST_COUNT = 2**63 - 1  # what an array can have
+
+
+@dataclass(frozen=True)
+class TheoremDefaults:
+    """What :func:`theorem_defaults` returns.
+
+    Attributes
+    ----------
+    gamma
+        Inverse temperature in this package's units: it multiplies the pair risk.
+    prior_variance
+        Variance of the independent Gaussian prior, the paper's vartheta (Theorems 2.3 and 2.4).
+    inclusion_probability
+        Probability p of the slab (Theorem 2.5).
+    v0
+        Largest spike variance in the statement of Theorem 2.5, 1 / (2 n d log d); infinite for d = 1.
+    v0_proof
+        Largest spike variance its proof supports, 1 / (2 n^2 d log d). It takes delta^2 / (2 d log d) with
+        delta = 1 / n, a factor n below the statement.
+    gamma_u
+        The theorem's own gamma, which multiplies the n(n-1)-normalised risk.
+    gamma_u_limit
+        Largest gamma_u the underlying lemma covers: (n-1) / (8C) in Lemma 2.1, (n-1) / 8 in Lemma 2.2.
+    assumption, C
+        The margin assumption.
+    """
+
+    gamma: float
+    prior_variance: float
+    inclusion_probability: float
+    v0: float
+    v0_proof: float
+    gamma_u: float
+    gamma_u_limit: float
+    assumption: str
+    C: float
+
+    @property
+    def within_lemma(self) -> bool:
+        """Whether gamma is in the range for which the lemma behind the theorem is stated."""
+        return self.gamma_u <= self.gamma_u_limit
+
+    def __repr__(self) -> str:
+        theorem = "Theorem 2.3" if self.assumption == "MA1" else "Theorem 2.4"
+        margin = f"MA(1, {self.C:g})" if self.assumption == "MA1" else f"MA(inf, {self.C:g})"
+        ratio = self.gamma_u / self.gamma_u_limit if self.gamma_u_limit else math.inf
+        range_ = "" if self.within_lemma else f", {ratio:.3g} times the largest value Lemma 2.2 covers"
+        return (
+            f"TheoremDefaults under {margin}\n"
+            f"  gamma                 = {self.gamma:.6g}  ({theorem}, in pair units{range_})\n"
+            f"  prior_variance        = {self.prior_variance:.6g}  ({theorem})\n"
+            f"  inclusion_probability = {self.inclusion_probability:.6g}  (Theorem 2.5)\n"
+            f"  v0                    = {self.v0:.6g}  (Theorem 2.5, as stated)\n"
+            f"  v0_proof              = {self.v0_proof:.6g}  (Theorem 2.5, as proved)"
+        )
+
+
+def theorem_defaults(
+    n_pos: int, n_neg: int, d: int, *, assumption: str = "MA1", C: float | None = None
+) -> TheoremDefaults:
+    """The hyper-parameters of Theorems 2.3 to 2.5.
+
+    ===================== ================================================= =======================================
+    assumption            gamma_U of the theorem                            gamma returned
+    ===================== ================================================= =======================================
+    ``"MA1"`` (2.3, 2.5)  (n-1) / (8C)                                      n+ n- / (4 C n)
+    ``"MAinf"`` (2.4)     C sqrt(d n log n)                                 the same times 2 n+ n- / (n(n-1))
+    ===================== ================================================= =======================================
+
+    Parameters
+    ----------
+    n_pos, n_neg
+        Numbers of positive and negative observations.
+    d
+        Number of covariates.
+    assumption
+        Margin assumption: ``"MA1"`` (small noise) or ``"MAinf"`` (no restriction). Theorem 2.5 is stated under
+        ``"MA1"`` only; its p and v0 do not depend on C and are returned in both cases.
+    C
+        Constant of the assumption, at least 1. By default 1 for ``"MA1"``, which holds without noise, and 4 for
+        ``"MAinf"``, which always holds. C is unknown in practice, so choose gamma by cross-validation when it matters.
+
+    Returns
+    -------
+    TheoremDefaults
+
+    Notes
+    -----
+    Lemma 2.2, behind Theorem 2.4, asks for gamma_U <= (n-1) / 8, which C sqrt(d n log n) exceeds unless n is large.
+    ``within_lemma`` and the repr say so.
+
+    Examples
+    --------
+    >>> theorem_defaults(n_pos=68, n_neg=132, d=7)
+    TheoremDefaults under MA(1, 1)
+      gamma                 = 11.22  (Theorem 2.3, in pair units)
+      prior_variance        = 0.285715  (Theorem 2.3)
+      inclusion_probability = 0.133122  (Theorem 2.5)
+      v0                    = 0.000183535  (Theorem 2.5, as stated)
+      v0_proof              = 9.17676e-07  (Theorem 2.5, as proved)
+    >>> theorem_defaults(68, 132, 7, assumption="MAinf").within_lemma
+    False
+    """
+    n_pos, n_neg, d = _count("n_pos", n_pos), _count("n_neg", n_neg), _count("d", d)
+    if assumption not in ("MA1", "MAinf"):
+        raise ValueError(f'assumption must be "MA1" or "MAinf"; got {assumption!r}.')
+    if C is None:
+        C = 1.0 if assumption == "MA1" else 4.0
+    if not (math.isfinite(C) and C >= 1.0):
+        raise ValueError(f"C must be a finite number >= 1, as the margin assumption requires; got {C!r}.")
+    n = n_pos + n_neg
+    if assumption == "MA1":
+        gamma_u = limit = (n - 1) / (8.0 * C)
+    else:
+        gamma_u, limit = C * math.sqrt(d * n * math.log(n)), (n - 1) / 8.0
+    spike = math.inf if d == 1 else 1.0 / (2.0 * d * math.log(d))
+    return TheoremDefaults(
+        gamma=pair_gamma(gamma_u, n_pos, n_neg),
+        prior_variance=2.0 / d * (1.0 + 1.0 / (n**2 * d)),
+        inclusion_probability=-math.expm1(-1.0 / d),
+        v0=spike / n,
+        v0_proof=spike / n**2,
+        gamma_u=gamma_u,
+        gamma_u_limit=limit,
+        assumption=assumption,
+        C=float(C),
+    )
+
+
+def default_gamma(n_pos: int, n_neg: int) -> float:
+    """4 n+ n- / n, that is 4 / (1/n+ + 1/n-): a gamma that needs no cross-validation.
+
+    It is the effective sample size of two classes, n where they are equally large, and sixteen times the gamma of
+    Theorem 2.3 with C = 1. No theorem suggests it; it is what cross-validation chooses, to within a factor of a few
+    (``benchmarks/gamma_stability.py``), where Theorem 2.3's gamma leaves draws close to those of the prior.
+
+    Examples
+    --------
+    >>> default_gamma(68, 132), 16 * theorem_defaults(68, 132, d=7).gamma
+    (179.52, 179.52)
+    """
+    n_pos, n_neg = _count("n_pos", n_pos), _count("n_neg", n_neg)
+    return 4 * n_pos * n_neg / (n_pos + n_neg)
+
+
+def pair_gamma(gamma_u: float, n_pos: int, n_neg: int) -> float:
+    """Turn the theory's gamma, which multiplies the n(n-1)-normalised risk, into the gamma of this package.
+
+    Examples
+    --------
+    >>> pair_gamma(199 / 8, n_pos=68, n_neg=132)
+    11.22
+    """
+    return _finite("gamma", _positive("gamma_u", gamma_u) * _pair_share(n_pos, n_neg))
+
+
+def u_statistic_gamma(gamma: float, n_pos: int, n_neg: int) -> float:
+    """Inverse of :func:`pair_gamma`.
+
+    Examples
+    --------
+    >>> u_statistic_gamma(11.22, n_pos=68, n_neg=132)
+    24.875
+    """
+    return _finite("gamma_u", _positive("gamma", gamma) / _pair_share(n_pos, n_neg))
+
+
+def _pair_share(n_pos: int, n_neg: int) -> float:
+    """Share of the ordered pairs i != j that compare two classes: 2 n+ n- / (n(n-1))."""
+    n_pos, n_neg = _count("n_pos", n_pos), _count("n_neg", n_neg)
+    n = n_pos + n_neg
+    return 2 * n_pos * n_neg / (n * (n - 1))  # integers until the division, so exact for any number of pairs
+
+
+def _count(name: str, value: int) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer; got {value!r}.") from None
+    if count < 1:
+        raise ValueError(f"{name} must be at least 1; got {count}.")
+    if count > LARGEST_COUNT:
+        raise ValueError(f"{name} is above 2**63 - 1, more than an array can have.")
+    return count
+
+
+def _finite(name: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{name} would be too large for a floating-point number.")
+    return value
+
+
+def _positive(name: str, value: float) -> float:
+    number = float(value)
+    if not (math.isfinite(number) and number > 0.0):
+        raise ValueError(f"{name} must be a finite number > 0; got {value!r}.")
+    return number

@@ -1,0 +1,132 @@
+"""The one way from a problem to a fit, whatever the prior and the method.
+
+>>> import numpy as np
+>>> from pymc_pacauc.problem.problem import linear_gaussian_problem
+>>> X = np.random.default_rng(1).normal(size=(50, 2))
+>>> result = fit(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=50.0))
+>>> result.converged, result.method
+(True, 'EP')
+
+Every result follows the protocol :class:`Fit`. To add a prior, describe it in
+:class:`~pymc_pacauc.problem.problem.Problem`, write its engine (a function of the problem and the options of :func:`fit`,
+which returns a :class:`Fit`), and choose it in :func:`fit`; to add a method, add it to ``METHODS`` and do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pymc_pacauc.ep.gaussian import check_power, fit_ep, fit_vb
+from pymc_pacauc.ep.results import Fit, UnsupportedError
+from pymc_pacauc.ep.spike_slab import fit_spike_slab
+from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
+from pymc_pacauc.problem.problem import Problem
+
+METHODS = {"ep": "EP", "vb": "GaussianVB"}  # by what the results call them
+
+TOLERANCE = 1e-6
+MAX_SWEEPS = 200
+
+
+def fit(
+    problem: Problem,
+    method: str = "ep",
+    *,
+    power: float = 1.0,
+    pairs: str | int = "auto",
+    start: Fit | None = None,
+    tolerance: float = TOLERANCE,
+    max_sweeps: int = MAX_SWEEPS,
+    n_jobs: int | None = None,
+    callback: Callable[[dict[str, float]], None] | None = None,
+    random_seed: Any = 0,
+    client: Any = None,
+) -> Fit:
+    """Approximate the AUC Gibbs posterior of ``problem``.
+
+    Parameters
+    ----------
+    problem
+        The target, with a Gaussian or a spike-and-slab prior.
+    method
+        ``"ep"`` for expectation propagation, or ``"vb"`` for Gaussian variational Bayes (Gaussian priors only).
+    power
+        Of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
+    pairs
+        ``"all"``; a number of rows per group, of groups dealt along the score (:mod:`~pymc_pacauc.ep.subsample`) within
+        which rows are compared; or ``"auto"``: all where that is cheap, up to 5 million or four times as many as would
+        be dealt, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian priors
+        only; others use all.)
+    start
+        An earlier fit to begin from, for example at another gamma or another prior.
+    tolerance
+        Change of q in a sweep at which to stop: relative, of the natural parameters; for a spike-and-slab prior root
+        mean square over coefficients in q's own standard deviations.
+    max_sweeps
+        Sweeps after which to give up, with a :class:`ConvergenceWarning`.
+    n_jobs
+        Threads, by default one per core; the result does not depend on their number.
+    callback
+        Called after every sweep with its record. A KeyboardInterrupt, there or elsewhere, ends the fit, which is then
+        returned as it is, marked ``interrupted``.
+    random_seed
+        Of the deal: the same each time, unless another is given.
+    client
+        A ``dask.distributed.Client``, whose workers share all pairs (Gaussian priors, from ten million pairs on), in
+        place of the threads of this machine; see :mod:`pymc_pacauc.cluster`.
+
+    Returns
+    -------
+    Fit
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
+    options: dict[str, Any] = {"start": start, "tolerance": tolerance, "max_sweeps": max_sweeps}
+    groups = groups_to_deal(problem, pairs)
+    if problem.spikes is None:
+        if client is not None:
+            if groups is not None and not isinstance(pairs, str):
+                raise UnsupportedError(
+                    "A cluster compares all pairs of a problem; dealt pairs are quick on one machine: leave client or "
+                    "pairs away. For rows that no machine holds alone there is pymc_pacauc.cluster.fit_rows."
+                )
+            options["sums_by"] = _sums_on(client)
+        elif groups is not None:
+            return fit_dealt(
+                problem,
+                groups,
+                power=check_power(power) if method == "ep" else 0.0,
+                **options,
+                n_jobs=n_jobs,
+                callback=callback,
+                random_seed=random_seed,
+            )
+        if method == "vb":
+            return fit_vb(problem, **options, n_jobs=n_jobs, callback=callback)
+        return fit_ep(problem, power=power, **options, n_jobs=n_jobs, callback=callback)
+    if client is not None:
+        raise UnsupportedError("Spike-and-slab priors are fitted on one machine: leave client away.")
+    if method == "vb":
+        raise UnsupportedError(
+            'Variational Bayes is for Gaussian priors; this problem has a spike-and-slab prior: use method="ep".'
+        )
+    if power != 1.0:
+        raise UnsupportedError(
+            "Fractional EP is for Gaussian priors; this problem has a spike-and-slab prior: use power=1, "
+            f"not {power:g}."
+        )
+    if not isinstance(pairs, str) and groups is not None:
+        raise UnsupportedError(
+            "Pairs are dealt for Gaussian priors; this problem has a spike-and-slab prior: leave pairs away."
+        )
+    return fit_spike_slab(problem, **options, n_jobs=n_jobs, callback=callback)
+
+
+def _sums_on(client: Any) -> Any:
+    try:
+        from pymc_pacauc.cluster.pairs import sums_on
+    except ImportError as error:
+        raise ImportError(f"client= needs Dask: pip install 'pymc-pacauc[dask]' ({error}).") from None
+    return partial(sums_on, client)

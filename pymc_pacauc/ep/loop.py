@@ -1,0 +1,486 @@
+"""Anderson mixing: the step that would have annulled the residual to first order, judging by the last few steps.
+
+A fixed-point map sends a point x to x + f. From the last points reached, g = x + f, and their residuals, weighed by a
+metric, the mixed step is f - sum_j c_j (change of g)_j with c the least-squares solution of (changes of f) c = f: the
+"type II" method of Walker & Ni (2011, doi:10.1137/10078356X).
+
+One safeguarded loop for every fixed point of EP: damped steps, Anderson mixing, and what to do when they fail.
+
+A *sweep* looks at a point and says where the map sends it; what comes of that is the same whether the point is a
+Gaussian (:mod:`~pymc_pacauc.ep.gaussian`), the product of pair and prior sites
+(:mod:`~pymc_pacauc.ep.spike_search`) or the prior sites alone (:mod:`~pymc_pacauc.ep.prior_sites`). Steps are
+damped first, then mixed (:mod:`~pymc_pacauc.ep.loop`). The safeguards, each counted:
+
+* a step that leaves the domain (a precision that is not positive definite) is halved until it does not;
+* a change that grows discards the history of the mixing, and damps more;
+* a step that loses more than a little of ``bound``, which the fixed point nearly maximises, is taken back and damped
+  more, until there is progress again;
+* a change that has not halved for too long, or too many halvings, end the loop: it would not get there.
+
+To solve another fixed point, describe it by an :class:`Iteration` (five functions) and a :class:`Policy`.
+A KeyboardInterrupt ends the loop, which then returns where it was.
+
+The fixed point of parallel EP with a Gaussian prior, as an iteration of natural parameters.
+
+A sweep maps the natural parameters (Q, r) of q to new ones, the prior's plus the sums of the sites. Plain iteration
+oscillates when gamma is of the order of n, and damped iteration crawls, for one reason mostly: when the scores have no
+offset, the risk ignores the length of the (whitened) coefficients, so nothing but the prior fixes the scale of q.
+That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
+
+    tr V + m'm = k - sum (b (1 + rho^2) - c rho),
+
+where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the
+rescaling of q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing,
+its least squares in the metric of q: a step (P, h) of the natural parameters weighs tr (V P)^2 / 2 + h'V h, the second
+order of the divergence; with many coefficients the diagonal of V stands for V.
+
+The bound -gamma E_q[risk] - KL(q, prior), which the sweep knows and the fixed point nearly maximises, is the loop's
+safeguard against steps that lead away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from scipy import linalg
+
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.results import possible
+from pymc_pacauc.ep.sites import SiteTable
+from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
+
+SMALLEST_SINGULAR = 1e-8  # relative, in the least squares
+LONG = 4096  # columns
+
+
+@dataclass(frozen=True, eq=False)
+class MixingHistory:
+    """The point last reached and its weighed residual, and differences of such points and residuals, oldest first."""
+
+    last: tuple[FloatArray, FloatArray] | None = None
+    moves: tuple[FloatArray, ...] = ()
+    changes: tuple[FloatArray, ...] = ()
+
+
+def mixed_step(
+    history: MixingHistory, point: FloatArray, plain: FloatArray, weighed: FloatArray, memory: int
+) -> tuple[FloatArray, MixingHistory]:
+    """The accelerated step from ``point``, given the plain one, also in the metric of the least squares; and with it
+    the history, of at most ``memory`` differences.
+    """
+    reached = point + plain
+    if history.last is None:
+        return plain, MixingHistory((reached, weighed))
+    moves = (*history.moves, reached - history.last[0])[-memory:]
+    changes = (*history.changes, weighed - history.last[1])[-memory:]
+    mix = _least_squares(changes, weighed)
+    step = plain.copy()
+    for share, move in zip(mix, moves, strict=True):
+        step = linalg.blas.daxpy(move, step, a=-share)  # in place
+    return step, MixingHistory((reached, weighed), moves, changes)
+
+
+def _least_squares(columns: tuple[FloatArray, ...], target: FloatArray) -> FloatArray:
+    """Of long columns by the normal equations, scaled to length one: half the digits, a tenth of the time."""
+    if target.size < LONG:
+        A = np.array(columns).T
+        found = linalg.lstsq(A, target, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
+        return np.asarray(found)
+    gram = np.zeros((len(columns), len(columns)))
+    for i, a in enumerate(columns):
+        for j in range(i + 1):
+            gram[i, j] = gram[j, i] = a @ columns[j]
+    right = np.array([a @ target for a in columns])
+    lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(float).tiny))
+    values, vectors = linalg.eigh(gram / np.outer(lengths, lengths), check_finite=False)
+    kept = values > SMALLEST_SINGULAR * values[-1]
+    vectors = vectors[:, kept] / lengths[:, None]
+    return np.asarray(vectors @ ((vectors.T @ right) / values[kept]))
+
+
+class ConvergenceWarning(UserWarning):
+    """A fit stopped before its fixed point."""
+
+
+class Seen(Protocol):
+    """What a sweep finds at a point.
+
+    ``change``: how far the map moves the point. ``final``: whether a small change means a fixed point. ``bound``: what
+    must not fall by much. ``record``: what is kept of it in the history.
+    """
+
+    @property
+    def change(self) -> float: ...
+    @property
+    def final(self) -> bool: ...
+    @property
+    def bound(self) -> float: ...
+    @property
+    def record(self) -> dict[str, float]: ...
+
+
+Point = TypeVar("Point")
+Sight = TypeVar("Sight", bound=Seen)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How the loop goes at the moment: the damping, and the number of the last sweep that was not mixed."""
+
+    damping: float
+    turn: int
+
+
+@dataclass(frozen=True)
+class Iteration(Generic[Point, Sight]):
+    """A fixed-point map.
+
+    Attributes
+    ----------
+    sweep
+        What the map does to a point. (Maps whose own parts are damped look at the pace.)
+    plain
+        The damped step from a point, flat, given its sweep and the damping (NaN where there is none), and how often it
+        had to be halved.
+    flat
+        A point as a flat vector, in which steps are added up.
+    metric
+        How steps are weighed at a point with its sweep: a function of steps, which need not keep the point.
+    move
+        The point that a step leads to from a point with its sweep; None outside of the domain.
+    """
+
+    sweep: Callable[[Point, Pace], Sight]
+    plain: Callable[[Point, Sight, float], tuple[FloatArray, int]]
+    flat: Callable[[Point], FloatArray]
+    metric: Callable[[Point, Sight], Callable[[FloatArray], FloatArray]]
+    move: Callable[[Point, Sight, FloatArray], Point | None]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The constants of the loop.
+
+    Attributes
+    ----------
+    damping, least_damping, damping_factor, recovered_damping
+        Share of a plain step that is taken at first, at least, by how much it falls where the change grows, and up to
+        what it grows again, twofold, while the change falls.
+    plain_steps, plain_after_restart
+        Sweeps before steps are mixed, at first and after the history was discarded.
+    mixed_below
+        Change below which steps are mixed.
+    memory
+        Differences that the mixing remembers.
+    growth
+        Factor by which the change may grow.
+    loss
+        How much of the bound a step may lose.
+    patience
+        Sweeps in which the change must halve.
+    halvings, all_halvings
+        How often a step is halved at most, and all steps together.
+    restarts_when_halved
+        Whether a halved step discards the history of the mixing.
+    """
+
+    damping: float
+    least_damping: float
+    damping_factor: float = 0.7
+    recovered_damping: float = 0.0
+    plain_steps: int = 0
+    plain_after_restart: int = 3
+    mixed_below: float = math.inf
+    memory: int = 6
+    growth: float = 1.5
+    loss: float = math.inf
+    patience: int | None = None
+    halvings: int = 40
+    all_halvings: float = math.inf
+    restarts_when_halved: bool = False
+
+
+@dataclass(frozen=True)
+class Interventions:
+    """How often each safeguard acted, in the loop or in what it iterates.
+
+    Attributes
+    ----------
+    halved_steps, restarts, rejected_steps
+        Steps halved to stay in the domain, histories of the mixing discarded, steps taken back.
+    narrowest_sites
+        Prior sites at a Dirac spike whose variance is held at a smallest number, at the q returned.
+    reset_sites, clipped_rescalings
+        Prior sites put back into the slab, and changes of scale cut to a largest one, on the way.
+    dropped_directions
+        Directions of the coefficients that reach no score, to the accuracy of :mod:`pymc_pacauc.problem.scores`, and were
+        left at their prior.
+    """
+
+    halved_steps: int = 0
+    restarts: int = 0
+    rejected_steps: int = 0
+    narrowest_sites: int = 0
+    reset_sites: int = 0
+    clipped_rescalings: int = 0
+    dropped_directions: int = 0
+
+    def __add__(self, other: Interventions) -> Interventions:
+        return Interventions(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Solution(Generic[Point, Sight]):
+    """Where the loop ended.
+
+    Attributes
+    ----------
+    point, seen
+        The last point that was kept, and what its sweep found: they belong together, converged or not.
+    following
+        The point that would have been swept next.
+    converged, interrupted
+        Whether ``point`` is a fixed point to the tolerance; whether the loop was ended from the keyboard.
+    history
+        The records of all sweeps.
+    interventions
+        What the loop's own safeguards did.
+    """
+
+    point: Point
+    seen: Sight
+    following: Point
+    converged: bool
+    interrupted: bool
+    history: tuple[dict[str, float], ...]
+    interventions: Interventions
+
+
+def solve_fixed_point(
+    iteration: Iteration[Point, Sight],
+    start: Point,
+    policy: Policy,
+    *,
+    tolerance: float,
+    max_sweeps: int,
+    callback: Callable[[dict[str, float]], None] | None = None,
+    counted: int = 0,
+) -> Solution[Point, Sight]:
+    """Iterate from ``start`` until a sweep changes the point by less than ``tolerance``; see the module docstring.
+
+    Records are numbered from ``counted`` on, the sweeps made before.
+    """
+    point, kept = start, start
+    del start  # points may be large
+    kept_seen: Sight | None = None
+    mixing: MixingHistory | None = None
+    weigh: Callable[[FloatArray], FloatArray] | None = None
+    damping, plain_until, turn = policy.damping, policy.plain_steps, 0
+    history: list[dict[str, float]] = []
+    changes: list[float] = []
+    halved = restarts = rejected = 0
+    converged = interrupted = False
+    for count in range(max(max_sweeps, 1)):
+        if mixing is None:
+            turn = count
+        try:
+            seen = iteration.sweep(point, Pace(damping, turn))
+            history.append({"sweep": counted + count + 1, "change": seen.change, **seen.record})
+            if callback is not None:
+                callback(history[-1])
+        except KeyboardInterrupt:
+            interrupted = True
+            if len(history) == count:  # during the sweep
+                if kept_seen is not None:
+                    break
+                seen = iteration.sweep(point, Pace(damping, turn))  # something must be known of what is returned
+                history.append({"sweep": counted + count + 1, "change": seen.change, **seen.record})
+        last_change = changes[-1] if changes else math.inf
+        lost = kept_seen is not None and not seen.bound > kept_seen.bound - policy.loss
+        if not lost:
+            kept, kept_seen = point, seen
+            changes.append(seen.change)
+        if interrupted:
+            break
+        if seen.change < tolerance and seen.final:
+            kept, kept_seen, converged = point, seen, True
+            break
+        if lost or not seen.change < policy.growth * last_change:
+            mixing = None
+            damping = max(policy.damping_factor * damping, policy.least_damping)
+            plain_until = max(plain_until, count + policy.plain_after_restart)
+            rejected += lost
+            restarts += not lost
+        if lost:
+            assert kept_seen is not None
+            point, seen = kept, kept_seen
+        elif seen.change < last_change and damping < policy.recovered_damping:
+            damping = min(2.0 * damping, policy.recovered_damping)
+        if _stalled(changes, policy.patience):
+            break
+        step, times = iteration.plain(point, seen, damping)
+        halved += times
+        if not np.isfinite(step).all():
+            break
+        if count >= plain_until and seen.change < policy.mixed_below:
+            if mixing is None or weigh is None:
+                mixing, weigh = MixingHistory(), iteration.metric(point, seen)
+            step, mixing = mixed_step(mixing, iteration.flat(point), step, weigh(step), policy.memory)
+        moved, times = halved_move(partial(iteration.move, point, seen), step, policy.halvings)
+        halved += times
+        if moved is None or halved > policy.all_halvings:
+            break
+        if times and policy.restarts_when_halved:
+            mixing, plain_until = None, count + policy.plain_after_restart
+        point = moved
+    assert kept_seen is not None
+    acted = Interventions(halved_steps=halved, restarts=restarts, rejected_steps=rejected)
+    return Solution(kept, kept_seen, point, converged, interrupted, tuple(history), acted)
+
+
+def halved_move(move: Callable[[FloatArray], Point | None], step: FloatArray, most: int) -> tuple[Point | None, int]:
+    """The point that a step leads to, the step halved until it stays in the domain; and how often it was."""
+    for times in range(most):
+        moved = move(step)
+        if moved is not None:
+            return moved, times
+        step = 0.5 * step
+    return None, most
+
+
+def _stalled(changes: list[float], patience: int | None) -> bool:
+    """Whether the change has not halved for ``patience`` sweeps."""
+    if patience is None or len(changes) <= patience:
+        return False
+    return min(changes[-patience:]) > 0.5 * min(changes[:-patience])
+
+
+LARGEST_TURNED = 100  # coefficients, for whose steps all of V counts
+
+POLICY = Policy(
+    damping=0.7,
+    least_damping=0.05,
+    recovered_damping=0.3,
+    plain_steps=5,
+    plain_after_restart=2,
+    loss=1.0,  # nat
+)
+
+
+def policy_for(dimension: int, policy: Policy = POLICY) -> Policy:
+    """With one coefficient, all of whose pairs say the same, damped steps lead to and fro if damping recovers."""
+    return policy if dimension > 1 else replace(policy, recovered_damping=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianSweep:
+    """What a sweep finds at q: the new natural parameters (k, k) and (k,), and what is known of q.
+
+    ``change`` is that of the natural parameters, relative to them; ``bound`` the variational one, at q.
+    """
+
+    precision: FloatArray
+    shift: FloatArray
+    change: float
+    bound: float
+    log_evidence: float
+    expected_risk: float
+    tied: int
+
+    final = True
+
+    @property
+    def record(self) -> dict[str, float]:
+        return {"log_evidence": possible(self.log_evidence), "expected_risk": self.expected_risk}
+
+
+def gaussian_iteration(
+    problem: Problem, power: float, sums_at: Callable[[NaturalGaussian], SiteSums]
+) -> Iteration[NaturalGaussian, GaussianSweep]:
+    """EP's map of q, a Gaussian of the problem's reduced coefficients u, given the sums of the sites at q."""
+
+    def sweep(q: NaturalGaussian, pace: Pace) -> GaussianSweep:
+        sums = sums_at(q)
+        precision = sums.precision
+        precision[np.diag_indices(q.mean.size)] += 1.0  # the prior N(0, I)
+        risk = float(sums.wrong / problem.pairs.total_weight)
+        bound = -problem.gamma * risk - q.divergence
+        more, further = precision - q.precision, sums.shift - q.shift
+        log_evidence = bound
+        if power > 0.0:  # that of the new sites, to first order in what they change
+            gain = q.mean @ further - 0.5 * (q.trace_of(more) + q.mean @ more @ q.mean)
+            log_evidence = float(sums.log_constant + q.log_partition() + gain)
+        change = np.hypot(np.linalg.norm(more), np.linalg.norm(further))
+        change /= np.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
+        return GaussianSweep(precision, sums.shift, float(change), bound, log_evidence, risk, sums.tied)
+
+    def plain(q: NaturalGaussian, seen: GaussianSweep, damping: float) -> tuple[FloatArray, int]:
+        target = _scale_target(q, seen) if problem.scale_free else 0.0
+        step = damping * _flat(seen.precision - q.precision, seen.shift - q.shift)
+        damped, times = halved_move(partial(_move, q, seen), step, POLICY.halvings)
+        if damped is None:
+            return np.full_like(step, np.nan), times
+        if target > 0.0:
+            damped = damped.rescaled(np.sqrt(target / damped.second_moment))
+        return _flat(damped.precision - q.precision, damped.shift - q.shift), times
+
+    return Iteration(sweep, plain, lambda q: _flat(q.precision, q.shift), _metric, _move)
+
+
+def sweep_sums(
+    problem: Problem, q: NaturalGaussian, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
+) -> SiteSums:
+    """Sums of the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients."""
+    space = problem.scores.reduced
+    moments = score_moments(space.design, space.offset, q.mean, q.factor, map_tiles)
+    return sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
+
+
+def _flat(precision: FloatArray, shift: FloatArray) -> FloatArray:
+    """The upper triangle of the precision, row by row, then the shift: shape (k (k + 3) / 2,)."""
+    return np.concatenate([linalg.lapack.dtrttp(precision.T, uplo="L")[0], shift])
+
+
+def _unflat(step: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    upper = linalg.lapack.dtpttr(k, step[:-k], uplo="L")[0].T
+    return upper + np.triu(upper, 1).T, step[-k:]
+
+
+def _move(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> NaturalGaussian | None:
+    precision, shift = _unflat(step, q.mean.size)
+    return natural_gaussian(q.precision + precision, q.shift + shift)
+
+
+def _metric(q: NaturalGaussian, seen: GaussianSweep) -> Callable[[FloatArray], FloatArray]:
+    """A step as a change of the log-density seen from q itself, with L L' = Q: L^-1 P L^-T and L^-1 h. Or, of many
+    coefficients, for which that costs as much as the rest of a sweep, in units of q's standard deviations.
+    """
+    k, factor = q.mean.size, q.factor
+    if k > LARGEST_TURNED:
+        weights = np.outer(q.sd, q.sd)
+        weights[np.diag_indices(k)] /= np.sqrt(2.0)
+        return partial(np.multiply, _flat(weights, q.sd))
+
+    def turned(step: FloatArray) -> FloatArray:
+        precision, shift = _unflat(step, k)
+        inner = linalg.lapack.dsygst(precision, factor.T, itype=1, lower=0)[0]  # the upper triangle of L^-1 P L^-T
+        inner[np.diag_indices(k)] /= np.sqrt(2.0)  # the others count twice, so that half the square of the norm is left
+        return _flat(inner, linalg.solve_triangular(factor, shift, lower=True, check_finite=False))
+
+    return turned
+
+
+def _scale_target(q: NaturalGaussian, seen: GaussianSweep) -> float:
+    """The value of tr V + m'm at a fixed point; see the module docstring."""
+    m = q.mean
+    sum_b = q.trace_of(seen.precision) - float(np.diagonal(q.lower_covariance).sum())
+    sum_rest = m @ seen.shift - m @ (seen.precision @ m) + m @ m  # of c rho - b rho^2
+    return float(m.size - sum_b + sum_rest)

@@ -1,0 +1,472 @@
+"""Sweeps of EP that find the mean first: how a posterior is reached from far away, at little cost.
+
+A sweep of EP renews mean and covariance together, and takes many turns where the first is far off. But the mean is much
+cheaper than the covariance. Given the standard deviations of the score differences, EP's equations for the mean alone
+are those of a stationary point,
+
+    m = sum_ij z_ij s(rho_ij) / sd_ij,    rho_ij = z_ij' m / sd_ij,    z_ij = z_i - z_j,    s = c - b rho,
+
+with b and c of :mod:`pymc_pacauc.ep.sites`, of the function
+
+    |m|^2 / 2 - sum_ij G(rho_ij),    G = log C + c rho - b (1 + rho^2) / 2,    G' = s
+
+(for variational Bayes -G is gamma' Phi(-rho), the cost of a pair). Its value and gradient need the scores and one pass
+over the pairs, no product of matrices, and its curvature is about the precision of q. So a sweep here finds the
+standard deviations once, then the mean by a quasi-Newton method in coordinates in which q is standard, then the
+precision at that mean; one or two of these do where EP's own take many. The fixed points are the same.
+
+Where pairs of a block weigh differently, all have the sites of their average weight, times their own: good enough for
+a place to go on from. So have those of blocks that weigh about alike, where there are many: strata with weights, and
+censored times, whose blocks are thousands.
+
+A start for EP with many coefficients, from a fit to the few directions in which the scores vary most.
+
+Far from its fixed point EP needs a direction, not digits, and with k coefficients of n scores a sweep costs k^2 n. So
+the scores are first approximated by k / 8 features, from a pivoted Cholesky factorization of their prior covariance, or
+by the first k / 3, where coefficients are such features already; what these leave out of a score's variance counts as
+noise of its own, independent of the other scores'. The sites found there are those with which the fit to all directions
+begins.
+
+EP in the leading directions of a smooth process; what that says about the others.
+
+The directions of a smooth process (:mod:`pymc_pacauc.problem.scores`) come in the order of the prior variance that they
+explain: u first, which leave no score more than a thousandth of it, and then the rest v, whose posterior is nearly
+their prior. The sites hardly depend on v. So EP iterates with the scores that depend on u alone, and then takes the
+sites it has found as those of all directions: q(u, v) is the prior with these sites. At EP's fixed point log Z does not
+depend on the sites to first order, so what v adds to it is right to second order,
+
+    log Z(u, v) = log Z(u) - log det(S) / 2 + b'S^-1 b / 2,
+
+the sites' integral over v given u. The number of leading directions grows with the digits that are asked for: at a
+tolerance below 1e-8 they are all. Nor is EP iterated further there than v would change what is found: 300 times the
+tolerance is a third of what v has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, optimize
+
+from pymc_pacauc.comparison.pairs import Block, Pairs
+from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.ep.loop import POLICY, Solution, gaussian_iteration, solve_fixed_point
+from pymc_pacauc.ep.posterior import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
+from pymc_pacauc.ep.sites import FINE_PER_UNIT, SiteTable, check_gamma_per_pair, fine_site_table, lowest_rho
+from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, score_moments, sum_sites
+from pymc_pacauc.numerics import FloatArray, kernel
+from pymc_pacauc.problem.kernel_features import pivoted_cholesky
+from pymc_pacauc.problem.problem import Problem
+
+MOST_AT_ONCE = 20_000_000  # pairs, whose standard deviations are all kept
+EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
+MOST_TABLES = 32  # of sites, for blocks of different weights
+MOST_STEPS = 20  # of the quasi-Newton method
+FIRST_GAMMA = 0.5  # from the prior, in units of the comparison's size
+GROWTH = 4.0  # of gamma, from step to step of a start
+FEW = 3  # of the directions, one in so many, at first
+ERROR, CHANGE, MOST_SWEEPS = 0.05, 0.1, 3  # of its mean; of q, at the end; and sweeps there
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The pairs of a block, each of which stands for ``times`` as many; weights relative to their mean, or nearly."""
+
+    i: NDArray[np.intp]
+    j: NDArray[np.intp]
+    weight_i: FloatArray
+    weight_j: FloatArray
+    mean_weight: float
+    times: float
+
+
+class MeanFirst:
+    """Sweeps over blocks of pairs.
+
+    Parameters
+    ----------
+    design, offset
+        The scores are ``design @ w + offset``, w ~ N(0, I).
+    blocks
+        Of pairs of these rows, and how many pairs each pair of a block stands for.
+    power
+        As in :func:`~pymc_pacauc.ep.gaussian.fit_ep`; 0 for variational Bayes.
+    scale_free
+        Whether rankings depend on the direction of w alone.
+    single
+        Whether single precision will do.
+    """
+
+    def __init__(
+        self,
+        design: FloatArray,
+        offset: FloatArray,
+        blocks: Sequence[tuple[Block, float]] = (),
+        *,
+        power: float,
+        scale_free: bool,
+        single: bool = True,
+    ) -> None:
+        unit = float(np.linalg.norm(design)) / math.sqrt(design.size) or 1.0  # of scores: it ranks nothing
+        self.design: NDArray[Any] = np.divide(design, unit, dtype=np.float32 if single else np.float64)
+        self.offset = offset / unit
+        self.parts = _parts(blocks)
+        self.power, self.scale_free = power, scale_free
+
+    def over(self, blocks: Sequence[tuple[Block, float]]) -> MeanFirst:
+        """The same rows, and other pairs of them."""
+        other = copy(self)
+        other.parts = _parts(blocks)
+        return other
+
+    def scores(self, mean: FloatArray) -> FloatArray:
+        """Of all rows, in units of their own."""
+        scores = self.design @ mean.astype(self.design.dtype) + self.offset
+        if not np.isfinite(scores).all():  # kernels look sites up by them
+            raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
+        return scores
+
+    def sweep(self, q: NaturalGaussian, gamma_per_pair: float, error: float) -> tuple[NaturalGaussian, float]:
+        """New standard deviations, the mean given these, the precision given both; and the relative change of all.
+
+        ``gamma_per_pair`` is that of a pair of weight one, ``error`` that of the mean, in standard deviations of q, in
+        each of its coordinates.
+        """
+        sds = self.inverse_sd(q)
+        mean = self.mean(q, sds, gamma_per_pair, error)
+        scores = self.scores(mean)
+        curvature, informed = np.zeros(len(scores), self.design.dtype), 0.0
+        for p, inverse in zip(self.parts, sds, strict=True):  # which hold K from here on
+            by_row, by_column, b = _curvatures(inverse, *self.sites(p, scores, gamma_per_pair))
+            curvature[p.i] += by_row
+            curvature[p.j] += by_column
+            informed += b
+        weighed = (0.5 * curvature)[:, None] * self.design
+        for p, K in zip(self.parts, sds, strict=True):
+            weighed[p.i] -= K @ self.design[p.j]
+        half = (self.design.T @ weighed).astype(np.float64)
+        precision = half + half.T
+        precision[np.diag_indices(len(precision))] += 1.0
+        following = natural_gaussian(precision, precision @ mean)
+        while following is None:
+            precision = 0.5 * (precision + q.precision)
+            following = natural_gaussian(precision, precision @ mean)
+        more, further = following.precision - q.precision, following.shift - q.shift
+        change = math.hypot(np.linalg.norm(more), np.linalg.norm(further))
+        change /= math.hypot(np.linalg.norm(q.precision), np.linalg.norm(q.shift))
+        target = mean.size - informed + mean @ mean
+        if self.scale_free and target > 0.0:
+            following = following.rescaled(math.sqrt(target / following.second_moment))
+        return following, change
+
+    @property
+    def total_weight(self) -> float:
+        """Of the pairs, and those they stand for."""
+        return sum(p.times * p.mean_weight * float(p.weight_i.sum() * p.weight_j.sum()) for p in self.parts)
+
+    def inverse_sd(self, q: NaturalGaussian) -> list[NDArray[Any]]:
+        """1 / sd of the differences of the scores under q, for each block a matrix."""
+        (multiply,) = linalg.get_blas_funcs(("trmm",), (self.design,))
+        root = multiply(1.0, q.root, self.design.T, trans_a=1).T  # of the covariance of the scores
+        square = np.einsum("ij,ij->i", root, root)
+        rounding = float(np.finfo(root.dtype).eps)
+        found = []
+        for p in self.parts:
+            root_i, root_j = root[p.i], root[p.j]
+            found.append(_inverse_sd(root_i @ root_j.T, root_i, square[p.i], root_j, square[p.j], rounding))
+        return found
+
+    def mean(
+        self, q: NaturalGaussian, inverse_sd: list[NDArray[Any]], gamma_per_pair: float, error: float
+    ) -> FloatArray:
+        """The mean at which the function above is least, from that of q."""
+
+        def value(u: FloatArray) -> tuple[float, FloatArray]:
+            mean = q.root @ u
+            force, gain = self.force(mean, inverse_sd, gamma_per_pair, with_gain=True)
+            return float(0.5 * mean @ mean - gain), (mean - force) @ q.root
+
+        options = {"gtol": error, "maxiter": MOST_STEPS}
+        found = optimize.minimize(value, q.mean @ q.factor, jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(q.root @ found.x)
+
+    def force(
+        self, mean: FloatArray, inverse_sd: list[NDArray[Any]], gamma_per_pair: float, with_gain: bool = False
+    ) -> tuple[FloatArray, float]:
+        """``sum_ij z_ij s(rho_ij) / sd_ij``, and ``sum_ij G(rho_ij)`` if asked for."""
+        scores = self.scores(mean)
+        by_observation, gain = np.zeros(len(scores), self.design.dtype), 0.0
+        for p, each in zip(self.parts, inverse_sd, strict=True):
+            by_row, by_column, more = _forces(each, *self.sites(p, scores, gamma_per_pair), with_gain)
+            by_observation[p.i] += by_row
+            by_observation[p.j] -= by_column
+            gain += more
+        return (by_observation @ self.design).astype(np.float64), gain
+
+    def sites(self, part: _Part, scores: FloatArray, gamma_per_pair: float) -> tuple[Any, ...]:
+        """What the sites of a part depend on, but for the standard deviations."""
+        gamma = gamma_per_pair * part.mean_weight
+        table, lower = _mean_table(gamma, self.power), lowest_rho(gamma, self.power)
+        return scores[part.i], scores[part.j], part.weight_i, part.weight_j, part.times, table, lower
+
+
+def mean_first_start(problem: Problem, power: float) -> NaturalGaussian:
+    """From the prior to near EP's fixed point, of the problem's reduced coefficients, at growing gammas.
+
+    The directions are those of a smooth process, in the order of what they explain: up to the last gamma the first ones
+    do.
+    """
+    space = problem.scores.reduced
+    blocks = [(block, 1.0) for block in problem.pairs.blocks]
+    last, few = first_gamma(problem.gamma, problem.pairs), max(1, space.dimension // FEW)
+    q = standard_gaussian(few)
+    for k, gammas in ((few, gamma_steps(last, problem.gamma, GROWTH)), (space.dimension, [problem.gamma])):
+        q = _padded(q, k)
+        sweeps = MeanFirst(space.design[:, :k], space.offset, blocks, power=power, scale_free=problem.scale_free)
+        for gamma in gammas:
+            q = at_gamma(q, gamma / last)
+            for _ in range(1 if k == few else MOST_SWEEPS):
+                q, change = sweeps.sweep(q, gamma / problem.pairs.total_weight, ERROR)
+                if change < CHANGE:
+                    break
+            last = gamma
+    return q
+
+
+def first_gamma(gamma: float, pairs: Pairs) -> float:
+    """The gamma to go to from the prior, on the way to ``gamma``."""
+    return min(gamma, FIRST_GAMMA * row_shares(pairs).size)
+
+
+def gamma_steps(first: float, last: float, ratio: float) -> list[float]:
+    """From the first gamma to the last, both included, by steps of at most this ratio.
+
+    Examples
+    --------
+    >>> gamma_steps(1.0, 16.0, 4.0), gamma_steps(3.0, 1.0, 4.0), gamma_steps(2.0, 2.0, 4.0)
+    ([1.0, 4.0, 16.0], [3.0, 1.0], [2.0])
+    """
+    steps = math.ceil(abs(math.log(last / first, ratio)) - 1e-9)
+    return np.geomspace(first, last, steps + 1).tolist()
+
+
+def _padded(q: NaturalGaussian, k: int) -> NaturalGaussian:
+    """With further coefficients that are as they were in the prior."""
+    precision, shift = np.eye(k), np.zeros(k)
+    known = q.mean.size
+    precision[:known, :known], shift[:known] = q.precision, q.shift
+    padded = natural_gaussian(precision, shift)
+    assert padded is not None
+    return padded
+
+
+def _parts(blocks: Sequence[tuple[Block, float]]) -> list[_Part]:
+    """Of all blocks, with ``MOST_TABLES`` different mean weights at most: others are those next to them."""
+    parts = [_part(block, times) for block, times in blocks]
+    weights = np.array([p.mean_weight for p in parts])
+    if np.unique(weights).size <= MOST_TABLES:
+        return parts
+    steps = np.geomspace(weights.min(), weights.max(), MOST_TABLES)
+    near = steps[np.searchsorted(np.sqrt(steps[1:] * steps[:-1]), weights)]
+    return [
+        replace(p, weight_i=p.weight_i * (p.mean_weight / weight), mean_weight=float(weight))
+        for p, weight in zip(parts, near, strict=True)
+    ]
+
+
+def _part(block: Block, times: float) -> _Part:
+    weight_i, weight_j = block.row_weights, block.column_weights
+    mean_i, mean_j = float(weight_i.mean()), float(weight_j.mean())
+    return _Part(block.positive, block.negative, weight_i / mean_i, weight_j / mean_j, mean_i * mean_j, times)
+
+
+@lru_cache(maxsize=64)
+def _mean_table(gamma_per_pair: float, power: float) -> FloatArray:
+    """``table[function, interval, power]`` of s, G and b, in the intervals of a :func:`fine_site_table`."""
+    check_gamma_per_pair(gamma_per_pair, power)
+    fine = fine_site_table(gamma_per_pair, power)
+    t = np.array([-0.5, 0.0, 0.5])  # ends and middle, so that neighbours agree where they meet
+    at = np.vander(t, increasing=True)
+    b, c, _, log_constant = (fine @ at.T).transpose(1, 0, 2)
+    rho = lowest_rho(gamma_per_pair, power) + (np.arange(len(fine))[:, None] + 0.5 + t) / FINE_PER_UNIT
+    values = np.stack([c - b * rho, log_constant + c * rho - 0.5 * b * (1.0 + rho * rho), b])
+    return np.ascontiguousarray(values @ np.linalg.inv(at).T)
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _inverse_sd(cross, root_i, square_i, root_j, square_j, rounding):
+    """Overwrite ``cross[i, j] = t_i . t_j`` by 1 / sd of the difference of the scores.
+
+    Where rounding would leave little of the difference, it is found from t_i - t_j; where little of that, the rows
+    count as equal.
+    """
+    cancelled_below, equal_below = np.sqrt(rounding), rounding
+    for i in range(cross.shape[0]):
+        row = cross[i]
+        cancelled = 0
+        for j in range(cross.shape[1]):
+            scale = square_i[i] + square_j[j]
+            row[j] = scale - 2 * row[j]
+            cancelled += row[j] <= cancelled_below * scale
+        if cancelled:
+            for j in range(cross.shape[1]):
+                scale = square_i[i] + square_j[j]
+                if row[j] <= cancelled_below * scale:
+                    variance = 0.0
+                    for k in range(root_i.shape[1]):
+                        variance += (root_i[i, k] - root_j[j, k]) ** 2
+                    row[j] = variance if variance > equal_below * scale else 1 / EQUAL**2
+        for j in range(cross.shape[1]):
+            row[j] = 1 / math.sqrt(row[j])
+    return cross
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _place(inverse_sd, mean, mean_j, lower, intervals, position):
+    """Where in the table the rho of each pair of a row is: in which interval, and how far from its beginning."""
+    last = intervals - 0.5
+    for j in range(inverse_sd.size):
+        rho = (mean - mean_j[j]) * inverse_sd[j]
+        position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower, with_gain):
+    """Sums of s / sd along both axes, and, if asked for, the sum of G."""
+    n_i, n_j = inverse_sd.shape
+    by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
+    gain = 0.0
+    for i in range(n_i):
+        row = inverse_sd[i]
+        weight = times * weight_i[i]
+        if weight == 0.0:
+            continue
+        _place(row, mean_i[i], mean_j, lower, table.shape[1], position)
+        total = gained = 0.0
+        for j in range(n_j):
+            interval = np.int32(position[j])
+            t = position[j] - interval - 0.5
+            s = table[0, interval]
+            force = (s[0] + t * (s[1] + t * s[2])) * row[j] * weight_j[j]
+            total += force
+            by_column[j] += weight * force
+        if with_gain:
+            for j in range(n_j):
+                interval = np.int32(position[j])
+                t = position[j] - interval - 0.5
+                G = table[1, interval]
+                gained += (G[0] + t * (G[1] + t * G[2])) * weight_j[j]
+        by_row[i] = weight * total
+        gain += weight * gained
+    return by_row, by_column, gain
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower):
+    """Overwrite 1 / sd by K = b / sd^2; return its sums along both axes, and the sum of b."""
+    n_i, n_j = inverse_sd.shape
+    by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
+    informed = 0.0
+    for i in range(n_i):
+        row = inverse_sd[i]
+        _place(row, mean_i[i], mean_j, lower, table.shape[1], position)
+        total = 0.0
+        for j in range(n_j):
+            interval = np.int32(position[j])
+            t = position[j] - interval - 0.5
+            p = table[2, interval]
+            b = (p[0] + t * (p[1] + t * p[2])) * times * weight_i[i] * weight_j[j]
+            informed += b if row[j] > 2 * EQUAL else 0.0
+            row[j] *= b * row[j]
+            total += row[j]
+            by_column[j] += row[j]
+        by_row[i] = total
+    return by_row, by_column, informed
+
+
+MANY = 48  # coefficients, for which it pays
+SHARE, SHARE_OF_PIVOTS = 8, 3  # of the coefficients, one in so many
+TOLERANCE, SWEEPS = 0.2, 20
+
+
+def coarse_moments(problem: Problem, table: SiteTable, map_tiles: Callable[..., Any] = map) -> ScoreMoments:
+    """Moments of the scores under EP's fit to an eighth or a third of the directions."""
+    space = problem.scores.reduced
+    design, offset = space.design, space.offset
+    variances = np.einsum("ij,ij->i", design, design)
+    rank = max(1, space.dimension // (SHARE if space.pivots is None else SHARE_OF_PIVOTS))
+    if space.pivots is None:
+        covariance = space.covariance
+        found = pivoted_cholesky(
+            lambda p: design @ design[p] if covariance is None else covariance[p], variances, rank, 0.0
+        )
+        features, left = np.ascontiguousarray(found.columns.T), found.left
+    else:  # the directions are those of pivots, in their order
+        features = np.ascontiguousarray(design[:, :rank])
+        left = np.maximum(variances - np.einsum("ij,ij->i", features, features), 0.0)
+
+    def moments(q: NaturalGaussian) -> ScoreMoments:
+        seen = score_moments(features, offset, q.mean, q.factor, map_tiles)
+        return replace(seen, square=seen.square + left)
+
+    def sums_at(q: NaturalGaussian) -> SiteSums:
+        return sum_sites(
+            features, offset, moments(q), problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
+        )
+
+    iteration = gaussian_iteration(problem, table.power, sums_at)
+    start = standard_gaussian(features.shape[1])
+    return moments(solve_fixed_point(iteration, start, POLICY, tolerance=TOLERANCE, max_sweeps=SWEEPS).point)
+
+
+Found = Solution[NaturalGaussian, Any]
+
+LEADING_TIMES = 300.0  # the tolerance, in the leading directions: the others would take further digits away
+TIMES_TOLERANCE, MOST_LEFT = 1000.0, 1e-3  # of the smallest variance of a score, that leading directions leave
+WORTH = 0.9
+
+
+def leading_problem(problem: Problem, tolerance: float) -> Problem:
+    """The problem in its leading directions; itself where there are none, or nearly all directions are."""
+    space = problem.scores.reduced
+    if space.pivots is None:
+        return problem
+    explained = np.diagonal(space.design[space.pivots]) ** 2  # the most that a score had left
+    least = float(np.einsum("ij,ij->i", space.design, space.design).min())
+    k = int(np.sum(explained > min(TIMES_TOLERANCE * tolerance, MOST_LEFT) * least))
+    return problem if k > WORTH * space.dimension else replace(problem, scores=problem.scores.leading(k))
+
+
+def all_directions(
+    problem: Problem,
+    leading: Problem,
+    found: Found,
+    table: SiteTable,
+    map_tiles: Callable[..., Any] = map,
+) -> Found | None:
+    """A solution in the leading directions, completed; None where its sites are no density together with the prior."""
+    space, part, q = problem.scores.reduced, leading.scores.reduced, found.point
+    options: dict[str, Any] = {"tie_cost": problem.tie_cost, "map_tiles": map_tiles}
+    moments = score_moments(part.design, part.offset, q.mean, q.factor, map_tiles)
+    sums = sum_sites(space.design, space.offset, moments, problem.pairs, table, **options)
+    precision = sums.precision
+    precision[np.diag_indices(space.dimension)] += 1.0
+    whole = natural_gaussian(precision, sums.shift)
+    if whole is None:
+        return None
+    moments = score_moments(space.design, space.offset, whole.mean, whole.factor, map_tiles)
+    seen = sum_sites(space.design[:, :1], space.offset, moments, problem.pairs, table, **options)  # for the risk alone
+    risk = float(seen.wrong / problem.pairs.total_weight)
+    bound = -problem.gamma * risk - whole.divergence
+    log_evidence = bound
+    if table.power > 0.0:
+        log_evidence = sums.log_constant + whole.log_partition()
+    known = replace(found.seen, log_evidence=log_evidence, expected_risk=risk, bound=bound)
+    return replace(found, point=whole, seen=known, following=whole)

@@ -1,0 +1,536 @@
+"""Newton's steps for the mean of q, its precision being known from elsewhere: how a fit gets near its fixed point.
+
+With many observations q is so narrow that the expected risk is all but quadratic over several of its widths, and its
+curvature is known from a share of the data. Then a sweep says how far the mean is off, V (r - Q m), to a tenth, and two
+or three of them lead from several posterior standard deviations to some hundredths. The precision is left alone
+meanwhile: far from the fixed point the sums of the sites are no density.
+
+*Length.* Where rankings depend on the direction of w alone, pairs say nothing of its length, and by far the widest
+direction of q is that of its mean: w = (1 + e) m + v, with e of variance 1 / m'Qm and v independent of it. So steps
+keep the length of the mean, and what is uncertain about it goes along with the mean.
+
+EP on dealt pairs: a fit whose time grows like the number of rows, not of pairs.
+
+    pilot -> growing shares of the rows -> steps with all of them -> deal along the score found -> fit
+
+The pairs that matter are those whose order q is not sure of, and a fair sample of them is one dealt along the score
+of q (:mod:`pymc_pacauc.comparison.subsample`), which is not known beforehand. So a *pilot* fits some rows, as if there were no
+other data, at their share of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then growing
+shares of the rows are dealt along the score of the one before, and fitted from there. The precision of q is about
+proportional to the share, so its mean gets near by Newton's steps (:mod:`pymc_pacauc.ep.subsample`). All rows are dealt
+anew before each such step, and once more along the score found, for the fit itself: a deal along a score that is off by
+a standard deviation has twice the error.
+
+*How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
+Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
+
+*Sampling error.* At the fit's q, the sums over other, independent deals differ from those over its own as two deals
+differ from each other. The difference of the log evidence is that of log Z, which to first order does not depend on q;
+that of the gradient, r - Q m, moves the mean by V times as much. Both have twice the variance of one deal. An error of
+the mean is measured in standard deviations of the posterior *in its own direction* (root mean square over
+directions): coefficients themselves may be much less certain, as scores without an offset say nothing of the length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.subsample import LEAST_ROWS, Deal, deal, number_of_groups, part_of
+from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
+from pymc_pacauc.ep.loop import (
+    POLICY,
+    GaussianSweep,
+    Interventions,
+    Iteration,
+    Pace,
+    Solution,
+    gaussian_iteration,
+    policy_for,
+    solve_fixed_point,
+)
+from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
+from pymc_pacauc.ep.sites import SiteTable, site_table
+from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
+from pymc_pacauc.ep.subsample_sums import dealt_sums
+from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
+
+MOST_NEWTON_STEPS = 6
+
+
+class Natural(Protocol):
+    """Natural parameters that a sweep finds, the prior's included."""
+
+    @property
+    def precision(self) -> FloatArray: ...
+    @property
+    def shift(self) -> FloatArray: ...
+
+
+def approach(
+    sweep: Callable[[NaturalGaussian, Pace], GaussianSweep],
+    q: NaturalGaussian,
+    near: float,
+    scale_free: bool,
+    most: int = MOST_NEWTON_STEPS,
+) -> tuple[NaturalGaussian, list[GaussianSweep]]:
+    """Move the mean of q until the next step is below ``near``, in standard deviations of q, or no step helps.
+
+    There are at most so many sweeps. Returns where it got to, and what was seen on the way: at that point itself, last.
+    """
+    met: list[tuple[NaturalGaussian, GaussianSweep, float]] = []
+    for _ in range(max(1, min(most, MOST_NEWTON_STEPS))):
+        seen = sweep(q, Pace(1.0, 0))
+        step = newton_step(q, seen, scale_free)
+        met.append((q, seen, float(np.sqrt(np.mean((q.factor.T @ step) ** 2)))))
+        if met[-1][2] < near or (len(met) > 1 and not met[-1][2] < met[-2][2]):
+            break
+        q = moved(q, step, scale_free)
+    met.sort(key=lambda each: -each[2] if np.isfinite(each[2]) else -np.inf)
+    return met[-1][0], [seen for _, seen, _ in met]
+
+
+def newton_step(q: NaturalGaussian, seen: Natural, scale_free: bool) -> FloatArray:
+    """V (r - Q m), V and m those of q and Q and r those of a sweep; the length of the mean stays if pairs ignore it."""
+    step = q.covariance @ (seen.shift - seen.precision @ q.mean)
+    square = float(q.mean @ q.mean)
+    return step - q.mean * (q.mean @ step) / square if scale_free and square > 0.0 else step
+
+
+def scaled(q: NaturalGaussian, factor: float, scale_free: bool) -> NaturalGaussian:
+    """q with so many times its sites, about the same mean; the length, if pairs ignore it, as uncertain as it is.
+
+    Examples
+    --------
+    >>> q = natural_gaussian(np.diag([2.0, 50.0]), np.array([4.0, 0.0]))
+    >>> np.diagonal(scaled(q, 3.0, True).precision), np.diagonal(scaled(q, 3.0, False).precision)
+    (array([  2., 150.]), array([  4., 148.]))
+    """
+    length = float(q.mean @ q.shift)
+    if scale_free and length > 0.0:
+        precision = factor * q.precision - (factor - 1.0) / length * np.outer(q.shift, q.shift)
+        return natural_gaussian(precision, q.shift) or q
+    prior = np.eye(q.mean.size)
+    precision = prior + factor * (q.precision - prior)
+    return natural_gaussian(precision, precision @ q.mean) or q
+
+
+def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaussian:
+    """q about another mean; what is uncertain about the length of the old one is so about that of the new one."""
+    mean = q.mean + step
+    precision, length, along = q.precision, float(q.mean @ q.shift), float(mean @ q.shift)
+    if scale_free and length > 0.0 and along != 0.0:
+        # The inverse of V + (m_ m_' - m m') / length, m_ the new mean.
+        turned = precision @ mean
+        turned -= 0.5 * (length + float(mean @ turned)) / along * q.shift
+        precision = precision - (np.outer(turned, q.shift) + np.outer(q.shift, turned)) / along
+    return natural_gaussian(precision, precision @ mean) or q
+
+
+Found = Solution[NaturalGaussian, GaussianSweep]
+
+WORTH_DEALING = 5_000_000  # pairs of which fewer are all used, by default,
+LEAST_SAVED = 4  # and of which one in four at most is used then
+TARGET_ERROR = 0.05  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
+ERROR_CONSTANT = 1.9e-3  # square of the error, times pairs, over gamma^1.5
+COLUMNS_MEASURED = 10  # with more, it is less
+LEAST_PER_ROW = 160  # pairs
+FEW_ROWS, PILOT_PER_ROW = 1000, 64  # of the pilot at first, and pairs per row;
+MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most
+PILOT_SIDE = 200  # rows at least, of the smaller side
+FIRST_ERROR, ROUGH_ERROR = 0.3, 0.05  # of its mean, in standard deviations
+ROUGH_CHANGE, MOST_ROUGH = 0.2, 3  # of q, and sweeps
+GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
+STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
+LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error;
+FINE_TOLERANCE = 3e-4  # where all pairs met are looked at (few different rows, few columns) convergence is slow
+WARM = replace(POLICY, damping=1.0, plain_steps=0)
+FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
+LEFT = 0.2  # of the length of a step is how far off it may be thereafter
+MOST_STEPS = 5
+NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
+OTHER_DEALS = 2  # for the sampling error
+LENGTH_MATTERS = 3  # coefficients, up to which no order is certain: their length may nearly be negative
+SLICE = 2**14  # rows
+NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
+
+
+def pairs_for(problem: Problem) -> int:
+    """About as many pairs as ``TARGET_ERROR`` needs."""
+    constant = ERROR_CONSTANT * min(1.0, COLUMNS_MEASURED / problem.scores.reduced.dimension)
+    return math.ceil(constant / TARGET_ERROR**2 * problem.gamma**1.5)
+
+
+def enough_pairs(problem: Problem) -> int:
+    """As many, and some for each row."""
+    return max(LEAST_PER_ROW * problem.n, pairs_for(problem))
+
+
+def groups_to_deal(problem: Problem, pairs: str | int) -> float | None:
+    """How many groups to deal the rows into, given ``"auto"``, ``"all"`` or rows per group; None for all pairs."""
+    n, n_pairs = problem.n, problem.pairs.n_pairs
+    if isinstance(pairs, str):
+        if pairs not in ("auto", "all"):
+            raise ValueError(f'pairs must be "auto", "all" or a number of rows per group; got {pairs!r}.')
+        enough = enough_pairs(problem)
+        few = pairs == "all" or n_pairs <= max(WORTH_DEALING, LEAST_SAVED * enough)
+        return None if few else number_of_groups(problem.pairs, enough)
+    check_pairs(pairs, 2 * LEAST_ROWS, "rows per group", '"auto", "all" or', 'for "auto"')
+    return float(n / pairs) if pairs < n else None
+
+
+def check_pairs(pairs: Any, least: float, unit: str, others: str, instead: str) -> None:
+    """Refuse what is no whole number of rows per group, or of pairs; or one that leaves groups too small."""
+    if isinstance(pairs, bool) or not isinstance(pairs, int | np.integer):
+        raise ValueError(f"pairs must be {others} a whole number of {unit}; got {pairs!r}.")
+    if pairs < least:
+        raise ValueError(
+            f"pairs={pairs} {unit} are too few: a group needs {LEAST_ROWS} rows of a side, {2 * LEAST_ROWS} in all, "
+            f"and hundreds for a small error. Ask for more, or {instead}."
+        )
+
+
+def fit_dealt(
+    problem: Problem,
+    groups: float,
+    *,
+    power: float = 1.0,
+    start: Fit | None = None,
+    tolerance: float = 1e-6,
+    max_sweeps: int = 200,
+    n_jobs: int | None = None,
+    callback: Callback | None = None,
+    random_seed: Any = 0,
+) -> EPFit:
+    """Approximate the AUC Gibbs posterior by a Gaussian, from pairs that meet in one of so many ``groups``.
+
+    The other parameters are those of :func:`~pymc_pacauc.ep.gaussian.fit_ep`, except that ``power`` may be 0, for
+    variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` fitted to the same pairs takes the place of the
+    pilot (one fitted to others may be too far off). If it was fitted to a deal of them it saves more: at the same gamma
+    it lends its deal, so that fits that differ in the prior alone are comparable; at a gamma nearby rows are dealt
+    along its score at once. Except on a deal that was lent, sweeping ends at a change of ``LAST_TOLERANCE`` (or
+    ``FINE_TOLERANCE``), if not before: what is left is far below the sampling error.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
+    >>> X = np.random.default_rng(1).normal(size=(3000, 2))
+    >>> fit = fit_dealt(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=3000.0), 12)
+    >>> fit.converged, fit.pairs_used < 0.1 * fit.problem.pairs.n_pairs, fit.sampling_error.mean < 0.2
+    (True, True, True)
+    """
+    if not 0.0 <= power <= 1.0:
+        raise ValueError(f"power must be in (0, 1], or 0 for variational Bayes; got {power!r}.")
+    check_offset(problem)
+    rng = np.random.default_rng(random_seed)
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+        run = _Run(problem, site_table(problem.gamma_per_pair, power), tolerance, max_sweeps, map_tiles, callback)
+        start = None if start is None or start.problem.pairs is not problem.pairs else start
+        q, off = start_of(problem, start), 1.0
+        if isinstance(start, EPFit) and start.problem.scores is problem.scores:
+            q = scaled(start.posterior.natural, problem.gamma / start.problem.gamma, problem.scale_free)
+        lent, ratio = _lent(start, problem)
+        same = lent is not None and ratio == 1.0 and lent.groups == groups
+
+        def last(q: NaturalGaussian, off: float) -> tuple[Deal, Found]:
+            if same and lent is not None:
+                return lent, run.stage(lent, q, tolerance)
+            used = run.deal_along(q, groups, rng, off=off)
+            enough = LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
+            sampled = used.n_pairs < problem.pairs.n_pairs
+            return used, run.stage(used, q, max(tolerance, enough) if sampled else tolerance)
+
+        try:
+            if start is None:
+                q, off = run.grow(*run.pilot(q, rng), groups, rng)
+            elif not same and (lent is None or ratio > NEAR_GAMMA):
+                q = run.passed(run.deal_along(q, groups, rng), q)
+            used, found = last(q, off)
+        except KeyboardInterrupt:  # one sweep more, of all rows, says what there is
+            run.max_sweeps, run.callback = 1, None
+            used, found = last(run.reached or q, 1.0)
+            found = replace(found, interrupted=True, converged=False)
+        q = found.point
+        if found.converged and found.seen.change > tolerance:  # the step that the last sweep suggests is free
+            iteration = run.iteration(used)
+            step, _ = iteration.plain(q, found.seen, 1.0)
+            q = iteration.move(q, found.seen, step) or q
+        others = run.deals_along(q, groups, rng, OTHER_DEALS)
+        sums = (dealt_sums(problem, q, other, run.table, map_tiles) for other in others)
+        error = sampling_error(problem, q, found.seen.log_evidence, sums, power)
+    log_evidence = possible(found.seen.log_evidence)
+    advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
+    fit = EPFit(
+        problem=problem,
+        posterior=GaussianPosterior(problem.scores, q),
+        table=run.table,
+        log_evidence=log_evidence,
+        expected_risk=found.seen.expected_risk,
+        converged=found.converged,
+        history=tuple(run.history),
+        interventions=run.interventions + dropped(problem),
+        tied_pairs=found.seen.tied,
+        interrupted=found.interrupted,
+        deal=used,
+        sampling_error=error,
+    )
+    warn_of(fit.method, found, len(found.history), tolerance, log_evidence, advice, stacklevel=4)
+    return fit
+
+
+@dataclass(eq=False)
+class _Run:
+    """One fit: what all its stages share, and what they leave behind."""
+
+    problem: Problem
+    table: SiteTable
+    tolerance: float
+    max_sweeps: int
+    map_tiles: Callable[..., Any]
+    callback: Callback | None
+    history: list[dict[str, float]] = field(default_factory=list)
+    interventions: Interventions = field(default_factory=Interventions)
+    reached: NaturalGaussian | None = None  # the posterior of some stage
+
+    def deal_along(
+        self, q: NaturalGaussian, groups: float, rng: np.random.Generator, pairs: Pairs | None = None, off: float = 1.0
+    ) -> Deal:
+        """The rows dealt along their scores under q, whose mean may be ``off`` by so many standard deviations."""
+        return self.deals_along(q, groups, rng, 1, pairs, off)[0]
+
+    def deals_along(
+        self,
+        q: NaturalGaussian,
+        groups: float,
+        rng: np.random.Generator,
+        times: int,
+        pairs: Pairs | None = None,
+        off: float = 1.0,
+    ) -> list[Deal]:
+        """Several independent deals."""
+        space, n = self.problem.scores.reduced, self.problem.n
+        score = np.zeros(n)
+        rows = slice(None) if pairs is None else np.flatnonzero(pairs.observation_weight)
+        design = space.design[rows]
+        score[rows] = design @ q.mean + space.offset[rows]
+        pairs = self.problem.pairs if pairs is None else pairs
+        if self.problem.scale_free and q.mean.size <= LENGTH_MATTERS:
+            return [deal(pairs, score, groups, rng) for _ in range(times)]
+        spread = np.zeros(n)
+        spread[rows] = max(1.0, off) * _spread(design, score[rows], q)
+        return [deal(pairs, score, groups, rng, spread) for _ in range(times)]
+
+    def pilot(self, q: NaturalGaussian, rng: np.random.Generator) -> tuple[NaturalGaussian, float]:
+        """From the prior to the posterior given many rows, or all, and their share: through few, at growing gammas."""
+        problem = self.problem
+        many_rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
+        few, many = _share(problem, FEW_ROWS), _share(problem, many_rows)
+        gammas = gamma_steps(first_gamma(problem.gamma, problem.pairs), problem.gamma, GROWTH)
+        q = self.roughly(q, self.some_rows(few, rng), gammas, ROUGH_ERROR, rng)
+        q, rows = scaled(q, many / few, problem.scale_free), self.some_rows(many, rng)
+        for error in (FIRST_ERROR, ROUGH_ERROR):  # dealt along the score of the first, the second is nearer
+            q = self.roughly(q, rows, [problem.gamma], error, rng)
+        return q, many
+
+    def some_rows(self, share: float, rng: np.random.Generator) -> tuple[Pairs, MeanFirst]:
+        """The pairs of a share of the rows, by their place among them, and what will sweep over them."""
+        problem, space = self.problem, self.problem.scores.reduced
+        sweeping = partial(MeanFirst, power=self.table.power, scale_free=problem.scale_free)
+        if share == 1.0:
+            return problem.pairs, sweeping(space.design, space.offset)
+        pairs = part_of(problem.pairs, share, rng)
+        rows = np.flatnonzero(pairs.observation_weight)
+        place = np.zeros(problem.n, dtype=np.intp)
+        place[rows] = np.arange(rows.size)
+        return pairs.map(place, rows.size), sweeping(space.design[rows], space.offset[rows])
+
+    def roughly(
+        self,
+        q: NaturalGaussian,
+        rows: tuple[Pairs, MeanFirst],
+        gammas: Sequence[float],
+        error: float,
+        rng: np.random.Generator,
+    ) -> NaturalGaussian:
+        """Find the mean first, given some rows, at some gammas of all."""
+        pairs, sweeps = rows
+        score = sweeps.scores(q.mean) if q.mean.any() else rng.random(pairs.n)
+        sweeps = sweeps.over(deal(pairs, score, number_of_groups(pairs, PILOT_PER_ROW * pairs.n), rng).parts())
+        last, most = gammas[0], MOST_ROUGH if len(gammas) > 1 else 1
+        for gamma in gammas:
+            q = scaled(q, gamma / last, self.problem.scale_free)
+            for _ in range(most):
+                q, change = sweeps.sweep(q, gamma / self.problem.pairs.total_weight, error)
+                if change < ROUGH_CHANGE:
+                    break
+            self.reached, last = q, gamma
+        return q
+
+    def grow(
+        self, q: NaturalGaussian, share: float, groups: float, rng: np.random.Generator
+    ) -> tuple[NaturalGaussian, float]:
+        """From the posterior given a share of the rows through growing ones to all; and how far q may be off."""
+        problem = self.problem
+        if share == 1.0:
+            return q, 1.0
+        stages = math.ceil(math.log(1.0 / share, GROWTH))
+        growth = share ** (-1.0 / stages)
+        off = FIRST_STEP
+        for _ in range(stages - 1):
+            share *= growth
+            pairs, some = part_of(problem.pairs, share, rng), max(1.0, share * groups)
+            q, off, left = self.near(scaled(q, growth, problem.scale_free), off, some, rng, pairs)
+            q = self.passed(self.deal_along(q, some, rng, pairs, left), q, pairs=pairs)
+        q, _, left = self.near(scaled(q, 1.0 / share, problem.scale_free), off, groups, rng)
+        return q, left
+
+    def near(
+        self, q: NaturalGaussian, off: float, groups: float, rng: np.random.Generator, pairs: Pairs | None = None
+    ) -> tuple[NaturalGaussian, float, float]:
+        """Steps of the mean, the rows dealt anew before each; the length of the first, and how far q may be off now."""
+        lengths: list[float] = []
+        for _ in range(MOST_STEPS):
+            left = lengths[-1] * LEFT if lengths else off
+            last, dealt = q, self.deal_along(q, groups, rng, pairs, left)
+            seen = self.iteration(dealt, pairs).sweep(q, Pace(1.0, 0))
+            self.note([seen])
+            step = newton_step(q, seen, self.problem.scale_free)
+            lengths.append(float(np.sqrt(np.mean((q.factor.T @ step) ** 2))))
+            if len(lengths) > 1 and not lengths[-1] < lengths[-2]:
+                return last, lengths[0], lengths[-1]
+            q = moved(q, step, self.problem.scale_free)
+            if LEFT * lengths[-1] < NEAR:
+                break
+        return q, lengths[0], LEFT * lengths[-1]
+
+    def passed(self, dealt: Deal, q: NaturalGaussian, **options: Any) -> NaturalGaussian:
+        """Where a stage ends, if it was not interrupted."""
+        found = self.stage(dealt, q, **options)
+        self.reached = found.point
+        if found.interrupted:
+            raise KeyboardInterrupt
+        return found.point
+
+    def stage(
+        self,
+        dealt: Deal,
+        q: NaturalGaussian,
+        tolerance: float = STAGE_TOLERANCE,
+        pairs: Pairs | None = None,
+    ) -> Found:
+        """Fit all pairs, or some of them at their share of gamma."""
+        iteration = self.iteration(dealt, pairs)
+        if q.mean.any():
+            q, seen = approach(iteration.sweep, q, NEAR, self.problem.scale_free, self.max_sweeps)
+            self.note(seen[:-1])
+            sweep = iteration.sweep
+            iteration = replace(iteration, sweep=lambda at, pace: seen[-1] if at is q else sweep(at, pace))
+        found = solve_fixed_point(
+            iteration,
+            q,
+            policy_for(q.mean.size, WARM),
+            tolerance=max(tolerance, self.tolerance),
+            max_sweeps=self.max_sweeps,
+            callback=self.callback,
+            counted=len(self.history),
+        )
+        self.history.extend(found.history)
+        self.interventions += found.interventions
+        return found
+
+    def iteration(self, dealt: Deal, pairs: Pairs | None = None) -> Iteration[NaturalGaussian, GaussianSweep]:
+        """The iteration whose fixed point is the posterior given pairs, estimated from those that are dealt."""
+        problem = self.problem
+        if pairs is not None:
+            share = pairs.total_weight / problem.pairs.total_weight
+            problem = replace(problem, pairs=pairs, gamma=share * problem.gamma)
+
+        def sums_at(q: NaturalGaussian) -> SiteSums:
+            return dealt_sums(problem, q, dealt, self.table, self.map_tiles)
+
+        return gaussian_iteration(problem, self.table.power, sums_at)
+
+    def note(self, seen: list[GaussianSweep]) -> None:
+        for each in seen:
+            self.history.append({"sweep": len(self.history) + 1, "change": each.change, **each.record})
+            if self.callback is not None:
+                self.callback(self.history[-1])
+
+
+def sampling_error(
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SiteSums], power: float
+) -> SamplingError:
+    """What one deal does to log Z and to the mean of a fit q, from the sums over independent ones at q; see above.
+
+    A deal along an older score is worse than these: then its own deviation from their average is what is reported.
+    """
+    return SamplingError(*map(_own_error, deviations(problem, q, log_evidence, others, power)))
+
+
+def deviations(
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SiteSums], power: float
+) -> tuple[FloatArray, FloatArray]:
+    """By how much other sums at q change log Z, and the mean, in standard deviations of q: both to first order."""
+    steps, differences, second = [], [], q.covariance + np.outer(q.mean, q.mean)
+    for sums in others:
+        sums = replace(sums, precision=sums.precision + np.eye(q.mean.size))
+        steps.append(q.factor.T @ newton_step(q, sums, problem.scale_free))
+        if power == 0.0:
+            found = -problem.gamma * sums.wrong / problem.pairs.total_weight - q.divergence
+        else:
+            change = (sums.shift - q.shift) @ q.mean - 0.5 * np.sum((sums.precision - q.precision) * second)
+            found = sums.log_constant + q.log_partition() + float(change)
+        differences.append([found - log_evidence])
+    return np.array(differences), np.array(steps)
+
+
+def _own_error(differences: FloatArray) -> float:
+    """Standard error of one deal from the differences[k, m] of K others to it, root mean square over m."""
+    count = len(differences)
+    alike = 0.5 * np.mean(differences**2)
+    own = np.mean(differences.mean(axis=0) ** 2) - np.mean(differences.var(axis=0, ddof=1)) / count
+    return float(np.sqrt(max(alike, own)))
+
+
+def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatArray:
+    """Standard deviations of the scores, without what neighbours have in common.
+
+    Of score i = m_i + t_i . e, with e ~ N(0, I), that is the slope of t over m: mostly the length of the coefficients,
+    which does not change the order.
+    """
+    square = float(score @ score)
+    slope = (score @ design) @ q.root / square if square > 0.0 else np.zeros(q.mean.size)
+    found = np.empty(len(score))
+    for start in range(0, len(score), SLICE):
+        rows = slice(start, start + SLICE)
+        left = q.rooted(design[rows])
+        left -= score[rows, None] * slope
+        found[rows] = np.sqrt(np.einsum("ij,ij->i", left, left))
+    return found
+
+
+def _share(problem: Problem, rows: int) -> float:
+    """About so many rows, of the smaller side not too few."""
+    higher, lower = np.zeros(problem.n, dtype=bool), np.zeros(problem.n, dtype=bool)
+    for block in problem.pairs.blocks:
+        higher[block.positive] = True
+        lower[block.negative] = True
+    return min(1.0, max(rows / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
+
+
+def _lent(start: Fit | None, problem: Problem) -> tuple[Deal | None, float]:
+    """The deal of a start fitted to the same pairs, if it has one, and by what factor its gamma is another."""
+    if not isinstance(start, EPFit):
+        return None, math.inf
+    ratio = problem.gamma / start.problem.gamma
+    return start.deal, max(ratio, 1.0 / ratio)

@@ -1,0 +1,389 @@
+"""The sites of one group of rows: only pairs near each other in score are looked at.
+
+Under q the score of row i has mean a_i and standard deviation |t_i|, and the difference of two scores at most the sum
+of theirs. A pair with |a_i - a_j| > ``FAR`` (|t_i| + |t_j|) is right or wrong for certain: its site is flat (K and h
+below 1e-4 of the largest at worst, below 1e-9 for most, |t_i| + |t_j| being more than the standard deviation of their
+difference), and its cost 0 or 1. The more observations there are, the narrower q is, and the more pairs are of that
+kind. So rows are sorted by score and cut into short runs; runs whose intervals a -+ ``FAR`` |t| do not overlap cost
+nothing but a count.
+
+Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes no order.
+What is left, the *width* of a row, and its place along the score are given with the deal, and so do not change from
+sweep to sweep. Rows and runs further apart than ``CLOSE`` widths and yet not certain have small and smooth sites: one
+in ``every`` is looked at, and stands for the others. Rows whose width is far above the others' would make the intervals
+of their runs wide: they have runs of their own.
+
+A sweep over dealt pairs: the sums of the sites of all pairs, estimated from those that meet in a group.
+
+A sweep is a map over *jobs*, a few groups each, and a sum. A job needs the rows of its groups and q, and returns sums
+of the size of q: nothing is kept between sweeps, and nothing of the size of the data is made but what one job needs at
+a time. So jobs go through any ``map``, of threads or of other machines, and their sums are added in a fixed order.
+
+Every site is that of its own pair, at the pair's own gamma', and the *sums* are multiplied by what a pair met stands
+for: at any q the estimate has the sums over all pairs as its expectation. (Sites of G times gamma' would not: sites are
+not linear in gamma'.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_pacauc.comparison.pairs import Block
+from pymc_pacauc.comparison.subsample import Deal, DealtBlock
+from pymc_pacauc.ep.loop import sweep_sums
+from pymc_pacauc.ep.posterior import NaturalGaussian
+from pymc_pacauc.ep.sites import (
+    CANCELLED,
+    FINE_PER_UNIT,
+    SiteTable,
+    WeightedSiteTable,
+    fine_site_table,
+    row_sites,
+    weighted_site_table,
+)
+from pymc_pacauc.ep.sweep import SiteSums, _add_listed, _arguments
+from pymc_pacauc.numerics import FloatArray, kernel
+from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.problem.scores import ReducedScores
+
+FAR = 5.0
+CLOSE = 2.5
+RUN = 16  # rows
+RUNS_AT_ONCE = 64
+BROAD = 4.0  # times the average
+
+
+def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp] | None:
+    """The order by width, then by place, of rows sorted by place; None where no row is broad."""
+    typical = float(width.mean())
+    if not width.max() > BROAD * typical > 0.0:
+        return None
+    level = np.floor(np.log2(np.maximum(width / (BROAD * typical), 0.7)))
+    return np.lexsort((place, level))
+
+
+@kernel
+def _runs(mean, spread, weight):
+    """The interval mean -+ spread of each run, and its weight."""
+    count = (mean.size + RUN - 1) // RUN
+    low, high, total = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
+    for i in range(mean.size):
+        k = i // RUN
+        low[k] = min(low[k], mean[i] - spread[i])
+        high[k] = max(high[k], mean[i] + spread[i])
+        total[k] += weight[i]
+    return low, high, total
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+def _alike_sites(
+    row, mean_i, square_i, mean_j, square_j, weight, table, lower, k_column, h_column, totals, inverse, position
+):  # fmt: skip
+    """What ``row_sites`` does, for pairs of one ``weight``, by a ``fine_site_table``. Where two rows nearly coincide it
+    does nothing, and says so first.
+    """
+    special = 0
+    for j in range(row.size):
+        size = square_i + square_j[j]
+        variance = size - 2.0 * row[j]
+        special += variance <= CANCELLED * size
+        inverse[j] = variance
+    if special:
+        return True, 0.0, 0.0
+    last = table.shape[0] - 0.5
+    for j in range(row.size):
+        inverse[j] = 1.0 / math.sqrt(inverse[j])
+        position[j] = min(max(((mean_i - mean_j[j]) * inverse[j] - lower) * FINE_PER_UNIT, 0.0), last)
+    k_sum = h_sum = wrong = log_constant = 0.0
+    for j in range(row.size):
+        interval = np.int32(position[j])
+        t = position[j] - interval - 0.5
+        p = table[interval]
+        k_pair = (p[0, 0] + t * (p[0, 1] + t * p[0, 2])) * inverse[j] * inverse[j]
+        h_pair = (p[1, 0] + t * (p[1, 1] + t * p[1, 2])) * inverse[j]
+        wrong += p[2, 0] + t * (p[2, 1] + t * p[2, 2])
+        log_constant += p[3, 0] + t * (p[3, 1] + t * p[3, 2])
+        row[j] = k_pair
+        k_sum += k_pair
+        h_sum += h_pair
+        k_column[j] += k_pair
+        h_column[j] += h_pair
+    totals[0] += weight * wrong
+    totals[1] += log_constant
+    return False, k_sum, h_sum
+
+
+@kernel
+def band_sites(
+    place_i, width_i, mean_i, square_i, root_i, weight_i, place_j, width_j, mean_j, square_j, root_j, weight_j, z_j,
+    every, first, alike, fine,
+    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
+):  # fmt: skip
+    """Sums of K and h by row and by column and of K z_j by row, the totals (weight of wrong pairs, log constants,
+    number of tied pairs met), and the listed pairs (i, j, variance, weight), which are in none: see ``row_sites``.
+
+    Of a row and a run that are neither close to each other nor certain, one in ``every`` is looked at, from ``first``.
+    Pairs that all weigh ``alike``, if that is not 0, have a ``fine`` table.
+    """
+    n_i, n_j = mean_i.size, mean_j.size
+    low_i, high_i, total_i = _runs(mean_i, FAR * np.sqrt(square_i), weight_i)
+    low_j, high_j, total_j = _runs(mean_j, FAR * np.sqrt(square_j), weight_j)
+    close_low_i, close_high_i, _ = _runs(place_i, CLOSE * width_i, weight_i)
+    close_low, close_high, _ = _runs(place_j, CLOSE * width_j, weight_j)
+    k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros((2, n_j)), np.zeros((2, n_j))
+    by_row = np.zeros((n_i, z_j.shape[1]))
+    most = min(n_j, RUN * RUNS_AT_ONCE)
+    of_run = np.empty(RUN * most)
+    weight, inverse, position = np.empty(most), np.empty(most), np.empty(most)
+    totals = np.zeros((2, 3))  # of close pairs, and of others
+    listed = [(0.0, 0.0, 0.0, 0.0)]
+    certain = 0.0  # weight of pairs that are wrong for certain, or almost
+    some = np.empty(low_j.size, dtype=np.intp)  # runs that rows of a run have to look at
+    for a in range(low_i.size):
+        count = 0
+        for b in range(low_j.size):
+            if close_low[b] > close_high_i[a] or close_high[b] < close_low_i[a]:
+                wrong = total_i[a] * total_j[b] if close_low[b] > close_high_i[a] else 0.0
+                certain += wrong
+                if low_j[b] > high_i[a] or high_j[b] < low_i[a] or (a + b + first) & (every - 1):
+                    continue
+                totals[1, 0] -= wrong  # what is looked at is how far from certain it is
+                totals[1, 1] += gamma * wrong
+            some[count] = b
+            count += 1
+        top, bottom = a * RUN, min(n_i, (a + 1) * RUN)
+        c = 0
+        while c < count:  # stretches of neighbouring runs
+            begin = some[c]
+            end = begin
+            while c < count and some[c] == end and end - begin < RUNS_AT_ONCE:
+                c += 1
+                end += 1
+            origin, width = begin * RUN, min(n_j, end * RUN) - begin * RUN
+            block = of_run[: (bottom - top) * width].reshape((bottom - top, width))
+            np.dot(root_i[top:bottom], root_j[origin : origin + width].T, block)
+            for i in range(top, bottom):
+                low, high = place_i[i] - CLOSE * width_i[i], place_i[i] + CLOSE * width_i[i]
+                b = begin
+                while b < end:
+                    start = b
+                    far = 0
+                    while b < end and close_low[b] <= high and close_high[b] >= low:
+                        b += 1
+                    if b == start:
+                        b += 1
+                        far = 1
+                    left, right = start * RUN, min(n_j, b * RUN)
+                    row = block[i - top, left - origin : right - origin]
+                    if far and close_low[start] <= close_high_i[a] and close_high[start] >= close_low_i[a]:
+                        wrong = weight_i[i] * total_j[start] if close_low[start] > high else 0.0
+                        certain += wrong
+                        if (i + start + first) & (every - 1):
+                            row[:] = 0.0
+                            continue
+                        totals[1, 0] -= wrong
+                        totals[1, 1] += gamma * wrong
+                    times = every if far else 1
+                    before = len(listed)
+                    special = True
+                    if alike > 0.0:
+                        special, k_sum, h_sum = _alike_sites(
+                            row, mean_i[i], square_i[i], mean_j[left:right], square_j[left:right],
+                            alike, fine, lower, k_column[far, left:right], h_column[far, left:right], totals[far],
+                            inverse, position,
+                        )  # fmt: skip
+                    if special:
+                        k_sum, h_sum = row_sites(
+                            row, i, mean_i[i], square_i[i], root_i[i], weight_i[i],
+                            mean_j[left:right], square_j[left:right], root_j[left:right], weight_j[left:right],
+                            gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
+                            k_column[far, left:right], h_column[far, left:right], totals[far], listed,
+                            weight, inverse, position,
+                        )  # fmt: skip
+                    for k in range(before, len(listed)):  # from places in the run to places in the group
+                        at, column, variance, of_pair = listed[k]
+                        listed[k] = (at, column + left, variance, of_pair)
+                    k_row[i] += times * k_sum
+                    h_row[i] += times * h_sum
+                    if far:
+                        row *= every
+            by_row[top:bottom] += np.dot(block, z_j[origin : origin + width])
+    totals[0] += every * totals[1]
+    totals[0, 0] += certain
+    totals[0, 1] -= gamma * certain
+    k_column[0] += every * k_column[1]
+    h_column[0] += every * h_column[1]
+    return k_row, h_row, k_column[0], h_column[0], by_row, totals[0], np.array(listed)[1:]
+
+
+JOBS = 32  # at most, of a block
+ROWS_OF_A_JOB = 4096  # about, at least
+PAIRS_OF_A_JOB = 2**22  # beyond which the rows of a single group are shared out
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Some groups of a block; or ``part`` of ``parts`` of the positive rows of one group."""
+
+    block: DealtBlock
+    groups: range
+    part: int = 0
+    parts: int = 1
+
+
+class JobSums(NamedTuple):
+    """Sums over the pairs of a job, in the coordinates of the design and, where there is one, the offset."""
+
+    precision: FloatArray
+    linear: FloatArray
+    wrong: float
+    log_constant: float
+
+
+class Side(NamedTuple):
+    """The positive or the negative rows of a group, in the order of the band."""
+
+    rows: FloatArray
+    place: FloatArray
+    width: FloatArray
+    mean: FloatArray
+    square: FloatArray
+    root: FloatArray
+    weights: FloatArray
+
+
+def dealt_sums(
+    problem: Problem, q: NaturalGaussian, deal: Deal, table: SiteTable, map_tiles: Callable[..., Any] = map
+) -> SiteSums:
+    """Estimate the sums of the sites of all pairs under q, a Gaussian of the problem's reduced coefficients."""
+    space = problem.scores.reduced
+    d, with_offset = space.dimension, bool(space.offset.any())
+    side = partial(_side, space, with_offset, q, deal)
+    tables = {id(block): _table(block, table) for block in deal.dealt}
+
+    def run(job: Job) -> JobSums:
+        return _job_sums(job, side, d + with_offset, table, tables[id(job.block)], problem.tie_cost)
+
+    precision, linear = np.zeros((d + with_offset, d + with_offset)), np.zeros(d + with_offset)
+    wrong = log_constant = 0.0
+    for sums in map_tiles(run, [job for block in deal.dealt for job in _jobs(block)]):
+        precision += sums.precision
+        linear += sums.linear
+        wrong, log_constant = wrong + sums.wrong, log_constant + sums.log_constant
+    if with_offset:
+        log_constant += float(linear[d] - 0.5 * precision[d, d])
+        linear = linear[:d] - precision[:d, d]
+        precision = precision[:d, :d]
+    if deal.whole.blocks:
+        whole = sweep_sums(problem, q, deal.whole, table, map_tiles)
+        precision, linear = precision + whole.precision, linear + whole.shift
+        wrong, log_constant = wrong + whole.wrong, log_constant + whole.log_constant
+    return SiteSums(precision, linear, log_constant, wrong, problem.tied_pairs)
+
+
+def _table(dealt: DealtBlock, table: SiteTable) -> WeightedSiteTable:
+    block = dealt.block
+    ends = [table.gamma * f(block.row_weights) * f(block.column_weights) for f in (np.min, np.max)]
+    return weighted_site_table(*ends, table.power)
+
+
+def _fine(block: Block, table: SiteTable, weighted: WeightedSiteTable) -> tuple[float, FloatArray]:
+    """The weight of all pairs of a block and their own table, where they weigh alike; 0 and none otherwise."""
+    gamma = table.gamma * block.weight
+    if block.constant and gamma <= weighted.largest:
+        return block.weight, fine_site_table(gamma, table.power)
+    return 0.0, np.empty((0, 4, 3))
+
+
+def _jobs(block: DealtBlock) -> list[Job]:
+    groups = block.groups
+    if groups == 0:
+        return []
+    rows = (block.first_positive[-1] + block.first_negative[-1]) / groups
+    together = max(1, -(-groups // JOBS), int(ROWS_OF_A_JOB // max(rows, 1)))
+    parts = min(JOBS, -(-block.n_pairs // (groups * PAIRS_OF_A_JOB))) if together == 1 else 1
+    return [
+        Job(block, range(first, min(groups, first + together)), part, parts)
+        for first in range(0, groups, together)
+        for part in range(parts)
+    ]
+
+
+def _job_sums(
+    job: Job,
+    side: Callable[..., Side],
+    size: int,
+    table: SiteTable,
+    weighted: WeightedSiteTable,
+    tie_cost: float,
+) -> JobSums:
+    half, linear = np.zeros((size, size)), np.zeros(size)
+    near, near_linear = np.zeros((size, size)), np.zeros(size)
+    wrong = log_constant = 0.0
+    fine = _fine(job.block.block, table, weighted)
+    for g in job.groups:
+        group = job.block.group(g)
+        if job.parts > 1:
+            group = group.take(slice(job.part, None, job.parts), slice(None))
+        if not group.n_pairs:
+            continue
+        i, j = side(group.positive, group.row_weights), side(group.negative, group.column_weights)
+        far = (job.block.every, int(job.block.turns[g]))
+        k_i, h_i, k_j, h_j, by_row, totals, listed = band_sites(
+            *i[1:], *j[1:], j.rows, *far, *fine, *_arguments(table.gamma, weighted), tie_cost
+        )
+        half += i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
+        linear += i.rows.T @ h_i - j.rows.T @ h_j
+        wrong, log_constant = wrong + float(totals[0]), log_constant + float(totals[1])
+        if len(listed):
+            at = listed[:, :2].astype(np.intp)
+            pairs = (at[:, 0], i.mean.size + at[:, 1], listed[:, 2], listed[:, 3])
+            both = np.concatenate([i.mean, j.mean]), np.concatenate([i.rows, j.rows])
+            of_listed = _add_listed([pairs], *both, table, near, near_linear)
+            wrong, log_constant = wrong + of_listed[0], log_constant + of_listed[1]
+    weight = job.block.stands_for
+    return JobSums(
+        weight * (half + half.T + near), weight * (linear + near_linear), weight * wrong, weight * log_constant
+    )
+
+
+def _side(
+    space: ReducedScores,
+    with_offset: bool,
+    q: NaturalGaussian,
+    deal: Deal,
+    index: NDArray[np.intp],
+    weights: FloatArray,
+) -> Side:
+    """The moments of some rows.
+
+    Their order, and who is far from whom, is that of the deal, so that sums are smooth functions of q.
+    """
+    place = width = None
+    if deal.spread is not None:
+        order = band_order(deal.score[index], deal.spread[index])
+        if order is not None:
+            index, weights = index[order], weights[order]
+        place, width = deal.score[index], deal.spread[index]
+    rows = space.design.take(index, axis=0)
+    mean = rows @ q.mean + space.offset[index]
+    root = q.rooted(rows)
+    square = np.einsum("ij,ij->i", root, root)
+    if not (np.isfinite(mean).all() and np.isfinite(square).all()):
+        raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
+    if with_offset:
+        rows = np.column_stack([rows, space.offset[index]])
+    if place is not None and width is not None:
+        return Side(rows, place, width, mean, square, root, weights)
+    width = FAR / CLOSE * np.sqrt(square)
+    order = band_order(mean, width)
+    if order is None:
+        order = np.argsort(mean, kind="stable")
+    return Side(*(each[order] for each in Side(rows, mean, width, mean, square, root, weights)))

@@ -1,0 +1,286 @@
+"""Maps known by their values alone: the affine map through a few of them, and whether others are on it.
+
+A model's free variables as one flat vector, and its graphs over many such vectors at once.
+
+The engines see theta[N, D]: one row per point, the model's value variables (in their unconstrained space) one after the
+other, in the model's order.
+
+Values of a graph without compiling it: its nodes one after the other, each by its own Python implementation.
+
+A compilation of PyTensor costs 10 to 50 ms, more than a fit to a few hundred observations. What is read from a model
+(labels, gamma, parameters of priors, matrices of covariates) is a handful of nodes above constants and ``pm.Data``,
+which are evaluated here in less than a millisecond, and read anew every time: nothing is kept that could be stale.
+Where a graph must be compiled after all, ``MODE`` is for functions that are called a few times.
+
+Expressions of a model at every draw of its posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import NDArray
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.pytensorf import compile as compile_function
+from pytensor.compile.mode import get_mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.scalar.basic import Add, Cast, Clip, Identity, Mul, Second
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import TensorType
+
+from pymc_pacauc.numerics import FloatArray
+
+Evaluate = Callable[[FloatArray], list[FloatArray]]
+
+PROBES = (0.1, 1.0, 7.0)
+
+
+def affine_map(evaluate: Evaluate, d: int) -> tuple[FloatArray, FloatArray]:
+    """The value at zero, and its change towards each unit vector, a row each."""
+    values = evaluate(np.eye(d + 1, d, k=-1))[0]
+    return values[0], values[1:] - values[0]
+
+
+def first_departure(
+    names: Sequence[str], layout: FlatVariables, departs: Callable[[FloatArray], bool], suspects: Sequence[str] = ()
+) -> str | None:
+    """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in:
+    ``suspects`` before others, which may fail for their sake.
+    """
+    probes = np.random.default_rng(0).standard_normal((len(PROBES), layout.dimension)) * np.array(PROBES)[:, None]
+    if not departs(probes):
+        return None
+    for name, part in sorted(zip(names, layout.slices, strict=True), key=lambda each: each[0] not in suspects):
+        alone = np.zeros_like(probes)
+        alone[:, part] = probes[:, part]
+        if departs(alone):
+            return name
+    return "the combination of " + ", ".join(names)
+
+
+NUMBERS_AT_ONCE = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class FlatVariables:
+    """Layout of a model's value variables in a flat vector of length ``dimension``."""
+
+    values: tuple[Variable, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(value.name for value in self.values)
+
+    @property
+    def slices(self) -> list[slice]:
+        stops = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        return [slice(int(a), int(b)) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
+
+    @property
+    def dimension(self) -> int:
+        return self.slices[-1].stop
+
+    def part(self, chosen: Sequence[int]) -> FlatVariables:
+        """The layout of some of the variables."""
+        return FlatVariables(tuple(self.values[i] for i in chosen), tuple(self.shapes[i] for i in chosen))
+
+    def places(self, chosen: Sequence[int]) -> NDArray[np.intp]:
+        """Where some of the variables are in the flat vector."""
+        everything, slices = np.arange(self.dimension), self.slices
+        return np.concatenate([everything[:0], *(everything[slices[i]] for i in chosen)])
+
+    def vectorize(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
+        """The matrix ``theta`` and the outputs, functions of the value variables, batched over its rows."""
+        theta = pt.matrix("theta", shape=(None, self.dimension), dtype="float64")
+        rows = theta.shape[0]
+        replace = {
+            value: theta[:, part].reshape((rows, *shape)).astype(value.dtype)
+            for value, shape, part in zip(self.values, self.shapes, self.slices, strict=True)
+        }
+        batched = vectorize_graph(list(outputs), replace)
+        for i, (old, new) in enumerate(zip(outputs, batched, strict=True)):
+            if new.type.ndim == old.type.ndim:  # does not depend on any free variable
+                batched[i] = pt.broadcast_to(new, (rows, *(new.shape[axis] for axis in range(new.type.ndim))))
+        return theta, batched
+
+    def function(self, outputs: Sequence[Variable], mode: Any = MODE) -> Callable[[FloatArray], list[NDArray[Any]]]:
+        """f(theta[N, D]) -> the batched outputs, evaluated in pieces that fit in memory."""
+        theta, batched = self.vectorize(outputs)
+        compiled = compile_function([theta], batched, mode=mode, on_unused_input="ignore")
+
+        def evaluate(points: FloatArray) -> list[NDArray[Any]]:
+            pieces = [compiled(points[:1])]
+            step = max(1, NUMBERS_AT_ONCE // max(self.dimension, *(value.size for value in pieces[0])))
+            pieces += [compiled(points[i : i + step]) for i in range(1, len(points), step)]
+            return [np.concatenate(values) for values in zip(*pieces, strict=True)]
+
+        return evaluate
+
+
+def flat_variables(model: pm.Model) -> FlatVariables:
+    """Layout of the model's value variables, with the shapes they have now."""
+    if not model.value_vars:
+        raise ValueError("The model has no free variables.")
+    known = [_value_shape(model, value) for value in model.value_vars]
+    shapes = [shape for shape in known if shape is not None]
+    if len(shapes) < len(known):
+        start = model.initial_point()
+        shapes = [start[value.name].shape for value in model.value_vars]
+    return FlatVariables(tuple(model.value_vars), tuple(shapes))
+
+
+def shape_now(variable: Variable) -> tuple[int, ...]:
+    """The shape of a variable of a model, with the data it holds now."""
+    shape = _known_shape(variable)
+    return tuple(int(size) for size in variable.shape.eval()) if shape is None else shape
+
+
+def _value_shape(model: pm.Model, value: Variable) -> tuple[int, ...] | None:
+    if None not in value.type.shape:
+        return tuple(value.type.shape)
+    rv = model.values_to_rvs[value]
+    return _known_shape(rv) if model.rvs_to_transforms[rv] is None else None
+
+
+def _known_shape(variable: Variable) -> tuple[int, ...] | None:
+    """What the type says, or the size that a vector of independent variables is given; None if it takes more."""
+    if None not in variable.type.shape:
+        return tuple(variable.type.shape)
+    op = getattr(variable.owner, "op", None)
+    if not isinstance(op, RandomVariable) or op.ndim_supp:
+        return None
+    size = op.size_param(variable.owner)
+    if not isinstance(size.type, TensorType):
+        return None
+    try:
+        return tuple(int(length) for length in evaluate([size])[0])
+    except Unreadable:
+        return None
+
+
+NUMBERS_WORTH_COMPILING = 10_000  # of an operation that NumPy does not have
+
+
+@node_rewriter([Elemwise])
+def numpy_equivalents(fgraph: Any, node: Any) -> Any:
+    """Sums and products of many arrays two by two, and clip: NumPy has no such ufuncs, Python loops would run."""
+    op = node.op.scalar_op
+    if isinstance(op, Add | Mul) and len(node.inputs) > 2:
+        return [reduce(node.op, node.inputs)]
+    if isinstance(op, Clip):
+        value, lower, upper = node.inputs
+        return [pt.minimum(pt.maximum(value, lower), upper).astype(node.outputs[0].dtype)]
+    return None
+
+
+# A handful of calls: compilation would cost more than it saves. Constants are folded between the two passes; the
+# canonizers would merge sums and products before.
+MODE = (
+    get_mode("FAST_COMPILE")
+    .excluding("local_mul_canonizer", "local_add_canonizer")
+    .register((in2out(numpy_equivalents, name="numpy_equivalents_first"), 0.01))
+    .register((in2out(numpy_equivalents, name="numpy_equivalents_last"), 100))
+)
+
+
+class Unreadable(Exception):
+    """A graph has no value without its inputs, or none that is not random; or it takes a compilation."""
+
+
+class _WorthCompiling(Unreadable):
+    """An operation on many numbers that NumPy does not have: Python would loop over them."""
+
+
+def is_known(variables: Iterable[Variable], given: Iterable[Variable] = ()) -> bool:
+    """Whether variables are made of constants, shared variables and what is given alone."""
+    given = set(given)
+    return not any(
+        _is_random(v.owner) if v.owner is not None else not isinstance(v, Constant | SharedVariable)
+        for v in ancestors(variables, blockers=given)
+        if v not in given
+    )
+
+
+def evaluate(outputs: Iterable[Variable], given: Mapping[Variable, Any] | None = None) -> list[Any]:
+    """Copies of the values of ``outputs``, ``given`` those of other variables; :class:`Unreadable` if random."""
+    outputs, given = list(outputs), dict(given or {})
+    values: dict[Variable, Any] = dict(given)
+    try:
+        for node in toposort(outputs, blockers=given):
+            inputs = [values[v] if v in values else leaf_value(v) for v in node.inputs]
+            values.update(zip(node.outputs, perform(node, inputs), strict=True))
+    except _WorthCompiling:
+        if not is_known(outputs, given):
+            raise
+        return list(compile_function(list(given), outputs, mode=MODE, on_unused_input="ignore")(*given.values()))
+    return [np.array(values[v] if v in values else leaf_value(v)) for v in outputs]
+
+
+def leaf_value(variable: Variable) -> Any:
+    """What a constant or a shared variable holds, not a copy."""
+    if isinstance(variable, Constant):
+        return variable.data
+    if isinstance(variable, SharedVariable):
+        return variable.get_value(borrow=True)
+    raise Unreadable(f"{variable} has no value")
+
+
+def perform(node: Apply, inputs: list[Any]) -> list[Any]:
+    """The outputs of one node."""
+    if _is_random(node):
+        raise Unreadable(f"{node.outputs[-1]} is random")
+    if node.op.destroy_map:
+        raise Unreadable(f"{node} overwrites its inputs")
+    if isinstance(node.op, Elemwise) and not _in_numpy(node):
+        dtype, op = node.outputs[0].type.dtype, node.op.scalar_op
+        if isinstance(op, Add | Mul):
+            return [np.asarray(reduce(np.add if isinstance(op, Add) else np.multiply, inputs)).astype(dtype)]
+        if isinstance(op, Cast | Identity):
+            return [np.asarray(inputs[0]).astype(dtype)]
+        if isinstance(op, Second):
+            return [np.broadcast_arrays(*inputs)[1].astype(dtype)]
+        if isinstance(op, Clip):
+            return [np.asarray(np.minimum(np.maximum(inputs[0], inputs[1]), inputs[2])).astype(dtype)]
+        if max(np.size(each) for each in inputs) > NUMBERS_WORTH_COMPILING:
+            raise _WorthCompiling(f"{node} is not in NumPy")
+    storage = {v: [None] for v in node.outputs} | {v: [value] for v, value in zip(node.inputs, inputs, strict=True)}
+    computed = {v: [v in node.inputs] for v in storage}
+    node.op.make_thunk(node, storage, computed, [], impl="py")()
+    return [storage[v][0] for v in node.outputs]
+
+
+def _is_random(node: Apply) -> bool:
+    return isinstance(node.op, RandomVariable | SymbolicRandomVariable)
+
+
+def _in_numpy(node: Apply) -> bool:
+    return node.op.nfunc_spec is not None and node.op.nfunc_spec[1] == len(node.inputs)
+
+
+def evaluate_at_draws(model: pm.Model, graph: Variable, posterior: xr.Dataset) -> NDArray[Any]:
+    """``graph`` at each draw, shape (chain, draw, ...), with the ``pm.Data`` that the model has now."""
+    used = set(ancestors([graph]))
+    variables = [rv for rv in model.free_RVs if rv in used]
+    missing = [rv.name for rv in variables if rv.name not in posterior]
+    if missing:
+        raise ValueError(f"The posterior has no draws of {', '.join(missing)}, which the expression depends on.")
+    values = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in variables]
+    batched = [rv.type.clone(shape=(None, *rv.type.shape))(f"{rv.name}_draws") for rv in variables]
+    output = vectorize_graph(graph, dict(zip(variables, batched, strict=True)))
+    function = compile_function(batched, output, mode=MODE, on_unused_input="ignore")
+    points = [v.reshape(-1, *v.shape[2:]).astype(rv.dtype) for v, rv in zip(values, variables, strict=True)]
+    found = np.asarray(function(*points))
+    return found.reshape(posterior.sizes["chain"], posterior.sizes["draw"], *found.shape[1:])

@@ -1,0 +1,184 @@
+"""``@kernel``: numba's ``@njit``, with the options that all loops of this package share and a cache that cannot fail.
+
+Compiled code is kept on disk, in ``__pycache__`` beside the source or wherever ``NUMBA_CACHE_DIR`` says, so that only
+the first process compiles. numba lets faults of that cache through to whoever calls the function: it refuses to define
+one if no folder can be written (a read-only installation and no home), and calling one fails if the disk is full or a
+file of the cache was cut short. A kernel needs no cache to be right. Here a fault costs the time to compile, and one
+warning a process that says what to do.
+
+Matrix algebra on one thread, for any number of threads that ask for it at the same time.
+
+How many threads a BLAS library uses is, with most builds, one number for the whole process. Contexts that each save,
+lower and restore it work only while they are nested: of two threads that overlap, the second saves what the first has
+lowered, and leaves it so for good. Here a context that finds the number at one leaves it alone, and who lowered it
+restores it. If others are still inside then, a thread of its own keeps the number low until the last of them has left.
+
+The same thread lowers and restores always: threadpoolctl (from 3.8 on) listens to one thread at a time, and where the
+number belongs to the thread (builds on OpenMP), contexts of several threads do not meet.
+
+Numbers as they are given, turned into arrays of float64 or refused in words.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
+from threading import Event, Lock, Thread
+from typing import Any
+
+import numpy as np
+from numba import config, njit
+from numba.core.caching import FunctionCache
+from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import ThreadpoolController
+
+FloatArray = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Compile ``function`` at its first call; ``options`` are numba's, such as ``fastmath``."""
+    if function is None:
+        return lambda function: kernel(function, **options)
+    compiled: Any = njit(nogil=True, error_model="numpy", **options)(function)
+    if not config.DISABLE_JIT:
+        try:
+            compiled._cache = KernelCache(function)  # what njit(cache=True) does with a FunctionCache
+        except RuntimeError as error:  # no folder can be written
+            warn_once(error)
+    return compiled
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
+    """numba's cache of one function, which gives up instead of raising.
+
+    It is an index, which names a data file for each signature and is written first, and the data files. After a fault
+    the index goes: it may be broken itself, or name a data file which could not be written, in whose place the next
+    process would find, and run, what an older version of the source left there under the same name.
+    """
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(signature, target_context)
+        except Exception:  # what a damaged pickle raises can be anything
+            self.remove_index()
+            return None  # compiled anew, and saved
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        try:
+            super().save_overload(signature, data)
+        except Exception as error:
+            self.disable()
+            self.remove_index()
+            warn_once(error)
+
+    def remove_index(self) -> None:
+        with suppress(OSError):
+            os.unlink(self._cache_file._index_path)
+
+
+warned = False
+
+
+def warn_once(error: Exception) -> None:
+    global warned
+    if not warned:
+        warned = True
+        warnings.warn(
+            f"Compiled code cannot be kept on disk ({error}), so every process compiles it again, which takes seconds. "
+            "To keep it, set the environment variable NUMBA_CACHE_DIR to a writable folder on a disk that is not full.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+_LOCK = Lock()
+_inside = 0
+_keeper: _Keeper | None = None
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Within the context BLAS has one thread; after the last of overlapping contexts, as many as before the first."""
+    global _inside, _keeper
+    with _LOCK:
+        own = _one_thread() if any(library.num_threads > 1 for library in _blas().lib_controllers) else None
+        if own:
+            own.__enter__()
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _inside -= 1
+            if own:
+                own.__exit__(None, None, None)
+                if _inside and _keeper is None:
+                    _keeper = _Keeper()
+            if _keeper and not _inside:
+                _keeper.leave()
+                _keeper = None
+
+
+class _Keeper(Thread):
+    """A thread that keeps BLAS at one thread from when it is made until it is told to leave."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._lowered, self._told = Event(), Event()
+        self.start()
+        self._lowered.wait()
+
+    def run(self) -> None:
+        with _one_thread():
+            self._lowered.set()
+            self._told.wait()
+
+    def leave(self) -> None:
+        self._told.set()
+        self.join()
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    limits: AbstractContextManager[object] = _blas().limit(limits=1)
+    return limits
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+def numeric_array(name: str, values: ArrayLike) -> FloatArray:
+    """``values`` as an array of float64, or a ValueError that names the argument.
+
+    Masked values, complex numbers, dates and strings have no place among float64, and are refused. Missing values of
+    pandas (NA, None) are NaN.
+    """
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} has {np.ma.count_masked(values)} masked value(s); impute or drop them first.")
+    try:
+        given = np.asarray(values)
+        strings = given.dtype == object and any(isinstance(value, (str, bytes)) for value in given.flat)
+        if strings or given.dtype.kind not in "biufO":
+            raise TypeError(f"its type is {'a string' if strings else given.dtype}")
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
+
+
+def number_vector(name: str, values: ArrayLike, what: str) -> FloatArray:
+    """A vector of finite numbers, or a ValueError that says ``what`` was expected."""
+    try:
+        array = numeric_array(name, values)
+    except ValueError as error:
+        raise ValueError(f"{error} ({what}).") from error
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a vector, {what}; got shape {array.shape}.")
+    bad = int(np.sum(~np.isfinite(array)))
+    if bad:
+        raise ValueError(f"{name} has {bad} NaN or infinite value(s) out of {array.size}: {what}.")
+    return array

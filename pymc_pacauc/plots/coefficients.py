@@ -1,0 +1,260 @@
+"""Posterior of the coefficients: marginals, inclusion probabilities, and the path over the spike's width.
+
+What a rule is worth, and which model: decision curves, and models by evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy.stats import gaussian_kde, norm
+
+from pymc_pacauc.analysis.summary import inclusion_probability
+from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.idata import coefficient_labels
+from pymc_pacauc.model.results import dataset_of
+from pymc_pacauc.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
+
+MOST_PANELS = 40
+
+
+def plot_marginals(
+    approx: Any,
+    idata: Any = None,
+    *,
+    coefficients: Sequence[str] | None = None,
+    ax: Any = None,
+    backend: str | None = None,
+) -> Any:
+    """Marginals of the coefficients: the approximation as a line over the density of draws (the paper's Figure 1).
+
+    Parameters
+    ----------
+    approx
+        What ``pm.fit(method=pac.EP())`` returned.
+    idata
+        Draws of the same model to compare with, for example by tempering SMC.
+    coefficients
+        Which to show, by their labels, such as ``"theta[glu]"``; by default the first forty.
+    ax
+        One axes for each; by default a new figure.
+    backend
+        ``"matplotlib"``.
+
+    Returns
+    -------
+    Array of axes.
+    """
+    if not hasattr(approx, "variable_names"):
+        raise TypeError(
+            "plot_marginals draws the marginals of an approximation, what pm.fit(method=pac.EP()) returned, over draws:"
+            f" plot_marginals(approx, idata); got {type(approx).__name__} first. For draws alone use az.plot_forest."
+        )
+    names = approx.variable_names
+    labels = coefficient_labels(approx.model, names)
+    shown = labels[:MOST_PANELS] if coefficients is None else list(coefficients)
+    unknown = [label for label in shown if label not in labels]
+    if unknown:
+        raise ValueError(f"There is no coefficient {', '.join(unknown)}; there are {', '.join(labels[:20])}.")
+    draws = None if idata is None else _flat_draws(names, idata)
+    columns = min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    axes = new_axes(ax, backend, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
+    mean, sd = approx.posterior.mean, np.sqrt(np.diagonal(approx.posterior.covariance))
+    for axis, label in zip(axes, shown, strict=False):
+        k = labels.index(label)
+        low, high = mean[k] - 4 * sd[k], mean[k] + 4 * sd[k]
+        if draws is not None:
+            low, high = min(low, draws[:, k].min()), max(high, draws[:, k].max())
+        grid = np.linspace(low, high, 300)
+        if draws is not None:
+            density = gaussian_kde(draws[:, k])(grid)
+            axis.fill_between(grid, density, color=BLUE, alpha=0.3, linewidth=0, label="draws")
+        line = getattr(approx, "method", "approximation")
+        axis.plot(grid, norm.pdf(grid, mean[k], sd[k]), color=VERMILION, label=line)
+        axis.axvline(0.0, color=GREY, linewidth=0.8, linestyle=":")
+        axis.set(title=label, yticks=[], ylim=(0, None))
+        axis.title.set_fontsize("medium")
+        axis.spines[["top", "right", "left"]].set_visible(False)
+    for axis in axes[len(shown) :]:
+        axis.set_visible(ax is not None)
+    if draws is not None:
+        axes[0].legend(frameon=False, fontsize="small", loc="upper left")
+    return axes[: len(shown)]
+
+
+def plot_inclusion(
+    result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None, backend: str | None = None
+) -> Any:
+    """Inclusion probabilities of a spike-and-slab fit, largest first.
+
+    Parameters
+    ----------
+    result
+        An approximation or draws of a model with a :func:`~pymc_pacauc.SpikeSlab` variable, or the probabilities
+        (array, DataArray or Series).
+    names
+        Names of the coefficients; by default their coordinates or numbers.
+    most
+        How many to show.
+    ax, backend
+        Where to draw.
+    """
+    values, found = _probabilities(result)
+    labels = np.asarray(found if names is None else list(names)).astype(str)
+    if labels.size != values.size:
+        raise ValueError(f"There are {values.size} probabilities but {labels.size} names.")
+    order = np.argsort(-values, kind="stable")[:most]
+    [axes] = new_axes(ax, backend, figsize=(5.5, 0.24 * order.size + 1.0))
+    rows = np.arange(order.size)
+    colors = [BLUE if values[k] >= 0.5 else GREY for k in order]
+    axes.hlines(rows, 0, values[order], color=colors, linewidth=2)
+    axes.scatter(values[order], rows, color=colors, s=28, zorder=3)
+    axes.axvline(0.5, color=BLACK, linewidth=0.8, linestyle="--")
+    axes.set(yticks=rows, yticklabels=labels[order], xlim=(0, 1.02), xlabel="probability of inclusion")
+    axes.invert_yaxis()
+    if values.size > order.size:
+        axes.set_title(f"{order.size} largest of {values.size}", fontsize="medium")
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def plot_regularization_path(
+    path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None, backend: str | None = None
+) -> Any:
+    """Coefficients against the spike's variance, circled where included (the paper's Figure 3).
+
+    Parameters
+    ----------
+    path
+        What :func:`~pymc_pacauc.regularization_path` returned, or a Dataset with ``coefficient`` and
+        ``inclusion_probability`` over (v0, coefficient).
+    names
+        Names of the coefficients.
+    most
+        How many coefficients to name and colour at most: those included anywhere, for most of the path first.
+    ax, backend
+        Where to draw.
+    """
+    v0, values, probabilities, found = _path_arrays(path)
+    if np.isnan(values).all():
+        raise ValueError("No fit of this path converged (all its coefficients are NaN): there is nothing to draw.")
+    labels = np.asarray(found if names is None else list(names)).astype(str)
+    [axes] = new_axes(ax, backend, figsize=(7.0, 4.6))
+    weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
+    included = [k for k in np.argsort(-weight, kind="stable") if (probabilities[:, k] >= 0.5).any()]
+    named = np.array(included[: min(most, len(COLORS))])
+    for k in range(values.shape[1]):
+        chosen = np.flatnonzero(named == k)
+        color = COLORS[chosen[0]] if chosen.size else GREY
+        label = labels[k] if chosen.size else None
+        width, z = (1.6, 2) if chosen.size else (0.6, 1)
+        axes.plot(v0, values[:, k], color=color, linewidth=width, label=label, zorder=z)
+        inside = probabilities[:, k] >= 0.5
+        axes.scatter(v0[inside], values[inside, k], s=34, facecolors="none", edgecolors=color, zorder=z + 1)
+    axes.scatter([], [], s=34, facecolors="none", edgecolors=BLACK, label="probability ≥ 0.5")
+    axes.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set(xscale="log", xlabel=r"spike variance $v_0$", ylabel="posterior mean")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axes
+
+
+def _flat_draws(names: Sequence[str], idata: Any) -> np.ndarray:
+    posterior = dataset_of(idata, "posterior")
+    if posterior is None:
+        raise TypeError(f"idata must be draws, what pm.sample returned; got {type(idata).__name__}.")
+    columns = [posterior[name].transpose("chain", "draw", ...).values for name in names]
+    return np.concatenate([c.reshape(c.shape[0] * c.shape[1], -1) for c in columns], axis=1)
+
+
+def _probabilities(result: Any) -> tuple[np.ndarray, Any]:
+    if isinstance(result, EPApproximation) or dataset_of(result, "posterior") is not None:
+        result = inclusion_probability(result)
+    values = getattr(result, "inclusion_probability", result)
+    labels = getattr(values, "index", None)  # of a Series
+    if isinstance(values, xr.DataArray):
+        labels = values[values.dims[-1]].values if values.dims[-1] in values.coords else None
+    array = np.asarray(values, dtype=float).ravel()
+    if array.size == 0 or not ((array >= 0) & (array <= 1)).all():
+        raise ValueError("Inclusion probabilities must be numbers in [0, 1].")
+    return array, np.arange(array.size) if labels is None or callable(labels) else np.asarray(labels)
+
+
+def _path_arrays(path: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    data = path if isinstance(path, xr.Dataset) else path.to_dataset()
+    names = data["coefficient"].dims
+    found = data[names[1]].values if names[1] in data.coords else np.arange(data.sizes[names[1]])
+    return data["v0"].values, data["coefficient"].values, data["inclusion_probability"].values, found
+
+
+def plot_decision_curve(
+    curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
+) -> Any:
+    """Net benefit against the probability at which one is indifferent, beside acting on every row and on none.
+
+    Parameters
+    ----------
+    curves
+        What :func:`~pymc_pacauc.decision_curve` returned, or several of them by name.
+    band
+        Show the band over rows.
+    ax, backend
+        Where to draw; ``"matplotlib"`` is the only backend.
+
+    Returns
+    -------
+    The axes.
+    """
+    named = named_curves(curves, "mean score", "decision_curve", "net_benefit")
+    [axes] = new_axes(ax, backend, figsize=(6.0, 4.2))
+    first = next(iter(named.values()))
+    at = first["probability"]
+    axes.axhline(0.0, color=BLACK, linewidth=0.9, label="nobody")
+    axes.plot(at, first["treat_all"], color=GREY, linewidth=0.9, label="everybody")
+    for k, (name, curve) in enumerate(named.items()):
+        color, line = COLORS[k % len(COLORS)], LINES[k % len(LINES)]
+        if band:
+            axes.fill_between(curve["probability"], curve["lower"], curve["upper"], color=color, alpha=0.2, linewidth=0)
+        axes.plot(curve["probability"], curve["net_benefit"], color=color, linestyle=line, label=name)
+    top = max(float(curve["upper" if band else "net_benefit"].max()) for curve in named.values())
+    axes.set(xlabel="probability at which one is indifferent", ylabel="net benefit (true positives per row)")
+    axes.set_xlim(0, 1)
+    if top > 0.0:  # elsewhere no rule is better than nobody: all that there is, is shown
+        axes.set_ylim(-0.15 * top, 1.05 * top)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, title=f"{first.attrs['ci_prob']:.0%} over rows" if band else None)
+    return axes
+
+
+def plot_compare(table: pd.DataFrame, *, ax: Any = None, backend: str | None = None) -> Any:
+    """Log evidence of each model, the best on top, with two standard errors where they are known; its probability.
+
+    Parameters
+    ----------
+    table
+        What :func:`~pymc_pacauc.compare` returned.
+    ax, backend
+        Where to draw.
+
+    Returns
+    -------
+    The axes.
+    """
+    [axes] = new_axes(ax, backend, figsize=(6.4, 1.2 + 0.45 * len(table)))
+    place = np.arange(len(table))[::-1]
+    error = 2.0 * table["se"].fillna(0.0)
+    axes.axvline(table["log_evidence"].max(), color=GREY, linewidth=0.8, linestyle=":")
+    axes.errorbar(table["log_evidence"], place, xerr=error, fmt="o", color=BLUE, capsize=3)
+    for y, (value, probability) in zip(place, table[["log_evidence", "probability"]].to_numpy(), strict=True):
+        axes.annotate(f"{probability:.3f}", (value, y), xytext=(0, 7), textcoords="offset points", ha="center")
+    axes.set_yticks(place, [str(name) for name in table.index])
+    axes.set(xlabel=f"log evidence at gamma = {table.attrs.get('gamma', np.nan):g} (above: posterior probability)")
+    axes.set_ylim(-0.5, len(table) - 0.3)
+    axes.margins(x=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes

@@ -1,0 +1,241 @@
+"""How well a score ranks: ROC curves, and the scores of the classes.
+
+Survival by score: Kaplan and Meier's curves of groups with low, middle and high scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+from scipy.stats import gaussian_kde
+
+from pymc_pacauc.analysis.deployed import mean_score
+from pymc_pacauc.analysis.threshold import Threshold
+from pymc_pacauc.comparison.censored import concordance_risk, event_mask, survival_curve
+from pymc_pacauc.comparison.pairs import encode_labels
+from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
+
+
+def plot_roc(
+    curves: xr.Dataset | Mapping[str, xr.Dataset],
+    *,
+    band: bool = True,
+    randomised: bool = False,
+    ax: Any = None,
+    backend: str | None = None,
+) -> Any:
+    """ROC curves of mean scores, with their bands over rows.
+
+    Parameters
+    ----------
+    curves
+        What :func:`~pymc_pacauc.roc` returned, or several of them by name.
+    band
+        Show the pointwise band.
+    randomised
+        Show the mean curve of the draws too: of a score that is drawn from the posterior each time.
+    ax, backend
+        Where to draw; ``"matplotlib"`` is the only backend.
+
+    Returns
+    -------
+    The axes.
+    """
+    named = named_curves(curves, "", "roc", "tpr")
+    [axes] = new_axes(ax, backend, figsize=(5.2, 5.2))
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
+    for k, (name, curve) in enumerate(named.items()):
+        color, line = COLORS[k % len(COLORS)], LINES[k % len(LINES)]
+        if band:
+            axes.fill_between(curve["fpr"], curve["tpr_lower"], curve["tpr_upper"], color=color, alpha=0.2, linewidth=0)
+        axes.plot(curve["fpr"], curve["tpr"], color=color, linestyle=line, label=_label(name, curve))
+        if randomised and curve.attrs["draws"] > 1:
+            label = f"{name + ', ' if name else ''}a draw: AUC {curve.attrs['auc_of_draw']:.3f}"
+            axes.plot(curve["fpr"], curve["tpr_of_draw"], color=color, linestyle=line, linewidth=0.8, label=label)
+    axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
+    attrs = next(iter(named.values())).attrs
+    axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({attrs['ci_prob']:.0%} over rows)")
+    return axes
+
+
+def _label(name: str, curve: xr.Dataset) -> str:
+    attrs = curve.attrs
+    auc = f"{attrs['auc']:.3f} ({attrs['auc_lower']:.3f} to {attrs['auc_upper']:.3f})"
+    return f"{name}: {auc}" if name else auc
+
+
+def plot_scores(
+    scores: Any,
+    y: ArrayLike,
+    *,
+    threshold: Threshold | float | None = None,
+    positive: Any = None,
+    ordered: bool = False,
+    ax: Any = None,
+    backend: str | None = None,
+) -> Any:
+    """Densities of the mean score in the classes, with a threshold.
+
+    Parameters
+    ----------
+    scores
+        What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
+        (..., rows); or one score per row.
+    y
+        Labels.
+    threshold
+        What :func:`~pymc_pacauc.choose_threshold` returned, or a number.
+    positive
+        Which of the two labels is the positive class.
+    ordered
+        True for y with more than two values, of which the larger should score higher: one density above the other,
+        and the concordance of the scores with the classes.
+    ax, backend
+        Where to draw.
+    """
+    score = np.asarray(mean_score(scores))
+    posterior = isinstance(scores, xr.Dataset) or np.ndim(scores) > 1
+    if ordered:
+        if positive is not None:
+            raise ValueError(
+                "positive= is for two classes; with ordered=True the larger value of y should score higher."
+            )
+        risk = float(empirical_risk(score, y, ordered=True))  # also checks the two
+        [axes] = new_axes(ax, backend, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
+        _ridges(axes, score, np.asarray(y), threshold)
+        axes.set(xlabel="mean score" if posterior else "score", ylabel="class", title=f"concordance {1.0 - risk:.3f}")
+        return axes
+    mask = encode_labels(y, positive)
+    if score.shape != mask.shape:
+        raise ValueError(f"scores must have one column per label, {mask.size}; the mean score has shape {score.shape}.")
+    [axes] = new_axes(ax, backend, figsize=(6.4, 3.8))
+    grid = _score_grid(score)
+    classes = ((~mask, BLUE, "negative", "--"), (mask, VERMILION, "positive", "-"))
+    densities = [_density(score[group], grid, np.ptp(score)) for group, *_ in classes]
+    height = max(density.max() for density in densities) or 1.0
+    for k, (density, (group, color, name, line)) in enumerate(zip(densities, classes, strict=True)):
+        axes.fill_between(grid, density, color=color, alpha=0.2, linewidth=0)
+        axes.plot(grid, density, color=color, linestyle=line, label=f"{name} ({group.sum()} rows)")
+        place = (-0.25 if k == 0 else -0.12) * height
+        axes.plot(score[group], np.full(group.sum(), place), "|", color=color, alpha=0.6)
+    if threshold is not None:
+        value = threshold.value if isinstance(threshold, Threshold) else float(threshold)
+        text = f"threshold {value:.3g}"
+        if isinstance(threshold, Threshold):
+            text += f"\n({threshold.rule};\nFPR {threshold.fpr:.2f}, TPR {threshold.tpr:.2f})"
+        axes.axvline(value, color=BLACK, linewidth=1.2, label=text)
+    axes.set(xlabel="mean score" if posterior else "score", ylabel="density")
+    axes.set(ylim=(-0.35 * height, 1.1 * height), yticks=[t for t in axes.get_yticks() if 0 <= t <= 1.1 * height])
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axes
+
+
+def _density(score: np.ndarray, grid: np.ndarray, spread: float) -> np.ndarray:
+    """On the grid; zero where scores have no spread, or none that can be squared and seen."""
+    visible = np.ptp(score) > max(1e-9 * spread, 1e-150)
+    return gaussian_kde(score)(grid) if visible else np.zeros_like(grid)
+
+
+def _score_grid(score: np.ndarray) -> np.ndarray:
+    return np.linspace(score.min() - 0.15 * np.ptp(score), score.max() + 0.15 * np.ptp(score), 400)
+
+
+def _ridges(axes: Any, score: np.ndarray, y: np.ndarray, threshold: Any) -> None:
+    """A density for each class, the higher classes further up, all on one scale."""
+    grid, classes = _score_grid(score), np.unique(y)
+    members = [score[y == label] for label in classes]
+    densities = [gaussian_kde(s)(grid) if s.size > 1 and np.ptp(s) > 0 else np.zeros_like(grid) for s in members]
+    highest = max(density.max() for density in densities) or 1.0
+    for k, (density, inside) in enumerate(zip(densities, members, strict=True)):
+        front = 2 * (classes.size - k)  # the lower classes in front
+        axes.fill_between(grid, k, k + 0.9 * density / highest, color=BLUE, alpha=0.3, linewidth=0, zorder=front)
+        axes.plot(grid, k + 0.9 * density / highest, color=BLUE, linewidth=1.2, zorder=front)
+        axes.plot(inside, np.full(inside.size, k - 0.06), "|", color=BLUE, alpha=0.4, markersize=5, zorder=front)
+        axes.plot(np.median(inside), k, marker="o", markersize=5, color=VERMILION, linestyle="none", zorder=100)
+    axes.plot([], [], marker="o", markersize=5, color=VERMILION, linestyle="none", label="median")
+    if threshold is not None:
+        value = threshold.value if isinstance(threshold, Threshold) else float(threshold)
+        axes.axvline(value, color=BLACK, linewidth=1.2, label=f"threshold {value:.3g}")
+    labels = [f"{label:g} ({inside.size} rows)" for label, inside in zip(classes, members, strict=True)]
+    axes.set(yticks=np.arange(classes.size), yticklabels=labels, ylim=(-0.2, classes.size))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
+
+
+def plot_survival(
+    scores: Any,
+    time: ArrayLike,
+    event: ArrayLike,
+    *,
+    groups: int = 3,
+    ci_prob: float = 0.9,
+    ax: Any = None,
+    backend: str | None = None,
+) -> Any:
+    """Share without event over time, in groups of equal size by their mean score (Kaplan and Meier's estimate).
+
+    A high score means an early event: the curve of the highest scores should fall first. On rows that were fitted the
+    curves are further apart than on others.
+
+    Parameters
+    ----------
+    scores
+        What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
+        (..., rows); or one score per row.
+    time, event
+        When each row had its event or was last seen, and whether it was an event.
+    groups
+        Number of groups, cut at quantiles of the score; rows with equal scores stay together.
+    ci_prob
+        Probability of the pointwise bands, Greenwood's on the scale of log(-log S).
+    ax, backend
+        Where to draw; ``"matplotlib"`` is the only backend.
+
+    Returns
+    -------
+    The axes. Censored rows are ticks on the curves.
+    """
+    score = np.asarray(mean_score(scores), dtype=np.float64)
+    if not (isinstance(groups, int | np.integer) and 2 <= groups <= len(COLORS)):
+        raise ValueError(f"groups must be an integer from 2 to {len(COLORS)}; got {groups!r}.")
+    c = 1.0 - float(concordance_risk(score, time, event))  # also checks the three
+    times = np.asarray(time, dtype=np.float64)
+    events = event_mask(event, times.size)
+    group = np.searchsorted(np.quantile(score, np.arange(1, groups) / groups), score, side="left")
+    empty = groups - np.unique(group).size
+    if empty:
+        raise ValueError(f"{empty} of {groups} groups would be empty: many scores are equal. Use fewer groups.")
+    [axes] = new_axes(ax, backend, figsize=(7.2, 4.2))
+    for k in range(groups):
+        inside = group == k
+        curve = survival_curve(times[inside], events[inside])
+        at, share = np.concatenate([[0.0], curve.time]), np.concatenate([[1.0], curve.survival])
+        lower, upper = (np.concatenate([[1.0], bound]) for bound in curve.interval(ci_prob))
+        color = COLORS[k]
+        axes.fill_between(at, lower, upper, step="post", color=color, alpha=0.15, linewidth=0)
+        label = f"{_name(k, groups)}: {int(events[inside].sum())} events, {int(inside.sum())} rows"
+        axes.step(at, share, where="post", color=color, linestyle=LINES[k % len(LINES)], label=label)
+        censored = np.unique(times[inside & ~events])
+        axes.plot(censored, share[np.searchsorted(at, censored, side="right") - 1], "|", color=color, markersize=6)
+    axes.set(xlabel="time", ylabel="share without event", xlim=(0.0, None), ylim=(0.0, 1.02))
+    axes.spines[["top", "right"]].set_visible(False)
+    what = "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
+    title = f"by {what}\n(concordance {c:.3f})"
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=title, alignment="left")
+    return axes
+
+
+def _name(k: int, groups: int) -> str:
+    """Of the k-th group from the lowest scores up."""
+    part = PARTS.get(groups, f"{groups}th part")
+    if k in (0, groups - 1):
+        return f"{'lowest' if k == 0 else 'highest'} {part}"
+    return f"middle {part}" if groups == 3 else f"{part} {k + 1} of {groups}"

@@ -1,0 +1,1 @@
+"""What an engine needs to know, on arrays: pairs, scores, prior, gamma."""

@@ -1,0 +1,368 @@
+"""Equal rows of a matrix, found once: observations with equal covariates must tie exactly, whatever is done to them.
+
+Scores that are affine in Gaussian coefficients, and the coordinates in which engines work with them.
+
+    scores(theta) = X theta + offset,    theta ~ N(mean, F F')
+
+Linear scores, Gaussian-process scores (X = I, F F' = K), HSGP features and any PyMC model that is affine in Gaussian
+variables have this form. Three things about it are worked out here, once, when they are first asked for:
+
+* equal rows: observations with the same covariates and offset tie exactly, before and after whitening;
+* *whitened* coefficients w ~ N(0, I): scores = ``whitened_design @ w + whitened_offset``, up to a common constant,
+  which no comparison sees, so both are centred;
+* *reduced* coordinates u: w rotated and cut to the at most n directions that reach the scores (the dual, when there are
+  more coefficients than observations); the other directions keep their prior.
+
+Smooth Gaussian processes reach the scores in far fewer directions than n, to any accuracy that matters: those that
+leave every score but 5e-6 of the smallest prior variance of a score are found by pivoted Cholesky of the scores' prior
+covariance, and are the reduced coordinates. In these the scores are those at some of the observations, the *pivots*;
+the scores of the others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out
+with it.) They come in the order of what they explain, so that the first of them are an approximation of their own, in
+which EP does most of its work (:mod:`pymc_pacauc.ep.start`). Where there are no such directions, looking for them
+costs less than one sweep of EP, and finds the scores' covariance, with which EP does without directions
+(:mod:`pymc_pacauc.ep.process`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from pymc_pacauc.numerics import FloatArray
+
+FEW = 16  # columns, which mostly tell rows apart
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctRows:
+    """The distinct rows of a matrix.
+
+    Attributes
+    ----------
+    first
+        Index of the first occurrence of each distinct row, shape (m,).
+    place
+        For every row, which of the distinct ones it is, shape (n,).
+    """
+
+    first: NDArray[np.intp]
+    place: NDArray[np.intp]
+
+    @property
+    def none_repeat(self) -> bool:
+        return self.first.size == self.place.size
+
+
+def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
+    """Group equal rows of a finite ``matrix[n, d]``, in the order in which they first occur.
+
+    Examples
+    --------
+    >>> distinct_rows(np.array([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]])).place
+    array([0, 1, 0, 1])
+    """
+    if matrix.shape[1] == 0:
+        return DistinctRows(np.zeros(min(1, len(matrix)), dtype=np.intp), np.zeros(len(matrix), dtype=np.intp))
+    rows = np.ascontiguousarray(matrix) + 0.0  # a negative zero becomes a zero, so that equal rows have equal bytes
+    mixed = np.zeros(len(rows))  # equal rows have equal sums, to the bit: column by column, not by a matrix product
+    columns = rows.shape[1]
+    for part in (range(min(FEW, columns)), range(FEW, columns)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k in part:
+                mixed += math.cos(k + 1.0) * rows[:, k]
+        ordered = np.sort(mixed)
+        if np.isfinite(ordered[[0, -1]]).all() and (ordered[1:] != ordered[:-1]).all():
+            every = np.arange(len(rows), dtype=np.intp)
+            return DistinctRows(every, every)
+    as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(order.size, dtype=np.intp)
+    rank[order] = np.arange(order.size)
+    return DistinctRows(first[order], rank[place.reshape(-1)])
+
+
+LARGEST_RANKED = 512
+RANK_TOLERANCE, INDEPENDENT = 1e-12, 1e-5
+FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
+FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
+WORTH_FEATURES = 0.8  # and used where they are so much fewer,
+LEADING_TOLERANCE = 1e-3  # and those that leave no more than this,
+MANY_SCORES = 160  # where EP can do without directions, of so many observations,
+WORTH_LEADING = 0.5  # so much
+ROUNDING = 1e-12
+ROWS_AT_ONCE = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianPrior:
+    """theta ~ N(mean, F F').
+
+    Attributes
+    ----------
+    mean
+        Shape (d,).
+    factor
+        F: shape (d,) for independent coefficients (standard deviations), else lower triangular, shape (d, d).
+    """
+
+    mean: FloatArray
+    factor: FloatArray
+
+    @property
+    def independent(self) -> bool:
+        return self.factor.ndim == 1
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        return np.diag(self.factor**2) if self.independent else self.factor @ self.factor.T
+
+    @property
+    def log_volume(self) -> float:
+        """log det F."""
+        return float(np.log(self.factor if self.independent else np.diagonal(self.factor)).sum())
+
+    def color(self, w: FloatArray) -> FloatArray:
+        """theta of whitened coefficients ``w[..., d]``."""
+        return self.mean + (w * self.factor if self.independent else w @ self.factor.T)
+
+    def whiten(self, theta: FloatArray) -> FloatArray:
+        """Inverse of :meth:`color`, for ``theta[N, d]``."""
+        centred = theta - self.mean
+        if self.independent:
+            return centred / self.factor
+        return np.asarray(linalg.solve_triangular(self.factor, centred.T, lower=True)).T
+
+    def whiten_rows(self, rows: FloatArray) -> FloatArray:
+        """``rows @ F``: linear functions of theta - mean as functions of w."""
+        return rows * self.factor if self.independent else rows @ self.factor
+
+    def unwhiten_rows(self, rows: FloatArray) -> FloatArray:
+        """``rows @ F^-1``: linear functions of w as functions of theta - mean."""
+        if self.independent:
+            return rows / self.factor
+        return np.asarray(linalg.solve_triangular(self.factor, rows.T, lower=True, trans="T")).T
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedScores:
+    """Scores = ``design @ u + offset`` with u ~ N(0, I_k) and u = ``rotation @ w``.
+
+    ``rotation`` has orthonormal rows, shape (k, d); None stands for the identity. ``pivots`` are k observations whose
+    scores are the directions, where only the most important directions are kept: ``design[pivots]`` is triangular, and
+    ``of_pivots`` the whitened design of these, from which the rotation follows when it is asked for.
+    ``covariance`` is that of the scores, where a process has about as many directions as scores.
+    """
+
+    design: FloatArray
+    offset: FloatArray
+    given_rotation: FloatArray | None
+    pivots: NDArray[np.intp] | None = None
+    of_pivots: FloatArray | None = None
+    covariance: FloatArray | None = None
+
+    @cached_property
+    def rotation(self) -> FloatArray | None:
+        if self.pivots is None or self.of_pivots is None:
+            return self.given_rotation
+        return linalg.solve_triangular(self.design[self.pivots], self.of_pivots, lower=True, check_finite=False)
+
+    @property
+    def dimension(self) -> int:
+        return self.design.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScores:
+    """Scores ``X @ theta + offset`` of n observations under a Gaussian prior of theta.
+
+    Attributes
+    ----------
+    X
+        Design, shape (n, d).
+    offset
+        Shape (n,).
+    prior
+        Of theta.
+    exact
+        Keep every direction that reaches the scores, however little.
+    """
+
+    X: FloatArray
+    offset: FloatArray
+    prior: GaussianPrior
+    exact: bool = False
+
+    @property
+    def n(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def d(self) -> int:
+        return self.X.shape[1]
+
+    @cached_property
+    def distinct(self) -> DistinctRows:
+        """Observations that have the same score whatever theta."""
+        return distinct_rows(np.column_stack([self.X, self.offset]) if self.offset.any() else self.X)
+
+    @cached_property
+    def whitened_design(self) -> FloatArray:
+        """Z with scores = Z w + whitened_offset up to a common constant, w ~ N(0, I), shape (n, d); centred."""
+        centred = self.X - self.X.mean(axis=0)
+        if self.prior.independent:
+            centred *= self.prior.factor  # in place: this is the largest array of all
+            return centred
+        if self.distinct.none_repeat:
+            return self.prior.whiten_rows(centred)
+        # A matrix product need not give equal rows equal results: multiply each distinct row once.
+        return self.prior.whiten_rows(centred[self.distinct.first])[self.distinct.place]
+
+    @cached_property
+    def whitened_offset(self) -> FloatArray:
+        """Scores at the prior mean, centred, shape (n,); exactly zero where only rounding would be left.
+
+        What is left counts as rounding next to the terms it is the sum of, or next to the scores' own prior standard
+        deviations: a ranking cannot see it.
+        """
+        X, offset = self.X, self.offset
+        if not (self.prior.mean.any() or offset.any()):
+            return np.zeros(self.n)
+        if not self.distinct.none_repeat:
+            X, offset = X[self.distinct.first], offset[self.distinct.first]
+        scores = X @ self.prior.mean + offset
+        if not self.distinct.none_repeat:
+            scores = scores[self.distinct.place]
+        centred = scores - scores.mean()
+        terms = float((np.abs(X) @ np.abs(self.prior.mean) + np.abs(offset)).max())
+        spread = float(np.sqrt(np.einsum("ij,ij->i", self.whitened_design, self.whitened_design).max()))
+        return np.where(np.abs(centred).max() > ROUNDING * max(terms, spread), centred, 0.0)
+
+    @property
+    def scale_free(self) -> bool:
+        """True when rankings depend on the direction of w alone, so that its length stays chi-distributed."""
+        return not self.whitened_offset.any()
+
+    @cached_property
+    def reduced(self) -> ReducedScores:
+        """Whitened coefficients, cut to the directions that reach the scores where there are fewer of these.
+
+        That is so with more coefficients than observations, and with intercepts or linearly dependent columns. (In more
+        than ``LARGEST_RANKED`` dimensions, and for processes of full rank, dependence is not looked for: those
+        directions just stay at their prior.)
+        """
+        design, offset = self.whitened_design, self.whitened_offset
+        covariance = None
+        if self.d >= self.n >= FEWEST_FACTORED and not self.exact:
+            few, covariance = self._few_directions()
+            if few is not None:
+                return few
+        if self.d > self.n:
+            q, r = linalg.qr(design.T, mode="economic", check_finite=False)
+            return ReducedScores(np.ascontiguousarray(r.T), offset, q.T, covariance=covariance)
+        if covariance is not None:
+            return ReducedScores(design, offset, None, covariance=covariance)
+        if self.d <= LARGEST_RANKED and not _independent_columns(design):
+            factor, order = _pivoted_triangle(design)
+            diagonal = np.abs(np.diagonal(factor))
+            if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
+                # Not by LAPACK's gesdd, SciPy's default, which fails on some designs of this kind.
+                _, singular, permuted = linalg.svd(factor[: self.d], check_finite=False, lapack_driver="gesvd")
+                rotation = permuted[:, np.argsort(order)]
+                rank = max(1, int(np.sum(singular > RANK_TOLERANCE * singular[0])))
+                return ReducedScores(design @ rotation[:rank].T, offset, rotation[:rank])
+        return ReducedScores(design, offset, None)
+
+    def _few_directions(self) -> tuple[ReducedScores | None, FloatArray | None]:
+        """The directions that leave no score any variance, to the tolerance; or, where that takes most, the scores'
+        covariance.
+        """
+        first, place = self.distinct.first, self.distinct.place
+        design = self.whitened_design if self.distinct.none_repeat else self.whitened_design[first]
+        order = np.arange(first.size)
+        low = self._triangular_covariance() if self.distinct.none_repeat else None
+        if low is None:
+            low = (design @ design.T).T
+        else:
+            order = order[::-1]
+        least = float(np.diagonal(low).min())
+        if least <= 0.0:
+            return None, None
+        factor, pivots, rank, _ = linalg.lapack.dpstrf(low, tol=FEATURE_TOLERANCE * least, lower=1)
+        leading = np.sum(np.diagonal(factor)[:rank] ** 2 > LEADING_TOLERANCE * least)
+        if rank > WORTH_FEATURES * self.n or (self.n >= MANY_SCORES and leading > WORTH_LEADING * self.n):
+            if not self.distinct.none_repeat:
+                return None, None
+            whole = np.tril(low) + np.tril(low, -1).T
+            return None, np.ascontiguousarray(whole if order[0] == 0 else whole[::-1, ::-1])
+        order = order[pivots.astype(np.intp) - 1]
+        features = np.empty((first.size, rank))
+        features[order] = np.tril(factor[:, :rank])
+        pivots = order[:rank]
+        if not self.distinct.none_repeat:
+            features = features[place]
+        return ReducedScores(features, self.whitened_offset, None, first[pivots], design[pivots]), None
+
+    @cached_property
+    def triangle(self) -> FloatArray | None:
+        """The design of a process, a Cholesky factor: whitened, lower triangular and not centred; None for others."""
+        if self.d != self.n or not self.prior.independent or np.triu(self.X, 1).any():
+            return None
+        return self.X * self.prior.factor
+
+    def _triangular_covariance(self) -> FloatArray | None:
+        """The lower triangle of ``whitened_design @ whitened_design.T``, the scores in reverse, of a Cholesky factor,
+        as the coefficients of a process have it, at a third of the cost; None for other designs.
+        """
+        lower = self.triangle
+        if lower is None:
+            return None
+        centre = (lower @ lower.sum(axis=0) / self.n)[::-1]  # of the rows of L L'
+        upper = np.ascontiguousarray(lower[::-1, ::-1])  # LAPACK has U U', and has not L L'
+        product = linalg.lapack.dlauum(upper.T, lower=1, overwrite_c=1)[0]
+        product -= centre - centre.mean()
+        product -= centre[:, None]
+        return np.asarray(product)
+
+    def leading(self, k: int) -> LinearScores:
+        """The same with the first k reduced coordinates alone, in the order of the pivots."""
+        space = self.reduced
+        assert space.pivots is not None
+        assert space.of_pivots is not None
+        cut = replace(self)
+        vars(cut).update(vars(self))  # what was worked out
+        design = np.ascontiguousarray(space.design[:, :k])
+        vars(cut)["reduced"] = ReducedScores(design, space.offset, None, space.pivots[:k], space.of_pivots[:k])
+        return cut
+
+    def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """theta for reduced coefficients ``u[draws, k]``; other directions come from the prior."""
+        rotation = self.reduced.rotation
+        if rotation is None:
+            return self.prior.color(u)
+        w = rng.standard_normal((len(u), self.d))
+        return self.prior.color(w + (u - w @ rotation.T) @ rotation)
+
+
+def _independent_columns(design: FloatArray) -> bool:
+    """Whether columns are independent beyond doubt: squares of singular values are known to rounding only."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = design.T @ design
+    factor, _, rank, _ = linalg.lapack.dpstrf(gram, tol=0.0)
+    diagonal = np.diagonal(factor)
+    return bool(rank == design.shape[1] and diagonal.min() > INDEPENDENT * diagonal.max())
+
+
+def _pivoted_triangle(design: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
+    """R and the order of the columns, of a QR factorization with pivoting; of many rows, of parts' R's."""
+    d = design.shape[1]
+    if len(design) >= 2 * ROWS_AT_ONCE:
+        parts = (design[start : start + ROWS_AT_ONCE] for start in range(0, len(design), ROWS_AT_ONCE))
+        design = np.concatenate([linalg.qr(part, mode="r", check_finite=False)[0][:d] for part in parts])
+    factor, order = linalg.qr(design, mode="r", pivoting=True, check_finite=False)
+    return factor, order

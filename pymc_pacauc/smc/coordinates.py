@@ -1,0 +1,327 @@
+"""The unit sphere and its gnomonic charts.
+
+Around a pole e the chart ``u = +-(e + B w) / |e + B w|`` (B orthonormal, perpendicular to e) turns lines through the
+origin into points w of a plane of d - 1 dimensions, where the uniform distribution has density proportional to
+``(1 + |w|^2)^(-d/2)``, a multivariate Cauchy distribution, and a concentrated posterior is close to Gaussian.
+
+Gaussian fits with heavy tails: a fit is trusted in its bulk, never in its tails.
+
+A Gaussian fit that is a little too narrow is harmless in the middle and ruinous outside. As a base to weight from, it
+gives the few particles beyond its reach unbounded weights, and most runs have none there; as a proposal, it hardly ever
+visits the tails and hardly ever leaves them. Either way draws are under-dispersed by an amount that shrinks with the
+number of particles only, and no correlation of the bulk shows it. The multivariate t distribution around the same mean
+with the same factor,
+
+    z = L^-1 (x - m),   density proportional to (1 + |z|^2 / nu)^(-(nu + d) / 2),
+
+costs little in the bulk and has heavier tails than any Gaussian or exponential target. It is a mixture of Gaussians
+N(m, L L' / s) over the precision s ~ Gamma(nu / 2, nu / 2), which is how it is drawn, and how a Crank-Nicolson move is
+made reversible with respect to it (:class:`~pymc_pacauc.smc.proposals.StudentCrankNicolson`).
+
+Gaussians that stand for a target: what moves are built around and what bridges start from.
+
+Three forms of one thing (:class:`Fit`), by what is known: a covariance (:class:`GaussianFit`), a precision, as
+expectation propagation has it (:class:`PrecisionFit`), or either on a few directions and a plain scale on all others
+(:class:`ReducedFit`). Users of a fit only standardise points, restore them, and ask for the log of the determinant:
+
+>>> fit = fit_gaussian(np.array([[0.0, 1.0], [1.0, 3.0], [2.0, 2.0]]), np.full(3, 1 / 3))
+>>> x = np.array([[0.5, -1.0]])
+>>> bool(np.allclose(fit.restore(fit.standardise(x)), x))
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, special, stats
+
+from pymc_pacauc.numerics import FloatArray
+
+CONCENTRATED = 0.9  # mean resultant length from which the gnomonic chart is better than the ambient space
+NEAR = 0.5  # height above the equator from which a direction is near the pole
+
+
+def unit(x: FloatArray) -> FloatArray:
+    """Rows of x scaled to length one."""
+    scaled: FloatArray = x / np.sqrt(squares(x))[:, None]
+    return scaled
+
+
+def stratified_radii(size: int, d: int, rng: np.random.Generator) -> FloatArray:
+    """Lengths with exactly the chi_d distribution, one in each of ``size`` equiprobable strata, in random order.
+
+    Stratifying keeps every length exact and takes the noise of the lengths out of averages over the particles.
+    """
+    strata = (rng.permutation(size) + rng.random(size)) / size
+    return np.asarray(stats.chi.ppf(strata, d), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class GnomonicChart:
+    """The plane tangent to the unit sphere at ``pole``; lines through the origin are its points."""
+
+    pole: FloatArray
+
+    @property
+    def d(self) -> int:
+        return self.pole.size
+
+    @cached_property
+    def _mirror(self) -> FloatArray:
+        """The unit normal of the reflection that exchanges the pole with minus or plus the first axis."""
+        normal = self.pole.copy()
+        normal[0] += np.copysign(1.0, self.pole[0])
+        return normal / np.linalg.norm(normal)
+
+    def _reflect(self, x: FloatArray) -> FloatArray:
+        return x - 2.0 * np.outer(x @ self._mirror, self._mirror)
+
+    @property
+    def basis(self) -> FloatArray:
+        """B, shape (d, d - 1)."""
+        return self.across(np.eye(self.d))
+
+    def across(self, rows: FloatArray) -> FloatArray:
+        """``rows @ B`` for rows of d numbers, without B."""
+        return self._reflect(rows)[:, 1:]
+
+    def to_plane(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Chart coordinates w, and the sign that tells u from -u."""
+        height = u @ self.pole
+        return self.across(u) / height[:, None], np.sign(height)
+
+    def to_sphere(self, w: FloatArray, sign: FloatArray | float = 1.0) -> FloatArray:
+        """Inverse of :meth:`to_plane`."""
+        lifted = np.empty((len(w), self.d))
+        lifted[:, 0] = -np.copysign(1.0, self.pole[0])  # the reflection sends this to the pole
+        lifted[:, 1:] = w
+        length = np.sqrt(1.0 + squares(w))
+        sphere: FloatArray = self._reflect(lifted) * (sign / length)[:, None]
+        return sphere
+
+    def log_uniform(self, w: FloatArray) -> FloatArray:
+        """Normalised log-density in the plane of a uniformly distributed line."""
+        constant = special.gammaln(self.d / 2) - self.d / 2 * np.log(np.pi)
+        log_density: FloatArray = constant - self.d / 2 * np.log1p(squares(w))
+        return log_density
+
+
+def direction_fit(mean: FloatArray, covariance: FloatArray) -> tuple[GnomonicChart, GaussianFit]:
+    """The chart at the mean direction of N(mean, covariance) and, by moments, a Gaussian for its coordinates.
+
+    w = B'theta / e'theta has about the covariance B'VB / E[(e'theta)^2], whatever the scale of theta: a Gaussian fit
+    that gets the length of theta wrong, as every one does, still gets the direction right.
+    """
+    chart = GnomonicChart(mean / np.linalg.norm(mean))
+    along = float(chart.pole @ covariance @ chart.pole + mean @ mean)
+    across = chart.basis.T @ covariance @ chart.basis
+    return chart, GaussianFit(np.zeros(chart.d - 1), *positive_factor(across / along))
+
+
+def near_pole(w: FloatArray) -> NDArray[np.bool_]:
+    """Which points of a chart are within 60 degrees of its pole.
+
+    The uniform distribution is a Cauchy distribution in a chart, so that points near the equator have no covariance: a
+    Gaussian is fitted to those near the pole.
+    """
+    return squares(w) < 1.0 / NEAR**2 - 1.0
+
+
+def concentrated(x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
+    """The chart of the mean direction of ``x[N, d]``, where lines through the particles are close enough to it.
+
+    Directions near the equator are far out in the chart, where a Gaussian says nothing: none may be there.
+    """
+    resultant = weights @ x
+    length = float(np.linalg.norm(resultant))
+    if x.shape[1] == 1 or length <= CONCENTRATED:
+        return None
+    far = np.abs(x @ resultant) <= NEAR * length
+    return GnomonicChart(resultant / length) if float(weights[far].sum()) <= 1.0 / len(x) else None
+
+
+@dataclass(frozen=True, eq=False)
+class StudentFit:
+    """The t distribution with ``degrees`` of freedom around a Gaussian, the covariance of which is its scale matrix."""
+
+    centre: Fit
+    degrees: float
+
+    @property
+    def dimension(self) -> int:
+        return self.centre.dimension
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Independent draws, shape (size, d)."""
+        z = rng.standard_normal((size, self.dimension))
+        precision = rng.chisquare(self.degrees, size) / self.degrees
+        return self.centre.restore(z / np.sqrt(precision)[:, None])
+
+    def logp(self, x: FloatArray) -> FloatArray:
+        """Normalised log-density of ``x[N, d]``, shape (N,)."""
+        nu, d = self.degrees, self.dimension
+        constant = special.gammaln((nu + d) / 2) - special.gammaln(nu / 2) - d / 2 * np.log(nu * np.pi)
+        kernel = self.log_kernel(squares(self.centre.standardise(x)))
+        log_density: FloatArray = constant - self.centre.log_scale + kernel
+        return log_density
+
+    def log_kernel(self, squared_length: FloatArray) -> FloatArray:
+        """Log-density up to a constant, as a function of |z|^2."""
+        return -0.5 * (self.degrees + self.dimension) * np.log1p(squared_length / self.degrees)
+
+    def precision_given(self, squared_length: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Draws of the mixing precision s given |z|^2: Gamma((nu + d) / 2) with rate (nu + |z|^2) / 2."""
+        shape = 0.5 * (self.degrees + self.dimension)
+        return rng.standard_gamma(shape, squared_length.size) / (0.5 * (self.degrees + squared_length))
+
+
+PARTICLES_PER_DIMENSION = 10  # fewer, and a covariance fitted to the particles misleads the moves it is fitted for
+
+
+class Fit(Protocol):
+    """A Gaussian N(m, L L') of d variables."""
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+
+    @property
+    def log_scale(self) -> float:
+        """log of the determinant of L."""
+
+    @property
+    def jitter(self) -> float:
+        """What had to be added to the covariance, as a share of its mean variance, to make it positive definite."""
+
+    def standardise(self, x: FloatArray) -> FloatArray:
+        """``z[N, d]`` with x = m + L z."""
+
+    def restore(self, z: FloatArray) -> FloatArray:
+        """Inverse of :meth:`standardise`."""
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianFit:
+    """N(mean, factor @ factor.T), ``factor`` lower triangular or, for a diagonal covariance, a vector."""
+
+    mean: FloatArray
+    factor: FloatArray
+    jitter: float = 0.0
+
+    @property
+    def dimension(self) -> int:
+        return self.mean.size
+
+    @property
+    def log_scale(self) -> float:
+        return float(np.log(self.factor if self.factor.ndim == 1 else np.diag(self.factor)).sum())
+
+    def standardise(self, x: FloatArray) -> FloatArray:
+        if self.factor.ndim == 1:
+            return (x - self.mean) / self.factor
+        solved: FloatArray = linalg.solve_triangular(self.factor, (x - self.mean).T, lower=True, check_finite=False).T
+        return solved
+
+    def restore(self, z: FloatArray) -> FloatArray:
+        return self.mean + (z * self.factor if self.factor.ndim == 1 else z @ self.factor.T)
+
+    def logp(self, x: FloatArray) -> FloatArray:
+        """Normalised log-density of ``x[N, d]``, shape (N,)."""
+        constant = -self.log_scale - 0.5 * self.dimension * np.log(2 * np.pi)
+        log_density: FloatArray = constant - 0.5 * squares(self.standardise(x))
+        return log_density
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionFit:
+    """The Gaussian whose *precision* is factor @ factor.T, ``factor`` lower triangular."""
+
+    mean: FloatArray
+    factor: FloatArray
+    jitter: float = 0.0
+
+    @property
+    def dimension(self) -> int:
+        return self.mean.size
+
+    @property
+    def log_scale(self) -> float:
+        return -float(np.log(np.diag(self.factor)).sum())
+
+    def standardise(self, x: FloatArray) -> FloatArray:
+        return (x - self.mean) @ self.factor
+
+    def restore(self, z: FloatArray) -> FloatArray:
+        solved = linalg.solve_triangular(self.factor, z.T, lower=True, trans="T", check_finite=False)  # (d, N)
+        restored: FloatArray = self.mean + solved.T
+        return restored
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedFit:
+    """``inner`` for ``rotation @ x``, rotation[k, d] with orthonormal rows; N(0, scale^2) in every other direction."""
+
+    inner: Fit
+    rotation: FloatArray
+    scale: float
+
+    @property
+    def dimension(self) -> int:
+        return self.rotation.shape[1]
+
+    @property
+    def log_scale(self) -> float:
+        return self.inner.log_scale + (self.dimension - self.inner.dimension) * float(np.log(self.scale))
+
+    @property
+    def jitter(self) -> float:
+        return self.inner.jitter
+
+    def standardise(self, x: FloatArray) -> FloatArray:
+        u = x @ self.rotation.T  # (N, k)
+        return x / self.scale + (self.inner.standardise(u) - u / self.scale) @ self.rotation
+
+    def restore(self, z: FloatArray) -> FloatArray:
+        v = z @ self.rotation.T
+        return self.scale * z + (self.inner.restore(v) - self.scale * v) @ self.rotation
+
+
+def squares(x: FloatArray) -> FloatArray:
+    """Squared length of each row."""
+    lengths: FloatArray = np.einsum("ij,ij->i", x, x)
+    return lengths
+
+
+def standard_fit(d: int) -> GaussianFit:
+    """N(0, I)."""
+    return GaussianFit(np.zeros(d), np.ones(d))
+
+
+def fit_gaussian(x: FloatArray, weights: FloatArray) -> GaussianFit:
+    """Weighted mean and covariance of the particles ``x[N, d]``."""
+    mean = weights @ x
+    centred = x - mean
+    covariance = (centred * weights[:, None]).T @ centred
+    return GaussianFit(mean, *positive_factor(covariance))
+
+
+def positive_factor(covariance: FloatArray) -> tuple[FloatArray, float]:
+    """Lower Cholesky factor, and the multiple of the mean variance that was added to the diagonal to make it exist.
+
+    The smallest power of ten, times 1e-12, that does is added; 0 where nothing had to be.
+    """
+    d = len(covariance)
+    scale = float(np.trace(covariance)) / d or 1.0
+    jitter = 0.0
+    while True:
+        try:
+            return np.asarray(np.linalg.cholesky(covariance + jitter * scale * np.eye(d)), dtype=np.float64), jitter
+        except np.linalg.LinAlgError:
+            if not np.isfinite(covariance).all():
+                raise
+            jitter = max(1e-12, 10.0 * jitter)

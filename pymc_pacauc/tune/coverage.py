@@ -1,0 +1,218 @@
+"""gamma at which credible sets cover as often as they say.
+
+A Gibbs posterior is as wide as gamma makes it, and nothing in it says how far its mean is from the best score theta*,
+the one of the smallest risk in the population. Sampling theory does. Near theta* the mean m of the posterior N(m, V)
+solves  V^-1 (m - theta*) = -gamma g,  g the gradient at theta* of the empirical risk, smoothed by the posterior: the
+posterior's own precision is prior + gamma times the Hessian, so the Hessian need not be known. Hence
+
+    Cov(m) = gamma^2 V S V,    S = Cov(g),
+
+the *sandwich*. The risk is a two-sample U-statistic; with G_i the mean gradient of the pairs of row i, its Hajek
+projection gives S = Cov_+(G) / n+ + Cov_-(G) / n-. The gradient of a pair x = x_i - x_j whose score difference is
+N(mu, v) under q is -phi(mu / sqrt(v)) x / sqrt(v): what EP's sites are made of, so that S costs one more pass over
+them.
+
+Only the direction of theta is identified. A credible set of directions is {theta: T(theta) <= t}, with
+
+    T(theta) = min over c of (c theta - m)' V^-1 (c theta - m),
+
+whose distribution under the posterior is found by drawing from it (about chi-squared with d - 1 degrees of freedom, but
+less where the posterior is so wide that directions far apart have a share in it), while T(theta*) is
+sum_k lambda_k chi^2_1, lambda the eigenvalues of gamma^2 V S V A, A the quadratic form of T. The set covers if the two
+have the same quantile of the level asked for. Their ratio grows with gamma; where it is one, gamma is *calibrated*
+(Syring and Martin, 2019; Lyddon, Holmes and Walker, 2019, who match traces of the same two matrices). As the smoothing
+depends on gamma too, gamma is found by iteration: fit, divide gamma by the ratio, fit again.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from pymc_pacauc.certify.held_out import two_class_mask
+from pymc_pacauc.comparison.theorems import default_gamma
+from pymc_pacauc.ep.fit import ConvergenceWarning, Fit, fit
+from pymc_pacauc.ep.posterior import NaturalGaussian
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
+
+TOLERANCE = 0.02  # of log(ratio)
+MOST_FITS = 12
+DRAWS = 4000
+CELLS_AT_ONCE = 2**21
+LARGEST_STEP = math.log(8.0)
+
+
+@dataclass(frozen=True)
+class Sandwich:
+    """How wide a posterior is beside the sampling distribution of its mean.
+
+    Attributes
+    ----------
+    gamma
+        The gamma of the posterior.
+    ratio
+        Quantile of T(theta*) over that of T under the posterior: above one, credible sets are too small.
+    eigenvalues
+        lambda, one of each direction; one where the posterior is as wide as it should be.
+    """
+
+    gamma: float
+    ratio: float
+    eigenvalues: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class CoverageChoice:
+    """What :func:`coverage_gamma` found: the ``gamma``, its ``fit``, the ``path`` to it with its fits, and whether it
+    ``settled``.
+    """
+
+    gamma: float
+    level: float
+    fit: Fit
+    path: tuple[Sandwich, ...]
+    fits: tuple[Fit, ...]
+    settled: bool
+
+    def __repr__(self) -> str:
+        state = "" if self.settled else ", not settled"
+        return f"CoverageChoice(gamma={self.gamma:.4g} for {self.level:.0%} sets, {len(self.path)} fits{state})"
+
+
+def coverage_gamma(
+    problem: Problem,
+    level: float = 0.9,
+    *,
+    n_jobs: int | None = None,
+    callback: Callable[[int], None] | None = None,
+) -> CoverageChoice:
+    """The gamma at which credible sets of the direction of theta cover with probability ``level``.
+
+    For two classes all of whose pairs weigh the same, and a Gaussian prior centred at zero. ``problem.gamma`` is not
+    used; ``callback`` is called with the number of fits so far.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(300, 4))
+    >>> y = X[:, 0] + rng.logistic(size=300) > 0
+    >>> choice = coverage_gamma(linear_gaussian_problem(X, y, gamma=1.0))
+    >>> choice.settled, bool(30 < choice.gamma < 3000)
+    (True, True)
+    """
+    positive = _check(problem, level)
+    gamma = default_gamma(int(positive.sum()), int((~positive).sum()))
+    largest = float(problem.pairs.n_pairs)
+    path: list[Sandwich] = []
+    fits: list[Fit] = []
+    settled = False
+    while len(path) < MOST_FITS and not settled:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # of fits on the way; that of the last one is told
+            start = fits[-1] if fits else None
+            fits.append(fit(replace(problem, gamma=gamma), start=start, tolerance=1e-4, n_jobs=n_jobs))
+        path.append(sandwich(fits[-1], level))
+        if callback is not None:
+            callback(len(path))
+        settled = abs(math.log(path[-1].ratio)) < TOLERANCE
+        if not settled:
+            gamma = min(largest, _next(path))
+    final = fit(fits[-1].problem, start=fits[-1], n_jobs=n_jobs)
+    if not settled:
+        warnings.warn(
+            f"gamma had not settled after {len(path)} fits: at gamma = {path[-1].gamma:.4g} credible sets are "
+            f"{path[-1].ratio:.2f} times too small (in squared radius).",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return CoverageChoice(final.problem.gamma, level, final, tuple(path), (*fits[:-1], final), settled)
+
+
+def sandwich(fitted: Fit, level: float = 0.9) -> Sandwich:
+    """Compare a posterior's width with the sampling distribution of its mean."""
+    problem = fitted.problem
+    positive = _check(problem, level)
+    q = fitted.posterior.natural
+    if not q.mean.any():
+        raise ValueError("All rows have the same score: there is no direction to calibrate.")
+    scores = _row_gradients(problem, positive, q.mean, q.root)
+    spread = [np.atleast_2d(np.cov(scores[rows], rowvar=False)) / rows.sum() for rows in (positive, ~positive)]
+    toward = q.precision @ q.mean
+    form = q.precision - np.outer(toward, toward) / float(q.mean @ toward)  # of T
+    covariance = problem.gamma**2 * q.covariance @ (spread[0] + spread[1]) @ q.covariance
+    root = linalg.cholesky(covariance + 1e-14 * np.trace(covariance) * np.eye(len(covariance)), lower=True)
+    eigenvalues = linalg.eigvalsh(root.T @ form @ root)[1:]  # without the scale of theta, which T does not see
+    rng = np.random.default_rng(0)
+    of_best = rng.chisquare(1, size=(DRAWS, eigenvalues.size)) @ eigenvalues
+    ratio = np.quantile(of_best, level) / np.quantile(_of_draws(q, rng), level)
+    return Sandwich(problem.gamma, float(ratio), eigenvalues)
+
+
+def _of_draws(q: NaturalGaussian, rng: np.random.Generator) -> FloatArray:
+    """T of draws from the posterior, in coordinates in which it is N(mean, I)."""
+    mean = q.factor.T @ q.mean
+    draws = mean + rng.standard_normal((DRAWS, mean.size))
+    return np.asarray(mean @ mean - np.maximum(draws @ mean, 0.0) ** 2 / np.einsum("ij,ij->i", draws, draws))
+
+
+def _row_gradients(problem: Problem, positive: NDArray[np.bool_], mean: FloatArray, root: FloatArray) -> FloatArray:
+    """Minus the mean gradient, with respect to the reduced coefficients, of the pairs of each row.
+
+    The mean has moved towards every row it was fitted to, so that gradients are smaller at it than at theta*: by the
+    row's leverage h, the trace of V times what the row adds to the precision. So their squares are enlarged by
+    1 / (1 - h) (HC2 of MacKinnon and White, 1985), to first order: 1 + h / 2.
+    """
+    space = problem.scores.reduced
+    design, score = space.design, space.design @ mean + space.offset
+    whitened = design @ root
+    square = np.einsum("ij,ij->i", whitened, whitened)
+    rows, columns = np.flatnonzero(positive), np.flatnonzero(~positive)
+    total, leverage = np.zeros_like(design), np.zeros(len(design))
+    step = max(1, CELLS_AT_ONCE // columns.size)
+    for start in range(0, rows.size, step):
+        i = rows[start : start + step]
+        variance = square[i][:, None] + square[columns] - 2.0 * whitened[i] @ whitened[columns].T
+        sd = np.sqrt(np.maximum(variance, 1e-12 * square.max()))
+        rho = (score[i][:, None] - score[columns]) / sd
+        weight = np.exp(-0.5 * rho**2) / (math.sqrt(2.0 * math.pi) * sd)
+        curvature = weight * sd * rho  # trace of V times the Hessian of a pair
+        leverage[i] = curvature.sum(axis=1)
+        leverage[columns] += curvature.sum(axis=0)
+        total[i] = weight.sum(axis=1)[:, None] * design[i] - weight @ design[columns]
+        total[columns] += weight.T @ design[i] - weight.sum(axis=0)[:, None] * design[columns]
+    total[rows] /= columns.size
+    total[columns] /= rows.size
+    return total * (1.0 + 0.5 * problem.gamma / problem.pairs.n_pairs * leverage)[:, None]
+
+
+def _next(path: list[Sandwich]) -> float:
+    """The next gamma: by the secant through the last two on logarithmic scales, else divided by the ratio."""
+    last = path[-1]
+    step = -math.log(last.ratio)
+    if len(path) > 1:
+        before = path[-2]
+        rise, run = math.log(last.ratio / before.ratio), math.log(last.gamma / before.gamma)
+        if run != 0.0 and 0.2 < rise / run < 5.0:
+            step = -math.log(last.ratio) * run / rise
+    return last.gamma * math.exp(float(np.clip(step, -LARGEST_STEP, LARGEST_STEP)))
+
+
+def _check(problem: Problem, level: float) -> NDArray[np.bool_]:
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level is a probability strictly between 0 and 1; got {level!r}.")
+    if problem.spikes is not None or not problem.scale_free:
+        raise ValueError(
+            "gamma can be calibrated to coverage for scores X @ theta under a Gaussian prior centred at zero: without "
+            "spikes, offsets or prior means."
+        )
+    if problem.d < 2:
+        raise ValueError("With one coefficient the direction is its sign: there is nothing to calibrate.")
+    return two_class_mask(problem, "gamma can be calibrated to coverage", "Choose it by cross-validation.")

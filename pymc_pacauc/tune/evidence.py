@@ -1,0 +1,395 @@
+"""Choosing among Gaussian priors by EP's evidence.
+
+*How far should the prior follow the covariance of X?*
+
+With independent coefficients of equal variance, the posterior mean at small gamma points along the difference of the
+class means, whatever the correlation of the columns. With the prior covariance S^-1, S that of the columns (as in a
+g-prior), it points along S^-1 times that difference, Fisher's discriminant: right where S is well known, all noise
+where it is not. Between the two lies
+
+    prior covariance = ((1 - shrinkage) S + shrinkage I)^-1,
+
+at shrinkage 1 independent coefficients. Evidence compares priors on the same pairs at the same gamma, so four fits at
+one gamma choose. It is a choice on the data: a certificate pays for it (``selected_from``).
+
+*Which columns matter?* Independent coefficients may each have a variance of its own; those of highest evidence are
+found by L-BFGS in their logarithms, with EP's gradient (automatic relevance determination). Their common scale has no
+effect. After such a search there is no certificate.
+
+Lengthscales of kernel features by maximal evidence.
+
+The evidence of a few multiples of the median distance is compared, and its maximum approached from the best of them by
+L-BFGS in the logarithms, one lengthscale for all covariates or one for each (automatic relevance determination). The
+gradient is exact for given pivots (:func:`~pymc_pacauc.ep.kernel.feature_slopes`), and costs about a sweep, however
+many lengthscales there are. Each fit starts from the sites of the one before, seen by the new features.
+
+Where pairs are many they are dealt (:mod:`pymc_pacauc.ep.subsample`): anew for each lengthscale of the grid and for the one
+chosen, and once for the search between them, so that the evidence it climbs is as smooth as that of all pairs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import linalg, optimize
+from scipy.spatial.distance import cdist
+
+from pymc_pacauc.comparison.pairs import Pairs, bipartite
+from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.ep.fit import ConvergenceWarning, Fit, fit
+from pymc_pacauc.ep.gaussian import EPFit, carried_over, fit_ep
+from pymc_pacauc.ep.kernel import feature_slopes
+from pymc_pacauc.ep.results import ConvergenceWarning
+from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.kernel_features import (
+    COVARIANCES,
+    Covariance,
+    KernelFeatures,
+    checked_rows,
+    kernel_features,
+    median_distance,
+)
+from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
+from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
+
+SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
+SIZES = 2.0  # gamma at which priors are compared, in units of the comparison's size (n+ n- / n for two classes)
+SCALE_TOLERANCE = 1e-2  # of these fits: differences of their evidence are of the order of a nat
+GRADIENT_TOLERANCE = 1e-3  # of those whose gradient is followed
+FARTHEST_SCALE = 10.0  # logarithms of variances move at most so far
+MOST_EVALUATIONS, SCALE_SLOPE = 50, 1e-2  # of the search for relevance; nats per unit of a logarithm at which it ends
+
+
+@dataclass(frozen=True, eq=False)
+class PriorChoice:
+    """What :func:`choose_shrinkage` found: a log evidence for each shrinkage, at ``gamma``, and the ``problem``.
+
+    ``fit`` is the one at that gamma, to the rows that are compared; None where there was no choice, or it failed.
+    """
+
+    shrinkages: tuple[float, ...]
+    log_evidences: FloatArray
+    gamma: float
+    problem: Problem
+    fit: Fit | None
+
+    @property
+    def shrinkage(self) -> float:
+        return self.shrinkages[_best(self.log_evidences)]
+
+
+def shrunk_prior(
+    problem: Problem, shrinkage: float, weights: FloatArray | None = None, S: FloatArray | None = None
+) -> Problem:
+    """The problem with prior covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of its columns.
+
+    ``weights`` are those of the rows in S, if it is not given.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
+    >>> X = np.random.default_rng(1).normal(size=(50, 2))
+    >>> problem = linear_gaussian_problem(X, X[:, 0] > 0, gamma=10.0)
+    >>> shrunk_prior(problem, 1.0).prior.covariance
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    if not (np.ndim(shrinkage) == 0 and 0.0 < shrinkage <= 1.0):
+        raise ValueError(f"shrinkage must be a number in (0, 1]; got {shrinkage!r}.")
+    d = problem.d
+    if shrinkage == 1.0:
+        factor = np.ones(d)
+    else:
+        S = _column_covariance(problem, weights) if S is None else S
+        upper = linalg.cholesky((1.0 - shrinkage) * S + shrinkage * np.eye(d))  # U'U, so that (U'U)^-1 = U^-1 U^-T
+        root = linalg.solve_triangular(upper, np.eye(d))
+        factor = linalg.cholesky(root @ root.T, lower=True)
+    prior = GaussianPrior(np.zeros(d), factor)
+    return replace(problem, scores=LinearScores(problem.X, problem.offset, prior))
+
+
+def choose_shrinkage(
+    problem: Problem,
+    shrinkages: Sequence[float] = SHRINKAGES,
+    *,
+    weights: FloatArray | None = None,
+    n_jobs: int | None = None,
+) -> PriorChoice:
+    """The shrinkage of highest evidence; with more columns than rows, where S is singular, 1 without looking.
+
+    Examples
+    --------
+    Nine columns repeat one another up to noise; what tells is how they differ.
+
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(300, 1)) + 0.3 * rng.normal(size=(300, 9))
+    >>> y = X[:, 0] - X[:, 1] + 0.2 * rng.normal(size=300) > 0
+    >>> choose_shrinkage(linear_gaussian_problem(X, y, gamma=1.0)).shrinkage < 1
+    True
+    """
+    gamma = SIZES * row_shares(problem.pairs).size
+    candidates = tuple(shrinkages) if problem.d <= problem.n else (1.0,)
+    S = _column_covariance(problem, weights) if len(candidates) > 1 else None
+    problems = [shrunk_prior(problem, each, weights, S) for each in candidates]
+    if len(problems) == 1:
+        return PriorChoice(candidates, np.zeros(1), gamma, problems[0], None)
+    fits: list[Fit] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # then its evidence is NaN, and another is chosen
+        for each in problems:
+            start = fits[-1] if fits and fits[-1].converged else None
+            at = replace(each.of_compared_rows(), gamma=gamma)
+            fits.append(fit(at, start=start, tolerance=SCALE_TOLERANCE, n_jobs=n_jobs))
+    evidence = np.array([each.log_evidence if each.converged else np.nan for each in fits])
+    best = _best(evidence)
+    chosen = fits[best] if fits[best].converged else None
+    return PriorChoice(candidates, evidence, gamma, replace(problems[best], tuned_prior=True), chosen)
+
+
+def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
+    """The problem with independent coefficients, each variance by evidence: small where a column does not matter.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(200, 3))
+    >>> y = X[:, 0] + 0.5 * rng.normal(size=200) > 0
+    >>> scale = choose_relevance(linear_gaussian_problem(X, y, gamma=1.0)).prior.factor
+    >>> bool(scale[0] > 5 * scale[1:].max())
+    True
+    """
+    at = replace(problem.of_compared_rows(), gamma=SIZES * row_shares(problem.pairs).size)
+    last: Fit | None = None
+
+    def scaled(log_variance: FloatArray) -> Problem:
+        return replace(at, scores=replace(at.scores, prior=_independent(log_variance)))
+
+    def objective(log_variance: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal last
+        last = fit(scaled(log_variance), start=last, tolerance=GRADIENT_TOLERANCE, n_jobs=n_jobs)
+        return -last.log_evidence, -last.evidence_gradient().variances * np.exp(log_variance)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = optimize.minimize(
+            objective,
+            np.zeros(problem.d),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-FARTHEST_SCALE, FARTHEST_SCALE)] * problem.d,
+            options={"maxfun": MOST_EVALUATIONS, "gtol": SCALE_SLOPE},
+        )
+    return replace(problem, scores=replace(problem.scores, prior=_independent(found.x)), tuned_prior=True)
+
+
+def _column_covariance(problem: Problem, weights: FloatArray | None) -> FloatArray:
+    return np.atleast_2d(np.cov(problem.X, rowvar=False, bias=True, aweights=weights))
+
+
+def _independent(log_variance: FloatArray) -> GaussianPrior:
+    return GaussianPrior(np.zeros(log_variance.size), np.exp(0.5 * log_variance))
+
+
+def _best(log_evidences: FloatArray) -> int:
+    """The highest; the last, independent coefficients, where none is known."""
+    known = np.where(np.isnan(log_evidences), -np.inf, log_evidences)
+    return int(np.argmax(known)) if np.isfinite(known).any() else known.size - 1
+
+
+GRID = (0.25, 0.5, 1.0, 2.0)  # times the median distance
+FARTHEST = 4.0  # the logarithms move at most so far from the grid's best
+GRID_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # of the fits
+SLOPE = 1e-2  # nats per unit of a logarithm at which the search ends
+
+
+@dataclass(frozen=True, eq=False)
+class LengthscaleChoice:
+    """What :func:`choose_lengthscale` found.
+
+    Attributes
+    ----------
+    features
+        The :class:`~pymc_pacauc.problem.kernel_features.KernelFeatures` with the lengthscales chosen.
+    fit
+        EP's fit to them.
+    trace
+        A record per evaluation: ``lengthscale``, ``log_evidence``, its ``sampling_error`` (0 unless pairs are dealt),
+        ``left_out``.
+    converged, message
+        How the search ended.
+    """
+
+    features: KernelFeatures
+    fit: EPFit
+    trace: tuple[dict[str, Any], ...]
+    converged: bool
+    message: str
+
+    @property
+    def lengthscale(self) -> FloatArray:
+        """One for each covariate, shape (d,)."""
+        return self.features.lengthscale
+
+    @property
+    def log_evidence(self) -> float:
+        return self.fit.log_evidence
+
+    def __repr__(self) -> str:
+        scales = np.unique(self.lengthscale)
+        shown = f"{scales[0]:.3g}" if scales.size == 1 else f"{scales[0]:.3g} to {scales[-1]:.3g}"
+        return (
+            f"LengthscaleChoice(lengthscale {shown}, log_evidence={self.log_evidence:.3f}, {self.features.rank} "
+            f"features, {len(self.trace)} evaluations{'' if self.converged else ', NOT converged'})"
+        )
+
+
+def choose_lengthscale(
+    X: ArrayLike,
+    y: ArrayLike | Pairs,
+    gamma: float,
+    kernel: str = "squared_exponential",
+    *,
+    each: bool = False,
+    rank: int = 300,
+    grid: Sequence[float] = GRID,
+    max_evaluations: int = 30,
+    n_jobs: int | None = None,
+) -> LengthscaleChoice:
+    """Choose the lengthscale of kernel features by EP's log evidence.
+
+    Parameters
+    ----------
+    X
+        Covariates, shape (n, d), on comparable scales unless ``each``.
+    y
+        Labels, or a ready :class:`~pymc_pacauc.comparison.pairs.Pairs`.
+    gamma
+        Inverse temperature of the fits, all at the same: evidence cannot choose it.
+    kernel
+        ``"squared_exponential"``, ``"matern52"`` or ``"matern32"``.
+    each
+        One lengthscale for each covariate instead of one for all; a covariate that does not matter gets a long one.
+    rank
+        Of the features, at most.
+    grid
+        Multiples of the median distance to begin with; the search goes on from the best.
+    max_evaluations
+        Of the evidence and its gradient after the grid; 0 for the grid alone.
+    n_jobs
+        Threads, by default one per core.
+
+    Notes
+    -----
+    A prior chosen on the data leaves no certificate: :func:`~pymc_pacauc.certificate` refuses ``fit``. It holds for
+    features with lengthscales chosen on other rows.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = X[:, 0] ** 2 + 0.3 * rng.normal(size=200) > 0.5
+    >>> found = choose_lengthscale(X, y, gamma=200, each=True)
+    >>> bool(found.lengthscale[1] > 3 * found.lengthscale[0])  # the second covariate does not matter
+    True
+    """
+    rows = checked_rows(X)
+    if kernel not in COVARIANCES:
+        raise ValueError(f"kernel must be one of {', '.join(COVARIANCES)}; got {kernel!r}.")
+    multiples = np.atleast_1d(np.asarray(grid, dtype=np.float64))
+    if multiples.ndim != 1 or not multiples.size or not (np.isfinite(multiples) & (multiples > 0.0)).all():
+        raise ValueError(f"grid must hold positive multiples of the median distance; got {grid!r}.")
+    pairs = y if isinstance(y, Pairs) else bipartite(y)
+    units = np.where(rows.std(axis=0) > 0.0, rows.std(axis=0), 1.0) if each else np.ones(rows.shape[1])
+    base = np.log(units * median_distance(rows / units))
+    evidence = _Evidence(rows, pairs, gamma, kernel, rank, n_jobs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        values = [
+            evidence.fit(base + np.log(multiple), GRID_TOLERANCE, anew=True)[1].log_evidence for multiple in multiples
+        ]
+        start = base + np.log(multiples[int(np.nanargmax(values))])
+        free = np.eye(base.size) if each else np.ones((base.size, 1))
+
+        t, converged, message = np.zeros(free.shape[1]), True, "the best of the grid"
+        if max_evaluations > 0:
+            # The first step of L-BFGS is as long as the gradient: in these units a factor of two at most.
+            unit = max(1.0, 1.5 * float(np.abs(evidence(start, anew=True)[1] @ free).max()))
+
+            def objective(t: FloatArray) -> tuple[float, FloatArray]:
+                value, gradient = evidence(start + free @ t)
+                return -value / unit, -(gradient @ free) / unit
+
+            found = optimize.minimize(
+                objective,
+                t,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[(-FARTHEST, FARTHEST)] * t.size,
+                options={"maxfun": max_evaluations, "gtol": SLOPE / unit, "ftol": 1e-7},
+            )
+            t, converged, message = found.x, bool(found.success), str(found.message)
+    features, best = evidence.fit(start + free @ t, TOLERANCE, anew=True)
+    return LengthscaleChoice(features, best, tuple(evidence.trace), converged and best.converged, message)
+
+
+class _Evidence:
+    """Log evidence and its gradient in the logarithms of the lengthscales, each fit from the sites of the last."""
+
+    def __init__(self, rows: FloatArray, pairs: Pairs, gamma: float, kernel: str, rank: int, n_jobs: int | None):
+        self._rows, self._pairs, self._gamma, self._n_jobs = rows, pairs, gamma, n_jobs
+        self._kernel, self._rank = kernel, rank
+        self._last: EPFit | None = None
+        self._groups: float | None = None  # the same for all lengthscales
+        self.trace: list[dict[str, Any]] = []
+
+    def fit(self, log_scales: FloatArray, tolerance: float, *, anew: bool = False) -> tuple[KernelFeatures, EPFit]:
+        """EP's fit; of dealt pairs, to the deal of the last one unless dealt anew."""
+        features = kernel_features(self._rows, self._kernel, lengthscale=np.exp(log_scales), rank=self._rank)
+        problem = linear_gaussian_problem(features.transform(self._rows), self._pairs, self._gamma)
+        problem = replace(problem, tuned_prior=True)
+        start = None if self._last is None else carried_over(self._last, problem)
+        if self._last is None:
+            self._groups = groups_to_deal(problem, "auto")
+        if self._groups is None:
+            self._last = fit_ep(problem, start=start, tolerance=tolerance, n_jobs=self._n_jobs)
+        else:
+            start = replace(start, deal=None) if start is not None and anew else start
+            self._last = fit_dealt(problem, self._groups, start=start, tolerance=tolerance, n_jobs=self._n_jobs)
+        self.trace.append(
+            {
+                "lengthscale": features.lengthscale,
+                "log_evidence": self._last.log_evidence,
+                "sampling_error": self._last.sampling_error.log_evidence,
+                "left_out": features.left_out,
+            }
+        )
+        return features, self._last
+
+    def __call__(self, log_scales: FloatArray, *, anew: bool = False) -> tuple[float, FloatArray]:
+        features, fit = self.fit(log_scales, TOLERANCE, anew=anew)
+        return fit.log_evidence, lengthscale_gradient(features, fit, self._rows)
+
+
+def lengthscale_gradient(features: KernelFeatures, fit: EPFit, X: FloatArray) -> FloatArray:
+    """d log Z / d log lengthscale of each covariate, for EP's fit to ``features.transform(X)`` with prior N(0, I)."""
+    kernel, rows, points = features.kernel, X / features.lengthscale, features.points
+    assert isinstance(kernel, Covariance)
+    in_cross, in_pivots = feature_slopes(fit, features.factor, fit.problem.scores.reduced.rotation)
+    return _chained(kernel, in_cross, rows, points) + _chained(kernel, in_pivots, points, points)
+
+
+def _chained(kernel: Covariance, slope: FloatArray, rows: FloatArray, points: FloatArray) -> FloatArray:
+    """sum(slope * dK / d log lengthscale), K the kernel between rows and points: K depends on the squared differences
+    of their coordinates, and each falls by twice itself.
+    """
+    weights = slope * kernel.slope(cdist(rows, points, "sqeuclidean"))
+    squares = weights.sum(axis=1) @ rows**2 + weights.sum(axis=0) @ points**2
+    return -2.0 * (squares - 2.0 * np.einsum("ij,ij->j", rows, weights @ points))

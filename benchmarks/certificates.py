@@ -37,9 +37,10 @@ from pymc_pacauc.certify.certificate import COMPARED
 from pymc_pacauc.certify.held_out import split_bounds
 from pymc_pacauc.certify.matchings import bound_of_draws, deal_matchings, holdout_bound, scores_under
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.comparison.theorems import default_gamma
-from pymc_pacauc.ep.fit import ConvergenceWarning, fit
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.theorems import default_gamma
 
 D = 7
 SHARE = {200: 1.0, 532: 1.0, 2000: 0.1, 5000: 0.04, 50_000: 0.02}  # of the data sets, for each n
@@ -187,7 +188,7 @@ def plot(curves, path, aucs=(0.8, 0.867, 0.95), names=tuple(NAMES[k] for k in (1
     import matplotlib
 
     matplotlib.use("Agg")
-    from pymc_pacauc.plots.canvas import BLACK, COLORS, LINES, new_axes
+    from pymc_pacauc.analysis.plots.canvas import BLACK, COLORS, LINES, new_axes
 
     shown = [auc for auc in aucs if auc in curves]
     panels = np.atleast_1d(new_axes(columns=len(shown), figsize=(11.0, 4.2), sharey=True))

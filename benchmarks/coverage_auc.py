@@ -32,8 +32,9 @@ from scipy.special import expit, logit, ndtr, ndtri
 from scipy.stats import t as student
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import fit, linear_gaussian_problem
-from pymc_pacauc.comparison.theorems import default_gamma
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.theorems import default_gamma
 
 SIZES = ((5, 10), (5, 1000), (10, 15), (20, 100), (50, 50), (50, 1000), (200, 10), (200, 1000))
 AUCS = (0.5, 0.8, 0.9, 0.95, 0.983, 0.995)

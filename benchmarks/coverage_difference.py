@@ -22,8 +22,9 @@ from scipy.special import ndtr, ndtri
 import pymc_pacauc as pac
 from benchmarks.coverage_auc import student_shift
 from pymc_pacauc.analysis.evaluate import placements
-from pymc_pacauc.arrays import fit, linear_gaussian_problem
-from pymc_pacauc.comparison.theorems import default_gamma
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.theorems import default_gamma
 
 SIZES = ((10, 15), (20, 100), (50, 50), (200, 10), (200, 1000))
 SHAPES = {  # AUC of each score, correlation of their noise, its distribution

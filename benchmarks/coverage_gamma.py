@@ -29,10 +29,12 @@ from dataclasses import replace
 import numpy as np
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import choose_gamma, fit, linear_gaussian_problem
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.ep.fit import ConvergenceWarning
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune.coverage import coverage_gamma
+from pymc_pacauc.tune.gamma import choose_gamma
 
 N, D, LEVEL, DRAWS, PAIRS, JUDGED = 300, 4, 0.9, 1000, 40, 20
 DESIGNS = ("logistic", "step", "heavy tails", "correlated")
@@ -110,7 +112,7 @@ def plot(results, path):
     import matplotlib
 
     matplotlib.use("Agg")
-    from pymc_pacauc.plots.canvas import COLORS, GREY, new_axes
+    from pymc_pacauc.analysis.plots.canvas import COLORS, GREY, new_axes
 
     axes = new_axes(columns=2, figsize=(10.0, 3.8))
     for panel, column, title in zip(

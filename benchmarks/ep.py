@@ -22,7 +22,7 @@ import numpy as np
 
 import pymc_pacauc as pac
 from benchmarks.paper_ep import paper_sweep
-from pymc_pacauc.ep import fit_ep, fit_vb
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian

@@ -26,7 +26,7 @@ from benchmarks.learners import fit_xgboost, libauc_linear, nutpie_sampler, nuts
 from benchmarks.paper_ep import fit_paper_ep
 from benchmarks.paper_methods import fit, squared_exponential
 from benchmarks.smc_peers import blackjax_smc, particles_smc, pymc_smc
-from pymc_pacauc.arrays import fit as arrays_fit
+from pymc_pacauc.fitting import fit as arrays_fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 

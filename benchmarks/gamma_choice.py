@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_pacauc.arrays import choose_gamma, linear_gaussian_problem
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.tune.gamma import choose_gamma
 
 FOLDS = 5
 SMALLEST = 0.25  # times n+ n- / n

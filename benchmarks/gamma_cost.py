@@ -54,7 +54,8 @@ def main():
         os.execve(sys.executable, command, os.environ | threads)
     from sklearn.linear_model import LogisticRegressionCV
 
-    from pymc_pacauc.arrays import choose_gamma, linear_gaussian_problem
+    from pymc_pacauc.problem.problem import linear_gaussian_problem
+    from pymc_pacauc.tune.gamma import choose_gamma
 
     print("| n | d | covariates | choose_gamma | LogisticRegressionCV | ratio | of CPU time | gammas | deals |")
     print("|---:|---:|---|---:|---:|---:|---:|---:|---:|")

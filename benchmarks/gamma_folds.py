@@ -22,9 +22,10 @@ from time import process_time
 import numpy as np
 
 from benchmarks.gamma_stability import DATA, load
-from pymc_pacauc.arrays import fit, linear_gaussian_problem
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.leave_out import FoldPaths, split_groups
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune import gamma as search
 
 SIMULATED = ("1000x100", "1000x216")

@@ -18,7 +18,8 @@ import numpy as np
 from sklearn.datasets import make_classification
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import choose_gamma, linear_gaussian_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.tune.gamma import choose_gamma
 
 ROWS, OTHERS = 6000, 20_000
 

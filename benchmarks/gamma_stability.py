@@ -18,7 +18,8 @@ import argparse
 import numpy as np
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import choose_gamma, linear_gaussian_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.tune.gamma import choose_gamma
 
 DATA = ("pima", "spect", "credit", "glass")
 VARIANTS = {

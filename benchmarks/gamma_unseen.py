@@ -19,10 +19,11 @@ import numpy as np
 
 import pymc_pacauc as pac
 from benchmarks.gamma_stability import most_within_a_factor
-from pymc_pacauc.arrays import choose_gamma, linear_gaussian_problem
 from pymc_pacauc.comparison.folds import stratified_folds
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.tune.gamma import choose_gamma
 
 MOST_ROWS = 600
 HINDSIGHT = 2.0 ** np.arange(-1, 10)  # units of Theorem 2.3's gamma

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.fits import FITS as ALL
 from benchmarks.fits import simulated
-from pymc_pacauc.arrays import fit as arrays_fit
+from pymc_pacauc.fitting import fit as arrays_fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 FITS = {name: fit for name, fit in ALL.items() if fit.timed}
@@ -79,7 +79,7 @@ def draw(curves, path):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from pymc_pacauc.plots.canvas import COLORS
+    from pymc_pacauc.analysis.plots.canvas import COLORS
 
     path.parent.mkdir(parents=True, exist_ok=True)
     figure, axes = plt.subplots(1, 2, figsize=(11.5, 5.0), layout="constrained", sharey=True)

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import linalg
 
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.numerics import single_threaded_blas
 from pymc_pacauc.problem.kernel_features import COVARIANCES, kernel_features, median_distance

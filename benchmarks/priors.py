@@ -24,7 +24,7 @@ from scipy.spatial.distance import cdist
 
 import pymc_pacauc as pac
 from benchmarks.paired import splits
-from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem

@@ -21,7 +21,7 @@ import pymc as pm
 
 import pymc_pacauc as pac
 from benchmarks.paired import splits
-from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.model.compat import pareto_smooth

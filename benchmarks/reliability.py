@@ -19,9 +19,10 @@ import pymc as pm
 
 import pymc_pacauc as pac
 from benchmarks import coverage_auc, starts
-from pymc_pacauc.arrays import fit, linear_gaussian_problem
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.results import dataset_of
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.problem.provenance import looks_standardized
 from tests import fuzzing
 from tests.oracles import exact_line

@@ -14,10 +14,10 @@ import warnings
 import numpy as np
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import linear_gaussian_problem
-from pymc_pacauc.comparison.theorems import default_gamma
-from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, prior_path, run_tempering
+from pymc_pacauc.theorems import default_gamma
 
 
 def data():

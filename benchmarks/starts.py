@@ -28,7 +28,7 @@ from scipy import stats
 
 from pymc_pacauc import datasets
 from pymc_pacauc.comparison.risk import linear_risk
-from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import ModelPath, Path, Settings, bridge_path, prior_path, run_tempering
 from pymc_pacauc.smc.coordinates import StudentFit

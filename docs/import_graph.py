@@ -13,19 +13,22 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 LAYERS = {
     "arrays: NumPy and numba": [
-        "core",
+        "numerics",
+        "html_report",
+        "theorems",
+        "comparison",
+        "problem",
         "datasets",
         "ep",
         "smc",
         "cluster",
         "fitting",
-        "split_bounds",
-        "search",
-        "results",
+        "tune",
+        "array_result",
         "arrays",
     ],
     "PyMC": ["model"],
-    "people": ["analysis", "estimator", "self_check"],
+    "people": ["analysis", "certify", "estimator", "self_check"],
 }
 BEGIN, END = "<!-- import graph: python docs/import_graph.py --write -->", "<!-- end of import graph -->"
 

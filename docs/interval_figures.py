@@ -15,7 +15,8 @@ import numpy as np
 matplotlib.use("Agg")
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import fit, linear_gaussian_problem
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 HERE = Path(__file__).parent / "figures"
 

@@ -2,6 +2,7 @@
 __version__: str
 from . import arrays as arrays
 from . import datasets as datasets
+from . import theorems as theorems
 from .analysis.compare import compare as compare
 from .analysis.compare import leave_out as leave_out
 from .analysis.evaluate import AUCComparison as AUCComparison
@@ -47,12 +48,9 @@ from .certify.held_out import split_certificate as split_certificate
 from .comparison.censored import concordance_risk as concordance_risk
 from .comparison.risk import empirical_risk as empirical_risk
 from .comparison.risk import linear_risk as linear_risk
-from .comparison.theorems import pair_gamma as pair_gamma
-from .comparison.theorems import theorem_defaults as theorem_defaults
-from .core import theorems as theorems
-from .ep.fit import ConvergenceWarning as ConvergenceWarning
-from .ep.fit import UnsupportedError as UnsupportedError
 from .ep.leave_out import LeaveOut as LeaveOut
+from .ep.loop import ConvergenceWarning as ConvergenceWarning
+from .ep.loop import UnsupportedError as UnsupportedError
 from .estimator.auc_classifier import AUCClassifier as AUCClassifier
 from .estimator.concordance import ConcordanceEstimator as ConcordanceEstimator
 from .model.approximation import EPApproximation as EPApproximation
@@ -71,5 +69,7 @@ from .model.step import TemperingSMC as TemperingSMC
 from .problem.provenance import FittedTo as FittedTo
 from .smc.evidence import LogEvidence as LogEvidence
 from .smc.tempering import TemperingWarning as TemperingWarning
+from .theorems import pair_gamma as pair_gamma
+from .theorems import theorem_defaults as theorem_defaults
 from .tune.evidence import LengthscaleChoice as LengthscaleChoice
 from .tune.evidence import choose_lengthscale as choose_lengthscale

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from pymc_pacauc.ep.fit import Fit
 from pymc_pacauc.ep.importance import sampled_expected_risk
+from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
 from pymc_pacauc.smc.evidence import LogEvidence
 

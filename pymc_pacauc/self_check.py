@@ -16,15 +16,11 @@ from importlib import metadata
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.arrays import (
-    Problem,
-    Settings,
-    empirical_risk,
-    fit,
-    linear_gaussian_problem,
-    prior_path,
-    run_tempering,
-)
+from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
+from pymc_pacauc.smc import prior_path
+from pymc_pacauc.smc.tempering import Settings, run_tempering
 
 PACKAGES = ("pymc", "pytensor", "arviz", "numpy", "scipy", "numba", "xarray", "pandas", "scikit-learn", "dask")
 GAMMA = 25.0

@@ -9,7 +9,7 @@ from benchmarks import overhead
 from benchmarks.paired import Table, paired, splits
 from benchmarks.paper_ep import fit_paper_ep
 from benchmarks.report import SCRIPTS, printed_before, section, summary
-from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.reference_ep import reference_ep
 

@@ -16,18 +16,21 @@ ROOT = Path(__file__).parents[1]
 
 # Folders show the layers: imports point from right to left.
 ARRAYS = {
-    "core",
+    "numerics",
+    "html_report",
+    "theorems",
+    "comparison",
+    "problem",
     "ep",
     "smc",
     "cluster",
     "fitting",
-    "search",
-    "split_bounds",
-    "results",
+    "tune",
+    "array_result",
     "arrays",
     "datasets",
 }
-PYMC, PEOPLE = {"model"}, {"analysis", "estimator", "self_check", "__main__"}
+PYMC, PEOPLE = {"model"}, {"analysis", "certify", "estimator", "self_check", "__main__"}
 
 ARRAY_LAYER = [
     module.name

@@ -8,7 +8,7 @@ import numpy as np
 
 import pymc_pacauc as pac
 from benchmarks.paper_methods import Fitted, ep_auc, gpep_auc, logit, rankboost
-from pymc_pacauc.ep.gaussian import ConvergenceWarning
+from pymc_pacauc.ep.loop import ConvergenceWarning
 
 from .cases import SEED, Case
 

@@ -38,8 +38,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtr, ndtri
 from scipy.stats import rankdata
 
-from pymc_pacauc.analysis.deployed import check_ci_prob, deployed_score, labelled_draws
 from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.model.deployed import check_ci_prob, deployed_score, labelled_draws
 from pymc_pacauc.numerics import FloatArray, Mask
 
 GRID = 201

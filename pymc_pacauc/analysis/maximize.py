@@ -36,9 +36,9 @@ from scipy import linalg, optimize
 from scipy.special import expit, logit
 
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.comparison.theorems import theorem_defaults
-from pymc_pacauc.ep import ConvergenceWarning
-from pymc_pacauc.ep.fit import MAX_SWEEPS, Fit, fit
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.fitting import MAX_SWEEPS, fit
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
@@ -49,6 +49,7 @@ from pymc_pacauc.model.read import problem_of, problem_reader
 from pymc_pacauc.model.results import mark_tuned
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, Spikes, default_inclusion_probability, spike_slab_problem
+from pymc_pacauc.theorems import theorem_defaults
 
 STEP = 1e-4  # of central differences, in log-parameters
 EVIDENCE_STEP = 1e-2  # the same where the evidence is differenced
@@ -445,7 +446,7 @@ def regularization_path(
     gamma, p, v1
         For data: the inverse temperature (by default Theorem 2.5's), probability and variance of the slab.
     tolerance, max_sweeps, n_jobs
-        As for :func:`~pymc_pacauc.ep.fit.fit`. A fit that does not converge is a NaN in the path's values; it
+        As for :func:`~pymc_pacauc.fitting.fit`. A fit that does not converge is a NaN in the path's values; it
         is marked in ``converged``, with a warning, and the path goes on from the last one that did.
 
     Returns

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.comparison.risk import numeric_array
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, numeric_array
 
 
 @dataclass(frozen=True, eq=False)

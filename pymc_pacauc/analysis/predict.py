@@ -21,7 +21,6 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
-from pymc_pacauc.analysis.deployed import MEAN, draw_dims, draws_first
 from pymc_pacauc.analysis.new_rows import (
     NewRows,
     Source,
@@ -34,6 +33,7 @@ from pymc_pacauc.analysis.new_rows import (
 )
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
+from pymc_pacauc.model.deployed import MEAN, draw_dims, draws_first
 from pymc_pacauc.model.gp import conditional_draws, predict_gp
 from pymc_pacauc.model.graph import affine_map, evaluate_at_draws
 from pymc_pacauc.model.groups import GroupCoefficients, draw_groups, grouped_coefficients

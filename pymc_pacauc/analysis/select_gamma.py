@@ -24,16 +24,18 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.analysis.tempered_folds import Tempered, choose_tempered, tempered_model
+from pymc_pacauc.array_result import ArrayResult
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
 from pymc_pacauc.comparison.sizes import RowShares, row_shares
-from pymc_pacauc.ep import ConvergenceWarning
-from pymc_pacauc.ep.fit import METHODS, Fit, fit
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.fitting import METHODS, fit
 from pymc_pacauc.html_report import html_report
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.auc_term import AUCTerm, found_terms
+from pymc_pacauc.model.auc_term import AUCTerm, NotLinearGaussianError, found_terms
 from pymc_pacauc.model.compat import LateBar, track
-from pymc_pacauc.model.read import NotLinearGaussianError, problem_of
-from pymc_pacauc.model.results import ArrayResult, as_result, fitted_to
+from pymc_pacauc.model.read import problem_of
+from pymc_pacauc.model.results import as_result, fitted_to
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem

@@ -21,11 +21,11 @@ from pymc_pacauc.comparison.kinds import Comparison, effective_sample_size, log_
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.model.auc_term import names_of
+from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of
 from pymc_pacauc.model.compat import track
 from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.model.idata import draws_to_inference_data
-from pymc_pacauc.model.read import NotLinearGaussianError, joined_pairs, linear_terms, problem_of
+from pymc_pacauc.model.read import joined_pairs, linear_terms, problem_of
 from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem

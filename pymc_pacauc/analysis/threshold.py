@@ -26,7 +26,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.analysis.deployed import (
+from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, binomial_interval, row_weights
+from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.model.deployed import (
     check_ci_prob,
     deployed_score,
     draw_dims,
@@ -34,8 +36,6 @@ from pymc_pacauc.analysis.deployed import (
     labelled_draws,
     mean_score,
 )
-from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, binomial_interval, row_weights
-from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.numerics import FloatArray
 
 

@@ -1,7 +1,7 @@
 """Certificates: with stated probability, a number below which the population AUC does not fall.
 
-``pac.certificate(result)`` certifies what was fitted; :func:`split` fits a part of the rows and certifies on the others;
-:func:`holdout` certifies any score on rows that had no part in making it.
+``pac.certificate(result)`` certifies what was fitted; :func:`split` fits a part of the rows and certifies on the
+others; :func:`holdout` certifies any score on rows that had no part in making it.
 """
 
 import lazy_loader

@@ -36,7 +36,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
-from pymc_pacauc.comparison.theorems import LARGEST_COUNT, theorem_defaults
+from pymc_pacauc.theorems import LARGEST_COUNT, theorem_defaults
 
 LARGEST_EXACT_SUM = 10**6
 

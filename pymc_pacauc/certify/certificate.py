@@ -24,10 +24,10 @@ from pymc_pacauc.certify.bounds import (
     mean_bound,
     pac_bayes_kl,
 )
-from pymc_pacauc.certify.held_out import SEED, two_class_mask
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, deal_matchings, scores_under
-from pymc_pacauc.ep.fit import Fit
+from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.problem.problem import two_class_mask
 from pymc_pacauc.problem.provenance import FittedTo, measure_of
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ STANDARD_ERRORS = 3.0  # an estimate without a bound counts as this many of its 
 LARGEST_TYPICAL = 20  # nats for which the bound over matchings is tuned, where there are more coefficients than that
 FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some
 COMPARED = 100  # fits, at several gammas say, of which a certificate may be the best, though each has draws of its own
+SEED = 1410  # of draws and splits, fixed before looking at any data
 NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
 
 
@@ -139,9 +140,9 @@ def certificate(
         Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
     bound
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
-        :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not their draws) of
-        models with two classes all of whose pairs weigh the same; see :mod:`pymc_pacauc.certify.matchings`.
-        Choose before looking: the better of two bounds needs ``selected_from=2``.
+        :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not their draws)
+        of models with two classes all of whose pairs weigh the same; see :mod:`pymc_pacauc.certify.matchings`. Choose
+        before looking: the better of two bounds needs ``selected_from=2``.
     rate
         Rate of a bound other than ``"kl"``, fixed in advance; by default about the best one if the divergence were d
         (and, but for the linear one, the AUC 0.85).

@@ -31,24 +31,24 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from pymc_pacauc.analysis.deployed import deployed_score, labelled_draws
 from pymc_pacauc.certify.bounds import check_epsilon
-from pymc_pacauc.certify.certificate import TUNED
+from pymc_pacauc.certify.certificate import SEED, TUNED
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_matchings, holdout_bound, scores_under
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size
-from pymc_pacauc.ep.fit import Fit, fit
 from pymc_pacauc.ep.posterior import NaturalGaussian
+from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.model.approximation import EPApproximation
+from pymc_pacauc.model.deployed import deployed_score, labelled_draws
 from pymc_pacauc.model.read import ModelProblem, problem_of
 from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.numerics import FloatArray, Mask
-from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.problem.problem import Problem, two_class_mask
 from pymc_pacauc.problem.provenance import FittedTo, fingerprint, looks_standardized, pair_fingerprint
 
-SEED = 1410
 TYPICAL_DIVERGENCE = 2.0  # between the posteriors of half of the rows and of all, for which the rate is chosen
 SHRINK, MARGIN = 0.5, 1.0  # s and kappa
 
@@ -145,27 +145,6 @@ def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
     shift = float(np.sum((p.factor.T @ (q.mean - p.mean)) ** 2))
     volumes = float(np.log(np.diagonal(q.factor)).sum() - np.log(np.diagonal(p.factor)).sum())
     return max(0.0, 0.5 * (spread + shift) + volumes)
-
-
-def two_class_mask(
-    problem: Problem,
-    what: str = "This certificate is",
-    instead: str = 'Those have pac.certificate(result, bound="kl").',
-) -> Mask:
-    """Which rows are positive, of two classes all of whose pairs weigh the same; else ``what`` that is for, and what
-    to do ``instead``.
-    """
-    pairs = problem.pairs
-    if pairs.kind != "two classes" or len(pairs.blocks) != 1 or pairs.weighted:
-        raise ValueError(
-            f"{what} for two classes all of whose pairs weigh the same: without strata, weights, ordered classes or "
-            f"censored times. {instead}"
-        )
-    if pairs.blocks[0].positive.size + pairs.blocks[0].negative.size != pairs.n:
-        raise ValueError("Some rows belong to no pair: this was fitted to a part of the rows.")
-    mask = np.zeros(pairs.n, dtype=bool)
-    mask[pairs.blocks[0].positive] = True
-    return mask
 
 
 def _deal(positive: Mask, share: float, rng: np.random.Generator) -> Mask:

@@ -1,9 +1,9 @@
 """EP on rows that no machine holds alone: every worker compares the rows it has loaded with each other.
 
 Rows come in parts, files or chunks of a Dask array, in random order. Each part deals its own rows into groups along the
-score (:mod:`pymc_pacauc.comparison.subsample`) and estimates the sums over all its pairs; a pair within a part stands for
-``pairs of all rows / pairs within parts``. So nothing but q goes to the workers, and nothing but sums of its size comes
-back. The rows are dealt twice: at random for a pilot fit, then along the score that it found.
+score (:mod:`pymc_pacauc.comparison.subsample`) and estimates the sums over all its pairs; a pair within a part stands
+for ``pairs of all rows / pairs within parts``. So nothing but q goes to the workers, and nothing but sums of its size
+comes back. The rows are dealt twice: at random for a pilot fit, then along the score that it found.
 
 *Sampling error.* That of the deal comes from other deals, as on one machine (:mod:`pymc_pacauc.ep.subsample`). Besides,
 which rows share a part is chance: W of the N pairs are within parts. That adds to the variance in proportion to
@@ -28,9 +28,9 @@ from pymc_pacauc.cluster import pairs as on_worker
 from pymc_pacauc.cluster.pairs import add_up, check_worth
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
-from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, solve_fixed_point
+from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
 from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
-from pymc_pacauc.ep.results import EXACT, SamplingError, possible, warn_of
+from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of
 from pymc_pacauc.ep.subsample import OTHER_DEALS, check_pairs, deviations, sampling_error
 from pymc_pacauc.ep.sweep import SiteSums
 from pymc_pacauc.numerics import FloatArray, numeric_array

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,64 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.comparison.kinds import Comparison, label_comparison
 from pymc_pacauc.comparison.pairs import Pairs, bipartite, scan_rows
 from pymc_pacauc.numerics import FloatArray, kernel, numeric_array
-from pymc_pacauc.problem.scores import DistinctRows, distinct_rows
 
 BUCKETS_PER_MEMBER = 4
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
 LARGEST_SAFE_SCORE = 1e300
 MOST_COUNTED = 8  # blocks counted one by one; where there are more, one walk through the sorted scores serves them all
 TILE_SCORES = 2**18  # scores computed before they are counted: about what a core's cache holds
+
+
+FEW = 16  # columns, which mostly tell rows apart
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctRows:
+    """The distinct rows of a matrix.
+
+    Attributes
+    ----------
+    first
+        Index of the first occurrence of each distinct row, shape (m,).
+    place
+        For every row, which of the distinct ones it is, shape (n,).
+    """
+
+    first: NDArray[np.intp]
+    place: NDArray[np.intp]
+
+    @property
+    def none_repeat(self) -> bool:
+        return self.first.size == self.place.size
+
+
+def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
+    """Group equal rows of a finite ``matrix[n, d]``, in the order in which they first occur.
+
+    Examples
+    --------
+    >>> distinct_rows(np.array([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]])).place
+    array([0, 1, 0, 1])
+    """
+    if matrix.shape[1] == 0:
+        return DistinctRows(np.zeros(min(1, len(matrix)), dtype=np.intp), np.zeros(len(matrix), dtype=np.intp))
+    rows = np.ascontiguousarray(matrix) + 0.0  # a negative zero becomes a zero, so that equal rows have equal bytes
+    mixed = np.zeros(len(rows))  # equal rows have equal sums, to the bit: column by column, not by a matrix product
+    columns = rows.shape[1]
+    for part in (range(min(FEW, columns)), range(FEW, columns)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k in part:
+                mixed += math.cos(k + 1.0) * rows[:, k]
+        ordered = np.sort(mixed)
+        if np.isfinite(ordered[[0, -1]]).all() and (ordered[1:] != ordered[:-1]).all():
+            every = np.arange(len(rows), dtype=np.intp)
+            return DistinctRows(every, every)
+    as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(order.size, dtype=np.intp)
+    rank[order] = np.arange(order.size)
+    return DistinctRows(first[order], rank[place.reshape(-1)])
 
 
 def empirical_risk(

@@ -6,8 +6,8 @@ opponents from all over the score, evenly, and what is left to chance is which o
 
 Every pair has the same chance 1 / G of being met, whatever the sizes of its block and of the groups. So G times the sum
 over the pairs met has the sum over all pairs as its expectation, exactly: *Horvitz and Thompson's estimate*. Blocks
-(classes, strata, halves of the times, see :mod:`pymc_pacauc.comparison.pairs`) are dealt one by one; one that is too small to
-be dealt is kept whole, and estimated without error.
+(classes, strata, halves of the times, see :mod:`pymc_pacauc.comparison.pairs`) are dealt one by one; one that is too
+small to be dealt is kept whole, and estimated without error.
 """
 
 from __future__ import annotations

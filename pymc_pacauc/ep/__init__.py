@@ -1,16 +1,16 @@
 """Expectation propagation for pair sites: Gaussian and spike-and-slab priors, and what follows from a fit.
 
-Use :func:`pymc_pacauc.ep.fit.fit`, which chooses among the engines here: :func:`fit_ep`, :func:`fit_vb` and
-:func:`pymc_pacauc.ep.sparse.fit_spike_slab`. To read them, begin with :mod:`~pymc_pacauc.ep.sites` (one pair),
+Use :func:`pymc_pacauc.fitting.fit`, which chooses among the engines here: :func:`fit_ep`, :func:`fit_vb` and
+:func:`pymc_pacauc.ep.spike_slab.fit_spike_slab`. To read them, begin with :mod:`~pymc_pacauc.ep.sites` (one pair),
 :mod:`~pymc_pacauc.ep.sweep` (all pairs), :mod:`~pymc_pacauc.ep.loop` (what EP iterates),
 :mod:`~pymc_pacauc.ep.loop` (the loop) and :mod:`~pymc_pacauc.ep.gaussian` (the fit);
-:mod:`~pymc_pacauc.ep.sparse` adds the sites of a prior to them. What a fit is good for:
+:mod:`~pymc_pacauc.ep.spike_slab` adds the sites of a prior to them. What a fit is good for:
 :mod:`~pymc_pacauc.ep.leave_out`, :mod:`~pymc_pacauc.ep.gaussian`, :mod:`~pymc_pacauc.ep.importance`. Folds by
 which gamma is chosen have a way of their own, :mod:`~pymc_pacauc.ep.leave_out`.
 
 To add a kind of site (another loss of a pair that depends on its score difference), give :mod:`~pymc_pacauc.ep.sites`
 its four functions of rho: nothing else knows what a site is made of. To add a prior, write it as a Gaussian times sites
-of single coefficients, as :mod:`~pymc_pacauc.ep.sparse` does, with an :class:`~pymc_pacauc.ep.loop.Iteration`
+of single coefficients, as :mod:`~pymc_pacauc.ep.spike_slab` does, with an :class:`~pymc_pacauc.ep.loop.Iteration`
 that sums the pair sites as they are, and a result with what :class:`~pymc_pacauc.ep.results.Fit` asks for.
 
 References
@@ -23,7 +23,3 @@ References
   spike-and-slab priors, doi:10.1007/s10994-014-5475-7.
 * Walker & Ni (2011), Anderson acceleration for fixed-point iterations, doi:10.1137/10078356X.
 """
-
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep, fit_vb
-
-__all__ = ["ConvergenceWarning", "EPFit", "fit_ep", "fit_vb"]

@@ -44,12 +44,13 @@ from pymc_pacauc.ep.loop import (
     Solution,
     gaussian_iteration,
     policy_for,
+    possible,
     solve_fixed_point,
     sweep_sums,
 )
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.process import ScoreSweep, as_many_directions, score_fixed_point
-from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, possible, warn_of
+from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import (
     LEADING_TIMES,

@@ -51,7 +51,6 @@ from scipy import linalg
 
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.results import possible
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
 from pymc_pacauc.numerics import FloatArray
@@ -104,6 +103,18 @@ def _least_squares(columns: tuple[FloatArray, ...], target: FloatArray) -> Float
     kept = values > SMALLEST_SINGULAR * values[-1]
     vectors = vectors[:, kept] / lengths[:, None]
     return np.asarray(vectors @ ((vectors.T @ right) / values[kept]))
+
+
+ROUNDING = 1e-6  # nats by which a log evidence may exceed zero
+
+
+def possible(log_evidence: float) -> float:
+    """The log evidence, NaN where it exceeds zero, which the mean of exp(-gamma risk) cannot."""
+    return log_evidence if log_evidence <= ROUNDING else np.nan
+
+
+class UnsupportedError(ValueError):
+    """A method or quantity that this kind of prior does not have; the message names what to use instead."""
 
 
 class ConvergenceWarning(UserWarning):
@@ -221,8 +232,8 @@ class Interventions:
     reset_sites, clipped_rescalings
         Prior sites put back into the slab, and changes of scale cut to a largest one, on the way.
     dropped_directions
-        Directions of the coefficients that reach no score, to the accuracy of :mod:`pymc_pacauc.problem.scores`, and were
-        left at their prior.
+        Directions of the coefficients that reach no score, to the accuracy of :mod:`pymc_pacauc.problem.scores`, and
+        were left at their prior.
     """
 
     halved_steps: int = 0

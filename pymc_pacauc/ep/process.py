@@ -25,9 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pymc_pacauc.ep.loop import POLICY, Iteration, Pace, Solution, solve_fixed_point
+from pymc_pacauc.ep.loop import POLICY, Iteration, Pace, Solution, possible, solve_fixed_point
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.results import possible
 from pymc_pacauc.ep.sites import CANCELLED, SiteTable
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, Tile, TileSums, cut_work, listed_sites, tables_for, tile_sites
 from pymc_pacauc.numerics import FloatArray, kernel

@@ -12,15 +12,9 @@ from numpy.typing import ArrayLike
 
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut
-from pymc_pacauc.ep.loop import ConvergenceWarning, Interventions, Solution
+from pymc_pacauc.ep.loop import ROUNDING, ConvergenceWarning, Interventions, Solution
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
-
-ROUNDING = 1e-6  # nats by which a log evidence may exceed zero
-
-
-class UnsupportedError(ValueError):
-    """A method or quantity that this kind of prior does not have; the message names what to use instead."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +65,6 @@ def warn_of(
         warnings.warn(" ".join([*messages, advice]), ConvergenceWarning, stacklevel=stacklevel)
 
 
-def possible(log_evidence: float) -> float:
-    """The log evidence, NaN where it exceeds zero, which the mean of exp(-gamma risk) cannot."""
-    return log_evidence if log_evidence <= ROUNDING else np.nan
-
-
 class Posterior(Protocol):
     """The approximate posterior of theta."""
 
@@ -99,7 +88,7 @@ class Posterior(Protocol):
 
 
 class Fit(Protocol):
-    """Result of :func:`pymc_pacauc.ep.fit.fit`."""
+    """Result of :func:`pymc_pacauc.fitting.fit`."""
 
     @property
     def problem(self) -> Problem:

@@ -38,9 +38,9 @@ from scipy.special import ndtr, ndtri
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, forgetting, leave_out_pairs
-from pymc_pacauc.ep.loop import Interventions
+from pymc_pacauc.ep.loop import ConvergenceWarning, Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.prior_sites import MixtureSite, SparseGaussian, sparse_gaussian
-from pymc_pacauc.ep.results import EXACT, ConvergenceWarning, Fit, UnsupportedError, possible, warn_of
+from pymc_pacauc.ep.results import EXACT, Fit, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.spike_search import (
     MOST_SPARSE,

@@ -14,12 +14,12 @@ EP on dealt pairs: a fit whose time grows like the number of rows, not of pairs.
     pilot -> growing shares of the rows -> steps with all of them -> deal along the score found -> fit
 
 The pairs that matter are those whose order q is not sure of, and a fair sample of them is one dealt along the score
-of q (:mod:`pymc_pacauc.comparison.subsample`), which is not known beforehand. So a *pilot* fits some rows, as if there were no
-other data, at their share of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then growing
-shares of the rows are dealt along the score of the one before, and fitted from there. The precision of q is about
-proportional to the share, so its mean gets near by Newton's steps (:mod:`pymc_pacauc.ep.subsample`). All rows are dealt
-anew before each such step, and once more along the score found, for the fit itself: a deal along a score that is off by
-a standard deviation has twice the error.
+of q (:mod:`pymc_pacauc.comparison.subsample`), which is not known beforehand. So a *pilot* fits some rows, as if there
+were no other data, at their share of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then
+growing shares of the rows are dealt along the score of the one before, and fitted from there. The precision of q is
+about proportional to the share, so its mean gets near by Newton's steps (:mod:`pymc_pacauc.ep.subsample`). All rows are
+dealt anew before each such step, and once more along the score found, for the fit itself: a deal along a score that is
+off by a standard deviation has twice the error.
 
 *How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
 Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
@@ -53,10 +53,11 @@ from pymc_pacauc.ep.loop import (
     Solution,
     gaussian_iteration,
     policy_for,
+    possible,
     solve_fixed_point,
 )
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.results import Fit, SamplingError, possible, warn_of
+from pymc_pacauc.ep.results import Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import dealt_sums

@@ -14,12 +14,14 @@ from pymc_pacauc.array_result import ArrayResult
 from pymc_pacauc.certify.certificate import Certificate, certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.comparison.theorems import theorem_defaults
-from pymc_pacauc.ep.fit import TOLERANCE, ConvergenceWarning, Fit, fit
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.ep.subsample import pairs_for
 from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
+from pymc_pacauc.fitting import TOLERANCE, fit
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.provenance import sides
+from pymc_pacauc.theorems import theorem_defaults
 from pymc_pacauc.tune.coverage import CoverageChoice, coverage_gamma
 from pymc_pacauc.tune.gamma import (
     Candidate,

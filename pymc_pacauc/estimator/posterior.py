@@ -28,9 +28,11 @@ from pymc_pacauc.array_result import ArrayResult, Estimate, Result
 from pymc_pacauc.certify.bounds import check_epsilon
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.fit import METHODS, Fit, UnsupportedError
+from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.estimator.folds import Folds
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
+from pymc_pacauc.fitting import METHODS
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.kernel_features import KernelFeatures
 from pymc_pacauc.problem.problem import (

@@ -94,7 +94,7 @@ def _part(estimator: Any, score: Any) -> str:
 
 def _roc(score: Any) -> tuple[Any, str]:
     from pymc_pacauc.analysis.evaluate import roc
-    from pymc_pacauc.plots.ranking import plot_roc
+    from pymc_pacauc.analysis.plots.ranking import plot_roc
 
     curves = roc(score.held_out, score.place, ci_prob=CI_PROB)
     text = "Each row is scored by a posterior that has not seen its fold; the band is over rows."
@@ -102,7 +102,7 @@ def _roc(score: Any) -> tuple[Any, str]:
 
 
 def _gamma(choice: GammaChoice | CertifiedGamma) -> str:
-    from pymc_pacauc.plots.canvas import BLUE, GREY, VERMILION
+    from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION
 
     def draw(axes: Any) -> None:
         if isinstance(choice, CertifiedGamma):

@@ -1,7 +1,7 @@
 """What ``pm.fit(method=pac.EP())`` returns: PyMC's full-rank Gaussian, plus what EP knows beyond it.
 
 PyMC's variational interface expects an :class:`~pymc.variational.opvi.Approximation` that can be sampled. This one
-holds an array :class:`~pymc_pacauc.ep.fit.Fit` and the :class:`~pymc_pacauc.model.read.ModelProblem` it was fitted
+holds an array :class:`~pymc_pacauc.fitting.Fit` and the :class:`~pymc_pacauc.model.read.ModelProblem` it was fitted
 to, whatever the prior, and is a :class:`~pymc_pacauc.model.results.Result` like any other.
 """
 
@@ -25,10 +25,9 @@ from pymc.variational.opvi import node_property
 
 from pymc_pacauc.array_result import ArrayResult, Estimate, with_pairs
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.ep.fit import Fit
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
-from pymc_pacauc.ep.results import SamplingError
+from pymc_pacauc.ep.results import Fit, SamplingError
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.gp import gp_evidence_gradient

@@ -18,9 +18,9 @@ from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 from scipy import linalg
 
-from pymc_pacauc.ep.fit import Fit
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, pivoted_gradient, predict_scores_at
+from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.graph import MODE, affine_map, evaluate_at_draws
 from pymc_pacauc.numerics import FloatArray

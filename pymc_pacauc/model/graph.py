@@ -70,6 +70,105 @@ def first_departure(
     return "the combination of " + ", ".join(names)
 
 
+NUMBERS_WORTH_COMPILING = 10_000  # of an operation that NumPy does not have
+
+
+@node_rewriter([Elemwise])
+def numpy_equivalents(fgraph: Any, node: Any) -> Any:
+    """Sums and products of many arrays two by two, and clip: NumPy has no such ufuncs, Python loops would run."""
+    op = node.op.scalar_op
+    if isinstance(op, Add | Mul) and len(node.inputs) > 2:
+        return [reduce(node.op, node.inputs)]
+    if isinstance(op, Clip):
+        value, lower, upper = node.inputs
+        return [pt.minimum(pt.maximum(value, lower), upper).astype(node.outputs[0].dtype)]
+    return None
+
+
+# A handful of calls: compilation would cost more than it saves. Constants are folded between the two passes; the
+# canonizers would merge sums and products before.
+MODE = (
+    get_mode("FAST_COMPILE")
+    .excluding("local_mul_canonizer", "local_add_canonizer")
+    .register((in2out(numpy_equivalents, name="numpy_equivalents_first"), 0.01))
+    .register((in2out(numpy_equivalents, name="numpy_equivalents_last"), 100))
+)
+
+
+class Unreadable(Exception):
+    """A graph has no value without its inputs, or none that is not random; or it takes a compilation."""
+
+
+class _WorthCompiling(Unreadable):
+    """An operation on many numbers that NumPy does not have: Python would loop over them."""
+
+
+def is_known(variables: Iterable[Variable], given: Iterable[Variable] = ()) -> bool:
+    """Whether variables are made of constants, shared variables and what is given alone."""
+    given = set(given)
+    return not any(
+        _is_random(v.owner) if v.owner is not None else not isinstance(v, Constant | SharedVariable)
+        for v in ancestors(variables, blockers=given)
+        if v not in given
+    )
+
+
+def evaluate(outputs: Iterable[Variable], given: Mapping[Variable, Any] | None = None) -> list[Any]:
+    """Copies of the values of ``outputs``, ``given`` those of other variables; :class:`Unreadable` if random."""
+    outputs, given = list(outputs), dict(given or {})
+    values: dict[Variable, Any] = dict(given)
+    try:
+        for node in toposort(outputs, blockers=given):
+            inputs = [values[v] if v in values else leaf_value(v) for v in node.inputs]
+            values.update(zip(node.outputs, perform(node, inputs), strict=True))
+    except _WorthCompiling:
+        if not is_known(outputs, given):
+            raise
+        return list(compile_function(list(given), outputs, mode=MODE, on_unused_input="ignore")(*given.values()))
+    return [np.array(values[v] if v in values else leaf_value(v)) for v in outputs]
+
+
+def leaf_value(variable: Variable) -> Any:
+    """What a constant or a shared variable holds, not a copy."""
+    if isinstance(variable, Constant):
+        return variable.data
+    if isinstance(variable, SharedVariable):
+        return variable.get_value(borrow=True)
+    raise Unreadable(f"{variable} has no value")
+
+
+def perform(node: Apply, inputs: list[Any]) -> list[Any]:
+    """The outputs of one node."""
+    if _is_random(node):
+        raise Unreadable(f"{node.outputs[-1]} is random")
+    if node.op.destroy_map:
+        raise Unreadable(f"{node} overwrites its inputs")
+    if isinstance(node.op, Elemwise) and not _in_numpy(node):
+        dtype, op = node.outputs[0].type.dtype, node.op.scalar_op
+        if isinstance(op, Add | Mul):
+            return [np.asarray(reduce(np.add if isinstance(op, Add) else np.multiply, inputs)).astype(dtype)]
+        if isinstance(op, Cast | Identity):
+            return [np.asarray(inputs[0]).astype(dtype)]
+        if isinstance(op, Second):
+            return [np.broadcast_arrays(*inputs)[1].astype(dtype)]
+        if isinstance(op, Clip):
+            return [np.asarray(np.minimum(np.maximum(inputs[0], inputs[1]), inputs[2])).astype(dtype)]
+        if max(np.size(each) for each in inputs) > NUMBERS_WORTH_COMPILING:
+            raise _WorthCompiling(f"{node} is not in NumPy")
+    storage = {v: [None] for v in node.outputs} | {v: [value] for v, value in zip(node.inputs, inputs, strict=True)}
+    computed = {v: [v in node.inputs] for v in storage}
+    node.op.make_thunk(node, storage, computed, [], impl="py")()
+    return [storage[v][0] for v in node.outputs]
+
+
+def _is_random(node: Apply) -> bool:
+    return isinstance(node.op, RandomVariable | SymbolicRandomVariable)
+
+
+def _in_numpy(node: Apply) -> bool:
+    return node.op.nfunc_spec is not None and node.op.nfunc_spec[1] == len(node.inputs)
+
+
 NUMBERS_AT_ONCE = 2**24
 
 
@@ -169,105 +268,6 @@ def _known_shape(variable: Variable) -> tuple[int, ...] | None:
         return tuple(int(length) for length in evaluate([size])[0])
     except Unreadable:
         return None
-
-
-NUMBERS_WORTH_COMPILING = 10_000  # of an operation that NumPy does not have
-
-
-@node_rewriter([Elemwise])
-def numpy_equivalents(fgraph: Any, node: Any) -> Any:
-    """Sums and products of many arrays two by two, and clip: NumPy has no such ufuncs, Python loops would run."""
-    op = node.op.scalar_op
-    if isinstance(op, Add | Mul) and len(node.inputs) > 2:
-        return [reduce(node.op, node.inputs)]
-    if isinstance(op, Clip):
-        value, lower, upper = node.inputs
-        return [pt.minimum(pt.maximum(value, lower), upper).astype(node.outputs[0].dtype)]
-    return None
-
-
-# A handful of calls: compilation would cost more than it saves. Constants are folded between the two passes; the
-# canonizers would merge sums and products before.
-MODE = (
-    get_mode("FAST_COMPILE")
-    .excluding("local_mul_canonizer", "local_add_canonizer")
-    .register((in2out(numpy_equivalents, name="numpy_equivalents_first"), 0.01))
-    .register((in2out(numpy_equivalents, name="numpy_equivalents_last"), 100))
-)
-
-
-class Unreadable(Exception):
-    """A graph has no value without its inputs, or none that is not random; or it takes a compilation."""
-
-
-class _WorthCompiling(Unreadable):
-    """An operation on many numbers that NumPy does not have: Python would loop over them."""
-
-
-def is_known(variables: Iterable[Variable], given: Iterable[Variable] = ()) -> bool:
-    """Whether variables are made of constants, shared variables and what is given alone."""
-    given = set(given)
-    return not any(
-        _is_random(v.owner) if v.owner is not None else not isinstance(v, Constant | SharedVariable)
-        for v in ancestors(variables, blockers=given)
-        if v not in given
-    )
-
-
-def evaluate(outputs: Iterable[Variable], given: Mapping[Variable, Any] | None = None) -> list[Any]:
-    """Copies of the values of ``outputs``, ``given`` those of other variables; :class:`Unreadable` if random."""
-    outputs, given = list(outputs), dict(given or {})
-    values: dict[Variable, Any] = dict(given)
-    try:
-        for node in toposort(outputs, blockers=given):
-            inputs = [values[v] if v in values else leaf_value(v) for v in node.inputs]
-            values.update(zip(node.outputs, perform(node, inputs), strict=True))
-    except _WorthCompiling:
-        if not is_known(outputs, given):
-            raise
-        return list(compile_function(list(given), outputs, mode=MODE, on_unused_input="ignore")(*given.values()))
-    return [np.array(values[v] if v in values else leaf_value(v)) for v in outputs]
-
-
-def leaf_value(variable: Variable) -> Any:
-    """What a constant or a shared variable holds, not a copy."""
-    if isinstance(variable, Constant):
-        return variable.data
-    if isinstance(variable, SharedVariable):
-        return variable.get_value(borrow=True)
-    raise Unreadable(f"{variable} has no value")
-
-
-def perform(node: Apply, inputs: list[Any]) -> list[Any]:
-    """The outputs of one node."""
-    if _is_random(node):
-        raise Unreadable(f"{node.outputs[-1]} is random")
-    if node.op.destroy_map:
-        raise Unreadable(f"{node} overwrites its inputs")
-    if isinstance(node.op, Elemwise) and not _in_numpy(node):
-        dtype, op = node.outputs[0].type.dtype, node.op.scalar_op
-        if isinstance(op, Add | Mul):
-            return [np.asarray(reduce(np.add if isinstance(op, Add) else np.multiply, inputs)).astype(dtype)]
-        if isinstance(op, Cast | Identity):
-            return [np.asarray(inputs[0]).astype(dtype)]
-        if isinstance(op, Second):
-            return [np.broadcast_arrays(*inputs)[1].astype(dtype)]
-        if isinstance(op, Clip):
-            return [np.asarray(np.minimum(np.maximum(inputs[0], inputs[1]), inputs[2])).astype(dtype)]
-        if max(np.size(each) for each in inputs) > NUMBERS_WORTH_COMPILING:
-            raise _WorthCompiling(f"{node} is not in NumPy")
-    storage = {v: [None] for v in node.outputs} | {v: [value] for v, value in zip(node.inputs, inputs, strict=True)}
-    computed = {v: [v in node.inputs] for v in storage}
-    node.op.make_thunk(node, storage, computed, [], impl="py")()
-    return [storage[v][0] for v in node.outputs]
-
-
-def _is_random(node: Apply) -> bool:
-    return isinstance(node.op, RandomVariable | SymbolicRandomVariable)
-
-
-def _in_numpy(node: Apply) -> bool:
-    return node.op.nfunc_spec is not None and node.op.nfunc_spec[1] == len(node.inputs)
 
 
 def evaluate_at_draws(model: pm.Model, graph: Variable, posterior: xr.Dataset) -> NDArray[Any]:

@@ -9,7 +9,7 @@ starts at a hundred.
 Expectation propagation and Gaussian variational Bayes through ``pm.fit(method=...)``.
 
 The life of ``pm.fit(method=pac.EP())``: :meth:`EP.fit` asks :func:`~pymc_pacauc.model.read.problem_of` for the
-arrays, :func:`pymc_pacauc.ep.fit.fit` for a fit of them, and wraps it as an
+arrays, :func:`pymc_pacauc.fitting.fit` for a fit of them, and wraps it as an
 :class:`~pymc_pacauc.model.approximation.EPApproximation`.
 """
 
@@ -27,7 +27,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 
-from pymc_pacauc.ep.fit import MAX_SWEEPS, TOLERANCE, fit
+from pymc_pacauc.fitting import MAX_SWEEPS, TOLERANCE, fit
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import LateBar

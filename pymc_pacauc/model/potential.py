@@ -29,7 +29,6 @@ from pymc_pacauc.comparison.pairs import Pairs, distinct_labels, encode_labels
 from pymc_pacauc.comparison.risk import check_ties
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.surrogate import LOSSES
-from pymc_pacauc.comparison.theorems import TheoremDefaults, default_gamma, theorem_defaults
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
 from pymc_pacauc.model.op import (
     TWO_CLASSES,
@@ -40,6 +39,7 @@ from pymc_pacauc.model.op import (
     SurrogateRisk,
 )
 from pymc_pacauc.problem.problem import check_gamma
+from pymc_pacauc.theorems import TheoremDefaults, default_gamma, theorem_defaults
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,8 +261,8 @@ def AUCPotential(
         Labels, as in :func:`auc_risk`.
     gamma
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
-        :class:`~pymc_pacauc.comparison.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
-        cross-validation chooses (:func:`~pymc_pacauc.comparison.theorems.default_gamma`; for other comparisons than two
+        :class:`~pymc_pacauc.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
+        cross-validation chooses (:func:`~pymc_pacauc.theorems.default_gamma`; for other comparisons than two
         classes what takes its place, see :mod:`pymc_pacauc.comparison.sizes`); ``"MA1"`` or ``"MAinf"``, a margin
         assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorem_defaults`).
     loss

@@ -35,11 +35,11 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.comparison.theorems import theorem_defaults
 from pymc_pacauc.model.auc_term import refuse
 from pymc_pacauc.model.graph import Evaluate, FlatVariables, affine_map, evaluate, first_departure, is_known, shape_now
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import default_inclusion_probability
+from pymc_pacauc.theorems import theorem_defaults
 
 
 class GaussianPriorReader:

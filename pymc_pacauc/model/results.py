@@ -7,8 +7,8 @@ One protocol for every posterior: what certificates, summaries and predictions a
 A *result* is an approximation (``pm.fit(method=pac.EP())``), draws (``pm.sample(step=pac.TemperingSMC())``, or of an
 approximation; fresh, sliced, or read from a file), or whatever holds one of these (a choice of gamma, a maximum of the
 evidence). :func:`as_result` turns any of them into an object with the attributes of
-:class:`~pymc_pacauc.array_result.Result`, and functions of :mod:`pymc_pacauc.analysis` know nothing else: none of them asks
-which engine made its input.
+:class:`~pymc_pacauc.array_result.Result`, and functions of :mod:`pymc_pacauc.analysis` know nothing else: none of them
+asks which engine made its input.
 """
 
 from __future__ import annotations

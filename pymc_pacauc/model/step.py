@@ -32,10 +32,10 @@ from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_pacauc.model.auc_term import is_auc_risk
+from pymc_pacauc.model.auc_term import NotLinearGaussianError, is_auc_risk
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
-from pymc_pacauc.model.read import NotLinearGaussianError, problem_of
+from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem

@@ -35,8 +35,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.spatial.distance import cdist, pdist
 
+from pymc_pacauc.comparison.risk import distinct_rows
 from pymc_pacauc.numerics import FloatArray, numeric_array
-from pymc_pacauc.problem.scores import distinct_rows
 
 MEDIAN_ROWS = 1000
 

@@ -7,7 +7,7 @@ coefficients. A :class:`Problem` is cheap to vary: ``dataclasses.replace(problem
 spikes, share the scores and all that was worked out about them.
 
 To add a kind of prior, describe it relative to a Gaussian, as ``Spikes`` does, and give
-:func:`pymc_pacauc.ep.fit.fit` an engine for it; to add a kind of comparison, add a function to
+:func:`pymc_pacauc.fitting.fit` an engine for it; to add a kind of comparison, add a function to
 :mod:`pymc_pacauc.comparison.pairs`.
 """
 
@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
-from pymc_pacauc.comparison.risk import LinearRisk, check_ties
-from pymc_pacauc.numerics import FloatArray, numeric_array
-from pymc_pacauc.problem.scores import DistinctRows, GaussianPrior, LinearScores
+from pymc_pacauc.comparison.risk import DistinctRows, LinearRisk, check_ties
+from pymc_pacauc.numerics import FloatArray, Mask, numeric_array
+from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 
 Members = tuple[NDArray[np.intp], FloatArray]  # one side of a block: observations, and what each weighs
 
@@ -214,8 +214,8 @@ def linear_gaussian_problem(
 ) -> Problem:
     """Validate arrays into a :class:`Problem` with a Gaussian prior.
 
-    ``y`` holds labels, or is a ready :class:`~pymc_pacauc.comparison.pairs.Pairs`. ``prior_covariance`` is a scalar or vector
-    of variances, or a full matrix, by default 1; whoever has its Cholesky factor gives ``prior_factor`` instead.
+    ``y`` holds labels, or is a ready :class:`~pymc_pacauc.comparison.pairs.Pairs`. ``prior_covariance`` is a scalar or
+    vector of variances, or a full matrix, by default 1; whoever has its Cholesky factor gives ``prior_factor`` instead.
     """
     design = numeric_array("X", X).copy()
     if design.ndim != 2 or 0 in design.shape:
@@ -324,3 +324,24 @@ def _factor(covariance: ArrayLike, d: int) -> FloatArray:
         raise ValueError(
             f"prior_covariance is singular (smallest eigenvalue {smallest:.3g}); add a small multiple of the identity."
         ) from None
+
+
+def two_class_mask(
+    problem: Problem,
+    what: str = "This certificate is",
+    instead: str = 'Those have pac.certificate(result, bound="kl").',
+) -> Mask:
+    """Which rows are positive, of two classes all of whose pairs weigh the same; else ``what`` that is for, and what
+    to do ``instead``.
+    """
+    pairs = problem.pairs
+    if pairs.kind != "two classes" or len(pairs.blocks) != 1 or pairs.weighted:
+        raise ValueError(
+            f"{what} for two classes all of whose pairs weigh the same: without strata, weights, ordered classes or "
+            f"censored times. {instead}"
+        )
+    if pairs.blocks[0].positive.size + pairs.blocks[0].negative.size != pairs.n:
+        raise ValueError("Some rows belong to no pair: this was fitted to a part of the rows.")
+    mask = np.zeros(pairs.n, dtype=bool)
+    mask[pairs.blocks[0].positive] = True
+    return mask

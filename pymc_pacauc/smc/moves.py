@@ -45,7 +45,8 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, EPFit, fit_ep
+from pymc_pacauc.ep.gaussian import EPFit, fit_ep
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem

@@ -22,8 +22,8 @@ A fit q (expectation propagation, Laplace, variational) is close to the target, 
 
 needs one to three stages where tempering from the prior needs dozens, and its evidence is as exact: the fit is only
 where particles come from. Because a fit that is too narrow would lose the tails of the target at the first weighting,
-particles are drawn from the t distribution around it (:mod:`pymc_pacauc.smc.coordinates`), and a small share of them from
-the prior (a *defensive mixture*), which bounds the weights whatever the fit is worth.
+particles are drawn from the t distribution around it (:mod:`pymc_pacauc.smc.coordinates`), and a small share of them
+from the prior (a *defensive mixture*), which bounds the weights whatever the fit is worth.
 
 Use: ``bridge_path(prior_path(problem), fit.posterior.mean, fit.posterior.covariance)``, a path like any other. Each
 path makes its own bridge (``Path.bridge``): :class:`GaussianBridge` in its own coordinates by default; directions are
@@ -56,8 +56,8 @@ To add one, subclass :class:`FromPrior`; :mod:`pymc_pacauc.smc.paths` says what 
 
 Gaussian processes of low numerical rank: particles move among the few coefficients that reach the scores.
 
-Where the scores of n observations are r features (:mod:`pymc_pacauc.problem.scores`), their coefficients u ~ N(0, I_r) are
-all a risk sees. So tempering takes place there, on the path that r features have (``inner``), at the cost of r
+Where the scores of n observations are r features (:mod:`pymc_pacauc.problem.scores`), their coefficients u ~ N(0, I_r)
+are all a risk sees. So tempering takes place there, on the path that r features have (``inner``), at the cost of r
 dimensions instead of n. The other directions keep their prior, and are drawn from it when theta is asked for.
 
 Use: :func:`~pymc_pacauc.smc.prior_path` returns a :class:`FeaturePath` for such a problem.

@@ -35,12 +35,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from pymc_pacauc.certify.held_out import two_class_mask
-from pymc_pacauc.comparison.theorems import default_gamma
-from pymc_pacauc.ep.fit import ConvergenceWarning, Fit, fit
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.posterior import NaturalGaussian
+from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.problem.problem import Problem, two_class_mask
+from pymc_pacauc.theorems import default_gamma
 
 TOLERANCE = 0.02  # of log(ratio)
 MOST_FITS = 12

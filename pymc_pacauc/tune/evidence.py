@@ -23,8 +23,8 @@ L-BFGS in the logarithms, one lengthscale for all covariates or one for each (au
 gradient is exact for given pivots (:func:`~pymc_pacauc.ep.kernel.feature_slopes`), and costs about a sweep, however
 many lengthscales there are. Each fit starts from the sites of the one before, seen by the new features.
 
-Where pairs are many they are dealt (:mod:`pymc_pacauc.ep.subsample`): anew for each lengthscale of the grid and for the one
-chosen, and once for the search between them, so that the evidence it climbs is as smooth as that of all pairs.
+Where pairs are many they are dealt (:mod:`pymc_pacauc.ep.subsample`): anew for each lengthscale of the grid and for the
+one chosen, and once for the search between them, so that the evidence it climbs is as smooth as that of all pairs.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ from scipy.spatial.distance import cdist
 
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.fit import ConvergenceWarning, Fit, fit
 from pymc_pacauc.ep.gaussian import EPFit, carried_over, fit_ep
 from pymc_pacauc.ep.kernel import feature_slopes
-from pymc_pacauc.ep.results import ConvergenceWarning
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.kernel_features import (
     COVARIANCES,

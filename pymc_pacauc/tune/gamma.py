@@ -56,9 +56,11 @@ from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import RowShares, auc_error, row_shares
-from pymc_pacauc.ep.fit import ConvergenceWarning, Fit, fit
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.leave_out import FoldPaths, Groups, split_groups, suit_fold_paths
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.provenance import measure_of
@@ -122,7 +124,7 @@ class Candidate:
     gamma
         The gamma.
     posterior
-        The posterior given all rows: a :class:`~pymc_pacauc.ep.fit.Fit`, or weighted draws. Where gamma is chosen on
+        The posterior given all rows: a :class:`~pymc_pacauc.fitting.Fit`, or weighted draws. Where gamma is chosen on
         some rows, the one given these, and that of the gamma chosen for all candidates.
     auc, expected_auc
         Held-out AUC in each fold, shape (repeats, folds): of the mean score, and of a draw averaged over draws.

@@ -10,7 +10,8 @@ from scipy.special import ndtr, ndtri
 import pymc_pacauc as pac
 from pymc_pacauc.certify.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
 from pymc_pacauc.comparison.sizes import effective_size
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep, fit_vb
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, dataset_of

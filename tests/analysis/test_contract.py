@@ -10,8 +10,8 @@ import pytest
 import xarray as xr
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import fit
 from pymc_pacauc.estimator.base import inference_data_of
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.results import as_result
 
 rng = np.random.default_rng(12)

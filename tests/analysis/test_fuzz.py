@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import choose_gamma, fit, linear_gaussian_problem
 from pymc_pacauc.certify.bounds import catoni_bound, linear_bound, pac_bayes_kl
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.results import dataset_of
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.tune.gamma import choose_gamma
 from tests.ep.test_fuzz import small
 from tests.fuzzing import fuzz
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import fit, linear_gaussian_problem
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.analysis.test_fuzz_plots import canvas
 from tests.analysis.test_roc import finite
 from tests.ep.test_fuzz import small

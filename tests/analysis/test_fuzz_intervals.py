@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import linear_gaussian_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.analysis.test_roc import finite
 from tests.ep.test_fuzz import small
 from tests.fuzzing import fuzz

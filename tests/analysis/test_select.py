@@ -10,17 +10,17 @@ import pymc_pacauc as pac
 from benchmarks.gamma_stability import DATA, measure, most_within_a_factor
 from pymc_pacauc.analysis import select_gamma as selection
 from pymc_pacauc.analysis.select_gamma import default_gammas
-from pymc_pacauc.arrays import choose_gamma
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.folds import stratified_folds
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import auc_error, row_shares
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune import gamma as gamma_search
-from pymc_pacauc.tune.gamma import Candidate, choose, search_gammas
+from pymc_pacauc.tune.gamma import Candidate, choose, choose_gamma, search_gammas
 
 rng = np.random.default_rng(8)
 X = rng.normal(size=(120, 4))

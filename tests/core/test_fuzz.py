@@ -20,7 +20,7 @@ from pymc_pacauc.certify import bounds
 from pymc_pacauc.comparison import kinds as weights
 from pymc_pacauc.comparison.folds import stratified_folds
 from pymc_pacauc.comparison.pairs import bipartite, encode_labels
-from pymc_pacauc.comparison.theorems import default_gamma, u_statistic_gamma
+from pymc_pacauc.theorems import default_gamma, u_statistic_gamma
 from tests import pair_lists
 from tests.core.test_risk import brute_force, scored
 from tests.fuzzing import fuzz

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.problem.kernel_features import kernel_features
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 

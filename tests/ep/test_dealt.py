@@ -15,16 +15,16 @@ from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.subsample import Deal, deal
-from pymc_pacauc.ep import ConvergenceWarning
-from pymc_pacauc.ep.fit import UnsupportedError, fit
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb, sweep_sums
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.leave_out import expected_pair_auc
+from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError, sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.start import MeanFirst
 from pymc_pacauc.ep.subsample import _Run, fit_dealt, groups_to_deal, newton_step
 from pymc_pacauc.ep.subsample_sums import dealt_sums
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result
 from pymc_pacauc.problem.problem import linear_gaussian_problem

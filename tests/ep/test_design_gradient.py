@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.ep import fit_ep, fit_vb
-from pymc_pacauc.ep.gaussian import carried_over
+from pymc_pacauc.ep.gaussian import carried_over, fit_ep, fit_vb
 from pymc_pacauc.ep.kernel import design_gradient
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 

@@ -9,9 +9,10 @@ from scipy import integrate
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.importance import _log_radial_integral, log_mean
 from pymc_pacauc.ep.leave_out import expected_pair_auc
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.problem.problem import linear_gaussian_problem

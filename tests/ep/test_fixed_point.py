@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from pymc_pacauc.ep.fit import ConvergenceWarning, fit
-from pymc_pacauc.ep.loop import Iteration, MixingHistory, Policy, mixed_step, solve_fixed_point
+from pymc_pacauc.ep.loop import ConvergenceWarning, Iteration, MixingHistory, Policy, mixed_step, solve_fixed_point
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 
 PLAIN = Policy(damping=1.0, least_damping=0.1, plain_steps=10**9)

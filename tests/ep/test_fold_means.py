@@ -8,11 +8,11 @@ from sklearn.metrics import roc_auc_score
 
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.fold_means import fold_means, suits_fold_means
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.posterior import standard_gaussian
 from pymc_pacauc.ep.start import MeanFirst
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 
 

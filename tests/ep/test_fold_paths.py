@@ -14,11 +14,11 @@ from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep
 from pymc_pacauc.ep import leave_out as module
 from pymc_pacauc.ep import start as mean_first
-from pymc_pacauc.ep.gaussian import fit_vb
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.leave_out import FoldPaths, Groups, WithoutGroup, suit_fold_paths
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.tune import gamma as search

@@ -9,8 +9,10 @@ from scipy.special import ndtr
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian
+from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import loop as gaussian_iteration
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.problem.problem import linear_gaussian_problem

@@ -5,9 +5,10 @@ import pytest
 
 from pymc_pacauc.comparison.kinds import ordered_classes
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian
+from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import start as leading
-from pymc_pacauc.ep.gaussian import sweep_sums
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.loop import ConvergenceWarning, sweep_sums
 from pymc_pacauc.ep.start import leading_problem
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 

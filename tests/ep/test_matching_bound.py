@@ -9,7 +9,7 @@ from pymc_pacauc.certify import matchings
 from pymc_pacauc.certify import matchings as matching_bound
 from pymc_pacauc.certify.held_out import MARGIN, with_margin
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_matchings, mean_log_moment, scores_under
-from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 

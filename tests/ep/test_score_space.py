@@ -5,9 +5,11 @@ import pytest
 
 from pymc_pacauc.comparison.kinds import ordered_classes
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian
+from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import posterior as natural
 from pymc_pacauc.ep import process as score_space
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.process import as_many_directions
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sweep import ScoreMoments, sum_sites

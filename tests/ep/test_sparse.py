@@ -6,7 +6,8 @@ from scipy import integrate, stats
 
 import pymc_pacauc as pac
 from pymc_pacauc.ep import spike_search as search
-from pymc_pacauc.ep.gaussian import ConvergenceWarning, fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.prior_sites import mixture_site, settle_prior_sites, sparse_gaussian
 from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.problem.problem import default_inclusion_probability, linear_gaussian_problem, spike_slab_problem

@@ -9,10 +9,10 @@ from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison, ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.comparison.risk import comparison_risk
-from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.sites import lowest_rho, site_functions, weighted_site_table
 from pymc_pacauc.ep.sweep import cut_work
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from tests.pair_lists import listed
 from tests.reference_ep import reference_ep

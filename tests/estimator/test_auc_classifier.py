@@ -27,7 +27,7 @@ from sklearn.utils.fixes import parse_version
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune.gamma import pairs_of_few
 

@@ -7,7 +7,7 @@ from sklearn.preprocessing import StandardScaler
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.estimator.test_auc_classifier import checked
 from tests.pair_lists import listed, listed_risk

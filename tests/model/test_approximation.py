@@ -3,8 +3,9 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep import ConvergenceWarning, fit_ep
-from pymc_pacauc.model.read import NotLinearGaussianError
+from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.model.auc_term import NotLinearGaussianError
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 

@@ -15,9 +15,11 @@ from scipy import stats
 from scipy.special import ndtri
 
 import pymc_pacauc as pac
-from pymc_pacauc.arrays import fit, kernel_features, linear_gaussian_problem
+from pymc_pacauc.arrays import kernel_features
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.inference import MOST
 from pymc_pacauc.model.read import problem_reader
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests import pair_lists
 from tests.core.test_fuzz import ties
 from tests.core.test_risk import brute_force, scored

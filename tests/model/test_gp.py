@@ -10,8 +10,9 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep.gaussian import fit_ep, sweep_sums
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
+from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_functions, site_table
 from pymc_pacauc.ep.sweep import tile_map

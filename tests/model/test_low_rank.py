@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep import fit_ep
+from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem

@@ -16,7 +16,8 @@ from pymc.model.transform.optimization import freeze_dims_and_data
 import pymc_pacauc as pac
 from pymc_pacauc.model import graph as flat
 from pymc_pacauc.model import graph as interpret
-from pymc_pacauc.model.read import NotLinearGaussianError, problem_of
+from pymc_pacauc.model.auc_term import NotLinearGaussianError
+from pymc_pacauc.model.read import problem_of
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((30, 3))

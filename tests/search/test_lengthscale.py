@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep import fit_ep
-from pymc_pacauc.ep.gaussian import carried_over
+from pymc_pacauc.ep.gaussian import carried_over, fit_ep
 from pymc_pacauc.ep.subsample import fit_dealt
 from pymc_pacauc.problem.kernel_features import COVARIANCES, kernel_features
 from pymc_pacauc.problem.problem import linear_gaussian_problem

@@ -13,11 +13,11 @@ import pandas as pd
 import xarray as xr
 from scipy.stats import gaussian_kde, norm
 
+from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
 from pymc_pacauc.analysis.summary import inclusion_probability
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.results import dataset_of
-from pymc_pacauc.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
 
 MOST_PANELS = 40
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from pymc_pacauc.analysis.gamma_path import tempering_path
+from pymc_pacauc.analysis.plots.canvas import BLUE, COLORS, GREEN, GREY, ORANGE, VERMILION, new_axes
 from pymc_pacauc.model.results import as_result
-from pymc_pacauc.plots.canvas import BLUE, COLORS, GREEN, GREY, ORANGE, VERMILION, new_axes
 
 
 def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) -> Any:

@@ -8,8 +8,9 @@
 (True, 'EP')
 
 Every result follows the protocol :class:`Fit`. To add a prior, describe it in
-:class:`~pymc_pacauc.problem.problem.Problem`, write its engine (a function of the problem and the options of :func:`fit`,
-which returns a :class:`Fit`), and choose it in :func:`fit`; to add a method, add it to ``METHODS`` and do the same.
+:class:`~pymc_pacauc.problem.problem.Problem`, write its engine (a function of the problem and the options of
+:func:`fit`, which returns a :class:`Fit`), and choose it in :func:`fit`; to add a method, add it to ``METHODS`` and do
+the same.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from functools import partial
 from typing import Any
 
 from pymc_pacauc.ep.gaussian import check_power, fit_ep, fit_vb
-from pymc_pacauc.ep.results import Fit, UnsupportedError
+from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
 from pymc_pacauc.problem.problem import Problem

@@ -13,12 +13,12 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.stats import gaussian_kde
 
-from pymc_pacauc.analysis.deployed import mean_score
+from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
 from pymc_pacauc.analysis.threshold import Threshold
 from pymc_pacauc.comparison.censored import concordance_risk, event_mask, survival_curve
 from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
+from pymc_pacauc.model.deployed import mean_score
 
 
 def plot_roc(

@@ -117,7 +117,7 @@ def large(problem, y, delta, rng, epsilon):
     X = problem.X
     risk = float(np.mean(empirical_risk(part.posterior.draw(100, rng) @ X.T, y)))
     found = bounds_of_draws(part, y, risk, epsilon, rng)
-    fixed = pac.holdout_certificate(X[~chosen] @ part.posterior.mean, y[~chosen], epsilon)
+    fixed = pac.certify.holdout(X[~chosen] @ part.posterior.mean, y[~chosen], epsilon)
     found[7] = 1 - kl_upper(1 - fixed.empirical_auc, math.log(1 / epsilon) / min(fixed.n_pos, fixed.n_neg))
     found[8] = fixed.auc
     return found, truths(part.posterior, part.posterior.mean, delta, rng)

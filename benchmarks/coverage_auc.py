@@ -103,7 +103,7 @@ def measure(shape, n_pos, n_neg, auc, datasets, ci_prob=0.95, seed=2014):
     rng = np.random.default_rng([seed, n_pos, n_neg, round(1000 * auc), list(SHAPES).index(shape)])
     labels = np.arange(n_pos + n_neg) < n_pos
     results = [
-        pac.delong(np.concatenate(SHAPES[shape](auc, n_pos, n_neg, rng)), labels, ci_prob=ci_prob)
+        pac.auc_interval(np.concatenate(SHAPES[shape](auc, n_pos, n_neg, rng)), labels, ci_prob=ci_prob)
         for _ in range(datasets)
     ]
     figures: list[float] = []

@@ -57,7 +57,7 @@ def measure(name, seeds, **options):
     """Chosen gammas over the seeds, in units of Theorem 2.3's, and what each loses."""
     X, y, rest, labels = load(name)
     problem = linear_gaussian_problem(X, y, 1.0)
-    unit = pac.theorem_defaults(int(np.sum(y)), int(np.sum(1 - y)), X.shape[1]).gamma
+    unit = pac.theorems.theorem_defaults(int(np.sum(y)), int(np.sum(1 - y)), X.shape[1]).gamma
     gammas, lost = [], []
     for seed in range(seeds):
         choice = choose_gamma(problem, rng=np.random.default_rng([2014, seed]), **options)

@@ -129,7 +129,7 @@ def main():
     parser.add_argument("--tau", type=float, nargs="+", default=[0.0, 0.4, 0.8])
     add_option(parser)
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore", pac.ConvergenceWarning)
+    warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
     print(f"{HOSPITALS} hospitals of {ROWS} rows, {D} covariates; {arguments.replicates} data sets.\n")
     print(
         "| spread | method | data sets | AUC within hospitals (s.e.) | minus full pooling | minus no pooling | CPU s |"

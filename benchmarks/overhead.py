@@ -101,7 +101,7 @@ def measured():
 
 def main():
     logging.getLogger("pymc").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore", pac.ConvergenceWarning)
+    warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
     print("| | arrays, ms | through PyMC, ms | ratio |\n|---|---:|---:|---:|")
     for what, base, through in measured():
         print(f"| {what} | {1e3 * base:.0f} | {1e3 * through:.0f} | {through / base:.2f} |")

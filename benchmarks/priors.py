@@ -75,7 +75,7 @@ def table(colon):
                 X = replace(data, train=train).standardized().X
                 began = process_time()
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", pac.ConvergenceWarning)  # counted below
+                    warnings.simplefilter("ignore", pac.results.ConvergenceWarning)  # counted below
                     scores, converged = method(X[train], data.y[train], X[~train])
                 seconds.append(process_time() - began)
                 found.append(1.0 - pac.empirical_risk(scores, data.y[~train]))

@@ -143,11 +143,15 @@ def scales():
     X, labels, _ = simulated(5)
     far = linear_gaussian_problem(X, labels, 20.0, offset=1e8 * np.arange(60.0))
     yield "EP with an offset 1e8 prior standard deviations away", "converged, log Z = +1.8e6", refusal(lambda: fit(far))
-    yield "`linear_risk` of an infinite theta", "0.75", refusal(lambda: pac.linear_risk([np.inf, 0.0], X, labels))
+    yield (
+        "`linear_risk` of an infinite theta",
+        "0.75",
+        refusal(lambda: pac.arrays.linear_risk([np.inf, 0.0], X, labels)),
+    )
     yield (
         "`linear_risk` of scores that overflow",
         "0.5",
-        refusal(lambda: pac.linear_risk([1e308, 1e308], X * 10, labels)),
+        refusal(lambda: pac.arrays.linear_risk([1e308, 1e308], X * 10, labels)),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

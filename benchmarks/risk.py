@@ -75,7 +75,7 @@ def main():
             "loop of `sklearn.metrics.roc_auc_score`": lambda: [roc_auc_score(y, row) for row in scores[:few]],
             f"matrix product that makes the scores (d = {d})": lambda: theta @ design,
             "`empirical_risk(scores, y)`": lambda: pac.empirical_risk(scores, y),
-            "`linear_risk(theta, X, y)`, scores included": lambda: pac.linear_risk(theta, X, y),
+            "`linear_risk(theta, X, y)`, scores included": lambda: pac.arrays.linear_risk(theta, X, y),
             "the same with X prepared once (`LinearRisk`)": lambda: prepared(theta),
         },
         options.repeats,

@@ -28,7 +28,7 @@ LAYERS = {
         "arrays",
     ],
     "PyMC": ["model"],
-    "people": ["analysis", "certify", "estimator", "self_check"],
+    "people": ["analysis", "certify", "estimator", "results", "self_check"],
 }
 BEGIN, END = "<!-- import graph: python docs/import_graph.py --write -->", "<!-- end of import graph -->"
 

@@ -36,20 +36,20 @@ def main():
     results = {name: fit(linear_gaussian_problem(X[train][:, c], y[train], 150.0)) for name, c in fits.items()}
     table = pac.compare(results)
     print(table.drop(columns=["method", "warning"]).round(3).to_string())
-    pac.plot_compare(table).figure.savefig(HERE / "compare.png", dpi=110)
+    pac.plots.plot_compare(table).figure.savefig(HERE / "compare.png", dpi=110)
     scores = {
         name: results[name].posterior.draw(500, np.random.default_rng(1)) @ X[test][:, c].T for name, c in fits.items()
     }
     shown = {name: scores[name] for name in ("all covariates", "without glucose")}
     curves = {name: pac.decision_curve(draws, y[test]) for name, draws in shown.items()}
-    pac.plot_decision_curve(curves).figure.savefig(HERE / "decision.png", dpi=110)
+    pac.plots.plot_decision_curve(curves).figure.savefig(HERE / "decision.png", dpi=110)
     best = scores["all covariates"]
     for over in ("rows", "posterior", "both"):
         print(pac.auc_interval(best, y[test], over=over, ci_prob=0.9))
     for other in ("without glucose", "glucose alone"):
         print(other, pac.compare_auc(best, scores[other], y[test], ci_prob=0.9))
     print(pac.choose_threshold(best, y[test], cost=(1, 4), prevalence=0.1))
-    print(pac.holdout_certificate(best.mean(axis=0), y[test]))
+    print(pac.certify.holdout(best.mean(axis=0), y[test]))
     print("rows certainly (> 0.95) among the top tenth:", int((pac.probability_in_top(best, 0.1) > 0.95).sum()))
 
 

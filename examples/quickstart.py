@@ -55,8 +55,8 @@ def main(out: Path | None) -> None:
         )
     print(approx)
     print(f"log evidence by SMC: {pac.log_evidence(idata)}")
-    figure(out, "marginals.png", pac.plot_marginals(approx, idata))
-    figure(out, "tempering.png", pac.plot_tempering(idata))
+    figure(out, "marginals.png", pac.plots.plot_marginals(approx, idata))
+    figure(out, "tempering.png", pac.plots.plot_tempering(idata))
 
     step("4. Summary and certificate")
     table = pac.summary(approx)
@@ -82,16 +82,16 @@ def main(out: Path | None) -> None:
             f"of a draw, a randomised score, {attrs['auc_of_draw']:.3f}"
         )
     best = np.argmax(1.0 - pac.empirical_risk(X_test.T, y_test))
-    alone = pac.delong(X_test[:, best], y_test, ci_prob=0.9)
+    alone = pac.auc_interval(X_test[:, best], y_test, ci_prob=0.9)
     print(f"best single covariate, {data.feature_names[best]}: AUC {alone.auc:.3f}")
-    figure(out, "roc.png", pac.plot_roc(curves, randomised=True))
+    figure(out, "roc.png", pac.plots.plot_roc(curves, randomised=True))
     scores = predicted["EP"]
     threshold = pac.choose_threshold(scores[..., choosing], y_test[choosing], fpr=0.1)
     print(threshold)
     called = threshold.apply(scores[..., ~choosing])
     rates = (called.values[y_test[~choosing] == k].mean() for k in (0, 1))
     print("on the next patients: FPR {:.3f}, TPR {:.3f}".format(*rates))
-    figure(out, "scores.png", pac.plot_scores(scores, y_test, threshold=threshold))
+    figure(out, "scores.png", pac.plots.plot_scores(scores, y_test, threshold=threshold))
     patient = pac.predict_scores(approx, X_test[1], random_seed=SEED)
     print(
         f"test row 1 is called {'positive' if threshold.apply(patient).item() else 'negative'}; "

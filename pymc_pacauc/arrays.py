@@ -17,14 +17,13 @@ from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
-from pymc_pacauc.tune.evidence import LengthscaleChoice, choose_lengthscale
+from pymc_pacauc.tune.evidence import choose_lengthscale
 from pymc_pacauc.tune.gamma import GammaChoice, choose_gamma
 
 __all__ = [
     "Fit",
     "GammaChoice",
     "KernelFeatures",
-    "LengthscaleChoice",
     "LinearRisk",
     "Pairs",
     "Problem",

@@ -17,6 +17,8 @@ import math
 import operator
 from dataclasses import dataclass
 
+__all__ = ["TheoremDefaults", "default_gamma", "pair_gamma", "theorem_defaults", "u_statistic_gamma"]
+
 LARGEST_COUNT = 2**63 - 1  # what an array can have
 
 

@@ -1,7 +1,7 @@
 """Properties that hold for every input: up to 50 examples each in the fast run, 500 in the slow one.
 
-A property says which public names it is about, ``@fuzz("select_gamma", "GammaSelection", ...)``; ``tests/test_fuzzing``
-checks that every public name has one.
+A property says which public names it is about, ``@fuzz("select_gamma", "results.GammaSelection", ...)``;
+``tests/test_fuzzing`` checks that every public name has one.
 """
 
 import ast

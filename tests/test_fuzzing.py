@@ -7,7 +7,9 @@ import pytest
 import pymc_pacauc as pac
 from tests.fuzzing import fuzzed
 
-NAMESPACES = {"": pac, "arrays.": pac.arrays, "datasets.": pac.datasets, "theorems.": pac.theorems}
+NAMESPACES = {"": pac} | {
+    f"{name}.": getattr(pac, name) for name in ("arrays", "certify", "datasets", "plots", "results", "theorems")
+}
 
 
 def public():

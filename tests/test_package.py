@@ -30,7 +30,7 @@ ARRAYS = {
     "arrays",
     "datasets",
 }
-PYMC, PEOPLE = {"model"}, {"analysis", "certify", "estimator", "self_check", "__main__"}
+PYMC, PEOPLE = {"model"}, {"analysis", "certify", "estimator", "results", "self_check", "__main__"}
 
 ARRAY_LAYER = [
     module.name
@@ -108,11 +108,6 @@ def test_unknown_name():
         pymc_pacauc.nonsense  # noqa: B018
 
 
-def test_loaders_moved_to_their_namespace():
-    with pytest.warns(DeprecationWarning, match=r"now pac\.datasets\.load_pima"):
-        assert pymc_pacauc.load_pima is pymc_pacauc.datasets.load_pima
-
-
 def test_version_has_one_source():
     try:
         installed = version("pymc-pacauc")
@@ -137,7 +132,7 @@ def test_importing_the_package_imports_nothing_else():
     assert not {"numpy", "scipy", "numba", "pandas", "pymc", "pytensor", "arviz"} & set(loaded)
 
 
-@pytest.mark.parametrize("name", ["arrays", "datasets", "theorems"])
+@pytest.mark.parametrize("name", ["arrays", "certify", "datasets", "plots", "results", "theorems"])
 def test_namespaces_are_there_before_anything_else_is_imported(name):
     assert run(f"import pymc_pacauc as pac; print(pac.{name}.__name__)").split(".")[-1].strip() == name
 
@@ -157,6 +152,6 @@ def test_array_layer_works_without_pymc():
     code = """
 import pymc_pacauc as pac
 data = pac.datasets.load_pima().standardized()
-print(round(float(pac.linear_risk([0, 1, 0, 0, 0, 0, 0], data.X, data.y)), 3))
+print(round(float(pac.arrays.linear_risk([0, 1, 0, 0, 0, 0, 0], data.X, data.y)), 3))
 """
     assert 0 < float(run(BLOCK.format(blocked={"pymc", "pytensor", "arviz"}) + code)) < 0.5

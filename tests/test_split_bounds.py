@@ -61,13 +61,13 @@ def test_of_a_model():
         theta = pm.Normal("theta", size=3)
         pac.AUCPotential("auc", X @ theta, y, gamma=100.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
-    found = pac.split_certificate(model)
+    found = pac.certify.split(model)
     assert found.auc == split_bounds(linear_gaussian_problem(X, y, 100.0)).part_auc
     assert np.allclose(found.whole.posterior.mean, approx.posterior.mean, atol=1e-4)
     rest = ~found.in_part
     scores = pac.predict_scores(found.part, X[rest], summary=True)
-    assert pac.holdout_certificate(scores, y[rest]).auc == pytest.approx(found.auc, abs=1e-12)
-    assert pac.split_certificate(model, selected_from=3).auc < found.auc
+    assert pac.certify.holdout(scores, y[rest]).auc == pytest.approx(found.auc, abs=1e-12)
+    assert pac.certify.split(model, selected_from=3).auc < found.auc
     assert (found.part.fitted_to.n_pos, found.part.fitted_to.n_neg) == (40, 60)
     assert pac.certificate(found.part).m == 40
     matched = pac.certificate(approx, bound="matchings")
@@ -81,15 +81,15 @@ def test_of_a_model():
 
 def test_what_was_chosen_with_all_rows():
     X, y, _ = simulate(40, 60, 3, 0.85, np.random.default_rng(2))
-    assert "CAUTION" not in repr(pac.split_certificate(linear_gaussian_problem(X, y, 50.0)))
-    assert "CAUTION" in repr(pac.split_certificate(linear_gaussian_problem((X - X.mean(0)) / X.std(0), y, 50.0)))
+    assert "CAUTION" not in repr(pac.certify.split(linear_gaussian_problem(X, y, 50.0)))
+    assert "CAUTION" in repr(pac.certify.split(linear_gaussian_problem((X - X.mean(0)) / X.std(0), y, 50.0)))
     with pm.Model() as model:
         scale = pm.Data("scale", 1.0)
         theta = pm.Normal("theta", 0.0, scale, size=3)
         pac.AUCPotential("auc", X @ theta, y, gamma=50.0)
         mark_tuned(scale)
         with pytest.raises(ValueError, match="tuned on these data"):
-            pac.split_certificate(model)
+            pac.certify.split(model)
 
 
 def test_refusals():
@@ -102,8 +102,8 @@ def test_refusals():
     with pytest.raises(ValueError, match="two rows"):
         split_bounds(linear_gaussian_problem(X, np.arange(20) == 3, 10.0))
     with pytest.raises(ValueError, match="epsilon"):
-        pac.holdout_certificate(X[:, 0], y, epsilon=1.5)
-    assert 0.5 < pac.holdout_certificate(X[:, 0], y).auc < 1.0
+        pac.certify.holdout(X[:, 0], y, epsilon=1.5)
+    assert 0.5 < pac.certify.holdout(X[:, 0], y).auc < 1.0
     fitted = pac.arrays.fit(linear_gaussian_problem(X, y, 10.0))
     for options in ({"epsilon": 1.5}, {"epsilon": 0.0}, {"selected_from": 0}, {"selected_from": 1.5}, {"rate": -1.0}):
         with pytest.raises(ValueError, match=next(iter(options))):

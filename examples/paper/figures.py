@@ -23,7 +23,7 @@ def figure_1(gamma, path):
         approx = pm.fit(method=pac.EP(), progressbar=False)
         options = {"draws": 2000, "chains": 4, "cores": 1, "random_seed": SEED, "progressbar": False}
         idata = pm.sample(step=pac.TemperingSMC(), compute_convergence_checks=False, **options)
-    axes = pac.plot_marginals(approx, idata)
+    axes = pac.plots.plot_marginals(approx, idata)
     axes[0].figure.suptitle(f"Pima, {y.size} rows, gamma = {gamma:.0f}: EP (line) and tempering SMC (area)")
     save(axes[0].figure, path)
     draws = idata.posterior["theta"].values.reshape(-1, data.d)
@@ -58,7 +58,7 @@ def figure_3(path):
     X, y = dna.X[dna.train], dna.y[dna.train]
     spikes = pac.regularization_path((X, y), gamma=float(len(y)), p=0.1, n_jobs=1)
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.4), layout="constrained", width_ratios=(3, 2))
-    pac.plot_regularization_path(spikes, names=dna.feature_names, ax=left)
+    pac.plots.plot_regularization_path(spikes, names=dna.feature_names, ax=left)
     last = spikes.isel(v0=0)
     coefficient, included = last["coefficient"].values, last["inclusion_probability"].values >= 0.5
     right.axhline(0.0, color="0.7", linewidth=0.8)

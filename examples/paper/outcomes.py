@@ -33,7 +33,7 @@ class Outcome:
         """Standard error: over splits, or DeLong's over the rows of the one test set."""
         if self.case.repeats > 1:
             return self.auc(method).std(ddof=1) / np.sqrt(self.case.repeats)
-        return pac.delong(self.results[method][0].scores, self.labels[0]).se
+        return pac.auc_interval(self.results[method][0].scores, self.labels[0]).se
 
     def seconds(self, method):
         return float(np.median([fitted.seconds for fitted in self.results[method]]))

@@ -21,10 +21,10 @@ its draws have different AUCs on the same rows. ``over`` says which is meant, or
 anew (the Bayesian bootstrap of Rubin, 1981), which is what the AUC of a *draw* in the population may be.
 
 Scores compared on the same rows err together, so their difference is known better than either AUC. Its variance is
-DeLong's, of a difference of two-sample U-statistics. As for one AUC (:func:`~pymc_pacauc.delong`), this variance is
-turned into an effective number of independent pairs, in each of which one score can be right and the other wrong, and
-the interval is Agresti and Min's (2005) for matched pairs in that many trials: it covers, also where both classes are
-nearly separated and the estimated variance is zero.
+DeLong's, of a difference of two-sample U-statistics. As for one AUC (:func:`~pymc_pacauc.auc_interval`), this variance
+is turned into an effective number of independent pairs, in each of which one score can be right and the other wrong,
+and the interval is Agresti and Min's (2005) for matched pairs in that many trials: it covers, also where both classes
+are nearly separated and the estimated variance is zero.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def roc(
     Dataset over ``fpr``: ``tpr`` of the mean score with ``tpr_lower`` and ``tpr_upper``, over rows; ``tpr_of_draw``,
     the mean curve of draws, with ``tpr_posterior_lower`` and ``tpr_posterior_upper`` over draws on these rows, and
     ``tpr_of_draw_lower`` and ``tpr_of_draw_upper`` over rows and draws. Over ``sample``:
-    ``auc_of_draw``. Attributes: ``auc`` of the mean score, ``auc_lower`` and ``auc_upper`` (:func:`delong`, over rows)
-    and ``auc_se``; ``auc_of_draw`` (mean), ``auc_of_draw_lower`` and ``auc_of_draw_upper`` (over rows and draws);
+    ``auc_of_draw``. Attributes: ``auc`` of the mean score, ``auc_lower`` and ``auc_upper`` (:func:`auc_interval`, over
+    rows) and ``auc_se``; ``auc_of_draw`` (mean), ``auc_of_draw_lower`` and ``auc_of_draw_upper`` (over rows and draws);
     ``draws``, ``ci_prob``, ``n_pos`` and ``n_neg``.
 
     Examples
@@ -119,7 +119,7 @@ def roc(
     chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
     band, (draw_auc_lower, draw_auc_upper) = bands([draws[k] for k in chosen])
     draw_lower, draw_upper = at_least_binomial(band, of_draws.mean(axis=0))
-    fixed = delong(deployed, mask, ci_prob=ci_prob)
+    fixed = delong(deployed, mask, ci_prob)
     return xr.Dataset(
         {
             "tpr": ("fpr", curve),
@@ -149,37 +149,12 @@ def roc(
     )
 
 
-@dataclass(frozen=True)
-class DeLong:
-    """AUC of one fixed score, with DeLong's standard error and an interval that covers up to the boundary."""
-
-    auc: float
-    se: float
-    lower: float
-    upper: float
-    ci_prob: float
-
-    def __repr__(self) -> str:
-        return f"DeLong(auc={self.auc:.4f}, {self.ci_prob:.0%} interval {self.lower:.4f} to {self.upper:.4f})"
-
-
-def delong(scores: ArrayLike, y: ArrayLike, *, ci_prob: float = 0.95, positive: Any = None) -> DeLong:
+def delong(score: FloatArray, mask: Mask, ci_prob: float) -> AUCInterval:
     """Interval of the AUC of one score vector, over the sampling of the rows, from DeLong's variance.
 
     The variance is that of a two-sample U-statistic, from each row's share in it (DeLong, DeLong and Clarke-Pearson,
     1988; by ranks as in Sun and Xu, 2014). It says how many independent pairs the AUC is worth, and the interval is
     Clopper and Pearson's for a share observed in that many trials. See Notes.
-
-    Parameters
-    ----------
-    scores
-        One score per row.
-    y
-        Labels of the rows.
-    ci_prob
-        Probability with which the interval covers.
-    positive
-        Which of the two labels is the positive class.
 
     Notes
     -----
@@ -195,14 +170,9 @@ def delong(scores: ArrayLike, y: ArrayLike, *, ci_prob: float = 0.95, positive: 
 
     Examples
     --------
-    >>> delong([0.1, 0.4, 0.35, 0.8, 0.3, 0.9], [0, 0, 1, 1, 0, 1])
-    DeLong(auc=0.8889, 95% interval 0.2531 to 1.0000)
+    >>> delong(np.array([0.1, 0.4, 0.35, 0.8, 0.3, 0.9]), np.array([0, 0, 1, 1, 0, 1]) == 1, 0.95)
+    AUC 0.8889 (95% over rows: 0.2531 to 1.0000)
     """
-    values, mask = labelled_draws(scores, y, positive)
-    if len(values) != 1:
-        raise ValueError(f"scores must be one score vector; got {len(values)} of them.")
-    check_ci_prob(ci_prob)
-    score = values[0]
     n_pos, n_neg = int(mask.sum()), int((~mask).sum())
     smaller = min(n_pos, n_neg)
     if smaller < 2:
@@ -213,7 +183,7 @@ def delong(scores: ArrayLike, y: ArrayLike, *, ci_prob: float = 0.95, positive: 
     pull = 0.25 / smaller
     comparisons = max(smaller, (auc * (1.0 - auc) + pull) / (variance + pull / smaller))
     lower, upper = binomial_interval(auc, comparisons, ci_prob)
-    return DeLong(auc, float(np.sqrt(variance)), lower, upper, ci_prob)
+    return AUCInterval(auc, lower, upper, float(np.sqrt(variance)), "rows", ci_prob)
 
 
 def placements(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
@@ -274,11 +244,24 @@ CELLS_AT_ONCE = 2**22  # of the table of all pairs
 
 @dataclass(frozen=True)
 class AUCInterval:
-    """An AUC, and an interval over rows, over the posterior, or over both."""
+    """An AUC, and an interval over rows, over the posterior, or over both.
+
+    Attributes
+    ----------
+    auc
+        On these rows.
+    lower, upper
+        Ends of the interval.
+    se
+        Standard error: DeLong's over rows, else the standard deviation of the AUC.
+    over, ci_prob
+        What is uncertain, and the probability of the interval.
+    """
 
     auc: float
     lower: float
     upper: float
+    se: float
     over: str
     ci_prob: float
 
@@ -327,9 +310,8 @@ def auc_interval(
     y: ArrayLike,
     *,
     over: str = "rows",
-    method: str = "delong",
     mean: ArrayLike | None = None,
-    ci_prob: float = 0.95,
+    ci_prob: float = 0.9,
     positive: Any = None,
     random_seed: Any = 0,
 ) -> AUCInterval:
@@ -344,9 +326,6 @@ def auc_interval(
     over
         ``"rows"``: what other rows would say of the mean score, the one to deploy. ``"posterior"``: what the draws say
         on these rows. ``"both"``: what the AUC of a draw may be in the population.
-    method
-        For ``over="rows"``: ``"delong"`` (:func:`~pymc_pacauc.delong`) or ``"bootstrap"``, the Bayesian one, which is
-        too narrow where classes are nearly separated.
     mean, positive, random_seed
         As in :func:`~pymc_pacauc.roc`.
     ci_prob
@@ -364,24 +343,16 @@ def auc_interval(
     """
     _check_over(over)
     check_ci_prob(ci_prob)
-    if method not in ("delong", "bootstrap"):
-        raise ValueError(f'method must be "delong" or "bootstrap"; got {method!r}.')
     draws, mask = labelled_draws(scores, y, positive)
     deployed = deployed_score(scores, draws, mean)
     if over == "rows":
-        if method == "delong":
-            found = delong(deployed, mask, ci_prob=ci_prob)
-            return AUCInterval(found.auc, found.lower, found.upper, over, ci_prob)
-        values = _reweighted(deployed[None], mask, _weights(mask, np.random.default_rng(random_seed)))
-        auc = 1.0 - float(empirical_risk(deployed, mask))
-    else:
-        _check_draws(len(draws))
-        aucs = 1.0 - empirical_risk(draws, mask)
-        auc = float(aucs.mean())
-        values = aucs
-        if over == "both":
-            values = _of_a_draw(aucs, draws, deployed, mask, np.random.default_rng(random_seed))
-    return AUCInterval(auc, *_quantiles(values, ci_prob), over, ci_prob)
+        return delong(deployed, mask, ci_prob)
+    _check_draws(len(draws))
+    aucs = 1.0 - empirical_risk(draws, mask)
+    values = (
+        aucs if over == "posterior" else _of_a_draw(aucs, draws, deployed, mask, np.random.default_rng(random_seed))
+    )
+    return AUCInterval(float(aucs.mean()), *_quantiles(values, ci_prob), float(values.std()), over, ci_prob)
 
 
 def compare_auc(
@@ -390,7 +361,7 @@ def compare_auc(
     y: ArrayLike,
     *,
     over: str | None = None,
-    ci_prob: float = 0.95,
+    ci_prob: float = 0.9,
     positive: Any = None,
     random_seed: Any = 0,
 ) -> AUCComparison:

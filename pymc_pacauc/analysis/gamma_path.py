@@ -38,7 +38,7 @@ def tempering_path(idata: Any) -> xr.Dataset:
     idata
         What ``pm.sample(step=pac.TemperingSMC())`` returned, or the same sliced, concatenated or read from a file. A
         draw carries one stage: where too few draws are left, the stages that are missing are named in a
-        :class:`~pymc_pacauc.TemperingWarning` and NaN.
+        :class:`~pymc_pacauc.results.TemperingWarning` and NaN.
     """
     runs = _tempering(idata).runs()
     count = [int(run["stage"][0]) + 1 for run in runs]

@@ -453,7 +453,7 @@ def regularization_path(
     -------
     Dataset over (v0, feature): ``coefficient`` (posterior mean), ``sd``, ``inclusion_probability``; over v0:
     ``log_evidence``, ``expected_risk``, ``expected_model_size``, ``sweeps``, ``converged``. Draw it
-    with :func:`~pymc_pacauc.plot_regularization_path`.
+    with :func:`~pymc_pacauc.plots.plot_regularization_path`.
 
     Examples
     --------

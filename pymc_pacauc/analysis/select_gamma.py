@@ -96,7 +96,7 @@ class GammaSelection:
         return (float(gammas.min()), float(gammas.max())) if len(gammas) else (np.nan, np.nan)
 
     def plot(self, ax: Any = None) -> Any:
-        """AUCs, certificate and log evidence against gamma; see :func:`~pymc_pacauc.plot_gamma_path`."""
+        """AUCs, certificate and log evidence against gamma; see :func:`~pymc_pacauc.plots.plot_gamma_path`."""
         from pymc_pacauc.analysis.plots import plot_gamma_path
 
         return plot_gamma_path(self, ax=ax)

@@ -58,7 +58,7 @@ class Certificate(HTMLReport):
     divergence
         KL(posterior, prior).
     n_pos, n_neg
-        Class sizes; for other comparisons see :class:`~pymc_pacauc.FittedTo`.
+        Class sizes; for other comparisons see :class:`~pymc_pacauc.results.FittedTo`.
     m
         Independent comparisons that the bound counts: the size of the smaller class for two classes, all pairs
         weighing the same.
@@ -165,8 +165,8 @@ def certificate(
 
     See Also
     --------
-    split_certificate : tighter still, by fitting a part of the rows and certifying on the others.
-    holdout_certificate : for any score, fixed before the rows were seen.
+    pymc_pacauc.certify.split : tighter still, by fitting a part of the rows and certifying on the others.
+    pymc_pacauc.certify.holdout : for any score, fixed before the rows were seen.
 
     Examples
     --------

@@ -197,7 +197,7 @@ class HoldOutCertificate(HTMLReport):
         )
 
 
-def holdout_certificate(
+def holdout(
     scores: Any,
     y: ArrayLike,
     epsilon: float = 0.05,
@@ -224,14 +224,14 @@ def holdout_certificate(
     Notes
     -----
     A bound, not an interval: it holds for every sample size and all distributions, and is the price of that below the
-    lower end of :func:`~pymc_pacauc.delong`.
+    lower end of :func:`~pymc_pacauc.auc_interval`.
 
     Examples
     --------
     >>> import numpy as np, pymc_pacauc as pac
     >>> rng = np.random.default_rng(1)
     >>> y = np.arange(300) < 100
-    >>> certified = pac.holdout_certificate(rng.normal(size=300) + 1.5 * y, y)
+    >>> certified = pac.certify.holdout(rng.normal(size=300) + 1.5 * y, y)
     >>> 0.75 < certified.auc < certified.empirical_auc - 0.03
     True
     """
@@ -298,7 +298,7 @@ class SplitCertificate(HTMLReport):
         )
 
 
-def split_certificate(
+def split(
     model: pm.Model | Problem | None = None,
     share: float = 0.5,
     epsilon: float = 0.05,
@@ -334,7 +334,7 @@ def split_certificate(
     >>> with pm.Model() as model:
     ...     theta = pm.Normal("theta", size=3)
     ...     auc = pac.AUCPotential("auc", X @ theta, y, gamma=200)
-    >>> certified = pac.split_certificate(model)
+    >>> certified = pac.certify.split(model)
     >>> 0.65 < certified.auc < certified.empirical_auc
     True
     """

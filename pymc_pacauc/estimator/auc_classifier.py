@@ -88,7 +88,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
     gamma_, log_evidence_
         Of the fit; arrays one-vs-rest, like all that follows, which are lists then.
     certificate_
-        Certified AUC, a :class:`~pymc_pacauc.Certificate`, with its conditions.
+        Certified AUC, a :class:`~pymc_pacauc.results.Certificate`, with its conditions.
     approximation_
         The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
     idata_

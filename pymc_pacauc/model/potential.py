@@ -264,7 +264,7 @@ def AUCPotential(
         :class:`~pymc_pacauc.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
         cross-validation chooses (:func:`~pymc_pacauc.theorems.default_gamma`; for other comparisons than two
         classes what takes its place, see :mod:`pymc_pacauc.comparison.sizes`); ``"MA1"`` or ``"MAinf"``, a margin
-        assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorem_defaults`).
+        assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorems.theorem_defaults`).
     loss
         ``"exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used.
     ties, positive

@@ -140,7 +140,7 @@ def test_a_prior_tuned_on_the_data_is_refused():
             with pytest.raises(ValueError, match="tuned on these data"):
                 pac.certificate(result)
             assert "NO GUARANTEE" in repr(pac.certificate(result, tuned_prior="accept"))
-        for refused in (pac.split_certificate, lambda m: pac.select_gamma(m, [9.0], criterion="certificate")):
+        for refused in (pac.certify.split, lambda m: pac.select_gamma(m, [9.0], criterion="certificate")):
             with pytest.raises(ValueError, match="tuned on these data"):
                 refused(model)
         chosen = pac.select_gamma(model, [9.0, 90.0], folds=2, progressbar=False)
@@ -155,7 +155,7 @@ def test_priors_chosen_on_arrays_are_refused_too():
     shrunk = choose_shrinkage(problem, [0.3, 1.0]).problem
     for tuned in (pac.choose_lengthscale(X, y, 50.0, rank=10, max_evaluations=2).fit.problem, shrunk):
         fit = fit_ep(tuned)
-        for refused in (lambda fit=fit: pac.certificate(fit), lambda tuned=tuned: pac.split_certificate(tuned)):
+        for refused in (lambda fit=fit: pac.certificate(fit), lambda tuned=tuned: pac.certify.split(tuned)):
             with pytest.raises(ValueError, match="tuned on these data"):
                 refused()
     charged = pac.certificate(fit, selected_from=2, tuned_prior="charge")

@@ -64,6 +64,6 @@ def test_what_means_nothing_is_refused(data, change, reason):
 
 def test_figure(data):
     X, y = data
-    axes = pac.plot_compare(pac.compare({"one": of(X, y, 1), "all": of(X, y, 3)}, folds=0))
+    axes = pac.plots.plot_compare(pac.compare({"one": of(X, y, 1), "all": of(X, y, 3)}, folds=0))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "all"]
     assert "gamma = 100" in axes.get_xlabel()

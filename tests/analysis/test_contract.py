@@ -200,7 +200,7 @@ def test_save_and_reload(results, name, tmp_path):
         counted = pac.inclusion_probability(read)
         exact = pac.inclusion_probability(read, model=model)
         xr.testing.assert_allclose(counted, exact, atol=0.25)
-        assert len(pac.plot_inclusion(read).get_yticks()) == 3
+        assert len(pac.plots.plot_inclusion(read).get_yticks()) == 3
 
 
 ESTIMATORS = {

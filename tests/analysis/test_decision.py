@@ -43,7 +43,7 @@ def test_costs_at_a_prevalence(rows):
     of_draws = pac.choose_threshold(draws, y, mean=score, cost=(1, 4))
     assert of_draws.value == plain.value
     assert of_draws.expected_cost > plain.expected_cost
-    assert pac.Threshold.from_dict(rare.to_dict()) == rare
+    assert pac.results.Threshold.from_dict(rare.to_dict()) == rare
     with pytest.raises(ValueError, match="goes with cost"):
         pac.choose_threshold(score, y, fpr=0.1, prevalence=0.2)
     with pytest.raises(ValueError, match="prevalence must lie"):
@@ -72,6 +72,6 @@ def test_probability_in_top(rows):
 def test_figure(rows):
     y, score, _ = rows
     curve = pac.decision_curve(score, y, probabilities=[0.2, 0.4])
-    axes = pac.plot_decision_curve({"a": curve, "b": curve})
+    axes = pac.plots.plot_decision_curve({"a": curve, "b": curve})
     assert [line.get_label() for line in axes.lines] == ["nobody", "everybody", "a", "b"]
     np.testing.assert_allclose(axes.lines[2].get_ydata(), curve["net_benefit"])

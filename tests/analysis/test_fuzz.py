@@ -50,7 +50,7 @@ def selected(idata, draws, chains):
 CHOSEN_DRAWS = st.lists(st.integers(0, DRAWS - 1), min_size=1, max_size=80)
 
 
-@fuzz("log_evidence", "LogEvidence", "certificate", draws=CHOSEN_DRAWS, chains=st.permutations([0, 1, 2]))
+@fuzz("log_evidence", "results.LogEvidence", "certificate", draws=CHOSEN_DRAWS, chains=st.permutations([0, 1, 2]))
 def test_any_selection_of_draws_has_the_evidence_and_the_certificate_of_all(draws, chains):
     """log_evidence, certificate: repeated, reordered or dropped draws carry what their runs found."""
     _, _, idata = fitted()
@@ -59,13 +59,15 @@ def test_any_selection_of_draws_has_the_evidence_and_the_certificate_of_all(draw
     np.testing.assert_allclose(pac.certificate(part).auc, pac.certificate(idata).auc, rtol=1e-12)
 
 
-@fuzz("at_gamma", "TemperingWarning", draws=CHOSEN_DRAWS, gamma=st.floats(0.0, 20.0), seed=st.integers(0, 2**20))
+@fuzz(
+    "at_gamma", "results.TemperingWarning", draws=CHOSEN_DRAWS, gamma=st.floats(0.0, 20.0), seed=st.integers(0, 2**20)
+)
 def test_posteriors_at_a_lower_gamma_are_made_of_the_draws_there_are(draws, gamma, seed):
     """at_gamma: equally weighted draws, of the same chain, and an honest effective size."""
     _, _, idata = fitted()
     part = selected(idata, draws, [0, 1, 2])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.TemperingWarning)  # few draws are left: that is what it says
+        warnings.simplefilter("ignore", pac.results.TemperingWarning)  # few draws are left: that is what it says
         found = pac.at_gamma(part, gamma, random_seed=seed)
     source = dataset_of(part, "posterior")["theta"].values
     for chain in range(3):
@@ -115,7 +117,7 @@ def test_ranks_are_those_of_every_draw(draws, rows, levels, seed):
 @fuzz(
     "arrays.fit",
     "arrays.Fit",
-    "ConvergenceWarning",
+    "results.ConvergenceWarning",
     rows=st.integers(8, 30),
     columns=st.integers(1, 4),
     gamma=st.floats(0.1, 40.0),
@@ -128,7 +130,7 @@ def test_fits_of_any_small_data_have_possible_numbers(rows, columns, gamma, seed
     y = rng.random(rows) < 0.4
     assume(0 < y.sum() < rows and X.std() > 0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)  # the numbers must be possible then, too
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)  # the numbers must be possible then, too
         result = fit(linear_gaussian_problem(X, y, gamma), "vb")
     assert result.log_evidence <= 1e-9
     assert result.log_evidence >= -gamma - 1e-9 or not result.converged
@@ -143,8 +145,8 @@ def test_fits_of_any_small_data_have_possible_numbers(rows, columns, gamma, seed
 
 @fuzz(
     "certificate",
-    "Certificate",
-    "FittedTo",
+    "results.Certificate",
+    "results.FittedTo",
     epsilon=st.floats(1e-6, 0.5),
     among=st.integers(1, 1000),
     bound=st.sampled_from(["kl", "catoni", "linear"]),
@@ -174,7 +176,12 @@ def test_certificates_are_their_bounds(epsilon, among, bound, rate, sampling, dr
         assert found.mean_score_auc == max(0.0, 1.0 - 2.0 * highest)
 
 
-@fuzz("FittedTo", gamma=st.floats(1e-3, 1e6), counts=st.tuples(st.integers(1), st.integers(1, 2**40)), data=st.data())
+@fuzz(
+    "results.FittedTo",
+    gamma=st.floats(1e-3, 1e6),
+    counts=st.tuples(st.integers(1), st.integers(1, 2**40)),
+    data=st.data(),
+)
 def test_what_was_fitted_to_survives_as_numbers(gamma, counts, data):
     """as_stats and from_stats, whatever the record; and what differs is named."""
     _, approx, _ = fitted()
@@ -191,7 +198,7 @@ def test_what_was_fitted_to_survives_as_numbers(gamma, counts, data):
     }
     record = replace(known, **changed)
     rows = {name: (("chain", "draw"), np.full((2, 3), value)) for name, value in record.as_stats().items()}
-    assert pac.FittedTo.from_stats(xr.Dataset(rows)) == record
+    assert pac.results.FittedTo.from_stats(xr.Dataset(rows)) == record
     assert record.differences(record) == []
     named = " ".join(known.differences(record))
     assert ("gamma" in named) == (not np.isclose(gamma, known.gamma, rtol=1e-9))
@@ -218,7 +225,9 @@ def test_summaries(ci_prob, epsilon, drawn):
         assert (wider.iloc[:, 1] >= high - 1e-3).all()
 
 
-@fuzz("leave_out", "LeaveOut", fast=15, groups=st.integers(2, 6), seed=st.integers(0, 2**20), names=st.booleans())
+@fuzz(
+    "leave_out", "results.LeaveOut", fast=15, groups=st.integers(2, 6), seed=st.integers(0, 2**20), names=st.booleans()
+)
 def test_leaving_out(groups, seed, names):
     """What groups are called and the order they come in change nothing; AUCs are those of the scores."""
     _, approx, _ = fitted()
@@ -262,7 +271,7 @@ def test_paths_of_any_selection(draws, chains):
 
 @fuzz(
     "select_gamma",
-    "GammaSelection",
+    "results.GammaSelection",
     "arrays.choose_gamma",
     "arrays.GammaChoice",
     fast=10,
@@ -278,7 +287,7 @@ def test_choices_of_gamma(data, method, criterion, rule, seed):
     problem = linear_gaussian_problem(X, y, 1.0)
     options = {"folds": 2, "repeats": 1, "method": method, "criterion": criterion, "rule": rule}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         found = pac.select_gamma(problem, [gamma, 4 * gamma], random_seed=seed, progressbar=False, **options)
         again = pac.select_gamma(
             linear_gaussian_problem(8.0 * X, y, 7.0),
@@ -304,7 +313,7 @@ def test_choices_of_gamma(data, method, criterion, rule, seed):
 def test_choices_by_certificate(data, epsilon):
     X, y, gamma, _ = data
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         found = pac.select_gamma(
             linear_gaussian_problem(X, y, 1.0),
             [gamma, 3 * gamma],
@@ -327,7 +336,7 @@ def scaled_model():
     return model
 
 
-@fuzz("maximize_evidence", "EvidenceMaximum", fast=3, data=small(columns=2), ratio=st.floats(-2, 2))
+@fuzz("maximize_evidence", "results.EvidenceMaximum", fast=3, data=small(columns=2), ratio=st.floats(-2, 2))
 def test_maxima_of_the_evidence(data, ratio):
     """No lower than where it began, on the data there are; the model holds what was found; no certificate of it."""
     X, y, _, _ = data
@@ -352,7 +361,7 @@ def test_regularization_paths(data, p, v0):
     """Of converged fits the very numbers of a fit, of others NaN; the order of v0 does not matter."""
     X, y, gamma, _ = data
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         path = pac.regularization_path((X, y), v0=[0.5, v0], gamma=gamma, p=p, max_sweeps=25, n_jobs=1)
     np.testing.assert_array_equal(path["v0"], np.unique([v0, 0.5]))
     ended = path["converged"].values
@@ -392,7 +401,14 @@ def test_inclusion_is_counted_from_the_draws_there_are(draws):
 # --- thresholds of predictions ----------------------------------------------------------------------------------------
 
 
-@fuzz("Threshold", "choose_threshold", fast=5, rows=st.integers(1, 6), seed=st.integers(0, 2**20), fpr=st.floats(0, 1))
+@fuzz(
+    "results.Threshold",
+    "choose_threshold",
+    fast=5,
+    rows=st.integers(1, 6),
+    seed=st.integers(0, 2**20),
+    fpr=st.floats(0, 1),
+)
 def test_thresholds_apply_to_draws_summaries_and_numbers_alike(rows, seed, fpr):
     _, approx, _ = fitted()
     problem = approx.fit.problem
@@ -409,4 +425,4 @@ def test_thresholds_apply_to_draws_summaries_and_numbers_alike(rows, seed, fpr):
     assert [chosen.apply(float(score)) for score in summary["mean"]] == called.tolist()
     share = np.asarray(chosen.probability(draws))
     np.testing.assert_allclose(share, (draws.values > chosen.value).mean(axis=(0, 1)))
-    assert pac.Threshold.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
+    assert pac.results.Threshold.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen

@@ -30,7 +30,7 @@ def close():
 
 @fuzz(
     "compare",
-    "plot_compare",
+    "plots.plot_compare",
     fast=5,
     data=small(columns=2),
     method=st.sampled_from(["ep", "vb"]),
@@ -41,7 +41,7 @@ def test_models_side_by_side(data, method, order, share):
     """Evidence and odds are the fits'; the order they come in does not matter; another gamma is refused."""
     X, y, gamma, _ = data
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         fits = {f"sd {sd}": fit(linear_gaussian_problem(X, y, gamma, prior_covariance=sd**2), method) for sd in order}
         prior = dict(zip(fits, [share, 1 - share, 0.5], strict=True))
         table = pac.compare(fits, prior=list(prior.values()), folds=2)
@@ -61,14 +61,14 @@ def test_models_side_by_side(data, method, order, share):
     with pytest.raises(ValueError, match="gamma"):
         pac.compare({"one": fits[table.index[0]], "two": other})
     [axes] = canvas(1)
-    pac.plot_compare(table, ax=axes)
+    pac.plots.plot_compare(table, ax=axes)
     assert [text.get_text() for text in axes.get_yticklabels()] == list(table.index)
     np.testing.assert_array_equal(axes.lines[1].get_xdata(), logs)
 
 
 @fuzz(
     "decision_curve",
-    "plot_decision_curve",
+    "plots.plot_decision_curve",
     fast=10,
     data=finite,
     elsewhere=st.booleans(),
@@ -96,7 +96,7 @@ def test_net_benefits(data, elsewhere, probabilities, prevalence):
             assert float(row["net_benefit"]) == pytest.approx(best, rel=1e-9, abs=1e-9)
     assert (curve["lower"] <= curve["upper"]).all()
     [axes] = canvas(1)
-    pac.plot_decision_curve({"rule": curve}, ax=axes)
+    pac.plots.plot_decision_curve({"rule": curve}, ax=axes)
     np.testing.assert_array_equal(axes.lines[2].get_ydata(), curve["net_benefit"])
     low, high = axes.get_ylim()
     assert low < high

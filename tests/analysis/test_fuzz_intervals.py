@@ -15,7 +15,15 @@ from tests.ep.test_fuzz import small
 from tests.fuzzing import fuzz
 
 
-@fuzz("auc_interval", "AUCInterval", "compare_auc", "AUCComparison", fast=15, data=finite, seed=st.integers(0, 10**6))
+@fuzz(
+    "auc_interval",
+    "results.AUCInterval",
+    "compare_auc",
+    "results.AUCComparison",
+    fast=15,
+    data=finite,
+    seed=st.integers(0, 10**6),
+)
 def test_intervals_and_comparisons(data, seed):
     """Around the AUC, within [0, 1]; a comparison the other way round has the other sign."""
     score, y = data
@@ -33,27 +41,27 @@ def test_intervals_and_comparisons(data, seed):
     assert (ranked.lower, ranked.upper) == pytest.approx((one.lower, one.upper), abs=1e-9)
 
 
-@fuzz("holdout_certificate", "HoldOutCertificate", fast=15, data=finite, epsilon=st.floats(1e-4, 0.5))
+@fuzz("certify.holdout", "results.HoldOutCertificate", fast=15, data=finite, epsilon=st.floats(1e-4, 0.5))
 def test_certificates_of_a_fixed_score(data, epsilon):
     """Below the AUC it certifies, and the lower the surer; only the ranking counts."""
     score, y = data
-    found = pac.holdout_certificate(score, y, epsilon)
+    found = pac.certify.holdout(score, y, epsilon)
     assert found.empirical_auc == pytest.approx(1.0 - pac.empirical_risk(score, y))
     assert 0.0 <= found.auc <= found.empirical_auc + 1e-9
-    assert pac.holdout_certificate(score, y, 0.5 * epsilon).auc <= found.auc + 1e-9
-    assert pac.holdout_certificate(score, y, epsilon, selected_from=3).auc <= found.auc + 1e-9
-    assert pac.holdout_certificate(rankdata(score), y, epsilon).auc == pytest.approx(found.auc, abs=1e-9)
+    assert pac.certify.holdout(score, y, 0.5 * epsilon).auc <= found.auc + 1e-9
+    assert pac.certify.holdout(score, y, epsilon, selected_from=3).auc <= found.auc + 1e-9
+    assert pac.certify.holdout(rankdata(score), y, epsilon).auc == pytest.approx(found.auc, abs=1e-9)
 
 
-@fuzz("split_certificate", "SplitCertificate", fast=5, data=small(columns=2), epsilon=st.floats(0.01, 0.4))
+@fuzz("certify.split", "results.SplitCertificate", fast=5, data=small(columns=2), epsilon=st.floats(0.01, 0.4))
 def test_certificates_of_a_split(data, epsilon):
     """Possible numbers, the same for X in another unit, the lower the surer."""
     X, y, gamma, _ = data
     assume(min(y.sum(), (~y).sum()) > 3)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         found, scaled, surer = (
-            pac.split_certificate(linear_gaussian_problem(unit * X, y, gamma), epsilon=share * epsilon, n_jobs=1)
+            pac.certify.split(linear_gaussian_problem(unit * X, y, gamma), epsilon=share * epsilon, n_jobs=1)
             for unit, share in ((1.0, 1.0), (4.0, 1.0), (1.0, 0.5))
         )
     for name in ("auc", "draw_auc", "mean_score_auc", "empirical_auc"):

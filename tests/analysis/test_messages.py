@@ -151,17 +151,17 @@ RESULTS = {
         lambda approx, idata: pac.leave_out(approx, np.arange(60) % 5),
     ),
     "plot_marginals of draws": (
-        lambda approx, idata: pac.plot_marginals(idata),
+        lambda approx, idata: pac.plots.plot_marginals(idata),
         (
             "plot_marginals draws the marginals of an approximation, what pm.fit(method=pac.EP()) returned, over draws:"
             " plot_marginals(approx, idata)"
         ),
-        lambda approx, idata: pac.plot_marginals(approx, idata),
+        lambda approx, idata: pac.plots.plot_marginals(approx, idata),
     ),
     "plot_marginals over an approximation": (
-        lambda approx, idata: pac.plot_marginals(approx, approx),
+        lambda approx, idata: pac.plots.plot_marginals(approx, approx),
         "idata must be draws, what pm.sample returned; got EPApproximation.",
-        lambda approx, idata: pac.plot_marginals(approx, approx.sample(50)),
+        lambda approx, idata: pac.plots.plot_marginals(approx, approx.sample(50)),
     ),
     "at_gamma of an approximation": (
         lambda approx, idata: pac.at_gamma(approx, 18.0),
@@ -177,14 +177,14 @@ RESULTS = {
         lambda approx, idata: pac.rank_uncertainty(pac.predict_scores(approx, X)),
     ),
     "plot_roc of scores": (
-        lambda approx, idata: pac.plot_roc(pac.predict_scores(approx, X)),
+        lambda approx, idata: pac.plots.plot_roc(pac.predict_scores(approx, X)),
         "This draws what pac.roc(scores, y) returned, or a dict of several; got DataArray.",
-        lambda approx, idata: pac.plot_roc(pac.roc(pac.predict_scores(approx, X), y)),
+        lambda approx, idata: pac.plots.plot_roc(pac.roc(pac.predict_scores(approx, X), y)),
     ),
     "plot_decision_curve of a ROC curve": (
-        lambda approx, idata: pac.plot_decision_curve(pac.roc(X[:, 0], y)),
+        lambda approx, idata: pac.plots.plot_decision_curve(pac.roc(X[:, 0], y)),
         "This draws what pac.decision_curve(scores, y) returned, or a dict of several; got Dataset.",
-        lambda approx, idata: pac.plot_decision_curve(pac.decision_curve(X[:, 0], y)),
+        lambda approx, idata: pac.plots.plot_decision_curve(pac.decision_curve(X[:, 0], y)),
     ),
     "probability of a summary": (
         lambda approx, idata: pac.choose_threshold(X[:, 0], y, fpr=0.1).probability(X[:, 0]),
@@ -289,7 +289,7 @@ def test_frames():
 
 def test_scales():
     words = "The covariates of theta have very different scales: column 1 varies 9.9e+06 times as much as column 2"
-    with pytest.warns(pac.ScaleWarning, match=re.escape(words)) as caught:
+    with pytest.warns(pac.results.ScaleWarning, match=re.escape(words)) as caught:
         ep(build(SCALED))
     assert "Standardise the covariates" in str(caught[0].message)
     ep(build((SCALED - SCALED.mean(axis=0)) / SCALED.std(axis=0)))

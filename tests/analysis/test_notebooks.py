@@ -29,8 +29,8 @@ def results():
         "selection": pac.select_gamma(model, [10.0, 30.0], folds=3, repeats=1, progressbar=False),
         "certificate": pac.certificate(approx),
         "matchings": pac.certificate(approx, bound="matchings"),
-        "hold-out": pac.holdout_certificate(scores, y),
-        "split": pac.split_certificate(model),
+        "hold-out": pac.certify.holdout(scores, y),
+        "split": pac.certify.split(model),
         "threshold": pac.choose_threshold(scores, y, fpr=0.2),
         "summary": pac.summary(approx),
         "evidence": pac.maximize_evidence(model, over=["scale"], progressbar=False),
@@ -83,6 +83,6 @@ def test_marginals_are_drawn_onto_figures_of_arviz_plots(results):
     drawn = azp.plot_dist(approx.sample(100, random_seed=1), var_names=["theta"], backend="matplotlib")
     axes = drawn.viz["plot"]["theta"].values
     before = [len(axis.lines) for axis in axes]
-    assert list(pac.plot_marginals(approx, ax=axes)) == list(axes)
+    assert list(pac.plots.plot_marginals(approx, ax=axes)) == list(axes)
     assert [len(axis.lines) for axis in axes] == [lines + 2 for lines in before]  # the density of EP, and zero
     plt.close("all")

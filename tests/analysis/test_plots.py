@@ -43,53 +43,54 @@ def test_roc(fitted):
     _, approx, idata = fitted
     scores = pac.predict_scores(approx, X, draws=50, random_seed=1)
     curve = pac.roc(scores, y)
-    assert len(draw(pac.plot_roc(curve)).lines) == 2
-    axes = draw(pac.plot_roc({"EP": curve, "SMC": pac.roc(pac.predict_scores(idata, X), y)}))
+    assert len(draw(pac.plots.plot_roc(curve)).lines) == 2
+    axes = draw(pac.plots.plot_roc({"EP": curve, "SMC": pac.roc(pac.predict_scores(idata, X), y)}))
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
     assert texts[0].startswith(f"EP: {curve.attrs['auc']:.3f} (")
     assert texts[1].startswith("SMC")
     assert axes.get_legend().get_title().get_text() == "AUC of the mean score\n(90% over rows)"
     texts = [
-        text.get_text() for text in draw(pac.plot_roc(curve, randomised=True, band=False)).get_legend().get_texts()
+        text.get_text()
+        for text in draw(pac.plots.plot_roc(curve, randomised=True, band=False)).get_legend().get_texts()
     ]
     assert texts[1] == f"a draw: AUC {curve.attrs['auc_of_draw']:.3f}"
     _, given = plt.subplots()
-    assert pac.plot_roc(pac.roc(X[:, 0], y), ax=given) is given
+    assert pac.plots.plot_roc(pac.roc(X[:, 0], y), ax=given) is given
 
 
 def test_scores(fitted):
     scores = pac.predict_scores(fitted[1], X, draws=50, random_seed=1)
     threshold = pac.choose_threshold(scores, y, fpr=0.2)
-    axes = draw(pac.plot_scores(scores, y, threshold=threshold))
+    axes = draw(pac.plots.plot_scores(scores, y, threshold=threshold))
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
     assert texts[0] == f"negative ({(~y).sum()} rows)"
     assert "FPR" in texts[2]
     assert axes.get_xlabel() == "mean score"
     assert axes.lines[-1].get_xdata()[0] == threshold.value
-    assert draw(pac.plot_scores(X[:, 0], y, threshold=0.3)).get_xlabel() == "score"
+    assert draw(pac.plots.plot_scores(X[:, 0], y, threshold=0.3)).get_xlabel() == "score"
 
 
 def test_scores_of_ordered_classes():
     score = X[:, 0]
     classes = np.digitize(score + rng.normal(size=60), [-0.5, 0.5]) * 2
-    axes = draw(pac.plot_scores(score, classes, ordered=True, threshold=0.1))
+    axes = draw(pac.plots.plot_scores(score, classes, ordered=True, threshold=0.1))
     assert axes.get_title() == f"concordance {1 - pac.empirical_risk(score, classes, ordered=True):.3f}"
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels == [f"{label} ({np.sum(classes == label)} rows)" for label in (0, 2, 4)]
     medians = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
     np.testing.assert_allclose(medians, [np.median(score[classes == label]) for label in (0, 2, 4)])
     _, given = plt.subplots()
-    assert pac.plot_scores(score, classes, ordered=True, ax=given) is given
+    assert pac.plots.plot_scores(score, classes, ordered=True, ax=given) is given
     with pytest.raises(ValueError, match="larger value of y"):
-        pac.plot_scores(score, classes, ordered=True, positive=2)
+        pac.plots.plot_scores(score, classes, ordered=True, positive=2)
     with pytest.raises(ValueError, match="scores has 59 observations"):
-        pac.plot_scores(score[1:], classes, ordered=True)
+        pac.plots.plot_scores(score[1:], classes, ordered=True)
 
 
 def test_survival():
     score, event = X[:, 0].round(1), np.arange(60) % 4 > 0
     time = np.exp(-score + 0.5 * rng.normal(size=60))
-    axes = draw(pac.plot_survival(score, time, event))
+    axes = draw(pac.plots.plot_survival(score, time, event))
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
     cuts = np.quantile(score, [1 / 3, 2 / 3])
     highest = score > cuts[1]
@@ -101,13 +102,13 @@ def test_survival():
     [shown] = [line for line in axes.lines if line.get_label() == texts[2]]
     np.testing.assert_allclose(shown.get_ydata()[1:], curve.survival)
     _, given = plt.subplots()
-    assert pac.plot_survival(np.stack([score, score]), time, event, groups=5, ax=given) is given
+    assert pac.plots.plot_survival(np.stack([score, score]), time, event, groups=5, ax=given) is given
     with pytest.raises(ValueError, match="1 of 3 groups would be empty"):
-        pac.plot_survival(np.sign(score), time, event)
+        pac.plots.plot_survival(np.sign(score), time, event)
     with pytest.raises(ValueError, match="groups must be an integer from 2"):
-        pac.plot_survival(score, time, event, groups=1)
+        pac.plots.plot_survival(score, time, event, groups=1)
     with pytest.raises(ValueError, match="scores has 59 observations"):
-        pac.plot_survival(score[1:], time, event)
+        pac.plots.plot_survival(score[1:], time, event)
 
 
 def test_concordance_along_gamma():
@@ -117,16 +118,16 @@ def test_concordance_along_gamma():
         pac.ConcordancePotential("c", X @ theta, time, np.arange(60) % 4 > 0, gamma=30.0)
         step = pac.TemperingSMC(particles=200)
         idata = pm.sample(100, step=step, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True)
-    assert draw(pac.plot_gamma_path(idata))[0].get_ylabel() == "concordance"
+    assert draw(pac.plots.plot_gamma_path(idata))[0].get_ylabel() == "concordance"
 
 
 def test_marginals(fitted):
     _, approx, idata = fitted
-    axes = draw(pac.plot_marginals(approx, idata))
+    axes = draw(pac.plots.plot_marginals(approx, idata))
     assert [a.get_title() for a in axes] == ["theta[a]", "theta[b]", "theta[c]"]
-    assert len(draw(pac.plot_marginals(approx, coefficients=["theta[b]"]))) == 1
+    assert len(draw(pac.plots.plot_marginals(approx, coefficients=["theta[b]"]))) == 1
     with pytest.raises(ValueError, match="no coefficient theta"):
-        pac.plot_marginals(approx, coefficients=["theta[z]"])
+        pac.plots.plot_marginals(approx, coefficients=["theta[z]"])
 
 
 def test_gamma_path(fitted):
@@ -136,34 +137,34 @@ def test_gamma_path(fitted):
     assert top.get_ylabel() == "AUC"
     assert top.get_legend() is not None
     assert bottom.get_xscale() == "log"
-    draw(pac.plot_gamma_path(pac.select_gamma(model, [3.0, 30.0], criterion="certificate")))
-    draw(pac.plot_gamma_path(idata))
+    draw(pac.plots.plot_gamma_path(pac.select_gamma(model, [3.0, 30.0], criterion="certificate")))
+    draw(pac.plots.plot_gamma_path(idata))
     _, two = plt.subplots(2)
-    assert pac.plot_gamma_path(selection, ax=two)[0] is two[0]
+    assert pac.plots.plot_gamma_path(selection, ax=two)[0] is two[0]
     with pytest.raises(ValueError, match="2 panels; ax holds 1"):
-        pac.plot_gamma_path(selection, ax=two[0])
+        pac.plots.plot_gamma_path(selection, ax=two[0])
 
 
 def test_tempering(fitted):
     model, approx, idata = fitted
-    axes = draw(pac.plot_tempering(idata))
+    axes = draw(pac.plots.plot_tempering(idata))
     assert [len(a.lines) for a in axes] == [2, 2, 2]
     with model:
         step = pac.TemperingSMC(particles=300, start=approx)
         bridged = pm.sample(100, step=step, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True)
-    assert "from the fit" in draw(pac.plot_tempering(bridged))[0].get_ylabel()
+    assert "from the fit" in draw(pac.plots.plot_tempering(bridged))[0].get_ylabel()
 
 
 def test_inclusion():
     probabilities = xr.DataArray([0.9, 0.2, 0.6], dims="gene", coords={"gene": ["u", "v", "w"]})
-    axes = draw(pac.plot_inclusion(probabilities))
+    axes = draw(pac.plots.plot_inclusion(probabilities))
     assert [text.get_text() for text in axes.get_yticklabels()] == ["u", "w", "v"]
-    axes = draw(pac.plot_inclusion(np.linspace(0, 1, 50), most=5))
+    axes = draw(pac.plots.plot_inclusion(np.linspace(0, 1, 50), most=5))
     assert axes.get_title() == "5 largest of 50"
     with pytest.raises(ValueError, match="3 probabilities but 1 names"):
-        pac.plot_inclusion(probabilities, names=["u"])
+        pac.plots.plot_inclusion(probabilities, names=["u"])
     with pytest.raises(ValueError, match=r"numbers in \[0, 1\]"):
-        pac.plot_inclusion([0.5, 1.5])
+        pac.plots.plot_inclusion([0.5, 1.5])
 
 
 def test_spike_and_slab_figures():
@@ -171,19 +172,19 @@ def test_spike_and_slab_figures():
         theta = pac.SpikeSlab("theta", p=0.4, v0=1e-3, dims="covariate")
         pac.AUCPotential("auc", X @ theta, y, gamma=30.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
-    labels = [text.get_text() for text in draw(pac.plot_inclusion(approx)).get_yticklabels()]
+    labels = [text.get_text() for text in draw(pac.plots.plot_inclusion(approx)).get_yticklabels()]
     assert labels[0] == "a"
-    draw(pac.plot_marginals(approx))
+    draw(pac.plots.plot_marginals(approx))
     path = pac.regularization_path((X, y), v0=[1e-3, 1e-2, 1e-1], gamma=30.0, p=0.4)
-    axes = draw(pac.plot_regularization_path(path))
+    axes = draw(pac.plots.plot_regularization_path(path))
     assert axes.get_xscale() == "log"
 
 
 def test_other_backends_are_refused():
     with pytest.raises(ValueError, match='backend must be "matplotlib"'):
-        pac.plot_inclusion([0.5], backend="bokeh")
+        pac.plots.plot_inclusion([0.5], backend="bokeh")
 
 
 @pytest.mark.parametrize("score", [[0.0, 1e-300, 1.0, 2.0], [0.0, 5e-324, 0.0, 0.0]])
 def test_scores_that_hardly_differ(score):
-    assert len(draw(pac.plot_scores(np.array(score), [1, 1, 0, 0])).lines) == 4
+    assert len(draw(pac.plots.plot_scores(np.array(score), [1, 1, 0, 0])).lines) == 4

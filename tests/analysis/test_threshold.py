@@ -85,7 +85,10 @@ def test_a_threshold_for_the_next_row(rows):
     np.testing.assert_array_equal(chosen.apply(summary), called)
     with pytest.raises(ValueError, match="needs draws"):
         chosen.probability(mean)
-    for copy in (pickle.loads(pickle.dumps(chosen)), pac.Threshold.from_dict(json.loads(json.dumps(chosen.to_dict())))):
+    for copy in (
+        pickle.loads(pickle.dumps(chosen)),
+        pac.results.Threshold.from_dict(json.loads(json.dumps(chosen.to_dict()))),
+    ):
         assert copy == chosen
         np.testing.assert_array_equal(copy.apply(labelled), called)
     assert "FPR at most 0.1" in repr(chosen)

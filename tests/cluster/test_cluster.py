@@ -182,7 +182,7 @@ def test_the_keyboard_ends_the_pilot_too(client):
     def interrupt(record):
         raise KeyboardInterrupt
 
-    with pytest.warns(pac.ConvergenceWarning, match="interrupted after 1 sweeps"):
+    with pytest.warns(pac.results.ConvergenceWarning, match="interrupted after 1 sweeps"):
         found = cluster.fit_rows(rounds.hold(client, [(X, Y)]), GAMMA, client=client, callback=interrupt)
     assert found.sweeps == 1
     assert not found.converged
@@ -209,7 +209,7 @@ def test_gamma_and_chains(client, monkeypatch):
 def test_bad_input(client, monkeypatch):
     problem = arrays.linear_gaussian_problem(X, Y, GAMMA)
     sparse = arrays.spike_slab_problem(X, Y, GAMMA, inclusion_probability=0.5, v0=0.0)
-    with pytest.raises(pac.UnsupportedError, match="leave client away"):
+    with pytest.raises(pac.results.UnsupportedError, match="leave client away"):
         arrays.fit(sparse, client=client)
     with pytest.raises(TypeError, match=r"distributed\.Client"):
         arrays.fit(problem, client="tcp://somewhere")

@@ -47,7 +47,12 @@ def test_empirical_risk(data, ties):
 
 
 @fuzz(
-    "linear_risk", y=masks, d=st.integers(0, 4), seed=st.integers(0, 10**6), ties=ties, exponent=st.integers(-60, 1020)
+    "arrays.linear_risk",
+    y=masks,
+    d=st.integers(0, 4),
+    seed=st.integers(0, 10**6),
+    ties=ties,
+    exponent=st.integers(-60, 1020),
 )
 def test_linear_risk(y, d, seed, ties, exponent):
     """Against scores in exact arithmetic, at any scale that does not overflow; where it does, an error."""
@@ -56,16 +61,16 @@ def test_linear_risk(y, d, seed, ties, exponent):
     exact = brute_force(theta @ X.T, y, ties)
     scaled = np.ldexp(theta.astype(float), exponent)
     if exponent < 1000:
-        np.testing.assert_array_equal(pac.linear_risk(scaled, X, y, ties=ties), exact)
+        np.testing.assert_array_equal(pac.arrays.linear_risk(scaled, X, y, ties=ties), exact)
     else:
         huge = np.ldexp(theta.astype(float), 1020)
         with np.errstate(over="ignore", invalid="ignore"):
             overflows = ~np.isfinite(huge @ (1024.0 * X).T).all(axis=1)
         if overflows.any():
             with pytest.raises(ValueError, match=f"overflow for {overflows.sum()} of 3"):
-                pac.linear_risk(huge, 1024.0 * X, y, ties=ties)
+                pac.arrays.linear_risk(huge, 1024.0 * X, y, ties=ties)
         else:
-            np.testing.assert_array_equal(pac.linear_risk(huge, 1024.0 * X, y, ties=ties), exact)
+            np.testing.assert_array_equal(pac.arrays.linear_risk(huge, 1024.0 * X, y, ties=ties), exact)
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
@@ -278,7 +283,7 @@ def test_kernel_features(n, d, rank, lengthscale, seed):
 
 
 @fuzz(
-    "theorem_defaults",
+    "theorems.theorem_defaults",
     "theorems.TheoremDefaults",
     "theorems.default_gamma",
     n_pos=counts,
@@ -288,22 +293,22 @@ def test_kernel_features(n, d, rank, lengthscale, seed):
 )
 def test_theorem_defaults(n_pos, n_neg, d, C):
     n = n_pos + n_neg
-    defaults = pac.theorem_defaults(np.int64(n_pos), n_neg, d, C=C)
+    defaults = pac.theorems.theorem_defaults(np.int64(n_pos), n_neg, d, C=C)
     assert defaults.gamma == pytest.approx(float(Fraction(n_pos * n_neg, 4 * n) / Fraction(C)), rel=1e-14)
     assert defaults.prior_variance == pytest.approx(float(Fraction(2, d) * (1 + Fraction(1, n * n * d))), rel=1e-14)
-    assert pac.theorem_defaults(n_neg, n_pos, d, C=C) == defaults
+    assert pac.theorems.theorem_defaults(n_neg, n_pos, d, C=C) == defaults
     assert default_gamma(n_pos, n_neg) == pytest.approx(float(Fraction(4 * n_pos * n_neg, n)), rel=1e-15)
     if d > 1:
         assert defaults.v0_proof * n == pytest.approx(defaults.v0, rel=1e-14)
         assert defaults.v0 * 2 * n * d * math.log(d) == pytest.approx(1, rel=1e-14)
-    other = pac.theorem_defaults(n_pos, n_neg, d, assumption="MAinf", C=C)
+    other = pac.theorems.theorem_defaults(n_pos, n_neg, d, assumption="MAinf", C=C)
     assert other.gamma_u == pytest.approx(C * math.sqrt(d * n * math.log(n)))
     assert other.within_lemma == (other.gamma_u <= (n - 1) / 8)
 
 
-@fuzz("pair_gamma", "theorems.u_statistic_gamma", gamma=st.floats(1e-300, 1e280), n_pos=counts, n_neg=counts)
+@fuzz("theorems.pair_gamma", "theorems.u_statistic_gamma", gamma=st.floats(1e-300, 1e280), n_pos=counts, n_neg=counts)
 def test_pair_gamma(gamma, n_pos, n_neg):
-    pair = pac.pair_gamma(gamma, n_pos, n_neg)
+    pair = pac.theorems.pair_gamma(gamma, n_pos, n_neg)
     n = n_pos + n_neg
     assert Fraction(pair) == pytest.approx(Fraction(gamma) * Fraction(2 * n_pos * n_neg, n * (n - 1)), rel=1e-15)
     assert u_statistic_gamma(pair, n_pos, n_neg) == pytest.approx(gamma, rel=1e-15)

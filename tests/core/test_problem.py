@@ -38,7 +38,7 @@ def test_scale_free_without_an_offset(covariance):
     assert problem.scale_free
     w = RNG.standard_normal((5, 3))
     np.testing.assert_array_equal(
-        pac.linear_risk(problem.prior.color(w), X, Y), pac.linear_risk(problem.prior.color(7.0 * w), X, Y)
+        pac.arrays.linear_risk(problem.prior.color(w), X, Y), pac.arrays.linear_risk(problem.prior.color(7.0 * w), X, Y)
     )
 
 

@@ -188,7 +188,7 @@ def test_linear_risk_equals_empirical_risk(data, d, seed, ties):
     rng = np.random.default_rng(seed)
     X = rng.integers(-2, 3, (y.size, d)).astype(float)  # duplicate rows, and scores without rounding
     theta = rng.integers(-3, 4, (5, 2, d)).astype(float)
-    risk = pac.linear_risk(theta, X, y, ties=ties)
+    risk = pac.arrays.linear_risk(theta, X, y, ties=ties)
     assert risk.shape == (5, 2)
     np.testing.assert_array_equal(risk, pac.empirical_risk(theta @ X.T, y, ties=ties))
 
@@ -196,7 +196,7 @@ def test_linear_risk_equals_empirical_risk(data, d, seed, ties):
 def test_linear_risk_in_several_tiles():
     rng = np.random.default_rng(0)
     X, theta, y = rng.standard_normal((500, 6)), rng.standard_normal((1000, 6)), rng.random(500) < 0.3
-    np.testing.assert_array_equal(pac.linear_risk(theta, X, y), pac.empirical_risk(theta @ X.T, y))
+    np.testing.assert_array_equal(pac.arrays.linear_risk(theta, X, y), pac.empirical_risk(theta @ X.T, y))
 
 
 @pytest.mark.parametrize("n", [7, 64, 301])
@@ -205,14 +205,14 @@ def test_duplicate_rows_tie_exactly(n):
     X = np.repeat(rng.standard_normal((n, 11)), 2, axis=0)
     y = np.tile([True, False], n)  # every observation has a twin in the other class
     theta = rng.standard_normal((50, 11))
-    tied = pac.linear_risk(theta, X, y, ties="half") - pac.linear_risk(theta, X, y, ties="strict")
+    tied = pac.arrays.linear_risk(theta, X, y, ties="half") - pac.arrays.linear_risk(theta, X, y, ties="strict")
     np.testing.assert_allclose(tied, 0.5 * n / n**2, rtol=1e-12)
 
 
 def test_zero_coefficients_tie_everything():
     data = pac.datasets.load_pima()
-    assert pac.linear_risk(np.zeros(7), data.X, data.y) == 0.5
-    assert pac.linear_risk(np.zeros(7), data.X, data.y, ties="strict") == 0.0
+    assert pac.arrays.linear_risk(np.zeros(7), data.X, data.y) == 0.5
+    assert pac.arrays.linear_risk(np.zeros(7), data.X, data.y, ties="strict") == 0.0
 
 
 def test_offset_is_added_to_the_scores():
@@ -296,7 +296,7 @@ def test_bad_scores(scores, y, options, message):
 )
 def test_bad_linear_scores(theta, X, message):
     with pytest.raises(ValueError, match=message):
-        pac.linear_risk(theta, X, [0, 1])
+        pac.arrays.linear_risk(theta, X, [0, 1])
 
 
 def test_numbers_of_other_kinds_rank_exactly():
@@ -320,10 +320,10 @@ def test_numbers_of_other_kinds_rank_exactly():
 def test_no_draws_and_no_covariates():
     X, y = np.ones((4, 2)), [0, 1, 1, 0]
     assert pac.empirical_risk(np.empty((0, 4)), y).shape == (0,)
-    assert pac.linear_risk(np.empty((0, 2)), X, y).shape == (0,)
-    assert pac.linear_risk(np.empty((2, 0, 2)), X, y).shape == (2, 0)
-    np.testing.assert_array_equal(pac.linear_risk(np.empty((3, 0)), np.empty((4, 0)), y), 0.5)
-    assert pac.linear_risk(np.empty((0, 0)), np.empty((4, 0)), y).shape == (0,)
+    assert pac.arrays.linear_risk(np.empty((0, 2)), X, y).shape == (0,)
+    assert pac.arrays.linear_risk(np.empty((2, 0, 2)), X, y).shape == (2, 0)
+    np.testing.assert_array_equal(pac.arrays.linear_risk(np.empty((3, 0)), np.empty((4, 0)), y), 0.5)
+    assert pac.arrays.linear_risk(np.empty((0, 0)), np.empty((4, 0)), y).shape == (0,)
 
 
 @pytest.mark.parametrize("offset", [None, np.array([0.0, 1.0, 2.0, 1e308])])
@@ -345,7 +345,7 @@ def test_an_offset_alone_can_make_the_scores_overflow():
 
 def test_linear_scores_next_to_the_largest_float_are_ranked():
     X = np.array([[0.0], [1.0], [1.5], [1.2]])
-    assert pac.linear_risk([1e308], X, [0, 1, 1, 0]) == 0.25
+    assert pac.arrays.linear_risk([1e308], X, [0, 1, 1, 0]) == 0.25
 
 
 def test_the_columns_of_a_tile_are_the_distinct_rows():

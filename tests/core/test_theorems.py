@@ -14,7 +14,7 @@ counts = st.integers(1, 5000)
 @given(n_pos=counts, n_neg=counts, d=st.integers(1, 500), C=st.floats(1, 100))
 def test_theorem_2_3_and_2_5(n_pos, n_neg, d, C):
     n = n_pos + n_neg
-    defaults = pac.theorem_defaults(n_pos, n_neg, d, C=C)
+    defaults = pac.theorems.theorem_defaults(n_pos, n_neg, d, C=C)
     assert defaults.gamma == pytest.approx(n_pos * n_neg / (4 * C * n))
     assert defaults.gamma_u == pytest.approx((n - 1) / (8 * C))
     assert defaults.prior_variance == pytest.approx(2 / d * (1 + 1 / (n**2 * d)))
@@ -26,12 +26,12 @@ def test_theorem_2_3_and_2_5(n_pos, n_neg, d, C):
 
 
 def test_theorem_2_5_bounds_nothing_for_one_covariate():
-    defaults = pac.theorem_defaults(10, 20, 1)
+    defaults = pac.theorems.theorem_defaults(10, 20, 1)
     assert defaults.v0 == defaults.v0_proof == math.inf
 
 
 def test_theorem_2_4():
-    defaults = pac.theorem_defaults(68, 132, 7, assumption="MAinf", C=2)
+    defaults = pac.theorems.theorem_defaults(68, 132, 7, assumption="MAinf", C=2)
     gamma_u = 2 * math.sqrt(7 * 200 * math.log(200))
     assert defaults.gamma_u == pytest.approx(gamma_u)
     assert defaults.gamma == pytest.approx(gamma_u * 2 * 68 * 132 / (200 * 199))
@@ -39,24 +39,24 @@ def test_theorem_2_4():
     assert not defaults.within_lemma
     assert "Theorem 2.4" in repr(defaults)
     assert "times the largest value Lemma 2.2 covers" in repr(defaults)
-    large = pac.theorem_defaults(50_000, 50_000, 2, assumption="MAinf", C=1)
+    large = pac.theorems.theorem_defaults(50_000, 50_000, 2, assumption="MAinf", C=1)
     assert large.within_lemma
     assert "Lemma" not in repr(large)
 
 
 def test_default_constants():
-    assert pac.theorem_defaults(5, 6, 2).C == 1.0
-    assert pac.theorem_defaults(5, 6, 2, assumption="MAinf").C == 4.0
+    assert pac.theorems.theorem_defaults(5, 6, 2).C == 1.0
+    assert pac.theorems.theorem_defaults(5, 6, 2, assumption="MAinf").C == 4.0
 
 
 @pytest.mark.parametrize("words", ["MA(1, 1)", "Theorem 2.3", "Theorem 2.5, as stated", "Theorem 2.5, as proved"])
 def test_repr_names_the_theorems(words):
-    assert words in repr(pac.theorem_defaults(5, 6, 2))
+    assert words in repr(pac.theorems.theorem_defaults(5, 6, 2))
 
 
 def test_record_is_frozen():
     with pytest.raises(FrozenInstanceError):
-        pac.theorem_defaults(5, 6, 2).gamma = 1.0
+        pac.theorems.theorem_defaults(5, 6, 2).gamma = 1.0
 
 
 @given(gamma=st.floats(1e-6, 1e6), n_pos=counts, n_neg=counts)
@@ -64,7 +64,7 @@ def test_conversion_keeps_the_posterior(gamma, n_pos, n_neg):
     """gamma_U times the n(n-1)-normalised risk equals gamma times the pair risk, whatever the number of wrong pairs."""
     n, wrong = n_pos + n_neg, 3
     u_statistic = 2 * wrong / (n * (n - 1))  # each unordered pair is counted in both orders
-    pair_gamma = pac.pair_gamma(gamma, n_pos, n_neg)
+    pair_gamma = pac.theorems.pair_gamma(gamma, n_pos, n_neg)
     assert gamma * u_statistic == pytest.approx(pair_gamma * wrong / (n_pos * n_neg))
     assert pac.theorems.u_statistic_gamma(pair_gamma, n_pos, n_neg) == pytest.approx(gamma)
 
@@ -85,34 +85,34 @@ def test_conversion_keeps_the_posterior(gamma, n_pos, n_neg):
 )
 def test_bad_theorem_arguments(arguments, options, error, message):
     with pytest.raises(error, match=message):
-        pac.theorem_defaults(*arguments, **options)
+        pac.theorems.theorem_defaults(*arguments, **options)
 
 
 @pytest.mark.parametrize("gamma", [0.0, -1.0, math.nan, math.inf])
 def test_bad_gamma(gamma):
     with pytest.raises(ValueError, match="gamma_u must be a finite number > 0"):
-        pac.pair_gamma(gamma, 5, 5)
+        pac.theorems.pair_gamma(gamma, 5, 5)
     with pytest.raises(ValueError, match="gamma must be a finite number > 0"):
         pac.theorems.u_statistic_gamma(gamma, 5, 5)
 
 
 def test_numpy_counts_are_counts():
     y = np.array([0, 1, 1])
-    assert pac.theorem_defaults(y.sum(), (1 - y).sum(), np.int32(2)).gamma == pytest.approx(2 / 12)
+    assert pac.theorems.theorem_defaults(y.sum(), (1 - y).sum(), np.int32(2)).gamma == pytest.approx(2 / 12)
 
 
 @pytest.mark.parametrize("kind", [int, np.int32, np.uint32, np.int64])
 def test_huge_counts_do_not_wrap_around(kind):
     n = kind(2**31 - 1)
-    assert pac.theorem_defaults(n, n, kind(7)).gamma == pytest.approx((2**31 - 1) / 8, rel=1e-15)
-    assert pac.pair_gamma(1.0, n, n) == pytest.approx(0.5 * (1 + 1 / (2**32 - 3)), rel=1e-15)
+    assert pac.theorems.theorem_defaults(n, n, kind(7)).gamma == pytest.approx((2**31 - 1) / 8, rel=1e-15)
+    assert pac.theorems.pair_gamma(1.0, n, n) == pytest.approx(0.5 * (1 + 1 / (2**32 - 3)), rel=1e-15)
 
 
 def test_the_largest_counts():
     n = 2**63 - 1
     for assumption in ("MA1", "MAinf"):
-        defaults = pac.theorem_defaults(n, n, n, assumption=assumption)
+        defaults = pac.theorems.theorem_defaults(n, n, n, assumption=assumption)
         assert all(np.isfinite([defaults.gamma, defaults.prior_variance, defaults.v0, defaults.v0_proof]))
-    assert pac.theorem_defaults(10**12, 10**12, 7).gamma == 10**12 / 8
+    assert pac.theorems.theorem_defaults(10**12, 10**12, 7).gamma == 10**12 / 8
     with pytest.raises(ValueError, match="gamma_u would be too large"):
         pac.theorems.u_statistic_gamma(1e308, 1, 10**12)

@@ -148,7 +148,7 @@ class TestImportance:
         estimate, error = log_mean(log_weights)
         assert k < 0.7
         prior_draws = np.random.default_rng(4).standard_normal((200_000, 40))
-        plain, plain_error = log_mean(-10.0 * pac.linear_risk(prior_draws, X, y))
+        plain, plain_error = log_mean(-10.0 * pac.arrays.linear_risk(prior_draws, X, y))
         assert abs(estimate - plain) < 3 * np.hypot(error, plain_error)
 
     def test_constant_weights(self):

@@ -28,7 +28,7 @@ def small(draw, columns=3):
 
 def quietly(problem, method, **options):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         return arrays.fit(problem, method, n_jobs=1, **options)
 
 
@@ -64,7 +64,7 @@ def test_evidence_of_one_coefficient(data, method, shift):
         assert abs(found.log_evidence - exact.log_evidence) < 0.05 + 0.1 * gamma
 
 
-@fuzz("UnsupportedError", "arrays.spike_slab_problem", fast=6, data=small(columns=2), p=st.floats(0.05, 0.95))
+@fuzz("results.UnsupportedError", "arrays.spike_slab_problem", fast=6, data=small(columns=2), p=st.floats(0.05, 0.95))
 def test_sparse_fits(data, p):
     """Possible numbers or no convergence; a slab alone is the Gaussian prior; methods that it has not are refused."""
     X, y, gamma, _ = data
@@ -74,20 +74,20 @@ def test_sparse_fits(data, p):
     if found.converged:
         assert -gamma - 1e-6 <= found.log_evidence <= 1e-9
         assert 0 <= found.expected_risk <= 1
-    with pytest.raises(pac.UnsupportedError, match='use method="ep"'):
+    with pytest.raises(pac.results.UnsupportedError, match='use method="ep"'):
         arrays.fit(problem, "vb")
-    with pytest.raises(pac.UnsupportedError, match="use power=1"):
+    with pytest.raises(pac.results.UnsupportedError, match="use power=1"):
         arrays.fit(problem, "ep", power=p)
 
 
-@fuzz("choose_lengthscale", "LengthscaleChoice", fast=5, data=small(columns=2), kernel=KERNELS)
+@fuzz("choose_lengthscale", "results.LengthscaleChoice", fast=5, data=small(columns=2), kernel=KERNELS)
 def test_choices_of_a_lengthscale(data, kernel):
     """The best of those looked at; twice the unit of X is twice the lengthscale."""
     X, y, gamma, rng = data
     X = X + rng.normal(size=X.shape)
     options = {"rank": 8, "grid": (0.5, 2.0), "max_evaluations": 0, "n_jobs": 1}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         found, other = (pac.choose_lengthscale(each, y, gamma, kernel, **options) for each in (X, 2.0 * X))
     best = max(found.trace, key=lambda record: record["log_evidence"])
     np.testing.assert_allclose(found.lengthscale, best["lengthscale"])

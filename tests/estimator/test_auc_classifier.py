@@ -111,7 +111,7 @@ def test_gamma(rows):
     X, y = rows
     n_pos, n_neg = int((y == "well").sum()), int((y == "sick").sum())
     assert pac.AUCClassifier(gamma="default").fit(X, y).gamma_ == pytest.approx(4 * n_pos * n_neg / 150)
-    theorem = pac.theorem_defaults(n_pos, n_neg, 3).gamma
+    theorem = pac.theorems.theorem_defaults(n_pos, n_neg, 3).gamma
     assert pac.AUCClassifier(gamma="MA1").fit(X, y).gamma_ == pytest.approx(theorem)
     by_certificate = pac.AUCClassifier(gamma="certificate").fit(X, y)
     assert by_certificate.certificate_.auc >= pac.AUCClassifier(gamma="default").fit(X, y).certificate_.auc

@@ -26,7 +26,7 @@ def test_a_classifier_is_its_score(data, method, threshold, names):
     X, y, gamma, _ = data
     options = {"method": method, "gamma": gamma, "threshold": threshold, "cv": 2}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         first = pac.AUCClassifier(**options).fit(X, np.array(names)[y.astype(int)])
         other = pac.AUCClassifier(**options).fit(4.0 * X, y.astype(int))
     score = first.decision_function(X)
@@ -58,7 +58,7 @@ def test_an_estimator_of_times_is_its_score(data, times, method, unit):
     assume(len(listed) > 0)
     options = {"method": method, "gamma": gamma, "shrinkage": 1.0}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.ConvergenceWarning)
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
         first = pac.ConcordanceEstimator(**options).fit(X, np.column_stack([event, time]))
         other = pac.ConcordanceEstimator(**options).fit(4.0 * X, np.column_stack([event, unit * time**3]))
     score, sd = first.predict(X, return_std=True)

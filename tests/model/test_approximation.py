@@ -54,7 +54,7 @@ def test_sample_has_names_dims_and_deterministics(data, approx):
     assert list(posterior["feature"].values) == ["a", "b", "c"]
     theta = posterior["theta"].values[0]
     np.testing.assert_allclose(posterior["scores"].values[0], posterior["alpha"].values[0][:, None] + theta @ data[0].T)
-    np.testing.assert_allclose(posterior["auc_risk"].values[0], pac.linear_risk(theta, *data), atol=1e-12)
+    np.testing.assert_allclose(posterior["auc_risk"].values[0], pac.arrays.linear_risk(theta, *data), atol=1e-12)
     error = theta.std(axis=0) / np.sqrt(len(theta))
     assert (np.abs(theta.mean(axis=0) - approx.posterior.mean[1:]) < 4 * error).all()
     assert idata["constant_data"]["X"].dims == ("obs", "feature")
@@ -92,13 +92,13 @@ def test_importance_sample(data, approx):
     sample = approx.importance_sample(4000, random_seed=1)
     assert sample.pareto_k < 0.5
     prior = np.random.default_rng(2).standard_normal((400_000, 3))
-    weights = np.exp(-60.0 * pac.linear_risk(prior, *data))
+    weights = np.exp(-60.0 * pac.arrays.linear_risk(prior, *data))
     plain, error = np.log(weights.mean()), weights.std() / weights.mean() / np.sqrt(len(weights))
     assert abs(sample.log_evidence - plain) < 3 * np.hypot(error, sample.log_evidence_se)
     assert np.exp(sample.idata["sample_stats"]["log_weight"].values).mean() == pytest.approx(1.0)
     exact = sample.resample(2000, random_seed=1)
     assert exact["theta"].shape == (1, 2000, 3)
-    expected = weights @ pac.linear_risk(prior, *data) / weights.sum()
+    expected = weights @ pac.arrays.linear_risk(prior, *data) / weights.sum()
     assert float(exact["auc_risk"].mean()) == pytest.approx(expected, abs=0.002)
 
 

@@ -165,7 +165,9 @@ def test_partial_auc_by_smc_and_not_by_ep():
     with pm.Model():
         theta = pm.Normal("theta", size=2)
         pac.AUCPotential("partial", X @ theta, Y, 15.0, max_fpr=0.3)
-        with pytest.raises(pac.NotLinearGaussianError, match=r"partial AUC of partial.*no fixed set.*start=approx"):
+        with pytest.raises(
+            pac.results.NotLinearGaussianError, match=r"partial AUC of partial.*no fixed set.*start=approx"
+        ):
             pm.fit(method=pac.EP(), progressbar=False)
         idata = pm.sample(step=pac.TemperingSMC(particles=2000), chains=2, cores=1, random_seed=1, progressbar=False)
     check_partial(idata)
@@ -269,7 +271,7 @@ def test_potentials_with_different_costs_of_ties_are_not_for_ep():
         theta = pm.Normal("theta", size=2)
         pac.AUCPotential("auc", X @ theta, Y, 12.0)
         pac.AUCPotential("other", X @ theta, Y, 12.0, ties="strict")
-        with pytest.raises(pac.NotLinearGaussianError, match="what a tie costs"):
+        with pytest.raises(pac.results.NotLinearGaussianError, match="what a tie costs"):
             pm.fit(method=pac.EP(), progressbar=False)
 
 

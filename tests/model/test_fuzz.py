@@ -196,8 +196,8 @@ def fitted_model():
 @fuzz(
     "EP",
     "GaussianVB",
-    "EPApproximation",
-    "ScaleWarning",
+    "results.EPApproximation",
+    "results.ScaleWarning",
     fast=10,
     data=small(columns=2),
     method=st.sampled_from([pac.EP, pac.GaussianVB]),
@@ -218,22 +218,22 @@ def test_fits_of_a_model_are_those_of_its_arrays(data, method, power):
         with model:
             found = pm.fit(method=method(n_jobs=1), progressbar=False)
         expected = fit(linear_gaussian_problem(X, y, gamma), method.method, n_jobs=1)
-        warnings.simplefilter("error", pac.ScaleWarning)
+        warnings.simplefilter("error", pac.results.ScaleWarning)
         sd = X.std(axis=0)
         if 1 / (MOST * (1 - 1e-9)) < sd[0] / sd[1] < MOST * (1 - 1e-9):
             with model:
                 pm.fit(method=pac.EP(max_sweeps=1), progressbar=False)
         elif not 1 / (MOST * (1 + 1e-9)) < sd[0] / sd[1] < MOST * (1 + 1e-9):
-            with pytest.raises(pac.ScaleWarning, match="very different scales"), model:
+            with pytest.raises(pac.results.ScaleWarning, match="very different scales"), model:
                 pm.fit(method=pac.EP(max_sweeps=1), progressbar=False)
-    assert isinstance(found, pac.EPApproximation)
+    assert isinstance(found, pac.results.EPApproximation)
     assert (found.log_evidence, found.expected_risk) == (expected.log_evidence, expected.expected_risk)
     np.testing.assert_array_equal(found.posterior.mean, expected.posterior.mean)
     assert found.fitted_to.gamma == gamma
     assert (found.fitted_to.n_pos, found.fitted_to.n_neg) == (y.sum(), (~y).sum())
     draws = found.sample(3, random_seed=1)
     theta = draws["posterior"]["theta"].values[0]
-    np.testing.assert_allclose(draws["sample_stats"]["risk"].values[0], pac.linear_risk(theta, X, y))
+    np.testing.assert_allclose(draws["sample_stats"]["risk"].values[0], pac.arrays.linear_risk(theta, X, y))
 
 
 REFUSED = {
@@ -244,7 +244,7 @@ REFUSED = {
 }
 
 
-@fuzz("NotLinearGaussianError", fast=10, data=small(columns=2), what=st.sampled_from(sorted(REFUSED)))
+@fuzz("results.NotLinearGaussianError", fast=10, data=small(columns=2), what=st.sampled_from(sorted(REFUSED)))
 def test_models_that_are_not_linear_and_gaussian_are_refused(data, what):
     X, y, gamma, _ = data
     with pm.Model() as model:
@@ -252,9 +252,9 @@ def test_models_that_are_not_linear_and_gaussian_are_refused(data, what):
         pac.AUCPotential("auc", X @ theta, y, gamma=gamma)
         REFUSED[what](theta)
         for method in (pac.EP(), pac.GaussianVB()):
-            with pytest.raises(pac.NotLinearGaussianError):
+            with pytest.raises(pac.results.NotLinearGaussianError):
                 pm.fit(method=method, progressbar=False)
-    with pytest.raises(pac.NotLinearGaussianError):
+    with pytest.raises(pac.results.NotLinearGaussianError):
         pac.select_gamma(model, [1.0], folds=2, progressbar=False)
 
 
@@ -321,7 +321,7 @@ def test_steps_of_tempering(number, draws, seed):
     theta, again = (np.array([t for t, _ in run]) for run in found)
     np.testing.assert_array_equal(theta, again)
     records = [record for _, record in found[0]]
-    np.testing.assert_allclose([r["risk"] for r in records], pac.linear_risk(theta, ROWS, LABELS), atol=1e-12)
+    np.testing.assert_allclose([r["risk"] for r in records], pac.arrays.linear_risk(theta, ROWS, LABELS), atol=1e-12)
     prior = stats.norm.logpdf(theta).sum(axis=1)
     np.testing.assert_allclose(
         [r["model_logp"] for r in records], prior - 12.0 * np.array([r["risk"] for r in records])
@@ -342,7 +342,7 @@ def approximation():
         return pm.fit(method=pac.EP(), progressbar=False)
 
 
-@fuzz("ImportanceSample", fast=20, draws=st.integers(1, 60), wanted=st.integers(1, 30), seed=seeds)
+@fuzz("results.ImportanceSample", fast=20, draws=st.integers(1, 60), wanted=st.integers(1, 30), seed=seeds)
 def test_importance_samples(draws, wanted, seed):
     """Weights of mean one, a possible effective size, an evidence between the least and the largest weight."""
     if draws < 25:
@@ -359,7 +359,7 @@ def test_importance_samples(draws, wanted, seed):
     assert sample.effective_draws <= draws * (1 + 1e-12)
     assert sample.effective_draws == pytest.approx(weight.sum() ** 2 / np.sum(weight**2))
     assert -12.0 < sample.log_evidence < 0.5
-    np.testing.assert_allclose(stats_["risk"].values[0], pac.linear_risk(posterior, ROWS, LABELS), atol=1e-12)
+    np.testing.assert_allclose(stats_["risk"].values[0], pac.arrays.linear_risk(posterior, ROWS, LABELS), atol=1e-12)
     again = sample.resample(wanted, random_seed=seed)["theta"].values[0]
     assert again.shape == (wanted, 2)
     assert {tuple(row) for row in again} <= {tuple(row) for row in posterior}

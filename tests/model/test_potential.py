@@ -71,7 +71,7 @@ def test_gamma_by_theorem(data):
     n_pos, n_neg = y.sum(), (1 - y).sum()
     risk = pac.empirical_risk(X @ np.ones(3), y)
     for assumption in ("MA1", "MAinf"):
-        defaults = pac.theorem_defaults(n_pos, n_neg, 3, assumption=assumption)
+        defaults = pac.theorems.theorem_defaults(n_pos, n_neg, 3, assumption=assumption)
         for gamma in (assumption, defaults):
             assert evaluate(linear_model(X, y, gamma), np.ones(3)) == pytest.approx(-defaults.gamma * risk)
 

@@ -23,7 +23,7 @@ OPTIONS = {
 
 def run(path, settings, seed):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pac.TemperingWarning)  # few particles, few moves: that is what it says
+        warnings.simplefilter("ignore", pac.results.TemperingWarning)  # few particles, few moves: that is what it says
         return arrays.run_tempering(path, settings, np.random.default_rng(seed))
 
 
@@ -31,7 +31,7 @@ def run(path, settings, seed):
     "arrays.run_tempering",
     "arrays.prior_path",
     "arrays.Settings",
-    "TemperingWarning",
+    "results.TemperingWarning",
     data=small(),
     options=st.fixed_dictionaries(OPTIONS),
     seed=st.integers(0, 2**20),
@@ -50,7 +50,7 @@ def test_runs_from_the_prior(data, options, seed):
     assert (np.diff(evidence) <= 1e-12).all()
     assert (-gammas - 1e-9 <= evidence).all()
     theta, risk = path.finish(state.population, np.random.default_rng(seed))
-    np.testing.assert_allclose(risk, pac.linear_risk(theta, X, y), atol=1e-12)
+    np.testing.assert_allclose(risk, pac.arrays.linear_risk(theta, X, y), atol=1e-12)
     assert all(0 <= stage.expected_risk <= 1 for stage in state.stages)
     assert all(stage.log_evidence_variance >= 0 for stage in state.stages)
     again = run(path, settings, seed)
@@ -70,7 +70,7 @@ def test_runs_from_anywhere_end_at_the_target(data, shift, spread, seed):
     error = 10 * np.sqrt(state.stages[-1].log_evidence_variance) + 0.3
     assert abs(state.log_evidence - exact_line(X[:, 0], y, gamma).log_evidence) < error
     theta, risk = path.finish(state.population, np.random.default_rng(seed))
-    np.testing.assert_allclose(risk, pac.linear_risk(theta, X, y), atol=1e-12)
+    np.testing.assert_allclose(risk, pac.arrays.linear_risk(theta, X, y), atol=1e-12)
 
 
 WRONG = {

@@ -1,0 +1,27 @@
+"""Types of results, errors and warnings, for ``isinstance``, ``except`` and annotations.
+
+Nobody makes these by hand: functions of the package return or raise them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    "pymc_pacauc",
+    submod_attrs={
+        "analysis.evaluate": ["AUCComparison", "AUCInterval"],
+        "analysis.maximize": ["EvidenceMaximum"],
+        "analysis.select_gamma": ["GammaSelection"],
+        "analysis.threshold": ["Threshold"],
+        "certify.certificate": ["Certificate"],
+        "certify.held_out": ["HoldOutCertificate", "SplitCertificate"],
+        "ep.leave_out": ["LeaveOut"],
+        "ep.loop": ["ConvergenceWarning", "UnsupportedError"],
+        "model.approximation": ["EPApproximation", "ImportanceSample"],
+        "model.auc_term": ["NotLinearGaussianError"],
+        "model.inference": ["ScaleWarning"],
+        "problem.provenance": ["FittedTo"],
+        "smc.evidence": ["LogEvidence"],
+        "smc.tempering": ["TemperingWarning"],
+        "tune.evidence": ["LengthscaleChoice"],
+    },
+)

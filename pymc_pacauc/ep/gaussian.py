@@ -228,12 +228,12 @@ class EPFit:
 
         def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
             kept = None if self.deal is None else self.deal.among(~split.out)
-            own = starts_anew(split, left)
+            own = starts_anew(split, left, sweeps)
             start = continued_start(left, self.power) if own else without(split, left, kept)
-            if several_fixed_points(left):
-                sweeps = max(sweeps, SWEEPS)
             if start is None:
                 sweeps = max(sweeps, 3)
+            elif own and several_fixed_points(left):
+                sweeps = max(sweeps, SWEEPS)
             table = site_table(left.gamma_per_pair, self.power)
             iteration = gaussian_iteration(left, self.power, lambda q: sums_over(left, q, kept, table, map_tiles))
             found = solve_fixed_point(

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.ep.continuation import SWEEPS, continued_start, several_fixed_points
+from pymc_pacauc.ep.continuation import SWEEPS, continued_start
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
@@ -265,10 +265,9 @@ class SpikeSlabFit:
 
         def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
             start: SparseGaussian | None
-            if several_fixed_points(left):
-                sweeps = max(sweeps, SWEEPS)
-            if starts_anew(split, left):
+            if starts_anew(split, left, sweeps):
                 start = unsettled = _in_slab(continued_start(left, 1.0), left)
+                sweeps = max(sweeps, SWEEPS)  # which it takes spikes to collect what the data do not need
             else:
                 start, unsettled = without(split), q
             settled = None if start is None else settle(left, start, tolerance)

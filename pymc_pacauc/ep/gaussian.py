@@ -24,6 +24,7 @@ arXiv:1410.1771), for these sites.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -35,10 +36,12 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 
 from pymc_pacauc.comparison.subsample import Deal
+from pymc_pacauc.ep.continuation import SWEEPS, continued_start, several_fixed_points
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
-from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, forgetting, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import (
     POLICY,
+    ConvergenceWarning,
     GaussianSweep,
     Interventions,
     Solution,
@@ -103,6 +106,9 @@ SumsBy = Callable[[Problem, SiteTable], AbstractContextManager[SumsAt]]
 Found = Solution[NaturalGaussian, GaussianSweep] | Solution[NaturalGaussian, ScoreSweep]
 
 MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on dealt pairs, for its expected AUC
+# Posterior standard deviations, root mean square over directions, from which on two means are two fixed points: what
+# sampling pairs may move a mean by without a word. Doubled, modes half a standard deviation apart go unmentioned.
+APART = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +140,9 @@ class EPFit:
         The pairs that were used, of a fit on dealt pairs (:mod:`~pymc_pacauc.ep.subsample`); None where all were.
     pairs_used, sampling_error
         How many pairs that is, and what it does to the result: zero where all pairs were used.
+    other_fixed_points
+        Log evidence of each fixed point that was found and not kept, as its log evidence is lower: at a gamma far
+        beyond the comparison's size there may be several (:mod:`~pymc_pacauc.ep.continuation`). Empty elsewhere.
     """
 
     problem: Problem
@@ -148,6 +157,7 @@ class EPFit:
     interrupted: bool = False
     deal: Deal | None = None
     sampling_error: SamplingError = EXACT
+    other_fixed_points: tuple[float, ...] = ()
 
     model_average = None
 
@@ -218,11 +228,14 @@ class EPFit:
                 precision, shift = stay.precision, stay.shift
             return natural_gaussian(prior + weight * precision, weight * shift)
 
-        def refit(split: Split, left: Problem, sweeps: int, tolerance: float, own: WithoutGroup | None) -> WithoutGroup:
+        def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
             kept = None if self.deal is None else self.deal.among(~split.out)
-            start = without(split, left, kept) if own is None else at_gamma(own.state, left.gamma / own.gamma)
+            own = starts_anew(split, left, sweeps)
+            start = continued_start(left, self.power) if own else without(split, left, kept)
             if start is None:
                 sweeps = max(sweeps, 3)
+            elif own and several_fixed_points(left):
+                sweeps = max(sweeps, SWEEPS)
             table = site_table(left.gamma_per_pair, self.power)
             iteration = gaussian_iteration(left, self.power, lambda q: sums_over(left, q, kept, table, map_tiles))
             found = solve_fixed_point(
@@ -237,8 +250,6 @@ class EPFit:
             return WithoutGroup(
                 end.mean,
                 end.root,
-                state=end,
-                gamma=left.gamma,
                 change=found.seen.change,
                 converged=found.converged,
                 rematched=start is None,
@@ -248,7 +259,7 @@ class EPFit:
             most = math.inf if self.deal is None else MOST_INSIDE
             return leave_out_pairs(
                 self.problem,
-                forgetting(refit),
+                refit,
                 groups,
                 gamma=gamma,
                 refine=refine,
@@ -288,7 +299,10 @@ def fit_ep(
         1 for EP; in (0, 1) for fractional EP, whose sites see that power of their factor.
     start
         An earlier fit to begin from, for example at another gamma or another prior, or a Gaussian of the problem's
-        reduced coefficients; by default the prior.
+        reduced coefficients; by default the prior. At a gamma beyond 11 times the comparison's size (n+ n- / n for two
+        classes) there may be several fixed points. By default two are sought there, from the prior and along growing
+        gammas, the one with the higher log evidence is kept, and a :class:`ConvergenceWarning` says if they differ;
+        with a start, the one that it leads to is found.
     tolerance
         Relative change of the natural parameters at which to stop.
     max_sweeps
@@ -348,11 +362,15 @@ def _fit(
     begin = None if start is None else start_of(problem, start)
     leading = problem if sums_by is not None else leading_problem(problem, tolerance)
     enough = tolerance if leading is problem else LEADING_TIMES * tolerance
-    solution = _solve(leading, table, begin, enough, max_sweeps, n_jobs, callback, sums_by)
+    solve = partial(_solve, tolerance=enough, max_sweeps=max_sweeps, n_jobs=n_jobs, callback=callback, sums_by=sums_by)
+    solution, others = solve(leading, table, begin), tuple[float, ...]()
+    if begin is None and not solution.interrupted and several_fixed_points(problem):
+        continued = solve(leading, table, continued_start(leading, power))
+        solution, others = _better(solution, continued)
     if leading is not problem:
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             completed = all_directions(problem, leading, solution, table, map_tiles)
-        solution = completed or _solve(problem, table, begin, tolerance, max_sweeps, n_jobs, callback, sums_by)
+        solution = completed or solve(problem, table, begin, tolerance=tolerance)
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
@@ -366,9 +384,37 @@ def _fit(
         interventions=solution.interventions + dropped(problem),
         tied_pairs=solution.seen.tied,
         interrupted=solution.interrupted,
+        other_fixed_points=others,
     )
     warn_of(fit.method, solution, fit.sweeps, tolerance, log_evidence, advice, stacklevel=4)
+    if others:
+        warnings.warn(
+            f"{fit.method} has several fixed points at gamma = {problem.gamma:g}, as the posterior has several modes: "
+            f"one with log evidence {log_evidence:.2f}, which is returned, and one with {others[0]:.2f}, and there may "
+            "be more. Lower gamma, or check the result against tempering SMC.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
     return fit
+
+
+def _better(one: Found, other: Found) -> tuple[Found, tuple[float, ...]]:
+    """Of two solutions the one with the higher log evidence, and that of the other where it is another fixed point.
+
+    Of one that has not converged the variational bound counts, which is below log Z wherever q is.
+    """
+
+    def known(found: Found) -> float:
+        value = possible(found.seen.log_evidence) if found.converged else found.seen.bound
+        return value if np.isfinite(value) else -np.inf
+
+    worse, better = sorted((one, other), key=known)
+    q = better.point
+    apart = np.sqrt(np.mean((q.factor.T @ (worse.point.mean - q.mean)) ** 2))
+    several = worse.converged and better.converged and apart > APART
+    if other.interrupted:
+        better = replace(better, interrupted=True, converged=False)
+    return better, (float(worse.seen.log_evidence),) if several else ()
 
 
 def _solve(

@@ -35,10 +35,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
+from pymc_pacauc.ep.continuation import SWEEPS, continued_start
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
 from pymc_pacauc.ep.importance import WeightedDraws
-from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, forgetting, leave_out_pairs
+from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import ConvergenceWarning, Interventions, UnsupportedError, possible
+from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.prior_sites import MixtureSite, SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.results import EXACT, Fit, warn_of
 from pymc_pacauc.ep.sites import site_table
@@ -258,24 +260,22 @@ class SpikeSlabFit:
 
         def without(split: Split) -> SparseGaussian | None:
             removed = pair_sums(replace(problem, pairs=split.touched), q, table, map_tiles)
-            return with_pair_sites(q, q.precision - removed.precision, q.shift - removed.shift)
+            precision, shift = q.precision - removed.precision, q.shift - removed.shift
+            return sparse_gaussian(precision, shift, q.site_precision, q.site_shift, problem.scores.reduced.rotation)
 
-        def with_pair_sites(q: SparseGaussian, precision: FloatArray, shift: FloatArray) -> SparseGaussian | None:
-            rotation = problem.scores.reduced.rotation
-            return sparse_gaussian(precision, shift, q.site_precision, q.site_shift, rotation)
-
-        def refit(split: Split, left: Problem, sweeps: int, tolerance: float, own: WithoutGroup | None) -> WithoutGroup:
-            if own is None:
-                start = without(split)
+        def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
+            start: SparseGaussian | None
+            if starts_anew(split, left, sweeps):
+                start = unsettled = _in_slab(continued_start(left, 1.0), left)
+                sweeps = max(sweeps, SWEEPS)  # which it takes spikes to collect what the data do not need
             else:
-                ratio = left.gamma / own.gamma  # to which pair sites are about proportional
-                start = with_pair_sites(own.state, ratio * own.state.precision, ratio * own.state.shift)
+                start, unsettled = without(split), q
             settled = None if start is None else settle(left, start, tolerance)
             if settled is None:
                 sweeps = max(sweeps, 3)
             found = solve_sparse(
                 left,
-                (q if own is None else own.state) if settled is None else settled.q,
+                unsettled if settled is None else settled.q,
                 map_tiles,
                 tolerance=tolerance,
                 max_sweeps=max(sweeps, 1),
@@ -284,8 +284,6 @@ class SpikeSlabFit:
             return WithoutGroup(
                 end.reduced_mean,
                 end.reduced_root,
-                state=end,
-                gamma=left.gamma,
                 change=found.seen.change,
                 converged=found.converged,
                 rematched=settled is None,
@@ -294,7 +292,7 @@ class SpikeSlabFit:
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             return leave_out_pairs(
                 problem,
-                forgetting(refit),
+                refit,
                 groups,
                 gamma=gamma,
                 refine=refine,
@@ -397,9 +395,13 @@ def _start(start: Fit, problem: Problem) -> SparseGaussian:
         raise ValueError("start must be a fit with the same X and v1.")
     if isinstance(start, SpikeSlabFit):
         return start.posterior.gaussian
-    natural, space = start.posterior.natural, problem.scores.reduced
-    k, d = space.dimension, problem.d
-    # Every coefficient in the slab: site precisions 1.
+    return _in_slab(start.posterior.natural, problem)
+
+
+def _in_slab(natural: NaturalGaussian, problem: Problem) -> SparseGaussian:
+    """A Gaussian of the reduced coefficients with every coefficient in the slab: site precisions 1."""
+    space, d = problem.scores.reduced, problem.d
+    k = space.dimension
     q = sparse_gaussian(natural.precision - np.eye(k), natural.shift, np.ones(d), np.zeros(d), space.rotation)
     assert q is not None  # it is the dense fit itself
     return q

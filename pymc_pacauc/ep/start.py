@@ -166,11 +166,6 @@ class MeanFirst:
             following = following.rescaled(math.sqrt(target / following.second_moment))
         return following, change
 
-    @property
-    def total_weight(self) -> float:
-        """Of the pairs, and those they stand for."""
-        return sum(p.times * p.mean_weight * float(p.weight_i.sum() * p.weight_j.sum()) for p in self.parts)
-
     def inverse_sd(self, q: NaturalGaussian) -> list[NDArray[Any]]:
         """1 / sd of the differences of the scores under q, for each block a matrix."""
         (multiply,) = linalg.get_blas_funcs(("trmm",), (self.design,))
@@ -190,7 +185,7 @@ class MeanFirst:
 
         def value(u: FloatArray) -> tuple[float, FloatArray]:
             mean = q.root @ u
-            force, gain = self.force(mean, inverse_sd, gamma_per_pair, with_gain=True)
+            force, gain = self.force(mean, inverse_sd, gamma_per_pair)
             return float(0.5 * mean @ mean - gain), (mean - force) @ q.root
 
         options = {"gtol": error, "maxiter": MOST_STEPS}
@@ -198,13 +193,13 @@ class MeanFirst:
         return np.asarray(q.root @ found.x)
 
     def force(
-        self, mean: FloatArray, inverse_sd: list[NDArray[Any]], gamma_per_pair: float, with_gain: bool = False
+        self, mean: FloatArray, inverse_sd: list[NDArray[Any]], gamma_per_pair: float
     ) -> tuple[FloatArray, float]:
-        """``sum_ij z_ij s(rho_ij) / sd_ij``, and ``sum_ij G(rho_ij)`` if asked for."""
+        """``sum_ij z_ij s(rho_ij) / sd_ij``, and ``sum_ij G(rho_ij)``."""
         scores = self.scores(mean)
         by_observation, gain = np.zeros(len(scores), self.design.dtype), 0.0
         for p, each in zip(self.parts, inverse_sd, strict=True):
-            by_row, by_column, more = _forces(each, *self.sites(p, scores, gamma_per_pair), with_gain)
+            by_row, by_column, more = _forces(each, *self.sites(p, scores, gamma_per_pair))
             by_observation[p.i] += by_row
             by_observation[p.j] -= by_column
             gain += more
@@ -338,16 +333,14 @@ def _place(inverse_sd, mean, mean_j, lower, intervals, position):
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
-def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower, with_gain):
-    """Sums of s / sd along both axes, and, if asked for, the sum of G."""
+def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower):
+    """Sums of s / sd along both axes, and the sum of G."""
     n_i, n_j = inverse_sd.shape
     by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
     gain = 0.0
     for i in range(n_i):
         row = inverse_sd[i]
         weight = times * weight_i[i]
-        if weight == 0.0:
-            continue
         _place(row, mean_i[i], mean_j, lower, table.shape[1], position)
         total = gained = 0.0
         for j in range(n_j):
@@ -357,12 +350,11 @@ def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower,
             force = (s[0] + t * (s[1] + t * s[2])) * row[j] * weight_j[j]
             total += force
             by_column[j] += weight * force
-        if with_gain:
-            for j in range(n_j):
-                interval = np.int32(position[j])
-                t = position[j] - interval - 0.5
-                G = table[1, interval]
-                gained += (G[0] + t * (G[1] + t * G[2])) * weight_j[j]
+        for j in range(n_j):
+            interval = np.int32(position[j])
+            t = position[j] - interval - 0.5
+            G = table[1, interval]
+            gained += (G[0] + t * (G[1] + t * G[2])) * weight_j[j]
         by_row[i] = weight * total
         gain += weight * gained
     return by_row, by_column, gain

@@ -27,7 +27,6 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_curve
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from pymc_pacauc.ep.fold_means import fold_means, suits_fold_means
 from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.numerics import FloatArray
@@ -127,11 +126,8 @@ def calibrate(
         fold: Any = check_folds(deal(folds, shuffle=True, random_state=seed), problem.X, place, groups)
     else:
         fold = folds
-    if suits_fold_means(posterior.fit):
-        held_out = fold_means(posterior.fit, fold)
-    else:
-        options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False, "n_jobs": 1}
-        held_out = posterior.fit.leave_out(fold, gamma=problem.gamma, **options).scores
+    options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False, "n_jobs": 1}
+    held_out = posterior.fit.leave_out(fold, gamma=problem.gamma, **options).scores
     score = problem.X @ posterior.mean
     center, spread = float(score.mean()), float(score.std()) or 1.0
     maps, cuts = [], []

@@ -14,10 +14,11 @@ from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep import leave_out as module
+from pymc_pacauc.ep import continuation as module
 from pymc_pacauc.ep import start as mean_first
+from pymc_pacauc.ep.continuation import Reached
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
-from pymc_pacauc.ep.leave_out import FoldPaths, Groups, WithoutGroup, suit_fold_paths
+from pymc_pacauc.ep.leave_out import FoldPaths, Groups, suit_fold_paths
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
@@ -145,7 +146,7 @@ def test_nothing_of_a_fold_is_known_to_it_however_large_gamma(times):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             q = fit_ep(replace(problem, gamma=gamma), tolerance=1e-3).posterior.natural
-        known = WithoutGroup(q.mean, q.root, q, gamma, change=0.0, converged=True, rematched=False)
+        known = Reached(q, change=0.0, converged=True)
         paths = FoldPaths(problem, fold)
         for path in paths.paths.values():
             path.known[gamma] = known

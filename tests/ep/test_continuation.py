@@ -1,0 +1,131 @@
+"""Several fixed points at a large gamma: fits continue along gamma, keep the better, and say so."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from pymc_pacauc.comparison.censored import concordance
+from pymc_pacauc.comparison.kinds import label_comparison
+from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.ep import gaussian
+from pymc_pacauc.ep.continuation import MANY_MODES, continued_start, several_fixed_points
+from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.posterior import standard_gaussian
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.smc import Settings, prior_path, run_tempering
+
+
+def indicators(seed, n=1500, positives=75, d=8):
+    """Rare positives, indicator columns, gamma = 4 n: 84 times n+ n- / n."""
+    rng = np.random.default_rng(seed)
+    X = (rng.random((n, d)) < rng.uniform(0.05, 0.5, d)).astype(float)
+    score = X @ rng.normal(size=d) + rng.logistic(size=n)
+    y = np.zeros(n, dtype=bool)
+    y[np.argsort(-score)[:positives]] = True
+    return linear_gaussian_problem(X, y, gamma=4.0 * n)
+
+
+def quietly(problem, start=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return fit_ep(problem, start=start, n_jobs=1)
+
+
+def from_prior(problem):
+    return quietly(problem, standard_gaussian(problem.scores.reduced.dimension))
+
+
+def test_the_better_of_two_fixed_points_is_kept():
+    """From the prior alone, 3 of these 5 fits converge at a fixed point that is poorer by 3 nats and more."""
+    gained = []
+    for seed in range(15, 20):
+        problem = indicators(seed)
+        plain, found = from_prior(problem), quietly(problem)
+        if plain.converged and found.converged:
+            assert found.log_evidence > plain.log_evidence - 1e-3
+            gained.append(found.log_evidence - plain.log_evidence)
+    assert sum(np.array(gained) > 3.0) == 3
+
+
+@pytest.fixture(scope="module")
+def poor():
+    """From the prior EP converges at a fixed point 31 nats below another."""
+    return indicators(12)
+
+
+def test_several_fixed_points_are_said(poor):
+    with pytest.warns(ConvergenceWarning, match=r"several fixed points at gamma = 6000, .* tempering SMC"):
+        found = fit_ep(poor, n_jobs=1)
+    [other] = found.other_fixed_points
+    plain = from_prior(poor)
+    assert found.converged
+    assert plain.converged
+    assert plain.other_fixed_points == ()  # with a start, there is nothing to compare with
+    assert other == pytest.approx(plain.log_evidence, abs=1e-3)
+    assert found.log_evidence > other + 20.0
+
+
+@pytest.mark.slow
+def test_the_better_one_is_the_posterior(poor):
+    """Tempering SMC as the oracle: the better fixed point is within EP's own bias of it, the other is not."""
+    found, plain = quietly(poor), from_prior(poor)
+    runs = [run_tempering(prior_path(poor), Settings(particles=2000), np.random.default_rng(s)) for s in range(2)]
+    exact = np.mean([run.log_evidence for run in runs])
+    assert np.ptp([run.log_evidence for run in runs]) < 2.0
+    assert abs(found.log_evidence - exact) < 5.0
+    assert plain.log_evidence < exact - 20.0
+
+
+@pytest.mark.slow
+def test_a_poor_fixed_point_of_many_rows():
+    problem = indicators(0, n=6067, positives=303)
+    plain, found = from_prior(problem), quietly(problem)
+    assert plain.converged
+    assert found.converged
+    assert found.log_evidence > plain.log_evidence + 5.0
+
+
+def test_nothing_is_done_at_an_ordinary_gamma(monkeypatch):
+    """Up to 11 times the comparison's size no second start is made, and the sweeps are those from the prior."""
+
+    def unexpected(*args):
+        raise AssertionError("A second start at an ordinary gamma.")
+
+    monkeypatch.setattr(gaussian, "continued_start", unexpected)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(120, 3))
+    y = X[:, 0] + rng.logistic(size=120) > 0
+    size = row_shares(label_comparison(y)).size
+    for times in (1.0, MANY_MODES):
+        problem = linear_gaussian_problem(X, y, gamma=times * size)
+        assert not several_fixed_points(problem)
+        assert fit_ep(problem).history == from_prior(problem).history
+    with pytest.raises(AssertionError, match="second start"):
+        fit_ep(linear_gaussian_problem(X, y, gamma=1.01 * MANY_MODES * size))
+
+
+KINDS = {
+    "two classes": lambda X, score, rng: (X, score > 0.5, 0.0),
+    "weights": lambda X, score, rng: (X, label_comparison(score > 0.5, weights=rng.gamma(4.0, size=240)), 0.0),
+    "strata": lambda X, score, rng: (X, label_comparison(score > 0.5, strata=np.arange(240) % 3), 0.0),
+    "times": lambda X, score, rng: (X, concordance(np.exp(-score), np.arange(240) % 3 > 0), 0.0),
+    "offset": lambda X, score, rng: (X, score > 0.5, X[:, 0]),
+    "many columns": lambda X, score, rng: (np.column_stack([X, rng.normal(size=(240, 60))]), score > 0.5, 0.0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_fixed_point_is_one(kind):
+    """Strong signal: both starts find the same, for every kind of comparison, and nothing is said."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(240, 4))
+    X, pairs, offset = KINDS[kind](X, X @ [1.0, -0.5, 0.2, 0.0] + 0.5 * rng.logistic(size=240), rng)
+    problem = linear_gaussian_problem(X, pairs, gamma=1.0, offset=offset)
+    problem = linear_gaussian_problem(X, pairs, gamma=15.0 * row_shares(problem.pairs).size, offset=offset)
+    found = fit_ep(problem)
+    continued = fit_ep(problem, start=continued_start(problem, 1.0))
+    assert found.other_fixed_points == ()
+    np.testing.assert_allclose(found.posterior.mean, continued.posterior.mean, atol=1e-3)
+    assert fit_vb(problem).converged

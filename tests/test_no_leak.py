@@ -1,0 +1,180 @@
+"""Rows left out do not show in the posterior that ranks them, whatever way they are left out.
+
+Labels are noise, so the AUC of rows left out is one half on average. Data sets differ much more than ways do, so a way
+is also held against refits from the prior that converge, on the same folds: what is left of the rows left out would
+show as a difference that is positive on average. Each is tested at 3 standard errors over data sets.
+"""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import pymc_pacauc as pac
+from pymc_pacauc.analysis.tempered_folds import TemperedModel, temper
+from pymc_pacauc.comparison.folds import comparison_folds
+from pymc_pacauc.comparison.kinds import label_comparison
+from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.ep.leave_out import FoldPaths
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.estimator import calibration
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.smc import Settings
+from pymc_pacauc.tune.gamma import FOLD_SWEEPS, FOLD_TOLERANCE, held_out, leave_out_folds
+
+N, D = 60, 10
+CALIBRATION = {"refine": FOLD_SWEEPS, "tolerance": calibration.TOLERANCE}
+SELECTION = {"refine": FOLD_SWEEPS, "tolerance": FOLD_TOLERANCE}
+
+
+def noise(seed, n=N, d=D):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % 2)
+    return rng.normal(size=(n, d)), y, comparison_folds(label_comparison(y), 5, rng)
+
+
+def linear(X, y, times, **options):
+    problem = linear_gaussian_problem(X, y, 1.0, **options)
+    return replace(problem, gamma=times * row_shares(problem.pairs).size)
+
+
+def by_refits(problem, fold):
+    """AUC within folds, of the posteriors that fits to the rows that stay find from the prior."""
+    found = []
+    for k in np.unique(fold):
+        stay = replace(problem, pairs=problem.pairs.among(fold != k))
+        scores = problem.X @ fit(stay, n_jobs=1).posterior.mean
+        positive = np.concatenate([block.positive for block in problem.pairs.blocks])
+        out = fold == k
+        found.append(roc_auc_score(np.isin(np.flatnonzero(out), positive), scores[out]))
+    return np.mean(found)
+
+
+def folds(problem, fold, **options):
+    left = fit(problem, n_jobs=1).leave_out(fold, gamma=problem.gamma, n_jobs=1, **options)
+    return left.group_auc.mean()
+
+
+def as_asked(problem, fold):
+    """Each pair keeps its weight: gamma is less than that of the refits."""
+    return fit(problem, n_jobs=1).leave_out(fold, n_jobs=1).group_auc.mean()
+
+
+def paths(problem, fold):
+    return FoldPaths(problem, fold).leave_out(problem.gamma, **SELECTION).group_auc.mean()
+
+
+def weighted(problem, fold):
+    """Selection among problems that are not for fold paths."""
+    pairs = problem.pairs.times(np.random.default_rng(1).gamma(4.0, size=problem.n))
+    problem = replace(problem, pairs=pairs)
+    left_out = leave_out_folds(problem, fold[None], "ep")
+    return held_out(fit(problem, n_jobs=1), left_out, gamma=problem.gamma, n_jobs=1).auc.mean()
+
+
+def spikes(problem, fold):
+    y = np.zeros(problem.n, dtype=int)
+    y[problem.pairs.blocks[0].positive] = 1
+    sparse = spike_slab_problem(problem.X, y, problem.gamma, inclusion_probability=0.3, v0=0.0)
+    return folds(sparse, fold, **CALIBRATION)
+
+
+def process(problem, fold):
+    X = problem.X[:, :3]
+    covariance = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=2) / 4.0) + 1e-6 * np.eye(len(X))
+    pairs = problem.pairs
+    return folds(linear_gaussian_problem(np.eye(len(X)), pairs, problem.gamma, prior_covariance=covariance), fold)
+
+
+def smc(problem, fold):
+    target = TemperedModel(problem.pairs, None, problem=problem)
+    rng, found = np.random.default_rng(1), []
+    for k in np.unique(fold):
+        training, out = problem.pairs.among(fold != k), problem.pairs.among(fold == k)
+        [at] = temper(target, training, np.array([problem.gamma]), Settings(particles=100), rng)
+        found.append(at.held_out_auc(out)[0])
+    return np.mean(found)
+
+
+def in_groups(problem, fold):
+    """Rows of a group are alike and have the same label: a fold that shared a group with the rest would know it."""
+    rng = np.random.default_rng(int(1e6 * abs(problem.X[0, 0])))
+    group = np.arange(N) // 3
+    X = rng.normal(size=(N // 3, D))[group] + 0.1 * rng.normal(size=(N, D))
+    y = rng.permutation(np.arange(N // 3) % 2)[group]
+    grouped = linear(X, y, 4.0)
+    return folds(grouped, comparison_folds(grouped.pairs, 5, rng, group), **CALIBRATION)
+
+
+def classifier(problem, fold, **options):
+    y = np.zeros(problem.n, dtype=int)
+    y[problem.pairs.blocks[0].positive] = 1
+    options = {"gamma": problem.gamma, "shrinkage": 1.0, "cv": [(np.flatnonzero(fold != k), np.flatnonzero(fold == k))
+               for k in range(5)], **options}  # fmt: skip
+    [score] = pac.AUCClassifier(**options).fit(problem.X, y).scores_
+    return np.mean([roc_auc_score(y[fold == k], score.held_out[fold == k]) for k in range(5)])
+
+
+def classifier_by_default(problem, fold):
+    return classifier(problem, fold, gamma="default", shrinkage="evidence")
+
+
+WAYS = {
+    "folds, calibration": lambda problem, fold: folds(problem, fold, **CALIBRATION),
+    "folds, selection": lambda problem, fold: folds(problem, fold, **SELECTION),
+    "folds as asked for": as_asked,
+    "paths": paths,
+    "weights": weighted,
+    "groups": in_groups,
+    "spikes": spikes,
+    "process": process,
+    "smc": smc,
+    "classifier": classifier,
+    "classifier by default": classifier_by_default,
+}
+PAIRED = ("folds, calibration", "folds, selection", "paths", "classifier")
+SLOW_ONLY = ("smc", "spikes", "process")  # seconds each
+
+
+def z(values):
+    values = np.asarray(values)
+    return values.mean() / (values.std(ddof=1) / np.sqrt(values.size))
+
+
+def check(way, times, data_sets):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of folds that were swept a few times
+        problems = [(linear(X, y, times), fold) for X, y, fold in map(noise, range(data_sets))]
+        found = np.array([WAYS[way](*each) for each in problems])
+        assert abs(z(found - 0.5)) < 3
+        if way in PAIRED:
+            refits = np.array([by_refits(*each) for each in problems])
+            assert abs(z(found - refits)) < 3
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in SLOW_ONLY])
+def test_few_data_sets(way):
+    check(way, 4.0, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [2.0, 8.0])
+@pytest.mark.parametrize("way", WAYS)
+def test_many_data_sets(way, times):
+    check(way, times, 200)
+
+
+def test_single_rows():
+    """Sites of a row are removed, and the default number of sweeps leaves nothing of it; one would."""
+    difference = {sweeps: [] for sweeps in (None, 1)}
+    for seed in range(8):
+        X, y, _ = noise(seed, n=40)
+        fitted = fit(linear(X, y, 8.0), n_jobs=1)
+        exact = fitted.leave_out(refine=200, tolerance=1e-6, n_jobs=1, of_draws=False).auc
+        for sweeps, found in difference.items():
+            found.append(fitted.leave_out(refine=sweeps, n_jobs=1, of_draws=False).auc - exact)
+    assert abs(np.mean(difference[None])) < 0.001
+    assert z(difference[1]) > 3

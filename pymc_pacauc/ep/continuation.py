@@ -128,7 +128,8 @@ class GammaPath:
             q, last = self.known[nearest].q, nearest
             way = gamma_steps(nearest, gamma, self.step)[1:]
         else:
-            q, last = standard_gaussian(self.dimension), first_gamma(gamma, self.pairs)
+            one = gamma <= MANY_MODES * row_shares(self.pairs).size  # fixed point: no need to go by smaller gammas
+            q, last = standard_gaussian(self.dimension), gamma if one else first_gamma(gamma, self.pairs)
             way = gamma_steps(last, gamma, self.step)
         for value in way:
             found = self._settled(at_gamma(q, value / last), value, sweeps, tolerance)

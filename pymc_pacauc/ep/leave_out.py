@@ -350,19 +350,20 @@ class FoldPaths:
         self.groups: Groups = split_groups(problem.pairs, folds)
         self.paths = {id(split): GammaPath(replace(problem, pairs=split.kept), power) for split in self.groups.splits}
 
-    def leave_out(self, gamma: float, *, refine: int = 20, tolerance: float = 0.1) -> LeaveOut:
+    def leave_out(self, gamma: float, *, refine: int = 20, tolerance: float = 0.1, of_draws: bool = True) -> LeaveOut:
         """Scores of every observation under the posterior at ``gamma`` that never saw its fold.
 
         ``refine`` is the number of sweeps at most, ``tolerance`` the relative change of the natural parameters in the
-        last one.
+        last one, ``of_draws`` whether to find ``group_expected_auc``.
         """
+        options: dict[str, Any] = {"gamma": gamma, "refine": refine, "tolerance": tolerance, "of_draws": of_draws}
 
         def own(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
             found = self.paths[id(split)].at(left.gamma, sweeps, tolerance)
             return WithoutGroup(found.q.mean, found.q.root, found.change, found.converged, rematched=False)
 
         with single_threaded_blas():
-            return leave_out_pairs(self.problem, own, self.groups, gamma=gamma, refine=refine, tolerance=tolerance)
+            return leave_out_pairs(self.problem, own, self.groups, **options)
 
     def average(self, gamma: float) -> NaturalGaussian:
         """The natural parameters at a gamma that was asked for, averaged over folds: about those given all rows."""

@@ -27,12 +27,13 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_curve
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
+from pymc_pacauc.ep.leave_out import FoldPaths, suit_fold_paths
 from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.tune.gamma import FOLD_SWEEPS
 
-TOLERANCE = 0.2  # of the folds' posteriors, before the last step: more would leave something of the rows left out
+TOLERANCE = 0.2  # relative change of the folds' natural parameters in their last sweep
 THRESHOLDS = ("youden", "prior")
 FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
 
@@ -126,8 +127,12 @@ def calibrate(
         fold: Any = check_folds(deal(folds, shuffle=True, random_state=seed), problem.X, place, groups)
     else:
         fold = folds
-    options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False, "n_jobs": 1}
-    held_out = posterior.fit.leave_out(fold, gamma=problem.gamma, **options).scores
+    options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False}
+    if suit_fold_paths(problem):
+        paths = FoldPaths(problem, fold, 0.0 if posterior.fit.method == "GaussianVB" else 1.0)
+        held_out = paths.leave_out(problem.gamma, **options).scores
+    else:
+        held_out = posterior.fit.leave_out(fold, gamma=problem.gamma, n_jobs=1, **options).scores
     score = problem.X @ posterior.mean
     center, spread = float(score.mean()), float(score.std()) or 1.0
     maps, cuts = [], []

@@ -363,7 +363,8 @@ def _fit(
     leading = problem if sums_by is not None else leading_problem(problem, tolerance)
     enough = tolerance if leading is problem else LEADING_TIMES * tolerance
     solve = partial(_solve, tolerance=enough, max_sweeps=max_sweeps, n_jobs=n_jobs, callback=callback, sums_by=sums_by)
-    solution, others = solve(leading, table, begin), tuple[float, ...]()
+    others: tuple[float, ...] = ()
+    solution = solve(leading, table, begin)
     if begin is None and not solution.interrupted and several_fixed_points(problem):
         continued = solve(leading, table, continued_start(leading, power))
         solution, others = _better(solution, continued)

@@ -77,3 +77,14 @@ def test_many_weights_share_few_tables():
     assert _mean_table.cache_info().misses - made <= MOST_TABLES
     assert change < 1e-3
     assert np.abs(exact.factor.T @ (q.mean - exact.mean)).max() < 0.1
+
+
+def test_kernels_never_see_what_is_not_finite():
+    """They look up sites by the scores, and would read memory that is not theirs."""
+    problem = linear_gaussian_problem(X, COMPARISONS["two classes"][1], gamma=20.0)
+    blocks = [(block, 1.0) for block in problem.pairs.blocks]
+    space = problem.scores.reduced
+    sweeps = MeanFirst(space.design, space.offset, blocks, power=1.0, scale_free=True)
+    inverse_sd = sweeps.inverse_sd(standard_gaussian(space.dimension))
+    with pytest.raises(FloatingPointError, match="overflow"):
+        sweeps.force(np.full(space.dimension, np.nan), inverse_sd, 0.1)

@@ -3,7 +3,7 @@
     python -m benchmarks.first_minute [--python other/bin/python ...] [--warm]
 
 Compilers that PyTensor starts count too. *Import* is of PyMC and of the names that the other rows use. *Warm* is after
-``python -m pymc_pacauc --warm`` filled the caches. Models of another structure come after the first in the same process.
+``python -m pymc_pacauc --warm`` filled the caches. Models of another structure follow the first in one process.
 """
 
 import argparse

@@ -34,8 +34,10 @@ def test_a_broken_engine_is_told(broken, monkeypatch):
 
 def test_warm_fills_the_caches(tmp_path):
     environment = {
-        **os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba"), "PYTENSOR_FLAGS": f"base_compiledir={tmp_path}/tensor",
-    }  # fmt: skip
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
+        "PYTENSOR_FLAGS": f"base_compiledir={tmp_path}/tensor",
+    }
     command = [sys.executable, "-m", "pymc_pacauc", "--warm"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

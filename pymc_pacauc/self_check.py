@@ -98,10 +98,10 @@ def warm() -> str:
     X = rng.normal(size=(60, 3))
     y = X[:, 0] + rng.normal(size=60) > 0.5
     for rows in (False, True):
-        for options in ({}, {"strata": np.arange(60) % 2}):
+        for strata in (None, np.arange(60) % 2):
             with pm.Model():
                 theta = pm.Normal("theta", size=3)
-                pac.AUCPotential("auc", (pm.Data("X", X) if rows else X) @ theta, y, gamma=GAMMA, **options)
+                pac.AUCPotential("auc", (pm.Data("X", X) if rows else X) @ theta, y, gamma=GAMMA, strata=strata)
                 approx = pm.fit(method=pac.EP(n_jobs=1), progressbar=False)
                 for start in (None, approx):
                     step = pac.TemperingSMC(start=start, particles=200)

@@ -26,6 +26,7 @@ SCRIPTS = {
     "imbalance": ("Rare positives: AUC risk against log-loss", []),
     "growth": ("Growth of the time of one fit", ["--figures", "docs/figures"]),
     "overhead": ("What PyMC's interface costs on small data", []),
+    "first_minute": ("The first minute: empty caches", ["--warm"]),
     "memory": ("Memory of one fit", []),
     "risk": ("The exact risk", []),
     "ep": ("Expectation propagation", []),

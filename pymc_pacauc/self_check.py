@@ -7,11 +7,13 @@ evidence and the expected risk are finite sums over angles. The risk kernel is c
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +80,37 @@ def report() -> tuple[str, bool]:
     checks = self_check()
     lines = [f"{name:14s} {version}" for name, version in versions().items()]
     return "\n".join([*lines, "", *map(str, checks)]), all(check.passed for check in checks)
+
+
+def warm() -> str:
+    """Fit, sample and select once on a few rows, so that numba and PyTensor keep what they compile; what was done."""
+    import pymc as pm
+    import pytensor
+
+    import pymc_pacauc as pac
+
+    started = time.process_time()
+    rng = np.random.default_rng(2014)
+    X = rng.normal(size=(60, 3))
+    y = X[:, 0] + rng.normal(size=60) > 0.5
+    for rows in (False, True):
+        for strata in (None, np.arange(60) % 2):
+            with pm.Model():
+                theta = pm.Normal("theta", size=3)
+                pac.AUCPotential("auc", (pm.Data("X", X) if rows else X) @ theta, y, gamma=GAMMA, strata=strata)
+                approx = pm.fit(method=pac.EP(n_jobs=1), progressbar=False)
+                for start in (None, approx):
+                    step = pac.TemperingSMC(start=start, particles=200)
+                    pm.sample(2, step=step, chains=1, cores=1, progressbar=False, compute_convergence_checks=False)
+    done = ["pm.fit", "pm.sample"]
+    if find_spec("sklearn"):
+        pac.AUCClassifier().fit(X, y)
+        done.append("AUCClassifier")
+    numba = os.environ.get("NUMBA_CACHE_DIR", "__pycache__ beside the package's modules")
+    return (
+        f"Compiled what {', '.join(done)} need in {time.process_time() - started:.0f} CPU seconds; kept in {numba} and "
+        f"{pytensor.config.compiledir}."
+    )
 
 
 def timed(name: str, compute: Callable[[], float], exact: float, allowed: float) -> Check:

@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -26,3 +30,18 @@ def test_a_broken_engine_is_told(broken, monkeypatch):
     text, passed = self_check.report()
     assert not passed
     assert text.count("WRONG") == 1
+
+
+def test_warm_fills_the_caches(tmp_path):
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
+        "PYTENSOR_FLAGS": f"base_compiledir={tmp_path}/tensor",
+    }
+    command = [sys.executable, "-m", "pymc_pacauc", "--warm"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"kept in {tmp_path}/numba and {tmp_path}/tensor" in done.stdout
+    kept = [path.name for path in (tmp_path / "numba").rglob("*.nbc")]
+    for kernel in ("_tile_sites", "_bucket_rows"):
+        assert any(kernel in name for name in kept)

@@ -257,6 +257,15 @@ def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatA
     return wrong / pairs.total_weight
 
 
+def two_class_risk(scores: FloatArray, positive: NDArray[np.bool_], *, ties: str = "half") -> FloatArray:
+    """Risk of each row of ``scores[N, n]`` for two classes; NaN where one of them is missing."""
+    first, second = np.flatnonzero(positive), np.flatnonzero(~positive)
+    if first.size == 0 or second.size == 0:
+        return np.full(len(scores), np.nan)
+    below, tied = _count_block(scores, first, second)
+    return (below + 0.5 * tied if ties == "half" else below) / (first.size * second.size)
+
+
 def _scanned_risk(scores: FloatArray, pairs: Pairs, ties: str) -> FloatArray:
     plan = pairs.scan_plan
     out = np.empty(len(scores))
@@ -321,24 +330,6 @@ def _sort_rows(
     a.sort(axis=1)
     b.sort(axis=1)
     _merge_rows(a, b, rows, below, at_most)
-
-
-@kernel
-def vector_risk(scores, labels, half):
-    """Pair risk of one score vector, labels > 0 being positive; NaN for a NaN score or a missing class."""
-    if labels.size != scores.size:
-        raise ValueError("scores and labels have different lengths.")
-    positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
-    small, large = (positive, negative) if positive.size <= negative.size else (negative, positive)
-    if small.size == 0:
-        return np.nan
-    below, at_most = np.empty(1), np.empty(1)
-    if _bucket_rows(scores.reshape(1, -1), small, large, below, at_most):
-        a, b = np.sort(scores[small]), np.sort(scores[large])
-        _merge_rows(a.reshape(1, -1), b.reshape(1, -1), np.zeros(1, np.intp), below, at_most)
-    tied = at_most[0] - below[0]
-    wrong = below[0] if positive.size <= negative.size else positive.size * negative.size - at_most[0]
-    return (wrong + 0.5 * tied if half else wrong) / (positive.size * negative.size)
 
 
 @kernel

@@ -13,12 +13,11 @@ from pytensor import scalar
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.blockwise import Blockwise
 
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs, encode_labels
 from pymc_pacauc.model.graph import Unreadable, evaluate
-from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, SurrogateOp
+from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, SurrogateOp, core_op
 
 RANDOM_GAMMA = (
     "The gamma of {potential} is random ({names}). exp(-gamma * risk) is no density of the data: it is not normalised "
@@ -142,8 +141,7 @@ def names_of(variables: Iterable[Variable]) -> str:
 
 
 def _core_op(variable: Variable) -> Any:
-    op = getattr(variable.owner, "op", None)
-    return op.core_op if isinstance(op, Blockwise) else op
+    return core_op(getattr(variable.owner, "op", None))
 
 
 def _term(model: pm.Model, potential: Variable, risk: Variable) -> AUCTerm:

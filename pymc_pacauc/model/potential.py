@@ -41,6 +41,8 @@ from pymc_pacauc.model.op import (
 from pymc_pacauc.problem.problem import check_gamma
 from pymc_pacauc.theorems import TheoremDefaults, default_gamma, theorem_defaults
 
+RANDOM = (RandomVariable, SymbolicRandomVariable)
+
 
 @dataclass(frozen=True, eq=False)
 class Compared:
@@ -56,9 +58,9 @@ class Compared:
         if self.kind.max_fpr is not None and ties != "half":
             raise ValueError('A partial AUC is an area: ties="half" is the only convention it has.')
         self._check_lengths(scores)
-        for variable in ancestors([scores]):  # PyMC asks step methods about one variable at a time: let them know
-            if variable.owner is not None and isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable):
-                variable.tag.feeds_auc_risk = True
+        random = [v for v in ancestors([scores]) if isinstance(getattr(v.owner, "op", None), RANDOM)]
+        for variable in random:  # PyMC asks step methods about one variable at a time: let them know of all
+            variable.tag.feed_auc_risk = random
         op = AUCRisk(ties) if self.kind == TWO_CLASSES else ComparisonRisk(self.kind, ties)
         return Blockwise(op)(scores, *self.tensors)
 

@@ -28,7 +28,10 @@ from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
 from pymc.vartypes import discrete_types
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Second
+from pytensor.tensor.shape import Shape, Shape_i
 from rich.progress import TextColumn
 from rich.table import Column
 
@@ -324,16 +327,19 @@ class TemperingSMC(BlockedStep):
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
-        """Ideal for every variable of a model with an exact AUC term, and for no other.
+        """Ideal for every variable of a model with an exact AUC term, unless one of them needs a step of its own.
 
         PyMC asks about one variable at a time and does not pass the model. Inside ``with model:`` it is on the context
-        stack; elsewhere the variables that feed an AUC risk carry a tag, and those without a gradient are ours.
+        stack; elsewhere the variables that feed an AUC risk carry a tag that lists them, and those without a gradient
+        are ours.
         """
         model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) is not None else None
         if model is not None and var in set(model.free_RVs):
-            return Competence.IDEAL if _has_auc_term(model) else Competence.INCOMPATIBLE
-        tagged = getattr(var.tag, "feeds_auc_risk", False) and not has_grad
-        return Competence.IDEAL if tagged else Competence.INCOMPATIBLE
+            together = model.free_RVs if _has_auc_term(model) else []
+        else:
+            together = [] if has_grad else getattr(var.tag, "feed_auc_risk", [])
+        ideal = together and not any(map(_has_own_step, together))
+        return Competence.IDEAL if ideal else Competence.INCOMPATIBLE
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[Any], dict[str, list[Any]]]:
@@ -379,6 +385,13 @@ def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
             f"TemperingSMC moves continuous variables; {', '.join(discrete)} are discrete. "
             "Marginalise them, or use a continuous prior such as pac.SpikeSlab."
         )
+    without = [v.name for v in model.free_RVs if not _has_density(v)]
+    if without:
+        raise ValueError(
+            "TemperingSMC starts from draws of the prior and moves them by its density, and the log-density of "
+            f"{', '.join(without)} does not depend on its value: replace improper distributions (pm.Flat) by proper "
+            "ones. What only a step of its own can move (trees of pymc_bart) is sampled by pm.sample() without step=."
+        )
     if chosen is not None:
         given = set(get_value_vars_from_user_vars(chosen, model))
         missing = [v.name for v in model.value_vars if v not in given]
@@ -419,6 +432,31 @@ def _gaussian_of(fit: Any) -> tuple[Any, Any]:
     )
 
 
+def _has_density(variable: Variable) -> bool:
+    """Whether the log-density of a random variable depends on its value, and not on the shape of it alone."""
+    value = variable.type()
+    try:
+        reached, left = set(), [pm.logp(variable, value)]
+    except NotImplementedError:
+        return False
+    while left:
+        each = left.pop()
+        if each is value:
+            return True
+        if each.owner is None or each in reached or isinstance(each.owner.op, Shape | Shape_i):
+            continue
+        reached.add(each)
+        fills = isinstance(getattr(each.owner.op, "scalar_op", None), Second)  # a constant in the shape of the first
+        left += each.owner.inputs[1:] if fills else each.owner.inputs
+    return False
+
+
+def _has_own_step(variable: Variable) -> bool:
+    """Whether a variable has no density to move it by, but a step that was made for it, as BART's trees have."""
+    others = [method for method in _step_methods() if method is not TemperingSMC]
+    return not _has_density(variable) and any(Competence.IDEAL in m._competence([variable], False) for m in others)
+
+
 def _has_auc_term(model: pm.Model) -> bool:
     return any(map(is_auc_risk, ancestors(model.potentials)))
 
@@ -446,5 +484,10 @@ def _check_start(path: Any, model: pm.Model) -> None:
     )
 
 
-if TemperingSMC not in STEP_METHODS:
-    STEP_METHODS.append(TemperingSMC)
+def _step_methods() -> list[type[BlockedStep]]:
+    """The list that ``pm.sample`` chooses from; in PyMC 5 other packages may have replaced the one in its module."""
+    return vars(pm).get("STEP_METHODS", STEP_METHODS)
+
+
+if TemperingSMC not in _step_methods():
+    _step_methods().append(TemperingSMC)

@@ -38,7 +38,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, special, stats
+from scipy import linalg, special
 
 from pymc_pacauc.numerics import FloatArray
 
@@ -58,7 +58,8 @@ def stratified_radii(size: int, d: int, rng: np.random.Generator) -> FloatArray:
     Stratifying keeps every length exact and takes the noise of the lengths out of averages over the particles.
     """
     strata = (rng.permutation(size) + rng.random(size)) / size
-    return np.asarray(stats.chi.ppf(strata, d), dtype=np.float64)
+    radii: FloatArray = np.sqrt(2.0 * special.gammaincinv(0.5 * d, strata))  # quantiles of chi_d
+    return radii
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 from pymc_pacauc.numerics import FloatArray
 
@@ -80,6 +80,6 @@ def combine(log_evidences: ArrayLike, variances: ArrayLike) -> LogEvidence:
         return LogEvidence(estimate, within, within, float("nan"), True)
     between = float(values.std(ddof=1))
     excess = (runs - 1) * between**2 / max(within**2, 1e-300)
-    agree = bool(np.ptp(values) <= 0.5 or excess <= stats.chi2.ppf(0.999, runs - 1))
+    agree = bool(np.ptp(values) <= 0.5 or excess <= special.chdtri(runs - 1, 0.001))
     spread = within if agree else max(within, between)
     return LogEvidence(estimate, spread / float(np.sqrt(runs)), within, between, agree)

@@ -111,7 +111,7 @@ MODELS = {
     ),
     "Flat under SMC": (
         lambda: smc(build(theta=lambda: pm.Flat("theta", size=3))),
-        "this prior cannot be drawn from: replace improper distributions (pm.Flat, pm.HalfFlat) by proper ones.",
+        "of theta does not depend on its value: replace improper distributions (pm.Flat) by proper ones.",
         lambda: smc(build()),
     ),
     "a surrogate under EP": (

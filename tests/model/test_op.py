@@ -1,5 +1,6 @@
 """The Ops on every linker, batched or not, against the array functions."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -136,3 +137,42 @@ def test_numba_mode_takes_scores_that_are_not_contiguous(loss):
     point = {"theta": np.array([0.3, 0.2, -1.0])}
     found, expected = (model.compile_logp(mode=mode)(point) for mode in ("NUMBA", "FAST_COMPILE"))
     assert found == pytest.approx(expected)
+
+
+RISKS_IN_NUMBA = """
+    import sys
+    import numpy as np, pymc as pm, pytensor
+    import pymc_pacauc as pac
+    from numba.core import event
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3)).round(1)
+    y, strata, theta = X[:, 0] + rng.standard_normal(60) > 0, np.arange(60) % 4, np.array([0.3, 0.2, -1.0])
+    found = []
+    with event.install_recorder("numba:compile") as recorder:
+        for ties in ("half", "strict"):
+            for held in (False, True):
+                for options in ({}, {"strata": strata}):
+                    with pm.Model() as model:
+                        b = pm.Normal("b", size=3)
+                        pac.AUCPotential("auc", (pm.Data("X", X) if held else X) @ b, y, 10.0, ties=ties, **options)
+                    [risk] = model.replace_rvs_by_values(model.deterministics)
+                    function = model.compile_fn(risk, inputs=model.value_vars, mode="NUMBA")
+                    products = [node for node in function.f.maker.fgraph.apply_nodes if "Dot" in str(node.op)]
+                    assert not products, products
+                    expected = pac.empirical_risk(X @ theta, y, ties=ties, **options)
+                    assert float(function({"b": theta})) == expected
+    compiled = {e.data["dispatcher"].py_func.__name__ for _, e in recorder.buffer if e.is_start}
+    if "again" in sys.argv:  # parts in object mode are not kept, all else is
+        assert compiled == {"perform_in_python"}, compiled
+"""
+
+
+def test_risks_in_numba_code_are_compiled_once_and_kept(tmp_path):
+    for run in ("first", "again"):
+        environment = {
+            **os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTENSOR_FLAGS": f"base_compiledir={tmp_path}",
+        }  # fmt: skip
+        command = [sys.executable, "-c", textwrap.dedent(RISKS_IN_NUMBA), run]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr

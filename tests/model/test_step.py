@@ -3,12 +3,17 @@
 import logging
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from pymc.sampling.mcmc import assign_step_methods
+from pymc.step_methods import Metropolis
+from pymc.step_methods.compound import Competence
 from scipy import stats
 
 from pymc_pacauc.analysis.gamma_path import at_gamma, log_evidence, tempering_path
@@ -353,8 +358,94 @@ def test_improper_priors_are_refused():
     with pm.Model():
         theta = pm.Flat("theta")
         AUCPotential("auc", theta * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
+        with pytest.raises(ValueError, match="theta does not depend on its value: replace improper"):
+            TemperingSMC()
+
+
+def test_half_flat_priors_are_refused():
+    with pm.Model():
+        theta = pm.HalfFlat("theta")
+        AUCPotential("auc", theta * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
         with pytest.raises(ValueError, match="cannot be drawn from: replace improper"):
             TemperingSMC()
+
+
+class TreesStep(Metropolis):
+    @staticmethod
+    def competence(var):
+        return Competence.IDEAL if var.name == "f" else Competence.INCOMPATIBLE
+
+
+def trees_model():
+    """Like pymc_bart's: the log-density is zero, draws of the prior are all the same, and one step moves them."""
+    with pm.Model() as model:
+        f = pm.CustomDist(
+            "f", 0.0, logp=lambda value, _: pt.zeros_like(value), random=lambda mean, rng, size: np.full(size, mean),
+            shape=4,
+        )  # fmt: skip
+        theta = pm.Normal("theta")
+        AUCPotential("auc", f + theta * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
+    return model
+
+
+def chosen_steps(model, methods):
+    _, found = assign_step_methods(model, None, methods)
+    return {step.__name__: [v.name for v in variables] for step, variables in found.items()}
+
+
+def test_variables_with_a_step_of_their_own_are_left_to_it(monkeypatch):
+    methods = [TemperingSMC, TreesStep, Metropolis]
+    model = trees_model()
+    with model:  # no step for them: refused by name, instead of by chance
+        assert chosen_steps(model, methods) == {"TemperingSMC": ["f", "theta"]}
+        with pytest.raises(ValueError, match="log-density of f does not depend on its value"):
+            TemperingSMC()
+    monkeypatch.setattr("pymc_pacauc.model.step._step_methods", lambda: methods)
+    expected = {"TreesStep": ["f"], "Metropolis": ["theta"]}
+    assert chosen_steps(model, methods) == expected
+    with model:
+        assert chosen_steps(model, methods) == expected
+
+
+BART = """
+    import warnings
+    warnings.simplefilter("ignore")  # of pymc_bart, about itself
+    import numpy as np, pymc as pm
+    {imports}
+    from pymc.sampling.mcmc import assign_step_methods
+    from pymc_pacauc.model.step import TemperingSMC, _step_methods
+
+    def steps(model):
+        _, found = assign_step_methods(model, None, _step_methods())
+        return {{step.__name__: [v.name for v in variables] for step, variables in found.items()}}
+
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 2))
+    y = X[:, 0] + rng.normal(size=40) > 0
+    with pm.Model() as trees:
+        f = pmb.BART("f", X, np.where(y, 1.0, -1.0), m=5, shape=40)
+        pac.AUCPotential("auc", f + X @ pm.Normal("theta", size=2), y, gamma=10.0)
+        assert steps(trees) == {{"PGBART": ["f"], "Metropolis": ["theta"]}}, steps(trees)
+        try:
+            TemperingSMC()
+        except ValueError as error:
+            assert "log-density of f does not depend on its value" in str(error), error
+        else:
+            raise AssertionError("not refused")
+    assert steps(trees) == {{"PGBART": ["f"], "Metropolis": ["theta"]}}, steps(trees)
+    with pm.Model() as linear:
+        pac.AUCPotential("auc", X @ pm.Normal("theta", size=2), y, gamma=10.0)
+        assert steps(linear) == {{"TemperingSMC": ["theta"]}}, steps(linear)
+"""
+
+
+@pytest.mark.parametrize("order", ["pymc_bart first", "pymc_pacauc first"])
+def test_trees_of_pymc_bart_are_left_to_their_step(order):
+    pytest.importorskip("pymc_bart")
+    lines = ["import pymc_bart as pmb", "import pymc_pacauc as pac; pac.TemperingSMC"]
+    code = textwrap.dedent(BART).format(imports="\n".join(lines if order.startswith("pymc_bart") else lines[::-1]))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_models_without_one_gamma_temper_all_data():

@@ -248,8 +248,8 @@ def _excess(z: FloatArray, g: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def _cavity(rho: FloatArray, gamma: float) -> FloatArray:
-    """Solve rho(z) = rho: interpolation on a grid, then Newton."""
-    grid = np.linspace(rho.min() - 2.0, rho.max() + 1.0, 4096)
+    """Solve rho(z) = rho: interpolation on a grid that reaches from far below the step of rho(z), then Newton."""
+    grid = np.linspace(min(rho.min(), lowest_rho(gamma, 1.0)) - 2.0, rho.max() + 1.0, 4096)
     g, b, _ = _tilt(grid, gamma)
     z = np.interp(rho, grid + _excess(grid, g, b), grid)
     return _polish(z, rho, gamma)

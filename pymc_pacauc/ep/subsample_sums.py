@@ -1,11 +1,11 @@
 """The sites of one group of rows: only pairs near each other in score are looked at.
 
 Under q the score of row i has mean a_i and standard deviation |t_i|, and the difference of two scores at most the sum
-of theirs. A pair with |a_i - a_j| > ``FAR`` (|t_i| + |t_j|) is right or wrong for certain: its site is flat (K and h
-below 1e-4 of the largest at worst, below 1e-9 for most, |t_i| + |t_j| being more than the standard deviation of their
-difference), and its cost 0 or 1. The more observations there are, the narrower q is, and the more pairs are of that
-kind. So rows are sorted by score and cut into short runs; runs whose intervals a -+ ``FAR`` |t| do not overlap cost
-nothing but a count.
+of theirs. A pair with |a_i - a_j| > r (|t_i| + |t_j|), r = :func:`far_radius`, is right or wrong for certain: its site
+is flat (K and h below 1e-4 of the largest at worst, below 1e-9 for most, |t_i| + |t_j| being more than the standard
+deviation of their difference), and its cost 0 or 1. The more observations there are, the narrower q is, and the more
+pairs are of that kind. So rows are sorted by score and cut into short runs; runs whose intervals a -+ r |t| do not
+overlap cost nothing but a count.
 
 Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes no order.
 What is left, the *width* of a row, and its place along the score are given with the deal, and so do not change from
@@ -53,11 +53,19 @@ from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import ReducedScores
 
-FAR = 5.0
+FAR = 5.0  # standard deviations from which on sites of a small gamma' are flat: phi(5) is 1e-6
 CLOSE = 2.5
 RUN = 16  # rows
 RUNS_AT_ONCE = 64
 BROAD = 4.0  # times the average
+
+
+def far_radius(gamma: float) -> float:
+    """Standard deviations from which on the sites of pairs with up to this gamma' are flat.
+
+    Those of wrong pairs reach as far as exp(gamma' - r^2 / 2) does: to -11 at gamma' = 50.
+    """
+    return math.sqrt(FAR**2 + 2.0 * gamma)
 
 
 def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp] | None:
@@ -123,18 +131,20 @@ def _alike_sites(
 @kernel
 def band_sites(
     place_i, width_i, mean_i, square_i, root_i, weight_i, place_j, width_j, mean_j, square_j, root_j, weight_j, z_j,
-    every, first, alike, fine,
+    every, first, radius, alike, fine,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
 ):  # fmt: skip
     """Sums of K and h by row and by column and of K z_j by row, the totals (weight of wrong pairs, log constants,
-    number of tied pairs met), and the listed pairs (i, j, variance, weight), which are in none: see ``row_sites``.
+    number of tied pairs met), and the listed pairs (i, j, variance, weight), which are in none: see ``row_sites``. There
+    are two lists of them: of pairs that stand for themselves, and of pairs each of which stands for ``every``.
 
     Of a row and a run that are neither close to each other nor certain, one in ``every`` is looked at, from ``first``.
+    Pairs are certain beyond ``radius`` standard deviations.
     Pairs that all weigh ``alike``, if that is not 0, have a ``fine`` table.
     """
     n_i, n_j = mean_i.size, mean_j.size
-    low_i, high_i, total_i = _runs(mean_i, FAR * np.sqrt(square_i), weight_i)
-    low_j, high_j, total_j = _runs(mean_j, FAR * np.sqrt(square_j), weight_j)
+    low_i, high_i, total_i = _runs(mean_i, radius * np.sqrt(square_i), weight_i)
+    low_j, high_j, total_j = _runs(mean_j, radius * np.sqrt(square_j), weight_j)
     close_low_i, close_high_i, _ = _runs(place_i, CLOSE * width_i, weight_i)
     close_low, close_high, _ = _runs(place_j, CLOSE * width_j, weight_j)
     k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros((2, n_j)), np.zeros((2, n_j))
@@ -143,7 +153,7 @@ def band_sites(
     of_run = np.empty(RUN * most)
     weight, inverse, position = np.empty(most), np.empty(most), np.empty(most)
     totals = np.zeros((2, 3))  # of close pairs, and of others
-    listed = [(0.0, 0.0, 0.0, 0.0)]
+    listed_close, listed_far = [(0.0, 0.0, 0.0, 0.0)], [(0.0, 0.0, 0.0, 0.0)]
     certain = 0.0  # weight of pairs that are wrong for certain, or almost
     some = np.empty(low_j.size, dtype=np.intp)  # runs that rows of a run have to look at
     for a in range(low_i.size):
@@ -191,6 +201,7 @@ def band_sites(
                         totals[1, 0] -= wrong
                         totals[1, 1] += gamma * wrong
                     times = every if far else 1
+                    listed = listed_far if far else listed_close
                     before = len(listed)
                     special = True
                     if alike > 0.0:
@@ -220,7 +231,16 @@ def band_sites(
     totals[0, 1] -= gamma * certain
     k_column[0] += every * k_column[1]
     h_column[0] += every * h_column[1]
-    return k_row, h_row, k_column[0], h_column[0], by_row, totals[0], np.array(listed)[1:]
+    return (
+        k_row,
+        h_row,
+        k_column[0],
+        h_column[0],
+        by_row,
+        totals[0],
+        np.array(listed_close)[1:],
+        np.array(listed_far)[1:],
+    )
 
 
 JOBS = 32  # at most, of a block
@@ -327,27 +347,34 @@ def _job_sums(
     half, linear = np.zeros((size, size)), np.zeros(size)
     near, near_linear = np.zeros((size, size)), np.zeros(size)
     wrong = log_constant = 0.0
-    fine = _fine(job.block.block, table, weighted)
+    block = job.block.block
+    fine = _fine(block, table, weighted)
+    radius = far_radius(table.gamma * table.power * float(block.row_weights.max() * block.column_weights.max()))
     for g in job.groups:
         group = job.block.group(g)
         if job.parts > 1:
             group = group.take(slice(job.part, None, job.parts), slice(None))
         if not group.n_pairs:
             continue
-        i, j = side(group.positive, group.row_weights), side(group.negative, group.column_weights)
-        far = (job.block.every, int(job.block.turns[g]))
-        k_i, h_i, k_j, h_j, by_row, totals, listed = band_sites(
+        i = side(radius, group.positive, group.row_weights)
+        j = side(radius, group.negative, group.column_weights)
+        far = (job.block.every, int(job.block.turns[g]), radius)
+        k_i, h_i, k_j, h_j, by_row, totals, *lists = band_sites(
             *i[1:], *j[1:], j.rows, *far, *fine, *_arguments(table.gamma, weighted), tie_cost
         )
         half += i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
         linear += i.rows.T @ h_i - j.rows.T @ h_j
         wrong, log_constant = wrong + float(totals[0]), log_constant + float(totals[1])
-        if len(listed):
+        for times, listed in zip((1, job.block.every), lists, strict=True):
+            if not len(listed):
+                continue
             at = listed[:, :2].astype(np.intp)
             pairs = (at[:, 0], i.mean.size + at[:, 1], listed[:, 2], listed[:, 3])
             both = np.concatenate([i.mean, j.mean]), np.concatenate([i.rows, j.rows])
-            of_listed = _add_listed([pairs], *both, table, near, near_linear)
-            wrong, log_constant = wrong + of_listed[0], log_constant + of_listed[1]
+            own, own_linear = np.zeros((size, size)), np.zeros(size)
+            of_listed = _add_listed([pairs], *both, table, own, own_linear)
+            near, near_linear = near + times * own, near_linear + times * own_linear
+            wrong, log_constant = wrong + times * of_listed[0], log_constant + times * of_listed[1]
     weight = job.block.stands_for
     return JobSums(
         weight * (half + half.T + near), weight * (linear + near_linear), weight * wrong, weight * log_constant
@@ -359,6 +386,7 @@ def _side(
     with_offset: bool,
     q: NaturalGaussian,
     deal: Deal,
+    radius: float,
     index: NDArray[np.intp],
     weights: FloatArray,
 ) -> Side:
@@ -382,7 +410,7 @@ def _side(
         rows = np.column_stack([rows, space.offset[index]])
     if place is not None and width is not None:
         return Side(rows, place, width, mean, square, root, weights)
-    width = FAR / CLOSE * np.sqrt(square)
+    width = radius / CLOSE * np.sqrt(square)
     order = band_order(mean, width)
     if order is None:
         order = np.argsort(mean, kind="stable")

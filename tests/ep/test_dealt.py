@@ -22,7 +22,7 @@ from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError, sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.start import MeanFirst
-from pymc_pacauc.ep.subsample import _Run, fit_dealt, groups_to_deal, newton_step
+from pymc_pacauc.ep.subsample import _Run, _spread, fit_dealt, groups_to_deal, newton_step
 from pymc_pacauc.ep.subsample_sums import dealt_sums
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.read import problem_of
@@ -140,6 +140,34 @@ def test_far_pairs_are_stood_for_by_some_of_them():
     expected = summary(exact)
     assert (np.abs(found[False].mean(axis=0) - expected) < 4.0 * found[False].std(axis=0) / np.sqrt(60)).all()
     assert (found[False].std(axis=0) < 2.0 * found[True].std(axis=0)).all()
+
+
+@pytest.mark.parametrize("case", ["few positives", "forbidden pairs", "large sites", "weights"])
+def test_sums_at_a_fixed_q_are_unbiased_whatever_the_sites(case):
+    """Sites beyond the table, wrong pairs that are all but forbidden, and uneven weights, among far pairs too."""
+    rng = np.random.default_rng(4)
+    n, groups = (8000, 2) if case in ("few positives", "forbidden pairs") else (3000, 8)
+    X = rng.normal(size=(n, 4))
+    score = X[:, 0] + 0.5 * X[:, 1] + rng.logistic(size=n)
+    y = score > (np.sort(score)[-21] if groups == 2 else 0.0)
+    largest = {"few positives": 2.5, "forbidden pairs": 45.0, "large sites": 1.0, "weights": 20.0}[case]
+    weights = np.exp(rng.normal(size=n)) if case == "weights" else np.ones(n)
+    pairs = label_comparison(y, weights=weights)
+    gamma = largest / (weights[y].max() * weights[~y].max()) * pairs.total_weight
+    problem = linear_gaussian_problem(X, pairs, gamma=gamma)
+    space, width = problem.scores.reduced, 0.02
+    q = natural_gaussian(np.eye(4) / width**2, np.array([1.0, 0.5, 0.0, 0.1]) / width**2)
+    score = space.design @ q.mean
+    table = site_table(problem.gamma_per_pair)
+
+    def summary(sums):
+        return np.array([sums.log_constant, sums.wrong, sums.shift @ q.mean, np.trace(sums.precision)])
+
+    deals = [deal(problem.pairs, score, groups, rng, _spread(space.design, score, q)) for _ in range(25)]
+    assert min(block.every for each in deals for block in each.dealt) > 1
+    found = np.array([summary(dealt_sums(problem, q, each, table)) for each in deals])
+    bias = found.mean(axis=0) - summary(sweep_sums(problem, q, problem.pairs, table))
+    assert (np.abs(bias) < 3.0 * found.std(axis=0, ddof=1) / 5.0).all()
 
 
 def test_many_more_negatives_than_positives_at_a_large_gamma():

@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
-from pymc_pacauc.ep.sites import SiteTable, site_functions, site_table
+from pymc_pacauc.comparison.pairs import Block, Pairs
+from pymc_pacauc.ep.gaussian import sweep_sums
+from pymc_pacauc.ep.posterior import natural_gaussian
+from pymc_pacauc.ep.sites import LARGEST_GAMMA, SiteTable, site_functions, site_table
+from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.reference_ep import site_update
 
 GAMMAS = [1e-8, 1e-3, 0.1, 1.0, 3.0]
@@ -48,6 +52,52 @@ def test_tilted_moments_are_those_of_q(gamma):
         ]
         np.testing.assert_allclose(moments[1] / moments[0], rho, atol=1e-8)
         np.testing.assert_allclose(moments[2] / moments[0] - rho**2, 1.0, rtol=1e-8)
+
+
+def quadrature(rho, gamma, f):
+    """Mean and variance of cavity times factor, and log C, by panels of Gauss-Legendre, in logarithms."""
+    tau = 1.0 - f.precision[0]
+    mean, sd = (rho - f.shift[0]) / tau, tau**-0.5
+    nodes, weights = np.polynomial.legendre.leggauss(30)
+    s, log_mass = [], []
+    for low, high, cost in ((0.0, max(0.0, mean) + 14 * sd, 0.0), (min(0.0, mean) - 14 * sd, 0.0, gamma)):
+        edges = np.linspace(low, high, 61)
+        half = 0.5 * np.diff(edges)[:, None]
+        s.append((edges[:-1, None] + half * (1.0 + nodes)).ravel())
+        log_mass.append(np.log(half * weights).ravel() + stats.norm.logpdf(s[-1], mean, sd) - cost)
+    s, log_mass = np.concatenate(s), np.concatenate(log_mass)
+    total = special.logsumexp(log_mass)
+    share = np.exp(log_mass - total)
+    # the site, a Gaussian, turns the cavity into C times N(rho, 1)
+    log_site = 0.5 * np.log(tau) - 0.5 * tau * mean**2 + 0.5 * rho**2
+    return share @ s, share @ (s - share @ s) ** 2, total - log_site
+
+
+@pytest.mark.parametrize("gamma", [1e-4, 1e-2, 0.5, 3.0, 8.0, 10.0, 15.0, 20.0, 30.0, 41.5, 50.0, 100.0, 200.0, 500.0])
+@pytest.mark.parametrize("many", [False, True])
+def test_log_constants_of_single_rho_at_any_gamma(gamma, many):
+    """A site asked for by itself, whose cavity is far below rho where gamma is large, is that of the integrals."""
+    for rho in (-2.0, 0.0, 0.4) if gamma <= LARGEST_GAMMA else (0.0,):  # beyond it fits are refused
+        f = site_functions(np.array([rho]), np.array([gamma]) if many else gamma)
+        mean, variance, log_constant = quadrature(rho, gamma, f)
+        assert mean == pytest.approx(rho, abs=1e-9)
+        assert variance == pytest.approx(1.0, abs=1e-8)
+        assert f.log_constant[0] == pytest.approx(log_constant, abs=1e-6)
+        if rho == 0.0:
+            assert site_table(gamma).log_constant_at_zero == pytest.approx(log_constant, abs=1e-6)
+
+
+def test_a_pair_of_equal_rows_is_a_constant_at_a_large_gamma():
+    """Pairs of equal rows cost one half whatever theta: without them the log constant is higher by half of gamma'."""
+    X = np.random.default_rng(5).normal(size=(7, 2))
+    X[6] = X[0]
+    tied = linear_gaussian_problem(X, [1, 1, 1, 0, 0, 0, 0], gamma=415.0)
+    blocks = Block(np.array([0]), np.array([3, 4, 5])), Block(np.array([1, 2]), np.array([3, 4, 5, 6]))
+    q = natural_gaussian(np.array([[2.0, 0.5], [0.5, 3.0]]), np.array([1.0, -2.0]))
+    table = site_table(tied.gamma_per_pair)
+    found, others = sweep_sums(tied, q, tied.pairs, table), sweep_sums(tied, q, Pairs(7, blocks), table)
+    assert found.tied == 1
+    assert found.log_constant == pytest.approx(others.log_constant - 0.5 * 415.0 / 12, abs=1e-4)
 
 
 def test_rho_increases_with_the_cavity_so_that_the_site_is_unique():

@@ -135,8 +135,8 @@ def band_sites(
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
 ):  # fmt: skip
     """Sums of K and h by row and by column and of K z_j by row, the totals (weight of wrong pairs, log constants,
-    number of tied pairs met), and the listed pairs (i, j, variance, weight), which are in none: see ``row_sites``. There
-    are two lists of them: of pairs that stand for themselves, and of pairs each of which stands for ``every``.
+    number of tied pairs met), and the listed pairs (i, j, variance, weight), which are in none: see ``row_sites``.
+    There are two lists of them: of pairs that stand for themselves, and of pairs each of which stands for ``every``.
 
     Of a row and a run that are neither close to each other nor certain, one in ``every`` is looked at, from ``first``.
     Pairs are certain beyond ``radius`` standard deviations.

@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, special, stats
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
-from pymc_pacauc.ep.gaussian import sweep_sums
+from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import LARGEST_GAMMA, SiteTable, site_functions, site_table
 from pymc_pacauc.problem.problem import linear_gaussian_problem

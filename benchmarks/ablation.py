@@ -244,34 +244,6 @@ def off(*patches):
     return switched
 
 
-def from_prior_moments(problem, table, map_tiles=map):
-    """Moments of the scores under the prior, in place of those of a coarse fit."""
-    space = problem.scores.reduced
-    k = space.dimension
-    return gaussian.score_moments(space.design, space.offset, np.zeros(k), np.eye(k), map_tiles)
-
-
-APPROACH = gaussian._approach
-
-
-def approach_from_prior(problem, table, start, *rest):
-    """No coarse start: from the prior."""
-    space = problem.scores.reduced
-    if start is None and space.pivots is None and not (rest[-1] and gaussian.as_many_directions(problem)):
-        return None, None
-    return APPROACH(problem, table, start, *rest)
-
-
-def approach_mean_first(problem, table, start, *rest):
-    """The start that finds the mean first, also where there are no pivots."""
-    if start is not None:
-        return APPROACH(problem, table, start, *rest)
-    q = mean_first.mean_first_start(problem, table.power)
-    if rest[-1] and gaussian.as_many_directions(problem):
-        return APPROACH(problem, table, q, *rest)
-    return q, None
-
-
 def one_sweep(sweep, q, near, scale_free, most=1):
     return q, [sweep(q, fixed_point.Pace(1.0, 0))]
 
@@ -299,10 +271,7 @@ def whole_fit(problem, method, start, n_jobs):
 
 
 PLAIN = off(
-    (gaussian, "leading_problem", lambda problem, tolerance: problem),
-    (gaussian, "_approach", approach_from_prior),
     (gaussian, "mean_first_start", lambda problem, power: None),
-    (gaussian, "coarse_moments", from_prior_moments),
     (core_scores, "WORTH_FEATURES", 0.0),
 )
 
@@ -322,20 +291,10 @@ STRATEGIES = (
              off((mixing, "LONG", 10**9)), lambda: [linear(1000, 100), linear(1000, 150), *ROUGH()[:1]]),
     Strategy("features", "few directions of a smooth process (pivoted Cholesky)",
              off((core_scores, "WORTH_FEATURES", 0.0)), SMOOTH),
-    Strategy("leading", "leading directions first", off((gaussian, "leading_problem", lambda problem, tolerance: problem)),
-             SMOOTH),
     Strategy("score_space", "EP in the scores, for processes of full rank",
              off((gaussian, "as_many_directions", lambda problem: False)), ROUGH),
-    Strategy("mean_first", "finding the mean first, from the prior (smooth processes)",
-             off((gaussian, "mean_first_start", lambda problem, power: None)), SMOOTH),
-    Strategy("coarse", "a coarse start, from 48 coefficients on",
-             off((gaussian, "_approach", approach_from_prior), (gaussian, "coarse_moments", from_prior_moments)),
-             lambda: [linear(1000, 50), linear(1000, 100), linear(4000, 100), linear(4000, 300), *ROUGH()]),
-    Strategy("coarse_or_mean_first", "the coarse start; without: the mean first there too",
-             off((gaussian, "_approach", approach_mean_first)),
-             lambda: [linear(1000, 100), linear(4000, 100), *ROUGH()[:3]]),
-    Strategy("mean_first_or_coarse", "the mean first for smooth processes; without: the coarse start there too",
-             off((gaussian, "MOST_AT_ONCE", 0)), SMOOTH),
+    Strategy("mean_first", "a start that finds the mean first, of processes",
+             off((gaussian, "mean_first_start", lambda problem, power: None)), lambda: [*SMOOTH(), *ROUGH()]),
     Strategy("single", "single precision where the mean is found first",
              off((mean_first.MeanFirst, "__init__", double_precision)),
              lambda: [*SMOOTH()[1:], linear(100_000, 10, False), choosing(1000, 10)]),

@@ -3,7 +3,8 @@
     python -m benchmarks.ablation [--only coarse band ...] [--turns 3] [--largest 100000] [--write]
 
 Each strategy is switched off where it is chosen, and nothing else changes. *Ratio*: CPU seconds without it over CPU
-seconds with it, one thread, the two taking turns, the median over turns (work of more than ``LONG`` seconds runs once).
+seconds with it, one thread, the two taking turns, the median over turns (one turn where a run takes
+more than ``LONG`` seconds), after a turn that is not counted.
 *Error*: against the plain engine (all pairs, coefficients, from the prior, tolerance 1e-9), of the mean score of a
 row, in its posterior standard deviations (root mean square over rows), and of log Z in nats; where the plain engine
 would take minutes, the difference between the two runs instead, in brackets. ``--write`` puts the table into
@@ -48,13 +49,12 @@ from pymc_pacauc.ep.fit import ConvergenceWarning, fit
 from pymc_pacauc.estimator import calibration
 from pymc_pacauc.estimator import gamma as estimator_gamma
 from pymc_pacauc.problem import scores as core_scores
-from pymc_pacauc.problem.kernel_features import kernel_features
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.problem.scores import DistinctRows
 from pymc_pacauc.tune import gamma as search_gamma
 
 PAGE = Path(__file__).parents[1] / "docs" / "what_each_part_buys.md"
-LONG = 2.0  # CPU seconds of one run beyond which it is made once
+LONG = 2.0  # CPU seconds of both runs beyond which one turn is counted
 ROWS_JUDGED = 500
 
 # -- work ------------------------------------------------------------------------------------------------------------
@@ -117,8 +117,12 @@ def fitted(design, pairs_of, plain=False, pairs="auto", tolerance=1e-6, gamma=No
 
 
 def fit_work(name, design, pairs_of, plain=True, **options):
-    return Work(name, len(design), partial(fitted, design, pairs_of, **options),
-                partial(fitted, design, pairs_of, plain=True, gamma=options.get("gamma")) if plain else None)  # fmt: skip
+    return Work(
+        name,
+        len(design),
+        partial(fitted, design, pairs_of, **options),
+        partial(fitted, design, pairs_of, plain=True, gamma=options.get("gamma")) if plain else None,
+    )
 
 
 def linear(n, d, plain=True, times=1):
@@ -131,17 +135,6 @@ def process(n, d, plain=True, times=1):
     _, factor, y = process_data(n, d)
     name = f"process, {n} rows, {d} covariates" + (f", gamma = {times} n" if times > 1 else "")
     return fit_work(name, factor, partial(bipartite, y), plain, gamma=times * n)
-
-
-def features_of_process(n, d, rank):
-    """Kernel features made by the user, in place of the process."""
-    X, factor, y = process_data(n, d)
-
-    def run():
-        made = kernel_features(X, lengthscale=1.0 if d == 2 else math.sqrt(d), rank=rank)
-        return fitted(made.transform(X), partial(bipartite, y))
-
-    return Work(f"kernel features, {n} rows, {d} covariates, rank {rank}", n, run)
 
 
 def strata(n, d, size):
@@ -244,10 +237,6 @@ def off(*patches):
     return switched
 
 
-def one_sweep(sweep, q, near, scale_free, most=1):
-    return q, [sweep(q, fixed_point.Pace(1.0, 0))]
-
-
 def everything_close(space, with_offset, q, deal, index, weights, side=dealt_sums._side):
     found = side(space, with_offset, q, deal, index, weights)
     return found._replace(width=np.full_like(found.width, 1e30))
@@ -282,61 +271,140 @@ ROUGH = lambda: [process(500, 10), process(500, 10, times=5), process(1000, 10),
 
 STRATEGIES = (
     Strategy("mixing", "Anderson mixing", off((fixed_point, "mixed_step", no_mixing)), SMALL),
-    Strategy("rescaling", "the known length of q", off((gaussian_iteration, "_scale_target", lambda q, seen: 0.0)), SMALL),
-    Strategy("metric", "mixing in the metric of all of V, up to 100 coefficients",
-             off((gaussian_iteration, "LARGEST_TURNED", 0)), lambda: [linear(1000, 10), linear(3000, 50), linear(1000, 100)]),
-    Strategy("metric_diagonal", "mixing by the diagonal of V, beyond 100 coefficients",
-             off((gaussian_iteration, "LARGEST_TURNED", 10**9)), lambda: [linear(1000, 150), linear(3000, 150), *ROUGH()[:1]]),
-    Strategy("normal_equations", "mixing by normal equations, beyond 4096 numbers",
-             off((mixing, "LONG", 10**9)), lambda: [linear(1000, 100), linear(1000, 150), *ROUGH()[:1]]),
-    Strategy("features", "few directions of a smooth process (pivoted Cholesky)",
-             off((core_scores, "WORTH_FEATURES", 0.0)), SMOOTH),
-    Strategy("score_space", "EP in the scores, for processes of full rank",
-             off((gaussian, "as_many_directions", lambda problem: False)), ROUGH),
-    Strategy("mean_first", "a start that finds the mean first, of processes",
-             off((gaussian, "mean_first_start", lambda problem, power: None)), lambda: [*SMOOTH(), *ROUGH()]),
-    Strategy("single", "single precision where the mean is found first",
-             off((mean_first.MeanFirst, "__init__", double_precision)),
-             lambda: [*SMOOTH()[1:], linear(100_000, 10, False), choosing(1000, 10)]),
-    Strategy("subsample", "a subsample of pairs", off((dealt, "WORTH_DEALING", 10**18)),
-             lambda: [linear(5000, 10), linear(10_000, 10)]),
-    Strategy("band", "only near pairs of the subsample are looked at",
-             off((dealt_sums, "_side", everything_close)), LARGE),
+    Strategy(
+        "rescaling", "the known length of q", off((gaussian_iteration, "_scale_target", lambda q, seen: 0.0)), SMALL
+    ),
+    Strategy(
+        "metric",
+        "mixing in the metric of all of V, up to 100 coefficients",
+        off((gaussian_iteration, "LARGEST_TURNED", 0)),
+        lambda: [linear(1000, 10), linear(3000, 50), linear(1000, 100)],
+    ),
+    Strategy(
+        "metric_diagonal",
+        "mixing by the diagonal of V, beyond 100 coefficients",
+        off((gaussian_iteration, "LARGEST_TURNED", 10**9)),
+        lambda: [linear(1000, 150), linear(3000, 150), *ROUGH()[:1]],
+    ),
+    Strategy(
+        "normal_equations",
+        "mixing by normal equations, beyond 4096 numbers",
+        off((mixing, "LONG", 10**9)),
+        lambda: [linear(1000, 100), linear(1000, 150), *ROUGH()[:1]],
+    ),
+    Strategy(
+        "features",
+        "few directions of a smooth process (pivoted Cholesky)",
+        off((core_scores, "WORTH_FEATURES", 0.0)),
+        SMOOTH,
+    ),
+    Strategy(
+        "score_space",
+        "EP in the scores, for processes of full rank",
+        off((gaussian, "as_many_directions", lambda problem: False)),
+        ROUGH,
+    ),
+    Strategy(
+        "mean_first",
+        "a start that finds the mean first, of processes",
+        off((gaussian, "mean_first_start", lambda problem, power: None)),
+        lambda: [*SMOOTH(), *ROUGH()],
+    ),
+    Strategy(
+        "single",
+        "single precision where the mean is found first",
+        off((mean_first.MeanFirst, "__init__", double_precision)),
+        lambda: [*SMOOTH()[1:], linear(100_000, 10, False), choosing(1000, 10)],
+    ),
+    Strategy(
+        "subsample",
+        "a subsample of pairs",
+        off((dealt, "WORTH_DEALING", 10**18)),
+        lambda: [linear(5000, 10), linear(10_000, 10)],
+    ),
+    Strategy(
+        "band", "only near pairs of the subsample are looked at", off((dealt_sums, "_side", everything_close)), LARGE
+    ),
     Strategy("thinned", "one far pair in up to 32", off((core_deal, "_far_share", lambda rows: 1)), LARGE),
-    Strategy("grow", "growing shares of rows", off((dealt._Run, "grow", lambda self, q, share, groups, rng: (q, 1.0))),
-             lambda: [*LARGE(), linear(1_000_000, 10, False)]),
-    Strategy("near", "Newton's steps, rows dealt anew before each (_Run.near)",
-             off((dealt._Run, "near", lambda self, q, off, groups, rng, pairs=None: (q, off, 1.0))),
-             lambda: [*LARGE(), linear(1_000_000, 10, False)]),
-    Strategy("approach", "Newton's steps at the beginning of a stage (approach)", off((dealt, "approach", one_sweep)),
-             lambda: [*LARGE(), linear(1_000_000, 10, False)]),
-    Strategy("fine", "a table of their own for pairs of one weight (band)",
-             off((dealt_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))), LARGE),
-    Strategy("constant", "a kernel and a table of their own for pairs of one weight (tiles)",
-             off((work, "MOST_TABLES", -1)), lambda: [*SMALL(), linear(3000, 20), process(1000, 2)]),
-    Strategy("by_weight", "blocks split by weight where weights are few",
-             off((work, "_by_weight", lambda block: [block])), lambda: [weighted(2000, 10, True)]),
-    Strategy("small_blocks", "one compiled loop for small blocks", off((work, "FEW", 10**9)),
-             lambda: [strata(2000, 10, 5), strata(2000, 10, 20), survival(1000, 10), survival(3000, 10)]),
-    Strategy("distinct", "equal rows found once", off((core_scores, "distinct_rows", all_different)),
-             lambda: [repeated_rows(2000, 5), linear(1000, 10)]),
-    Strategy("fold_paths", "folds along paths of their own",
-             off((search_gamma, "suit_fold_paths", lambda problem: False)),
-             lambda: [choosing(500, 10), choosing(1000, 10), choosing(2000, 100), estimator(1000, 10), estimator(3000, 30)]),
-    Strategy("fold_pairs", "a subsample of the pairs of folds", off((fold_paths, "PAIRS_PER_ROW", 10**9)),
-             lambda: [choosing(2000, 10), estimator(3000, 30)]),
-    Strategy("few_rows", "gamma on 1000 of more than 2500 rows", off((search_gamma, "MANY_ROWS", 10**9)),
-             lambda: [choosing(4000, 10), choosing(8000, 10)]),
-    Strategy("fold_means", "folds of the calibration by their means alone",
-             off((calibration, "suits_fold_means", lambda found: False)),
-             lambda: [estimator(300, 10), estimator(1000, 10), estimator(3000, 30), estimator(10_000, 10)]),
-    Strategy("fit_quickly", "a smaller subsample for the estimator's fit",
-             off((estimator_gamma, "_fit_quickly", whole_fit)),
-             lambda: [estimator(1000, 10), estimator(3000, 30), estimator(10_000, 10)]),
-    Strategy("log_sum", "a sum of exponentials without SciPy (matching bound)",
-             off((matchings, "_log_sum", lambda logs: float(special.logsumexp(logs)))),
-             lambda: [matching_certificate(400, 5), matching_certificate(1000, 5)]),
-)  # fmt: skip
+    Strategy(
+        "grow",
+        "growing shares of rows",
+        off((dealt._Run, "grow", lambda self, q, share, groups, rng: (q, 1.0))),
+        lambda: [*LARGE(), linear(1_000_000, 10, False)],
+    ),
+    Strategy(
+        "near",
+        "Newton's steps, rows dealt anew before each (_Run.near)",
+        off((dealt._Run, "near", lambda self, q, off, groups, rng, pairs=None: (q, off, 1.0))),
+        lambda: [*LARGE(), linear(1_000_000, 10, False)],
+    ),
+    Strategy(
+        "fine",
+        "a table of their own for pairs of one weight (band)",
+        off((dealt_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))),
+        LARGE,
+    ),
+    Strategy(
+        "constant",
+        "a kernel and a table of their own for pairs of one weight (tiles)",
+        off((work, "MOST_TABLES", -1)),
+        lambda: [*SMALL(), linear(3000, 20), process(1000, 2)],
+    ),
+    Strategy(
+        "by_weight",
+        "blocks split by weight where weights are few",
+        off((work, "_by_weight", lambda block: [block])),
+        lambda: [weighted(2000, 10, True)],
+    ),
+    Strategy(
+        "small_blocks",
+        "one compiled loop for small blocks",
+        off((work, "FEW", 10**9)),
+        lambda: [strata(2000, 10, 5), strata(2000, 10, 20), survival(1000, 10), survival(3000, 10)],
+    ),
+    Strategy(
+        "distinct",
+        "equal rows found once",
+        off((core_scores, "distinct_rows", all_different)),
+        lambda: [repeated_rows(2000, 5), linear(1000, 10)],
+    ),
+    Strategy(
+        "fold_paths",
+        "folds along paths of their own",
+        off((search_gamma, "suit_fold_paths", lambda problem: False)),
+        lambda: [choosing(500, 10), choosing(1000, 10), choosing(2000, 100), estimator(1000, 10), estimator(3000, 30)],
+    ),
+    Strategy(
+        "fold_pairs",
+        "a subsample of the pairs of folds",
+        off((fold_paths, "PAIRS_PER_ROW", 10**9)),
+        lambda: [choosing(2000, 10), estimator(3000, 30)],
+    ),
+    Strategy(
+        "few_rows",
+        "gamma on 1000 of more than 2500 rows",
+        off((search_gamma, "MANY_ROWS", 10**9)),
+        lambda: [choosing(4000, 10), choosing(8000, 10)],
+    ),
+    Strategy(
+        "fold_means",
+        "folds of the calibration by their means alone",
+        off((calibration, "suits_fold_means", lambda found: False)),
+        lambda: [estimator(300, 10), estimator(1000, 10), estimator(3000, 30), estimator(10_000, 10)],
+    ),
+    Strategy(
+        "fit_quickly",
+        "a smaller subsample for the estimator's fit",
+        off((estimator_gamma, "_fit_quickly", whole_fit)),
+        lambda: [estimator(1000, 10), estimator(3000, 30), estimator(10_000, 10)],
+    ),
+    Strategy(
+        "log_sum",
+        "a sum of exponentials without SciPy (matching bound)",
+        off((matchings, "_log_sum", lambda logs: float(special.logsumexp(logs)))),
+        lambda: [matching_certificate(400, 5), matching_certificate(1000, 5)],
+    ),
+)
 
 
 # -- measuring -------------------------------------------------------------------------------------------------------
@@ -360,27 +428,17 @@ def timed(function):
 
 
 def compared(each, without, turns):
-    """Seconds with the strategy, the ratio, and the outcomes with and without."""
-    first = {}
-    with_it, without_it = [], []
-
-    def turn():
-        seconds, first["with"] = timed(each.run)
-        with_it.append(seconds)
+    """Seconds with the strategy, the ratio, and the outcomes with and without; the first turn compiles kernels."""
+    seconds = []
+    for _ in range(1 + turns):
+        with_it, found = timed(each.run)
         with without():
-            seconds, first["without"] = timed(each.run)
-        without_it.append(seconds)
-
-    turn()
-    if min(with_it[0], without_it[0]) < LONG:
-        if with_it[0] + without_it[0] < 8 * LONG:
-            with_it.clear(), without_it.clear()
-        for _ in range(turns if with_it == [] else 0):
-            turn()
-            if sum(with_it) + sum(without_it) > 8 * LONG:
-                break
-    ratio = float(np.median(np.array(without_it) / np.array(with_it)))
-    return float(np.median(with_it)), ratio, first["with"], first["without"]
+            without_it, other = timed(each.run)
+        seconds.append((with_it, without_it))
+        if min(seconds[-1]) > LONG and len(seconds) > 1:
+            break
+    with_it, without_it = np.array(seconds[1:]).T
+    return float(np.median(with_it)), float(np.median(without_it / with_it)), found, other
 
 
 def difference(found, expected):
@@ -412,8 +470,10 @@ def main():
     parser.add_argument("--largest", type=int, default=1_000_000, help="rows of the largest work")
     parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
     options = parser.parse_args()
-    lines = ["| strategy | work | CPU s with it | without / with | error with it | error without |",
-             "|---|---|--:|--:|---|---|"]  # fmt: skip
+    lines = [
+        "| strategy | work | CPU s with it | without / with | error with it | error without |",
+        "|---|---|--:|--:|---|---|",
+    ]
     print("\n".join(lines), flush=True)
     for strategy in STRATEGIES:
         if options.only is None or strategy.key in options.only:

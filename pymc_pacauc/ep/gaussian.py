@@ -51,7 +51,7 @@ from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamm
 from pymc_pacauc.ep.process import ScoreSweep, as_many_directions, score_fixed_point
 from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, possible, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.start import MOST_AT_ONCE, mean_first_start
+from pymc_pacauc.ep.start import LEADING_TIMES, MOST_AT_ONCE, all_directions, leading_problem, mean_first_start
 from pymc_pacauc.ep.subsample_sums import dealt_sums
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
 from pymc_pacauc.numerics import FloatArray
@@ -112,9 +112,10 @@ class EPFit:
     expected_risk
         E_q[risk], in closed form.
     converged, interrupted, sweeps, history
-        Whether the natural parameters change by less than the tolerance in a sweep from q, whether the fit was ended
-        from the keyboard, the number of sweeps (without those that find the mean of a process first), and per sweep
-        its change, log evidence and expected risk.
+        Whether the natural parameters change by less than the tolerance in a sweep from q (in the leading directions,
+        of a smooth process: :mod:`~pymc_pacauc.ep.start`), whether the fit was ended from the keyboard, the number
+        of sweeps (without those over few directions that many coefficients begin with), and per sweep its change, log
+        evidence and expected risk.
     interventions
         How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken
         back.
@@ -336,7 +337,13 @@ def _fit(
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, power)
     begin = None if start is None else start_of(problem, start)
-    solution = _solve(problem, table, begin, tolerance, max_sweeps, n_jobs, callback, sums_by)
+    leading = problem if sums_by is not None else leading_problem(problem, tolerance)
+    enough = tolerance if leading is problem else LEADING_TIMES * tolerance
+    solution = _solve(leading, table, begin, enough, max_sweeps, n_jobs, callback, sums_by)
+    if leading is not problem:
+        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+            completed = all_directions(problem, leading, solution, table, map_tiles)
+        solution = completed or _solve(problem, table, begin, tolerance, max_sweeps, n_jobs, callback, sums_by)
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
@@ -365,13 +372,15 @@ def _solve(
     callback: Callback | None,
     sums_by: SumsBy | None,
 ) -> Found:
-    """EP's fixed point in the problem's reduced coefficients.
+    """EP's fixed point in the problem's reduced coefficients, from the first of those of ``start``.
 
     Without a start, a process begins where its mean was found first, other problems at the prior. A process of full
     rank is fitted in its scores; coefficients take over where that does not converge.
     """
+    k = problem.scores.reduced.dimension
+    if start is not None and start.mean.size > k:
+        start = natural_gaussian(start.precision[:k, :k], start.shift[:k])
     space = problem.scores.reduced
-    k = space.dimension
     near: NaturalGaussian | None = None
     if start is None and space.of_process and problem.pairs.n_pairs <= MOST_AT_ONCE:
         near = mean_first_start(problem, table.power)

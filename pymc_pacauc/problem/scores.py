@@ -17,15 +17,16 @@ Smooth Gaussian processes reach the scores in far fewer directions than n, to an
 leave every score but 5e-6 of the smallest prior variance of a score are found by pivoted Cholesky of the scores' prior
 covariance, and are the reduced coordinates. In these the scores are those at some of the observations, the *pivots*;
 the scores of the others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out
-with it.) They come in the order of what they explain. Where there are no such directions, looking for them costs less
-than one sweep of EP, and finds the scores' covariance, with which EP does without directions
+with it.) They come in the order of what they explain, so that the first of them are an approximation of their own, in
+which EP does most of its work (:mod:`pymc_pacauc.ep.start`). Where there are no such directions, looking for them
+costs less than one sweep of EP, and finds the scores' covariance, with which EP does without directions
 (:mod:`pymc_pacauc.ep.process`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -90,7 +91,10 @@ LARGEST_RANKED = 512
 RANK_TOLERANCE, INDEPENDENT = 1e-12, 1e-5
 FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
 FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
-WORTH_FEATURES = 0.8  # and used where they are so much fewer than scores
+WORTH_FEATURES = 0.8  # and used where they are so much fewer,
+LEADING_TOLERANCE = 1e-3  # and those that leave no more than this,
+MANY_SCORES = 160  # where EP can do without directions, of so many observations,
+WORTH_LEADING = 0.5  # so much
 ROUNDING = 1e-12
 ROWS_AT_ONCE = 2048
 
@@ -295,7 +299,8 @@ class LinearScores:
         if least <= 0.0:
             return None, None
         factor, pivots, rank, _ = linalg.lapack.dpstrf(low, tol=FEATURE_TOLERANCE * least, lower=1)
-        if rank > WORTH_FEATURES * self.n:
+        leading = np.sum(np.diagonal(factor)[:rank] ** 2 > LEADING_TOLERANCE * least)
+        if rank > WORTH_FEATURES * self.n or (self.n >= MANY_SCORES and leading > WORTH_LEADING * self.n):
             if not self.distinct.none_repeat:
                 return None, None
             whole = np.tril(low) + np.tril(low, -1).T
@@ -328,6 +333,17 @@ class LinearScores:
         product -= centre - centre.mean()
         product -= centre[:, None]
         return np.asarray(product)
+
+    def leading(self, k: int) -> LinearScores:
+        """The same with the first k reduced coordinates alone, in the order of the pivots."""
+        space = self.reduced
+        assert space.pivots is not None
+        assert space.of_pivots is not None
+        cut = replace(self)
+        vars(cut).update(vars(self))  # what was worked out
+        design = np.ascontiguousarray(space.design[:, :k])
+        vars(cut)["reduced"] = ReducedScores(design, space.offset, None, space.pivots[:k], space.of_pivots[:k])
+        return cut
 
     def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
         """theta for reduced coefficients ``u[draws, k]``; other directions come from the prior."""

@@ -1,0 +1,135 @@
+"""EP in the leading directions of a smooth process, beside EP in all of them."""
+
+import numpy as np
+import pytest
+
+from pymc_pacauc.comparison.kinds import ordered_classes
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian
+from pymc_pacauc.ep import start as leading
+from pymc_pacauc.ep.gaussian import sweep_sums
+from pymc_pacauc.ep.start import leading_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+
+N = 260
+
+
+def process(d=2, n=N, levels=2, seed=0):
+    """A Cholesky factor of a smooth kernel, and labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    score = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.5 * rng.logistic(size=n)
+    y = np.searchsorted(np.quantile(score, np.arange(1, levels) / levels), score)
+    square = np.sum((X[:, None] - X) ** 2, axis=-1)
+    return np.linalg.cholesky(np.exp(-0.5 * square / 1.4) + 1e-6 * np.eye(n)), y
+
+
+def with_offset():
+    design, y = process()
+    return linear_gaussian_problem(design, y, float(N), offset=np.random.default_rng(1).standard_normal(N))
+
+
+def weighted():
+    design, y = process()
+    pairs = bipartite(y).times(np.random.default_rng(3).uniform(0.5, 2.0, size=N))
+    return linear_gaussian_problem(design, pairs, float(N))
+
+
+PROBLEMS = {
+    "two covariates": lambda: linear_gaussian_problem(*process(), float(N)),
+    "three covariates": lambda: linear_gaussian_problem(*process(d=3, n=500), 500.0),
+    "offset": with_offset,
+    "weights": weighted,
+    "three classes": lambda: linear_gaussian_problem(
+        process()[0], ordered_classes(process(levels=3)[1]), float(N), ties="strict"
+    ),
+}
+
+
+@pytest.fixture
+def in_all(monkeypatch):
+    """Call it to have all directions lead from then on."""
+    return lambda: monkeypatch.setattr(gaussian, "leading_problem", lambda problem, tolerance: problem)
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+@pytest.mark.parametrize("fit", [fit_ep, fit_vb])
+def test_the_same_as_in_all_directions(fit, case, in_all):
+    problem = PROBLEMS[case]()
+    part = leading_problem(problem, 1e-6)
+    assert part.scores.reduced.dimension < 0.8 * problem.scores.reduced.dimension
+    found = fit(problem)
+    of_leading = found.history[-1]["log_evidence"]
+    in_all()
+    expected = fit(problem, tolerance=1e-8)
+    assert found.converged
+    assert expected.converged
+    # What the other directions do to log Z is seen, and accounted for but for a twentieth or 1e-5.
+    gain = abs(expected.log_evidence - of_leading)
+    assert gain > 2e-5
+    assert abs(found.log_evidence - expected.log_evidence) < max(0.05 * gain, 1e-5)
+    assert found.expected_risk == pytest.approx(expected.expected_risk, abs=1e-5)
+    assert found.tied_pairs == expected.tied_pairs
+    rows = problem.scores.whitened_design
+    mean, variance = found.posterior.moments_of(rows, variances=True)
+    full_mean, full_variance = expected.posterior.moments_of(rows, variances=True)
+    assert (np.abs(mean - full_mean) / np.sqrt(full_variance)).max() < 2e-3
+    np.testing.assert_allclose(variance, full_variance, rtol=1e-3)
+
+
+@pytest.mark.parametrize("fit", [fit_ep, fit_vb])
+def test_risk_and_bound_are_those_of_the_posterior(fit):
+    """A certificate relies on it."""
+    problem = PROBLEMS["two covariates"]()
+    found = fit(problem)
+    sums = sweep_sums(problem, found.posterior.natural, problem.pairs, found.table)
+    assert found.expected_risk == pytest.approx(sums.wrong / problem.pairs.total_weight, abs=1e-12)
+    if fit is fit_vb:
+        bound = -problem.gamma * found.expected_risk - found.divergence
+        assert found.log_evidence == pytest.approx(bound, abs=1e-9)
+
+
+def test_more_digits_take_more_directions():
+    problem = PROBLEMS["two covariates"]()
+    sizes = [leading_problem(problem, tolerance).scores.reduced.dimension for tolerance in (1e-3, 1e-6, 1e-7, 1e-10)]
+    assert sizes[0] == sizes[1] < sizes[2] < sizes[3]
+    assert leading_problem(problem, 1e-10) is problem
+    linear = linear_gaussian_problem(np.random.default_rng(0).standard_normal((80, 3)), np.arange(80) % 2, 80.0)
+    assert leading_problem(linear, 1e-6) is linear
+    cut = leading_problem(problem, 1e-6).scores
+    k = cut.reduced.dimension
+    np.testing.assert_array_equal(cut.reduced.design, problem.scores.reduced.design[:, :k])
+    np.testing.assert_array_equal(cut.reduced.pivots, problem.scores.reduced.pivots[:k])
+    assert cut.distinct is problem.scores.distinct
+
+
+def test_starts_and_ends():
+    problem = PROBLEMS["two covariates"]()
+    fit = fit_ep(problem)
+    assert fit.posterior.natural.mean.size == problem.scores.reduced.dimension
+    again = fit_ep(problem, start=fit)
+    assert again.sweeps <= 2
+    assert again.log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
+    with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
+        assert fit_ep(problem, max_sweeps=3).sweeps == 3
+
+    def stop(row):
+        if row["sweep"] == 4:
+            raise KeyboardInterrupt
+
+    with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
+        interrupted = fit_ep(problem, callback=stop)
+    assert fit_ep(problem, start=interrupted).log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
+    assert fit_ep(problem, n_jobs=2).log_evidence == fit.log_evidence
+
+
+def test_sites_that_are_no_density_in_all_directions(monkeypatch, in_all):
+    problem = PROBLEMS["two covariates"]()
+    monkeypatch.setattr(gaussian, "all_directions", lambda *arguments: None)
+    found = fit_ep(problem)
+    in_all()
+    assert found.history == fit_ep(problem).history
+    monkeypatch.undo()
+    monkeypatch.setattr(leading, "natural_gaussian", lambda precision, shift: None)
+    again = fit_ep(problem)
+    assert again.log_evidence == found.log_evidence

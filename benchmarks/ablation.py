@@ -1,6 +1,6 @@
 """What each strategy of a fit buys: the same work with it and without it, CPU seconds and error.
 
-    python -m benchmarks.ablation [--only coarse band ...] [--turns 3] [--largest 100000] [--write]
+    python -m benchmarks.ablation [--only leading band ...] [--turns 3] [--largest 100000] [--write]
 
 Each strategy is switched off where it is chosen, and nothing else changes. *Ratio*: CPU seconds without it over CPU
 seconds with it, one thread, the two taking turns, the median over turns (one turn where a run takes
@@ -260,6 +260,7 @@ def whole_fit(problem, method, start, n_jobs):
 
 
 PLAIN = off(
+    (gaussian, "leading_problem", lambda problem, tolerance: problem),
     (gaussian, "mean_first_start", lambda problem, power: None),
     (core_scores, "WORTH_FEATURES", 0.0),
 )
@@ -275,18 +276,6 @@ STRATEGIES = (
         "rescaling", "the known length of q", off((gaussian_iteration, "_scale_target", lambda q, seen: 0.0)), SMALL
     ),
     Strategy(
-        "metric",
-        "mixing in the metric of all of V, up to 100 coefficients",
-        off((gaussian_iteration, "LARGEST_TURNED", 0)),
-        lambda: [linear(1000, 10), linear(3000, 50), linear(1000, 100)],
-    ),
-    Strategy(
-        "metric_diagonal",
-        "mixing by the diagonal of V, beyond 100 coefficients",
-        off((gaussian_iteration, "LARGEST_TURNED", 10**9)),
-        lambda: [linear(1000, 150), linear(3000, 150), *ROUGH()[:1]],
-    ),
-    Strategy(
         "normal_equations",
         "mixing by normal equations, beyond 4096 numbers",
         off((mixing, "LONG", 10**9)),
@@ -296,6 +285,12 @@ STRATEGIES = (
         "features",
         "few directions of a smooth process (pivoted Cholesky)",
         off((core_scores, "WORTH_FEATURES", 0.0)),
+        SMOOTH,
+    ),
+    Strategy(
+        "leading",
+        "leading directions first",
+        off((gaussian, "leading_problem", lambda problem, tolerance: problem)),
         SMOOTH,
     ),
     Strategy(

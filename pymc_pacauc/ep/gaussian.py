@@ -55,15 +55,7 @@ from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamm
 from pymc_pacauc.ep.process import ScoreSweep, as_many_directions, score_fixed_point
 from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.start import (
-    LEADING_TIMES,
-    MANY,
-    MOST_AT_ONCE,
-    all_directions,
-    coarse_moments,
-    leading_problem,
-    mean_first_start,
-)
+from pymc_pacauc.ep.start import LEADING_TIMES, MOST_AT_ONCE, all_directions, leading_problem, mean_first_start
 from pymc_pacauc.ep.subsample_sums import dealt_sums
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
 from pymc_pacauc.numerics import FloatArray
@@ -428,22 +420,34 @@ def _solve(
     callback: Callback | None,
     sums_by: SumsBy | None,
 ) -> Found:
-    """EP's fixed point in the problem's reduced coefficients, from the first of those of ``start``."""
+    """EP's fixed point in the problem's reduced coefficients, from the first of those of ``start``.
+
+    Without a start, a process begins where its mean was found first, other problems at the prior. A process of full
+    rank is fitted in its scores; coefficients take over where that does not converge.
+    """
     k = problem.scores.reduced.dimension
     if start is not None and start.mean.size > k:
         start = natural_gaussian(start.precision[:k, :k], start.shift[:k])
+    space = problem.scores.reduced
     near: NaturalGaussian | None = None
-    solution: Found | None = None
-    if k >= MANY:
-        near, solution = _approach(problem, table, start, tolerance, max_sweeps, n_jobs, callback, sums_by is None)
-    history = () if solution is None else solution.history
-    if solution is not None and (solution.converged or solution.interrupted or len(history) >= max_sweeps):
-        return solution
-    acted = Interventions() if solution is None else solution.interventions
+    if start is None and space.of_process and problem.pairs.n_pairs <= MOST_AT_ONCE:
+        near = mean_first_start(problem, table.power)
+    begin = near or start or standard_gaussian(k)
+    history: tuple[dict[str, float], ...] = ()
+    acted = Interventions()
+    if sums_by is None and as_many_directions(problem):
+        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+            moments = score_moments(space.design, space.offset, begin.mean, begin.factor, map_tiles)
+            found = score_fixed_point(problem, table, moments, tolerance, max_sweeps, callback, map_tiles)
+        if found is not None:
+            if found.converged or found.interrupted or len(found.history) >= max_sweeps:
+                return found
+            near = begin = found.point
+            history, acted = found.history, found.interventions
     with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
         last = solve_fixed_point(
             gaussian_iteration(problem, table.power, sums_at),
-            near or start or standard_gaussian(k),
+            begin,
             policy_for(k, POLICY if near is None else replace(POLICY, plain_steps=0)),
             tolerance=tolerance,
             max_sweeps=max_sweeps - len(history),
@@ -451,37 +455,6 @@ def _solve(
             counted=len(history),
         )
     return replace(last, history=history + last.history, interventions=acted + last.interventions)
-
-
-def _approach(
-    problem: Problem,
-    table: SiteTable,
-    start: NaturalGaussian | None,
-    tolerance: float,
-    max_sweeps: int,
-    n_jobs: int | None,
-    callback: Callback | None,
-    here: bool,
-) -> tuple[NaturalGaussian | None, Found | None]:
-    """A start with many coefficients: for a smooth process by finding the mean first; else from a coarse fit, and then,
-    for a process of full rank, from one to its scores, which may be all there is to do. None where there is none.
-    """
-    space = problem.scores.reduced
-    in_scores = here and as_many_directions(problem)
-    if start is not None and not in_scores:
-        return None, None
-    if start is None and space.pivots is not None and problem.pairs.n_pairs <= MOST_AT_ONCE:
-        return mean_first_start(problem, table.power), None
-    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-        if start is None:
-            moments = coarse_moments(problem, table, map_tiles)
-        else:
-            moments = score_moments(space.design, space.offset, start.mean, start.factor, map_tiles)
-        if in_scores:
-            found = score_fixed_point(problem, table, moments, tolerance, max_sweeps, callback, map_tiles)
-            if found is not None:
-                return found.point, found
-        return _with_sites(problem, table, moments, map_tiles) if start is None else None, None
 
 
 @contextmanager

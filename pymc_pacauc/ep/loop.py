@@ -32,7 +32,7 @@ That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
 where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the
 rescaling of q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing,
 its least squares in the metric of q: a step (P, h) of the natural parameters weighs tr (V P)^2 / 2 + h'V h, the second
-order of the divergence; with many coefficients the diagonal of V stands for V.
+order of the divergence, with the diagonal of V in place of V (all of V takes as many sweeps).
 
 The bound -gamma E_q[risk] - KL(q, prior), which the sweep knows and the fixed point nearly maximises, is the loop's
 safeguard against steps that lead away.
@@ -374,8 +374,6 @@ def _stalled(changes: list[float], patience: int | None) -> bool:
     return min(changes[-patience:]) > 0.5 * min(changes[:-patience])
 
 
-LARGEST_TURNED = 100  # coefficients, for whose steps all of V counts
-
 POLICY = Policy(
     damping=0.7,
     least_damping=0.05,
@@ -471,22 +469,10 @@ def _move(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> NaturalG
 
 
 def _metric(q: NaturalGaussian, seen: GaussianSweep) -> Callable[[FloatArray], FloatArray]:
-    """A step as a change of the log-density seen from q itself, with L L' = Q: L^-1 P L^-T and L^-1 h. Or, of many
-    coefficients, for which that costs as much as the rest of a sweep, in units of q's standard deviations.
-    """
-    k, factor = q.mean.size, q.factor
-    if k > LARGEST_TURNED:
-        weights = np.outer(q.sd, q.sd)
-        weights[np.diag_indices(k)] /= np.sqrt(2.0)
-        return partial(np.multiply, _flat(weights, q.sd))
-
-    def turned(step: FloatArray) -> FloatArray:
-        precision, shift = _unflat(step, k)
-        inner = linalg.lapack.dsygst(precision, factor.T, itype=1, lower=0)[0]  # the upper triangle of L^-1 P L^-T
-        inner[np.diag_indices(k)] /= np.sqrt(2.0)  # the others count twice, so that half the square of the norm is left
-        return _flat(inner, linalg.solve_triangular(factor, shift, lower=True, check_finite=False))
-
-    return turned
+    """Weigh a step in units of q's standard deviations; half the square of the norm is a change of the log-density."""
+    weights = np.outer(q.sd, q.sd)
+    weights[np.diag_indices(q.mean.size)] /= np.sqrt(2.0)  # the others count twice
+    return partial(np.multiply, _flat(weights, q.sd))
 
 
 def _scale_target(q: NaturalGaussian, seen: GaussianSweep) -> float:

@@ -19,14 +19,6 @@ Where pairs of a block weigh differently, all have the sites of their average we
 a place to go on from. So have those of blocks that weigh about alike, where there are many: strata with weights, and
 censored times, whose blocks are thousands.
 
-A start for EP with many coefficients, from a fit to the few directions in which the scores vary most.
-
-Far from its fixed point EP needs a direction, not digits, and with k coefficients of n scores a sweep costs k^2 n. So
-the scores are first approximated by k / 8 features, from a pivoted Cholesky factorization of their prior covariance, or
-by the first k / 3, where coefficients are such features already; what these leave out of a score's variance counts as
-noise of its own, independent of the other scores'. The sites found there are those with which the fit to all directions
-begins.
-
 EP in the leading directions of a smooth process; what that says about the others.
 
 The directions of a smooth process (:mod:`pymc_pacauc.problem.scores`) come in the order of the prior variance that they
@@ -57,12 +49,11 @@ from scipy import linalg, optimize
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.loop import POLICY, Solution, gaussian_iteration, solve_fixed_point
+from pymc_pacauc.ep.loop import Solution
 from pymc_pacauc.ep.posterior import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.sites import FINE_PER_UNIT, SiteTable, check_gamma_per_pair, fine_site_table, lowest_rho
-from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, score_moments, sum_sites
+from pymc_pacauc.ep.sweep import score_moments, sum_sites
 from pymc_pacauc.numerics import FloatArray, kernel
-from pymc_pacauc.problem.kernel_features import pivoted_cholesky
 from pymc_pacauc.problem.problem import Problem
 
 MOST_AT_ONCE = 20_000_000  # pairs, whose standard deviations are all kept
@@ -381,41 +372,6 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
             by_column[j] += row[j]
         by_row[i] = total
     return by_row, by_column, informed
-
-
-MANY = 48  # coefficients, for which it pays
-SHARE, SHARE_OF_PIVOTS = 8, 3  # of the coefficients, one in so many
-TOLERANCE, SWEEPS = 0.2, 20
-
-
-def coarse_moments(problem: Problem, table: SiteTable, map_tiles: Callable[..., Any] = map) -> ScoreMoments:
-    """Moments of the scores under EP's fit to an eighth or a third of the directions."""
-    space = problem.scores.reduced
-    design, offset = space.design, space.offset
-    variances = np.einsum("ij,ij->i", design, design)
-    rank = max(1, space.dimension // (SHARE if space.pivots is None else SHARE_OF_PIVOTS))
-    if space.pivots is None:
-        covariance = space.covariance
-        found = pivoted_cholesky(
-            lambda p: design @ design[p] if covariance is None else covariance[p], variances, rank, 0.0
-        )
-        features, left = np.ascontiguousarray(found.columns.T), found.left
-    else:  # the directions are those of pivots, in their order
-        features = np.ascontiguousarray(design[:, :rank])
-        left = np.maximum(variances - np.einsum("ij,ij->i", features, features), 0.0)
-
-    def moments(q: NaturalGaussian) -> ScoreMoments:
-        seen = score_moments(features, offset, q.mean, q.factor, map_tiles)
-        return replace(seen, square=seen.square + left)
-
-    def sums_at(q: NaturalGaussian) -> SiteSums:
-        return sum_sites(
-            features, offset, moments(q), problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
-        )
-
-    iteration = gaussian_iteration(problem, table.power, sums_at)
-    start = standard_gaussian(features.shape[1])
-    return moments(solve_fixed_point(iteration, start, POLICY, tolerance=TOLERANCE, max_sweeps=SWEEPS).point)
 
 
 Found = Solution[NaturalGaussian, Any]

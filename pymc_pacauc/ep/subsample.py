@@ -65,8 +65,6 @@ from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
-MOST_NEWTON_STEPS = 6
-
 
 class Natural(Protocol):
     """Natural parameters that a sweep finds, the prior's included."""
@@ -75,29 +73,6 @@ class Natural(Protocol):
     def precision(self) -> FloatArray: ...
     @property
     def shift(self) -> FloatArray: ...
-
-
-def approach(
-    sweep: Callable[[NaturalGaussian, Pace], GaussianSweep],
-    q: NaturalGaussian,
-    near: float,
-    scale_free: bool,
-    most: int = MOST_NEWTON_STEPS,
-) -> tuple[NaturalGaussian, list[GaussianSweep]]:
-    """Move the mean of q until the next step is below ``near``, in standard deviations of q, or no step helps.
-
-    There are at most so many sweeps. Returns where it got to, and what was seen on the way: at that point itself, last.
-    """
-    met: list[tuple[NaturalGaussian, GaussianSweep, float]] = []
-    for _ in range(max(1, min(most, MOST_NEWTON_STEPS))):
-        seen = sweep(q, Pace(1.0, 0))
-        step = newton_step(q, seen, scale_free)
-        met.append((q, seen, float(np.sqrt(np.mean((q.factor.T @ step) ** 2)))))
-        if met[-1][2] < near or (len(met) > 1 and not met[-1][2] < met[-2][2]):
-            break
-        q = moved(q, step, scale_free)
-    met.sort(key=lambda each: -each[2] if np.isfinite(each[2]) else -np.inf)
-    return met[-1][0], [seen for _, seen, _ in met]
 
 
 def newton_step(q: NaturalGaussian, seen: Natural, scale_free: bool) -> FloatArray:
@@ -430,14 +405,8 @@ class _Run:
         pairs: Pairs | None = None,
     ) -> Found:
         """Fit all pairs, or some of them at their share of gamma."""
-        iteration = self.iteration(dealt, pairs)
-        if q.mean.any():
-            q, seen = approach(iteration.sweep, q, NEAR, self.problem.scale_free, self.max_sweeps)
-            self.note(seen[:-1])
-            sweep = iteration.sweep
-            iteration = replace(iteration, sweep=lambda at, pace: seen[-1] if at is q else sweep(at, pace))
         found = solve_fixed_point(
-            iteration,
+            self.iteration(dealt, pairs),
             q,
             policy_for(q.mean.size, WARM),
             tolerance=max(tolerance, self.tolerance),

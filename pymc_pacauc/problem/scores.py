@@ -124,6 +124,11 @@ class ReducedScores:
     def dimension(self) -> int:
         return self.design.shape[1]
 
+    @property
+    def of_process(self) -> bool:
+        """Whether the scores are those of a process: few directions of a smooth one, or about as many as scores."""
+        return self.pivots is not None or self.covariance is not None
+
 
 @dataclass(frozen=True, eq=False)
 class LinearScores:

@@ -36,6 +36,7 @@ from pymc_pacauc.comparison import subsample as core_deal
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import stratified
 from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.risk import DistinctRows
 from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import leave_out as fold_paths
 from pymc_pacauc.ep import loop as fixed_point
@@ -45,12 +46,12 @@ from pymc_pacauc.ep import start as mean_first
 from pymc_pacauc.ep import subsample as dealt
 from pymc_pacauc.ep import subsample_sums as dealt_sums
 from pymc_pacauc.ep import sweep as work
-from pymc_pacauc.ep.fit import ConvergenceWarning, fit
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.estimator import calibration
 from pymc_pacauc.estimator import gamma as estimator_gamma
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.problem.scores import DistinctRows
 from pymc_pacauc.tune import gamma as search_gamma
 
 PAGE = Path(__file__).parents[1] / "docs" / "what_each_part_buys.md"

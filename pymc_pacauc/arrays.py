@@ -12,7 +12,9 @@ from pymc_pacauc.comparison.censored import concordance, concordance_risk
 from pymc_pacauc.comparison.kinds import label_comparison, ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import LinearRisk, empirical_risk, linear_risk, pair_risk
-from pymc_pacauc.ep.fit import Fit, fit
+from pymc_pacauc.core.interrupt import returns_early
+from pymc_pacauc.ep.fit import Fit
+from pymc_pacauc.ep.fit import fit as fit_to_the_end
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
@@ -47,3 +49,5 @@ __all__ = [
     "spike_slab_problem",
     "stratified",
 ]
+
+fit = returns_early(fit_to_the_end)

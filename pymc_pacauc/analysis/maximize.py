@@ -37,6 +37,7 @@ from scipy.special import expit, logit
 
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.theorems import theorem_defaults
+from pymc_pacauc.core.interrupt import raises_interrupts
 from pymc_pacauc.ep import ConvergenceWarning
 from pymc_pacauc.ep.fit import MAX_SWEEPS, Fit, fit
 from pymc_pacauc.html_report import HTMLReport
@@ -103,6 +104,7 @@ class EvidenceMaximum(HTMLReport):
         return "\n".join(lines)
 
 
+@raises_interrupts
 def maximize_evidence(
     model: pm.Model | None = None,
     over: Sequence[str] | Mapping[str, str] | str = (),
@@ -221,7 +223,7 @@ def _maximize(
             f"Evidence does not depend on {', '.join(space.names)}: "
             + "; ".join(descriptions)
             + ". Nothing was changed.",
-            stacklevel=3,
+            stacklevel=4,
         )
     return EvidenceMaximum(
         values=space.values(best),

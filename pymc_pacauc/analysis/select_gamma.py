@@ -26,6 +26,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_pacauc.analysis.tempered_folds import Tempered, choose_tempered, tempered_model
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
 from pymc_pacauc.comparison.sizes import RowShares, row_shares
+from pymc_pacauc.core.interrupt import raises_interrupts
 from pymc_pacauc.ep import ConvergenceWarning
 from pymc_pacauc.ep.fit import METHODS, Fit, fit
 from pymc_pacauc.html_report import html_report
@@ -126,6 +127,7 @@ class GammaSelection:
         return html_report(words) + self.table.round(4).to_html(index=False)
 
 
+@raises_interrupts
 def select_gamma(
     model: pm.Model | Problem | None = None,
     gammas: ArrayLike | None = None,
@@ -419,7 +421,7 @@ def _tell_unconverged(table: pd.DataFrame, method: str) -> None:
         warnings.warn(
             f"{METHODS[method]} did not converge at gamma = {bad}; see the column `converged`.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -38,6 +38,7 @@ from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_m
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size
+from pymc_pacauc.core.interrupt import raises_interrupts
 from pymc_pacauc.ep.fit import Fit, fit
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.html_report import HTMLReport
@@ -319,6 +320,7 @@ class SplitCertificate(HTMLReport):
         )
 
 
+@raises_interrupts
 def split_certificate(
     model: pm.Model | Problem | None = None,
     share: float = 0.5,

@@ -32,6 +32,7 @@ from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_pacauc.core.interrupt import raises_interrupts
 from pymc_pacauc.model.auc_term import is_auc_risk
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
@@ -206,6 +207,7 @@ class TemperingSMC(BlockedStep):
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
+    @raises_interrupts
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         try:
             return self._step(point)

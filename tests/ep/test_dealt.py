@@ -1,5 +1,6 @@
 """Dealt pairs: unbiased sums, fits within their sampling error, and what is refused."""
 
+import signal
 from dataclasses import replace
 
 import arviz as az
@@ -15,6 +16,7 @@ from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.subsample import Deal, deal
+from pymc_pacauc.core.interrupt import returns_early
 from pymc_pacauc.ep import ConvergenceWarning
 from pymc_pacauc.ep.fit import UnsupportedError, fit
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb, sweep_sums
@@ -483,18 +485,18 @@ def test_an_interrupted_fit_is_returned_as_it_is(sweep, monkeypatch):
     made = []
 
     def stop(record):
-        if record["sweep"] >= sweep:
-            raise KeyboardInterrupt
+        if record["sweep"] == sweep:
+            signal.raise_signal(signal.SIGINT)
 
     def stopped(*arguments):
         made.append(1)
         if sweep == 0 and len(made) == 3:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return mean_first(*arguments)
 
     monkeypatch.setattr(MeanFirst, "sweep", stopped)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        found = fit_dealt(problem, 60, callback=stop)
+        found = returns_early(fit_dealt)(problem, 60, callback=stop)
     assert found.interrupted
     assert not found.converged
     assert np.isfinite(found.posterior.mean).all()

@@ -1,10 +1,13 @@
 """EP in the leading directions of a smooth process, beside EP in all of them."""
 
+import signal
+
 import numpy as np
 import pytest
 
 from pymc_pacauc.comparison.kinds import ordered_classes
 from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.core.interrupt import returns_early
 from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian
 from pymc_pacauc.ep import start as leading
 from pymc_pacauc.ep.gaussian import sweep_sums
@@ -115,10 +118,10 @@ def test_starts_and_ends():
 
     def stop(row):
         if row["sweep"] == 4:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
-        interrupted = fit_ep(problem, callback=stop)
+        interrupted = returns_early(fit_ep)(problem, callback=stop)
     assert fit_ep(problem, start=interrupted).log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
     assert fit_ep(problem, n_jobs=2).log_evidence == fit.log_evidence
 

@@ -1,10 +1,13 @@
 """Processes of full rank: EP in the scores, beside EP in coefficients."""
 
+import signal
+
 import numpy as np
 import pytest
 
 from pymc_pacauc.comparison.kinds import ordered_classes
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
+from pymc_pacauc.core.interrupt import returns_early
 from pymc_pacauc.ep import ConvergenceWarning, fit_ep, fit_vb, gaussian
 from pymc_pacauc.ep import posterior as natural
 from pymc_pacauc.ep import process as score_space
@@ -157,10 +160,10 @@ def test_starts_and_ends(in_coefficients):
 
     def stop(row):
         if row["sweep"] == 4:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
-        interrupted = fit_ep(problem, callback=stop)
+        interrupted = returns_early(fit_ep)(problem, callback=stop)
     risk = problem.risk(interrupted.posterior.draw(20_000, np.random.default_rng(1)))
     assert abs(risk.mean() - interrupted.expected_risk) < 4 * risk.std() / np.sqrt(risk.size)
     in_coefficients()

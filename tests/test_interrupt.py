@@ -153,6 +153,14 @@ def check(name, times, seed):
 
 
 @pytest.fixture(autouse=True)
+def as_in_a_terminal():
+    """Shells start what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
 def unraisable(monkeypatch):
     """What Python ignores: signals that fall into destructors and callbacks of the garbage collector (JAX has one)."""
     seen = []

@@ -85,6 +85,10 @@ def fit(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
+    if method == "vb" and power != 1.0:
+        raise UnsupportedError(
+            f'power={power!r} is of method="ep"; "vb" is its limit of power zero: leave power away, or use method="ep".'
+        )
     options: dict[str, Any] = {"start": start, "tolerance": tolerance, "max_sweeps": max_sweeps}
     groups = groups_to_deal(problem, pairs)
     if problem.spikes is None:

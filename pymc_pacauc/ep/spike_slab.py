@@ -370,7 +370,9 @@ def fit_spike_slab(
         )
     seen, history = found.seen, before + found.history
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
-    advice = "Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC."
+    advice = (
+        "Raise max_sweeps, the inclusion probability or v0, lower gamma, or check the result against tempering SMC."
+    )
     warn_of("EP", found, len(history), tolerance, log_evidence, advice, stacklevel=3)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SpikeSlabFit(

@@ -8,7 +8,9 @@ warning a process that says what to do.
 
 A signal that arrives while a kernel runs is handled where numba makes Python objects of its results: the handler's
 KeyboardInterrupt stays set beside them, and Python reports a SystemError, an Exception that many callers take for a
-failed fit (scikit-learn's ``cross_val_score`` does). Here it is the handler's exception again.
+failed fit (scikit-learn's ``cross_val_score`` does); numba may even return a tuple with holes, and Python crash. So the
+public functions hold the signal back until a kernel has returned (:mod:`~pymc_pacauc.core.interrupt`), and where a
+SystemError comes up all the same it is turned into the handler's exception again.
 
 Matrix algebra on one thread, for any number of threads that ask for it at the same time.
 
@@ -40,6 +42,8 @@ from numba.core.registry import CPUDispatcher
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import ThreadpoolController
 
+from pymc_pacauc.core.interrupt import held_back
+
 FloatArray = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -63,7 +67,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]  # numba has no types
 
     def __call__(self, *args: Any) -> Any:
         try:
-            return super().__call__(*args)
+            return held_back(super().__call__, *args)
         except SystemError as error:  # one for each array that numba made of its results, and the handler's own
             cause: BaseException = error
             while isinstance(cause, SystemError) and cause.__cause__ is not None:

@@ -37,17 +37,26 @@ class StoppedEarly(Exception):
 class _Request:
     """Whether SIGINT arrived, whether the outermost function returns early then, and whether it runs already or still.
 
-    Before and after, while handlers are exchanged, the signal is noted and nothing is raised.
+    Before and after, while handlers are exchanged, the signal is noted and nothing is raised; nor while ``held`` in
+    compiled code, after which what is ``due`` is raised.
     """
 
     early: bool
     made: bool = False
     running: bool = False
+    held: bool = False
+    due: bool = False
 
     def handle(self, number: int, frame: FrameType | None) -> Any:
         wait, self.made = self.early and not self.made, True
         if self.running and not wait:
-            signal.default_int_handler(number, frame)
+            self.due = True
+            self.raise_due()
+
+    def raise_due(self) -> None:
+        if self.due and not self.held:
+            self.due = False
+            raise KeyboardInterrupt
 
 
 _request: ContextVar[_Request | None] = ContextVar("interrupt request", default=None)
@@ -61,6 +70,19 @@ def interrupt_requested() -> bool:
     if not request.early:
         raise KeyboardInterrupt
     return True
+
+
+def held_back(call: Callable[..., R], *args: Any) -> R:
+    """Return ``call(*args)``; a SIGINT meanwhile raises after it, not inside."""
+    request = _request.get()
+    if request is None:
+        return call(*args)
+    request.held = True
+    try:
+        return call(*args)
+    finally:
+        request.held = False
+        request.raise_due()
 
 
 def check_interrupt() -> None:

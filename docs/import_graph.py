@@ -15,6 +15,7 @@ LAYERS = {
     "arrays: NumPy and numba": [
         "numerics",
         "html_report",
+        "interrupt",
         "theorems",
         "comparison",
         "problem",

@@ -13,7 +13,8 @@ from pymc_pacauc.comparison.kinds import label_comparison, ordered_classes, stra
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import LinearRisk, empirical_risk, linear_risk, pair_risk
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.fitting import fit as fit_to_the_end
+from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
@@ -47,3 +48,5 @@ __all__ = [
     "spike_slab_problem",
     "stratified",
 ]
+
+fit = returns_early(fit_to_the_end)

@@ -71,8 +71,7 @@ def fit(
     n_jobs
         Threads, by default one per core; the result does not depend on their number.
     callback
-        Called after every sweep with its record. A KeyboardInterrupt, there or elsewhere, ends the fit, which is then
-        returned as it is, marked ``interrupted``.
+        Called after every sweep with its record.
     random_seed
         Of the deal: the same each time, unless another is given.
     client
@@ -82,9 +81,16 @@ def fit(
     Returns
     -------
     Fit
+        Ctrl-C during ``arrays.fit`` or ``pm.fit`` ends the fit after the present sweep, with a
+        :class:`ConvergenceWarning`, and returns it marked ``interrupted``; a second Ctrl-C raises KeyboardInterrupt at
+        once. Inside anything that makes several fits the first one does.
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
+    if method == "vb" and power != 1.0:
+        raise UnsupportedError(
+            f'power={power!r} is of method="ep"; "vb" is its limit of power zero: leave power away, or use method="ep".'
+        )
     options: dict[str, Any] = {"start": start, "tolerance": tolerance, "max_sweeps": max_sweeps}
     groups = groups_to_deal(problem, pairs)
     if problem.spikes is None:

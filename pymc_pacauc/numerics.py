@@ -6,6 +6,12 @@ one if no folder can be written (a read-only installation and no home), and call
 file of the cache was cut short. A kernel needs no cache to be right. Here a fault costs the time to compile, and one
 warning a process that says what to do.
 
+A signal that arrives while a kernel runs is handled where numba makes Python objects of its results: the handler's
+KeyboardInterrupt stays set beside them, and Python reports a SystemError, an Exception that many callers take for a
+failed fit (scikit-learn's ``cross_val_score`` does); numba may even return a tuple with holes, and Python crash. So the
+public functions hold the signal back until a kernel has returned (:mod:`~pymc_pacauc.interrupt`), and where a
+SystemError comes up all the same it is turned into the handler's exception again.
+
 Matrix algebra on one thread, for any number of threads that ask for it at the same time.
 
 How many threads a BLAS library uses is, with most builds, one number for the whole process. Contexts that each save,
@@ -32,8 +38,11 @@ from typing import Any
 import numpy as np
 from numba import config, njit
 from numba.core.caching import FunctionCache
+from numba.core.registry import CPUDispatcher
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import ThreadpoolController
+
+from pymc_pacauc.interrupt import held_back
 
 FloatArray = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -45,11 +54,25 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
         return lambda function: kernel(function, **options)
     compiled: Any = njit(nogil=True, error_model="numpy", **options)(function)
     if not config.DISABLE_JIT:
+        compiled.__class__ = Kernel
         try:
             compiled._cache = KernelCache(function)  # what njit(cache=True) does with a FunctionCache
         except RuntimeError as error:  # no folder can be written
             warn_once(error)
     return compiled
+
+
+class Kernel(CPUDispatcher):  # type: ignore[misc]  # numba has no types
+    """numba's compiled function; exceptions of signal handlers pass through it unchanged."""
+
+    def __call__(self, *args: Any) -> Any:
+        try:
+            return held_back(super().__call__, *args)
+        except SystemError as error:  # one for each array that numba made of its results, and the handler's own
+            cause: BaseException = error
+            while isinstance(cause, SystemError) and cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise cause from None
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
+from pymc_pacauc import arrays
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
@@ -271,3 +272,47 @@ class TestRefusals:
     def test_unknown_method(self):
         with pytest.raises(ValueError, match="method must be one of 'ep', 'vb'; got 'mcmc'"):
             fit(gaussian(), "mcmc")
+
+
+def test_variational_bayes_has_no_power():
+    problem = next(iter(KINDS.values()))[0]()
+    for pairs in ("auto", 20):
+        with pytest.raises(UnsupportedError, match=r'power=0.5 is of method="ep"'):
+            fit(problem, "vb", power=0.5, pairs=pairs)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_pacauc.results.ConvergenceWarning")  # such gammas are beyond EP,
+@pytest.mark.filterwarnings("ignore::pymc_pacauc.results.TemperingWarning")  # and a hundred particles few
+class TestUnderflow:
+    """Numbers that underflow are zero, whatever NumPy is told to do about it elsewhere in a program."""
+
+    @pytest.fixture(autouse=True)
+    def raising(self):
+        with np.errstate(under="raise"):
+            yield
+
+    @pytest.mark.parametrize("v0", [0.0, 1e-4])
+    @pytest.mark.parametrize("gamma", [1e-3, 1e4])
+    def test_spikes(self, v0, gamma):
+        X, y = underflowing()
+        found = fit(spike_slab_problem(X, y, gamma=gamma, inclusion_probability=0.1, v0=v0))
+        assert np.isfinite(found.inclusion_probability).all()
+
+    def test_tempering(self):
+        X, y = underflowing()
+        path = arrays.prior_path(linear_gaussian_problem(X, y, gamma=1e4))
+        settings, rng = arrays.Settings(particles=100), np.random.default_rng(1)
+        start = fit(linear_gaussian_problem(X, y, gamma=1e4)).posterior
+        for each in (path, arrays.bridge_path(path, start.mean, start.covariance)):
+            assert np.isfinite(arrays.run_tempering(each, settings, rng).log_evidence)
+
+    def test_kernels(self):
+        X, _ = underflowing()
+        features = arrays.kernel_features(1e3 * X, lengthscale=1.0)
+        assert np.isfinite(features.transform(1e3 * X)).all()
+
+
+def underflowing():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 4))
+    return X, X[:, 0] + rng.normal(size=120) > 0.2

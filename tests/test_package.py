@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 ARRAYS = {
     "numerics",
     "html_report",
+    "interrupt",
     "theorems",
     "comparison",
     "problem",

@@ -40,6 +40,7 @@ from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import MAX_SWEEPS, fit
 from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import LateBar
@@ -104,6 +105,7 @@ class EvidenceMaximum(HTMLReport):
         return "\n".join(lines)
 
 
+@raises_interrupts
 def maximize_evidence(
     model: pm.Model | None = None,
     over: Sequence[str] | Mapping[str, str] | str = (),
@@ -222,7 +224,7 @@ def _maximize(
             f"Evidence does not depend on {', '.join(space.names)}: "
             + "; ".join(descriptions)
             + ". Nothing was changed.",
-            stacklevel=3,
+            stacklevel=4,
         )
     return EvidenceMaximum(
         values=space.values(best),

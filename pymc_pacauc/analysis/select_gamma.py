@@ -31,6 +31,7 @@ from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import METHODS, fit
 from pymc_pacauc.html_report import html_report
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, NotLinearGaussianError, found_terms
 from pymc_pacauc.model.compat import LateBar, track
@@ -128,6 +129,7 @@ class GammaSelection:
         return html_report(words) + self.table.round(4).to_html(index=False)
 
 
+@raises_interrupts
 def select_gamma(
     model: pm.Model | Problem | None = None,
     gammas: ArrayLike | None = None,
@@ -421,7 +423,7 @@ def _tell_unconverged(table: pd.DataFrame, method: str) -> None:
         warnings.warn(
             f"{METHODS[method]} did not converge at gamma = {bad}; see the column `converged`.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -23,8 +23,7 @@ and with the exact moment of m Bernoulli terms in place of Hoeffding's lemma, be
 which is never worse, and at its best lambda equals PAC-Bayes-kl without the term log xi(m). All are numbers that can
 be computed. Other comparisons (weights, strata, ordered classes, censored times) are means of matchings of various
 sizes whose mean m is no whole number (:mod:`pymc_pacauc.comparison.sizes`): the bounds hold with that m, and with
-2 sqrt(m) in the place of xi(m). The paper's own theorems are not, because they contain constants nobody knows (C, c);
-:func:`theorem_excess` evaluates them at given constants, out of curiosity.
+2 sqrt(m) in the place of xi(m). The paper's own theorems are not, because they contain constants nobody knows (C, c).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
-from pymc_pacauc.theorems import LARGEST_COUNT, theorem_defaults
+from pymc_pacauc.theorems import LARGEST_COUNT
 
 LARGEST_EXACT_SUM = 10**6
 
@@ -217,72 +216,6 @@ def catoni_rate(m: float, d: int, epsilon: float = 0.05, auc: float = 0.85) -> f
     if not 0.0 < auc < 1.0:
         raise ValueError(f"auc must lie strictly between 0 and 1; got {auc!r}.")
     return math.sqrt(2.0 * m * (d + math.log(1.0 / epsilon)) / (auc * (1.0 - auc)))
-
-
-def theorem_excess(
-    n: int,
-    d: int,
-    *,
-    C: float,
-    c: float,
-    theorem: str = "2.3",
-    epsilon: float = 0.05,
-    sparsity: int | None = None,
-    v1: float = 1.0,
-) -> float:
-    """What a theorem of the paper adds to the excess risk of the best linear score, at given constants.
-
-    The theorems bound ``rho(R) - R_best <= f * (inf R(theta_0) - R_best) + excess`` with f = 2 (2.3 and 2.5) or 1
-    (2.4), where R is the paper's risk over all ordered pairs, R_best the smallest risk of any score. The value
-    returned is ``excess`` with every constant of the proofs kept (delta = 1/n). It needs C (margin assumption)
-    and c (density assumption), which are unknown, and exceeds 1 except for large n: a curiosity, not a certificate.
-
-    Parameters
-    ----------
-    n, d
-        Observations and covariates.
-    C, c
-        Constants of assumptions MA and Dens.
-    theorem
-        ``"2.3"`` (Gaussian prior, MA(1, C)), ``"2.4"`` (Gaussian prior, MA(inf, C)) or ``"2.5"`` (spike and slab).
-    epsilon
-        Probability with which the bound may fail.
-    sparsity
-        Non-zero coefficients of theta_0, for Theorem 2.5; by default d.
-    v1
-        Slab variance, for Theorem 2.5.
-
-    Notes
-    -----
-    For Theorem 2.4 gamma is the theorem's, reduced to the largest value that Lemma 2.2 covers where it exceeds that.
-
-    Examples
-    --------
-    >>> [round(theorem_excess(n, d=7, C=1, c=1), 2) for n in (532, 50_000)]
-    [3.96, 0.06]
-    """
-    if not (C >= 1.0 and c > 0.0):
-        raise ValueError(f"C must be at least 1 and c positive; got C={C!r}, c={c!r}.")
-    check_epsilon(epsilon)
-    if n < 2:
-        raise ValueError(f"n must be at least 2, one observation of each class; got {n!r}.")
-    defaults = theorem_defaults(
-        max(1, n // 2), n - max(1, n // 2), d, C=C, assumption="MAinf" if theorem == "2.4" else "MA1"
-    )
-    gamma = min(defaults.gamma_u, defaults.gamma_u_limit)
-    variance, delta = defaults.prior_variance, 1.0 / n
-    if theorem in ("2.3", "2.4"):
-        divergence = d * math.log(n) + 0.5 * d * math.log(8 * math.pi * variance * d) + (1.0 + delta**2 / d) / variance
-        if theorem == "2.3":
-            return 2.0 * (2.0 * c * delta + 2.0 * (divergence + math.log(4.0 / epsilon)) / gamma)
-        return 2.0 * c * delta + 2.0 * (divergence + math.log(2.0 / epsilon)) / gamma + 16.0 * gamma / (n - 1.0)
-    if theorem != "2.5":
-        raise ValueError(f'theorem must be "2.3", "2.4" or "2.5"; got {theorem!r}.')
-    p = defaults.inclusion_probability
-    active = d if sparsity is None else sparsity
-    each = math.log(2.0 * math.sqrt(2.0 * math.pi * v1 * d) / (p * delta)) + 1.0 / v1 + delta**2 / (v1 * d)
-    divergence = active * each + math.log(2.0) - d * math.log1p(-p)
-    return 2.0 * (2.0 * c * delta + 2.0 * (divergence + math.log(4.0 / epsilon)) / gamma)
 
 
 def _check(risk: float, divergence: float, m: float, epsilon: float, selected_from: int) -> None:

@@ -41,6 +41,7 @@ from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import deployed_score, labelled_draws
 from pymc_pacauc.model.read import ModelProblem, problem_of
@@ -298,6 +299,7 @@ class SplitCertificate(HTMLReport):
         )
 
 
+@raises_interrupts
 def split(
     model: pm.Model | Problem | None = None,
     share: float = 0.5,

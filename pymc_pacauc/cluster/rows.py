@@ -168,8 +168,6 @@ def fit_rows(
         )
         q, sweeps = solution.point, sweeps + len(solution.history)
         release(dealt)
-        if solution.interrupted:
-            break
     error = EXACT if used == run.total else _error(run, target, q, solution.seen.log_evidence, groups, seeds)
     release(run.parts)
     log_evidence = possible(solution.seen.log_evidence)

@@ -34,12 +34,14 @@ from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_label
 from pymc_pacauc.numerics import FloatArray, kernel, number_vector
 
 
+@np.errstate(under="ignore")
 def log_mean_exp(log_weights: FloatArray) -> float:
     """log of the mean of the weights, without overflow."""
     top = float(log_weights.max())
     return top + float(np.log(np.mean(np.exp(log_weights - top))))
 
 
+@np.errstate(under="ignore")
 def normalise(log_weights: FloatArray) -> FloatArray:
     """Weights that sum to one."""
     weights = np.exp(log_weights - log_weights.max())
@@ -47,6 +49,7 @@ def normalise(log_weights: FloatArray) -> FloatArray:
     return total
 
 
+@np.errstate(under="ignore")
 def effective_sample_size(log_weights: FloatArray) -> float:
     """(sum w)^2 / sum w^2, between 1 and the number of particles.
 

@@ -18,7 +18,7 @@ damped first, then mixed (:mod:`~pymc_pacauc.ep.loop`). The safeguards, each cou
 * a change that has not halved for too long, or too many halvings, end the loop: it would not get there.
 
 To solve another fixed point, describe it by an :class:`Iteration` (five functions) and a :class:`Policy`.
-A KeyboardInterrupt ends the loop, which then returns where it was.
+In a fit that may return early a SIGINT ends the loop after the sweep (:mod:`~pymc_pacauc.interrupt`).
 
 The fixed point of parallel EP with a Gaussian prior, as an iteration of natural parameters.
 
@@ -53,6 +53,7 @@ from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
+from pymc_pacauc.interrupt import interrupt_requested
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
@@ -298,28 +299,20 @@ def solve_fixed_point(
     history: list[dict[str, float]] = []
     changes: list[float] = []
     halved = restarts = rejected = 0
-    converged = interrupted = False
+    converged = False
     for count in range(max(max_sweeps, 1)):
         if mixing is None:
             turn = count
-        try:
-            seen = iteration.sweep(point, Pace(damping, turn))
-            history.append({"sweep": counted + count + 1, "change": seen.change, **seen.record})
-            if callback is not None:
-                callback(history[-1])
-        except KeyboardInterrupt:
-            interrupted = True
-            if len(history) == count:  # during the sweep
-                if kept_seen is not None:
-                    break
-                seen = iteration.sweep(point, Pace(damping, turn))  # something must be known of what is returned
-                history.append({"sweep": counted + count + 1, "change": seen.change, **seen.record})
+        seen = iteration.sweep(point, Pace(damping, turn))
+        history.append({"sweep": counted + count + 1, "change": seen.change, **seen.record})
+        if callback is not None:
+            callback(history[-1])
         last_change = changes[-1] if changes else math.inf
         lost = kept_seen is not None and not seen.bound > kept_seen.bound - policy.loss
         if not lost:
             kept, kept_seen = point, seen
             changes.append(seen.change)
-        if interrupted:
+        if interrupt_requested():
             break
         if seen.change < tolerance and seen.final:
             kept, kept_seen, converged = point, seen, True
@@ -354,6 +347,7 @@ def solve_fixed_point(
         point = moved
     assert kept_seen is not None
     acted = Interventions(halved_steps=halved, restarts=restarts, rejected_steps=rejected)
+    interrupted = not converged and interrupt_requested()
     return Solution(kept, kept_seen, point, converged, interrupted, tuple(history), acted)
 
 

@@ -98,6 +98,7 @@ class MixtureSite:
     slab_variance: FloatArray
 
 
+@np.errstate(under="ignore")
 def mixture_site(tau: FloatArray, nu: FloatArray, log_odds: FloatArray, spike: FloatArray) -> MixtureSite:
     """Match the moments of cavity times prior; ``log_odds`` is log(p / (1 - p)), infinite for a Gaussian N(0, 1)."""
     inclusion, mean, precision = _match_all(tau, nu, log_odds, spike)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +16,9 @@ from pymc_pacauc.ep.leave_out import Groups, LeaveOut
 from pymc_pacauc.ep.loop import ROUNDING, ConvergenceWarning, Interventions, Solution
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
+
+# What to do about a fit that did not converge, by options of whoever called it; empty: those of fit
+ADVICE: ContextVar[str] = ContextVar("advice", default="")
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,10 @@ def warn_of(
     advice: str,
     stacklevel: int,
 ) -> None:
-    """Say what is wrong with a solution, if anything: not converged, interrupted, an impossible evidence."""
+    """Warn of what is wrong with a solution, if anything: not converged, interrupted, an impossible evidence.
+
+    ``advice`` is for callers of :func:`~pymc_pacauc.fitting.fit`; ``ADVICE``, where it is set, for others.
+    """
     messages = []
     if found.interrupted:
         messages.append(f"The fit was interrupted after {sweeps} sweeps, and is returned as it was then")
@@ -62,7 +69,7 @@ def warn_of(
     elif np.isnan(log_evidence) and messages:
         messages.append("Away from a fixed point the log evidence means nothing: it is NaN.")
     if messages:
-        warnings.warn(" ".join([*messages, advice]), ConvergenceWarning, stacklevel=stacklevel)
+        warnings.warn(" ".join([*messages, ADVICE.get() or advice]), ConvergenceWarning, stacklevel=stacklevel)
 
 
 class Posterior(Protocol):

@@ -71,6 +71,7 @@ class ModelAverage:
         )
 
 
+@np.errstate(under="ignore")
 def average_models(problem: Problem, q: SparseGaussian, rng: np.random.Generator) -> ModelAverage | None:
     """Weigh models and directions, from the pair sites of q; None where that is not possible, or not accurate."""
     if not models_can_be_listed(problem):

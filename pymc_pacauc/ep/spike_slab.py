@@ -345,7 +345,6 @@ def fit_spike_slab(
     """
     check_offset(problem)
     before: tuple[dict[str, float], ...] = ()
-    interrupted = False  # on the way to the start
     if start is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
@@ -356,7 +355,6 @@ def fit_spike_slab(
                 n_jobs=n_jobs,
                 callback=callback,
             )
-        interrupted = start.interrupted
         before = tuple({**row, "expected_model_size": float(problem.d)} for row in start.history)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         found = solve_sparse(
@@ -364,15 +362,15 @@ def fit_spike_slab(
             _start(start, problem),
             map_tiles,
             tolerance=tolerance,
-            max_sweeps=1 if interrupted else max_sweeps - len(before),
+            max_sweeps=max_sweeps - len(before),
             callback=callback,
             counted=len(before),
         )
-    if interrupted:
-        found = replace(found, interrupted=True, converged=False)
     seen, history = found.seen, before + found.history
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
-    advice = "Raise max_sweeps, p or v0, lower gamma, or check the result against tempering SMC."
+    advice = (
+        "Raise max_sweeps, the inclusion probability or v0, lower gamma, or check the result against tempering SMC."
+    )
     warn_of("EP", found, len(history), tolerance, log_evidence, advice, stacklevel=3)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SpikeSlabFit(

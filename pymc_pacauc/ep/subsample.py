@@ -62,6 +62,7 @@ from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import dealt_sums
 from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
+from pymc_pacauc.interrupt import StoppedEarly, check_interrupt
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
@@ -232,10 +233,9 @@ def fit_dealt(
             elif not same and (lent is None or ratio > NEAR_GAMMA):
                 q = run.passed(run.deal_along(q, groups, rng), q)
             used, found = last(q, off)
-        except KeyboardInterrupt:  # one sweep more, of all rows, says what there is
+        except StoppedEarly:  # one sweep more, of all rows, says what there is
             run.max_sweeps, run.callback = 1, None
             used, found = last(run.reached or q, 1.0)
-            found = replace(found, interrupted=True, converged=False)
         q = found.point
         if found.converged and found.seen.change > tolerance:  # the step that the last sweep suggests is free
             iteration = run.iteration(used)
@@ -350,6 +350,7 @@ class _Run:
                 if change < ROUGH_CHANGE:
                     break
             self.reached, last = q, gamma
+            check_interrupt()
         return q
 
     def grow(
@@ -385,6 +386,7 @@ class _Run:
             if len(lengths) > 1 and not lengths[-1] < lengths[-2]:
                 return last, lengths[0], lengths[-1]
             q = moved(q, step, self.problem.scale_free)
+            check_interrupt()
             if LEFT * lengths[-1] < NEAR:
                 break
         return q, lengths[0], LEFT * lengths[-1]
@@ -393,8 +395,7 @@ class _Run:
         """Where a stage ends, if it was not interrupted."""
         found = self.stage(dealt, q, **options)
         self.reached = found.point
-        if found.interrupted:
-            raise KeyboardInterrupt
+        check_interrupt()
         return found.point
 
     def stage(

@@ -19,6 +19,7 @@ from pymc_pacauc.estimator.base import PosteriorFace, all_or_nothing, check_rows
 from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_threshold
 from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import fit_scores
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 
 MULTI_CLASS = ("ovr", "ordered")
@@ -140,6 +141,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @raises_interrupts
     def fit(self, X: Any, y: ArrayLike, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
         """Fit.
 
@@ -289,6 +291,6 @@ def _enough(folds: Folds, classes: NDArray[Any], place: NDArray[np.intp]) -> Fol
         warnings.warn(
             f"The least populated class in y has only {least} members, which is less than cv={folds}: "
             f"there will be {least} folds.",
-            stacklevel=5,
+            stacklevel=6,
         )
     return min(folds, least)

@@ -15,6 +15,7 @@ from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.estimator.base import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
 from pymc_pacauc.estimator.folds import check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior, fit_scores
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, numeric_array
 
 WEIGHTS = (None, "ipcw")
@@ -99,6 +100,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @raises_interrupts
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
         """Fit.
 

@@ -15,6 +15,7 @@ what is found here.
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,7 +30,7 @@ from pymc_pacauc.certify.bounds import check_epsilon
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.ep.results import ADVICE, Fit
 from pymc_pacauc.estimator.folds import Folds
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
 from pymc_pacauc.fitting import METHODS
@@ -154,6 +155,16 @@ class Recipe:
             raise ValueError(f'shrinkage must be "evidence" or a number in (0, 1]; got {self.shrinkage!r}.')
         if not (isinstance(self.standardize, int | np.bool_) and self.standardize in (False, True)):
             raise ValueError(f"standardize must be True or False; got {self.standardize!r}.")
+        if self.inclusion_probability is not None and self.prior != "spike_slab":
+            raise UnsupportedError(
+                f"inclusion_probability={self.inclusion_probability!r} is of spikes: use it with "
+                f'prior="spike_slab", or leave it away; got prior={self.prior!r}.'
+            )
+        if number and (self.prior != "gaussian" or self.relevance is not None):
+            raise UnsupportedError(
+                f"shrinkage={self.shrinkage!r} is of a Gaussian prior with one variance: leave it away; got "
+                f"prior={self.prior!r}, relevance={self.relevance!r}."
+            )
         check_gamma_choice(self.gamma)
         check_epsilon(self.epsilon)
         Settings(particles=self.particles)
@@ -168,6 +179,13 @@ class Recipe:
                 f'prior="spike_slab" has method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
                 "with pac.SpikeSlab and sample it with pac.TemperingSMC."
             )
+
+    @property
+    def advice(self) -> str:
+        """What to do about a fit that does not converge."""
+        if self.prior == "spike_slab":
+            return "Lower gamma, or raise inclusion_probability."
+        return 'Lower gamma, or use method="smc".'
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,6 +295,20 @@ def fit_scores(
     rng: np.random.Generator,
 ) -> ScorePosterior:
     """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
+    context = copy_context()
+    context.run(ADVICE.set, recipe.advice)
+    return context.run(_fit_scores, X, pairs, recipe, sample_weight, folds, groups, rng)
+
+
+def _fit_scores(
+    X: FloatArray,
+    pairs: Pairs,
+    recipe: Recipe,
+    sample_weight: FloatArray | None,
+    folds: Folds,
+    groups: ArrayLike | None,
+    rng: np.random.Generator,
+) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
     tuning = pairs_of_few(pairs, recipe.tuning_rows, rng)
     design, features, prior = columns.apply(X), None, None

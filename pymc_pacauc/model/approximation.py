@@ -115,7 +115,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         EP's approximation of log Z (for variational Bayes, the lower bound).
     expected_risk
         Expectation of the pair risk under the approximation, in closed form.
-    converged, sweeps, history, interventions
+    converged, interrupted, sweeps, history, interventions
         How the fit went; ``history`` is a DataFrame with a row per sweep.
     pairs_used, sampling_error
         How many pairs were used, and what it does to the result that these were not all: standard errors of
@@ -161,6 +161,10 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def converged(self) -> bool:
         return self.fit.converged
+
+    @property
+    def interrupted(self) -> bool:
+        return self.fit.interrupted
 
     @property
     def sweeps(self) -> int:
@@ -408,7 +412,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             )
         if self.source.sparse:
             lines.append(f"  model size     {self.expected_model_size:.2f} coefficients expected from the slab")
-        state = "converged" if self.converged else "INTERRUPTED" if self.fit.interrupted else "NOT CONVERGED"
+        state = "converged" if self.converged else "INTERRUPTED" if self.interrupted else "NOT CONVERGED"
         lines.append(f"  {state} in {self.sweeps} sweeps" + (f" ({acted})" if acted else ""))
         return "\n".join(lines)
 

@@ -91,14 +91,6 @@ def fixed_pairs(potential: str, comparison: Comparison) -> Pairs:
     )
 
 
-def auc_term(model: pm.Model) -> AUCTerm:
-    """The one AUC term of a model."""
-    terms = found_terms(model)
-    if len(terms) != 1:
-        raise refuse(f"it has {len(terms)} exact AUC terms where one is expected; keep one")
-    return terms[0]
-
-
 def found_terms(model: pm.Model) -> list[AUCTerm]:
     """The AUC terms of a model, at least one, each of the form ``-gamma * risk``."""
     found = _risks(model)

@@ -28,6 +28,7 @@ from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 
 from pymc_pacauc.fitting import MAX_SWEEPS, TOLERANCE, fit
+from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import LateBar
@@ -63,7 +64,7 @@ def warn_of_scales(source: ModelProblem) -> None:
                 "decides which of them count: unless the large ones rank best, the AUC suffers, and "
                 "Expectation-Propagation may be off or not converge. Standardise the covariates.",
                 ScaleWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
@@ -108,8 +109,8 @@ class EP(Inference):
     """Expectation propagation, for ``pm.fit(method=pac.EP())``.
 
     Works for any model whose scores are affine in Gaussian variables or in a :func:`~pymc_pacauc.SpikeSlab` variable; a
-    model that is not is refused with the variable and the reason. Interrupting it (Ctrl-C) returns the approximation so
-    far, marked as not converged.
+    model that is not is refused with the variable and the reason. Ctrl-C returns the approximation
+    after the present sweep, marked ``interrupted``; a second Ctrl-C raises KeyboardInterrupt at once.
 
     Parameters
     ----------
@@ -184,6 +185,7 @@ class EP(Inference):
     def approx(self) -> EPApproximation | None:
         return self._approx
 
+    @returns_early
     def fit(
         self, n: int = 10_000, score=None, callbacks=None, progressbar: bool = True, **kwargs: Any
     ) -> EPApproximation:

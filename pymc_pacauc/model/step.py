@@ -35,6 +35,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, is_auc_risk
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
@@ -209,6 +210,7 @@ class TemperingSMC(BlockedStep):
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
+    @raises_interrupts
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         try:
             return self._step(point)

@@ -48,6 +48,7 @@ class Covariance:
     value: Callable[[FloatArray], FloatArray]
     slope: Callable[[FloatArray], FloatArray]
 
+    @np.errstate(under="ignore")
     def __call__(self, X: FloatArray, others: FloatArray) -> FloatArray:
         """Between the rows of two matrices, already divided by the lengthscales."""
         return self.value(cdist(X, others, "sqeuclidean"))

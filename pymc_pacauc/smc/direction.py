@@ -115,6 +115,7 @@ class DirectionBridge(Bridge):
     def prior_draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         return self.chart.to_plane(self.path.draw(size, rng))[0]
 
+    @np.errstate(under="ignore")
     def evaluate(self, x: FloatArray) -> Energies:
         both = self.path.antipodal_sum
         risk = self.path.risk(self.chart.to_sphere(x))

@@ -178,14 +178,14 @@ def test_sampling_errors_of_rows_cover():
     assert (ratios < 1.7).all(), ratios
 
 
-def test_the_keyboard_ends_the_pilot_too(client):
-    def interrupt(record):
-        raise KeyboardInterrupt
-
-    with pytest.warns(pac.results.ConvergenceWarning, match="interrupted after 1 sweeps"):
-        found = cluster.fit_rows(rounds.hold(client, [(X, Y)]), GAMMA, client=client, callback=interrupt)
-    assert found.sweeps == 1
-    assert not found.converged
+def test_ctrl_c_propagates(client):
+    with pytest.raises(KeyboardInterrupt):
+        cluster.fit_rows(
+            rounds.hold(client, [(X, Y)]),
+            GAMMA,
+            client=client,
+            callback=lambda record: signal.raise_signal(signal.SIGINT),
+        )
 
 
 def test_gamma_and_chains(client, monkeypatch):

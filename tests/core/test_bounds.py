@@ -86,31 +86,6 @@ def test_catoni_at_its_best_rate_is_kl_without_the_moment():
     assert bounds.catoni_bound(risk, divergence, m, rate=bounds.catoni_rate(m, 7)) < best + 0.002
 
 
-def test_theorems_at_given_constants():
-    n, d, C, c, epsilon = 1000, 5, 2.0, 1.5, 0.1
-    variance, gamma = 2 / d * (1 + 1 / (n * n * d)), (n - 1) / (8 * C)
-    inside = d * math.log(n) + d / 2 * math.log(8 * math.pi * variance * d) + 1 / variance + 1 / (n * n * variance * d)
-    expected = 2 * (2 * c / n + 2 / gamma * (inside + math.log(4 / epsilon)))
-    assert bounds.theorem_excess(n, d, C=C, c=c, epsilon=epsilon) == pytest.approx(expected)
-    wanted = 2 * math.sqrt(d * n * math.log(n))
-    gamma = min(wanted, (n - 1) / 8)  # Lemma 2.2 covers no more
-    assert gamma < wanted
-    expected = 2 * c / n + 2 / gamma * (inside + math.log(2 / epsilon)) + 16 * gamma / (n - 1)
-    assert bounds.theorem_excess(n, d, C=C, c=c, epsilon=epsilon, theorem="2.4") == pytest.approx(expected)
-    gamma, p, v1, active = (n - 1) / (8 * C), 1 - math.exp(-1 / d), 0.7, 3
-    each = math.log(2 * n * math.sqrt(2 * math.pi * v1 * d) / p) + 1 / v1 + 1 / (n * n * v1 * d)
-    inside = active * each + math.log(2) - d * math.log(1 - p)
-    expected = 2 * (2 * c / n + 2 / gamma * (inside + math.log(4 / epsilon)))
-    options = {"C": C, "c": c, "epsilon": epsilon, "v1": v1, "theorem": "2.5"}
-    assert bounds.theorem_excess(n, d, sparsity=active, **options) == pytest.approx(expected)
-    assert bounds.theorem_excess(n, d, **options) == bounds.theorem_excess(n, d, sparsity=d, **options)
-    for theorem in ("2.3", "2.4", "2.5"):
-        small, large = (bounds.theorem_excess(k, d, C=C, c=c, theorem=theorem) for k in (10**4, 10**7))
-        assert 0 < large < small
-    sparse = bounds.theorem_excess(n, 200, C=1, c=1, theorem="2.5", sparsity=3)
-    assert sparse < bounds.theorem_excess(n, 200, C=1, c=1, theorem="2.3")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -153,14 +128,13 @@ def test_huge_samples_and_many_priors():
     assert bounds.linear_bound(0.1, math.inf, 10, rate=1.0) == bounds.pac_bayes_kl(0.1, math.inf, 10) == 1
 
 
-def test_bad_rates_and_theorems_are_refused():
+def test_bad_rates_are_refused():
     for rate, message in (
         (lambda: bounds.linear_rate(-1, 7), "smaller class"),
         (lambda: bounds.linear_rate(10, -7), "d must be a finite number"),
         (lambda: bounds.catoni_rate(10, 7, 2.0), "epsilon must lie"),
         (lambda: bounds.catoni_rate(10, 7, auc=1.0), "auc must lie"),
         (lambda: bounds.catoni_bound(0.2, 1.0, 10, rate=math.nan), "rate must be"),
-        (lambda: bounds.theorem_excess(1, 7, C=1, c=1), "n must be at least 2"),
         (lambda: bounds.binary_kl(0.2, 1.5), "p must lie in"),
         (lambda: bounds.kl_upper(math.nan, 1.0), "q must lie in"),
     ):
@@ -168,9 +142,5 @@ def test_bad_rates_and_theorems_are_refused():
             rate()
     with pytest.raises(ValueError, match="rate must be"):
         bounds.linear_bound(0.2, 1.0, 10, rate=0.0)
-    with pytest.raises(ValueError, match="theorem must be"):
-        bounds.theorem_excess(100, 2, C=1, c=1, theorem="3")
-    with pytest.raises(ValueError, match="C must be"):
-        bounds.theorem_excess(100, 2, C=0.5, c=1)
     with pytest.raises(ValueError, match="bound must be"):
         bounds.kl_upper(0.2, -1.0)

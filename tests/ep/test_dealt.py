@@ -1,5 +1,6 @@
 """Dealt pairs: unbiased sums, fits within their sampling error, and what is refused."""
 
+import signal
 from dataclasses import replace
 
 import arviz as az
@@ -25,6 +26,7 @@ from pymc_pacauc.ep.start import MeanFirst
 from pymc_pacauc.ep.subsample import _Run, _spread, fit_dealt, groups_to_deal, newton_step
 from pymc_pacauc.ep.subsample_sums import dealt_sums
 from pymc_pacauc.fitting import fit
+from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result
 from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -511,18 +513,18 @@ def test_an_interrupted_fit_is_returned_as_it_is(sweep, monkeypatch):
     made = []
 
     def stop(record):
-        if record["sweep"] >= sweep:
-            raise KeyboardInterrupt
+        if record["sweep"] == sweep:
+            signal.raise_signal(signal.SIGINT)
 
     def stopped(*arguments):
         made.append(1)
         if sweep == 0 and len(made) == 3:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return mean_first(*arguments)
 
     monkeypatch.setattr(MeanFirst, "sweep", stopped)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        found = fit_dealt(problem, 60, callback=stop)
+        found = returns_early(fit_dealt)(problem, 60, callback=stop)
     assert found.interrupted
     assert not found.converged
     assert np.isfinite(found.posterior.mean).all()

@@ -1,5 +1,6 @@
 """The one loop on maps whose answers are known: each safeguard acts where it should, and is needed there."""
 
+import signal
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from pymc_pacauc.ep.loop import ConvergenceWarning, Iteration, MixingHistory, Policy, mixed_step, solve_fixed_point
 from pymc_pacauc.fitting import fit
+from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 
 PLAIN = Policy(damping=1.0, least_damping=0.1, plain_steps=10**9)
@@ -201,46 +203,39 @@ class TestSafeguards:
 
 
 class TestInterruption:
-    def test_in_a_sweep_it_returns_the_last_point_seen(self):
+    def test_elsewhere_it_propagates(self):
+        with pytest.raises(KeyboardInterrupt):
+            solve(lambda x: signal.raise_signal(signal.SIGINT) or 0.5 * x, [1.0])
+
+    def test_where_fits_return_early_the_sweep_counts(self):
         calls = []
 
         def halve(x):
             calls.append(1)
             if len(calls) == 4:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
             return 0.5 * x
 
-        found = solve(halve, [1.0])
+        found = returns_early(solve)(halve, [1.0])
         assert found.interrupted
         assert not found.converged
-        np.testing.assert_allclose(found.point, 0.25)
-        assert len(found.history) == 3
+        np.testing.assert_allclose(found.point, 0.125)
+        assert len(found.history) == 4
 
-    def test_in_the_first_sweep_that_sweep_is_made_again_once(self):
+    def test_the_second_one_raises_at_once(self):
         calls = []
 
         def stubborn(x):
             calls.append(1)
-            if len(calls) <= 1:
-                raise KeyboardInterrupt
-            return 0.5 * x
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            calls.append(2)
 
-        found = solve(stubborn, [1.0])
-        assert found.interrupted
-        assert len(found.history) == 1
-        np.testing.assert_allclose(found.point, 1.0)
         with pytest.raises(KeyboardInterrupt):
-            solve(lambda x: (_ for _ in ()).throw(KeyboardInterrupt), [1.0])
-
-    def test_in_the_callback_the_sweep_counts(self):
-        def stop(row):
-            if row["sweep"] == 2:
-                raise KeyboardInterrupt
-
-        found = solve(lambda x: 0.5 * x, [1.0], callback=stop)
-        assert found.interrupted
-        assert len(found.history) == 2
-        np.testing.assert_allclose(found.point, 0.5)
+            returns_early(solve)(stubborn, [1.0])
+        assert calls == [1]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert solve(lambda x: 0.5 * x, [1.0]).converged  # nothing is left of it
 
     @pytest.mark.parametrize("at", [1, 4, 9])
     @pytest.mark.parametrize("method", ["ep", "vb", "sparse"])
@@ -256,10 +251,10 @@ class TestInterruption:
 
         def stop(row):
             if row["sweep"] == at:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
 
         with pytest.warns(ConvergenceWarning, match=r"interrupted after \d+ sweeps, and is returned as it was then"):
-            result = fit(problem, "ep" if method == "sparse" else method, callback=stop)
+            result = returns_early(fit)(problem, "ep" if method == "sparse" else method, callback=stop)
         assert result.interrupted
         assert not result.converged
         assert at <= result.sweeps <= at + 1

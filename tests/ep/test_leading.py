@@ -1,5 +1,7 @@
 """EP in the leading directions of a smooth process, beside EP in all of them."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from pymc_pacauc.ep import start as leading
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.loop import ConvergenceWarning, sweep_sums
 from pymc_pacauc.ep.start import leading_problem
+from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 N = 260
@@ -116,10 +119,10 @@ def test_starts_and_ends():
 
     def stop(row):
         if row["sweep"] == 4:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
-        interrupted = fit_ep(problem, callback=stop)
+        interrupted = returns_early(fit_ep)(problem, callback=stop)
     assert fit_ep(problem, start=interrupted).log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
     assert fit_ep(problem, n_jobs=2).log_evidence == fit.log_evidence
 

@@ -1,5 +1,7 @@
 """Processes of full rank: EP in the scores, beside EP in coefficients."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.process import as_many_directions
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sweep import ScoreMoments, sum_sites
+from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
@@ -159,10 +162,10 @@ def test_starts_and_ends(in_coefficients):
 
     def stop(row):
         if row["sweep"] == 4:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
-        interrupted = fit_ep(problem, callback=stop)
+        interrupted = returns_early(fit_ep)(problem, callback=stop)
     risk = problem.risk(interrupted.posterior.draw(20_000, np.random.default_rng(1)))
     assert abs(risk.mean() - interrupted.expected_risk) < 4 * risk.std() / np.sqrt(risk.size)
     in_coefficients()

@@ -1,4 +1,5 @@
 import pickle
+import re
 import subprocess
 import sys
 
@@ -27,6 +28,8 @@ from sklearn.utils.fixes import parse_version
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.ep import fit as fitting
+from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune.gamma import pairs_of_few
@@ -443,3 +446,36 @@ def test_pairs_of_many_rows_are_dealt():
     assert found.approximation_.pairs_used < 0.15 * every.problem.pairs.n_pairs
     off = (found.coef_[0] * X.std(axis=0) - every.posterior.mean) / np.sqrt(every.posterior.variance)
     assert 0.0 < np.sqrt(np.mean(off**2)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inclusion_probability": 0.5}, r'inclusion_probability=0.5 .* prior="spike_slab"'),
+        ({"inclusion_probability": 1.5, "prior": "gp"}, "inclusion_probability=1.5"),
+        ({"shrinkage": 0.5, "prior": "gp"}, "shrinkage=0.5 is of a Gaussian prior"),
+        ({"shrinkage": 0.5, "prior": "spike_slab"}, "shrinkage=0.5 is of a Gaussian prior"),
+        ({"shrinkage": 0.5, "relevance": "evidence"}, "relevance='evidence'"),
+    ],
+)
+def test_options_of_another_prior_are_refused(options, message):
+    X = np.random.default_rng(1).normal(size=(40, 2))
+    with pytest.raises(ValueError, match=message):
+        pac.AUCClassifier(**options).fit(X, X[:, 0] > 0.0)
+
+
+@pytest.mark.parametrize("prior", ["gaussian", "spike_slab"])
+def test_warnings_name_options_that_there_are(prior, monkeypatch):
+    """A fit that does not converge is warned of by options of the estimator: it has no max_sweeps, p or v0."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 3))
+    engine = {"gaussian": "fit_ep", "spike_slab": "fit_spike_slab"}[prior]
+    original = getattr(fitting, engine)
+    monkeypatch.setattr(fitting, engine, lambda *args, **options: original(*args, **{**options, "max_sweeps": 2}))
+    with pytest.warns(ConvergenceWarning, match="did not converge") as caught:
+        pac.AUCClassifier(prior, gamma=60.0).fit(X, X[:, 0] + rng.normal(size=60) > 0.0)
+    for each in caught:
+        if "did not converge in" in str(each.message):
+            named = re.findall(r"(?:Lower|raise|use) (\w+)", str(each.message))
+            assert named
+            assert set(named) <= set(pac.AUCClassifier().get_params())

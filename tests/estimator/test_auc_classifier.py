@@ -28,7 +28,7 @@ from sklearn.utils.fixes import parse_version
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep import fit as fitting
+from pymc_pacauc import fitting
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem

@@ -18,6 +18,7 @@ from pymc_pacauc.comparison.pairs import distinct_labels, encode_labels
 from pymc_pacauc.comparison.risk import score_array
 from pymc_pacauc.numerics import FloatArray
 
+FIT = "fit"  # the coordinate that says which fit scores are of
 MEAN = "mean_score"  # the coordinate by which draws of scores carry their exact mean
 DRAW_DIMS = ("chain", "draw", "sample")
 

@@ -36,11 +36,14 @@ def draws_to_inference_data(
     """
     attrs = {"pacauc_method": method, "pacauc_version": __version__, "pymc_version": version("pymc")}
     stats = dataset(sample_stats or {}, attrs=attrs)
-    stats = stats.assign(
-        {name: value if isinstance(value, xr.DataArray) else ((), value) for name, value in (constants or {}).items()}
-    )
+    stats = stats.assign({name: _constant(name, value) for name, value in (constants or {}).items()})
     groups = {"posterior": posterior_dataset(model, theta, variables=variables, attrs=attrs), "sample_stats": stats}
     return inference_data({**groups, **data_groups(model)})
+
+
+def _constant(name: str, value: Any) -> Any:
+    """A variable that does not depend on the draw."""
+    return value if isinstance(value, xr.DataArray) else ([f"{name}_dim_{i}" for i in range(np.ndim(value))], value)
 
 
 def posterior_dataset(

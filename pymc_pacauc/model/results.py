@@ -28,6 +28,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_pacauc.array_result import ArrayResult, Estimate
 from pymc_pacauc.comparison.sizes import compared_share, effective_size
+from pymc_pacauc.core.score_function import ScoreFunction
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.kernel_features import TransformRows
@@ -193,6 +194,11 @@ class Draws:
                     return None  # of several fits
                 found[str(key).removeprefix(EXACT_MEAN)] = first
         return xr.Dataset(found).expand_dims(chain=[0], draw=[0]) if found else None
+
+    @cached_property
+    def score_function(self) -> ScoreFunction | None:
+        """How a row becomes a score; None where the draws that are left do not say it."""
+        return ScoreFunction.from_stats(self.stats)
 
     def runs(self) -> list[dict[str, NDArray[Any]]]:
         """The stats of each independent run, one row a draw, however the draws were put together."""

@@ -284,7 +284,7 @@ class _Source:
 
 
 def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any = None) -> _Source:
-    """What a result is, and how its rows become scores: as it says itself, as the model says, or both, if they agree."""
+    """What a result is, and how its rows become scores: as it says, or as the model says, or both if they agree."""
     result = group_of(result)
     try:
         found = as_result(result)

@@ -1,17 +1,17 @@
-"""How a row becomes a score: what every result carries, so that new rows are scored as the fitted ones were, or refused.
+"""How a row becomes a score: carried by every result, so that new rows are scored as the fitted ones were, or refused.
 
-A score is made of *inputs* (matrices or vectors with a row per observation) and of *variables* (the coefficients). Where
-it is linear in the columns of the inputs and affine in the variables, :class:`ScoreFunction` holds the whole map as
+A score is made of *inputs* (matrices or vectors with a row per observation) and of *variables* (the coefficients).
+Where it is linear in the columns of the inputs and affine in the variables, :class:`ScoreFunction` holds the whole map:
 
     weights = matrix @ theta + constant,        score = row @ weights[:-1] + weights[-1],
 
-theta the variables, flat, one after the other; the last weight is the intercept. ``matrix`` is sparse: for ``X @ theta``
+theta the variables, flat, one after the other; the last weight is the intercept. ``matrix`` is sparse: of ``X @ theta``
 it is the identity. That needs no model, so draws in a file can be applied to new rows. Where a score is a function of
 one row but not linear, the object knows its inputs, and the model is needed to evaluate it
 (:mod:`pymc_pacauc.model.score_function`). Where it is no function of one row, ``refusal`` says why, and what to do.
 
-Labels of columns, where they are known, are matched with those of DataFrames, Series and DataArrays; arrays are taken by
-position. Nothing here imports PyMC.
+Labels of columns, where they are known, are matched with those of DataFrames, Series and DataArrays; arrays are taken
+by position. Nothing here imports PyMC.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class ScoreFunction:
                 unknown += [(k, given[each][2])] if given[each][2] else []
             else:
                 values.append(np.tile(np.reshape(each.same, each.shape), (size, *(1 for _ in each.shape))))
-        single = all(map(_is_row, X_new.values() if _is_mapping(X_new) else [X_new], given))
+        single = all(_is_row(X_new[each.name] if _is_mapping(X_new) else X_new, each) for each in given)
         return NewRows(tuple(values), np.arange(size) if labels is None else labels, tuple(unknown), single)
 
     def _by_name(self, X_new: Mapping[str, Any], named: Mapping[str, Input]) -> dict[Input, Any]:

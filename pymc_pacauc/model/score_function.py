@@ -1,10 +1,10 @@
 """The score function of a PyMC model, read off its graph: which arrays the rows are, and how they become scores.
 
 :func:`read_scores` finds the leaves of the scores' graph that have a row per observation (``pm.Data``, or arrays
-written into the model), and rebuilds the graph with free matrices in their place, everything else fixed at the values it
-has then. That it is a function of a row is verified, not assumed: some rows, and one row alone, must score as they did
-among all. Whether it is linear in the columns and affine in the variables is found by evaluating it; the variables are
-the free ones, or, where the score is not affine in these, the named ones nearest to it (the coefficients of a
+written into the model), and rebuilds the graph with free matrices in their place, everything else fixed at the values
+it has then. That it is a function of a row is verified, not assumed: some rows, and one row alone, must score as they
+did among all. Whether it is linear in the columns and affine in the variables is found by evaluating it; the variables
+are the free ones, or, where the score is not affine in these, the named ones nearest to it (the coefficients of a
 spike-and-slab prior, ``pm.Deterministic("theta", tau * z)``).
 
 Nothing is compiled for this: nodes are performed one after the other (:mod:`pymc_pacauc.model.graph`). Only scores
@@ -433,7 +433,7 @@ def _coords(model: pm.Model, dim: str, size: int) -> tuple[Any, ...] | None:
 
 
 def _labelled(model: pm.Model, inputs: Sequence[Input], function: ScoreFunction) -> tuple[Input, ...]:
-    """The inputs, columns without labels named after the coefficients they are multiplied by, where these have names."""
+    """The inputs; columns without labels get those of the coefficients that they are multiplied by."""
     entries: list[Any] = []
     for name, shape in function.variables:
         dims = model.named_vars_to_dims.get(name)

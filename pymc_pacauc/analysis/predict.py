@@ -306,7 +306,7 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
     if not posterior.sizes["chain"] * posterior.sizes["draw"]:
         raise ValueError("The posterior has no draws.")
     fitted, exact = getattr(found, "fitted_to", None), getattr(found, "exact_mean", None)
-    carried = getattr(found, "score_function", None)
+    carried = getattr(found, "score_function", None) or ScoreFunction.from_stats(posterior)
     if model is None and (carried is None or not carried.linear) and pm.Model.get_context(error_if_none=False):
         model = pm.modelcontext(None)
     if gp is not None:
@@ -336,18 +336,18 @@ def _scores_of_draws(
             )
         return carried, None
     scoring = read_scores(model)
-    if carried is not None and carried.linear:
-        one = posterior.isel(chain=slice(1), draw=slice(3))
-        first, second = (
-            f.weights(f.theta(_flat_draws(one, f))) if f.linear else None for f in (carried, scoring.function)
+    if carried is None or not carried.linear:
+        return scoring.function, scoring
+    one = posterior.isel(chain=slice(1), draw=slice(3))
+    known = [function for function in (carried, scoring.function) if function.linear]
+    weights = [function.weights(function.theta(_flat_draws(one, function))) for function in known]
+    same = len(known) == 2 and weights[0].shape == weights[1].shape and np.allclose(*weights, rtol=1e-8, atol=1e-10)
+    if not same or not carried.names_agree(scoring.function):
+        raise ValueError(
+            "The model makes scores of rows in another way than the one these draws were made with: pass that model, "
+            "with the data it had, or leave model= away; the draws know their scores."
         )
-        if second is None or first.shape != second.shape or not np.allclose(first, second, rtol=1e-8, atol=1e-10):
-            raise ValueError(
-                "The model makes scores of rows in another way than the one these draws were made with: pass that "
-                "model, with the data it had, or leave model= away; the draws know their scores."
-            )
-        return replace(carried, inputs=scoring.function.inputs), None
-    return scoring.function, scoring
+    return carried, None
 
 
 def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:
@@ -413,9 +413,10 @@ class _UnknownGroups:
     codes: NDArray[Any]
 
     def __str__(self) -> str:
-        shown = ", ".join(map(str, (self.labels or np.unique(self.codes[self.rows]))[:5]))
+        codes: Any = self.labels or np.unique(self.codes[self.rows])
+        shown = ", ".join(map(str, codes[:5]))
         size, names = self.groups.size, ", ".join(self.groups.names) or "the score"
-        known = ", ".join(map(str, self.groups.labels[:5])) if self.labels else f"0 to {size - 1}"
+        known = ", ".join(map(str, (self.groups.labels or ())[:5])) if self.labels else f"0 to {size - 1}"
         what = "labels" if self.labels else "codes"
         return (
             f"{self.name} has {what} that the model has no coefficients for ({shown}): {names} has those of {size} "

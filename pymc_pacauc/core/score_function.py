@@ -31,7 +31,7 @@ from scipy import sparse
 
 from pymc_pacauc.numerics import FloatArray, numeric_array
 
-STAT = "score_function"  # the variable of sample_stats that holds the encoded object
+STAT = "score_function"  # the coordinate, or the statistic of draws, that holds the encoded object
 PART, PARTS = f"{STAT}_part", f"{STAT}_parts"
 PIECE = 4096  # bytes that one draw of a sampler carries; doubling it halves the draws needed, and doubles their memory
 
@@ -129,6 +129,14 @@ class ScoreFunction:
     def linear(self) -> bool:
         return self.matrix is not None
 
+    def names_agree(self, other: ScoreFunction) -> bool:
+        """Whether inputs and their columns have the same names, where both know them."""
+        pairs = zip(self.inputs, other.inputs, strict=False)
+        return len(self.inputs) == len(other.inputs) and all(
+            a.name == b.name and a.shape == b.shape and (None in (a.labels, b.labels) or a.labels == b.labels)
+            for a, b in pairs
+        )
+
     # -- new rows ----------------------------------------------------------------------------------------------------
 
     def rows(self, X_new: Any, data: str | None = None) -> NewRows:
@@ -160,7 +168,7 @@ class ScoreFunction:
                 values.append(given[each][0])
                 unknown += [(k, given[each][2])] if given[each][2] else []
             else:
-                values.append(np.tile(np.reshape(each.same, each.shape), (size, *(1 for _ in each.shape))))
+                values.append(np.broadcast_to(np.reshape(each.same or (), each.shape), (size, *each.shape)))
         single = all(_is_row(X_new[each.name] if _is_mapping(X_new) else X_new, each) for each in given)
         return NewRows(tuple(values), np.arange(size) if labels is None else labels, tuple(unknown), single)
 
@@ -284,9 +292,11 @@ class ScoreFunction:
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> ScoreFunction:
         """What :meth:`to_dict` gave."""
-        inputs = tuple(
-            Input(**{k: tuple(v) if isinstance(v, list) else v for k, v in each.items()}) for each in found["inputs"]
-        )
+        held_inputs: list[dict[str, Any]] = [
+            {name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
+            for each in found["inputs"]
+        ]
+        inputs = tuple(Input(**each) for each in held_inputs)
         variables = tuple((name, tuple(shape)) for name, shape in found["variables"])
         matrix = constant = None
         if "weights" in found:
@@ -298,7 +308,7 @@ class ScoreFunction:
 
     @cached_property
     def encoded(self) -> NDArray[np.uint8]:
-        """The object as bytes, for a variable of ``sample_stats``: they survive files of any kind."""
+        """The object as bytes, which survive files of any kind."""
         text = json.dumps(self.to_dict(), separators=(",", ":"))
         return np.frombuffer(zlib.compress(text.encode()), dtype=np.uint8)
 
@@ -307,12 +317,12 @@ class ScoreFunction:
         """48 bits that two different functions hardly share."""
         return int.from_bytes(hashlib.blake2b(self.encoded.tobytes(), digest_size=6).digest(), "big")
 
-    def as_stats(self) -> dict[str, Any]:
-        """Variables of ``sample_stats`` that hold the object whole."""
-        return {STAT: self.encoded, PART: 0, PARTS: 1}
+    def as_coords(self) -> dict[str, Any]:
+        """A coordinate of a posterior's Dataset that holds the object; no variable has its dimension."""
+        return {STAT: (f"{STAT}_dim_0", self.encoded)}
 
     def pieces(self) -> list[dict[str, Any]]:
-        """The same in pieces of one length, for draws to carry in turn."""
+        """Statistics for draws to carry in turn: the encoded object in pieces of one length."""
         encoded = self.encoded
         count = max(1, math.ceil(encoded.size / PIECE))
         width = math.ceil(encoded.size / count)
@@ -322,13 +332,15 @@ class ScoreFunction:
     @classmethod
     def from_stats(cls, stats: Mapping[str, Any]) -> ScoreFunction | None:
         """Read back from whichever draws are left; None where some piece of it is on none of them."""
-        if any(name not in stats for name in (STAT, PART, PARTS)):
+        if STAT not in stats:
             return None
         byte = next(dim for dim in stats[STAT].dims if str(dim).startswith(STAT))
         held = stats[STAT].transpose(..., byte)
-        part = stats[PART].broadcast_like(held.isel({byte: 0})).transpose(*held.dims[:-1]).values.astype(int).ravel()
+        part, counts = np.zeros(held[..., 0].size, dtype=int), np.ones(1, dtype=int)
+        if PART in stats:
+            part = stats[PART].broadcast_like(held[..., 0]).transpose(*held.dims[:-1]).values.astype(int).ravel()
+            counts = np.unique(stats[PARTS].values.astype(int))
         held = held.values.astype(np.uint8).reshape(part.size, -1)
-        counts = np.unique(np.asarray(stats[PARTS].values).astype(int))
         found = {int(k): np.unique(held[part == k], axis=0) for k in np.unique(part)}
         if counts.size != 1 or any(len(each) != 1 for each in found.values()):
             raise ValueError("These draws come from fits whose scores differ: keep those of one of them.")
@@ -451,12 +463,14 @@ def _codes_of(each: Input, values: Any) -> tuple[NDArray[Any], NDArray[Any] | No
 
 def _same_index(found: Mapping[str, NDArray[Any] | None]) -> NDArray[Any] | None:
     labelled = {name: index for name, index in found.items() if index is not None}
-    first = next(iter(labelled.values()), None)
+    if not labelled:
+        return None
+    first = next(iter(labelled.values()))
     for name, index in labelled.items():
         if not np.array_equal(index, first):
             raise ValueError(
                 f"The rows of {' and '.join(labelled)} have different labels ({name} begins {index[:3].tolist()}, the "
-                f"other {np.asarray(first)[:3].tolist()}): bring them into one order, frame.loc[labels], or pass NumPy "
+                f"other {first[:3].tolist()}): bring them into one order, frame.loc[labels], or pass NumPy "
                 "arrays."
             )
     return first

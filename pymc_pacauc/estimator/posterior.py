@@ -15,12 +15,14 @@ what is found here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from scipy.special import ndtri
 from sklearn.preprocessing import StandardScaler
 
@@ -28,6 +30,7 @@ from pymc_pacauc.array_result import ArrayResult, Estimate, Result
 from pymc_pacauc.certify.bounds import check_epsilon
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.core.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.ep.fit import METHODS, Fit, UnsupportedError
 from pymc_pacauc.estimator.folds import Folds
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
@@ -243,6 +246,15 @@ class ScorePosterior:
         if self.tempered is None:
             return self.fit.posterior.draw(draws, rng)
         return self.tempered.theta[rng.integers(len(self.tempered.theta), size=draws)]
+
+    def score_function(self, features: Sequence[str]) -> ScoreFunction:
+        """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for kernel features."""
+        if self.features is not None:
+            refusal = "The scores are of kernel features of X: use the estimator's decision_function(X)."
+            return ScoreFunction((), refusal=refusal)
+        linear = linear_scores("coef", self.columns.center.shape, features)
+        centre = sparse.vstack([linear.matrix[:-1], sparse.csr_array(-self.columns.center[None])], format="csr")
+        return replace(linear, matrix=centre)
 
     @cached_property
     def result(self) -> Result:

@@ -387,7 +387,6 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         """What every selection of its draws needs to know, see :class:`~pymc_pacauc.model.results.Draws`."""
         return {
             **self.fitted_to.as_stats(),
-            **self.score_function.as_stats(),
             "gamma": self.fitted_to.gamma,
             "log_evidence": self.log_evidence,
             "log_evidence_variance": self.fit.log_evidence_error**2,
@@ -404,6 +403,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     def _inference_data(
         self, theta: FloatArray, stats: dict[str, Any], constants: dict[str, Any], rng: np.random.Generator
     ) -> Any:
+        score_function = self.score_function
         with self.as_fitted():
             return draws_to_inference_data(
                 self.model,
@@ -412,6 +412,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 sample_stats={name: value[None] for name, value in stats.items()},
                 constants=constants,
                 method=self.method,
+                score_function=score_function,
             )
 
     def __repr__(self) -> str:

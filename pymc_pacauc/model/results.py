@@ -198,7 +198,8 @@ class Draws:
     @cached_property
     def score_function(self) -> ScoreFunction | None:
         """How a row becomes a score; None where the draws that are left do not say it."""
-        return ScoreFunction.from_stats(self.stats)
+        carried = None if self.posterior is None else ScoreFunction.from_stats(self.posterior)
+        return ScoreFunction.from_stats(self.stats) if carried is None else carried
 
     def runs(self) -> list[dict[str, NDArray[Any]]]:
         """The stats of each independent run, one row a draw, however the draws were put together."""

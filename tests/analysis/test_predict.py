@@ -53,15 +53,17 @@ def test_draws_and_moments(fitted):
 
 
 def test_without_a_model(fitted):
-    """Draws say how a row becomes a score; a group of them does not, and the caller says it, or it is refused."""
+    """Draws say how a row becomes a score; where they do not, the caller says it, or it is refused."""
     _, _, idata = fitted
     expected = idata["posterior"]["theta"].values @ X_new.T
     np.testing.assert_allclose(pac.predict_scores(idata, X_new), expected)
     posterior = dataset_of(idata, "posterior")
-    for draws in (idata, posterior):
+    np.testing.assert_allclose(pac.predict_scores(posterior, X_new), expected)
+    bare = posterior.drop_vars("score_function")
+    for draws in (idata, bare):
         np.testing.assert_allclose(pac.predict_scores(draws, X_new, var_name="theta"), expected)
     with pytest.raises(ValueError, match="do not say how a row becomes a score"):
-        pac.predict_scores(posterior, X_new)
+        pac.predict_scores(bare, X_new)
 
 
 def test_rows_of_a_frame_keep_their_index(fitted):
@@ -228,8 +230,7 @@ def test_slices_of_draws(fitted, name):
     """What xarray or ArviZ leaves of the dimensions, in ArviZ 0.x and 1.x."""
     _, _, idata = fitted
     cut, kept = SLICES[name]
-    alone = {"var_name": "theta"} if name in ("a group", "a chain of a group", "stacked") else {}
-    found = pac.predict_scores(cut(idata), X_new, **alone)
+    found = pac.predict_scores(cut(idata), X_new)
     assert found.dims == ("chain", "draw", "row")
     np.testing.assert_allclose(found.values, idata["posterior"]["theta"].values[:, kept] @ X_new.T)
     if name in ("a chain", "some draws"):

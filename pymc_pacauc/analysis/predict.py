@@ -238,7 +238,7 @@ class _Source:
         """Scores (chain, draw, rows) at every draw."""
         posterior = self.posterior if posterior is None else posterior
         assert posterior is not None
-        theta = self.function.theta(_flat_draws(posterior, self.function))
+        theta = _theta(posterior, self.function)
         if self.function.linear:
             values = self.function.scores(theta, new)
         elif self.scoring is None:
@@ -312,7 +312,8 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
     if gp is not None:
         return _Source(None, posterior, model, ScoreFunction(()), None, exact, _fit_of(fitted, ScoreFunction(())))
     function, scoring = _scores_of_draws(posterior, model, carried, var_name)
-    return _Source(None, posterior, model, function, scoring, exact, _fit_of(fitted, function))
+    of = function if var_name is not None or carried is None else carried
+    return _Source(None, posterior, model, function, scoring, exact, _fit_of(fitted, of))
 
 
 def _scores_of_draws(
@@ -340,9 +341,9 @@ def _scores_of_draws(
         return scoring.function, scoring
     one = posterior.isel(chain=slice(1), draw=slice(3))
     known = [function for function in (carried, scoring.function) if function.linear]
-    weights = [function.weights(function.theta(_flat_draws(one, function))) for function in known]
-    same = len(known) == 2 and weights[0].shape == weights[1].shape and np.allclose(*weights, rtol=1e-8, atol=1e-10)
-    if not same or not carried.names_agree(scoring.function):
+    weights = [function.weights(_theta(one, function)) for function in known]
+    same = len(known) == 2 and weights[0].shape == weights[1].shape and carried.names_agree(scoring.function)
+    if not same or not np.allclose(weights[0], weights[1], rtol=1e-8, atol=1e-10):
         raise ValueError(
             "The model makes scores of rows in another way than the one these draws were made with: pass that model, "
             "with the data it had, or leave model= away; the draws know their scores."
@@ -360,20 +361,21 @@ def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:
     return linear_scores(name, held.shape[2:], None if numbered else labels)
 
 
-def _flat_draws(posterior: xr.Dataset, function: ScoreFunction) -> dict[str, NDArray[Any]]:
-    """Values (chain * draw, ...) of the variables of a score function."""
-    found = {}
+def _theta(posterior: xr.Dataset, function: ScoreFunction) -> FloatArray:
+    """Flat variables of a score function (chain * draw, coefficients)."""
+    draws, found = posterior.sizes["chain"] * posterior.sizes["draw"], {}
     for name, _ in function.variables:
         if name in posterior:
             values = posterior[name].transpose("chain", "draw", ...).values
-            found[name] = values.reshape(-1, *values.shape[2:])
-    return found
+            found[name] = values.reshape(draws, *values.shape[2:])
+    return function.theta(found, draws)
 
 
 def _fit_of(fitted: Any, function: ScoreFunction) -> int | None:
     """A number that scores of one fit share, and those of others hardly have: thresholds are of one fit."""
-    known = None if fitted is None else np.array([fitted.data, fitted.gamma, fitted.n_pos, fitted.n_neg, fitted.pairs])
-    return None if known is None else fingerprint([known])
+    if fitted is None:
+        return None
+    return fingerprint([np.array([fitted.data, fitted.gamma, fitted.pairs, function.digest])])
 
 
 def _drawn(source: _Source, new: NewRows, draws: int, new_groups: str, random_seed: Any) -> xr.DataArray:

@@ -237,9 +237,9 @@ class ScoreFunction:
 
     # -- scores ------------------------------------------------------------------------------------------------------
 
-    def theta(self, values: Mapping[str, Any]) -> FloatArray:
+    def theta(self, values: Mapping[str, Any], draws: int) -> FloatArray:
         """Flat coefficients ``(draws, coefficients)`` of the variables' values, ``(draws, *shape)`` each."""
-        found = []
+        found = [np.zeros((draws, 0))]
         for name, shape in self.variables:
             if name not in values:
                 raise ValueError(f"The posterior has no draws of {name}, which the scores depend on.")
@@ -249,8 +249,8 @@ class ScoreFunction:
                     f"{name} has shape {value.shape[1:]} in these draws and {shape} in the score function: they are "
                     "not of the same model."
                 )
-            found.append(value.reshape(len(value), -1))
-        return np.concatenate(found, axis=1) if found else np.zeros((1, 0))
+            found.append(value.reshape(draws, -1))
+        return np.concatenate(found, axis=1)
 
     def weights(self, theta: FloatArray) -> FloatArray:
         """Weights of the columns, the intercept last, of a linear score: (draws, columns + 1)."""
@@ -390,16 +390,8 @@ def _values_of(each: Input, values: Any) -> tuple[NDArray[Any], NDArray[Any] | N
 
 def _taken_apart(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[Any] | None, Any]:
     """Labels of the columns and of the rows, where they have any, and the values, rows first."""
-    if hasattr(values, "dims") and hasattr(values, "coords"):  # a DataArray
-        if len(each.shape) == 1 and values.ndim == 2 and each.dims[-1:] == (values.dims[0],):
-            values = values.T
-        columns = None
-        if len(each.shape) == 1 and values.dims[-1:] != each.dims[:1] and values.dims[-1] in values.coords:
-            columns = values[values.dims[-1]].values.tolist()
-        whole = values.ndim > len(each.shape)
-        index = values[values.dims[0]].values if whole and values.dims[0] in values.coords else None
-        array = values.values
-        return columns, index, array[None] if columns is not None and not whole else array
+    if hasattr(values, "dims") and hasattr(values, "coords"):
+        return _taken_from_array(each, values)
     if hasattr(values, "columns"):
         index = np.asarray(values.index) if hasattr(values, "index") else None
         columns = None if _unnamed(values.columns) else list(values.columns)
@@ -411,6 +403,26 @@ def _taken_apart(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[An
     return None, None, values
 
 
+def _taken_from_array(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[Any] | None, Any]:
+    """The same of a DataArray, whose dimensions may be in any order if the model knows one of them."""
+    whole = values.ndim > len(each.shape)
+    if len(each.shape) != 1 or values.ndim > 2:
+        index = values[values.dims[0]].values if whole and values.dims and values.dims[0] in values.coords else None
+        return None, index, values.values
+    labels = {dim: values[dim].values.tolist() for dim in values.dims if dim in values.coords}
+    column = values.dims[-1]
+    if whole and each.dims[-1:] and each.dims[-1] in values.dims:
+        column = each.dims[-1]
+    elif whole and each.labels is not None:
+        column = next((dim for dim, held in labels.items() if set(held) == set(each.labels)), column)
+    elif whole:
+        raise _no_names(each.name or "X_new", labels.get(column, values.dims))
+    values = values.transpose(..., column)
+    columns = labels.get(column)
+    index = np.array(labels[values.dims[0]]) if whole and values.dims[0] in labels else None
+    return columns, index, values.values[None] if columns is not None and not whole else values.values
+
+
 def _unnamed(labels: Any) -> bool:
     """Whether labels are the numbers that pandas gives where there are none."""
     return list(labels) == list(range(len(labels)))
@@ -419,13 +431,7 @@ def _unnamed(labels: Any) -> bool:
 def _places(each: Input, columns: list[Any], what: str) -> list[int]:
     """Where the input's columns are among labelled ones."""
     if each.labels is None:
-        shown = ", ".join(map(str, columns[:5])) + (", ..." if len(columns) > 5 else "")
-        raise ValueError(
-            f"{what} has named columns ({shown}), and the model knows no names to match them with. Name them in the "
-            'model, for example pm.Model(coords={"covariate": names}) and dims="covariate" of the coefficients or '
-            'dims=("row", "covariate") of the pm.Data; or, for columns in the order of the model, pass a NumPy array, '
-            "X.to_numpy()."
-        )
+        raise _no_names(what, columns)
     known = list(each.labels)
     if len(columns) == len(known) and not set(columns) & set(known) and set(map(str, columns)) == set(map(str, known)):
         columns, known = [str(c) for c in columns], [str(k) for k in known]
@@ -436,6 +442,16 @@ def _places(each: Input, columns: list[Any], what: str) -> list[int]:
         raise ValueError(f"The columns of {what} are not those of the model ({known}); {'; '.join(parts)}.")
     place = {label: k for k, label in enumerate(columns)}
     return [place[label] for label in known]
+
+
+def _no_names(what: str, names: Sequence[Any]) -> ValueError:
+    shown = ", ".join(map(str, names[:5])) + (", ..." if len(names) > 5 else "")
+    return ValueError(
+        f"{what} has named columns ({shown}), and the model knows no names to match them with. Name them in the model, "
+        'for example pm.Model(coords={"covariate": names}) and dims="covariate" of the coefficients or '
+        'dims=("row", "covariate") of the pm.Data; or, for columns in the order of the model, pass a NumPy array, '
+        "X.to_numpy()."
+    )
 
 
 def _codes_of(each: Input, values: Any) -> tuple[NDArray[Any], NDArray[Any] | None, tuple[Any, ...]]:

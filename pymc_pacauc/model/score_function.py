@@ -86,6 +86,13 @@ class ModelScores:
         self.graph, self.layout = graph, layout
         self._shared, self._lock = list(shared), Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_compiled")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = Lock()
+
     @cached_property
     def _compiled(self) -> Any:
         return self.layout.function([self.graph])

@@ -422,7 +422,7 @@ def affine_scores(draw):
     return scores
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(scores=affine_scores(), held=st.booleans())
 def test_any_affine_graph_is_predicted_as_it_is_written(scores, held):
     v, g = X[:, 1] ** 2, np.arange(N) % K

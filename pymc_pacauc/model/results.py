@@ -44,17 +44,12 @@ def fitted_to(
     terms = auc_terms(model) if terms is None else terms
     if not terms:
         return FittedTo(
-            method, 1.0, 0, 0, "other pairs", 0.0, 0.0, _dimension(model), "half", 0, False, "other", False, False, 0
+            method, 1.0, 0, 0, "other pairs", 0.0, 0.0, _dimension(model), "half", 0, False, False, False, 0
         )
     comparison = terms[0].comparison
     n_pos, n_neg = sides(comparison)
     arrays = _arrays(terms)
-    scores = "other"
-    if problem is not None:
-        scores = "affine" if problem.offset.any() else "linear"
-        gamma = problem.gamma
-    else:
-        gamma = float(sum(term.gamma for term in terms))
+    gamma = float(sum(term.gamma for term in terms)) if problem is None else problem.gamma
     of_terms = {term.risk for term in terms}
     alone = not model.observed_RVs and all(of_terms & set(ancestors([v])) for v in model.potentials)
     matrices = [a for a in arrays if a.ndim == 2 and len(a) == comparison.n]
@@ -70,7 +65,6 @@ def fitted_to(
         ties=terms[0].ties,
         terms=len(terms),
         only_auc=alone,
-        scores=scores,
         standardized=any(map(looks_standardized, matrices or ([problem.X] if problem is not None else []))),
         tuned_prior=any(_is_tuned(v) for v in model.data_vars),
         data=fingerprint([*(array for term in terms for array in term.read()[0]), *arrays]),

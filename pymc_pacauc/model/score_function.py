@@ -182,7 +182,8 @@ def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | Non
     if whole[0].ndim != 1:
         return _refused(name, NOT_BY_ROWS.format(why=f"they have {whole[0].ndim} dimensions"))
     n = whole[0].size
-    leaves = _leaves(scores, free, n)
+    order = {each: k for k, each in enumerate(model.named_vars)}  # of the pm.Data, after arrays written into the model
+    leaves = sorted(_leaves(scores, free, n), key=lambda leaf: order.get(leaf.name(model), -1))
     held = [leaf for leaf in leaves if leaf.name(model)]
     for rows in (leaves, held):
         found = _built(scores, free, rows)

@@ -241,9 +241,9 @@ def test_names_from_the_coefficients():
 
 def test_groups_by_label():
     group = np.arange(N) % 3
-    with pm.Model(coords={"ward": ["north", "east", "west"], "covariate": NAMES}) as model:
+    with pm.Model(coords={"place": ["north", "east", "west"], "covariate": NAMES}) as model:
         rows, ward = pm.Data("X", X, dims=("row", "covariate")), pm.Data("ward", group, dims="row")
-        b, level = pm.Normal("b", dims="covariate"), pm.Normal("level", dims="ward")
+        b, level = pm.Normal("b", dims="covariate"), pm.Normal("level", dims="place")
         pac.AUCPotential("auc", rows @ b + level[ward], y, gamma=20.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
     by_code = pac.predict_scores(approx, {"X": NEW, "ward": [2, 0, 1, 1, 0, 2]}, summary=True)["mean"]

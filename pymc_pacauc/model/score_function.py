@@ -54,6 +54,10 @@ NOT_BY_ROWS = (
     "its conditional distribution: say gp=. Trees of PyMC-BART keep their data to themselves: pm.set_data and pm.draw "
     "in their own model."
 )
+NO_POTENTIAL = (
+    "The model has no AUC or concordance potential, so which scores it has cannot be told: name a pm.Deterministic "
+    "with var_name=."
+)
 AMBIGUOUS = (
     "The model has {n} observations and arrays of {n} rows that are not all covariates ({what}), so which of them new "
     'rows replace cannot be told: hold the covariates in a pm.Data, X = pm.Data("X", X).'
@@ -154,11 +158,8 @@ def read_scores(
     if scores is None:
         graphs = score_graphs(model)
         if not graphs:
-            raise ValueError(
-                "The model has no AUC or concordance potential, so which scores it has cannot be told: name a "
-                "pm.Deterministic with var_name=."
-            )
-        found = [_read(model, each, variables) for each in dict.fromkeys(graphs)]
+            return _refused("", NO_POTENTIAL)
+        found = [read_scores(model, each, variables) for each in dict.fromkeys(graphs)]
         if len({each.function.digest for each in found}) > 1:
             refusal = (
                 "The model's potentials rank by different scores: name the ones to predict, a pm.Deterministic, with "
@@ -166,7 +167,10 @@ def read_scores(
             )
             found[0].function = replace(found[0].function, matrix=None, constant=None, refusal=refusal)
         return found[0]
-    return _read(model, scores, variables)
+    try:
+        return _read(model, scores, variables)
+    except FAILURES as error:  # whatever a model is made of, it can be fitted
+        return _refused("", NOT_BY_ROWS.format(why=_first_line(error)))
 
 
 def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | None) -> ModelScores:
@@ -175,10 +179,7 @@ def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | Non
     used = set(ancestors([scores]))
     free = [v for v in (model.free_RVs if variables is None else variables) if v in used]
     points = _points(model, free)
-    try:
-        whole = [evaluate([scores], dict(zip(free, at, strict=True)))[0] for at in points[:2]]
-    except FAILURES as error:
-        return _refused(name, NOT_BY_ROWS.format(why=_first_line(error)))
+    whole = [evaluate([scores], dict(zip(free, at, strict=True)))[0] for at in points[:2]]
     if whole[0].ndim != 1:
         return _refused(name, NOT_BY_ROWS.format(why=f"they have {whole[0].ndim} dimensions"))
     n = whole[0].size

@@ -22,7 +22,7 @@ rng = np.random.default_rng(6)
 N, D = 30, 3
 NAMES = ["age", "glu", "bmi"]
 X = rng.normal(size=(N, D)) + np.array([0.0, 1.0, -2.0])
-y = X @ [1.0, -0.7, 0.3] + 0.8 * rng.normal(size=N) > 0
+y = X @ [1.0, -0.7, 0.3] + 0.8 * rng.normal(size=N) > -1.3  # about half of them
 NEW = rng.normal(size=(6, D))
 FRAME = pd.DataFrame(NEW, columns=NAMES, index=list("uvwxyz"))
 L = np.array([[2.0, 0.0, 0.0], [-1.0, 0.5, 0.0], [0.3, 1.5, -1.0]])
@@ -374,6 +374,32 @@ def test_thresholds_are_of_one_fit(fits):
                 use(scores)
     with pytest.raises(TypeError, match="table with columns"):
         threshold.apply(FRAME)
+
+
+def test_ordered_categories_have_their_order():
+    grade = np.array(["mild", "severe", "none"] * 10)
+    ordered = pd.Categorical(grade, categories=["none", "mild", "severe"], ordered=True)
+    rank = np.array([1.0, 2.0, 0.0] * 10)
+    for labels in (ordered, pd.Series(ordered)):
+        assert pac.empirical_risk(X[:, 0], labels, ordered=True) == pac.empirical_risk(X[:, 0], rank, ordered=True)
+        approx = fit(
+            build(FORMS["plain"], "written", lambda s, y=labels: pac.AUCPotential("a", s, y, gamma=9.0, ordered=True))
+        )
+        assert approx.fitted_to.comparison == "ordered classes"
+    two = pd.Categorical(np.where(y, "sick", "well"), categories=["well", "sick"], ordered=True)
+    assert pac.empirical_risk(X[:, 0], two) == pac.empirical_risk(X[:, 0], y)
+    with pytest.raises(ValueError, match="positive="):
+        pac.empirical_risk(X[:, 0], pd.Categorical(np.where(y, "sick", "well")))
+
+
+def test_dimensions_of_scores_are_known_by_name(fits):
+    scores = pac.predict_scores(fits["plain", "written"], X, draws=N, random_seed=1)
+    truth = pac.auc_interval(scores, y, over="rows")
+    assert pac.auc_interval(scores.transpose("row", "chain", "draw"), y, over="rows") == truth
+    turned = scores[0].drop_vars("mean_score").rename(draw="iteration").transpose("row", "iteration")
+    np.testing.assert_allclose(pac.roc(turned, y)["auc"].mean(), pac.roc(scores[0], y)["auc"].mean())
+    with pytest.raises(ValueError, match="Which of the dimensions"):
+        pac.roc(turned.rename(row="patient"), y)
 
 
 # -- random graphs ---------------------------------------------------------------------------------------------------

@@ -193,6 +193,15 @@ def numeric_array(name: str, values: ArrayLike) -> FloatArray:
         raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
 
 
+def ranked(values: Any) -> Any:
+    """Ranks 0, 1, ... (NaN where missing) of an ordered ``pd.Categorical`` or a Series of one; others as they are."""
+    categories = getattr(values, "cat", values)
+    if not (getattr(categories, "ordered", False) and hasattr(categories, "codes")):
+        return values
+    codes = np.asarray(categories.codes, dtype=np.float64)
+    return np.where(codes < 0, np.nan, codes)
+
+
 def number_vector(name: str, values: ArrayLike, what: str) -> FloatArray:
     """A vector of finite numbers, or a ValueError that says ``what`` was expected."""
     try:

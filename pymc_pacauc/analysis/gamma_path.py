@@ -40,7 +40,9 @@ def tempering_path(idata: Any) -> xr.Dataset:
         draw carries one stage: where too few draws are left, the stages that are missing are named in a
         :class:`~pymc_pacauc.results.TemperingWarning` and NaN.
     """
-    runs = _tempering(idata).runs()
+    tempering = _tempering(idata)
+    assert tempering.fitted_to  # or it says what differs, where draws of several fits are joined
+    runs = tempering.runs()
     count = [int(run["stage"][0]) + 1 for run in runs]
     columns = {each.name: np.full((len(runs), max(count)), np.nan) for each in fields(Stage)}
     missing = []
@@ -147,6 +149,9 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
             posterior.isel(chain=c, draw=i).assign_coords(draw=posterior["draw"].values) for c, i in enumerate(index)
         ]
         found = xr.concat(chosen, dim="chain")
+    carried = as_result(idata).score_function
+    if carried is not None:
+        found = found.assign_coords(carried.as_coords())
     return found.assign(
         particle_ess=("chain", np.array(ess)), stage_gamma=("chain", np.array(stage_gamma))
     ).assign_attrs(gamma=gamma)

@@ -4,12 +4,13 @@ A score has no unit: only the order it gives matters, and for linear scores not 
 What can be said about new rows is therefore relative: the probability that one scores above another, and the ranks a
 row may have among others.
 
-Which place of the model new rows take is found in :mod:`~pymc_pacauc.analysis.new_rows`.
+How a row becomes a score is what every result carries (:mod:`pymc_pacauc.problem.score_function`); where that takes the
+model, it is read off it (:mod:`pymc_pacauc.model.score_function`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,28 +18,17 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
-from pymc_pacauc.analysis.new_rows import (
-    NewRows,
-    Source,
-    matrix_of,
-    new_rows,
-    not_by_rows,
-    row_labels,
-    source_of,
-    stacked_rows,
-)
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
-from pymc_pacauc.model.deployed import MEAN, draw_dims, draws_first
-from pymc_pacauc.model.gp import conditional_draws, predict_gp
-from pymc_pacauc.model.graph import affine_map, evaluate_at_draws
-from pymc_pacauc.model.groups import GroupCoefficients, draw_groups, grouped_coefficients
-from pymc_pacauc.model.held_data import temporarily
+from pymc_pacauc.model.deployed import FIT, MEAN, draw_dims, draws_first
+from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
+from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
+from pymc_pacauc.model.score_function import Groups, ModelScores, draw_groups, input_of, read_scores
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.provenance import fingerprint
+from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction, linear_scores
 
 
 def predict_scores(
@@ -58,30 +48,33 @@ def predict_scores(
 
     Parameters
     ----------
-    result
+    result : EPApproximation, InferenceData, DataTree or Dataset
         What ``pm.fit(method=pac.EP())`` or ``pm.sample`` returned, or draws read from a file.
-    X_new
-        Matrix or DataFrame (rows, columns), or a single row. If the model's scores depend on a ``pm.Data`` matrix,
-        ``X_new`` takes its place, whatever the scores do with it; for several ``pm.Data`` give a mapping from their
-        names to their new values. Otherwise scores must be ``X @ theta``, theta the coefficients in the model's order.
-        Columns of a DataFrame are matched by name with the model's coords, where these are names.
-    summary
+    X_new : array-like, DataFrame, Series, DataArray, or mapping from names to these
+        New rows of what the scores are made of: of the model's ``pm.Data`` (for several, a mapping from their names),
+        or of the matrix that was written into the model. One dimension is a single row. Columns with names are matched
+        with those that the model knows: the coords of the ``pm.Data``, or of the coefficients that its columns
+        multiply. Where the model knows none, named columns are refused: pass a NumPy array, which is taken by position.
+        Codes of groups, ``theta[group]``, may be given as labels where the first dimension of theta has such coords.
+    summary : bool, default False
         Return mean and standard deviation of each row instead of draws; in closed form for an approximation.
-    draws
+    draws : int, default 1000
         Number of draws, for an approximation.
-    gp
-        The ``pm.gp.Latent`` or ``pm.gp.HSGP`` whose prior the scores are: ``X_new`` are then new points.
-    data
-        Name of the ``pm.Data`` to replace, where more than one would fit.
-    var_name
-        Name of the coefficients in an idata without a model, where more than one variable would fit.
-    new_groups
+    gp : pm.gp.Latent or pm.gp.HSGP, optional
+        The process whose prior the scores are: ``X_new`` are then new points.
+    data : str, optional
+        Name of the ``pm.Data`` that ``X_new`` is.
+    var_name : str, optional
+        Name of the scores to predict, a ``pm.Deterministic`` of the model; or of coefficients among the draws, if the
+        scores are ``X_new @ coefficients``.
+    new_groups : {"refuse", "draw"}, default "refuse"
         For scores with coefficients by group, such as ``theta[group]`` with ``group`` a ``pm.Data`` of codes: what is
-        done with codes that the model has no coefficients for. ``"refuse"`` them, or ``"draw"`` coefficients of each
+        done with groups that the model has no coefficients for. ``"refuse"`` them, or ``"draw"`` coefficients of each
         such group from the population, that is from their prior given each draw of its parameters.
-    model
-        The model of an idata; not needed for scores ``X @ theta``.
-    random_seed
+    model : pm.Model, optional
+        The model of an idata; not needed for scores that are linear in the columns. Where it is given and the draws
+        know their score function too, both must agree.
+    random_seed : int or Generator, optional
         For the draws of an approximation, of a Gaussian process, and of new groups.
 
     Returns
@@ -109,29 +102,14 @@ def predict_scores(
     >>> bool(predicted["mean"][0] > predicted["mean"][1])
     True
     """
-    if new_groups not in ("refuse", "draw"):
-        raise ValueError(f'new_groups must be "refuse" or "draw"; got {new_groups!r}.')
-    source = source_of(result, model)
     if gp is not None:
-        return _process(source, gp, X_new, summary, draws, random_seed)
-    new = new_rows(source, X_new, data, var_name)
-    groups = _unknown_groups(source, new)
-    if groups and new_groups == "refuse":
-        raise ValueError("; ".join(map(str, groups)) + '. new_groups="draw" draws theirs from the population.')
-    mean = None
-    if source.approx is not None and not groups:
-        design, offset = _affine(source.approx, new)
-        mean, variance = source.approx.posterior.moments_of(design, variances=True)
-        mean = mean + offset
-        if summary:
-            return _moments(mean, np.sqrt(variance), new.labels)
-    if source.approx is not None:
-        source = source_of(source.approx.sample(draws, random_seed=random_seed), source.model, source.fitted_to)
-    assert source.posterior is not None
-    values = _evaluate_groups(source, new, groups, random_seed) if groups else _evaluate(source, new)
-    if mean is None and not groups:
-        mean = _exact_mean(source, new)
-    scores = _labelled(source.posterior, values, new.labels, mean)
+        return _process(_source(result, model, None, gp), gp, X_new, summary, draws, random_seed)
+    source = _source(result, model, var_name)
+    new = source.rows(X_new, data)
+    if summary and source.approx is not None and source.unknown_groups(new) is None:
+        mean, variance = source.moments(new)
+        return source.labelled_moments(mean, np.sqrt(variance), new.labels)
+    scores = _drawn(source, new, draws, new_groups, random_seed)
     return _moments_of_draws(scores) if summary else scores
 
 
@@ -139,8 +117,8 @@ def probability_above(result: Any, x: ArrayLike, other: ArrayLike, **options: An
     """Posterior probability that row ``x`` scores above row ``other``.
 
     ``x`` and ``other`` are rows, or matrices compared row by row, or, for several ``pm.Data``, mappings from their
-    names to these. In closed form for an approximation; a tie of two draws counts one half. ``options`` are those of
-    :func:`predict_scores`.
+    names to these; a single row is compared with every row of the other set. In closed form for an approximation; a tie
+    of two draws counts one half. ``options`` are those of :func:`predict_scores`.
 
     Examples
     --------
@@ -153,25 +131,24 @@ def probability_above(result: Any, x: ArrayLike, other: ArrayLike, **options: An
     >>> bool(pac.probability_above(approx, [1.0, 0.0], [0.0, 0.5]) > 0.9)
     True
     """
-    source = source_of(result, options.get("model"))
-    both, rows, single = stacked_rows(source, x, other)
-    closed = source.approx is not None and options.get("gp") is None
-    if closed:
-        new = new_rows(source, both, options.get("data"), options.get("var_name"))
-        closed = not _unknown_groups(source, new)
-    if closed:
-        assert source.approx is not None
-        design, offset = _affine(source.approx, new)
-        design, offset = (part[:rows] - part[rows:] for part in (design, offset))
-        mean, variance = source.approx.posterior.moments_of(design, variances=True)
-        sd, mean = np.sqrt(variance), mean + offset
+    model, gp, data, var_name = (options.get(name) for name in ("model", "gp", "data", "var_name"))
+    source = _source(result, model, var_name, gp)
+    first, second = (source.rows(rows, data) if gp is None else _points(source, gp, rows) for rows in (x, other))
+    count = max(len(first.labels), len(second.labels))
+    both = first.beside(second, count)
+    if gp is None and source.approx is not None and source.unknown_groups(both) is None:
+        mean, variance = source.moments(both, above=count)
         with np.errstate(divide="ignore", invalid="ignore"):
-            probability = np.where(sd > 0, ndtr(mean / sd), 0.5 + 0.5 * np.sign(mean))
+            probability = np.where(variance > 0, ndtr(mean / np.sqrt(variance)), 0.5 + 0.5 * np.sign(mean))
     else:
-        scores = predict_scores(result, both, **options).values
-        difference = scores[..., :rows] - scores[..., rows:]
+        how = options.get("draws", 1000), options.get("random_seed")
+        if gp is None:
+            scores = _drawn(source, both, how[0], options.get("new_groups", "refuse"), how[1]).values
+        else:
+            scores = _process(source, gp, both.values[0], False, *how).values
+        difference = scores[..., :count] - scores[..., count:]
         probability = (0.5 + 0.5 * np.sign(difference)).mean(axis=(0, 1))
-    return float(probability[0]) if single else probability
+    return float(probability[0]) if first.single and second.single else probability
 
 
 def rank_uncertainty(scores: xr.DataArray, ci_prob: float = 0.9) -> xr.Dataset:
@@ -226,21 +203,201 @@ def rank_uncertainty(scores: xr.DataArray, ci_prob: float = 0.9) -> xr.Dataset:
     return xr.Dataset({name: (row, value) for name, value in columns.items()}, coords=coords)
 
 
-def _labelled(posterior: Any, values: FloatArray, labels: NDArray[Any], mean: FloatArray | None = None) -> xr.DataArray:
-    coords = {"chain": posterior["chain"], "draw": posterior["draw"], "row": labels}
-    if mean is not None:
-        coords[MEAN] = ("row", mean)
-    return xr.DataArray(values, dims=("chain", "draw", "row"), coords=coords, name="scores")
+# -- what is predicted from ------------------------------------------------------------------------------------------
 
 
-def _moments(mean: FloatArray, sd: FloatArray, labels: NDArray[Any]) -> xr.Dataset:
-    return xr.Dataset({"mean": ("row", mean), "sd": ("row", sd)}, coords={"row": labels})
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """A posterior, as an approximation or as draws, and how its rows become scores."""
+
+    approx: EPApproximation | None
+    posterior: xr.Dataset | None
+    model: pm.Model | None
+    function: ScoreFunction
+    scoring: ModelScores | None  # by the model, where it is known
+    exact: xr.Dataset | None  # the mean of the variables, where draws carry it
+    fit: int | None  # which fit the scores are of
+
+    def rows(self, X_new: Any, data: str | None) -> NewRows:
+        return self.function.rows(X_new, data)
+
+    def unknown_groups(self, new: NewRows) -> _UnknownGroups | None:
+        """The rows of groups that the model has no coefficients for; None where there are none."""
+        found = []
+        for k, groups in (self.scoring.groups if self.scoring is not None else {}).items():
+            outside = (new.values[k] < 0) | (new.values[k] >= groups.size)
+            if outside.any():
+                labels, name = dict(new.unknown).get(k), self.function.inputs[k].name
+                found.append(_UnknownGroups(k, name, groups, outside, labels, new.values[k]))
+        if len(found) > 1:
+            names = " and ".join(each.name for each in found)
+            raise ValueError(f"Rows of unknown groups of {names} at once have no score: predict them one by one.")
+        return found[0] if found else None
+
+    def scores(self, new: NewRows, posterior: xr.Dataset | None = None) -> FloatArray:
+        """Scores (chain, draw, rows) at every draw."""
+        posterior = self.posterior if posterior is None else posterior
+        assert posterior is not None
+        theta = _theta(posterior, self.function)
+        if self.function.linear:
+            values = self.function.scores(theta, new)
+        elif self.scoring is None:
+            names = ", ".join(each.name for each in self.function.inputs if each.name)
+            raise ValueError(
+                f"New values of {names or 'X_new'} go into the model of these draws: pass model=. (Their scores are a "
+                "function of a row that is not linear in its columns.)"
+            )
+        else:
+            values = self.scoring.scores(theta, new)
+        return values.reshape(posterior.sizes["chain"], posterior.sizes["draw"], len(new.labels))
+
+    def moments(self, new: NewRows, above: int = 0) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the scores of an approximation; of the first rows minus the last, if ``above``."""
+        assert self.approx is not None
+        assert self.scoring is not None
+        part, offset = self.scoring.design(new)
+        design = np.zeros((len(part), self.approx.fit.problem.d))
+        places = self.approx.source.parts
+        design[:, np.concatenate([np.r_[places[name]] for name, _ in self.function.variables])] = part
+        if above:
+            design, offset = design[:above] - design[above:], offset[:above] - offset[above:]
+        mean, variance = self.approx.posterior.moments_of(design, variances=True)
+        return mean + offset, variance
+
+    def exact_mean(self, new: NewRows) -> FloatArray | None:
+        """The mean of the scores, where it is known exactly: scores of a fit are affine in its variables."""
+        if self.approx is not None:
+            return self.moments(new)[0]
+        if self.exact is None or not {name for name, _ in self.function.variables} <= set(map(str, self.exact)):
+            return None
+        return self.scores(new, self.exact)[0, 0]
+
+    def labelled_moments(self, mean: FloatArray, sd: FloatArray, labels: NDArray[Any]) -> xr.Dataset:
+        coords: dict[str, Any] = {"row": labels} | ({} if self.fit is None else {FIT: self.fit})
+        return xr.Dataset({"mean": ("row", mean), "sd": ("row", sd)}, coords=coords)
+
+    def labelled(self, values: FloatArray, labels: NDArray[Any], mean: FloatArray | None = None) -> xr.DataArray:
+        drawn = {"chain": [0], "draw": np.arange(values.shape[1])} if self.posterior is None else self.posterior
+        coords: dict[str, Any] = {"chain": drawn["chain"], "draw": drawn["draw"], "row": labels}
+        coords |= ({} if mean is None else {MEAN: ("row", mean)}) | ({} if self.fit is None else {FIT: self.fit})
+        return xr.DataArray(values, dims=("chain", "draw", "row"), coords=coords, name="scores")
+
+
+def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any = None) -> _Source:
+    """What a result is, and how its rows become scores: as it says, or as the model says, or both if they agree."""
+    result = group_of(result)
+    try:
+        found = as_result(result)
+    except TypeError:
+        found = None
+    if isinstance(found, EPApproximation):
+        scoring = found.scoring(var_name) if gp is None else None
+        function = ScoreFunction(()) if scoring is None else scoring.function
+        return _Source(found, None, found.model, function, scoring, None, _fit_of(found.fitted_to, function))
+    posterior = getattr(found, "posterior", None)
+    if posterior is None:
+        posterior = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
+        posterior = None if posterior is None else by_chain_and_draw(posterior)
+    if posterior is None:
+        raise TypeError(
+            "result must be what pm.fit(method=pac.EP()) or pm.sample returned, or its posterior; "
+            f"got {type(result).__name__}."
+        )
+    if not posterior.sizes["chain"] * posterior.sizes["draw"]:
+        raise ValueError("The posterior has no draws.")
+    fitted, exact = getattr(found, "fitted_to", None), getattr(found, "exact_mean", None)
+    carried = getattr(found, "score_function", None) or ScoreFunction.from_stats(posterior)
+    if model is None and (carried is None or not carried.linear) and pm.Model.get_context(error_if_none=False):
+        model = pm.modelcontext(None)
+    if gp is not None:
+        return _Source(None, posterior, model, ScoreFunction(()), None, exact, _fit_of(fitted, ScoreFunction(())))
+    function, scoring = _scores_of_draws(posterior, model, carried, var_name)
+    of = function if var_name is not None or carried is None else carried
+    return _Source(None, posterior, model, function, scoring, exact, _fit_of(fitted, of))
+
+
+def _scores_of_draws(
+    posterior: xr.Dataset, model: pm.Model | None, carried: ScoreFunction | None, var_name: str | None
+) -> tuple[ScoreFunction, ModelScores | None]:
+    if var_name is not None:
+        graph = None if model is None else next((v for v in model.deterministics if v.name == var_name), None)
+        if graph is not None:
+            scoring = read_scores(model, graph)
+            if not scoring.function.refusal or scoring.function.inputs:
+                return scoring.function, scoring
+        if carried is not None and carried.name == var_name:
+            return carried, None
+        return _coefficients(posterior, var_name), None
+    if model is None:
+        if carried is None:
+            raise ValueError(
+                "These draws do not say how a row becomes a score: pass the whole idata that pm.sample(step="
+                "pac.TemperingSMC()) or .sample() of an approximation returned (of few draws of large models, more of "
+                'them), or their model=; or, if the scores are X_new @ theta, say so by var_name="theta".'
+            )
+        return carried, None
+    scoring = read_scores(model)
+    if carried is None or not carried.linear:
+        return scoring.function, scoring
+    one = posterior.isel(chain=slice(1), draw=slice(3))
+    known = [function for function in (carried, scoring.function) if function.linear]
+    weights = [function.weights(_theta(one, function)) for function in known]
+    same = len(known) == 2 and weights[0].shape == weights[1].shape and carried.names_agree(scoring.function)
+    if not same or not np.allclose(weights[0], weights[1], rtol=1e-8, atol=1e-10):
+        raise ValueError(
+            "The model makes scores of rows in another way than the one these draws were made with: pass that model, "
+            "with the data it had, or leave model= away; the draws know their scores."
+        )
+    return carried, None
+
+
+def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:
+    """Scores ``X_new @ coefficients``, as the caller says."""
+    if name not in posterior:
+        raise ValueError(f"There is no variable {name} in the posterior ({', '.join(map(str, posterior))}).")
+    held = posterior[name].transpose("chain", "draw", ...)
+    labels = held[held.dims[-1]].values.tolist() if held.ndim == 3 and held.dims[-1] in held.coords else None
+    numbered = labels == list(range(held.shape[-1]))
+    return linear_scores(name, held.shape[2:], None if numbered else labels)
+
+
+def _theta(posterior: xr.Dataset, function: ScoreFunction) -> FloatArray:
+    """Flat variables of a score function (chain * draw, coefficients)."""
+    draws, found = posterior.sizes["chain"] * posterior.sizes["draw"], {}
+    for name, _ in function.variables:
+        if name in posterior:
+            values = posterior[name].transpose("chain", "draw", ...).values
+            found[name] = values.reshape(draws, *values.shape[2:])
+    return function.theta(found, draws)
+
+
+def _fit_of(fitted: Any, function: ScoreFunction) -> int | None:
+    """A number that scores of one fit share, and those of others hardly have: thresholds are of one fit."""
+    if fitted is None:
+        return None
+    return fingerprint([np.array([fitted.data, fitted.gamma, fitted.pairs, function.digest])])
+
+
+def _drawn(source: _Source, new: NewRows, draws: int, new_groups: str, random_seed: Any) -> xr.DataArray:
+    """Draws of the scores of new rows."""
+    if new_groups not in ("refuse", "draw"):
+        raise ValueError(f'new_groups must be "refuse" or "draw"; got {new_groups!r}.')
+    unknown = source.unknown_groups(new)
+    if unknown is not None and new_groups == "refuse":
+        raise ValueError(f'{unknown}. new_groups="draw" draws theirs from the population.')
+    mean = source.exact_mean(new) if unknown is None else None
+    if source.approx is not None:
+        drawn = source.approx.sample(draws, random_seed=random_seed)
+        source = replace(source, posterior=dataset_of(drawn, "posterior"))
+    values = source.scores(new) if unknown is None else _scores_of_groups(source, new, unknown, random_seed)
+    return source.labelled(values, new.labels, mean)
 
 
 def _moments_of_draws(scores: xr.DataArray) -> xr.Dataset:
     mean = scores[MEAN] if MEAN in scores.coords else scores.mean(("chain", "draw"))
+    coords = {name: scores[name] for name in ("row", FIT) if name in scores.coords}
     sd = scores.std(("chain", "draw"))
-    return xr.Dataset({"mean": ("row", mean.values), "sd": ("row", sd.values)}, coords={"row": scores["row"]})
+    return xr.Dataset({"mean": ("row", mean.values), "sd": ("row", sd.values)}, coords=coords)
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------
@@ -248,166 +405,81 @@ def _moments_of_draws(scores: xr.DataArray) -> xr.Dataset:
 
 @dataclass(frozen=True, eq=False)
 class _UnknownGroups:
-    """Rows of codes that the model has no coefficients for."""
+    """Rows of groups that the model has no coefficients for: codes of the input at ``place``."""
 
-    coefficients: GroupCoefficients
+    place: int
+    name: str
+    groups: Groups
     rows: NDArray[np.bool_]
+    labels: tuple[Any, ...] | None
     codes: NDArray[Any]
 
     def __str__(self) -> str:
-        shown = ", ".join(map(str, np.unique(self.codes[self.rows])[:5]))
-        names, size = ", ".join(self.coefficients.names), self.coefficients.size
+        codes: Any = self.labels or np.unique(self.codes[self.rows])
+        shown = ", ".join(map(str, codes[:5]))
+        size, names = self.groups.size, ", ".join(self.groups.names) or "the score"
+        known = ", ".join(map(str, (self.groups.labels or ())[:5])) if self.labels else f"0 to {size - 1}"
+        what = "labels" if self.labels else "codes"
         return (
-            f"{self.coefficients.data.name} has codes that the model has no coefficients for ({shown}): {names} has "
-            f"those of {size} groups, 0 to {size - 1}"
+            f"{self.name} has {what} that the model has no coefficients for ({shown}): {names} has those of {size} "
+            f"groups, {known}"
         )
 
 
-def _unknown_groups(source: Source, new: NewRows) -> list[_UnknownGroups]:
-    if new.data is None or source.model is None or source.term is None:
-        return []
-    found = []
-    for data, values in new.data.items():
-        if values.ndim == 1 and np.issubdtype(data.type.numpy_dtype, np.integer):
-            coefficients = grouped_coefficients(source.model, source.term.scores, data)
-            if coefficients is not None:
-                outside = (values < 0) | (values >= coefficients.size)
-                found += [_UnknownGroups(coefficients, outside, values)] if outside.any() else []
-    return found
-
-
-def _evaluate_groups(source: Source, new: NewRows, unknown: list[_UnknownGroups], random_seed: Any) -> FloatArray:
+def _scores_of_groups(source: _Source, new: NewRows, unknown: _UnknownGroups, random_seed: Any) -> FloatArray:
     """Scores of rows of which some belong to new groups: these borrow the places of known ones, as many at a time."""
-    if len(unknown) > 1:
-        names = " and ".join(str(each.coefficients.data.name) for each in unknown)
-        raise ValueError(f"New groups of {names} at once cannot be drawn: predict them one after the other.")
-    [groups] = unknown
-    posterior, data, model = source.posterior, new.data, source.model
+    posterior, model, groups = source.posterior, source.model, unknown.groups
     assert posterior is not None
-    assert data is not None
     assert model is not None
+    if not groups.names:
+        raise ValueError(f"{unknown}, and no free variable of the model is theirs: they cannot be drawn.")
     rng = np.random.default_rng(random_seed)
-    size, codes = groups.coefficients.size, np.unique(groups.codes[groups.rows])
+    codes = np.unique(unknown.codes[unknown.rows])
 
     def part(chosen: NDArray[np.bool_], places: NDArray[np.intp], drawn: xr.Dataset) -> FloatArray:
-        values = {v: np.asarray(array)[chosen] for v, array in data.items()} | {groups.coefficients.data: places}
-        return _evaluate(replace(source, posterior=drawn), replace(new, labels=new.labels[chosen], data=values))
+        values = [places if k == unknown.place else v[chosen] for k, v in enumerate(new.values)]
+        return source.scores(replace(new, values=tuple(values), labels=new.labels[chosen]), drawn)
 
-    scores = np.empty((posterior.sizes["chain"], posterior.sizes["draw"], new.size))
-    if not groups.rows.all():
-        scores[..., ~groups.rows] = part(~groups.rows, groups.codes[~groups.rows], posterior)
-    for start in range(0, codes.size, size):
-        some = codes[start : start + size]
-        chosen = groups.rows & np.isin(groups.codes, some)
-        drawn = draw_groups(model, groups.coefficients, posterior, rng)
-        scores[..., chosen] = part(chosen, np.searchsorted(some, groups.codes[chosen]), drawn)
+    scores = np.empty((posterior.sizes["chain"], posterior.sizes["draw"], len(new.labels)))
+    if not unknown.rows.all():
+        scores[..., ~unknown.rows] = part(~unknown.rows, unknown.codes[~unknown.rows], posterior)
+    for start in range(0, codes.size, groups.size):
+        some = codes[start : start + groups.size]
+        chosen = unknown.rows & np.isin(unknown.codes, some)
+        drawn = draw_groups(model, groups, posterior, rng)
+        scores[..., chosen] = part(chosen, np.searchsorted(some, unknown.codes[chosen]), drawn)
     return scores
 
 
-# -- evaluation ------------------------------------------------------------------------------------------------------
+# -- Gaussian processes ----------------------------------------------------------------------------------------------
 
 
-def _affine(approx: EPApproximation, new: NewRows) -> tuple[FloatArray, FloatArray]:
-    """Scores of the rows as ``design @ theta + offset`` in the flat coefficients of an approximation."""
-    d = approx.fit.problem.d
-    if new.data is None:
-        assert new.matrix is not None
-        design = np.zeros((new.size, d))
-        places = np.concatenate([np.arange(d)[approx.source.parts[name]] for name in new.names])
-        design[:, places] = new.matrix
-        return design, np.zeros(new.size)
-    terms = auc_terms(approx.model)
-    evaluate = approx.function(terms[0].scores)
-    with approx.as_fitted(), temporarily(new.data):
-        offset, change = affine_map(lambda theta: [_as_rows(evaluate, theta, new.size)], d)
-    if some := _some_rows(new, terms[0]):
-        with approx.as_fitted(), temporarily(some):
-            rows = len(next(iter(some.values())))
-            again = _as_rows(evaluate, np.ones((1, d)), rows)[0]
-        _check_same(again, (offset + change.sum(axis=0))[:rows], new.size)
-    return change.T, offset
+def _points(source: _Source, gp: Any, X_new: Any) -> NewRows:
+    """New points of a process, columns matched by name where the model holds its points in a ``pm.Data`` with names."""
+    dimension = check_gp(gp)
+    known = (
+        Input("", (dimension,)) if source.model is None else input_of(source.model, getattr(gp, "X", None), dimension)
+    )
+    return ScoreFunction((replace(known, name=""),)).rows(X_new)
 
 
-def _as_rows(evaluate: Callable[[FloatArray], list[Any]], points: FloatArray, rows: int) -> FloatArray:
-    try:
-        values = evaluate(points)[0]
-    except (ValueError, IndexError) as error:
-        raise not_by_rows(rows) from error
-    if values.shape[-1] != rows:
-        raise not_by_rows(rows)
-    return values
-
-
-def _some_rows(new: NewRows, term: AUCTerm) -> dict[SharedVariable, NDArray[Any]] | None:
-    """Half of the new rows, where all of them are as many as the old ones: a wrong score would have the right shape."""
-    if new.data is None or new.size != term.labels.size or new.size < 2:
-        return None
-    return {variable: values[: new.size // 2] for variable, values in new.data.items()}
-
-
-def _check_same(some: FloatArray, expected: FloatArray, rows: int) -> None:
-    if not np.allclose(some, expected, rtol=1e-6, atol=1e-9 * (1.0 + np.abs(expected).max())):
-        raise not_by_rows(rows)
-
-
-def _evaluate(source: Source, new: NewRows) -> FloatArray:
-    posterior = source.posterior
-    assert posterior is not None
-    if new.data is not None:
-        model, term = source.model, source.term
-        assert model is not None
-        assert term is not None
-        with temporarily(new.data):
-            found = _as_rows(lambda _: [evaluate_at_draws(model, term.scores, posterior)], np.empty(0), new.size)
-        if some := _some_rows(new, term):
-            one, rows = posterior.isel(chain=[0], draw=[0]), len(next(iter(some.values())))
-            with temporarily(some):
-                again = _as_rows(lambda _: [evaluate_at_draws(model, term.scores, one)], np.empty(0), rows)
-            _check_same(again[0, 0], found[0, 0, :rows], new.size)
-        return found
-    assert new.matrix is not None
-    columns = [posterior[name].transpose("chain", "draw", ...).values for name in new.names]
-    theta = np.concatenate([c.reshape(*c.shape[:2], -1) for c in columns], axis=-1)
-    return theta @ new.matrix.T
-
-
-def _exact_mean(source: Source, new: NewRows) -> FloatArray | None:
-    """The mean of the scores of draws that carry the mean of their variables: scores are affine in these."""
-    if source.exact is None:
-        return None
-    needed = new.names
-    if new.data is not None:
-        assert source.term is not None
-        needed = _variables_of(source, source.term.scores)
-    if not set(needed) <= set(map(str, source.exact.data_vars)):
-        return None
-    return _evaluate(replace(source, posterior=source.exact), new)[0, 0]
-
-
-def _variables_of(source: Source, graph: Any) -> tuple[str, ...]:
-    """The random variables that an expression of the model depends on."""
-    assert source.model is not None
-    feeding = set(ancestors([graph]))
-    return tuple(rv.name for rv in source.model.free_RVs if rv in feeding)
-
-
-def _process(source: Source, gp: Any, X_new: Any, summary: bool, draws: int, random_seed: Any) -> Any:
+def _process(source: _Source, gp: Any, X_new: Any, summary: bool, draws: int, random_seed: Any) -> Any:
     """Scores of a Gaussian process at new points."""
-    points = np.atleast_2d(matrix_of(X_new, None))
-    labels = row_labels(X_new, len(points))
+    if source.approx is None and source.model is None:
+        raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")
+    new = _points(source, gp, X_new)
+    points, labels, rng = new.values[0], new.labels, np.random.default_rng(random_seed)
     if source.approx is not None:
         mean, spread = predict_gp(source.approx, gp, points, covariance=not summary)
         if summary:
-            return _moments(mean, np.sqrt(spread), labels)
-        rng = np.random.default_rng(random_seed)
+            return source.labelled_moments(mean, np.sqrt(spread), labels)
         values = rng.multivariate_normal(mean, spread, size=draws, method="eigh")
-        return _labelled({"chain": [0], "draw": np.arange(draws)}, values[None], labels, mean)
+        return source.labelled(values[None], labels, mean)
     assert source.posterior is not None
-    if source.model is None:
-        raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")
-    rng = np.random.default_rng(random_seed)
+    assert source.model is not None
     values, means = conditional_draws(source.model, gp, source.posterior, points, rng)
-    if source.exact is not None and set(_variables_of(source, gp.f)) <= set(map(str, source.exact.data_vars)):
+    feeding = {rv.name for rv in source.model.free_RVs if rv in set(ancestors([gp.f]))}
+    if source.exact is not None and feeding <= set(map(str, source.exact)):
         means = conditional_draws(source.model, gp, source.exact, points, rng)[1]
-    scores = _labelled(source.posterior, values, labels, means.mean(axis=(0, 1)))
+    scores = source.labelled(values, labels, means.mean(axis=(0, 1)))
     return _moments_of_draws(scores) if summary else scores

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, binomial_interval, row_weights
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.model.deployed import (
+    FIT,
     check_ci_prob,
     deployed_score,
     draw_dims,
@@ -64,6 +65,8 @@ class Threshold(HTMLReport):
     expected_cost, expected_cost_interval
         Where costs were given: the mean cost per row, at the prevalence, if a draw of the posterior is compared with
         the threshold (one score per row: if that is), and its interval over rows and draws. None elsewhere.
+    fit : int or None
+        A number of the fit whose scores it was chosen with, where these say so; scores of other fits are refused.
     """
 
     value: float
@@ -79,6 +82,7 @@ class Threshold(HTMLReport):
     n_neg: int
     expected_cost: float | None = None
     expected_cost_interval: tuple[float, float] | None = None
+    fit: int | None = None
 
     def apply(self, scores: Any) -> Any:
         """Which rows are called positive.
@@ -94,17 +98,33 @@ class Threshold(HTMLReport):
         -------
         True or False for each row, with the rows' labels where the scores have any; for one number, one of the two.
         """
+        self._check(scores)
         score = mean_score(scores)
         if bool(np.isnan(score).any()):
             raise ValueError("scores has NaN: a row without a score is neither positive nor negative.")
         called = score > self.value
         return bool(called) if np.ndim(called) == 0 else called
 
+    def _check(self, scores: Any) -> None:
+        """Refuse what are no scores, and scores of another fit."""
+        if hasattr(scores, "columns"):
+            raise TypeError(
+                "scores is a table with columns, such as covariates; a threshold is of scores: "
+                "apply(pac.predict_scores(result, table))."
+            )
+        of = getattr(scores, "coords", {}).get(FIT)
+        if self.fit is not None and of is not None and int(of) != self.fit:
+            raise ValueError(
+                "These scores are of another fit than those the threshold was chosen with, and scores have no common "
+                "unit: choose a threshold with scores of this fit."
+            )
+
     def probability(self, scores: Any) -> Any:
         """Share of the draws of each row's score that exceed the threshold; draws equal to it count one half.
 
         ``scores`` as for :meth:`apply`, but draws.
         """
+        self._check(scores)
         named = isinstance(scores, xr.DataArray)
         over = draw_dims(scores) if named else list(range(np.ndim(scores) - 1))
         if isinstance(scores, xr.Dataset) or not over:
@@ -214,9 +234,11 @@ def choose_threshold(
     if len(draws) > 1:
         of_draw = _rates_of_draws(draws > value, mask, ci_prob, rng)
     expected = () if cost is None else _expected_cost(draws > value, mask, cost, share, ci_prob, rng)
-    return Threshold(
+    of = getattr(scores, "coords", {}).get(FIT)
+    found = Threshold(
         value, at_fpr, at_tpr, fpr_interval, tpr_interval, *of_draw, rule, ci_prob, n_pos, n_neg, *expected
     )
+    return found if of is None else replace(found, fit=int(of))
 
 
 def check_prevalence(prevalence: float) -> float:

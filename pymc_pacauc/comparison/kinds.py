@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
-from pymc_pacauc.numerics import FloatArray, kernel, number_vector
+from pymc_pacauc.numerics import FloatArray, kernel, number_vector, ranked
 
 
 @np.errstate(under="ignore")
@@ -217,7 +217,7 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
     Parameters
     ----------
     y
-        Numbers, the larger the higher the class; any number of different ones from two on.
+        Numbers, the larger the higher the class, or an ordered ``pd.Categorical``; from two classes on.
     class_weights
         Weight of a pair by its two classes, ``{(higher, lower): weight}``; 1 for those not named.
 
@@ -227,7 +227,7 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
     Pairs(n=4, blocks=[3 x 1, 2 x 1])
     """
     values = number_vector(
-        "y", y, "with ordered=True it holds the rank of each class, such as 0, 1, 2 (pandas: y.cat.codes)"
+        "y", ranked(y), "with ordered=True it holds the rank of each class, such as 0, 1, 2 (pandas: y.cat.codes)"
     )
     classes, place = np.unique(values, return_inverse=True)
     if classes.size < 2:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.numerics import FloatArray, kernel
+from pymc_pacauc.numerics import FloatArray, kernel, ranked
 
 KINDS = ("two classes", "ordered classes", "censored times", "other pairs")
 
@@ -183,7 +183,8 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
 
     Labels may be booleans, {0, 1}, {-1, 1}, or any two values when ``positive`` names the positive one: strings,
     numbers, dates, enumerations, categories. They are compared exactly, as Python compares values: the label ``1`` is
-    neither ``"1"`` nor, among integers above 2^53, its neighbour.
+    neither ``"1"`` nor, among integers above 2^53, its neighbour. Of an ordered ``pd.Categorical`` the
+    higher one is positive.
 
     Examples
     --------
@@ -199,6 +200,9 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
             f"y has {len(classes)} distinct values ({shown}); the AUC compares two classes. Recode y, for example "
             "y == value for one class against the rest; or, if a larger value should score higher, say ordered=True."
         )
+    rank = ranked(y) if positive is None else y
+    if rank is not y and len(classes) == 2:
+        return np.asarray(rank == np.max(rank))
     chosen = _understood(classes) if positive is None else _named(classes, positive)
     if len(classes) < 2:
         raise ValueError(

@@ -52,6 +52,7 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
         drawn = dataset({"coef": (theta / posterior.columns.scale)[None]}, coords=coords, dims={"coef": ["feature"]})
     else:
         drawn = dataset({"theta": theta[None]}, dims={"theta": ["kernel_feature"]})
+    drawn = drawn.assign_coords(posterior.score_function(features).as_coords())
     return inference_data({"posterior": drawn, "sample_stats": stats})
 
 

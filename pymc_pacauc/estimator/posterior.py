@@ -15,6 +15,7 @@ what is found here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from scipy.special import ndtri
 from sklearn.preprocessing import StandardScaler
 
@@ -43,6 +45,7 @@ from pymc_pacauc.problem.problem import (
     spike_slab_problem,
 )
 from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
+from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
 from pymc_pacauc.tune.evidence import (
     SIZES,
@@ -263,6 +266,15 @@ class ScorePosterior:
         if self.tempered is None:
             return self.fit.posterior.draw(draws, rng)
         return self.tempered.theta[rng.integers(len(self.tempered.theta), size=draws)]
+
+    def score_function(self, features: Sequence[str]) -> ScoreFunction:
+        """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for kernel features."""
+        if self.features is not None:
+            refusal = "The scores are of kernel features of X: use the estimator's decision_function(X)."
+            return ScoreFunction((), refusal=refusal)
+        linear = linear_scores("coef", self.columns.center.shape, features)
+        centre = sparse.vstack([linear.matrix[:-1], sparse.csr_array(-self.columns.center[None])], format="csr")
+        return replace(linear, matrix=centre)
 
     @cached_property
     def result(self) -> Result:

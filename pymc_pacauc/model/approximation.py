@@ -34,8 +34,10 @@ from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.read import ModelProblem
 from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, fitted_to
+from pymc_pacauc.model.score_function import ModelScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.evidence import LogEvidence
 
 FEWEST_WEIGHTED = 25  # a tail of five
@@ -133,6 +135,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         super().__init__(model=source.model)
         self.fit = fit
         self.source = source
+        self._scoring: dict[str | None, ModelScores] = {}
         self._result = ArrayResult(fit)
         if not any(sparse.dirac for sparse in source.sparse):
             group = self.groups[0]
@@ -275,6 +278,27 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         """A block within which the model's ``pm.Data`` and coords are those of the fit."""
         return self.source.data.held_by(self.model)
 
+    def scoring(self, name: str | None = None) -> ModelScores:
+        """How a row becomes a score, as the model was when it was fitted.
+
+        Parameters
+        ----------
+        name : str, optional
+            Of scores that are a ``pm.Deterministic`` of the model; by default those that its potentials compare.
+        """
+        if name not in self._scoring:
+            graph = None if name is None else next((v for v in self.model.deterministics if v.name == name), None)
+            if name is not None and graph is None:
+                raise ValueError(f"The model has no pm.Deterministic named {name!r}; leave var_name= away.")
+            with self.as_fitted():
+                self._scoring[name] = read_scores(self.model, graph, self.source.variables)
+        return self._scoring[name]
+
+    @property
+    def score_function(self) -> ScoreFunction:
+        """How a row becomes a score: inputs, their names, and the weights of their columns."""
+        return self.scoring().function
+
     # -- by-products -------------------------------------------------------------------------------------------------
 
     def leave_out(
@@ -382,6 +406,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     def _inference_data(
         self, theta: FloatArray, stats: dict[str, Any], constants: dict[str, Any], rng: np.random.Generator
     ) -> Any:
+        score_function = self.score_function
         with self.as_fitted():
             return draws_to_inference_data(
                 self.model,
@@ -390,6 +415,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 sample_stats={name: value[None] for name, value in stats.items()},
                 constants=constants,
                 method=self.method,
+                score_function=score_function,
             )
 
     def __repr__(self) -> str:

@@ -124,6 +124,12 @@ def _risks(model: pm.Model) -> list[tuple[Variable, Variable]]:
     return [(potential, v) for potential in model.potentials for v in ancestors([potential]) if is_auc_risk(v)]
 
 
+def score_graphs(model: pm.Model) -> list[Variable]:
+    """What the potentials compare, exactly or by a smooth surrogate, in their order."""
+    kinds = AUCRisk | ComparisonRisk | SurrogateOp
+    return [v.owner.inputs[0] for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), kinds)]
+
+
 def is_auc_risk(variable: Variable) -> bool:
     return isinstance(_core_op(variable), AUCRisk | ComparisonRisk)
 

@@ -3,7 +3,7 @@
 One number per row, the same every time: the posterior mean of the score, exact where the draws carry it.
 
 Draws with named dimensions may be sliced, stacked and transposed: what is averaged over are the dimensions ``chain``,
-``draw`` and ``sample``, wherever they stand. Without these names, and in arrays, rows are the last dimension.
+``draw`` and ``sample``, or all but ``row``, wherever they stand. In arrays, rows are the last dimension.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pymc_pacauc.comparison.pairs import distinct_labels, encode_labels
 from pymc_pacauc.comparison.risk import score_array
 from pymc_pacauc.numerics import FloatArray
 
+FIT = "fit"  # the coordinate that says which fit scores are of
 MEAN = "mean_score"  # the coordinate by which draws of scores carry their exact mean
 DRAW_DIMS = ("chain", "draw", "sample")
 
@@ -25,7 +26,14 @@ DRAW_DIMS = ("chain", "draw", "sample")
 def draw_dims(scores: xr.DataArray) -> list[Any]:
     """The dimensions of draws, all but the rows'."""
     named = [dim for dim in scores.dims if dim in DRAW_DIMS]
-    return named or list(scores.dims[:-1])
+    if named or scores.ndim < 2:
+        return named
+    if "row" in scores.dims:
+        return [dim for dim in scores.dims if dim != "row"]
+    raise ValueError(
+        f"Which of the dimensions {scores.dims} of scores are draws, and which are rows? Name them: "
+        f'scores.rename({scores.dims[-1]}="row"), or pass scores.values with rows last.'
+    )
 
 
 def draws_first(scores: Any) -> Any:

@@ -107,10 +107,15 @@ def conditional_draws(
     return (mean + noise).reshape(shape), mean.reshape(shape)
 
 
-def _check_points(gp: Any, points: FloatArray) -> None:
+def check_gp(gp: Any) -> int:
+    """The number of columns of a process's points; an error where it has no prior yet."""
     if not hasattr(gp, "f"):
         raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
-    if points.shape[1] != gp.cov_func.input_dim:
+    return int(gp.cov_func.input_dim)
+
+
+def _check_points(gp: Any, points: FloatArray) -> None:
+    if points.shape[1] != check_gp(gp):
         raise ValueError(f"X_new has {points.shape[1]} columns, the kernel {gp.cov_func.input_dim} dimensions.")
 
 

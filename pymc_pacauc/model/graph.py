@@ -186,11 +186,11 @@ class FlatVariables:
     @property
     def slices(self) -> list[slice]:
         stops = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
-        return [slice(int(a), int(b)) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
+        return [slice(int(a), int(b)) for a, b in zip([0, *stops][:-1], stops, strict=True)]
 
     @property
     def dimension(self) -> int:
-        return self.slices[-1].stop
+        return self.slices[-1].stop if self.values else 0
 
     def part(self, chosen: Sequence[int]) -> FlatVariables:
         """The layout of some of the variables."""

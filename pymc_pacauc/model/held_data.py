@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
@@ -39,16 +38,3 @@ class HeldData:
             yield
         finally:
             now.write(model)
-
-
-@contextmanager
-def temporarily(values: dict[SharedVariable, NDArray[Any]]) -> Iterator[None]:
-    """Set ``pm.Data`` for the duration of the block: compiled functions read them when they are called."""
-    before = {variable: variable.get_value() for variable in values}
-    try:
-        for variable, value in values.items():
-            variable.set_value(np.asarray(value).astype(variable.type.dtype))
-        yield
-    finally:
-        for variable, value in before.items():
-            variable.set_value(value)

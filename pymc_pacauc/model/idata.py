@@ -18,6 +18,7 @@ from pymc_pacauc import __version__
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.compat import dataset, inference_data
 from pymc_pacauc.model.graph import FlatVariables, flat_variables, shape_now
+from pymc_pacauc.problem.score_function import ScoreFunction
 
 
 def draws_to_inference_data(
@@ -28,18 +29,22 @@ def draws_to_inference_data(
     sample_stats: dict[str, NDArray[Any]] | None = None,
     constants: dict[str, Any] | None = None,
     method: str = "",
+    score_function: ScoreFunction | None = None,
 ) -> Any:
     """InferenceData of ``theta[chain, draw, D]``, with the model's data and statistics.
 
     ``variables`` is the layout of theta, where the model has got other variables since; ``constants`` are statistics
-    that do not depend on the draw.
+    that do not depend on the draw, ``score_function`` a coordinate of the posterior.
     """
     attrs = {"pacauc_method": method, "pacauc_version": __version__, "pymc_version": version("pymc")}
     stats = dataset(sample_stats or {}, attrs=attrs)
     stats = stats.assign(
         {name: value if isinstance(value, xr.DataArray) else ((), value) for name, value in (constants or {}).items()}
     )
-    groups = {"posterior": posterior_dataset(model, theta, variables=variables, attrs=attrs), "sample_stats": stats}
+    posterior = posterior_dataset(model, theta, variables=variables, attrs=attrs)
+    if score_function is not None:
+        posterior = posterior.assign_coords(score_function.as_coords())
+    groups = {"posterior": posterior, "sample_stats": stats}
     return inference_data({**groups, **data_groups(model)})
 
 

@@ -38,6 +38,7 @@ from pymc_pacauc.model.op import (
     ComparisonSurrogate,
     SurrogateRisk,
 )
+from pymc_pacauc.numerics import ranked
 from pymc_pacauc.problem.problem import check_gamma
 from pymc_pacauc.theorems import TheoremDefaults, default_gamma, theorem_defaults
 
@@ -165,7 +166,7 @@ def _numbers(name: str, given: Any) -> TensorVariable:
     if isinstance(given, Variable):
         _check_vector(name, given)
         return given
-    array: NDArray[Any] = np.asarray(given)
+    array: NDArray[Any] = np.asarray(ranked(given))
     return pt.as_tensor(array if array.dtype.kind == "b" else array.astype(np.float64))
 
 

@@ -33,6 +33,7 @@ from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.kernel_features import TransformRows
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import FittedTo, fingerprint, looks_standardized, pair_fingerprint, sides
+from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.evidence import LogEvidence, combine
 
 
@@ -43,17 +44,12 @@ def fitted_to(
     terms = auc_terms(model) if terms is None else terms
     if not terms:
         return FittedTo(
-            method, 1.0, 0, 0, "other pairs", 0.0, 0.0, _dimension(model), "half", 0, False, "other", False, False, 0
+            method, 1.0, 0, 0, "other pairs", 0.0, 0.0, _dimension(model), "half", 0, False, False, False, 0
         )
     comparison = terms[0].comparison
     n_pos, n_neg = sides(comparison)
     arrays = _arrays(terms)
-    scores = "other"
-    if problem is not None:
-        scores = "affine" if problem.offset.any() else "linear"
-        gamma = problem.gamma
-    else:
-        gamma = float(sum(term.gamma for term in terms))
+    gamma = float(sum(term.gamma for term in terms)) if problem is None else problem.gamma
     of_terms = {term.risk for term in terms}
     alone = not model.observed_RVs and all(of_terms & set(ancestors([v])) for v in model.potentials)
     matrices = [a for a in arrays if a.ndim == 2 and len(a) == comparison.n]
@@ -69,7 +65,6 @@ def fitted_to(
         ties=terms[0].ties,
         terms=len(terms),
         only_auc=alone,
-        scores=scores,
         standardized=any(map(looks_standardized, matrices or ([problem.X] if problem is not None else []))),
         tuned_prior=any(_is_tuned(v) for v in model.data_vars),
         data=fingerprint([*(array for term in terms for array in term.read()[0]), *arrays]),
@@ -193,6 +188,12 @@ class Draws:
                     return None  # of several fits
                 found[str(key).removeprefix(EXACT_MEAN)] = first
         return xr.Dataset(found).expand_dims(chain=[0], draw=[0]) if found else None
+
+    @cached_property
+    def score_function(self) -> ScoreFunction | None:
+        """How a row becomes a score; None where the draws that are left do not say it."""
+        carried = None if self.posterior is None else ScoreFunction.from_stats(self.posterior)
+        return ScoreFunction.from_stats(self.stats) if carried is None else carried
 
     def runs(self) -> list[dict[str, NDArray[Any]]]:
         """The stats of each independent run, one row a draw, however the draws were put together."""

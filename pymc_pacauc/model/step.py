@@ -41,9 +41,11 @@ from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import fitted_to
+from pymc_pacauc.model.score_function import read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.problem.score_function import PART, PARTS, STAT
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.moves import choose_move
 from pymc_pacauc.smc.tempering import diagnose
@@ -130,6 +132,8 @@ class TemperingSMC(BlockedStep):
         "expected_risk": (np.float64, []),
         "expected_risk_variance": (np.float64, []),
         "path_stage": (np.int64, []),
+        PART: (np.int64, []),
+        PARTS: (np.int64, []),
         **{name: (dtype, []) for name, dtype in FittedTo.stats_dtypes().items()},
         **{name: (np.float64, []) for name in PATH_STATS},
         "warning": (SamplerWarning, None),
@@ -162,6 +166,9 @@ class TemperingSMC(BlockedStep):
         self._target, problem = _target(model)
         self._fitted_to = fitted_to(model, "TemperingSMC", problem)
         self._constants = self._fitted_to.as_stats()
+        self._score_function = read_scores(model).function.pieces()  # dealt out like the stages
+        width = self._score_function[0][STAT].size
+        self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, STAT: (np.dtype((np.uint8, (width,))), [])}
         dimension = self._target.coefficients
         self._settings = Settings(
             particles=particles,
@@ -185,7 +192,7 @@ class TemperingSMC(BlockedStep):
                 "path_tilt": (np.dtype((np.float64, (STAGES_KEPT,))), []),
                 "path_kept_gamma": (np.dtype((np.float64, (STAGES_KEPT,))), []),
             }
-            self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
+        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
         self._reset()
 
     # -- chains ------------------------------------------------------------------------------------------------------
@@ -306,6 +313,7 @@ class TemperingSMC(BlockedStep):
         }
         carried = len(stages) - 1 - (draw or 0) % len(stages)  # the last stage first, and round again
         stats |= {"run": self._run_number, "path_stage": carried, **self._shared_stats, **self._path_stats[carried]}
+        stats |= self._score_function[(draw or 0) % len(self._score_function)]
         if draw == 0 and self._warnings:
             message = "TemperingSMC: " + " ".join(self._warnings)
             stats["warning"] = SamplerWarning(WarningType.CONVERGENCE, message, "warn")

@@ -1,9 +1,8 @@
 """What a posterior was fitted to: written when it is computed, and carried by the result from then on.
 
-A certificate needs the class sizes, a summary the gamma, a prediction whether the scores had an offset. None of this
-can be looked up later: a model's ``pm.Data`` change. So every result holds a :class:`FittedTo`, and every idata its
-fields as variables ``fitted_*`` of ``sample_stats``, numbers all, which survive slicing, thinning, concatenation and
-files.
+A certificate needs the class sizes, a summary the gamma. None of this can be looked up later: a model's ``pm.Data``
+change. So every result holds a :class:`FittedTo`, and every idata its fields as variables ``fitted_*`` of
+``sample_stats``, numbers all, which survive slicing, thinning, concatenation and files.
 """
 
 from __future__ import annotations
@@ -23,14 +22,12 @@ from pymc_pacauc.problem.problem import Problem
 
 METHODS = ("EP", "GaussianVB", "TemperingSMC")
 TIES = ("half", "strict")
-SCORES = ("linear", "affine", "other")
 PREFIX = "fitted_"
 COMPARISONS = (*KINDS, "partial AUC")
-CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "scores": SCORES, "comparison": COMPARISONS}
+CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "comparison": COMPARISONS}
 FLOATS = ("gamma", "m_eff", "compared", "mean_error", "log_evidence_error")
 NOT_COMPARED = (
     "method",
-    "scores",
     "standardized",
     "tuned_prior",
     "pairs_used",
@@ -69,9 +66,6 @@ class FittedTo:
         Number of AUC terms.
     only_auc
         Whether the AUC terms are all there is besides the prior.
-    scores
-        ``"linear"``: X @ theta, theta the free variables in order; ``"affine"``: with a known offset besides;
-        ``"other"``.
     standardized
         Whether the covariates look as if they had been standardised with this very sample.
     tuned_prior
@@ -100,7 +94,6 @@ class FittedTo:
     ties: str
     terms: int
     only_auc: bool
-    scores: str
     standardized: bool
     tuned_prior: bool
     data: int
@@ -187,7 +180,6 @@ def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
         ties=problem.ties,
         terms=1,
         only_auc=True,
-        scores="affine" if problem.offset.any() else "linear",
         standardized=looks_standardized(problem.X),
         tuned_prior=problem.tuned_prior,
         data=fingerprint([problem.X, problem.offset, problem.prior.mean, problem.prior.factor]),

@@ -116,8 +116,10 @@ def test_different_fits_are_not_pooled(idata):
         step = pac.TemperingSMC(particles=200, keep_particles=True)
         other = pm.sample(400, step=step, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True)
     stats = xr.concat([groups(idata)["sample_stats"], groups(other)["sample_stats"]], dim="chain")
-    with pytest.raises(ValueError, match=r"differ in their gamma \(30, 60\)"):
-        pac.certificate(inference_data({"posterior": groups(idata)["posterior"], "sample_stats": stats}))
+    joined = inference_data({"posterior": groups(idata)["posterior"], "sample_stats": stats})
+    for use in (pac.certificate, pac.tempering_path):
+        with pytest.raises(ValueError, match=r"differ in their gamma \(30, 60\)"):
+            use(joined)
 
 
 def test_at_gamma_of_a_selection(idata, exact):

@@ -255,9 +255,8 @@ def test_what_predictions_lack(process):
         pac.predict_scores(draws, new)
     assert pac.predict_scores(draws, new, model=grouped).shape == (1, 50, 2)
     approx = ep(model)
-    with pytest.raises(ValueError, match=re.escape("X_new has 3 columns but the model has 60 coefficients")) as caught:
+    with pytest.raises(ValueError, match=r"not a function of one row at a time.*A Gaussian process needs .* say gp="):
         pac.predict_scores(approx, X[:2])
-    assert str(caught.value).endswith("of a Gaussian process, pass gp=.")
     assert pac.predict_scores(approx, X[:2], gp=gp).shape == (1, 1000, 2)
 
 

@@ -52,14 +52,18 @@ def test_draws_and_moments(fitted):
     xr.testing.assert_equal(drawn, pac.predict_scores(approx, X_new, draws=50, random_seed=3))
 
 
-def test_without_a_model_by_the_name_or_the_size_of_the_coefficients(fitted):
+def test_without_a_model(fitted):
+    """Draws say how a row becomes a score; where they do not, the caller says it, or it is refused."""
     _, _, idata = fitted
     expected = idata["posterior"]["theta"].values @ X_new.T
-    np.testing.assert_allclose(pac.predict_scores(idata, X_new, var_name="theta"), expected)
     np.testing.assert_allclose(pac.predict_scores(idata, X_new), expected)
-    posterior = idata["posterior"]
-    posterior = posterior.to_dataset() if hasattr(posterior, "to_dataset") else posterior
+    posterior = dataset_of(idata, "posterior")
     np.testing.assert_allclose(pac.predict_scores(posterior, X_new), expected)
+    bare = posterior.drop_vars("score_function")
+    for draws in (idata, bare):
+        np.testing.assert_allclose(pac.predict_scores(draws, X_new, var_name="theta"), expected)
+    with pytest.raises(ValueError, match="do not say how a row becomes a score"):
+        pac.predict_scores(bare, X_new)
 
 
 def test_rows_of_a_frame_keep_their_index(fitted):
@@ -120,7 +124,7 @@ def test_the_exact_mean_travels_with_the_draws(fitted, tmp_path):
         np.testing.assert_allclose(scores["mean_score"], exact, rtol=1e-10)
         np.testing.assert_allclose(pac.predict_scores(draws, X_new, summary=True, **options)["mean"], exact, rtol=1e-10)
     assert pac.summary(read).attrs["auc"] == pac.summary(approx).attrs["auc"] == approx.training_auc
-    assert "mean_score" not in pac.predict_scores(dataset_of(read, "posterior"), X_new).coords
+    assert "mean_score" not in pac.predict_scores(dataset_of(read, "posterior"), X_new, var_name="theta").coords
 
 
 def test_scores_that_are_random_by_row_have_none_at_other_rows():
@@ -181,14 +185,13 @@ def test_rank_uncertainty(fitted):
 
 def test_refusals(fitted):
     _, approx, idata = fitted
-    with pytest.raises(ValueError, match=r"no pm\.Data"):
-        pac.predict_scores(approx, X_new[:, :2])
+    for result in (approx, idata):
+        with pytest.raises(ValueError, match=r"X has 2 columns; the scores of this model are made of 3 \(a, b, c\)"):
+            pac.predict_scores(result, X_new[:, :2])
     with pytest.raises(ValueError, match="NaN"):
         pac.predict_scores(approx, np.full((2, 3), np.nan))
     with pytest.raises(ValueError, match="feeds the scores"):
         pac.predict_scores(approx, X_new, data="nothing")
-    with pytest.raises(ValueError, match="no variable"):
-        pac.predict_scores(idata, X_new[:, :2])
     with pytest.raises(ValueError, match="There is no variable"):
         pac.predict_scores(idata, X_new, var_name="beta")
     with pytest.raises(TypeError, match="result must be"):
@@ -197,7 +200,7 @@ def test_refusals(fitted):
         theta = pm.Normal("theta", size=3)
         pac.AUCPotential("auc", X @ theta, y, gamma=40.0)
         plain = pm.fit(method=pac.EP(), progressbar=False)
-    with pytest.raises(ValueError, match="3 coefficients"):
+    with pytest.raises(ValueError, match="X_new has 2 columns; the scores of this model are made of 3"):
         pac.predict_scores(plain, X_new[:, :2])
 
 
@@ -345,7 +348,7 @@ def test_several_data_by_name():
     assert list(named["row"].values) == list("tuvwxyz")
     with pytest.raises(ValueError, match="group holds whole numbers in the model"):
         pac.predict_scores(approx, {"X": X_new[:2], "group": [0.5, 1.0]})
-    with pytest.raises(ValueError, match="group must be a rectangular array of numbers"):
+    with pytest.raises(ValueError, match="group must be codes of groups, 0 to 3"):
         pac.predict_scores(approx, {"X": X_new[:2], "group": ["a", "b"]})
     with pytest.raises(ValueError, match="depend on group too"):
         pac.predict_scores(approx, X_new)
@@ -364,15 +367,16 @@ def test_an_intercept_ranks_nothing_and_needs_no_column():
     np.testing.assert_allclose(found["mean"], X_new @ approx.posterior.mean[1:])
 
 
-def test_scores_that_are_not_linear_need_their_data():
+def test_scores_that_are_not_linear_need_their_model():
     with pm.Model() as model:
         theta = pm.Normal("theta", size=3)
         pac.AUCPotential("auc", pm.math.tanh(X @ theta), y, gamma=20.0)
         options = {"chains": 1, "cores": 1, "random_seed": 1, "progressbar": False, "quiet": True}
         idata = pm.sample(50, step=pac.TemperingSMC(particles=100), **options)
-    for options in ({}, {"model": model}):
-        with pytest.raises(ValueError, match="are not of the form X @ theta"):
-            pac.predict_scores(idata, X_new, **options)
+    with pytest.raises(ValueError, match="pass model="):
+        pac.predict_scores(idata, X_new)
+    found = pac.predict_scores(idata, X_new, model=model)
+    np.testing.assert_allclose(found, np.tanh(idata["posterior"]["theta"].values @ X_new.T))
 
 
 # --- hierarchies ------------------------------------------------------------------------------------------------------
@@ -489,4 +493,5 @@ def test_single_rows_frames_and_intercepts():
         np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected[rows])
         for options in ({}, {"model": model}):
             drawn = pac.predict_scores(idata, new, **options)
-            np.testing.assert_allclose(drawn, idata["posterior"]["theta"].values @ X_new[rows].T)
+            scores = idata["posterior"]["theta"].values @ X_new[rows].T
+            np.testing.assert_allclose(drawn, scores + idata["posterior"]["level"].values[..., None])

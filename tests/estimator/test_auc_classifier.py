@@ -27,8 +27,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
 import pymc_pacauc as pac
-from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc import fitting
+from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem

@@ -109,7 +109,8 @@ def test_smc_is_cross_validated_as_refits_would_be(model):
     gammas, rng = [5.0, 40.0], np.random.default_rng(3)
     choice, _ = choose_tempered(tempered_model(model), gammas, 4, particles=8000, rng=rng)
     mean, drawn = expected_aucs(choice.folds, gammas)
-    np.testing.assert_allclose([each.auc for each in choice.candidates], mean, atol=0.02)
+    found = np.array([each.auc for each in choice.candidates])
+    np.testing.assert_allclose(found.mean(axis=(1, 2)), mean.mean(axis=(1, 2)), atol=0.01)
     found = np.array([each.expected_auc for each in choice.candidates])
     np.testing.assert_allclose(found.mean(axis=(1, 2)), drawn.mean(axis=(1, 2)), atol=0.01)
 

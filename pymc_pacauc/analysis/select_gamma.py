@@ -271,14 +271,17 @@ def _source(model: pm.Model) -> Any:
 def _by_folds(problem: Problem, record: FittedTo, choice: GammaChoice, method: str, client: Any) -> GammaSelection:
     """The choice with a fit at each gamma; where some rows were enough, at the chosen one alone."""
     gammas = np.array([each.gamma for each in choice.candidates])
-    if choice.rows < problem.compared_rows.size:
-        final = fit(replace(problem, gamma=choice.gamma), method, client=client)
+    some = choice.rows < problem.compared_rows.size
+    fits = [] if some else list(fits_along_gamma(problem, gammas, method, tolerance=PATH_TOLERANCE, client=client))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
+        start = None if some else fits[choice.chosen]
+        final = fit(replace(problem, gamma=choice.gamma), method, start=start, client=client)
+    if some:
         found = _row(final, record)
         rows = [{**dict.fromkeys(found, np.nan), "converged": True} for _ in gammas]
         rows[choice.chosen] = found
     else:
-        fits = list(fits_along_gamma(problem, gammas, method, tolerance=PATH_TOLERANCE, client=client))
-        final = fit(fits[choice.chosen].problem, method, start=fits[choice.chosen], client=client)
         fits[choice.chosen] = final
         rows = [_row(each, record) for each in fits]
     table, fold_auc = _held_out_table(choice.candidates, rows)

@@ -280,7 +280,7 @@ def test_paths_of_any_selection(draws, chains):
     seed=st.integers(0, 2**20),
 )
 def test_choices_of_gamma(data, method, seed):
-    """One of those given; the table is the mean of the folds; the unit of X, the order of rows and of gammas do not matter."""
+    """One of those given; the table is the mean of the folds; unit of X, order of rows and of gammas do not matter."""
     X, y, gamma, _ = data
     problem = linear_gaussian_problem(X, y, 1.0)
     options = {"folds": 2, "method": method}

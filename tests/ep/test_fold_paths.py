@@ -10,8 +10,8 @@ import pytest
 
 import pymc_pacauc as pac
 from benchmarks.gamma_stability import load
-from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.censored import concordance
+from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares

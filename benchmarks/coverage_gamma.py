@@ -81,11 +81,11 @@ def covers_auc(posterior, X_new, y_new, population, rng):
     return float(np.mean((said.lower <= aucs) & (aucs <= said.upper))), float(said.lower <= best <= said.upper)
 
 
-def posteriors_of(problem, rng):
+def posteriors_of(problem):
     """The posteriors compared, by how their gamma was chosen."""
     return {
         "coverage": coverage_gamma(problem, LEVEL, n_jobs=1).fit,
-        "cross-validation": choose_gamma(problem, repeats=1, rng=rng, n_jobs=1).fit,
+        "cross-validation": fit(replace(problem, gamma=choose_gamma(problem, n_jobs=1).gamma), n_jobs=1),
         "n": fit(replace(problem, gamma=float(problem.n)), n_jobs=1),
     }
 
@@ -100,7 +100,7 @@ def measure(design, datasets, seed=2014):
         X, y = simulate(design, N, rng)
         X_new, y_new = simulate(design, N, rng)
         problem = linear_gaussian_problem(X, y, 1.0)
-        for name, fitted in posteriors_of(problem, rng).items():
+        for name, fitted in posteriors_of(problem).items():
             said = covers(fitted.posterior, X_new, rng)
             calibrated = name == "coverage"
             of_auc = covers_auc(fitted.posterior, X_new, y_new, population, rng) if calibrated else (np.nan, np.nan)

@@ -2,19 +2,19 @@
 
 The grid begins where the posterior is all but the prior and ends where a single wrong pair costs about one nat (gamma =
 n+ n-); beyond that, posteriors differ only in how strictly the best orders are kept. Only a gamma that converged, with
-all rows and in every fold, can be chosen. (`pac.select_gamma` has a smaller grid and, by default, another rule.)
+all rows and in every fold, can be chosen. (`pac.select_gamma` has a smaller grid and another rule.)
 """
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.gaussian import fit_ep
-from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.leave_out import split_groups
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.tune.gamma import choose_gamma
+from pymc_pacauc.tune.gamma import PATH_TOLERANCE, fits_along_gamma
 
 FOLDS = 5
 SMALLEST = 0.25  # times n+ n- / n
@@ -47,21 +47,15 @@ class HeldOut:
 
 
 def cross_validate(design, y, gammas, rng, repeats=1):
-    """Held-out AUC over stratified folds, dealt ``repeats`` times."""
+    """Held-out AUC over stratified folds, assigned ``repeats`` times."""
     problem = linear_gaussian_problem(design, y, gammas[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # what did not converge is left out below
-        choice = choose_gamma(
-            problem,
-            gammas,
-            min(FOLDS, int(np.sum(y > 0))),
-            repeats=repeats,
-            rule="best",
-            refine=MOST_SWEEPS,
-            fold_tolerance=FOLD_TOLERANCE,
-            n_jobs=1,
-            rng=rng,
-        )
-    good = [each for each in choice.candidates if each.posterior.converged and each.change < FOLD_TOLERANCE]
-    of_mean, expected = (np.array([getattr(each, name).mean() for each in good]) for name in ("auc", "expected_auc"))
-    return HeldOut(np.array([each.gamma for each in good]), of_mean, expected)
+    number = min(FOLDS, int(np.sum(y > 0)))
+    folds = [split_groups(problem.pairs, comparison_folds(problem.pairs, number, rng)) for _ in range(repeats)]
+    options = {"refine": MOST_SWEEPS, "tolerance": FOLD_TOLERANCE, "n_jobs": 1}
+    good = []
+    for at in fits_along_gamma(problem, gammas, "ep", tolerance=PATH_TOLERANCE, n_jobs=1):
+        left = [at.leave_out(each, gamma=at.problem.gamma, **options) for each in folds]
+        if at.converged and max(each.change.max() for each in left) < FOLD_TOLERANCE:
+            aucs = [[each.group_auc.mean(), each.group_expected_auc.mean()] for each in left]
+            good.append((at.problem.gamma, *np.mean(aucs, axis=0)))
+    return HeldOut(*np.array(good).reshape(-1, 3).T)

@@ -23,6 +23,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import argparse
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -117,8 +118,8 @@ def ep_by_folds(X, y, X_new, seed):
     """Queries are never split between folds."""
     problem = arrays.linear_gaussian_problem(X, pairs_of(y), gamma=1.0)
     groups = None if y.dtype.names is None else y["query"]
-    choice = arrays.choose_gamma(problem, groups=groups, n_jobs=1, rng=np.random.default_rng(seed))
-    return X_new @ choice.fit.posterior.mean
+    gamma = arrays.choose_gamma(problem, groups=groups, n_jobs=1).gamma
+    return X_new @ arrays.fit(replace(problem, gamma=gamma), n_jobs=1).posterior.mean
 
 
 def ep_at_n(X, y, X_new, seed):

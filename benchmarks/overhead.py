@@ -85,8 +85,8 @@ def measured():
     on_arrays(), run(), steps(model, approx), sample(model, approx)
     base, repeated, first = fastest(on_arrays, lambda: fit(model), lambda: fit(pima_model()))
     chosen, selected = fastest(
-        lambda: arrays.choose_gamma(problem, rng=np.random.default_rng(1)),
-        lambda: pac.select_gamma(model, random_seed=1, progressbar=False),
+        lambda: pac.select_gamma(problem, progressbar=False),
+        lambda: pac.select_gamma(model, progressbar=False),
         runs=2,
     )
     smc, stepped, sampled = fastest(run, lambda: steps(model, approx), lambda: sample(model, approx))

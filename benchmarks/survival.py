@@ -17,6 +17,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import argparse
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,7 +55,8 @@ def concordance(scores, y):
 
 def ep_by_folds(X, y, X_new, seed):
     problem = arrays.linear_gaussian_problem(X, arrays.concordance(y["time"], y["event"]), gamma=1.0)
-    return X_new @ arrays.choose_gamma(problem, n_jobs=1, rng=np.random.default_rng(seed)).fit.posterior.mean
+    gamma = arrays.choose_gamma(problem, n_jobs=1).gamma
+    return X_new @ arrays.fit(replace(problem, gamma=gamma), n_jobs=1).posterior.mean
 
 
 def ep_at_n(X, y, X_new, seed):

@@ -43,7 +43,7 @@ def main(out: Path | None) -> None:
         theta = pm.Normal("theta", dims="covariate")
         scores = pm.Deterministic("scores", rows @ theta, dims="row")
         pac.AUCPotential("auc", scores, y_train, gamma=gamma)
-    selection = pac.select_gamma(model, set_data=True, random_seed=SEED)
+    selection = pac.select_gamma(model, set_data=True)
     print(selection)
     figure(out, "gamma.png", selection.plot())
 
@@ -65,7 +65,7 @@ def main(out: Path | None) -> None:
     print(az.summary(idata, var_names=["theta", "auc_risk"]))
     print()
     print(pac.certificate(approx, bound="catoni"))
-    certified = pac.select_gamma(model, method="vb", criterion="certificate", selected_from=1)
+    certified = pac.select_gamma(model, method="vb", criterion="certificate")
     print(f"gamma chosen for its certificate: {certified}")
 
     step("5. Held-out rows: half of them choose a threshold, the others are the next patients")

@@ -94,8 +94,8 @@ def smc(problem, fold):
     rng, found = np.random.default_rng(1), []
     for k in np.unique(fold):
         training, out = problem.pairs.among(fold != k), problem.pairs.among(fold == k)
-        [at] = temper(target, training, np.array([problem.gamma]), Settings(particles=100), rng)
-        found.append(at.held_out_auc(out)[0])
+        at = temper(target, training, problem.gamma, Settings(particles=100), rng)
+        found.append(at(problem.gamma).held_out_auc(out)[0])
     return np.mean(found)
 
 

@@ -22,11 +22,12 @@ from numpy.typing import ArrayLike
 from scipy.special import softmax
 
 from pymc_pacauc.certify.certificate import certified_auc
+from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.ep.leave_out import LeaveOut
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.results import as_result
 from pymc_pacauc.problem.provenance import FittedTo
-from pymc_pacauc.tune.gamma import deal_folds, paired_errors
+from pymc_pacauc.tune.gamma import paired_errors
 
 WORDS = {
     "gamma": "gamma",
@@ -152,7 +153,7 @@ def _held_out(
     for name, result in results.items():
         fit = getattr(as_result(result), "fit", None)
         if fit is not None and folds:
-            fold = deal_folds(fit.problem.pairs, folds, 1, np.random.default_rng(random_seed))[0]
+            fold = comparison_folds(fit.problem.pairs, folds, np.random.default_rng(random_seed))
             aucs[name] = fit.leave_out(fold).group_auc
     columns = {name: dict.fromkeys(found, np.nan) for name in ("auc", "auc_loss", "auc_loss_se")}
     if aucs:

@@ -1,8 +1,7 @@
 """Choosing gamma: by cross-validated AUC, or by the certificate itself (the paper's section 3.1).
 
-With expectation propagation a value of gamma costs one fit, warm-started from a neighbour, and its folds are made by
-removing sites from it (:mod:`pymc_pacauc.tune.gamma`, where the choice itself is explained). With tempering SMC one
-run per fold passes through all values of gamma on its way.
+How cross-validation chooses is told in :mod:`pymc_pacauc.tune.gamma`. With tempering SMC one run per fold passes
+through all values of gamma on its way.
 
 gamma multiplies the risk of the pairs a posterior has seen, in a fold as in the whole sample: every fold is trained at
 the gamma in the table, whatever the sizes of the folds.
@@ -26,7 +25,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_pacauc.analysis.tempered_folds import Tempered, choose_tempered, tempered_model
 from pymc_pacauc.array_result import ArrayResult
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
-from pymc_pacauc.comparison.sizes import RowShares, row_shares
+from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import METHODS, fit
@@ -40,18 +39,21 @@ from pymc_pacauc.model.results import as_result, fitted_to
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
-from pymc_pacauc.tune.coverage import CoverageChoice, coverage_gamma
+from pymc_pacauc.tune.coverage import coverage_gamma
 from pymc_pacauc.tune.gamma import (
-    CRITERIA,
-    FOLD_SWEEPS,
-    RULES,
+    PATH_TOLERANCE,
     Candidate,
     GammaChoice,
+    certificate_gammas,
     choose_gamma,
-    coarse_gammas,
+    fits_along_gamma,
     gamma_grid,
     paired_errors,
 )
+
+CRITERIA = ("auc", "certificate", "coverage")
+# Probability with which the certificates in a table may fail, and with which its credible sets cover.
+EPSILON, LEVEL = 0.05, 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,39 +62,38 @@ class GammaSelection:
 
     Attributes
     ----------
-    table
-        A row for each gamma. On held-out rows: ``auc`` of the mean score, the one to deploy, its standard error ``se``,
-        and ``expected_auc`` of a draw from the posterior; how far the gamma stays behind the best one by the criterion
-        (``loss``), with the standard error of that difference on the same folds (``loss_se``), and whether it is
-        ``within`` one of it. On training rows: ``training_auc`` of a draw, ``log_evidence``, ``divergence`` from the
-        prior, ``certified_auc`` (paying for the grid), ``converged``, and ``fold_change`` (EP: relative change by one
-        more sweep in the worst fold). NaN where a criterion or method has no such thing.
-    best
+    table : DataFrame
+        A row for each gamma of the grid and for the one chosen. On held-out rows: ``auc`` of the mean score, the one to
+        deploy, its standard error ``se``, and ``expected_auc`` of a draw from the posterior; how far the gamma stays
+        behind the best of them (``loss``), with the standard error of that difference on the same folds (``loss_se``),
+        and whether it is ``within`` one of it. On training rows: ``training_auc`` of a draw, ``log_evidence``,
+        ``divergence`` from the prior, ``certified_auc`` (with probability 0.95), ``converged``, and ``fold_change``
+        (EP: relative change by one more sweep in the worst fold). NaN where a criterion or method has no such thing.
+    best : float
         The gamma chosen.
-    refit
+    refit : EPApproximation, DataTree or Fit
         The posterior at ``best`` from all observations: an approximation (EP, VB), draws (SMC), or, for a problem of
         arrays, its fit.
-    criterion, rule, method
+    criterion, method : str
         How it was chosen.
-    fold
-        Fold of each observation in each deal, shape (repeats, n), -1 for those that gamma was not chosen on; empty for
-        the certificate criterion.
-    fold_auc
-        AUC of the mean score, of each (gamma, deal, fold).
+    fold : array of int
+        Fold of each observation in each assignment, shape (repeats, n), -1 for those that gamma was not chosen on;
+        empty without cross-validation.
+    fold_auc : array
+        AUC of the mean score, of each (gamma, assignment, fold).
     """
 
     table: pd.DataFrame
     best: float
     refit: Any
     criterion: str
-    rule: str
     method: str
     fold: NDArray[np.intp]
     fold_auc: FloatArray
 
     @property
     def range(self) -> tuple[float, float]:
-        """Smallest and largest gamma within one standard error of the best one by the criterion; NaN without folds."""
+        """Smallest and largest gamma of the table within one standard error of the best one; NaN without folds."""
         gammas = self.table["gamma"][self.table["within"]]
         return (float(gammas.min()), float(gammas.max())) if len(gammas) else (np.nan, np.nan)
 
@@ -112,16 +113,15 @@ class GammaSelection:
             return f"{chosen}: credible sets are {np.sqrt(row['coverage_ratio']):.2f} times too small)"
         low, high = self.range
         repeats, folds = self.fold_auc.shape[1:]
-        dealt = "once" if repeats == 1 else f"{repeats} times"
-        used = int((self.fold >= 0).any(axis=0).sum())
+        times = "" if repeats == 1 else f", {repeats} times"
+        used = int((self.fold[0] >= 0).sum())
         on = "" if used == self.fold.shape[1] else f", on {used} of {self.fold.shape[1]} rows"
         behind = f"{row['loss']:.4f} ± {row['loss_se']:.4f} behind it" if row["loss"] > 0 else "the best itself"
         return (
-            f'{chosen}, rule="{self.rule}"\n'
+            f"{chosen}\n"
             f"  held-out {measure} {row['auc']:.4f} ± {row['se']:.4f} (mean score), "
-            f"{row['expected_auc']:.4f} (a draw); {folds} folds, dealt {dealt}{on}\n"
-            f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best by {self.criterion}; "
-            f"this one is {behind})"
+            f"{row['expected_auc']:.4f} (a draw); {folds} folds{times}{on}\n"
+            f"  gamma from {low:.4g} to {high:.4g} is within one standard error of the best; this one is {behind})"
         )
 
     def _repr_html_(self) -> str:
@@ -135,19 +135,10 @@ def select_gamma(
     gammas: ArrayLike | None = None,
     folds: int = 5,
     *,
-    repeats: int | None = None,
     method: str = "ep",
     criterion: str = "auc",
-    rule: str = "stable",
     groups: ArrayLike | None = None,
-    rows: int | None = None,
     set_data: bool = False,
-    level: float = 0.9,
-    epsilon: float = 0.05,
-    selected_from: int | None = None,
-    refine: int = FOLD_SWEEPS,
-    particles: int = 1000,
-    n_jobs: int = 1,
     client: Any = None,
     random_seed: Any = None,
     progressbar: bool = True,
@@ -156,66 +147,37 @@ def select_gamma(
 
     Parameters
     ----------
-    model
+    model : pm.Model or Problem, optional
         The model; by default the one on the context stack. Its own gamma is not used. EP and VB need scores that are
         affine in variables with Gaussian or spike-and-slab priors (linear, Gaussian process, HSGP), SMC takes any. Or a
         :class:`~pymc_pacauc.problem.problem.Problem` of arrays.
-    gammas
-        Values to compare. By default a grid around what Theorem 2.3 suggests for a comparison of this size
-        (:mod:`pymc_pacauc.comparison.sizes`), finer around the choice,
-        and further up while its end is chosen.
-    folds
+    gammas : array-like, optional
+        Values to choose from. By default gamma is a mean over a grid; see Notes.
+    folds : int, default 5
         Number of folds. They are stratified by class, by event where times are censored, and by stratum; whole strata
         are left out where most are too small to be shared out. Held-out rows are judged by the model's own comparison
-        (strata, weights, ordered classes, censored times), among themselves; a deal that leaves a fold without a pair
-        to compare is dealt again.
-    repeats
-        How often the folds are dealt, all held-out AUCs being averaged. By default the fewer the more there is to
-        compare: 400 n / (n+ n-), rounded up, and at most 20 times (9 for 68 positives among 200 rows, 2 for 300 among
-        1000); with SMC once.
-    method
-        ``"ep"``, ``"vb"`` or ``"smc"``.
-    criterion
-        ``"auc"``: held-out AUC of the mean score. ``"expected_auc"``: held-out AUC of a draw from the posterior.
-        ``"certificate"``: the certified AUC (PAC-Bayes-kl) of the training rows. ``"coverage"``: credible sets of the
-        direction of the coefficients, and intervals of score differences, that cover as often as they say
-        (:mod:`pymc_pacauc.tune.coverage`; two classes and a Gaussian prior centred at zero; ``gammas``, ``folds`` and
-        ``rule`` are not used). The table then has a column ``coverage_ratio``: how many times too small the sets are,
-        in squared radius.
-    rule
-        ``"stable"``: see Notes. ``"best"``: the highest criterion; by the mean score this may be the prior's end of the
-        grid. ``"one_se"``: the largest gamma within one (paired) standard error of it.
-    groups
+        (strata, weights, ordered classes, censored times), among themselves.
+    method : {"ep", "vb", "smc"}, default "ep"
+        Expectation propagation, Gaussian variational Bayes, or tempering SMC with 1000 particles.
+    criterion : {"auc", "certificate", "coverage"}, default "auc"
+        ``"auc"``: held-out AUC of the mean score. ``"certificate"``: the highest certified AUC (PAC-Bayes-kl) of the
+        training rows. It holds for all posteriors of one prior at once, so choosing gamma by it costs nothing.
+        ``"coverage"``: credible sets, with probability 0.9, of the direction of the coefficients, and intervals of
+        score differences, that cover as often as they say (:mod:`pymc_pacauc.tune.coverage`; two classes and a Gaussian
+        prior centred at zero; ``gammas`` and ``folds`` are not used). The table then has a column ``coverage_ratio``:
+        how many times too small the sets are, in squared radius.
+    groups : array-like, optional
         Group label of each observation; a group is never split between folds. (With several AUC terms of one length,
         an observation goes to the same fold in all of them; their gammas keep their proportions, and the gamma chosen
         is the sum.)
-    rows
-        About how many rows to choose on (EP, variational Bayes). By default all up to 2500, and about 1000 of more for
-        the stable rule among gammas that are looked for. The choice is then taken to all rows, growing like
-        (n+ n- / n)^0.6, as it does when made on all of them; the table has gammas for all rows, and the columns about
-        training rows for the chosen one alone.
-    set_data
+    set_data : bool, default False
         Set the ``pm.Data`` that holds the model's gamma to the gamma chosen (of several terms, each to its share).
-    level
-        At which credible sets are to cover, for the coverage criterion.
-    epsilon
-        Of the certificates.
-    selected_from
-        What certificates pay for, by default the size of the grid. PAC-Bayes-kl holds for all posteriors at once, so
-        with a prior fixed beforehand 1 is enough.
-    refine
-        At most so many sweeps over the remaining pairs after a fold's sites are removed; one or two are usually enough,
-        and the column ``fold_change`` of the table says how far the last one moved the worst fold.
-    particles
-        Of each SMC run.
-    n_jobs
-        Processes, by joblib, for the folds of SMC (scores affine in Gaussian variables); EP uses threads by itself.
-    client
-        A ``dask.distributed.Client`` whose workers share the pairs of each fit and the deals of the folds, for EP and
-        variational Bayes by cross-validation; see :mod:`pymc_pacauc.cluster`.
-    random_seed
-        For the folds and for SMC.
-    progressbar
+    client : dask.distributed.Client, optional
+        Whose workers share the pairs of each fit and the assignments of folds, for EP and variational Bayes by
+        cross-validation; see :mod:`pymc_pacauc.cluster`.
+    random_seed : optional
+        For SMC. Nothing else is left to chance: the same rows, in any order, give the same folds.
+    progressbar : bool, default True
         Whether to show one when it takes more than a second.
 
     Returns
@@ -224,14 +186,15 @@ def select_gamma(
 
     Notes
     -----
-    At small gamma the *mean* score often ranks well although the posterior says nothing: draws, bands and certificates
-    are those of the prior. The stable rule therefore asks of the *draws* that they rank held-out rows as well as the
-    mean score, to within the standard error of its AUC over rows (and at least half as far above chance), and takes the
-    smallest gamma at which they do (or at which they rank best, if that comes first); and of the criterion that it be
-    within one paired standard error of its best, or a quarter of the one over rows. It varies little when folds are
-    dealt anew (``benchmarks/gamma_stability.py``, ``gamma_unseen.py``), unlike the highest AUC, which lies on a
-    plateau; :mod:`pymc_pacauc.tune.gamma` has the reasons. Without cross-validation,
-    ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is about what it chooses.
+    The held-out AUC of the mean score lies on a plateau along gamma, and which gamma is highest there is the noise of
+    the folds. So gamma is the geometric mean of a grid from a quarter of n+ n- / n in steps of four to 64 times it (at
+    most the number of pairs), each weighing exp(-z^2 / 2), where z is how many standard errors of the difference it
+    stays behind the best one, times a wide log-normal prior centred at 2 n+ n- / n. Of given gammas the nearest to
+    their mean is chosen. Rows are assigned to folds two to four times, the more often the fewer there are (with SMC
+    once). Of more than 2500 rows about 1000 choose (EP, variational Bayes, without given gammas), and the choice is
+    taken to all of them; the table then has the columns about training rows for the chosen gamma alone.
+    :mod:`pymc_pacauc.tune.gamma` has the reasons, ``docs/gamma.md`` the measurements. Without cross-validation,
+    ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is 4 n+ n- / n.
 
     Examples
     --------
@@ -242,86 +205,41 @@ def select_gamma(
     ...     gamma = pm.Data("gamma", 1.0)
     ...     theta = pm.Normal("theta", size=3)
     ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] + rng.normal(size=150) > 0, gamma=gamma)
-    >>> selection = pac.select_gamma(model, gammas=[1, 10, 100], set_data=True, random_seed=1)
+    >>> selection = pac.select_gamma(model, gammas=[1, 10, 100], set_data=True)
     >>> selection.best in (1, 10, 100), bool(selection.best == model["gamma"].get_value())
     (True, True)
     """
-    _check_choice("method", method, (*METHODS, "smc"))
-    _check_choice("criterion", criterion, (*CRITERIA, "certificate", "coverage"))
-    _check_choice("rule", rule, RULES)
-    if criterion == "certificate" and method == "smc":
-        raise ValueError('criterion="certificate" needs a divergence in closed form: method="ep" or "vb".')
-    if criterion == "coverage" and method != "ep":
-        raise ValueError('criterion="coverage" compares the sums of EP: method="ep".')
-    if client is not None and (method == "smc" or criterion == "certificate"):
-        raise ValueError('client is for cross-validation by method="ep" or "vb": leave it away here.')
-    rng = get_random_generator(random_seed)
+    _check(method, criterion, client)
     problem = model if isinstance(model, Problem) else None
-    if problem is None:
-        model = pm.modelcontext(model)
-    terms = [] if problem is not None else found_terms(model)
+    model = None if problem is not None else pm.modelcontext(model)
+    terms = [] if model is None else found_terms(model)
     holders = _gamma_data(model, terms) if set_data else {}
     groups = _same_rows(terms, groups) if len(terms) > 1 else groups
-    if rows is not None and (method == "smc" or criterion not in CRITERIA):
-        raise ValueError('rows is for cross-validation by method="ep" or "vb": leave it away here.')
     if method == "smc":
-        if problem is not None:
+        if model is None:
             raise ValueError('method="smc" takes a PyMC model; for a problem of arrays use method="ep" or "vb".')
-        target = tempered_model(model)
-        choice = choose_tempered(
-            target, gammas, folds, repeats, criterion, rule, groups, particles, n_jobs, rng, progressbar
-        )
-        refit = choice.candidates[choice.chosen].posterior.draws(model, target.fitted_to, rng)
-        of_training = [_tempered_row(each.posterior) for each in choice.candidates]
-        table, fold_auc = _held_out_table(choice.candidates, criterion, of_training)
-        selection = GammaSelection(table, choice.gamma, refit, criterion, rule, "SMC", choice.folds, fold_auc)
+        rng = get_random_generator(random_seed)
+        selection = _by_tempering(model, gammas, folds, groups, rng, progressbar)
     else:
-        source = _source(model) if problem is None else None
+        source = None if model is None else _source(model)
         if source is not None:
             problem = source.problem
         assert problem is not None
-        record = (
-            fitted_to_problem(problem, METHODS[method])
-            if source is None
-            else fitted_to(source.model, METHODS[method], problem, terms)
-        )
+        if source is None:
+            record = fitted_to_problem(problem, METHODS[method])
+        else:
+            record = fitted_to(source.model, METHODS[method], problem, terms)
         if criterion == "certificate":
-            check_certifiable(record)
-            if record.tuned_prior:
-                raise ValueError(TUNED)
-            grid = default_gammas(row_shares(problem.pairs)) if gammas is None else gamma_grid(gammas)
-            pays = grid.size if selected_from is None else selected_from
-            selection = _by_certificate(problem, record, grid, method, rule, epsilon, pays, progressbar)
+            selection = _by_certificate(problem, record, gammas, method, progressbar)
         elif criterion == "coverage":
-            with LateBar("EP along gamma", show=progressbar) as bar:
-                calibrated = coverage_gamma(problem, level, callback=lambda done: bar.update(done, max(done, 5)))
-            selection = _by_coverage(calibrated, record, epsilon, selected_from or len(calibrated.path))
+            selection = _by_coverage(problem, record, progressbar)
         else:
             with LateBar(f"{METHODS[method]} along gamma", show=progressbar) as bar:
-                total = len(coarse_gammas(row_shares(problem.pairs))) + 2 if gammas is None else np.size(gammas)
-                choice = choose_gamma(
-                    problem,
-                    gammas,
-                    folds,
-                    repeats=repeats,
-                    method=method,
-                    criterion=criterion,
-                    rule=rule,
-                    groups=groups,
-                    rows=rows,
-                    refine=refine,
-                    rng=rng,
-                    callback=lambda done: bar.update(done, max(done, total)),
-                    client=client,
-                )
-            pays = len(choice.candidates) if selected_from is None else selected_from
-            table, fold_auc = _held_out_table(
-                choice.candidates, criterion, _training_rows(choice, record, epsilon, pays)
-            )
-            selection = GammaSelection(
-                table, choice.gamma, choice.fit, criterion, rule, METHODS[method], choice.folds, fold_auc
-            )
-        _tell_unconverged(selection.table, method)
+                total = gamma_grid(row_shares(problem.pairs), gammas).size + 1
+                options = {"method": method, "groups": groups, "client": client}
+                choice = choose_gamma(problem, gammas, folds, callback=lambda done: bar.update(done, total), **options)
+            selection = _by_folds(problem, record, choice, method, client)
+        _tell_unconverged(selection, gammas)
         if source is not None:
             found = selection.refit
             selection = replace(selection, refit=EPApproximation(found, replace(source, problem=found.problem)))
@@ -330,9 +248,16 @@ def select_gamma(
     return selection
 
 
-def default_gammas(shares: RowShares) -> FloatArray:
-    """Fifteen values around that of Theorem 2.3, n+ n- / (4n) for two classes: from a quarter of it to 32 times it."""
-    return 0.25 * shares.size * 2.0 ** np.linspace(-2, 5, 15)
+def _check(method: str, criterion: str, client: Any) -> None:
+    for name, value, choices in (("method", method, (*METHODS, "smc")), ("criterion", criterion, CRITERIA)):
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+    if criterion == "certificate" and method == "smc":
+        raise ValueError('criterion="certificate" needs a divergence in closed form: method="ep" or "vb".')
+    if criterion == "coverage" and method != "ep":
+        raise ValueError('criterion="coverage" compares the sums of EP: method="ep".')
+    if client is not None and (method == "smc" or criterion != "auc"):
+        raise ValueError('client is for cross-validation by method="ep" or "vb": leave it away here.')
 
 
 # -- expectation propagation -----------------------------------------------------------------------------------------
@@ -345,89 +270,104 @@ def _source(model: pm.Model) -> Any:
         raise NotLinearGaussianError(f'{error} For those, pac.select_gamma(model, method="smc").') from None
 
 
-def _by_certificate(
-    problem: Problem,
-    record: FittedTo,
-    grid: FloatArray,
-    method: str,
-    rule: str,
-    epsilon: float,
-    selected_from: int,
-    progressbar: bool,
-) -> GammaSelection:
-    """The fit along the grid with the best certificate."""
-    fits: list[Fit] = []
+def _by_folds(problem: Problem, record: FittedTo, choice: GammaChoice, method: str, client: Any) -> GammaSelection:
+    """The choice with a fit at each gamma; where some rows were enough, at the chosen one alone."""
+    gammas = np.array([each.gamma for each in choice.candidates])
+    some = choice.rows < problem.compared_rows.size
+    fits = [] if some else list(fits_along_gamma(problem, gammas, method, tolerance=PATH_TOLERANCE, client=client))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
-        for gamma in track(grid, f"{METHODS[method]} along gamma", grid.size, progressbar):
-            start = fits[-1] if fits and fits[-1].converged else None
-            fits.append(fit(replace(problem, gamma=float(gamma)), method, start=start))
-    rows = [_row(each, record, epsilon, selected_from) for each in fits]
-    nothing = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
-    table = pd.DataFrame([{"gamma": g, **nothing, "within": False, **row} for g, row in zip(grid, rows, strict=True)])
+        start = None if some else fits[choice.chosen]
+        final = fit(replace(problem, gamma=choice.gamma), method, start=start, client=client)
+    if some:
+        found = _row(final, record)
+        rows = [{**dict.fromkeys(found, np.nan), "converged": True} for _ in gammas]
+        rows[choice.chosen] = found
+    else:
+        fits[choice.chosen] = final
+        rows = [_row(each, record) for each in fits]
+    table, fold_auc = _held_out_table(choice.candidates, rows)
+    return GammaSelection(table, choice.gamma, final, "auc", METHODS[method], choice.folds, fold_auc)
+
+
+def _by_certificate(
+    problem: Problem, record: FittedTo, gammas: ArrayLike | None, method: str, progressbar: bool
+) -> GammaSelection:
+    """The fit along the grid with the best certificate."""
+    check_certifiable(record)
+    if record.tuned_prior:
+        raise ValueError(TUNED)
+    shares = row_shares(problem.pairs)
+    grid = certificate_gammas(shares) if gammas is None else gamma_grid(shares, gammas)
+    fits = list(
+        track(fits_along_gamma(problem, grid, method), f"{METHODS[method]} along gamma", grid.size, progressbar)
+    )
+    table = _training_table(fits, record)
     best = int(np.nanargmax(table["certified_auc"].to_numpy()))
-    none = np.empty((0, problem.n), dtype=np.intp)
-    return GammaSelection(
-        table,
-        float(grid[best]),
-        fits[best],
-        "certificate",
-        rule,
-        METHODS[method],
-        none,
-        np.empty((grid.size, 0, 0)),
-    )
+    return _without_folds(table, fits[best], "certificate", METHODS[method])
 
 
-def _by_coverage(choice: CoverageChoice, record: FittedTo, epsilon: float, selected_from: int) -> GammaSelection:
+def _by_coverage(problem: Problem, record: FittedTo, progressbar: bool) -> GammaSelection:
     """The path to the calibrated gamma as a table."""
+    with LateBar("EP along gamma", show=progressbar) as bar:
+        choice = coverage_gamma(problem, LEVEL, callback=lambda done: bar.update(done, max(done, 5)))
+    table = _training_table(choice.fits, record).assign(coverage_ratio=[at.ratio for at in choice.path])
+    return _without_folds(table.sort_values("gamma", ignore_index=True), choice.fit, "coverage", "EP")
+
+
+def _without_folds(table: pd.DataFrame, final: Fit, criterion: str, method: str) -> GammaSelection:
+    none, no_auc = np.empty((0, final.problem.n), dtype=np.intp), np.empty((len(table), 0, 0))
+    return GammaSelection(table, final.problem.gamma, final, criterion, method, none, no_auc)
+
+
+def _training_table(fits: Sequence[Fit], record: FittedTo) -> pd.DataFrame:
     nothing = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
-    rows = [
-        {"gamma": at.gamma, **nothing, "within": False, **_row(each, record, epsilon, selected_from)}
-        for at, each in zip(choice.path, choice.fits, strict=True)
-    ]
-    table = pd.DataFrame(rows).assign(coverage_ratio=[at.ratio for at in choice.path])
-    none = np.empty((0, choice.fit.problem.n), dtype=np.intp)
-    ordered = table.sort_values("gamma", ignore_index=True)
-    return GammaSelection(
-        ordered, choice.gamma, choice.fit, "coverage", "coverage", "EP", none, np.empty((len(rows), 0, 0))
-    )
+    rows = [{"gamma": each.problem.gamma, **nothing, "within": False, **_row(each, record)} for each in fits]
+    return pd.DataFrame(rows)
 
 
-def _training_rows(choice: GammaChoice, record: FittedTo, epsilon: float, selected_from: int) -> list[dict[str, Any]]:
-    """What is known without folds of each candidate; given all rows of the chosen one only, where some were enough."""
-    if not choice.on_few_rows:
-        return [_row(each.posterior, record, epsilon, selected_from) for each in choice.candidates]
-    found = _row(choice.fit, record, epsilon, selected_from)
-    unknown = dict.fromkeys(found, np.nan)
-    rows = [{**unknown, "converged": each.posterior.converged} for each in choice.candidates]
-    rows[choice.chosen] = found
-    return rows
-
-
-def _row(each: Fit, record: FittedTo, epsilon: float, selected_from: int) -> dict[str, Any]:
+def _row(each: Fit, record: FittedTo) -> dict[str, Any]:
     """What is known of a fit without folds; no certificate where there is no bound for what is compared."""
     result = ArrayResult(each, record)
     return {
         "training_auc": 1.0 - result.mean_risk.value,
         "log_evidence": each.log_evidence,
         "divergence": each.divergence,
-        "certified_auc": certified_auc(result, epsilon, selected_from),
+        "certified_auc": certified_auc(result, EPSILON, 1),
         "converged": each.converged,
     }
 
 
-def _tell_unconverged(table: pd.DataFrame, method: str) -> None:
+def _tell_unconverged(selection: GammaSelection, gammas: ArrayLike | None) -> None:
+    """Of the grid only what was chosen matters; of given gammas, and of a certificate's or a path's, all do."""
+    table = selection.table
+    if gammas is None and selection.criterion == "auc":
+        table = table[table["gamma"] == selection.best]
     if not table["converged"].all():
         bad = ", ".join(f"{gamma:.4g}" for gamma in table["gamma"][~table["converged"]])
         warnings.warn(
-            f"{METHODS[method]} did not converge at gamma = {bad}; see the column `converged`.",
+            f"{selection.method} did not converge at gamma = {bad}; see the column `converged`.",
             ConvergenceWarning,
             stacklevel=4,
         )
 
 
 # -- tempering SMC ---------------------------------------------------------------------------------------------------
+
+
+def _by_tempering(
+    model: pm.Model,
+    gammas: ArrayLike | None,
+    folds: int,
+    groups: ArrayLike | None,
+    rng: np.random.Generator,
+    progressbar: bool,
+) -> GammaSelection:
+    target = tempered_model(model)
+    choice, at = choose_tempered(target, gammas, folds, groups=groups, rng=rng, progressbar=progressbar)
+    table, fold_auc = _held_out_table(choice.candidates, [_tempered_row(at(each.gamma)) for each in choice.candidates])
+    refit = at(choice.gamma).draws(model, target.fitted_to, rng)
+    return GammaSelection(table, choice.gamma, refit, "auc", "SMC", choice.folds, fold_auc)
 
 
 def _tempered_row(at: Tempered) -> dict[str, Any]:
@@ -443,11 +383,9 @@ def _tempered_row(at: Tempered) -> dict[str, Any]:
 # -- both ------------------------------------------------------------------------------------------------------------
 
 
-def _held_out_table(
-    candidates: Sequence[Candidate], criterion: str, rows: Sequence[dict[str, Any]]
-) -> tuple[pd.DataFrame, FloatArray]:
-    auc, expected = (np.array([getattr(each, name) for each in candidates]) for name in CRITERIA)
-    errors = paired_errors(auc if criterion == "auc" else expected)
+def _held_out_table(candidates: Sequence[Candidate], rows: Sequence[dict[str, Any]]) -> tuple[pd.DataFrame, FloatArray]:
+    auc, expected = (np.array([getattr(each, name) for each in candidates]) for name in ("auc", "expected_auc"))
+    errors = paired_errors(auc)
     table = pd.DataFrame(
         {
             "gamma": [each.gamma for each in candidates],
@@ -488,8 +426,3 @@ def _same_rows(terms: Sequence[AUCTerm], groups: ArrayLike | None) -> ArrayLike 
         return np.tile(np.arange(sizes[0]), len(terms)) if same else None
     given = np.asarray(groups, dtype=None if hasattr(groups, "__array__") else object)
     return np.tile(given, len(terms)) if same and given.shape == (sizes[0],) else groups
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")

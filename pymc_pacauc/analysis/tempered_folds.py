@@ -7,14 +7,14 @@ judges the mean score and draws at every gamma.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.comparison.kinds import Comparison, effective_sample_size, log_mean_exp, normalise
@@ -32,9 +32,7 @@ from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import FittedTo
 from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
 from pymc_pacauc.smc.evidence import stage_variance
-from pymc_pacauc.tune.gamma import Candidate, GammaChoice, choose, deal_folds, gamma_grid, search_gammas
-
-REPEATS = 1  # a fold is a run of its own
+from pymc_pacauc.tune.gamma import Candidate, GammaChoice, assign_folds, choose_among, content_order, gamma_grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,79 +131,56 @@ def tempered_model(model: pm.Model) -> TemperedModel:
 
 
 def temper(
-    target: TemperedModel, comparison: Comparison, gammas: FloatArray, settings: Settings, rng: np.random.Generator
-) -> list[Tempered]:
-    """The posterior given ``comparison`` at every gamma, each reweighted from the nearest stage of one run."""
-    path = target.path(comparison, float(gammas.max()))
+    target: TemperedModel, comparison: Comparison, gamma: float, settings: Settings, rng: np.random.Generator
+) -> Callable[[float], Tempered]:
+    """The posterior given ``comparison`` at every gamma up to this one, each reweighted from the nearest stage."""
+    path = target.path(comparison, gamma)
     stages: list[tuple[Stage, FloatArray, FloatArray]] = []
 
     def keep(state: State) -> None:
         theta, risk = path.finish(state.population, rng)
         stages.append((state.stages[-1], theta, risk))
 
-    run_tempering(path, settings, rng, keep)
-    found = []
-    for gamma in gammas:
+    def at(gamma: float) -> Tempered:
         options = [(-(gamma - stage.gamma) * risk, stage, theta, risk) for stage, theta, risk in stages]
         log_weights, stage, theta, risk = max(options, key=lambda option: effective_sample_size(option[0]))
         weights = normalise(log_weights)
         log_z = stage.log_evidence + log_mean_exp(log_weights)
         variance = stage.log_evidence_variance + stage_variance(weights, np.arange(weights.size))
-        scores = partial(target.scores, path)
-        found.append(Tempered(float(gamma), theta, risk, weights, log_z, variance, scores))
-    return found
+        return Tempered(gamma, theta, risk, weights, log_z, variance, partial(target.scores, path))
+
+    run_tempering(path, settings, rng, keep)
+    return at
 
 
 def choose_tempered(
     target: TemperedModel,
-    gammas: ArrayLike | None,
-    folds: int,
-    repeats: int | None,
-    criterion: str,
-    rule: str,
-    groups: ArrayLike | None,
-    particles: int,
-    n_jobs: int,
+    gammas: ArrayLike | None = None,
+    folds: int = 5,
+    *,
+    groups: ArrayLike | None = None,
+    particles: int = 1000,
     rng: np.random.Generator,
-    progressbar: bool,
-) -> GammaChoice:
-    """:func:`~pymc_pacauc.tune.gamma.choose_gamma` by SMC: a run for each fold of each deal, and one for all rows."""
-    if target.problem is None and n_jobs != 1:
-        raise ValueError("Processes need scores that are affine in Gaussian variables; other models stay in one.")
+    progressbar: bool = False,
+) -> tuple[GammaChoice, Callable[[float], Tempered]]:
+    """:func:`~pymc_pacauc.tune.gamma.choose_gamma` by SMC, and the posterior given all rows at any of its gammas.
+
+    Each fold, and all rows, have a run of their own, so rows are assigned to folds once.
+    """
     settings = Settings(particles=particles)
-    dealt = deal_folds(target.comparison, folds, REPEATS if repeats is None else repeats, rng, groups)
-    shape = (len(dealt), int(dealt.max()) + 1)
+    compared = target.comparison
+    largest = float(gamma_grid(row_shares(compared), gammas)[-1])
+    order = None if target.problem is None else content_order(target.problem.X)
+    fold = assign_folds(compared, folds, groups, order)[0]
+    runs = [
+        (temper(target, compared.among(fold != k), largest, settings, rng), compared.among(fold == k))
+        for k in track(range(folds), "SMC runs", folds, progressbar)
+    ]
 
-    def evaluate(values: Sequence[float]) -> list[Candidate]:
-        grid = np.asarray(values, dtype=np.float64)
+    def evaluate(gamma: float) -> Candidate:
+        aucs = np.array([at(gamma).held_out_auc(out) for at, out in runs])  # (folds, 2)
+        return Candidate(gamma, aucs[None, :, 0], aucs[None, :, 1], 0.0)
 
-        def one_fold(task: tuple[NDArray[np.intp], int, np.random.Generator]) -> FloatArray:
-            fold, k, child = task
-            training, held_out = target.comparison.among(fold != k), target.comparison.among(fold == k)
-            return np.array([at.held_out_auc(held_out) for at in temper(target, training, grid, settings, child)])
-
-        children = rng.spawn(shape[0] * shape[1])
-        tasks = [(dealt[r], k, child) for (r, k), child in zip(np.ndindex(shape), children, strict=True)]
-        aucs = np.array(_map(one_fold, tasks, n_jobs, "SMC runs", progressbar))  # (deals x folds, gammas, 2)
-        aucs = aucs.reshape(*shape, grid.size, 2)
-        whole = temper(target, target.comparison, grid, settings, rng)
-        return [Candidate(at.gamma, at, aucs[:, :, i, 0], aucs[:, :, i, 1], 0.0) for i, at in enumerate(whole)]
-
-    shares = row_shares(target.comparison)
-    if gammas is None:
-        candidates = search_gammas(evaluate, criterion, rule, shares)
-    else:
-        candidates = evaluate(gamma_grid(gammas).tolist())
-    chosen = choose(candidates, criterion, rule, shares)
-    return GammaChoice(tuple(candidates), chosen, candidates[chosen].posterior, dealt)
-
-
-def _map(function: Any, items: Sequence[Any], n_jobs: int, description: str, show: bool) -> list[Any]:
-    if n_jobs == 1:
-        return [function(item) for item in track(items, description, len(items), show)]
-    try:
-        from joblib import Parallel, delayed
-    except ImportError:
-        raise ImportError("n_jobs other than 1 needs joblib: pip install joblib.") from None
-    results = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(function)(item) for item in items)
-    return list(track(results, description, len(items), show))
+    candidates, chosen = choose_among(evaluate, gammas, compared)
+    choice = GammaChoice(tuple(candidates), chosen, fold[None], target.fitted_to.measure)
+    return choice, temper(target, compared, largest, settings, rng)

@@ -39,25 +39,33 @@ def stratified_folds(
 
 
 def comparison_folds(
-    comparison: Comparison, folds: int, rng: np.random.Generator, groups: ArrayLike | None = None
+    comparison: Comparison,
+    folds: int,
+    rng: np.random.Generator,
+    groups: ArrayLike | None = None,
+    order: NDArray[np.intp] | None = None,
 ) -> NDArray[np.intp]:
     """Fold of every observation, 0 to folds - 1.
 
     Without groups each class of each stratum is dealt out evenly. With groups, they are placed one by one, large ones
     first, each into the fold that is then furthest from its share of all classes.
+
+    Given the state of ``rng`` the fold of an observation depends on its place in ``order``, by default the one in which
+    observations come.
     """
     if not (folds >= 2 and folds % 1 == 0):
         raise ValueError(f"folds must be an integer of at least 2; got {folds!r}.")
     folds = int(folds)
-    classes, strata = _classes(comparison), strata_of(comparison)
+    order = np.arange(comparison.n) if order is None else order
+    classes, strata = _classes(comparison), _renumber(strata_of(comparison), order)
     if groups is not None:
-        index = _group_index(groups, comparison.n, folds)
+        index = _renumber(_group_index(groups, comparison.n, folds), order)
     elif _too_small(comparison, classes, strata, folds):
         index = strata
     else:
         index = None
     for _ in range(DEALS):
-        fold = _dealt(classes, strata, folds, rng) if index is None else _grouped(classes, index, folds, rng)
+        fold = _dealt(classes, strata, order, folds, rng) if index is None else _grouped(classes, index, folds, rng)
         empty = [k for k in range(folds) if not (has_pairs(comparison, fold == k) and has_pairs(comparison, fold != k))]
         if not empty:
             return fold
@@ -124,14 +132,27 @@ def _too_small(comparison: Comparison, classes: NDArray[np.intp], strata: NDArra
     return bool(used.sum() >= folds and weight[small].sum() > 0.5 * weight.sum())
 
 
+def _renumber(index: NDArray[np.intp], order: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The same parts, numbered as they first appear along ``order``."""
+    _, first, place = np.unique(index[order], return_index=True, return_inverse=True)
+    found = np.empty(index.size, dtype=np.intp)
+    found[order] = np.argsort(np.argsort(first))[place]
+    return found
+
+
 def _dealt(
-    classes: NDArray[np.intp], strata: NDArray[np.intp], folds: int, rng: np.random.Generator
+    classes: NDArray[np.intp],
+    strata: NDArray[np.intp],
+    order: NDArray[np.intp],
+    folds: int,
+    rng: np.random.Generator,
 ) -> NDArray[np.intp]:
     """Round robin over the classes, the higher ones first, and their strata.
 
     Every part begins where the one before it stopped, so that all sizes stay even.
     """
-    order = rng.permutation(classes.size)
+    order = order[np.lexsort((strata[order], -classes[order]))]  # rows alike but for their class do not mix
+    order = order[rng.permutation(classes.size)]
     order = order[np.lexsort((strata[order], -classes[order]))]
     fold = np.empty(classes.size, dtype=np.intp)
     fold[order] = np.arange(classes.size) % folds

@@ -1,4 +1,4 @@
-"""What each observation weighs in a comparison, and what follows from it: a size, and the error of an AUC over rows.
+"""What each observation weighs in a comparison, and the size that follows from it.
 
 A risk is a weighted mean over pairs. Let ``a_i`` be the share of that weight in which observation i should score
 higher, ``b_i`` the one in which it should score lower. To first order a mean over pairs is a sum over observations of
@@ -44,14 +44,11 @@ class RowShares:
         Over observations, as the one that should score higher, and lower.
     pair
         Over pairs.
-    largest
-        The largest share of one observation (not squared).
     """
 
     higher: float
     lower: float
     pair: float
-    largest: float
 
     @property
     def size(self) -> float:
@@ -78,7 +75,7 @@ def row_shares(comparison: Comparison) -> RowShares:
         weights = np.ones(comparison.n) if comparison.weights is None else comparison.weights
         a, b = (weights[mask] / weights[mask].sum() for mask in (comparison.positive, ~comparison.positive))
         higher, lower = float(a @ a), float(b @ b) / comparison.max_fpr
-        return RowShares(higher, lower, higher * lower, float(max(a.max(), b.max())))
+        return RowShares(higher, lower, higher * lower)
     up, down, pair = np.zeros(comparison.n), np.zeros(comparison.n), 0.0
     for block in comparison.blocks:
         rows, columns = block.row_weights, block.column_weights
@@ -87,29 +84,7 @@ def row_shares(comparison: Comparison) -> RowShares:
         pair += float((rows @ rows) * (columns @ columns))
     total = comparison.total_weight
     up, down = up / total, down / total
-    return RowShares(float(up @ up), float(down @ down), pair / total**2, float((up + down).max()))
-
-
-def auc_error(auc: float, shares: RowShares) -> float:
-    """Standard error of an AUC over rows, from the AUC alone (Hanley and McNeil, 1982).
-
-    Where an observation is the higher one of some pairs and the lower one of others, the two are taken as independent,
-    which is on the safe side: a score that is too high helps the first and harms the second. So that the error does not
-    vanish where the classes are separated, the AUC is first drawn towards one half, by as much as half an observation
-    of the largest share.
-
-    Examples
-    --------
-    >>> from pymc_pacauc.comparison.pairs import bipartite
-    >>> shares = row_shares(bipartite(np.arange(200) < 68))
-    >>> round(auc_error(0.83, shares), 4), round(auc_error(1.0, shares), 4)
-    (0.0336, 0.0073)
-    """
-    auc = (auc + 0.5 * shares.largest) / (1.0 + shares.largest)
-    of_higher = 2.0 * auc**2 / (1.0 + auc) - auc**2  # of the probability that the same one is above two others
-    of_lower = auc / (2.0 - auc) - auc**2  # that two are above the same one
-    alone = auc * (1.0 - auc) - of_higher - of_lower
-    return float(np.sqrt(shares.higher * of_higher + shares.lower * of_lower + shares.pair * alone))
+    return RowShares(float(up @ up), float(down @ down), pair / total**2)
 
 
 def effective_size(comparison: Comparison) -> float:

@@ -44,7 +44,6 @@ from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.comparison.subsample import deal, number_of_groups
 from pymc_pacauc.ep.continuation import GammaPath, several_fixed_points
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.sites import CANCELLED, TIED
 from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem, check_gamma
@@ -364,10 +363,3 @@ class FoldPaths:
 
         with single_threaded_blas():
             return leave_out_pairs(self.problem, own, self.groups, **options)
-
-    def average(self, gamma: float) -> NaturalGaussian:
-        """The natural parameters at a gamma that was asked for, averaged over folds: about those given all rows."""
-        states = [path.known[gamma].q for path in self.paths.values()]
-        q = natural_gaussian(*(np.mean([getattr(q, name) for q in states], axis=0) for name in ("precision", "shift")))
-        assert q is not None  # a mean of positive definite matrices is one
-        return q

@@ -55,7 +55,7 @@ from pymc_pacauc.tune.evidence import (
     choose_shrinkage,
     shrunk_prior,
 )
-from pymc_pacauc.tune.gamma import pairs_of_few
+from pymc_pacauc.tune.gamma import content_order, pairs_of_few
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,8 +322,8 @@ def _fit_scores(
     rng: np.random.Generator,
 ) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
-    tuning = pairs_of_few(pairs, recipe.tuning_rows, rng)
     design, features, prior = columns.apply(X), None, None
+    tuning = pairs_of_few(pairs, recipe.tuning_rows, content_order(design))
     if recipe.prior == "gp":
         features = _kernel(design, tuning, recipe)
         design = features.transform(design)
@@ -336,8 +336,8 @@ def _fit_scores(
     elif recipe.prior == "gaussian":
         problem = shrunk_prior(problem, recipe.shrinkage, sample_weight)
     found, choice = fit_at_gamma(
-        problem,
-        pairs,
+        replace(problem, pairs=pairs),
+        tuning,
         recipe.gamma,
         method="ep" if recipe.method == "smc" else recipe.method,
         folds=folds,
@@ -346,7 +346,6 @@ def _fit_scores(
         priors=1 if prior is None else len(prior.shrinkages),
         pilot=None if prior is None or recipe.method == "vb" else prior.fit,
         n_jobs=recipe.n_jobs,
-        rng=rng,
     )
     tempered = temper(found, recipe.particles, rng) if recipe.method == "smc" else None
     tuned = recipe.prior == "gp" or recipe.relevance is not None

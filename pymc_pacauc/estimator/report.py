@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.estimator.gamma import CertifiedGamma
 from pymc_pacauc.tune.gamma import GammaChoice
 
@@ -116,25 +115,16 @@ def _gamma(choice: GammaChoice | CertifiedGamma) -> str:
             axes.plot(gammas, auc, "o-", color=BLUE, label="mean score")
             of_draw = [each.expected_auc.mean() for each in choice.candidates]
             axes.plot(gammas, of_draw, "s--", color=VERMILION, label="a draw")
-        axes.axvline(_chosen(choice), color=GREY, linewidth=0.8, linestyle=":")
+        axes.axvline(gammas[choice.chosen], color=GREY, linewidth=0.8, linestyle=":")
         axes.set(xscale="log", xlabel="gamma", ylabel="AUC")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, title="certified AUC" if isinstance(choice, CertifiedGamma) else "held-out AUC")
 
     if isinstance(choice, CertifiedGamma):
         return _figure(draw, "How gamma was chosen: by the certificate (dotted: the choice).")
-    n, whole = (each.problem.n for each in (choice.candidates[0].posterior, choice.fit))
-    by = "" if n == whole else f" On the {n} rows it was chosen by; it then grows with the rows."
+    by = "" if choice.rows == choice.folds.shape[1] else f" By {choice.rows} of the rows; gammas are those for all."
     legend = "dotted: the mean of those near the best; shaded: one standard error over folds"
     return _figure(draw, f"How gamma was chosen ({legend}).{by}")
-
-
-def _chosen(choice: GammaChoice | CertifiedGamma) -> float:
-    """The gamma of the fit, for the rows that it was chosen by."""
-    if isinstance(choice, CertifiedGamma):
-        return choice.certificates[choice.chosen].gamma
-    here, there = (row_shares(each.problem.pairs).size for each in (choice.candidates[0].posterior, choice.fit))
-    return choice.fit.problem.gamma * here / there
 
 
 def _figure(draw: Any, caption: str) -> str:

@@ -151,9 +151,7 @@ def test_summary(results, name):
 def test_select_gamma(results, name):
     _, model, _ = results[name]
     method = RESULTS[name][1].replace("dealt", "ep")
-    found = pac.select_gamma(
-        model, [5.0, 30.0], folds=2, method=method, particles=200, random_seed=1, progressbar=False
-    )
+    found = pac.select_gamma(model, [5.0, 30.0], folds=2, method=method, random_seed=1, progressbar=False)
     assert found.best in (5.0, 30.0)
     assert as_result(found).fitted_to.gamma == found.best
 

@@ -26,7 +26,7 @@ def results():
     scores = pac.predict_scores(approx, X, random_seed=1)
     return {
         "approximation": approx,
-        "selection": pac.select_gamma(model, [10.0, 30.0], folds=3, repeats=1, progressbar=False),
+        "selection": pac.select_gamma(model, [10.0, 30.0], folds=3, progressbar=False),
         "certificate": pac.certificate(approx),
         "matchings": pac.certificate(approx, bound="matchings"),
         "hold-out": pac.certify.holdout(scores, y),

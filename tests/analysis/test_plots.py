@@ -132,7 +132,7 @@ def test_marginals(fitted):
 
 def test_gamma_path(fitted):
     model, _, idata = fitted
-    selection = pac.select_gamma(model, [3.0, 10.0, 30.0], folds=3, random_seed=1)
+    selection = pac.select_gamma(model, [3.0, 10.0, 30.0], folds=3)
     top, bottom = draw(selection.plot())
     assert top.get_ylabel() == "AUC"
     assert top.get_legend() is not None

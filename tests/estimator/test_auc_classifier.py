@@ -364,7 +364,7 @@ def test_folds_may_be_given(rows):
 def test_gamma_is_chosen_by_some_rows(positives, rows):
     rng = np.random.default_rng(6)
     y = np.arange(2000) < positives
-    found = pairs_of_few(bipartite(y), 100, rng)
+    found = pairs_of_few(bipartite(y), 100, rng.permutation(2000))
     assert [(block.positive.size, block.negative.size) for block in found.blocks] == [rows]
     assert y[found.blocks[0].positive].all()
     assert not y[found.blocks[0].negative].any()

@@ -187,14 +187,14 @@ def select_gamma(
     Notes
     -----
     The held-out AUC of the mean score lies on a plateau along gamma, and which gamma is highest there is the noise of
-    the folds. So gamma is the geometric mean of a grid from a quarter of n+ n- / n in steps of four to 64 times it (at
-    most the number of pairs), each weighing exp(-z^2 / 2), where z is how many standard errors of the difference it
-    stays behind the best one, times a wide log-normal prior centred at 2 n+ n- / n. Of given gammas the nearest to
-    their mean is chosen. Rows are assigned to folds two to four times, the more often the fewer there are (with SMC
-    once). Of more than 2500 rows about 1000 choose (EP, variational Bayes, without given gammas), and the choice is
-    taken to all of them; the table then has the columns about training rows for the chosen gamma alone.
-    :mod:`pymc_pacauc.tune.gamma` has the reasons, ``docs/gamma.md`` the measurements. Without cross-validation,
-    ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is 4 n+ n- / n.
+    the folds. So gamma is the geometric mean of a grid from a quarter of n+ n- / n in steps of four to 16 times it, and
+    further while the last is the best (at most the number of pairs), each weighing exp(-z^2), where z is how many
+    standard errors of the difference it stays behind the best one, times a wide log-normal prior centred at 2 n+ n- /
+    n. Of given gammas the nearest to their mean is chosen. Rows are assigned to folds two to four times, the more often
+    the fewer there are (with SMC once). Of more than 2500 rows about 1000 choose (EP, variational Bayes, without given
+    gammas), and the choice is taken to all of them; the table then has the columns about training rows for the chosen
+    gamma alone. :mod:`pymc_pacauc.tune.gamma` has the reasons, ``docs/gamma.md`` the measurements. Without
+    cross-validation, ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is 4 n+ n- / n.
 
     Examples
     --------

@@ -61,8 +61,9 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
         ranks the classes in their order.
     cv
         Of all cross-validation: a number of folds, at most as many as the smallest class has rows; or, as everywhere in
-        scikit-learn, a splitter or an iterable of splits, which must leave out every row once. Folds that are numbers
-        are dealt several times to choose gamma, the more often the fewer rows there are.
+        scikit-learn, a splitter or an iterable of splits, which must leave out every row once. To choose gamma,
+        rows are assigned to a number of folds two to four times, the more often the fewer there are; the same rows, in
+        any order, get the same folds.
     epsilon
         Probability with which ``certificate_`` may fail.
     tuning_rows
@@ -74,7 +75,7 @@ class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
     n_jobs
         Threads; None is one, -1 all cores.
     random_state
-        Of folds and draws. The default is a number: the same data give the same fit.
+        Of the folds that probabilities are calibrated by, and of draws; gamma does not depend on it.
 
     Attributes
     ----------

@@ -20,12 +20,11 @@ from pymc_pacauc.problem.provenance import FittedTo
 from pymc_pacauc.problem.score_function import Input, ScoreFunction, _plain
 
 HOW_TO_SCORE = '''\
-import json
 import numpy as np
 
-def score(path, rows):
-    """Mean and sd of each row's score; rows is a matrix with these columns in this order, or a frame that has them."""
-    held = json.load(open(path, encoding="utf-8"))
+
+def score(held, rows):
+    """Mean and sd of each row's score; rows are a matrix with held["columns"] in order, or a frame that has them."""
     rows = rows[held["columns"]] if hasattr(rows, "columns") else np.atleast_2d(rows)
     rows = (np.asarray(rows, dtype=float) - held["centre"]) / held["scale"]
     one = np.column_stack([rows, np.ones(len(rows))])

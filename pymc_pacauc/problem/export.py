@@ -17,7 +17,7 @@ import numpy as np
 from pymc_pacauc import __version__
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.provenance import FittedTo
-from pymc_pacauc.problem.score_function import Input, ScoreFunction, _plain
+from pymc_pacauc.problem.score_function import Input, ScoreFunction, plain
 
 HOW_TO_SCORE = '''\
 import numpy as np
@@ -96,7 +96,7 @@ def write_score(
 def _labels(each: Input) -> list[Any]:
     """Of the columns, where the model knows them; else their numbers, behind the name of the input."""
     if each.labels is not None:
-        return [_plain(label) for label in each.labels]
+        return [plain(label) for label in each.labels]
     if not each.shape:
         return [each.name or "x"]
     return [f"{each.name}[{k}]" if each.name else f"x{k}" for k in range(each.size)]

@@ -296,7 +296,7 @@ class ScoreFunction:
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists only: what JSON can hold. See :meth:`from_dict`."""
         found: dict[str, Any] = {
-            "inputs": [{name: _plain(value) for name, value in vars(each).items()} for each in self.inputs],
+            "inputs": [{name: plain(value) for name, value in vars(each).items()} for each in self.inputs],
             "variables": [[name, list(shape)] for name, shape in self.variables],
             "name": self.name,
             "refusal": self.refusal,
@@ -520,10 +520,10 @@ def _is_mapping(values: Any) -> bool:
     return isinstance(values, Mapping) and not hasattr(values, "columns")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON can hold; labels of other types as strings."""
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, np.generic):
         return value.item()
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

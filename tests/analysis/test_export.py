@@ -103,8 +103,9 @@ def test_draws_of_samplers_and_selections(tmp_path):
     path, model = tmp_path / "score.json", build(FORMS["not centred"], "pm.Data")
     with model:
         idata = pm.sample(20, step=pac.TemperingSMC(particles=100), **QUIET)
-    selection = pac.select_gamma(model, [5.0, 20.0], folds=2, random_seed=1, progressbar=False)
-    for result, method in ((idata, "TemperingSMC"), (selection, "EP")):
+    options = {"folds": 2, "random_seed": 1, "progressbar": False}
+    by_ep, by_smc = (pac.select_gamma(model, [5.0, 20.0], method=method, **options) for method in ("ep", "smc"))
+    for result, method in ((idata, "TemperingSMC"), (by_ep, "EP"), (by_smc, "TemperingSMC")):
         assert pac.export(result, path)["provenance"]["method"] == method
         expected = pac.predict_scores(result, NEW, summary=True)
         np.testing.assert_allclose(scored(path)[0], expected["mean"], **CLOSE)

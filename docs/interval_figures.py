@@ -11,6 +11,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+import xarray as xr
 
 matplotlib.use("Agg")
 
@@ -50,7 +51,8 @@ def main():
         print(other, pac.compare_auc(best, scores[other], y[test], ci_prob=0.9))
     print(pac.choose_threshold(best, y[test], cost=(1, 4), prevalence=0.1))
     print(pac.certify.holdout(best.mean(axis=0), y[test]))
-    print("rows certainly (> 0.95) among the top tenth:", int((pac.probability_in_top(best, 0.1) > 0.95).sum()))
+    table = pac.summary(xr.DataArray(best, dims=("draw", "row")), top=0.1)
+    print("rows certainly (> 0.95) among the top tenth:", int((table["in_top"] > 0.95).sum()))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ def main(out: Path | None) -> None:
         f"test row 1 is called {'positive' if threshold.apply(patient).item() else 'negative'}; "
         f"{threshold.probability(patient).item():.0%} of the draws are above the threshold"
     )
-    print(f"P(test row 0 scores above test row 1) = {pac.probability_above(approx, X_test[0], X_test[1]):.3f}")
+    above = pac.predict_scores(approx, X_test[0], versus=X_test[1], summary=True)["probability_above"].item()
+    print(f"P(test row 0 scores above test row 1) = {above:.3f}")
 
     print(f"\n{f'Figures are in {out}/. ' if out else ''}{time.perf_counter() - started:.0f} seconds.")
 

@@ -17,15 +17,13 @@ from .analysis.gamma_path import log_evidence as log_evidence
 from .analysis.gamma_path import tempering_path as tempering_path
 from .analysis.maximize import maximize_evidence as maximize_evidence
 from .analysis.maximize import regularization_path as regularization_path
+from .analysis.predict import export as export
 from .analysis.predict import predict_scores as predict_scores
-from .analysis.predict import probability_above as probability_above
-from .analysis.predict import rank_uncertainty as rank_uncertainty
 from .analysis.select_gamma import select_gamma as select_gamma
 from .analysis.summary import inclusion_probability as inclusion_probability
 from .analysis.summary import summary as summary
 from .analysis.threshold import choose_threshold as choose_threshold
 from .analysis.threshold import decision_curve as decision_curve
-from .analysis.threshold import probability_in_top as probability_in_top
 from .certify.certificate import certificate as certificate
 from .comparison.censored import concordance_risk as concordance_risk
 from .comparison.risk import empirical_risk as empirical_risk
@@ -37,7 +35,6 @@ from .model.kernel_features import kernel_features as kernel_features
 from .model.potential import AUCPotential as AUCPotential
 from .model.potential import ConcordancePotential as ConcordancePotential
 from .model.potential import auc_risk as auc_risk
-from .model.predictive import predictive_model as predictive_model
 from .model.prior import SpikeSlab as SpikeSlab
 from .model.step import TemperingSMC as TemperingSMC
 from .tune.evidence import choose_lengthscale as choose_lengthscale

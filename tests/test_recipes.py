@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pymc_pacauc as pac
+from pymc_pacauc.model.predictive import predictive_model
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
 SETUP = re.search(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)[1]
@@ -39,7 +40,7 @@ def test_trees():
     with found["trees"]:
         found["pm"].set_data({"rows": found["X"]})
     for call in (
-        lambda: pac.predictive_model(found["trees"]),
+        lambda: predictive_model(found["trees"]),
         lambda: pac.predict_scores(found["idata"], found["X"][:5], model=found["trees"]),
     ):
         with pytest.raises(ValueError, match="keep their data to themselves"):

@@ -10,8 +10,10 @@ model, it is read off it (:mod:`pymc_pacauc.model.score_function`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,23 +24,26 @@ from pytensor.graph.traversal import ancestors
 from scipy.special import ndtr
 
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.deployed import FIT, MEAN, draw_dims, draws_first
+from pymc_pacauc.model.deployed import FIT, MEAN
 from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
 from pymc_pacauc.model.score_function import Groups, ModelScores, draw_groups, input_of, read_scores
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.export import write_score
 from pymc_pacauc.problem.provenance import fingerprint
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction, linear_scores
+
+ABOVE = "probability_above"
 
 
 def predict_scores(
     result: Any,
     X_new: ArrayLike | Mapping[str, ArrayLike],
     *,
+    versus: ArrayLike | Mapping[str, ArrayLike] | None = None,
     summary: bool = False,
     draws: int = 1000,
     gp: Any = None,
-    data: str | None = None,
     var_name: str | None = None,
     new_groups: str = "refuse",
     model: pm.Model | None = None,
@@ -56,14 +61,15 @@ def predict_scores(
         with those that the model knows: the coords of the ``pm.Data``, or of the coefficients that its columns
         multiply. Where the model knows none, named columns are refused: pass a NumPy array, which is taken by position.
         Codes of groups, ``theta[group]``, may be given as labels where the first dimension of theta has such coords.
+    versus : like X_new, optional
+        Rows to compare with: what is returned is of the score of each row of ``X_new`` minus that of the same row of
+        ``versus``; a single row is compared with every row of the other set.
     summary : bool, default False
         Return mean and standard deviation of each row instead of draws; in closed form for an approximation.
     draws : int, default 1000
         Number of draws, for an approximation.
     gp : pm.gp.Latent or pm.gp.HSGP, optional
         The process whose prior the scores are: ``X_new`` are then new points.
-    data : str, optional
-        Name of the ``pm.Data`` that ``X_new`` is.
     var_name : str, optional
         Name of the scores to predict, a ``pm.Deterministic`` of the model; or of coefficients among the draws, if the
         scores are ``X_new @ coefficients``.
@@ -79,14 +85,16 @@ def predict_scores(
 
     Returns
     -------
-    DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row. Rows of a
-    DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the exact mean of each row's score,
-    the one to deploy, as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and
+    DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row, and with
+    ``versus`` of ``probability_above``: the posterior probability of the higher score, a tie of two draws counting one
+    half. Rows of a DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the exact mean of
+    each row's score, the one to deploy, as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and
     :func:`~pymc_pacauc.choose_threshold` use; so do those of a Gaussian process, that of its mean given each draw.
 
     See Also
     --------
-    predictive_model : for ``pm.set_data`` and ``pm.sample_posterior_predictive``.
+    summary : ranks of rows, and the probability of being among the highest, of draws of scores.
+    export : the score as JSON, to be used without this package.
 
     Examples
     --------
@@ -101,106 +109,93 @@ def predict_scores(
     >>> predicted = pac.predict_scores(approx, [[1.0, 0.0], [0.0, 1.0]], summary=True)
     >>> bool(predicted["mean"][0] > predicted["mean"][1])
     True
+    >>> above = pac.predict_scores(approx, [1.0, 0.0], versus=[0.0, 0.5], summary=True)["probability_above"]
+    >>> bool(above[0] > 0.9)
+    True
     """
+    source = _source(result, model, None if gp is not None else var_name, gp)
+    read = source.function.rows if gp is None else partial(_points, source, gp)
+    new, count = read(X_new), 0
+    if versus is not None:
+        new = new.beside(read(versus))
+        count = len(new.labels) // 2
     if gp is not None:
-        return _process(_source(result, model, None, gp), gp, X_new, summary, draws, random_seed)
-    source = _source(result, model, var_name)
-    new = source.rows(X_new, data)
-    if summary and source.approx is not None and source.unknown_groups(new) is None:
-        mean, variance = source.moments(new)
-        return source.labelled_moments(mean, np.sqrt(variance), new.labels)
-    scores = _drawn(source, new, draws, new_groups, random_seed)
+        scores = _process(source, gp, new, summary and not count, draws, random_seed)
+        if isinstance(scores, xr.Dataset):
+            return scores
+    elif summary and source.approx is not None and source.unknown_groups(new) is None:
+        return _moments(source, new, count)
+    else:
+        scores = _drawn(source, new, draws, new_groups, random_seed)
+    scores = _differences(scores, count) if count else scores
     return _moments_of_draws(scores) if summary else scores
 
 
-def probability_above(result: Any, x: ArrayLike, other: ArrayLike, **options: Any) -> Any:
-    """Posterior probability that row ``x`` scores above row ``other``.
-
-    ``x`` and ``other`` are rows, or matrices compared row by row, or, for several ``pm.Data``, mappings from their
-    names to these; a single row is compared with every row of the other set. In closed form for an approximation; a tie
-    of two draws counts one half. ``options`` are those of :func:`predict_scores`.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-    >>> X = np.random.default_rng(1).normal(size=(40, 2))
-    >>> with pm.Model():
-    ...     theta = pm.Normal("theta", size=2)
-    ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3, gamma=40)
-    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-    >>> bool(pac.probability_above(approx, [1.0, 0.0], [0.0, 0.5]) > 0.9)
-    True
-    """
-    model, gp, data, var_name = (options.get(name) for name in ("model", "gp", "data", "var_name"))
-    source = _source(result, model, var_name, gp)
-    first, second = (source.rows(rows, data) if gp is None else _points(source, gp, rows) for rows in (x, other))
-    count = max(len(first.labels), len(second.labels))
-    both = first.beside(second, count)
-    if gp is None and source.approx is not None and source.unknown_groups(both) is None:
-        mean, variance = source.moments(both, above=count)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            probability = np.where(variance > 0, ndtr(mean / np.sqrt(variance)), 0.5 + 0.5 * np.sign(mean))
-    else:
-        how = options.get("draws", 1000), options.get("random_seed")
-        if gp is None:
-            scores = _drawn(source, both, how[0], options.get("new_groups", "refuse"), how[1]).values
-        else:
-            scores = _process(source, gp, both.values[0], False, *how).values
-        difference = scores[..., :count] - scores[..., count:]
-        probability = (0.5 + 0.5 * np.sign(difference)).mean(axis=(0, 1))
-    return float(probability[0]) if first.single and second.single else probability
-
-
-def rank_uncertainty(scores: xr.DataArray, ci_prob: float = 0.9) -> xr.Dataset:
-    """The rank of every row among the others, over the draws; rank 1 scores highest, ties share the mean rank.
+def export(
+    result: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    covariance: bool = True,
+    var_name: str | None = None,
+    model: pm.Model | None = None,
+) -> dict[str, Any]:
+    """Write a score that is linear in its columns as JSON, which NumPy alone can score new rows by.
 
     Parameters
     ----------
-    scores
-        Draws from :func:`predict_scores`.
-    ci_prob
-        Of the interval ``lower`` to ``upper``.
+    result : EPApproximation, InferenceData, DataTree, Dataset, GammaSelection, EvidenceMaximum, or estimator
+        What was fitted or sampled, a file of draws, or an ``AUCClassifier`` or ``ConcordanceEstimator``.
+    path : path-like, optional
+        Where to write it.
+    covariance : bool, default True
+        Whether to write the covariance of the weights, for standard deviations of scores; with d columns d^2 numbers.
+    var_name, model : str and pm.Model, optional
+        As in :func:`predict_scores`.
 
     Returns
     -------
-    Dataset with ``rank`` (posterior mean), ``sd``, ``lower``, ``upper`` and ``top`` (probability of rank 1).
+    dict
+        What is in the file: ``columns`` and ``inputs`` (names), ``centre`` and ``scale``, ``weights`` and ``intercept``
+        (posterior means), ``covariance`` (of the weights and, last, the intercept), ``gamma``, ``provenance``, and
+        ``how_to_score``, the lines of NumPy that score rows: ``((rows - centre) / scale) @ weights + intercept``, the
+        ``mean`` of :func:`predict_scores` or the estimator's ``decision_function`` (``predict`` of risks).
+
+    Raises
+    ------
+    ValueError
+        Where scores are not linear in the columns: Gaussian processes, kernel features, coefficients by group,
+        one-vs-rest.
 
     Examples
     --------
-    >>> import xarray as xr
-    >>> scores = xr.DataArray([[[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]]], dims=("chain", "draw", "row"))
-    >>> rank_uncertainty(scores)["rank"].values
-    array([1. , 2.5, 2.5])
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(40, 2))
+    >>> held = pac.export(pac.AUCClassifier(gamma=40).fit(X, X[:, 0] > 0.3))
+    >>> held["columns"], held["provenance"]["n"]
+    (['x0', 'x1'], 40)
     """
-    from scipy.stats import rankdata
-
-    if not isinstance(scores, xr.DataArray) or not draw_dims(scores):
-        raise TypeError(
-            "rank_uncertainty needs draws of scores, as predict_scores returns them without summary=True; got "
-            f"{type(scores).__name__}."
-        )
-    if not 0.0 < ci_prob < 1.0:
-        raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
-    scores = draws_first(scores)
-    if len(draw_dims(scores)) == scores.ndim:
-        raise ValueError(f"scores are those of one row, dims {scores.dims}; ranks are among several.")
-    row = scores.dims[-1]
-    flat = scores.values.reshape(-1, scores.shape[-1])
-    if not len(flat):
-        raise ValueError("scores has no draws.")
-    ranks = rankdata(-flat, axis=1)
-    tail = 0.5 * (1.0 - ci_prob)
-    lower, upper = np.quantile(ranks, [tail, 1.0 - tail], axis=0)
-    best = ranks == ranks.min(axis=1, keepdims=True)
-    columns = {
-        "rank": ranks.mean(axis=0),
-        "sd": ranks.std(axis=0),
-        "lower": lower,
-        "upper": upper,
-        "top": (best / best.sum(axis=1, keepdims=True)).mean(axis=0),
-    }
-    coords = {row: scores[row].values} if row in scores.coords else {}
-    return xr.Dataset({name: (row, value) for name, value in columns.items()}, coords=coords)
+    if hasattr(result, "get_params"):
+        if not hasattr(result, "export"):
+            raise TypeError(
+                f"{type(result).__name__} has no linear score to export. Of a pipeline export the last step, "
+                "pac.export(pipeline[-1], path), and transform new rows by the others, pipeline[:-1].transform(X_new)."
+            )
+        return result.export(path, covariance=covariance)
+    source = _source(result, model, var_name)
+    if source.approx is not None:
+        return source.approx.export(path, covariance=covariance, var_name=var_name)
+    posterior, function = source.posterior, source.function
+    function.of_new_columns()  # an error of its own where there are no weights
+    assert posterior is not None
+    theta = _theta(posterior, function)
+    known = source.variables_mean
+    mean = theta.mean(axis=0) if known is None else _theta(known, function)[0]
+    try:
+        fitted = as_result(result).fitted_to
+    except TypeError:
+        fitted = None  # draws by another sampler, or of a posterior alone
+    spread = np.atleast_2d(np.cov(theta.T, bias=True)) if covariance else None
+    return write_score(function, mean, spread, fitted, path)
 
 
 # -- what is predicted from ------------------------------------------------------------------------------------------
@@ -217,9 +212,6 @@ class _Source:
     scoring: ModelScores | None  # by the model, where it is known
     exact: xr.Dataset | None  # the mean of the variables, where draws carry it
     fit: int | None  # which fit the scores are of
-
-    def rows(self, X_new: Any, data: str | None) -> NewRows:
-        return self.function.rows(X_new, data)
 
     def unknown_groups(self, new: NewRows) -> _UnknownGroups | None:
         """The rows of groups that the model has no coefficients for; None where there are none."""
@@ -268,9 +260,14 @@ class _Source:
         """The mean of the scores, where it is known exactly: scores of a fit are affine in its variables."""
         if self.approx is not None:
             return self.moments(new)[0]
-        if self.exact is None or not {name for name, _ in self.function.variables} <= set(map(str, self.exact)):
-            return None
-        return self.scores(new, self.exact)[0, 0]
+        known = self.variables_mean
+        return None if known is None else self.scores(new, known)[0, 0]
+
+    @property
+    def variables_mean(self) -> xr.Dataset | None:
+        """The exact mean of the variables as if it were a draw, where draws carry that of all of them."""
+        named = {name for name, _ in self.function.variables}
+        return self.exact if self.exact is not None and named <= set(map(str, self.exact)) else None
 
     def labelled_moments(self, mean: FloatArray, sd: FloatArray, labels: NDArray[Any]) -> xr.Dataset:
         coords: dict[str, Any] = {"row": labels} | ({} if self.fit is None else {FIT: self.fit})
@@ -393,11 +390,34 @@ def _drawn(source: _Source, new: NewRows, draws: int, new_groups: str, random_se
     return source.labelled(values, new.labels, mean)
 
 
+def _moments(source: _Source, new: NewRows, count: int) -> xr.Dataset:
+    """Mean and sd of the scores by an approximation; if ``count``, of the first rows' minus the last ones'."""
+    mean, variance = source.moments(new, above=count)
+    found = source.labelled_moments(mean, np.sqrt(variance), new.labels[: count or None])
+    if not count:
+        return found
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = np.where(variance > 0, ndtr(mean / np.sqrt(variance)), 0.5 + 0.5 * np.sign(mean))
+    return found.drop_vars(FIT, errors="ignore").assign({ABOVE: ("row", above)})
+
+
+def _differences(scores: xr.DataArray, count: int) -> xr.DataArray:
+    """Scores of the first rows minus those of the last: no scores of a fit, so no threshold is theirs."""
+    first, second = scores[..., :count], scores[..., count:]
+    found = first.drop_vars([MEAN, FIT], errors="ignore").copy(data=first.values - second.values).rename("difference")
+    if MEAN not in scores.coords:
+        return found
+    return found.assign_coords({MEAN: ("row", first[MEAN].values - second[MEAN].values)})
+
+
 def _moments_of_draws(scores: xr.DataArray) -> xr.Dataset:
     mean = scores[MEAN] if MEAN in scores.coords else scores.mean(("chain", "draw"))
     coords = {name: scores[name] for name in ("row", FIT) if name in scores.coords}
     sd = scores.std(("chain", "draw"))
-    return xr.Dataset({"mean": ("row", mean.values), "sd": ("row", sd.values)}, coords=coords)
+    found = xr.Dataset({"mean": ("row", mean.values), "sd": ("row", sd.values)}, coords=coords)
+    if scores.name != "difference":
+        return found
+    return found.assign({ABOVE: ("row", (0.5 + 0.5 * np.sign(scores.values)).mean(axis=(0, 1)))})
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------
@@ -463,11 +483,10 @@ def _points(source: _Source, gp: Any, X_new: Any) -> NewRows:
     return ScoreFunction((replace(known, name=""),)).rows(X_new)
 
 
-def _process(source: _Source, gp: Any, X_new: Any, summary: bool, draws: int, random_seed: Any) -> Any:
+def _process(source: _Source, gp: Any, new: NewRows, summary: bool, draws: int, random_seed: Any) -> Any:
     """Scores of a Gaussian process at new points."""
     if source.approx is None and source.model is None:
         raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")
-    new = _points(source, gp, X_new)
     points, labels, rng = new.values[0], new.labels, np.random.default_rng(random_seed)
     if source.approx is not None:
         mean, spread = predict_gp(source.approx, gp, points, covariance=not summary)

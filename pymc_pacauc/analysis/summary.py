@@ -14,6 +14,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 from scipy.special import expit, ndtr, ndtri
+from scipy.stats import rankdata
 
 from pymc_pacauc.certify.certificate import Certificate, certificate
 from pymc_pacauc.comparison.risk import comparison_risk
@@ -21,6 +22,7 @@ from pymc_pacauc.html_report import html_report
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import inference_data
+from pymc_pacauc.model.deployed import draw_dims, draws_first, mean_score
 from pymc_pacauc.model.graph import evaluate_at_draws
 from pymc_pacauc.model.idata import coefficient_labels, labelled
 from pymc_pacauc.model.read import problem_of
@@ -122,29 +124,39 @@ def summary(
     ci_prob: float = 0.9,
     var_names: Sequence[str] | None = None,
     model: pm.Model | None = None,
+    top: float | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """Summarise an approximation or draws: coefficients, and what the posterior is worth.
+    """Summarise an approximation or draws: coefficients, and what the posterior is worth; or draws of scores.
 
     Parameters
     ----------
-    result
-        What ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or draws read from a file.
-    epsilon
+    result : EPApproximation, InferenceData, DataTree, Dataset or DataArray
+        What ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or draws read from a file;
+        or draws of scores, as :func:`~pymc_pacauc.predict_scores` returns them.
+    epsilon : float, default 0.05
         Of the certificate.
-    ci_prob
-        Of the central intervals of an approximation.
-    var_names
+    ci_prob : float, default 0.9
+        Of the central intervals of an approximation, and of scores and ranks.
+    var_names : sequence of str, optional
         Variables of the table; by default all but those with an entry for each observation or very many.
-    model
+    model : pm.Model, optional
         The model that ``result`` was fitted to. Draws by TemperingSMC need it for the AUC of their mean score, nothing
         else does.
+    top : float, optional
+        Of scores: a share of the rows, such as 0.1. The highest ``top`` of them, rounded to a whole number of at least
+        one, are the top.
     **options
         Passed to ``arviz.summary``.
 
     Returns
     -------
-    DataFrame with a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard
+    For draws of scores, a DataFrame with a row per observation: ``mean`` and ``sd`` of the score with the interval
+    ``lower`` to ``upper``; ``rank`` among these rows (posterior mean; 1 is the highest score, ties share the mean rank)
+    with ``rank_lower`` to ``rank_upper``; and with ``top`` the probability ``in_top`` of being among the highest, to
+    which a tie at the border counts in part.
+
+    Else a DataFrame with a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard
     deviation, central interval and probability of being positive, in closed form; with the probability of inclusion of
     a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``, ``gamma``, ``measure`` (what 1 - risk is
     called: AUC, partial AUC or concordance; the entries called auc are of this), ``auc`` (of the mean score, the one to
@@ -164,9 +176,19 @@ def summary(
     >>> table = pac.summary(approx)
     >>> list(table.index), table.attrs["method"]
     (['theta[a]', 'theta[b]'], 'EP')
+    >>> list(pac.summary(pac.predict_scores(approx, X[:5], random_seed=1), top=0.2))
+    ['mean', 'sd', 'lower', 'upper', 'rank', 'rank_lower', 'rank_upper', 'in_top']
     """
     if not 0.0 < ci_prob < 1.0:
         raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
+    if isinstance(result, xr.DataArray) or (isinstance(result, xr.Dataset) and {"mean", "sd"} <= set(result)):
+        if options:
+            raise TypeError(f"A summary of scores takes ci_prob= and top=; got {', '.join(options)}.")
+        return _summary_of_scores(result, ci_prob, top)
+    if top is not None:
+        raise ValueError(
+            f"top={top!r} is of scores: give their draws, pac.summary(pac.predict_scores(result, X_new), top={top!r})."
+        )
     fit_result = as_result(result)
     fitted = fit_result.fitted_to
     if model is not None:
@@ -203,6 +225,34 @@ def summary(
     )
     table.attrs["report"] = _report(table.attrs, fitted.terms)
     return Summary(table)
+
+
+def _summary_of_scores(scores: Any, ci_prob: float, top: float | None) -> pd.DataFrame:
+    if not isinstance(scores, xr.DataArray) or not draw_dims(scores):
+        raise TypeError(
+            "summary needs draws of scores, as predict_scores returns them without summary=True; got "
+            f"{type(scores).__name__}{'' if isinstance(scores, xr.Dataset) else f' with dims {scores.dims}'}."
+        )
+    if top is not None and not 0.0 < top < 1.0:
+        raise ValueError(f"top is a share of the rows strictly between 0 and 1; got {top!r}.")
+    scores = draws_first(scores)
+    if len(draw_dims(scores)) == scores.ndim:
+        raise ValueError(f"scores are those of one row, dims {scores.dims}; ranks are among several.")
+    row, values = scores.dims[-1], scores.values.reshape(-1, scores.shape[-1])
+    if not values.size or not np.isfinite(values).all():
+        raise ValueError(f"scores must be finite, at least one draw of one row; got shape {scores.shape}.")
+    ranks, tails = rankdata(-values, axis=1), [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)]
+    columns = {"mean": np.asarray(mean_score(scores)), "sd": values.std(axis=0)}
+    columns["lower"], columns["upper"] = np.quantile(values, tails, axis=0)
+    columns["rank"] = ranks.mean(axis=0)
+    columns["rank_lower"], columns["rank_upper"] = np.quantile(ranks, tails, axis=0)
+    if top is not None:
+        number = max(1, round(top * values.shape[1]))
+        border = np.sort(values, axis=1)[:, [-number]]
+        above, tied = values > border, values == border
+        places = number - above.sum(axis=1, keepdims=True)
+        columns["in_top"] = (above + tied * (places / tied.sum(axis=1, keepdims=True))).mean(axis=0)
+    return pd.DataFrame(columns, index=scores[row].to_index())
 
 
 class Summary(pd.DataFrame):

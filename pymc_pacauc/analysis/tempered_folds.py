@@ -27,6 +27,7 @@ from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.model.idata import draws_to_inference_data
 from pymc_pacauc.model.read import joined_pairs, linear_terms, problem_of
 from pymc_pacauc.model.results import fitted_to
+from pymc_pacauc.model.score_function import read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import FittedTo
@@ -106,6 +107,7 @@ class Tempered:
             sample_stats={"risk": self.risk[index][None]},
             constants=constants,
             method="TemperingSMC",
+            score_function=read_scores(model).function,
         )
 
 

@@ -33,7 +33,6 @@ from pymc_pacauc.model.deployed import (
     check_ci_prob,
     deployed_score,
     draw_dims,
-    draws_first,
     labelled_draws,
     mean_score,
 )
@@ -420,63 +419,7 @@ def decision_curve(
     )
 
 
-def probability_in_top(scores: Any, share: float, *, reference: Any = None) -> Any:
-    """Posterior probability that each row is among the highest ``share`` of rows.
-
-    Parameters
-    ----------
-    scores
-        Draws of scores, shape (..., rows), as :func:`~pymc_pacauc.predict_scores` returns them.
-    share
-        For example 0.05 for the top five per cent.
-    reference
-        Draws of the scores of the rows among which to be: from the same posterior, draw by draw (predict both at once,
-        or with the same ``random_seed``). A row is then in the top if it exceeds their quantile. By default the rows
-        themselves, of which the highest ``share``, rounded to a whole number of at least one, are the top.
-
-    Returns
-    -------
-    One probability per row, with the rows' labels where the scores have any. A tie at the border counts in part.
-
-    Examples
-    --------
-    >>> draws = [[3.0, 2.0, 1.0, 0.0], [2.0, 3.0, 1.0, 0.0]]
-    >>> probability_in_top(draws, 0.25)
-    array([0.5, 0.5, 0. , 0. ])
-    """
-    if not 0.0 < share < 1.0:
-        raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}.")
-    values = _draws_of("scores", scores)
-    if reference is None:
-        number = max(1, round(share * values.shape[1]))
-        border = np.sort(values, axis=1)[:, -number][:, None]
-        above, tied = values > border, values == border
-        places = number - above.sum(axis=1, keepdims=True)
-        inside = above + tied * (places / tied.sum(axis=1, keepdims=True))
-    else:
-        others = _draws_of("reference", reference)
-        if len(others) != len(values):
-            raise ValueError(f"reference has {len(others)} draws and scores {len(values)}: they must go together.")
-        border = np.quantile(others, 1.0 - share, axis=1)[:, None]
-        inside = 0.5 + 0.5 * np.sign(values - border)
-    probability = inside.mean(axis=0)
-    if isinstance(scores, xr.DataArray):
-        row = draws_first(scores).dims[-1]
-        coords = {row: scores[row].values} if row in scores.coords else {}
-        return xr.DataArray(probability, dims=row, coords=coords, name="probability_in_top")
-    return probability
-
-
 def _share_above(score: FloatArray, thresholds: FloatArray, weights: FloatArray) -> FloatArray:
     order = np.argsort(score)
     below = np.append(0.0, np.cumsum(weights[order]))
     return np.asarray(1.0 - below[np.searchsorted(score[order], thresholds, side="right")] / below[-1])
-
-
-def _draws_of(name: str, scores: Any) -> FloatArray:
-    values = np.asarray(draws_first(scores), dtype=np.float64)
-    if isinstance(scores, xr.Dataset) or values.ndim < 2 or values.size == 0:
-        raise ValueError(f"{name} must be draws, as predict_scores returns them without summary=True.")
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} has NaN or infinite values.")
-    return values.reshape(-1, values.shape[-1])

@@ -21,6 +21,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.estimator.posterior import Recipe, ScorePosterior
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.export import write_score
+from pymc_pacauc.problem.score_function import linear_scores
 
 
 def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws: int, seed: int) -> Any:
@@ -178,6 +180,23 @@ class PosteriorFace:
         if path is not None:
             Path(path).write_text(page, encoding="utf-8")
         return page
+
+    def export(self, path: str | os.PathLike[str] | None = None, *, covariance: bool = True) -> dict[str, Any]:
+        """Write a score that is linear in X as JSON: :func:`pymc_pacauc.export`."""
+        check_is_fitted(self)
+        if len(self.scores_) > 1:
+            raise ValueError(
+                "One-vs-rest scores are log-odds of calibrated probabilities, not linear in X: export the score of "
+                "each class against the others, AUCClassifier().fit(X, y == label).export(path)."
+            )
+        [score] = self.scores_
+        posterior, names = score.posterior, self._feature_names()
+        function = posterior.score_function(names)
+        if not function.refusal:
+            function = linear_scores("theta", (len(names),), names)
+        columns = {"centre": posterior.columns.center, "scale": posterior.columns.scale, "intercept": -score.origin}
+        spread = posterior.covariance if covariance else None
+        return write_score(function, posterior.mean, spread, posterior.fitted_to, path, **columns)
 
     @property
     def idata_(self) -> Any:

@@ -232,6 +232,13 @@ class ScorePosterior:
         return self.fit.posterior.mean if self.tempered is None else self.tempered.theta.mean(axis=0)
 
     @property
+    def covariance(self) -> FloatArray:
+        """Posterior covariance of theta."""
+        if self.tempered is None:
+            return self.fit.posterior.covariance
+        return np.atleast_2d(np.cov(self.tempered.theta.T, bias=True))
+
+    @property
     def coef(self) -> FloatArray:
         """Posterior mean of the coefficients of X, shape (d,), of linear scores."""
         return self.mean / self.columns.scale

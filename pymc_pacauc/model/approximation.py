@@ -7,6 +7,7 @@ to, whatever the prior, and is a :class:`~pymc_pacauc.model.results.Result` like
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -36,6 +37,7 @@ from pymc_pacauc.model.read import ModelProblem
 from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, fitted_to
 from pymc_pacauc.model.score_function import ModelScores, read_scores
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.export import write_score
 from pymc_pacauc.problem.provenance import FittedTo
 from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.evidence import LogEvidence
@@ -298,6 +300,15 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     def score_function(self) -> ScoreFunction:
         """How a row becomes a score: inputs, their names, and the weights of their columns."""
         return self.scoring().function
+
+    def export(
+        self, path: str | os.PathLike[str] | None = None, *, covariance: bool = True, var_name: str | None = None
+    ) -> dict[str, Any]:
+        """Write scores that are linear in their columns as JSON: :func:`pymc_pacauc.export`."""
+        function = self.scoring(var_name).function
+        places = [k for name, _ in function.variables for k in range(self.fit.problem.d)[self.source.parts[name]]]
+        spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
+        return write_score(function, self.posterior.mean[places], spread, self.fitted_to, path)
 
     # -- by-products -------------------------------------------------------------------------------------------------
 

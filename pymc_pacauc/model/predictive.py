@@ -27,7 +27,7 @@ def predictive_model(model: pm.Model) -> pm.Model:
     ...     scores = pm.Deterministic("scores", X @ theta, dims="row")
     ...     auc = pac.AUCPotential("auc", scores, y, gamma=40)
     ...     idata = pm.fit(method=pac.EP(), progressbar=False).sample(100)
-    >>> with pac.predictive_model(model):
+    >>> with predictive_model(model):
     ...     pm.set_data({"X": [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]}, coords={"row": range(3)})
     ...     predicted = pm.sample_posterior_predictive(idata, var_names=["scores"], progressbar=False)
     >>> predicted["posterior_predictive"]["scores"].shape

@@ -80,17 +80,17 @@ class NewRows:
     labels: NDArray[Any]
     unknown: tuple[tuple[int, tuple[Any, ...]], ...] = ()  # (which input, labels of groups that the model has not)
 
-    single: bool = False  # given as a row by itself
-
-    def beside(self, other: NewRows, count: int) -> NewRows:
-        """``count`` of these rows and as many of the other ones below them; a single row as often as it takes."""
+    def beside(self, other: NewRows) -> NewRows:
+        """These rows, and as many of the other ones below them; a single row as often as it takes."""
+        count = max(len(self.labels), len(other.labels))
         if {len(self.labels), len(other.labels)} - {1, count}:
             raise ValueError(f"{len(self.labels)} rows cannot be compared with {len(other.labels)} row by row.")
+        labels = self.labels if len(self.labels) == count else other.labels
         values = [
             np.concatenate([np.broadcast_to(v, (count, *v.shape[1:])) for v in pair])
             for pair in zip(self.values, other.values, strict=True)
         ]
-        return NewRows(tuple(values), np.arange(2 * count), self.unknown + other.unknown)
+        return NewRows(tuple(values), np.concatenate([labels, labels]), self.unknown + other.unknown)
 
     @property
     def flat(self) -> FloatArray:
@@ -139,23 +139,17 @@ class ScoreFunction:
 
     # -- new rows ----------------------------------------------------------------------------------------------------
 
-    def rows(self, X_new: Any, data: str | None = None) -> NewRows:
+    def rows(self, X_new: Any) -> NewRows:
         """Values of the inputs at new rows; a ValueError that says what is missing, unknown or ambiguous.
 
         Parameters
         ----------
         X_new : array-like, DataFrame, Series, DataArray, or mapping from names of inputs to these
             New rows; a single row may have one dimension.
-        data : str, optional
-            Name of the input that ``X_new`` is.
         """
         if self.refusal:
             raise ValueError(self.refusal)
         named = {each.name: each for each in self.inputs if each.name}
-        if data is not None:
-            if data not in named:
-                raise ValueError(f"No pm.Data named {data!r} feeds the scores ({', '.join(named) or 'none'}).")
-            X_new = {data: X_new}
         given = self._by_name(X_new, named) if _is_mapping(X_new) else self._by_shape(X_new, named)
         sizes = {each.name or "X_new": len(found[0]) for each, found in given.items()}
         if len(set(sizes.values())) != 1:
@@ -169,8 +163,7 @@ class ScoreFunction:
                 unknown += [(k, given[each][2])] if given[each][2] else []
             else:
                 values.append(np.broadcast_to(np.reshape(each.same or (), each.shape), (size, *each.shape)))
-        single = all(_is_row(X_new[each.name] if _is_mapping(X_new) else X_new, each) for each in given)
-        return NewRows(tuple(values), np.arange(size) if labels is None else labels, tuple(unknown), single)
+        return NewRows(tuple(values), np.arange(size) if labels is None else labels, tuple(unknown))
 
     def _by_name(self, X_new: Mapping[str, Any], named: Mapping[str, Input]) -> dict[Input, Any]:
         unknown, missing = [n for n in X_new if n not in named], [n for n in named if n not in X_new]
@@ -210,16 +203,7 @@ class ScoreFunction:
 
     def _joined(self, X_new: Any, asked: list[Input]) -> dict[Input, Any]:
         """Arrays written into the model: the columns of X_new, in the order of the coefficients they multiply."""
-        if self.linear and len(asked) > 1:
-            starts = dict(zip(self.inputs, np.cumsum([0, *(each.size for each in self.inputs)]), strict=False))
-            loads = {each: self.matrix[[*range(starts[each], starts[each] + each.size)]] for each in asked}
-            idle = [each for each in asked if not loads[each].nnz]
-            if idle:
-                raise ValueError(
-                    "The model's scores have a known offset besides X @ theta, so X_new alone does not give them: hold "
-                    "the covariates and the offset in pm.Data, so that new rows can take their place."
-                )
-            asked = sorted(asked, key=lambda each: loads[each].indices.min())
+        asked = self._in_order(asked)
         if len(asked) == 1:
             return {asked[0]: _values_of(asked[0], X_new)}
         if not self.linear or any(len(each.shape) > 1 for each in asked):
@@ -235,7 +219,47 @@ class ScoreFunction:
         parts = np.split(array, cuts, axis=1)
         return {each: (part.reshape(-1, *each.shape), index, ()) for each, part in zip(asked, parts, strict=True)}
 
+    def _in_order(self, asked: list[Input]) -> list[Input]:
+        """Arrays written into the model in the order of the coefficients they multiply, of a linear score."""
+        if not self.linear or len(asked) < 2:
+            return asked
+        loads = {each: self.matrix[self._columns(each)] for each in asked}
+        if any(not each.nnz for each in loads.values()):
+            raise ValueError(
+                "The model's scores have a known offset besides X @ theta, so X_new alone does not give them: hold "
+                "the covariates and the offset in pm.Data, so that new rows can take their place."
+            )
+        return sorted(asked, key=lambda each: loads[each].indices.min())
+
+    def _columns(self, which: Input) -> list[int]:
+        """Rows of ``matrix`` that are the weights of an input's columns."""
+        start = sum(each.size for each in self.inputs[: self.inputs.index(which)])
+        return list(range(start, start + which.size))
+
     # -- scores ------------------------------------------------------------------------------------------------------
+
+    def of_new_columns(self) -> tuple[list[Input], Any, FloatArray]:
+        """The inputs that a new row gives, in their order, with ``matrix`` and ``constant`` of their columns alone.
+
+        Inputs that are the same in every row become part of the intercept. A ValueError where the score is not linear.
+        """
+        if self.refusal:
+            raise ValueError(self.refusal)
+        if not self.linear:
+            raise ValueError(
+                "The scores are a function of a row that is not linear in its columns, so no weights say it all: "
+                "predict with pac.predict_scores(result, X_new), and model= for draws."
+            )
+        given = [each for each in self.inputs if each.name]
+        if given:
+            self._refuse_constants(given)
+        else:
+            given = self._in_order([each for each in self.inputs if each.same is None])
+        assert self.constant is not None
+        held = [np.zeros(each.size) if each in given else np.array(each.same or ()) for each in self.inputs]
+        chosen = sparse.eye_array(self.constant.size, format="csr")[[k for each in given for k in self._columns(each)]]
+        fold = sparse.vstack([chosen, sparse.csr_array(np.concatenate([*held, [1.0]])[None])], format="csr")
+        return given, fold @ self.matrix, fold @ self.constant
 
     def theta(self, values: Mapping[str, Any], draws: int) -> FloatArray:
         """Flat coefficients ``(draws, coefficients)`` of the variables' values, ``(draws, *shape)`` each."""
@@ -272,7 +296,7 @@ class ScoreFunction:
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists only: what JSON can hold. See :meth:`from_dict`."""
         found: dict[str, Any] = {
-            "inputs": [{name: _plain(value) for name, value in vars(each).items()} for each in self.inputs],
+            "inputs": [{name: plain(value) for name, value in vars(each).items()} for each in self.inputs],
             "variables": [[name, list(shape)] for name, shape in self.variables],
             "name": self.name,
             "refusal": self.refusal,
@@ -492,18 +516,14 @@ def _same_index(found: Mapping[str, NDArray[Any] | None]) -> NDArray[Any] | None
     return first
 
 
-def _is_row(values: Any, each: Input) -> bool:
-    return np.ndim(values) == len(each.shape)
-
-
 def _is_mapping(values: Any) -> bool:
     return isinstance(values, Mapping) and not hasattr(values, "columns")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON can hold; labels of other types as strings."""
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, np.generic):
         return value.item()
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -127,9 +127,12 @@ def test_predict(results, name):
     assert scores.shape[-1] == 5
     error = 5 * summary["sd"].max().item() / np.sqrt(scores[..., 0].size)
     np.testing.assert_allclose(summary["mean"], scores.mean(("chain", "draw")), atol=error)
-    above = pac.probability_above(result, NEW[0], NEW[1], gp=gp, model=model)
-    assert 0.0 <= above <= 1.0
-    assert pac.rank_uncertainty(scores)["rank"].sum() == pytest.approx(15)
+    above = pac.predict_scores(result, NEW[0], versus=NEW[1], gp=gp, model=model, summary=True, random_seed=1)
+    below = pac.predict_scores(result, NEW[1], versus=NEW[:1], gp=gp, model=model, summary=True, random_seed=1)
+    assert 0.0 <= above["probability_above"] <= 1.0
+    np.testing.assert_allclose(above["probability_above"], 1 - below["probability_above"], atol=0.15)
+    np.testing.assert_allclose(above["mean"], -below["mean"], atol=2 * error)
+    assert pac.summary(scores)["rank"].sum() == pytest.approx(15)
 
 
 @pytest.mark.parametrize("name", RESULTS)

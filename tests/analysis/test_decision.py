@@ -53,20 +53,15 @@ def test_costs_at_a_prevalence(rows):
 def test_probability_in_top(rows):
     _, _, draws = rows
     scores = xr.DataArray(draws[None, :, :40], dims=("chain", "draw", "row"), coords={"row": np.arange(40) + 100})
-    found = pac.probability_in_top(scores, 0.1)
+    found = pac.summary(scores, top=0.1)["in_top"]
     expected = np.mean([np.isin(np.arange(40), np.argsort(-row)[:4]) for row in draws[:, :40]], axis=0)
     np.testing.assert_allclose(found, expected)
-    assert found["row"].values[0] == 100
+    assert found.index[0] == 100
     assert float(found.sum()) == pytest.approx(4)
-    tied = pac.probability_in_top(np.zeros((2, 10)), 0.3)
+    tied = pac.summary(xr.zeros_like(scores[..., :10]), top=0.3)["in_top"]
     np.testing.assert_allclose(tied, 0.3)
-    among = pac.probability_in_top(draws[:, :5], 0.2, reference=draws[:, 5:])
-    border = np.quantile(draws[:, 5:], 0.8, axis=1)
-    np.testing.assert_allclose(among, np.mean(draws[:, :5] > border[:, None], axis=0))
-    with pytest.raises(ValueError, match="must be draws"):
-        pac.probability_in_top(draws[0], 0.1)
-    with pytest.raises(ValueError, match="go together"):
-        pac.probability_in_top(draws[:, :5], 0.1, reference=draws[:20])
+    with pytest.raises(TypeError, match="needs draws of scores"):
+        pac.summary(scores[0, 0], top=0.1)
 
 
 def test_figure(rows):

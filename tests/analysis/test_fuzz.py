@@ -77,13 +77,13 @@ def test_posteriors_at_a_lower_gamma_are_made_of_the_draws_there_are(draws, gamm
 
 @fuzz(
     "predict_scores",
-    "probability_above",
+    "export",
     order=st.permutations(NAMES),
     rows=st.integers(1, 5),
     seed=st.integers(0, 2**20),
 )
 def test_columns_are_found_by_name_in_any_order(order, rows, seed):
-    """predict_scores, probability_above: frames in any order are the matrix in the model's."""
+    """predict_scores, export: frames in any order are the matrix in the model's."""
     _, approx, idata = fitted()
     X = np.random.default_rng(seed).normal(size=(rows, 3)) * 10.0 ** np.random.default_rng(seed).integers(-3, 4)
     frame = pd.DataFrame(X, columns=NAMES)[order]
@@ -91,27 +91,29 @@ def test_columns_are_found_by_name_in_any_order(order, rows, seed):
     np.testing.assert_allclose(exact["mean"], X @ approx.posterior.mean, rtol=1e-9)
     drawn = pac.predict_scores(idata, frame)
     np.testing.assert_allclose(drawn, idata["posterior"]["theta"].values @ X.T, rtol=1e-9)
-    above = np.asarray(pac.probability_above(approx, frame, frame.iloc[0]))
-    below = np.asarray(pac.probability_above(approx, frame.iloc[[0] * rows], frame))
-    np.testing.assert_allclose(above + below, 1.0)
-    assert above.reshape(-1)[0] == 0.5
+    above = pac.predict_scores(approx, frame, versus=frame.iloc[0], summary=True)["probability_above"]
+    below = pac.predict_scores(approx, frame.iloc[[0] * rows], versus=frame, summary=True)["probability_above"]
+    np.testing.assert_allclose(above.values + below.values, 1.0)
+    assert above[0] == 0.5
+    held = pac.export(approx)
+    np.testing.assert_allclose(frame[held["columns"]].to_numpy() @ held["weights"], exact["mean"], rtol=1e-9)
 
 
 @fuzz(
-    "rank_uncertainty",
+    "summary",
     draws=st.integers(1, 6),
     rows=st.integers(1, 6),
     levels=st.integers(1, 4),
     seed=st.integers(0, 2**20),
 )
 def test_ranks_are_those_of_every_draw(draws, rows, levels, seed):
-    """rank_uncertainty, with ties: against one ranking at a time."""
+    """summary of scores, with ties: against one ranking at a time."""
     values = np.random.default_rng(seed).integers(0, levels, size=(1, draws, rows)).astype(float)
-    found = pac.rank_uncertainty(xr.DataArray(values, dims=("chain", "draw", "row")))
+    found = pac.summary(xr.DataArray(values, dims=("chain", "draw", "row")), top=0.1)
     ranks = np.array([rankdata(-row) for row in values[0]])
     np.testing.assert_allclose(found["rank"], ranks.mean(axis=0))
     first = np.array([(row == row.max()) / np.sum(row == row.max()) for row in values[0]])
-    np.testing.assert_allclose(found["top"], first.mean(axis=0))
+    np.testing.assert_allclose(found["in_top"], first.mean(axis=0))
 
 
 @fuzz(

@@ -5,6 +5,7 @@ import warnings
 import matplotlib as mpl
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import strategies as st
 from scipy.special import softmax
 
@@ -102,8 +103,12 @@ def test_net_benefits(data, elsewhere, probabilities, prevalence):
     assert low < high
 
 
+def in_top(scores, share):
+    return pac.summary(xr.DataArray(scores, dims=("draw", "row")), top=share)["in_top"].to_numpy()
+
+
 @fuzz(
-    "probability_in_top",
+    "summary",
     draws=st.integers(1, 5),
     rows=st.integers(1, 9),
     levels=st.integers(1, 6),
@@ -114,12 +119,12 @@ def test_who_is_in_the_top(draws, rows, levels, share, seed):
     """As many as fit in it; the order of rows and the scale of scores do not matter; ties have equal chances."""
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, levels, size=(draws, rows)).astype(float)
-    found = pac.probability_in_top(scores, share)
+    found = in_top(scores, share)
     assert ((found >= 0) & (found <= 1 + 1e-12)).all()
     number = max(1, round(share * rows))
     assert found.sum() == pytest.approx(number)
     order = rng.permutation(rows)
-    np.testing.assert_allclose(pac.probability_in_top(np.exp(scores[:, order]), share), found[order])
+    np.testing.assert_allclose(in_top(np.exp(scores[:, order]), share), found[order])
     expected = np.zeros(rows)
     for one in scores:
         chances = np.array([np.clip(number - np.sum(one > s), 0, np.sum(one == s)) / np.sum(one == s) for s in one])

@@ -171,10 +171,10 @@ RESULTS = {
         ),
         lambda approx, idata: pac.at_gamma(idata, 18.0),
     ),
-    "rank_uncertainty of a summary": (
-        lambda approx, idata: pac.rank_uncertainty(pac.predict_scores(approx, X, summary=True)),
-        "rank_uncertainty needs draws of scores, as predict_scores returns them without summary=True; got Dataset.",
-        lambda approx, idata: pac.rank_uncertainty(pac.predict_scores(approx, X)),
+    "summary of a summary": (
+        lambda approx, idata: pac.summary(pac.predict_scores(approx, X, summary=True)),
+        "summary needs draws of scores, as predict_scores returns them without summary=True; got Dataset.",
+        lambda approx, idata: pac.summary(pac.predict_scores(approx, X)),
     ),
     "plot_roc of scores": (
         lambda approx, idata: pac.plots.plot_roc(pac.predict_scores(approx, X)),

@@ -10,6 +10,7 @@ import xarray as xr
 from scipy.special import ndtr
 
 import pymc_pacauc as pac
+from pymc_pacauc.model.predictive import predictive_model
 from pymc_pacauc.model.results import dataset_of
 
 rng = np.random.default_rng(4)
@@ -103,7 +104,7 @@ def test_nonlinear_models_predict_too():
 def test_the_pymc_way(fitted):
     """pm.Data, pm.set_data, pm.sample_posterior_predictive, without warnings; the model is untouched."""
     model, _, idata = fitted
-    with pac.predictive_model(model) as predictive:
+    with predictive_model(model) as predictive:
         pm.set_data({"X": X_new}, coords={"row": np.arange(7)})
         predicted = pm.sample_posterior_predictive(idata, var_names=["scores"], progressbar=False)
     scores = predicted["posterior_predictive"]["scores"]
@@ -156,31 +157,60 @@ print(pac.certificate(idata).auc, pac.summary(idata).attrs["log_evidence"])
     assert float(done.stdout.split()[0]) == pytest.approx(pac.certificate(fitted[1]).auc)
 
 
+def above(result, rows, other, **options):
+    return pac.predict_scores(result, rows, versus=other, summary=True, **options)["probability_above"].values
+
+
 def test_probability_above(fitted):
     model, approx, idata = fitted
     difference = X_new[0] - X_new[1]
     sd = np.sqrt(difference @ approx.posterior.covariance @ difference)
-    exact = pac.probability_above(approx, X_new[0], X_new[1])
-    assert exact == pytest.approx(ndtr(difference @ approx.posterior.mean / sd))
-    sampled = pac.probability_above(idata, X_new[0], X_new[1], model=model)
-    assert sampled == pytest.approx(exact, abs=0.1)
-    both = pac.probability_above(approx, X_new[:3], X_new[3:6])
-    np.testing.assert_allclose(both + pac.probability_above(approx, X_new[3:6], X_new[:3]), 1)
-    assert pac.probability_above(approx, X_new[0], X_new[0]) == 0.5
-    np.testing.assert_allclose(pac.probability_above(approx, X_new, X_new[0])[1:].shape, (6,))
+    exact = pac.predict_scores(approx, X_new[0], versus=X_new[1], summary=True)
+    assert exact["probability_above"].item() == pytest.approx(ndtr(difference @ approx.posterior.mean / sd))
+    assert exact["mean"].item() == pytest.approx(difference @ approx.posterior.mean)
+    assert exact["sd"].item() == pytest.approx(sd)
+    np.testing.assert_allclose(above(idata, X_new[0], X_new[1], model=model), exact["probability_above"], atol=0.1)
+    np.testing.assert_allclose(above(approx, X_new[:3], X_new[3:6]) + above(approx, X_new[3:6], X_new[:3]), 1)
+    assert above(approx, X_new[0], X_new[0]) == 0.5
+    assert above(approx, X_new, X_new[0]).shape == (7,)
+    with pytest.raises(ValueError, match="3 rows cannot be compared with 2 row by row"):
+        above(approx, X_new[:3], X_new[:2])
 
 
-def test_rank_uncertainty(fitted):
+def test_draws_of_differences(fitted):
+    """Draw by draw, labelled as the rows are, with their exact mean; no threshold of the scores is theirs."""
+    _, approx, idata = fitted
+    frame = pd.DataFrame(X_new, columns=list("abc"), index=list("tuvwxyz"))
+    found = pac.predict_scores(idata, frame, versus=X_new[2])
+    scores = pac.predict_scores(idata, frame)
+    np.testing.assert_allclose(found, scores - scores[..., [2]].values, atol=1e-12)
+    assert found["row"].values.tolist() == list("tuvwxyz")
+    drawn = pac.predict_scores(approx, X_new[2], versus=frame, draws=5, random_seed=1)
+    np.testing.assert_allclose(drawn["mean_score"], (X_new[2] - X_new) @ approx.posterior.mean, atol=1e-12)
+    assert drawn["row"].values.tolist() == list("tuvwxyz")
+    assert "fit" in scores.coords
+    assert "fit" not in drawn.coords
+
+
+def test_ranks(fitted):
     _, approx, _ = fitted
     scores = pac.predict_scores(approx, X_new, draws=300, random_seed=1)
-    ranks = pac.rank_uncertainty(scores, ci_prob=0.8)
-    assert ranks["rank"].sum() == pytest.approx(28)
-    assert ranks["top"].sum() == pytest.approx(1)
-    assert ((ranks["lower"] <= ranks["rank"]) & (ranks["rank"] <= ranks["upper"])).all()
-    above = [pac.probability_above(approx, X_new[k], X_new[j]) for k in (0,) for j in range(1, 7)]
-    assert ranks["rank"].values[0] == pytest.approx(7 - np.sum(above), abs=0.5)
-    with pytest.raises(ValueError, match="ci_prob"):
-        pac.rank_uncertainty(scores, ci_prob=0)
+    table = pac.summary(scores, ci_prob=0.8, top=1 / 7)
+    assert table["rank"].sum() == pytest.approx(28)
+    assert table["in_top"].sum() == pytest.approx(1)
+    assert ((table["rank_lower"] <= table["rank"]) & (table["rank"] <= table["rank_upper"])).all()
+    np.testing.assert_allclose(table["mean"], X_new @ approx.posterior.mean)
+    np.testing.assert_allclose(table["sd"], scores.std(("chain", "draw")))
+    np.testing.assert_allclose(table["lower"], scores.quantile(0.1, ("chain", "draw")))
+    np.testing.assert_allclose(table["upper"], scores.quantile(0.9, ("chain", "draw")))
+    assert table["rank"].iloc[0] == pytest.approx(7 - above(approx, X_new[0], X_new[1:]).sum(), abs=0.5)
+    for options in ({"ci_prob": 0}, {"top": 0.0}, {"top": 1.0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            pac.summary(scores, **options)
+    with pytest.raises(TypeError, match="takes ci_prob= and top=; got round_to"):
+        pac.summary(scores, round_to=2)
+    with pytest.raises(ValueError, match=r"top=0\.1 is of scores.*predict_scores\(result, X_new\), top=0\.1"):
+        pac.summary(approx, top=0.1)
 
 
 def test_refusals(fitted):
@@ -191,7 +221,7 @@ def test_refusals(fitted):
     with pytest.raises(ValueError, match="NaN"):
         pac.predict_scores(approx, np.full((2, 3), np.nan))
     with pytest.raises(ValueError, match="feeds the scores"):
-        pac.predict_scores(approx, X_new, data="nothing")
+        pac.predict_scores(approx, {"nothing": X_new})
     with pytest.raises(ValueError, match="There is no variable"):
         pac.predict_scores(idata, X_new, var_name="beta")
     with pytest.raises(TypeError, match="result must be"):
@@ -263,14 +293,14 @@ def one_draw_each(values):
 
 def test_draws_that_tie_count_one_half():
     zero_positive_negative = one_draw_each([0.0, 0.0, 1.0, -1.0, 2.0])
-    assert pac.probability_above(zero_positive_negative, [2.0], [1.0], var_name="theta") == pytest.approx(3 / 5)
-    assert pac.probability_above(zero_positive_negative, [1.0], [1.0], var_name="theta") == 0.5
+    assert above(zero_positive_negative, [2.0], [1.0], var_name="theta") == pytest.approx(3 / 5)
+    assert above(zero_positive_negative, [1.0], [1.0], var_name="theta") == 0.5
 
 
 def test_rows_that_tie_share_the_top():
     scores = xr.DataArray([[[2.0, 2.0, 1.0], [3.0, 1.0, 2.0], [5.0, 5.0, 5.0]]], dims=("chain", "draw", "row"))
-    ranks = pac.rank_uncertainty(scores)
-    np.testing.assert_allclose(ranks["top"], [(1 / 2 + 1 + 1 / 3) / 3, (1 / 2 + 1 / 3) / 3, (1 / 3) / 3])
+    ranks = pac.summary(scores, top=1 / 3)
+    np.testing.assert_allclose(ranks["in_top"], [(1 / 2 + 1 + 1 / 3) / 3, (1 / 2 + 1 / 3) / 3, (1 / 3) / 3])
     np.testing.assert_allclose(ranks["rank"], [(1.5 + 1 + 2) / 3, (1.5 + 3 + 2) / 3, (3 + 2 + 2) / 3])
 
 
@@ -327,8 +357,8 @@ def test_columns_of_a_frame_are_matched_by_name(held):
     np.testing.assert_allclose(
         pac.predict_scores(idata, frame[["c", "b", "a"]]), pac.predict_scores(idata, X_new, model=model)
     )
-    above = pac.probability_above(approx, frame[["c", "b", "a"]].iloc[:2], frame.iloc[2:4])
-    np.testing.assert_allclose(above, pac.probability_above(approx, X_new[:2], X_new[2:4]))
+    by_name = above(approx, frame[["c", "b", "a"]].iloc[:2], frame.iloc[2:4])
+    np.testing.assert_allclose(by_name, above(approx, X_new[:2], X_new[2:4]))
 
 
 def test_several_data_by_name():
@@ -461,11 +491,10 @@ def test_groups_of_an_approximation():
     np.testing.assert_allclose(new["sd"], sd, rtol=0.08)
     np.testing.assert_allclose(new["mean"], X_new @ mean, atol=5 * sd.max() / np.sqrt(4000))
     rows = {"X": X_new[0], "group": 0}, {"X": X_new[1], "group": 1}
-    closed = pac.probability_above(approx, *rows)
-    drawn = pac.probability_above(approx.sample(4000, random_seed=1), *rows, model=approx.model)
-    assert closed == pytest.approx(drawn, abs=0.04)
-    assert isinstance(closed, float)
-    several = pac.probability_above(approx, {"X": X_new, "group": np.ones(7, int)}, rows[1])
+    closed = above(approx, *rows)
+    drawn = above(approx.sample(4000, random_seed=1), *rows, model=approx.model)
+    np.testing.assert_allclose(closed, drawn, atol=0.04)
+    several = above(approx, {"X": X_new, "group": np.ones(7, int)}, rows[1])
     assert several[1] == 0.5
 
 

@@ -112,7 +112,7 @@ def test_every_way_to_predict(fits, name, held, tmp_path):
     np.testing.assert_allclose(in_context.values[0], truth, rtol=1e-10, atol=1e-12)
     single = pac.predict_scores(approx, NEW[2], summary=True)["mean"]
     np.testing.assert_allclose(single, mean[2:3], rtol=1e-10)
-    above = pac.probability_above(approx, NEW[:3], NEW[3:])
+    above = pac.predict_scores(approx, NEW[:3], versus=NEW[3:], summary=True)["probability_above"].values
     assert ((above > 0.5) == (mean[:3] > mean[3:])).all()
 
 

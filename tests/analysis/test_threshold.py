@@ -114,17 +114,15 @@ def test_draws_are_known_by_their_names(rows, name):
     called, share = whole.values.mean(axis=(0, 1)) > chosen.value, (whole.values > chosen.value).mean(axis=(0, 1))
     np.testing.assert_array_equal(chosen.apply(reshaped), called)
     np.testing.assert_allclose(chosen.probability(reshaped), share)
-    ranks = pac.rank_uncertainty(reshaped)
-    np.testing.assert_allclose(ranks["rank"], pac.rank_uncertainty(whole)["rank"])
-    np.testing.assert_array_equal(ranks["row"], labelled["row"])
-    top = pac.probability_in_top(reshaped, 0.1)
-    np.testing.assert_allclose(top, pac.probability_in_top(whole, 0.1))
+    table = pac.summary(reshaped, top=0.1)
+    np.testing.assert_allclose(table, pac.summary(whole, top=0.1))
+    np.testing.assert_array_equal(table.index, labelled["row"])
     for k in (0, 5):
         one = reshaped.isel(row=k)  # its dims are those of the draws alone
         assert chosen.apply(one) is bool(called[k])
         assert chosen.probability(one) == pytest.approx(share[k])
         with pytest.raises(ValueError, match="those of one row"):
-            pac.rank_uncertainty(one)
+            pac.summary(one)
 
 
 def test_a_mean_that_is_no_longer_theirs(rows):

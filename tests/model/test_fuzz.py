@@ -18,6 +18,7 @@ import pymc_pacauc as pac
 from pymc_pacauc.arrays import kernel_features
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.inference import MOST
+from pymc_pacauc.model.predictive import predictive_model
 from pymc_pacauc.model.read import problem_reader
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests import pair_lists
@@ -261,11 +262,11 @@ def test_models_that_are_not_linear_and_gaussian_are_refused(data, what):
 @cache
 def predictive():
     model, _ = fitted_model()
-    copy = pac.predictive_model(model)
+    copy = predictive_model(model)
     return copy, pytensor.function([copy["theta"]], copy["scores"])
 
 
-@fuzz("predictive_model", rows=st.integers(1, 9), scale=st.integers(-30, 30), seed=seeds)
+@fuzz(rows=st.integers(1, 9), scale=st.integers(-30, 30), seed=seeds)
 def test_a_predictive_model_scores_new_rows_and_leaves_the_model_alone(rows, scale, seed):
     rng = np.random.default_rng(seed)
     X, theta = 10.0**scale * rng.normal(size=(rows, 2)), rng.normal(size=2)
@@ -276,7 +277,7 @@ def test_a_predictive_model_scores_new_rows_and_leaves_the_model_alone(rows, sca
         pm.set_data({"X": X})
     np.testing.assert_allclose(scores(theta), X @ theta, rtol=1e-12, atol=1e-14 * 10.0**scale)
     np.testing.assert_array_equal(model["X"].get_value(), before)
-    fresh = pac.predictive_model(model)
+    fresh = predictive_model(model)
     assert not fresh.potentials
     assert {v.name for v in fresh.data_vars} == {"X"}
     assert fresh.deterministics[0].name == "scores"

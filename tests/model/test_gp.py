@@ -17,6 +17,7 @@ from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_functions, site_table
 from pymc_pacauc.ep.sweep import tile_map
 from pymc_pacauc.model.gp import predict_gp
+from pymc_pacauc.model.predictive import predictive_model
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.quadrature import exact_orders
@@ -318,7 +319,7 @@ def test_smc_agrees_with_ep_on_a_gaussian_process():
         gp.conditional("new", Xnew=X[:3] + 0.1)
     found = pac.log_evidence(idata)
     assert approx.log_evidence == pytest.approx(found.estimate, abs=1.0)
-    with pac.predictive_model(model):
+    with predictive_model(model):
         drawn = pm.sample_posterior_predictive(idata, var_names=["new"], random_seed=1, progressbar=False)
     mean = drawn["posterior_predictive"]["new"].mean(("chain", "draw"))
     np.testing.assert_allclose(mean, predicted["mean"], atol=0.25)
@@ -335,7 +336,7 @@ def test_smc_draws_of_a_linear_kernel_are_those_of_the_linear_model():
     with model:
         idata = pm.sample(2000, step=pac.TemperingSMC(particles=2000), **options)
         gp.conditional("new", Xnew=new)
-    with pac.predictive_model(model):
+    with predictive_model(model):
         drawn = pm.sample_posterior_predictive(idata, var_names=["new"], random_seed=1, progressbar=False)
     by_process = drawn["posterior_predictive"]["new"].values.reshape(-1, 4)
     with pm.Model():

@@ -61,6 +61,7 @@ from pymc_pacauc.ep.leave_out import FoldPaths, Groups, split_groups, suit_fold_
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.provenance import measure_of
@@ -367,6 +368,7 @@ class GammaChoice:
         return f"GammaChoice(gamma={self.gamma:.4g} of {len(self.candidates)}, cross-validated {measure} {auc:.4f})"
 
 
+@raises_interrupts
 def choose_gamma(
     problem: Problem,
     gammas: ArrayLike | None = None,

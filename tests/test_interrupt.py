@@ -87,6 +87,16 @@ def order():
     return pac.ConcordanceEstimator().fit(X, np.column_stack([event, time]))
 
 
+@cache
+def fitted():
+    return arrays.fit(arrays.linear_gaussian_problem(*data(), gamma=160.0), n_jobs=1)
+
+
+def lengthscale():
+    X, y = data(n=60, d=2)
+    return pac.choose_lengthscale(X, y, 30.0, n_jobs=1)
+
+
 MAY_RETURN = {
     "pm.fit": fit_model,
     "arrays.fit": fit_arrays,
@@ -100,6 +110,10 @@ MUST_RAISE = {
     "AUCClassifier by coverage": lambda: classify(gamma="coverage"),
     "ConcordanceEstimator": order,
     "split_certificate": lambda: pac.certify.split(model()),
+    "certificate": lambda: pac.certificate(fitted(), bound="matchings"),
+    "leave_out": lambda: pac.leave_out(fitted(), np.arange(160) % 20, n_jobs=1),
+    "choose_gamma": lambda: arrays.choose_gamma(fitted().problem, [40.0, 160.0], 3, repeats=1, n_jobs=1),
+    "choose_lengthscale": lengthscale,
     "maximize_evidence": lambda: pac.maximize_evidence(model(), "scale", max_evaluations=3, progressbar=False),
 }
 CALLS = MAY_RETURN | MUST_RAISE
@@ -200,6 +214,43 @@ def test_pm_sample_keeps_the_draws_there_are(draws, monkeypatch, caplog):
             assert "interrupted after 0 draws" in caplog.text
 
 
+OF_A_RUN = ("run", "gamma", "log_evidence", "log_evidence_variance", "expected_risk")
+
+
+@cache
+def sampled():
+    """Two chains, when left alone."""
+    options = {"chains": 2, "cores": 1, "tune": 5, "random_seed": 1, "progressbar": False}
+    with model(gamma=40.0):
+        return pm.sample(DRAWS, step=pac.TemperingSMC(particles=200), compute_convergence_checks=False, **options)
+
+
+def check_sampled(times, seed):
+    """PyMC catches the KeyboardInterrupt of a chain, goes on to the next one, and builds a result of what there is.
+
+    A step has no say in that, least of all where the signal falls between two steps. So the result, if there is one, is
+    shorter or has one chain, and is a part of what comes of the same seed without the signal: every draw is of the
+    posterior, with the evidence of a run that was not cut short. (It may be all of it: a signal after the last draw, or
+    inside a destructor of PyTensor's.) Where no chain has a draw, PyMC says so.
+    """
+    whole = sampled()
+    for what in outcomes(sampled.__wrapped__, times, seed):
+        if isinstance(what, BaseException):
+            assert type(what) is KeyboardInterrupt or "Not enough samples" in str(what), repr(what)
+            continue
+        assert (what["sample_stats"]["progress"] == 1.0).all()
+        runs, kept = (each["sample_stats"]["run"].values[:, 0].tolist() for each in (whole, what))
+        chains, draws = [runs.index(run) for run in kept], what["posterior"].sizes["draw"]
+        for group, name in [("posterior", "theta"), *(("sample_stats", each) for each in OF_A_RUN)]:
+            expected = whole[group][name].isel(chain=chains, draw=slice(draws))
+            np.testing.assert_array_equal(what[group][name], expected)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_pm_sample_returns_is_of_the_posterior():
+    check_sampled(FEW, seed=4)
+
+
 def test_cross_validation_does_not_take_it_for_a_failed_fold():
     from sklearn.model_selection import cross_val_score
 
@@ -228,3 +279,8 @@ def test_one_that_a_destructor_ignores_is_raised_again(unraisable):
 @pytest.mark.parametrize("name", CALLS)
 def test_many_signals_at_random_times(name):
     check(name, MANY, seed=2)
+
+
+@pytest.mark.slow
+def test_many_signals_to_pm_sample():
+    check_sampled(MANY, seed=5)

@@ -3,11 +3,14 @@
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 
 import pymc_pacauc as pac
-from pymc_pacauc.certify.held_out import divergence_between, split_bounds
+from pymc_pacauc.certify import held_out
+from pymc_pacauc.certify.held_out import SHRINK, divergence_between, split_bounds
+from pymc_pacauc.certify.matchings import bound_of_draws, scores_under
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.model.results import mark_tuned
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
@@ -32,6 +35,31 @@ def test_a_part_that_says_nothing():
     found = split_bounds(linear_gaussian_problem(X, y, 1.0))
     assert found.whole.posterior.mean == 0.0
     assert 0.0 <= found.mean_auc <= 0.5
+
+
+def test_the_divergence_of_the_shrunk_posterior(monkeypatch):
+    """That of N(c m, s^2 V), the best multiple c of the mean, from N(m_A, s^2 V), whose draws are certified."""
+    seen = []
+
+    def spy(scores, divergence, *args, **options):
+        seen.append((scores, divergence))
+        return bound_of_draws(scores, divergence, *args, **options)
+
+    monkeypatch.setattr(held_out, "bound_of_draws", spy)
+    X, y, _ = simulate(60, 90, 3, 0.85, np.random.default_rng(3))
+    found = split_bounds(linear_gaussian_problem(X, y, 60.0))
+    _, (near, divergence) = seen
+    mean, p = found.whole.posterior.natural.mean, found.part.posterior.natural
+    precision = p.precision / SHRINK**2
+    prior = natural_gaussian(precision, precision @ p.mean)
+
+    def shrunk(c):
+        return divergence_between(natural_gaussian(precision, precision @ (c * mean)), prior)
+
+    assert divergence == pytest.approx(minimize_scalar(shrunk).fun, rel=1e-8)
+    assert divergence > 0.01
+    design = scores_under(found.part.problem, p, ~found.in_part)
+    np.testing.assert_allclose(near.root, SHRINK * design.root)
 
 
 def test_bounds_hold_and_are_tight():
@@ -73,6 +101,9 @@ def test_of_a_model():
     matched = pac.certificate(approx, bound="matchings")
     assert pac.certificate(approx, bound="catoni").auc < matched.auc < matched.empirical_auc
     assert "Mean over matchings" in repr(matched)
+    shared = pac.certificate(approx, 0.1, bound="matchings", selected_from=5)
+    assert shared.auc == pytest.approx(pac.certificate(approx, 0.02, bound="matchings").auc, abs=1e-12)
+    assert shared.auc < pac.certificate(approx, 0.1, bound="matchings").auc
     with pytest.raises(ValueError, match="part of the rows"):
         pac.certificate(found.part, bound="matchings")
     with pytest.raises(ValueError, match="draws alone"):

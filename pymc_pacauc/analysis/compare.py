@@ -24,6 +24,7 @@ from scipy.special import softmax
 from pymc_pacauc.certify.certificate import certified_auc
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.results import as_result
 from pymc_pacauc.problem.provenance import FittedTo
@@ -42,6 +43,7 @@ WORDS = {
 }
 
 
+@raises_interrupts
 def compare(
     results: Mapping[str, Any],
     *,
@@ -169,6 +171,7 @@ def _warning(result: Any) -> str:
     return "; ".join(each for each in (result.caveat, tuned) if each)
 
 
+@raises_interrupts
 def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> LeaveOut:
     """Cross-validated scores of every observation; see :meth:`EPApproximation.leave_out`.
 

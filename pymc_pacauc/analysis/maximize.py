@@ -425,6 +425,7 @@ def _flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray)
     return flat, linalg.null_space(np.stack(flat), rcond=1e-6)
 
 
+@raises_interrupts
 def regularization_path(
     model_or_data: Any = None,
     v0: ArrayLike | None = None,

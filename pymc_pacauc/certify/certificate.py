@@ -27,6 +27,7 @@ from pymc_pacauc.certify.bounds import (
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, deal_matchings, scores_under
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.problem.problem import two_class_mask
 from pymc_pacauc.problem.provenance import FittedTo, measure_of
 
@@ -110,6 +111,7 @@ class Certificate(HTMLReport):
         )
 
 
+@raises_interrupts
 def certificate(
     result: Any,
     epsilon: float = 0.05,

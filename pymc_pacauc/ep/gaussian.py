@@ -58,6 +58,7 @@ from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import LEADING_TIMES, MOST_AT_ONCE, all_directions, leading_problem, mean_first_start
 from pymc_pacauc.ep.subsample_sums import dealt_sums
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
@@ -191,6 +192,7 @@ class EPFit:
         """Draws weighted by exact posterior / approximation; see :mod:`pymc_pacauc.ep.importance`."""
         return importance_draws(self.problem, self.posterior, draws, rng)
 
+    @raises_interrupts
     def leave_out(
         self,
         groups: ArrayLike | Groups | None = None,

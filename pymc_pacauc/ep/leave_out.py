@@ -205,7 +205,7 @@ def leave_out_pairs(
             f"{unconverged} of {labels.size} groups left out did not converge in {refine} sweeps (largest "
             f"change {change.max():.2g}): their posteriors are not quite those at gamma = {gamma:g}.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return LeaveOut(
         scores=scores,

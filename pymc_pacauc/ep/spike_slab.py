@@ -55,6 +55,7 @@ from pymc_pacauc.ep.spike_search import (
     solve_sparse,
 )
 from pymc_pacauc.ep.sweep import check_offset, tile_map
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
@@ -240,6 +241,7 @@ class SpikeSlabFit:
             )
         return draw_models(self.problem, self.posterior.gaussian, draws, rng)
 
+    @raises_interrupts
     def leave_out(
         self,
         groups: ArrayLike | Groups | None = None,

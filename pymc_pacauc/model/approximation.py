@@ -30,6 +30,7 @@ from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
 from pymc_pacauc.ep.results import Fit, SamplingError
 from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
@@ -312,6 +313,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     # -- by-products -------------------------------------------------------------------------------------------------
 
+    @raises_interrupts
     def leave_out(
         self,
         groups: ArrayLike | None = None,

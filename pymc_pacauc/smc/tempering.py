@@ -57,6 +57,7 @@ from pymc_pacauc.comparison.kinds import (
     systematic,
 )
 from pymc_pacauc.ep.gaussian import EPFit
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.smc.coordinates import PARTICLES_PER_DIMENSION
 from pymc_pacauc.smc.evidence import stage_variance
@@ -330,6 +331,7 @@ def move_on(path: Path, settings: Settings, state: State, rng: np.random.Generat
     return replace(state, population=path.refresh(moved, state.temperature, rng), step=record.step)
 
 
+@raises_interrupts
 def run_tempering(
     path: Path,
     settings: Settings,
@@ -357,7 +359,7 @@ def run_tempering(
         if on_stage is not None:
             on_stage(state)
     if messages := diagnose(path, settings, state):
-        warnings.warn(" ".join(messages), TemperingWarning, stacklevel=2)
+        warnings.warn(" ".join(messages), TemperingWarning, stacklevel=3)
     return state
 
 

@@ -47,6 +47,7 @@ from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
 from pymc_pacauc.fitting import fit
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.kernel_features import (
     COVARIANCES,
@@ -252,6 +253,7 @@ class LengthscaleChoice:
         )
 
 
+@raises_interrupts
 def choose_lengthscale(
     X: ArrayLike,
     y: ArrayLike | Pairs,

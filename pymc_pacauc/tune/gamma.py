@@ -57,6 +57,8 @@ from pymc_pacauc.ep.leave_out import FoldPaths, Groups, split_groups, suit_fold_
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import TOLERANCE, fit
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.provenance import measure_of
@@ -330,6 +332,7 @@ def choose_among(
     return found, min(range(len(found)), key=lambda k: abs(np.log(found[k].gamma / value)))
 
 
+@raises_interrupts
 def choose_gamma(
     problem: Problem,
     gammas: ArrayLike | None = None,

@@ -18,6 +18,7 @@ import pymc_pacauc as pac
 from pymc_pacauc import arrays, cluster
 from pymc_pacauc.cluster import pairs, rounds, rows
 from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.ep.posterior import standard_gaussian
 
 LONGEST = 300  # seconds
 N, D, GAMMA = 1200, 4, 1200.0
@@ -76,6 +77,17 @@ def problems():
     yield "strata and weights", arrays.label_comparison(Y, strata=strata, weights=weights)
     yield "ordered", arrays.label_comparison(levels, ordered=True)
     yield "censored", arrays.concordance(times, RNG.uniform(size=N) < 0.7)
+
+
+def test_tied_pairs_of_all_shards_are_counted():
+    """Equal rows are the first of each class, of which the last shard has none."""
+    Z = np.random.default_rng(3).normal(size=(40, 2))
+    Z[:4] = Z[20:25:2][[0, 0, 1, 2]]
+    problem = arrays.linear_gaussian_problem(Z, np.arange(40) < 20, GAMMA)
+    q = standard_gaussian(2)
+    parts = [pairs.shard_sums(s, q.mean, q.factor, problem.gamma_per_pair, 1.0) for s in pairs.shards(problem, 4)]
+    assert [part.tied for part in parts] == [4, 0, 0, 0]
+    assert pairs.add_up(parts).tied == 4
 
 
 @pytest.mark.parametrize(("kind", "compared"), list(problems()))

@@ -37,21 +37,23 @@ def from_prior(problem):
     return quietly(problem, standard_gaussian(problem.scores.reduced.dimension))
 
 
+@pytest.mark.slow
 def test_the_better_of_two_fixed_points_is_kept():
-    """From the prior alone, 3 of these 5 fits converge at a fixed point that is poorer by 3 nats and more."""
-    gained = []
-    for seed in range(15, 20):
+    """Never worse than from the prior alone, and better on average by more than the standard error over data sets."""
+    gained, both = [], []
+    for seed in range(8):
         problem = indicators(seed)
         plain, found = from_prior(problem), quietly(problem)
-        if plain.converged and found.converged:
-            assert found.log_evidence > plain.log_evidence - 1e-3
-            gained.append(found.log_evidence - plain.log_evidence)
-    assert sum(np.array(gained) > 3.0) == 3
+        gained.append(found.log_evidence - plain.log_evidence)
+        both.append(plain.converged and found.converged)
+    assert any(both)
+    assert min(np.array(gained)[both]) > -1e-3
+    assert np.mean(gained) > np.std(gained, ddof=1) / np.sqrt(8)
 
 
 @pytest.fixture(scope="module")
 def poor():
-    """From the prior EP converges at a fixed point 31 nats below another."""
+    """A known instance of the defect, kept as its reproduction: from the prior alone EP converges 31 nats too low."""
     return indicators(12)
 
 

@@ -97,6 +97,21 @@ def test_broad_rows_and_equal_rows_are_all_found(d):
     assert found.tied == exact.tied > 0
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sites_beyond_the_table_are_those_of_their_own_rows(weighted):
+    """With gamma' = 2 every pair is listed, and taken one by one: i and j are found in every run of rows."""
+    X, y = data()
+    weights = np.random.default_rng(5).uniform(0.9, 1.1, N) if weighted else None
+    pairs = label_comparison(y, weights=weights)
+    problem = linear_gaussian_problem(X, pairs, gamma=2.0 * pairs.total_weight)
+    q, table = some_q(problem), site_table(problem.gamma_per_pair, 1.0)
+    one = deal(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
+    assert one.dealt
+    found, exact = dealt_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
+    np.testing.assert_allclose(found.precision, exact.precision, atol=1e-6 * np.abs(exact.precision).max())
+    np.testing.assert_allclose(found.shift, exact.shift, atol=1e-6 * np.abs(exact.shift).max())
+
+
 @pytest.mark.parametrize("kind", comparisons())
 def test_every_pair_has_its_chance(kind):
     """The estimate of a sum over all pairs, of anything, is unbiased: compared within four standard errors."""

@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from scipy.special import ndtr
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
+from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import (
     GridSearchCV,
@@ -183,6 +185,70 @@ def test_probabilities_rank_as_scores_do_and_are_calibrated():
     for low, high in [(0.0, 0.1), (0.1, 0.3), (0.3, 1.0)]:
         inside = (probability >= low) & (probability < high)
         assert abs(probability[inside].mean() - chance[inside].mean()) < 0.04
+
+
+@pytest.fixture(scope="module")
+def noise():
+    """Noise that a fit takes for signal, with integer weights and folds, and options of a classifier of it."""
+    rng = np.random.default_rng(11)
+    X, y, fold = rng.normal(size=(90, 20)), rng.permutation(np.arange(90) % 2), np.arange(90) // 2 % 3
+    splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
+    return X, y, rng.integers(1, 6, size=90), splits, {"gamma": 60.0, "shrinkage": 1.0, "standardize": False}
+
+
+def test_probabilities_are_of_rows_that_were_left_out(noise):
+    """Scores of each fold are those of a fit to the others, and a row of weight 3 counts as three."""
+    X, y, weights, splits, options = noise
+    found = pac.AUCClassifier(cv=splits, **options).fit(X, y, sample_weight=weights)
+    [score] = found.scores_
+    for train, test in splits:
+        without = pac.AUCClassifier(**options).fit(X[train], y[train], sample_weight=weights[train])
+        refitted, fitted = without.decision_function(X[test]), found.decision_function(X[test])
+        assert np.corrcoef(score.held_out[test], refitted)[0, 1] > 0.99
+        assert np.corrcoef(fitted, refitted)[0, 1] < 0.9
+    units = (score.held_out - score.center) / score.spread
+    steps = IsotonicRegression(out_of_bounds="clip").fit(np.repeat(units, weights), np.repeat(y, weights))
+    at = (score.posterior.score(X) - score.center) / score.spread
+    np.testing.assert_allclose(found.predict_proba(X)[:, 1], (90 * steps.predict(at) + ndtr(at)) / 91, atol=1e-12)
+
+
+@pytest.mark.parametrize("threshold", ["youden", "prior"])
+def test_thresholds_count_a_row_by_its_weight(noise, threshold):
+    X, y, weights, splits, options = noise
+    [score] = pac.AUCClassifier(cv=splits, threshold=threshold, **options).fit(X, y, sample_weight=weights).scores_
+
+    def behind(cut):
+        called, positive = score.held_out > cut, y == 1
+        true, false = (weights[called & rows].sum() / weights[rows].sum() for rows in (positive, ~positive))
+        return false - true if threshold == "youden" else abs(weights[called].sum() - weights[positive].sum())
+
+    best = min(behind(cut) for cut in [-np.inf, *score.held_out])
+    assert behind(score.cuts[0]) == pytest.approx(best, abs=1e-12)
+
+
+def test_the_certificate_pays_for_four_priors(rows):
+    X, y = rows
+    times = np.column_stack([y == "well", np.random.default_rng(3).exponential(size=len(y))])
+    for found in (pac.AUCClassifier(gamma=40.0).fit(X, y), pac.ConcordanceEstimator(gamma=40.0).fit(X, times)):
+        paid, free = (
+            pac.certificate(found.approximation_, epsilon, tuned_prior="accept").auc for epsilon in (0.05 / 4, 0.05)
+        )
+        assert found.certificate_.selected_from == 4
+        assert found.certificate_.auc == pytest.approx(paid, abs=1e-12)
+        assert paid < free
+
+
+def test_gamma_chosen_on_some_rows_grows_with_all():
+    """One coefficient ranks alike at every gamma, so that the choice is not noisy: in n+ n- / n it is one number."""
+    rng = np.random.default_rng(12)
+    X = rng.normal(size=(2000, 1))
+    y = X[:, 0] + rng.logistic(size=2000) > 0
+
+    def in_units(n):
+        found = pac.AUCClassifier(shrinkage=1.0, tuning_rows=200).fit(X[:n], y[:n])
+        return found.gamma_ * n / (y[:n].sum() * (~y[:n]).sum())
+
+    assert in_units(2000) == pytest.approx(in_units(200), rel=1e-6)
 
 
 def test_more_than_two_classes():

@@ -266,6 +266,19 @@ def test_several_potentials_by_ep_and_by_smc():
         pac.certificate(approx)
 
 
+def test_weights_of_one_potential_do_not_change_its_share_among_several():
+    """gamma multiplies a mean over pairs, whatever their weights add up to."""
+    weights = np.random.default_rng(6).uniform(1.0, 9.0, len(Y))
+    with pm.Model() as model:
+        theta = pm.Normal("theta", size=2)
+        pac.AUCPotential("auc", X @ theta, Y, 12.0, weights=weights)
+        pac.ConcordancePotential("c", X @ theta, TIME, EVENT, 8.0)
+    draws = np.random.default_rng(5).standard_normal((50, 2))
+    expected = 12.0 * pac.empirical_risk(draws @ X.T, Y, weights=weights)
+    expected += 8.0 * pac.concordance_risk(draws @ X.T, TIME, EVENT)
+    np.testing.assert_allclose(20.0 * problem_of(model).problem.risk(draws), expected, atol=1e-12)
+
+
 def test_potentials_with_different_costs_of_ties_are_not_for_ep():
     with pm.Model():
         theta = pm.Normal("theta", size=2)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import ndtr
 
 import pymc_pacauc as pac
 from pymc_pacauc.fitting import fit
@@ -28,8 +29,6 @@ def test_gradients_are_those_of_the_smoothed_risk():
     rows = _row_gradients(tiny, positive, q.mean, q.root)
 
     def smoothed(mean):
-        from scipy.special import ndtr
-
         design = problem.scores.reduced.design
         x = design[positive][:, None, :] - design[~positive]
         return ndtr(-(x @ mean) / np.linalg.norm(x @ q.root, axis=-1)).mean()
@@ -38,6 +37,29 @@ def test_gradients_are_those_of_the_smoothed_risk():
     gradient = [(smoothed(q.mean + h) - smoothed(q.mean - h)) / 2e-6 for h in step]
     for rows_of_class in (rows[positive], rows[~positive]):
         np.testing.assert_allclose(-rows_of_class.mean(axis=0), gradient, rtol=1e-5, atol=1e-8)
+
+
+def test_gradients_grow_by_half_the_leverage():
+    """HC2: the leverage of a row is the trace of V times the Hessian of gamma times its pairs' share of the risk."""
+    problem = simulated(1, n=20)
+    q = fit(problem).posterior.natural
+    positive = np.zeros(20, dtype=bool)
+    positive[problem.pairs.blocks[0].positive] = True
+    design, step = problem.scores.reduced.design, 1e-3
+    plain = _row_gradients(replace(problem, gamma=1e-9), positive, q.mean, q.root)
+    found = _row_gradients(problem, positive, q.mean, q.root)
+    for row in range(20):
+        x = (design[row] - design[positive != positive[row]]) * (1.0 if positive[row] else -1.0)
+        sd = np.linalg.norm(x @ q.root, axis=1)
+
+        def weight(mean, x=x, sd=sd):
+            return problem.gamma / problem.pairs.n_pairs * ndtr(-(x @ mean) / sd).sum()
+
+        leverage = sum(
+            (weight(q.mean + step * v) - 2.0 * weight(q.mean) + weight(q.mean - step * v)) / step**2 for v in q.root.T
+        )
+        assert abs(leverage) > 1e-4
+        np.testing.assert_allclose(found[row], (1.0 + 0.5 * leverage) * plain[row], rtol=1e-6)
 
 
 def test_gamma_solves_its_equation():

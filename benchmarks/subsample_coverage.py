@@ -5,7 +5,7 @@
 Every problem is drawn from: covariates (normal, Student's t with 2 degrees of freedom, indicators, half indicators),
 positives (half, one in twenty, 60, 20), weights of the rows (none, gamma, lognormal), 1 to 60 columns, 700 to 1500
 rows (twice as many with 60 or 20 positives), gamma from 0.1 n to 50 n and 50 to 200 rows per group. The reference is EP
-on all pairs, from its own start and from the subsampled fit; of two fixed points, the one with more evidence. Errors are
+on all pairs, from its own start and from the subsampled fit; of two fixed points, that with more evidence. Errors are
 in posterior standard deviations of the reference, in the direction of the error, root mean square over directions. A
 claim covers if the error is at most twice as large.
 """

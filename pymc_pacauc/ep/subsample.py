@@ -45,7 +45,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pymc_pacauc.comparison.pairs import Pairs
-from pymc_pacauc.comparison.subsample import LEAST_ROWS, WHOLE, Deal, deal, groups_of, number_of_groups, part_of
+from pymc_pacauc.comparison.subsample import LEAST_ROWS, Deal, deal, most_groups, number_of_groups, part_of
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
 from pymc_pacauc.ep.loop import (
     POLICY,
@@ -532,12 +532,6 @@ def _share(problem: Problem, rows: int) -> float:
         higher[block.positive] = True
         lower[block.negative] = True
     return min(1.0, max(rows / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
-
-
-def most_groups(pairs: Pairs, groups: float) -> int:
-    """How many groups the rows of a block go into at most, where so many are asked for; 1 where all pairs are used."""
-    large = (block for block in pairs.blocks if block.n_pairs > WHOLE)
-    return max((groups_of(block, groups) for block in large), default=1)
 
 
 def _fewer_groups(pairs: Pairs, groups: float, error: float) -> float:

@@ -138,13 +138,12 @@ FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the fi
 LEFT = 0.2  # of the length of a step is how far off it may be thereafter
 MOST_STEPS = 5
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
-OTHER_DEALS = 2  # for the sampling error, at least,
-OTHER_NUMBERS = (
-    8  # and so many that their means have so many coordinates: of 4, one claim in ten is below half the error
-)
-TRUSTED_ERROR = 0.3  # of the mean, in posterior standard deviations, up to which a subsample is enough; see
-# benchmarks/subsample_coverage.py. Of twice as much, a quarter of the pairs are used
-MOST_MORE = 8.0  # times as many pairs, at once
+OTHER_DEALS = 2  # subsamples for the sampling error, at least; twice as many: half the variance of the claim
+OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error
+# Posterior standard deviations: claimed errors of the mean up to here are trusted, see
+# benchmarks/subsample_coverage.py; twice as much spares half of the pairs of fits that need more, and covers less often
+TRUSTED_ERROR = 0.3
+MORE_PAIRS = 4.0  # times as many, where the claim is larger: halves the error; 8 would often be more than needed
 LENGTH_MATTERS = 3  # coefficients, up to which no order is certain: their length may nearly be negative
 SLICE = 2**14  # rows
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
@@ -231,12 +230,13 @@ def fit_dealt(
         def last(q: NaturalGaussian, off: float) -> tuple[Deal, Found, NaturalGaussian, SamplingError]:
             """The subsample, its fit, the posterior after the step that its last sweep suggests, and its error."""
             used = lent if same and lent is not None else run.deal_along(q, groups, rng, off=off)
-            if used.n_pairs == problem.pairs.n_pairs:
-                found = run.stage(used, q, tolerance)
-                return used, found, run.after(used, found), EXACT
-            enough = tolerance if same else max(tolerance, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE)
+            sampled, enough = used.n_pairs < problem.pairs.n_pairs, tolerance
+            if sampled and not same:
+                enough = max(tolerance, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE)
             found = run.stage(used, q, enough)
-            q = run.after(used, found)
+            run.reached = q = run.after(used, found)
+            if not sampled:
+                return used, found, q, EXACT
             others = run.deals_along(q, groups, rng, max(OTHER_DEALS, math.ceil(OTHER_NUMBERS / q.mean.size)))
             if not (same or found.interrupted):
                 return used, found, q, run.repeated(q, found.seen.log_evidence, others, enough)
@@ -250,7 +250,8 @@ def fit_dealt(
                 q = run.passed(run.deal_along(q, groups, rng), q)
             used, found, q, error = last(q, off)
             while not (error.mean <= TRUSTED_ERROR or same or found.interrupted) and groups > 1.0:
-                groups = _fewer_groups(problem.pairs, groups, error.mean)
+                fewer = most_groups(problem.pairs, groups) / MORE_PAIRS
+                groups = fewer if fewer >= LEAST_SAVED else 1.0
                 q, _, off = run.near(q, FIRST_STEP, groups, rng)
                 used, found, q, error = last(q, off)
         except StoppedEarly:  # one sweep more, of all rows, says what there is
@@ -532,13 +533,6 @@ def _share(problem: Problem, rows: int) -> float:
         higher[block.positive] = True
         lower[block.negative] = True
     return min(1.0, max(rows / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
-
-
-def _fewer_groups(pairs: Pairs, groups: float, error: float) -> float:
-    """For a fit whose mean has such an error: as many as should leave a trusted one, or 1 where few pairs are saved."""
-    more = min(max(2.0, (error / TRUSTED_ERROR) ** 2), MOST_MORE) if math.isfinite(error) else MOST_MORE
-    fewer = most_groups(pairs, groups) / more
-    return fewer if fewer >= LEAST_SAVED else 1.0
 
 
 def _lent(start: Fit | None, problem: Problem) -> tuple[Deal | None, float]:

@@ -303,7 +303,7 @@ def test_claims_cover_over_odd_designs():
 
 def test_a_large_error_of_the_evidence_is_told(monkeypatch):
     problem = linear_gaussian_problem(*data(3000), gamma=3000.0)
-    monkeypatch.setattr("pymc_pacauc.ep.fit.LARGE_EVIDENCE_ERROR", 1e-6)
+    monkeypatch.setattr("pymc_pacauc.fitting.LARGE_EVIDENCE_ERROR", 1e-6)
     with pytest.warns(ConvergenceWarning, match=r"nats in log Z: do not compare models"):
         fit(problem, pairs=350)
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.ep import subsample as dealt
-from pymc_pacauc.fitting import fit
 from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 COVARIATES = ("normal", "heavy tails", "indicators", "mixed")

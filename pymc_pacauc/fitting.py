@@ -15,23 +15,21 @@ the same.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pymc_pacauc.ep.gaussian import EPFit, check_power, fit_ep, fit_vb
-from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
-from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.ep.gaussian import check_power, fit_ep, fit_vb
+from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.ep.results import TRUSTED_ERROR, Fit, warn_of_subsample
 from pymc_pacauc.ep.spike_slab import fit_spike_slab
-from pymc_pacauc.ep.subsample import TRUSTED_ERROR, fit_dealt, groups_to_deal
+from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
 from pymc_pacauc.problem.problem import Problem
 
 METHODS = {"ep": "EP", "vb": "GaussianVB"}  # by what the results call them
 
 TOLERANCE = 1e-6
 MAX_SWEEPS = 200
-LARGE_EVIDENCE_ERROR = 3.0  # nats, a factor of twenty between models: an error beyond is warned of
 
 
 def fit(
@@ -59,11 +57,11 @@ def fit(
     power
         Of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
     pairs
-        ``"all"``; a number of rows per group, of groups sampled along the score (:mod:`~pymc_pacauc.ep.subsample`) within
-        which rows are compared; or ``"auto"``: all where that is cheap, up to 5 million or four times as many as would
-        be used, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian priors
-        only; others use all.) Groups too small for an error below 0.3 posterior standard deviations are replaced by
-        larger ones, with a :class:`ConvergenceWarning`; where they would save less than three quarters of the pairs,
+        ``"all"``; a number of rows per group, of groups sampled along the score (:mod:`~pymc_pacauc.ep.subsample`)
+        within which rows are compared; or ``"auto"``: all where that is cheap, up to 5 million or four times as many as
+        would be used, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian
+        priors only; others use all.) Groups too small for an error below 0.3 posterior standard deviations are replaced
+        by larger ones, with a :class:`ConvergenceWarning`; where they would save less than three quarters of the pairs,
         all are used.
     start
         An earlier fit to begin from, for example at another gamma or another prior.
@@ -115,7 +113,15 @@ def fit(
                 callback=callback,
                 random_seed=random_seed,
             )
-            _warn_of_subsample(found, pairs, groups)
+            said = ""
+            if not isinstance(pairs, str) and found.deal is not None and found.deal.groups < groups:
+                said = (
+                    f"pairs={pairs} rows per group leave an error of the mean of more than {TRUSTED_ERROR:g} posterior "
+                    f"standard deviations: {found.pairs_used} of {problem.pairs.n_pairs} pairs were used instead, as "
+                    f'with pairs={round(problem.n / found.deal.groups)}. Ask for so many, or for pairs="auto".'
+                )
+            advice = 'use pairs="all"'
+            warn_of_subsample(found.sampling_error, found.pairs_used, problem.pairs.n_pairs, said, advice, stacklevel=3)
             return found
         if method == "vb":
             return fit_vb(problem, **options, n_jobs=n_jobs, callback=callback)
@@ -136,26 +142,6 @@ def fit(
             "Pairs are dealt for Gaussian priors; this problem has a spike-and-slab prior: leave pairs away."
         )
     return fit_spike_slab(problem, **options, n_jobs=n_jobs, callback=callback)
-
-
-def _warn_of_subsample(found: EPFit, pairs: str | int, groups: float) -> None:
-    """Say that more pairs were used than asked for, or that what was used leaves a large error."""
-    problem, error = found.problem, found.sampling_error
-    messages = []
-    if not isinstance(pairs, str) and found.deal is not None and found.deal.groups < groups:
-        messages.append(
-            f"pairs={pairs} rows per group leave an error of the mean of more than {TRUSTED_ERROR:g} posterior "
-            f"standard deviations: {found.pairs_used} of {problem.pairs.n_pairs} pairs were used instead, as with "
-            f'pairs={round(problem.n / found.deal.groups)}. Ask for so many, or for pairs="auto".'
-        )
-    if error.log_evidence > LARGE_EVIDENCE_ERROR or error.mean > TRUSTED_ERROR:
-        messages.append(
-            f"The subsample of {found.pairs_used} of {problem.pairs.n_pairs} pairs leaves an error of {error.mean:.2g} "
-            f"posterior standard deviations in the mean, and of {error.log_evidence:.2g} nats in log Z: do not compare "
-            'models by it, or use pairs="all".'
-        )
-    if messages:
-        warnings.warn(" ".join(messages), ConvergenceWarning, stacklevel=3)
 
 
 def _sums_on(client: Any) -> Any:

@@ -60,7 +60,7 @@ from pymc_pacauc.ep.loop import (
     solve_fixed_point,
 )
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
+from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import dealt_sums
@@ -140,9 +140,6 @@ MOST_STEPS = 5
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_DEALS = 2  # subsamples for the sampling error, at least; twice as many: half the variance of the claim
 OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error
-# Posterior standard deviations: claimed errors of the mean up to here are trusted, see
-# benchmarks/subsample_coverage.py; twice as much spares half of the pairs of fits that need more, and covers less often
-TRUSTED_ERROR = 0.3
 MORE_PAIRS = 4.0  # times as many, where the claim is larger: halves the error; 8 would often be more than needed
 LENGTH_MATTERS = 3  # coefficients, up to which no order is certain: their length may nearly be negative
 SLICE = 2**14  # rows

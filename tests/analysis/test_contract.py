@@ -79,7 +79,7 @@ def subsampling_of_small_data():
     with (
         mock.patch("pymc_pacauc.comparison.subsample.WHOLE", 0),
         mock.patch.multiple("pymc_pacauc.ep.subsample", LEAST_SAVED=1, TRUSTED_ERROR=np.inf),
-        mock.patch.multiple("pymc_pacauc.fitting", LARGE_EVIDENCE_ERROR=np.inf, TRUSTED_ERROR=np.inf),
+        mock.patch.multiple("pymc_pacauc.ep.results", LARGE_EVIDENCE_ERROR=np.inf, TRUSTED_ERROR=np.inf),
     ):
         yield
 

@@ -24,11 +24,11 @@ off by a standard deviation has twice the error.
 *How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
 Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
 
-*Sampling error.* The fit is repeated on other, independent subsamples, from its q. Differences of two fits, in mean and
-in log Z, have twice the variance of one. An error of the mean is measured in standard deviations of the posterior *in
-its own direction* (root mean square over directions): coefficients themselves may be much less certain, as scores
-without an offset say nothing of the length. (Where the subsample is lent by another fit, in searches along priors, one
-sweep over each of the others has to do: :func:`sampling_error`, to first order and at the covariance of q.)
+*Sampling error.* One sweep over other, independent subsamples, at the fit's q, says to first order how far their fits
+are from it (:func:`sampling_error`). Where that is more than ``LINEAR_ERROR`` the fit is repeated on them, from its q.
+Differences of two fits, in mean and in log Z, have twice the variance of one. An error of the mean is measured in
+standard deviations of the posterior *in its own direction* (root mean square over directions): coefficients themselves
+may be much less certain, as scores without an offset say nothing of the length.
 
 *More pairs than asked for.* Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger
 groups and are fitted again from where the fit was: until the error is small, or all pairs are used.
@@ -140,6 +140,7 @@ MOST_STEPS = 5
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_DEALS = 2  # subsamples for the sampling error, at least; twice as many: half the variance of the claim
 OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error
+LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 MORE_PAIRS = 4.0  # times as many, where the claim is larger: halves the error; 8 would often be more than needed
 LENGTH_MATTERS = 3  # coefficients, up to which no order is certain: their length may nearly be negative
 SLICE = 2**14  # rows
@@ -227,18 +228,17 @@ def fit_dealt(
         def last(q: NaturalGaussian, off: float) -> tuple[Deal, Found, NaturalGaussian, SamplingError]:
             """The subsample, its fit, the posterior after the step that its last sweep suggests, and its error."""
             used = lent if same and lent is not None else run.deal_along(q, groups, rng, off=off)
-            sampled, enough = used.n_pairs < problem.pairs.n_pairs, tolerance
-            if sampled and not same:
-                enough = max(tolerance, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE)
-            found = run.stage(used, q, enough)
+            sampled, enough = used.n_pairs < problem.pairs.n_pairs, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
+            found = run.stage(used, q, enough if sampled and not same else tolerance)
             run.reached = q = run.after(used, found)
             if not sampled:
                 return used, found, q, EXACT
             others = run.deals_along(q, groups, rng, max(OTHER_DEALS, math.ceil(OTHER_NUMBERS / q.mean.size)))
-            if not (same or found.interrupted):
-                return used, found, q, run.repeated(q, found.seen.log_evidence, others, enough)
             sums = (dealt_sums(problem, q, other, run.table, map_tiles) for other in others)
-            return used, found, q, sampling_error(problem, q, found.seen.log_evidence, sums, power)
+            error = sampling_error(problem, q, found.seen.log_evidence, sums, power)
+            if not (error.mean <= LINEAR_ERROR or found.interrupted):
+                error = run.repeated(q, found.seen.log_evidence, others, enough)
+            return used, found, q, error
 
         try:
             if start is None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from pymc_pacauc.ep.gaussian import check_power, fit_ep, fit_vb
 from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.ep.results import TRUSTED_ERROR, Fit, warn_of_subsample
 from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
 from pymc_pacauc.problem.problem import Problem
@@ -57,10 +57,12 @@ def fit(
     power
         Of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
     pairs
-        ``"all"``; a number of rows per group, of groups dealt along the score (:mod:`~pymc_pacauc.ep.subsample`) within
-        which rows are compared; or ``"auto"``: all where that is cheap, up to 5 million or four times as many as would
-        be dealt, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian priors
-        only; others use all.)
+        ``"all"``; a number of rows per group, of groups sampled along the score (:mod:`~pymc_pacauc.ep.subsample`)
+        within which rows are compared; or ``"auto"``: all where that is cheap, up to 5 million or four times as many as
+        would be used, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian
+        priors only; others use all.) Groups too small for an error below 0.3 posterior standard deviations are replaced
+        by larger ones, with a :class:`ConvergenceWarning`; where they would save less than three quarters of the pairs,
+        all are used.
     start
         An earlier fit to begin from, for example at another gamma or another prior.
     tolerance
@@ -102,7 +104,7 @@ def fit(
                 )
             options["sums_by"] = _sums_on(client)
         elif groups is not None:
-            return fit_dealt(
+            found = fit_dealt(
                 problem,
                 groups,
                 power=check_power(power) if method == "ep" else 0.0,
@@ -111,6 +113,16 @@ def fit(
                 callback=callback,
                 random_seed=random_seed,
             )
+            said = ""
+            if not isinstance(pairs, str) and found.deal is not None and found.deal.groups < groups:
+                said = (
+                    f"pairs={pairs} rows per group leave an error of the mean of more than {TRUSTED_ERROR:g} posterior "
+                    f"standard deviations: {found.pairs_used} of {problem.pairs.n_pairs} pairs were used instead, as "
+                    f'with pairs={round(problem.n / found.deal.groups)}. Ask for so many, or for pairs="auto".'
+                )
+            advice = 'use pairs="all"'
+            warn_of_subsample(found.sampling_error, found.pairs_used, problem.pairs.n_pairs, said, advice, stacklevel=3)
+            return found
         if method == "vb":
             return fit_vb(problem, **options, n_jobs=n_jobs, callback=callback)
         return fit_ep(problem, power=power, **options, n_jobs=n_jobs, callback=callback)

@@ -30,7 +30,7 @@ from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, subm
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
 from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
-from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of
+from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of, warn_of_subsample
 from pymc_pacauc.ep.subsample import OTHER_DEALS, check_pairs, deviations, sampling_error
 from pymc_pacauc.ep.sweep import SiteSums
 from pymc_pacauc.numerics import FloatArray, numeric_array
@@ -127,7 +127,8 @@ def fit_rows(
     prior_mean, prior_sd
         Of the coefficients, independent: numbers, or vectors.
     pairs
-        About how many pairs to compare, by default 200 times the number of rows.
+        About how many pairs to compare, by default 200 times the number of rows. Their ``sampling_error`` is to first
+        order; a :class:`~pymc_pacauc.ep.loop.ConvergenceWarning` says where it is large.
     power, tolerance, max_sweeps, callback
         As in :func:`pymc_pacauc.arrays.fit`.
     random_seed
@@ -173,6 +174,8 @@ def fit_rows(
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, or lower gamma."
     warn_of("EP", solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=3)
+    more = "ask for more pairs, in fewer and larger parts if need be"
+    warn_of_subsample(error, int(used), run.total, "", more, stacklevel=3)
     covariance = prior.whiten_rows(prior.whiten_rows(q.covariance).T)
     return RowsFit(
         mean=prior.color(q.mean),

@@ -148,6 +148,18 @@ def number_of_groups(pairs: Pairs, wanted: int) -> float:
     return max(1.0, dealt / max(wanted - whole, 1.0))
 
 
+def _groups_of(block: Block, groups: float) -> int:
+    """How many groups the rows of a block go into, where so many are asked for."""
+    most = min(block.positive.size, block.negative.size) // LEAST_ROWS
+    return max(1, min(math.ceil(groups - 0.5), most))
+
+
+def most_groups(pairs: Pairs, groups: float) -> int:
+    """How many groups the rows of a block go into at most, where so many are asked for; 1 where all pairs are used."""
+    large = (block for block in pairs.blocks if block.n_pairs > WHOLE)
+    return max((_groups_of(block, groups) for block in large), default=1)
+
+
 def deal(
     pairs: Pairs, score: FloatArray, groups: float, rng: np.random.Generator, spread: FloatArray | None = None
 ) -> Deal:
@@ -169,8 +181,7 @@ def deal(
         if block.n_pairs <= WHOLE:
             whole.append(block)
             continue
-        most = min(block.positive.size, block.negative.size) // LEAST_ROWS
-        count = max(1, min(math.ceil(groups - 0.5), most))
+        count = _groups_of(block, groups)
         sides = (_deal_side(score[index], count, rng) for index in (block.positive, block.negative))
         (positive, first_positive), (negative, first_negative) = sides
         every = 1

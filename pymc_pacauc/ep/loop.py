@@ -119,7 +119,7 @@ class UnsupportedError(ValueError):
 
 
 class ConvergenceWarning(UserWarning):
-    """A fit stopped before its fixed point."""
+    """A fit stopped before its fixed point, or rests on too few pairs for what was asked of it."""
 
 
 class Seen(Protocol):

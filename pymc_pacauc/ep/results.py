@@ -39,6 +39,23 @@ class SamplingError:
 
 
 EXACT = SamplingError()
+# Standard errors that are warned of. Of the mean, posterior standard deviations: up to here claims cover, see
+# benchmarks/subsample_coverage.py; twice as much spares a few fits the use of more pairs, and covers less often.
+TRUSTED_ERROR = 0.3
+LARGE_EVIDENCE_ERROR = 3.0  # of log Z, nats: a factor of twenty between models; twice as much warns less often
+
+
+def warn_of_subsample(error: SamplingError, used: int, n_pairs: int, said: str, advice: str, stacklevel: int) -> None:
+    """Warn, after what is to be ``said`` anyhow, where ``used`` of ``n_pairs`` pairs leave a large error."""
+    messages = [said] if said else []
+    if not (error.mean <= TRUSTED_ERROR and error.log_evidence <= LARGE_EVIDENCE_ERROR):
+        messages.append(
+            f"The subsample of {used} of {n_pairs} pairs leaves an error of {error.mean:.2g} posterior standard "
+            f"deviations in the mean, and of {error.log_evidence:.2g} nats in log Z: do not compare models by it, or "
+            f"{advice}."
+        )
+    if messages:
+        warnings.warn(" ".join(messages), ConvergenceWarning, stacklevel=stacklevel)
 
 
 def warn_of(

@@ -24,11 +24,15 @@ off by a standard deviation has twice the error.
 *How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
 Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
 
-*Sampling error.* At the fit's q, the sums over other, independent deals differ from those over its own as two deals
-differ from each other. The difference of the log evidence is that of log Z, which to first order does not depend on q;
-that of the gradient, r - Q m, moves the mean by V times as much. Both have twice the variance of one deal. An error of
-the mean is measured in standard deviations of the posterior *in its own direction* (root mean square over
-directions): coefficients themselves may be much less certain, as scores without an offset say nothing of the length.
+*Sampling error.* One sweep over other, independent subsamples, at the fit's q, says to first order how far their fits
+are from it (:func:`sampling_error`). Where that is more than ``LINEAR_ERROR``, or there are so few columns that the
+length matters, of which Newton's steps say nothing, the fit is repeated on them, from its q.
+Differences of two fits, in mean and in log Z, have twice the variance of one. An error of the mean is measured in
+standard deviations of the posterior *in its own direction* (root mean square over directions): coefficients themselves
+may be much less certain, as scores without an offset say nothing of the length.
+
+*More pairs than asked for.* Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger
+groups and are fitted again from where the fit was: until the error is small, or all pairs are used.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pymc_pacauc.comparison.pairs import Pairs
-from pymc_pacauc.comparison.subsample import LEAST_ROWS, Deal, deal, number_of_groups, part_of
+from pymc_pacauc.comparison.subsample import LEAST_ROWS, Deal, deal, most_groups, number_of_groups, part_of
 from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
 from pymc_pacauc.ep.loop import (
     POLICY,
@@ -57,7 +61,7 @@ from pymc_pacauc.ep.loop import (
     solve_fixed_point,
 )
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.results import Fit, SamplingError, warn_of
+from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import dealt_sums
@@ -135,7 +139,10 @@ FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the fi
 LEFT = 0.2  # of the length of a step is how far off it may be thereafter
 MOST_STEPS = 5
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
-OTHER_DEALS = 2  # for the sampling error
+OTHER_DEALS = 2  # subsamples for the sampling error, at least; twice as many: half the variance of the claim
+OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error
+LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
+MORE_PAIRS = 4.0  # times as many, where the claim is larger: halves the error; 8 would often be more than needed
 LENGTH_MATTERS = 3  # coefficients, up to which no order is certain: their length may nearly be negative
 SLICE = 2**14  # rows
 NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
@@ -162,7 +169,7 @@ def groups_to_deal(problem: Problem, pairs: str | int) -> float | None:
         few = pairs == "all" or n_pairs <= max(WORTH_DEALING, LEAST_SAVED * enough)
         return None if few else number_of_groups(problem.pairs, enough)
     check_pairs(pairs, 2 * LEAST_ROWS, "rows per group", '"auto", "all" or', 'for "auto"')
-    return float(n / pairs) if pairs < n else None
+    return float(n / pairs) if most_groups(problem.pairs, n / pairs) >= LEAST_SAVED else None
 
 
 def check_pairs(pairs: Any, least: float, unit: str, others: str, instead: str) -> None:
@@ -217,33 +224,38 @@ def fit_dealt(
         if isinstance(start, EPFit) and start.problem.scores is problem.scores:
             q = scaled(start.posterior.natural, problem.gamma / start.problem.gamma, problem.scale_free)
         lent, ratio = _lent(start, problem)
-        same = lent is not None and ratio == 1.0 and lent.groups == groups
+        same = lent is not None and ratio == 1.0 and lent.groups <= groups
 
-        def last(q: NaturalGaussian, off: float) -> tuple[Deal, Found]:
-            if same and lent is not None:
-                return lent, run.stage(lent, q, tolerance)
-            used = run.deal_along(q, groups, rng, off=off)
-            enough = LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
-            sampled = used.n_pairs < problem.pairs.n_pairs
-            return used, run.stage(used, q, max(tolerance, enough) if sampled else tolerance)
+        def last(q: NaturalGaussian, off: float) -> tuple[Deal, Found, NaturalGaussian, SamplingError]:
+            """The subsample, its fit, the posterior after the step that its last sweep suggests, and its error."""
+            used = lent if same and lent is not None else run.deal_along(q, groups, rng, off=off)
+            sampled, enough = used.n_pairs < problem.pairs.n_pairs, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
+            found = run.stage(used, q, enough if sampled and not same else tolerance)
+            run.reached = q = run.after(used, found)
+            if not sampled:
+                return used, found, q, EXACT
+            others = run.deals_along(q, groups, rng, max(OTHER_DEALS, math.ceil(OTHER_NUMBERS / q.mean.size)))
+            sums = (dealt_sums(problem, q, other, run.table, map_tiles) for other in others)
+            error = sampling_error(problem, q, found.seen.log_evidence, sums, power)
+            linear = q.mean.size > LENGTH_MATTERS and error.mean <= LINEAR_ERROR
+            if not (linear or found.interrupted):
+                error = run.repeated(q, found.seen.log_evidence, others, enough)
+            return used, found, q, error
 
         try:
             if start is None:
                 q, off = run.grow(*run.pilot(q, rng), groups, rng)
             elif not same and (lent is None or ratio > NEAR_GAMMA):
                 q = run.passed(run.deal_along(q, groups, rng), q)
-            used, found = last(q, off)
+            used, found, q, error = last(q, off)
+            while not (error.mean <= TRUSTED_ERROR or same or found.interrupted) and groups > 1.0:
+                fewer = most_groups(problem.pairs, groups) / MORE_PAIRS
+                groups = fewer if fewer >= LEAST_SAVED else 1.0
+                q, _, off = run.near(q, FIRST_STEP, groups, rng)
+                used, found, q, error = last(q, off)
         except StoppedEarly:  # one sweep more, of all rows, says what there is
             run.max_sweeps, run.callback = 1, None
-            used, found = last(run.reached or q, 1.0)
-        q = found.point
-        if found.converged and found.seen.change > tolerance:  # the step that the last sweep suggests is free
-            iteration = run.iteration(used)
-            step, _ = iteration.plain(q, found.seen, 1.0)
-            q = iteration.move(q, found.seen, step) or q
-        others = run.deals_along(q, groups, rng, OTHER_DEALS)
-        sums = (dealt_sums(problem, q, other, run.table, map_tiles) for other in others)
-        error = sampling_error(problem, q, found.seen.log_evidence, sums, power)
+            used, found, q, error = last(run.reached or q, 1.0)
     log_evidence = possible(found.seen.log_evidence)
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
@@ -419,6 +431,25 @@ class _Run:
         self.interventions += found.interventions
         return found
 
+    def after(self, dealt: Deal, found: Found) -> NaturalGaussian:
+        """Where a stage ends: the step that its last sweep suggests is free."""
+        if not found.converged or found.seen.change <= self.tolerance:
+            return found.point
+        iteration = self.iteration(dealt)
+        step, _ = iteration.plain(found.point, found.seen, 1.0)
+        return iteration.move(found.point, found.seen, step) or found.point
+
+    def repeated(self, q: NaturalGaussian, log_evidence: float, others: list[Deal], tolerance: float) -> SamplingError:
+        """The error of a fit q to a subsample, from fits to others, which begin at q."""
+        aside = replace(self, history=[], interventions=Interventions(), callback=None)
+        moved, differences = [], []
+        for other in others:
+            found = aside.stage(other, q, tolerance)
+            check_interrupt()
+            moved.append(q.factor.T @ (aside.after(other, found).mean - q.mean))
+            differences.append([found.seen.log_evidence - log_evidence])
+        return SamplingError(_own_error(np.array(differences)), _own_error(np.array(moved)))
+
     def iteration(self, dealt: Deal, pairs: Pairs | None = None) -> Iteration[NaturalGaussian, GaussianSweep]:
         """The iteration whose fixed point is the posterior given pairs, estimated from those that are dealt."""
         problem = self.problem
@@ -441,7 +472,11 @@ class _Run:
 def sampling_error(
     problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SiteSums], power: float
 ) -> SamplingError:
-    """What one deal does to log Z and to the mean of a fit q, from the sums over independent ones at q; see above.
+    """What one subsample does to log Z and to the mean of a fit q, to first order, from sums at q over other ones.
+
+    The sums over other subsamples differ from those over its own as two of them differ from each other. The difference
+    of the log evidence is that of log Z, which to first order does not depend on q; that of the gradient, r - Q m,
+    moves the mean by V times as much. Both have twice the variance of one.
 
     A deal along an older score is worse than these: then its own deviation from their average is what is reported.
     """

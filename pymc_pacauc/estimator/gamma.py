@@ -13,7 +13,7 @@ from pymc_pacauc.certify.certificate import Certificate, certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.ep.subsample import pairs_for
+from pymc_pacauc.ep.subsample import fit_dealt, pairs_for
 from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import Problem, check_gamma
@@ -95,8 +95,9 @@ def _fit_quickly(problem: Problem, method: str, start: Fit | None, n_jobs: int |
     wanted = max(PAIRS_PER_ROW * problem.n, pairs_for(problem))
     if problem.spikes is not None or problem.pairs.n_pairs < LEAST_SAVED * wanted:
         return fit(problem, method, start=start, n_jobs=n_jobs)
-    rows = round(problem.n * wanted / problem.pairs.n_pairs)  # of a group
-    return fit(problem, method, pairs=max(rows, FEWEST_ROWS), start=start, tolerance=DEALT_TOLERANCE, n_jobs=n_jobs)
+    groups = min(problem.pairs.n_pairs / wanted, problem.n / FEWEST_ROWS)
+    power = 1.0 if method == "ep" else 0.0
+    return fit_dealt(problem, groups, power=power, start=start, tolerance=DEALT_TOLERANCE, n_jobs=n_jobs)
 
 
 def _number(gamma: Any, problem: Problem) -> float:

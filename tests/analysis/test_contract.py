@@ -1,5 +1,6 @@
 """Every kind of result, by every function of the analysis: each cell works, or refuses in the same words."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
@@ -70,7 +71,19 @@ RESULTS = {
     "kernel features by SMC": ("kernel", "smc"),
     "dealt by EP": ("linear", "dealt"),
 }
-SMALL_BLOCKS_ARE_DEALT = mock.patch("pymc_pacauc.comparison.subsample.WHOLE", 0)
+
+
+@contextmanager
+def subsampling_of_small_data():
+    """Within, few pairs are subsampled, however large their error."""
+    with (
+        mock.patch("pymc_pacauc.comparison.subsample.WHOLE", 0),
+        mock.patch.multiple("pymc_pacauc.ep.subsample", LEAST_SAVED=1, TRUSTED_ERROR=np.inf),
+        mock.patch.multiple("pymc_pacauc.ep.results", LARGE_EVIDENCE_ERROR=np.inf, TRUSTED_ERROR=np.inf),
+    ):
+        yield
+
+
 METHODS = {"ep": pac.EP, "vb": pac.GaussianVB, "dealt": lambda: pac.EP(pairs=20)}
 
 
@@ -83,7 +96,7 @@ def results():
             if method == "smc":
                 result = pm.sample(100, step=pac.TemperingSMC(particles=200), **QUIET)
             else:
-                with SMALL_BLOCKS_ARE_DEALT:
+                with subsampling_of_small_data():
                     result = pm.fit(method=METHODS[method](), progressbar=False)
         found[name] = (result, model, gp)
     assert found["dealt by EP"][0].pairs_used < y.sum() * (~y).sum()
@@ -205,9 +218,9 @@ def test_save_and_reload(results, name, tmp_path):
 
 
 ESTIMATORS = {
-    "EP": {},
-    "VB": {"method": "vb"},
-    "SMC": {"method": "smc", "particles": 200},
+    "EP": {"shrinkage": 1.0},
+    "VB": {"shrinkage": 1.0, "method": "vb"},
+    "SMC": {"shrinkage": 1.0, "method": "smc", "particles": 200},
     "SpikeSlab by EP": {"prior": "spike_slab", "inclusion_probability": 0.4},
 }
 
@@ -215,7 +228,7 @@ ESTIMATORS = {
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimators(name):
     """What they say themselves, the functions of the analysis say of their draws and approximations."""
-    fitted = pac.AUCClassifier(gamma=30.0, shrinkage=1.0, **ESTIMATORS[name]).fit(X, y)
+    fitted = pac.AUCClassifier(gamma=30.0, **ESTIMATORS[name]).fit(X, y)
     draws = fitted.idata_
     if name == "SpikeSlab by EP":
         for result in (draws, fitted.approximation_):
@@ -245,7 +258,7 @@ def test_estimators_that_chose_their_prior():
 def test_estimators_on_dealt_pairs():
     """Their risk is an estimate, for which draws pay as the fit itself does."""
     posterior = pac.AUCClassifier(gamma=30.0, shrinkage=1.0).fit(X, y).scores_[0].posterior
-    with SMALL_BLOCKS_ARE_DEALT:
+    with subsampling_of_small_data():
         dealt = fit(posterior.fit.problem, pairs=20)
     assert dealt.pairs_used < posterior.fit.pairs_used
     draws = inference_data_of(replace(posterior, fit=dealt), ["a", "b", "c"], 50, 1)

@@ -7,7 +7,7 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc.ep.subsample import _own_error
-from pymc_pacauc.estimator.gamma import _mean_gamma
+from pymc_pacauc.tune.gamma import weighted_gamma
 
 
 def test_a_holdout_bound_pays_for_the_scores_compared():
@@ -25,7 +25,7 @@ def test_the_mean_gamma_goes_by_how_far_candidates_stay_behind():
         SimpleNamespace(gamma=gamma, auc=auc, reliable=True)
         for gamma, auc in ((10.0, 0.9 + noise), (1000.0, 0.6 - noise))
     )
-    assert _mean_gamma([best, worse]) == pytest.approx(10.0, rel=1e-6)
+    assert weighted_gamma([best, worse], 5.0) == pytest.approx(10.0, rel=1e-6)
 
 
 def test_a_subsample_that_is_worse_than_others_says_so():

@@ -57,7 +57,6 @@ from pymc_pacauc.ep.leave_out import FoldPaths, Groups, split_groups, suit_fold_
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import TOLERANCE, fit
-from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, check_gamma

@@ -238,7 +238,7 @@ def fit_dealt(
             others = run.deals_along(q, groups, rng, max(OTHER_DEALS, math.ceil(OTHER_NUMBERS / q.mean.size)))
             sums = (dealt_sums(problem, q, other, run.table, map_tiles) for other in others)
             error = sampling_error(problem, q, found.seen.log_evidence, sums, power)
-            if not (used.thinned and error.mean <= LINEAR_ERROR or found.interrupted):
+            if not ((used.thinned and error.mean <= LINEAR_ERROR) or found.interrupted):
                 error = run.repeated(q, found.seen.log_evidence, others, enough)
             return used, found, q, error
 

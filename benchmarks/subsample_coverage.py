@@ -1,6 +1,6 @@
 """Subsampled pairs: how often the claimed error of the posterior mean covers the error made, over odd designs.
 
-    python -m benchmarks.subsample_coverage [--problems 96] [--first 0] [--auto] [--workers 2]
+    python -m benchmarks.subsample_coverage [--problems 96] [--first 0] [--gammas 0.1 1 4 50] [--auto]
 
 Gamma (0.1, 1, 4 and 50 n) and the number of columns (1, 5, 20, 60) take turns; the rest is drawn: covariates (normal,
 Student's t with 2 degrees of freedom, indicators, half indicators), positives (half, one in twenty, 60, 20), weights of
@@ -176,8 +176,10 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--auto", action="store_true", help='pairs="auto", from 20 000 pairs on')
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--gammas", type=float, nargs="+", default=GAMMAS, help="of these only, times n")
     arguments = parser.parse_args()
     numbers = range(arguments.first, arguments.first + arguments.problems)
+    numbers = [number for number in numbers if GAMMAS[number % len(GAMMAS)] in arguments.gammas]
     found, refused, unknown = [], 0, 0
     with ProcessPoolExecutor(arguments.workers) as pool:
         for each in pool.map(study, numbers, [arguments.auto] * len(numbers)):

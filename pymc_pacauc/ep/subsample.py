@@ -25,8 +25,9 @@ off by a standard deviation has twice the error.
 Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
 
 *Sampling error.* One sweep over other, independent subsamples, at the fit's q, says to first order how far their fits
-are from it (:func:`sampling_error`). Where that is more than ``LINEAR_ERROR``, or there are so few columns that the
-length matters, of which Newton's steps say nothing, the fit is repeated on them, from its q.
+are from it (:func:`sampling_error`). Where that is more than ``LINEAR_ERROR``, or the subsample is not thinned (few
+columns, few different rows or small groups: then Newton's steps, which keep the length, may say a quarter of it), the
+fit is repeated on them, from its q.
 Differences of two fits, in mean and in log Z, have twice the variance of one. An error of the mean is measured in
 standard deviations of the posterior *in its own direction* (root mean square over directions): coefficients themselves
 may be much less certain, as scores without an offset say nothing of the length.
@@ -237,8 +238,7 @@ def fit_dealt(
             others = run.deals_along(q, groups, rng, max(OTHER_DEALS, math.ceil(OTHER_NUMBERS / q.mean.size)))
             sums = (dealt_sums(problem, q, other, run.table, map_tiles) for other in others)
             error = sampling_error(problem, q, found.seen.log_evidence, sums, power)
-            linear = q.mean.size > LENGTH_MATTERS and error.mean <= LINEAR_ERROR
-            if not (linear or found.interrupted):
+            if not ((used.thinned and error.mean <= LINEAR_ERROR) or found.interrupted):
                 error = run.repeated(q, found.seen.log_evidence, others, enough)
             return used, found, q, error
 

@@ -97,7 +97,7 @@ NO_GRADIENT = (
     "pm.sample(step=pac.TemperingSMC()) or fit with pm.fit(method=pac.EP()); or replace the risk by a smooth surrogate,"
     ' pac.AUCPotential(..., loss="logistic").'
 )
-KERNEL_VERSION = 4  # part of PyTensor's disk-cache key: bump with every change of a kernel of two classes' surrogates
+KERNEL_VERSION = 5  # part of PyTensor's disk-cache key: bump with every change of a kernel of two classes' surrogates
 
 
 def core_op(op):

@@ -207,9 +207,9 @@ def test_save_and_reload(results, name, tmp_path):
 
 
 ESTIMATORS = {
-    "EP": {},
-    "VB": {"method": "vb"},
-    "SMC": {"method": "smc", "particles": 200},
+    "EP": {"shrinkage": 1.0},
+    "VB": {"shrinkage": 1.0, "method": "vb"},
+    "SMC": {"shrinkage": 1.0, "method": "smc", "particles": 200},
     "SpikeSlab by EP": {"prior": "spike_slab", "inclusion_probability": 0.4},
 }
 
@@ -217,7 +217,7 @@ ESTIMATORS = {
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimators(name):
     """What they say themselves, the functions of the analysis say of their draws and approximations."""
-    fitted = pac.AUCClassifier(gamma=30.0, shrinkage=1.0, **ESTIMATORS[name]).fit(X, y)
+    fitted = pac.AUCClassifier(gamma=30.0, **ESTIMATORS[name]).fit(X, y)
     draws = fitted.idata_
     if name == "SpikeSlab by EP":
         for result in (draws, fitted.approximation_):

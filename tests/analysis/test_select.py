@@ -23,6 +23,7 @@ from pymc_pacauc.tune import gamma as gamma_search
 from pymc_pacauc.tune.gamma import (
     Candidate,
     certificate_gammas,
+    choose_among,
     choose_gamma,
     content_order,
     gamma_grid,
@@ -186,7 +187,7 @@ def test_the_rule_is_a_mean_weighted_by_how_far_each_is_behind():
     prior = np.exp(-0.5 * (np.log(4.0) / 2.0) ** 2)
     assert np.log(far) == pytest.approx((prior * np.log(5.0) + np.log(20.0)) / (1.0 + prior))
     behind = [candidate(5.0, (0.0, 0.02)), alike[1]]  # by 0.01, of which the standard error is 0.01: z = 1
-    weight = prior * np.exp(-0.5)
+    weight = prior * np.exp(-1.0)
     expected = (weight * np.log(5.0) + np.log(20.0)) / (1.0 + weight)
     assert np.log(weighted_gamma(behind, size)) == pytest.approx(expected)
     unreliable = [*alike[:2], candidate(80.0, (-0.1, -0.1), change=2.0)]
@@ -196,17 +197,28 @@ def test_the_rule_is_a_mean_weighted_by_how_far_each_is_behind():
 
 def test_the_grid_stops_where_a_wrong_pair_costs_a_nat():
     wide, narrow = (row_shares(bipartite(np.arange(n) < n // 2)) for n in (400, 40))
-    assert gamma_grid(wide) == pytest.approx(100.0 * np.array([0.25, 1.0, 4.0, 16.0, 64.0]))
+    assert gamma_grid(wide) == pytest.approx(100.0 * np.array([0.25, 1.0, 4.0, 16.0]))
     assert gamma_grid(narrow) == pytest.approx([2.5, 10.0, 40.0, 160.0])
     assert gamma_grid(narrow, [3, 1, 3]).tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(("best", "last"), [(0.0, 1600.0), (400.0, 1600.0), (1600.0, 6400.0), (1e9, 25600.0)])
+def test_larger_gammas_are_looked_at_while_the_largest_is_best(best, last):
+    """Size 100, so the grid ends at 1600; 40 000 pairs, so the next but one is the last."""
+
+    def evaluate(gamma):
+        behind = 0.01 * abs(np.log(gamma / max(best, 1.0)))
+        return candidate(gamma, (behind, behind))
+
+    found, _ = choose_among(evaluate, None, bipartite(np.arange(400) < 200))
+    assert max(each.gamma for each in found) == pytest.approx(last)
 
 
 def test_of_given_gammas_the_nearest_is_chosen(model):
     free = pac.select_gamma(model, progressbar=False)
     assert free.table["gamma"].is_monotonic_increasing
     assert free.best in free.table["gamma"].to_numpy()
-    pairs = problem_of(model).problem.pairs
-    grid = gamma_grid(row_shares(pairs))
+    grid = free.table["gamma"].to_numpy()[free.table["gamma"] != free.best]
     given = pac.select_gamma(model, grid, progressbar=False)
     assert given.best == min(grid, key=lambda value: abs(np.log(value / free.best)))
     assert f"best={given.best:.4g} of {grid.size}" in repr(given)

@@ -174,8 +174,7 @@ def fit_rows(
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, or lower gamma."
     warn_of("EP", solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=3)
-    more = "ask for more pairs, in fewer and larger parts if need be"
-    warn_of_subsample(error, int(used), run.total, "", more, stacklevel=3)
+    warn_of_subsample(error, int(used), run.total, "", "ask for more pairs, in larger parts", stacklevel=3)
     covariance = prior.whiten_rows(prior.whiten_rows(q.covariance).T)
     return RowsFit(
         mean=prior.color(q.mean),

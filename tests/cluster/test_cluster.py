@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from functools import partial
 
 import dask.array as da
@@ -19,6 +20,7 @@ from pymc_pacauc import arrays, cluster
 from pymc_pacauc.cluster import pairs, rounds, rows
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.posterior import standard_gaussian
+from pymc_pacauc.ep.loop import ConvergenceWarning
 
 LONGEST = 300  # seconds
 N, D, GAMMA = 1200, 4, 1200.0
@@ -179,7 +181,10 @@ def test_sampling_errors_of_rows_cover():
         for seed in range(12):
             order = np.random.default_rng(seed).permutation(N)
             parts = rounds.hold(client, [(X[rows], Y[rows]) for rows in np.array_split(order, 3)])
-            found = cluster.fit_rows(parts, GAMMA, client=client, pairs=40_000, random_seed=seed, tolerance=1e-3)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", ConvergenceWarning)
+                found = cluster.fit_rows(parts, GAMMA, client=client, pairs=40_000, random_seed=seed, tolerance=1e-3)
+            assert [str(each.message)[:13] for each in caught] == ["The subsample"] * (found.sampling_error.mean > 0.3)
             moved = found.mean - mean
             moved -= mean * (mean @ moved) / (mean @ mean)  # pairs do not know the length
             errors.append([found.log_evidence - exact.log_evidence, *(found.natural.factor.T @ moved)])

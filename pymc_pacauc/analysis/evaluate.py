@@ -397,7 +397,7 @@ def compare_auc(
     >>> y = np.arange(300) < 100
     >>> a = rng.normal(size=300) + 1.5 * y
     >>> pac.compare_auc(a, a + 0.5 * rng.normal(size=300), y)
-    AUC 0.8849 against 0.8453: difference +0.0396 (95% over rows: +0.0155 to +0.0634), P(A > B) = 0.999
+    AUC 0.8849 against 0.8453: difference +0.0396 (90% over rows: +0.0194 to +0.0595), P(A > B) = 0.999
     """
     check_ci_prob(ci_prob)
     both = [labelled_draws(scores, y, positive) for scores in (scores_a, scores_b)]

@@ -269,7 +269,7 @@ class SpikeSlabFit:
             start: SparseGaussian | None
             if starts_anew(split, left, sweeps):
                 start = unsettled = _in_slab(continued_start(left, 1.0), left)
-                sweeps = max(sweeps, SWEEPS)  # which it takes spikes to collect what the data do not need
+                sweeps = max(sweeps, 2 * SWEEPS)  # which it takes spikes to collect what the data do not need
             else:
                 start, unsettled = without(split), q
             settled = None if start is None else settle(left, start, tolerance)

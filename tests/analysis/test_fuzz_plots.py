@@ -136,7 +136,7 @@ def test_choices_of_gamma_are_drawn_as_they_are(size, seed, folds):
     best = float(table["gamma"][seed % size])
     _, approx, _ = fitted()
     fold = np.empty((0, 0), dtype=int)
-    result = pac.results.GammaSelection(table, best, approx, "auc", "best", "EP", fold, np.empty((size, 0, 0)))
+    result = pac.results.GammaSelection(table, best, approx, "auc", "EP", fold, np.empty((size, 0, 0)))
     top, bottom = pac.plots.plot_gamma_path(result, ax=canvas(2, 1))
     np.testing.assert_array_equal(bottom.lines[-1].get_ydata(), table["log_evidence"])
     shown = {line.get_label(): line.get_ydata() for line in top.lines}

@@ -19,8 +19,8 @@ import pymc_pacauc as pac
 from pymc_pacauc import arrays, cluster
 from pymc_pacauc.cluster import pairs, rounds, rows
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep.posterior import standard_gaussian
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.posterior import standard_gaussian
 
 LONGEST = 300  # seconds
 N, D, GAMMA = 1200, 4, 1200.0

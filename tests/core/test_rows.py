@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from pymc_pacauc.comparison import risk as core_rows
 from pymc_pacauc.comparison.risk import distinct_rows
-from pymc_pacauc.problem import scores as core_rows
 
 
 def test_rows_that_differ_late_and_rows_that_are_equal():

@@ -13,7 +13,7 @@ from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import loop as gaussian_iteration
 from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.posterior import natural_gaussian
+from pymc_pacauc.ep.posterior import natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.sites import site_functions
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
@@ -242,17 +242,18 @@ def test_few_sweeps_on_shipped_data(name, gamma_over_n):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_bound_guards_against_steps_that_lead_away(seed, monkeypatch):
-    """At twenty times n; without taking steps back none of these converges."""
+    """At twenty times n, from the prior; without taking steps back none of these converges."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((40, 8))
     problem = linear_gaussian_problem(X, (X[:, 0] + rng.standard_normal(40) > 0.5).astype(int), 800.0)
-    fit = fit_ep(problem)
+    prior = standard_gaussian(problem.scores.reduced.dimension)
+    fit = fit_ep(problem, start=prior)
     assert fit.converged
     assert fit.sweeps <= 90
     assert fit.interventions.rejected_steps > 0
     monkeypatch.setattr(gaussian, "POLICY", dataclasses.replace(gaussian.POLICY, loss=np.inf))
     with pytest.warns(ConvergenceWarning):
-        fit_ep(problem)
+        fit_ep(problem, start=prior)
 
 
 def test_the_metric_of_the_mixing_is_that_of_the_divergence():

@@ -57,7 +57,7 @@ def test_many_pairs_are_dealt_and_the_choice_is_that_of_all(monkeypatch):
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((1500, 3))
     y = rows[:, 0] ** 2 + np.sin(2 * rows[:, 1]) + rng.logistic(size=1500) > 1.0
-    options = {"rank": 15, "grid": [0.5, 1.0, 2.0], "max_evaluations": 3}
+    options = {"rank": 15, "grid": [0.8, 1.0, 2.0], "max_evaluations": 3}  # at half, EP with all pairs oscillates
     dealt = choose_lengthscale(rows, y, 1500.0, **options)
     monkeypatch.setattr("pymc_pacauc.tune.evidence.groups_to_deal", lambda problem, pairs: None)
     exact = choose_lengthscale(rows, y, 1500.0, **options)

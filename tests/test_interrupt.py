@@ -112,7 +112,7 @@ MUST_RAISE = {
     "split_certificate": lambda: pac.certify.split(model()),
     "certificate": lambda: pac.certificate(fitted(), bound="matchings"),
     "leave_out": lambda: pac.leave_out(fitted(), np.arange(160) % 20, n_jobs=1),
-    "choose_gamma": lambda: arrays.choose_gamma(fitted().problem, [40.0, 160.0], 3, repeats=1, n_jobs=1),
+    "choose_gamma": lambda: arrays.choose_gamma(fitted().problem, [40.0, 160.0], 3, n_jobs=1),
     "choose_lengthscale": lengthscale,
     "maximize_evidence": lambda: pac.maximize_evidence(model(), "scale", max_evaluations=3, progressbar=False),
 }

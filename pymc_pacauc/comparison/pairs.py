@@ -202,7 +202,8 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
         )
     rank = ranked(y) if positive is None else y
     if rank is not y and len(classes) == 2:
-        return np.asarray(rank == np.max(rank))
+        rank = np.asarray(rank)
+        return np.asarray(rank == rank.max())
     chosen = _understood(classes) if positive is None else _named(classes, positive)
     if len(classes) < 2:
         raise ValueError(

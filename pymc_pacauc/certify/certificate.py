@@ -404,7 +404,7 @@ def _class_sizes(certified: Certificate) -> str:
 def _independence(fitted: FittedTo) -> str:
     if fitted.groups:
         return (
-            f"Assumes that, given the labels, the {fitted.groups} groups are independent (observations of one group may "
+            f"Assumes that, given the labels, the {fitted.groups} groups are independent (observations of one may "
             "depend on each other); certifies the comparison of new covariates drawn given these, the pairs within a "
             "group among them."
         )

@@ -144,7 +144,8 @@ def certificate(
     epsilon
         Probability, over the drawing of the data, with which the bound may fail.
     selected_from
-        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them.
+        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them. An
+        estimator's own choice among priors is counted besides.
         Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
     bound
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
@@ -204,6 +205,7 @@ def certificate(
     fitted = result.fitted_to
     if tuned_prior == "charge":
         fitted = replace(fitted, tuned_prior=False)
+    selected_from *= fitted.priors
     if model is not None:
         from pymc_pacauc.model.results import check_model
 
@@ -445,7 +447,13 @@ def _assumptions(
         sentences.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
     if fitted.tuned_prior:
         sentences.insert(0, "NO GUARANTEE: the prior was tuned on these very data.")
-    if fitted.standardized:
+    if fitted.own_scales:
+        sentences.append(
+            "The estimator took scales of the columns (for the prior, their correlations too) from these rows. Their "
+            "centre is free. The bound is exact for scales fixed beforehand: what this choice adds is not certified. "
+            'For a bound without it, scale the columns by reference values and use prior="ridge", standardize=False.'
+        )
+    elif fitted.standardized:
         sentences.append(
             "CAUTION: the covariates look centred, scaled or ranked over this very sample. Standardised with it, the "
             "prior on scores depends on the data and the bound is not exact; standardise with reference values or "

@@ -221,6 +221,10 @@ def as_result(result: Any) -> Any:
     """The :class:`Result` in ``result``, or a TypeError that says what is accepted."""
     for holder in ("refit", "approx"):  # a choice of gamma, a maximum of the evidence
         result = getattr(result, holder, result)
+    if scores := getattr(result, "scores_", ()):  # a fitted estimator
+        if len(scores) > 1:
+            raise TypeError("This estimator has a score for each class: pass estimator.scores_[k].posterior.result.")
+        result = scores[0].posterior.result
     if hasattr(result, "fitted_to") and hasattr(result, "divergence"):
         return result
     if hasattr(result, "problem") and hasattr(result, "log_evidence"):

@@ -36,6 +36,8 @@ NOT_COMPARED = (
     "pairs",
     "sample_features",
     "groups",
+    "priors",
+    "own_scales",
 )
 
 
@@ -84,6 +86,10 @@ class FittedTo:
         Whether the scores are of kernel features that were made from rows of this very sample.
     groups
         How many groups of observations are the independent units; 0 where observations are.
+    priors
+        Among how many priors, fixed beforehand, an estimator chose this one on these data: certificates pay for it.
+    own_scales
+        Whether an estimator took scales of the columns, or their correlations for the prior, from these rows.
     """
 
     method: str
@@ -106,6 +112,8 @@ class FittedTo:
     pairs: int = 0
     sample_features: bool = False
     groups: int = 0
+    priors: int = 1
+    own_scales: bool = False
 
     def with_groups(self, comparison: Comparison, groups: ArrayLike) -> FittedTo:
         """The record with groups of observations as the independent units, one label per observation."""

@@ -155,43 +155,6 @@ def choose_shrinkage(
     return PriorChoice(candidates, evidence, gamma, replace(problems[best], tuned_prior=True), chosen)
 
 
-def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
-    """The problem with independent coefficients, each variance by evidence: small where a column does not matter.
-
-    Examples
-    --------
-    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> rng = np.random.default_rng(1)
-    >>> X = rng.normal(size=(200, 3))
-    >>> y = X[:, 0] + 0.5 * rng.normal(size=200) > 0
-    >>> scale = choose_relevance(linear_gaussian_problem(X, y, gamma=1.0)).prior.factor
-    >>> bool(scale[0] > 5 * scale[1:].max())
-    True
-    """
-    at = replace(problem.of_compared_rows(), gamma=SIZES * row_shares(problem.pairs).size)
-    last: Fit | None = None
-
-    def scaled(log_variance: FloatArray) -> Problem:
-        return replace(at, scores=replace(at.scores, prior=_independent(log_variance)))
-
-    def objective(log_variance: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal last
-        last = fit(scaled(log_variance), start=last, tolerance=GRADIENT_TOLERANCE, n_jobs=n_jobs)
-        return -last.log_evidence, -last.evidence_gradient().variances * np.exp(log_variance)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        found = optimize.minimize(
-            objective,
-            np.zeros(problem.d),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(-FARTHEST_SCALE, FARTHEST_SCALE)] * problem.d,
-            options={"maxfun": MOST_EVALUATIONS, "gtol": SCALE_SLOPE},
-        )
-    return replace(problem, scores=replace(problem.scores, prior=_independent(found.x)), tuned_prior=True)
-
-
 def _column_covariance(problem: Problem, weights: FloatArray | None) -> FloatArray:
     return np.atleast_2d(np.cov(problem.X, rowvar=False, bias=True, aweights=weights))
 

@@ -52,7 +52,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         units of X in any case.
     calibration : {"auto", "sigmoid", "isotonic"} or None, default "auto"
         How scores of rows left out become probabilities: by a sigmoid, or by isotonic regression, which ``"auto"``
-        takes from 1000 rows of the smaller class on. None: no probabilities, and no fits to leave rows out for them.
+        takes from 2500 rows of the smaller class on. None: no probabilities, and no fits to leave rows out for them.
     random_state : int, RandomState or None, default 0
         Of draws alone: gamma, probabilities and classes do not depend on it, nor on the order of the rows.
     n_jobs : int or None, default None
@@ -180,7 +180,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             pairs = bipartite(place) if place.max() == 1 else ordered_classes(place)
             pairs = pairs if strata is None else stratified(pairs, strata)
             pairs = pairs if weights is None else pairs.times(weights / weights.mean())
-            folds = usable_folds(pairs, groups)
+            folds = usable_folds(pairs, groups, self.calibration is not None or recipe.gamma == "cv")
             posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
             recipe.tell("calibrating")
             return calibrate(posterior, place, sample_weight=weights, calibration=self.calibration, folds=folds)

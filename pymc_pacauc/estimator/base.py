@@ -104,17 +104,22 @@ def check_weights(sample_weight: Any, X: FloatArray) -> FloatArray | None:
     return weights
 
 
-def usable_folds(pairs: Pairs, groups: NDArray[np.intp] | None) -> int:
-    """Number of folds: five, or fewer, with a warning, where one of five would have nothing to compare."""
+def usable_folds(pairs: Pairs, groups: NDArray[np.intp] | None, needed: bool) -> int:
+    """Number of folds: five, or fewer, with a warning, where one of five would have nothing to compare.
+
+    Where they are not ``needed`` there is no warning, and there may be none, 0.
+    """
     for folds in range(FOLDS, 1, -1):
         try:
             comparison_folds(pairs, folds, np.random.default_rng(0), groups)
         except ValueError as error:
             reason = str(error)
             continue
-        if folds < FOLDS:
+        if folds < FOLDS and needed:
             warnings.warn(f"There are rows for {folds} folds only, not for {FOLDS}. ({reason})", stacklevel=6)
         return folds
+    if not needed:
+        return 0
     raise ValueError(
         f"There must be two observations (or groups) of each class, or two events, at least: one to fit, one to leave "
         f"out. {reason}"

@@ -32,9 +32,10 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.tune.gamma import FOLD_SWEEPS, MANY_ROWS, assign_folds, content_order
 
 CALIBRATIONS = ("auto", "sigmoid", "isotonic", None)
-# Rows of the smaller class from which on "auto" is isotonic. Half of it makes the log-loss of logistic data worse by
-# 0.004, see benchmarks/probabilities.py.
-ISOTONIC_ROWS = 1000
+# Rows of the smaller class from which on "auto" is isotonic. On logistic data its log-loss is worse than a sigmoid's by
+# 0.028, 0.012, 0.010 with 300, 1000, 2500 rows (benchmarks/probabilities.py); doubled, scores that are not logistic in
+# log-odds wait longer for it.
+ISOTONIC_ROWS = 2500
 TOLERANCE = 0.2  # relative change of the folds' natural parameters in their last sweep
 FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
 # Least slope of a sigmoid, per standard deviation of the score: where rows left out rank worse than chance, the

@@ -39,9 +39,9 @@ class RiskScore:
     origin = 0.0
 
     @cached_property
-    def held_out(self) -> FloatArray:
-        """The cross-fitted score of each training row, in standard units."""
-        return cross_fit(self.posterior, self.folds).mean(axis=0)
+    def held_out(self) -> FloatArray | None:
+        """The cross-fitted score of each training row, in standard units; None where there are too few for folds."""
+        return None if self.folds == 0 else cross_fit(self.posterior, self.folds).mean(axis=0)
 
     def without_data(self) -> RiskScore:
         """The same without anything that has a row for each training row."""
@@ -138,7 +138,7 @@ class ConcordanceEstimator(ScoreEstimator):
             seen = weights > 0.0
             X, weights, event, time = X[seen], weights[seen], event[seen], time[seen]
             groups = None if groups is None else groups[seen]
-        folds = usable_folds(pairs, groups)
+        folds = usable_folds(pairs, groups, recipe.gamma == "cv")
         rng = np.random.default_rng(self._seed())
         posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
         self._keep([RiskScore(posterior, folds, event, time)])

@@ -340,7 +340,7 @@ class ScorePosterior:
         stored = StoredResult(
             result.fitted_to, result.evidence, result.mean_risk, result.divergence, result.gaussian, result.caveat
         )
-        own, spread = (StoredGaussian(each.mean, each.covariance) for each in (fit.posterior, self.spread))
+        own, spread = (StoredGaussian(self.mean, each.covariance) for each in (fit.posterior, self.spread))
         kept = StoredFit(
             own,
             spread,

@@ -257,7 +257,7 @@ def test_estimators_that_chose_their_prior():
 
 def test_estimators_on_dealt_pairs():
     """Their risk is an estimate, for which draws pay as the fit itself does."""
-    posterior = pac.AUCClassifier(gamma=30.0, shrinkage=1.0).fit(X, y).scores_[0].posterior
+    posterior = pac.AUCClassifier(gamma=30.0, prior="ridge").fit(X, y).scores_[0].posterior
     with subsampling_of_small_data():
         dealt = fit(posterior.fit.problem, pairs=20)
     assert dealt.pairs_used < posterior.fit.pairs_used

@@ -80,8 +80,8 @@ class Boundary:
         False positive rate, true positive rate, and the ends of its band.
     bins : array of shape (3, bins)
         Mean probability, share of positives, and number of rows.
-    cuts : array of shape (rates, 6)
-        Probability of the threshold, false positive rate, sensitivity, specificity, and the predictive values.
+    cuts : array of shape (rates, 5)
+        Probability of the threshold, sensitivity, specificity, and the predictive values.
     """
 
     name: str
@@ -188,7 +188,7 @@ def _boundary(score: CalibratedScore, k: int, name: str) -> Boundary:
         true, false = int((called & positive).sum()), int((called & ~positive).sum())
         predictive = [true / (true + false) if true + false else np.nan]
         predictive.append((n_neg - false) / (~called).sum() if not called.all() else np.nan)
-        cuts.append([at, false / n_neg, true / n_pos, 1.0 - false / n_neg, *predictive])
+        cuts.append([at, true / n_pos, 1.0 - false / n_neg, *predictive])
     auc, *interval = (float(curves.attrs[each]) for each in ("auc", "auc_lower", "auc_upper"))
     return Boundary(name, float(positive.mean()), auc, (interval[0], interval[1]), lines, bins, np.array(cuts))
 
@@ -371,10 +371,10 @@ def _figure(draw: Any, caption: str) -> str:
 
 
 def _thresholds(each: Boundary) -> str:
-    header = ["false positive rate", "if probability above", "sensitivity", "specificity", "PPV", "NPV"]
+    header = ["probability above", "sensitivity", "specificity", "PPV", "NPV"]
     rows = []
-    for at, false, true, specificity, *predictive in each.cuts:
-        cells = [f"{false:.1%}", f"{at:.3f}", f"{true:.1%}", f"{specificity:.1%}", *(f"{p:.1%}" for p in predictive)]
+    for at, *shares in each.cuts:
+        cells = [f"{at:.3f}", *(f"{share:.1%}" for share in shares)]
         rows.append("".join(f"<td>{cell}</td>" for cell in cells))
     name = escape(each.name)
     said = f"Calling rows left out {name}; predictive values (PPV, NPV) are those at the share of {name} in these rows."

@@ -32,7 +32,7 @@ from scipy import special
 
 import pymc_pacauc as pac
 from pymc_pacauc.certify import matchings
-from pymc_pacauc.comparison import subsample as core_deal
+from pymc_pacauc.comparison import subsample as core_sample
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import stratified
 from pymc_pacauc.comparison.pairs import bipartite
@@ -44,7 +44,7 @@ from pymc_pacauc.ep import loop as gaussian_iteration
 from pymc_pacauc.ep import loop as mixing
 from pymc_pacauc.ep import start as mean_first
 from pymc_pacauc.ep import subsample as dealt
-from pymc_pacauc.ep import subsample_sums as dealt_sums
+from pymc_pacauc.ep import subsample_sums as sampled_sums
 from pymc_pacauc.ep import sweep as work
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.estimator import calibration
@@ -238,7 +238,7 @@ def off(*patches):
     return switched
 
 
-def everything_close(space, with_offset, q, deal, index, weights, side=dealt_sums._side):
+def everything_close(space, with_offset, q, deal, index, weights, side=sampled_sums._side):
     found = side(space, with_offset, q, deal, index, weights)
     return found._replace(width=np.full_like(found.width, 1e30))
 
@@ -319,9 +319,9 @@ STRATEGIES = (
         lambda: [linear(5000, 10), linear(10_000, 10)],
     ),
     Strategy(
-        "band", "only near pairs of the subsample are looked at", off((dealt_sums, "_side", everything_close)), LARGE
+        "band", "only near pairs of the subsample are looked at", off((sampled_sums, "_side", everything_close)), LARGE
     ),
-    Strategy("thinned", "one far pair in up to 32", off((core_deal, "_far_share", lambda rows: 1)), LARGE),
+    Strategy("thinned", "one far pair in up to 32", off((core_sample, "_far_share", lambda rows: 1)), LARGE),
     Strategy(
         "grow",
         "growing shares of rows",
@@ -337,7 +337,7 @@ STRATEGIES = (
     Strategy(
         "fine",
         "a table of their own for pairs of one weight (band)",
-        off((dealt_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))),
+        off((sampled_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))),
         LARGE,
     ),
     Strategy(

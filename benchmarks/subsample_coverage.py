@@ -23,9 +23,9 @@ from time import process_time
 
 import numpy as np
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.ep import subsample as dealt
-from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
@@ -120,9 +120,9 @@ def study(number, auto=False):
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         began = process_time()
-        exact = fit_ep(problem, n_jobs=1, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
+        exact = fitting.fit(problem, n_jobs=1, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
         seconds_all = process_time() - began
-        other = fit_ep(problem, n_jobs=1, start=found, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
+        other = fitting.fit(problem, n_jobs=1, start=found, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
     best = max((exact, other), key=lambda each: (each.converged, each.log_evidence))
     several = exact.converged and other.converged and abs(exact.log_evidence - other.log_evidence) > 0.05
     q = best.posterior.natural

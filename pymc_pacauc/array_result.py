@@ -16,8 +16,8 @@ from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
 from pymc_pacauc.smc.evidence import LogEvidence
 
-RISK_TERMS = 2_000_000  # pairs drawn for the expected risk of a fit on dealt pairs,
-RISK_SEED = (31415, 92653, 58979)  # by a stream that no deal uses: they must not depend on what q was fitted to
+RISK_TERMS = 2_000_000  # pairs drawn for the expected risk of a fit on a subsample of the pairs,
+RISK_SEED = (31415, 92653, 58979)  # by a stream that no subsample uses: they must not depend on what q was fitted to
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ from pymc_pacauc.array_result import ArrayResult
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.fitting import METHODS, fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.html_report import html_report
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
@@ -41,7 +42,6 @@ from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
 from pymc_pacauc.tune.coverage import coverage_gamma
 from pymc_pacauc.tune.gamma import (
-    PATH_TOLERANCE,
     Candidate,
     GammaChoice,
     certificate_gammas,
@@ -274,7 +274,7 @@ def _by_folds(problem: Problem, record: FittedTo, choice: GammaChoice, method: s
     """The choice with a fit at each gamma; where some rows were enough, at the chosen one alone."""
     gammas = np.array([each.gamma for each in choice.candidates])
     some = choice.rows < problem.compared_rows.size
-    fits = [] if some else list(fits_along_gamma(problem, gammas, method, tolerance=PATH_TOLERANCE, client=client))
+    fits = [] if some else list(fits_along_gamma(problem, gammas, method, accuracy="path", client=client))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
         start = None if some else fits[choice.chosen]

@@ -23,15 +23,13 @@ import numpy as np
 
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.comparison.subsample import deal, number_of_groups
+from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
+from pymc_pacauc.ep.plan import MANY_MODES, several_fixed_points
 from pymc_pacauc.ep.posterior import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
-# gamma over the comparison's size beyond which EP may have several fixed points. Measured on labels that are noise
-# (n = 60, d = 20): from there on rows left out of a fit show in the fixed point next to it. Doubled, they would.
-MANY_MODES = 11.0
 # Largest ratio of neighbouring gammas. For rankings of folds 4 does; fits at a large gamma take 2, which halves what
 # the end of the path loses against the best fixed point known (0.7 nats on average with 4, 0.5 with 2, 0.6 with 1.4).
 STEP, SMALL_STEP = 4.0, 2.0
@@ -41,22 +39,6 @@ PAIRS_PER_ROW = 100  # of more pairs so many are sampled; twice as many moves he
 SINGLE = 1e-3  # tolerance from which on single precision will do
 LEAST_SHARE = 0.1  # of a step, where steps do not become smaller
 MEAN_ERROR = 0.02  # standard deviations of q, in each of its coordinates, to which a mean is found
-
-
-def several_fixed_points(problem: Problem) -> bool:
-    """Whether EP may have several fixed points, for the size of the problem's gamma.
-
-    Examples
-    --------
-    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> X, y = np.arange(40.0)[:, None], np.arange(40) % 2  # size 10
-    >>> (
-    ...     several_fixed_points(linear_gaussian_problem(X, y, 100.0)),
-    ...     several_fixed_points(linear_gaussian_problem(X, y, 120.0)),
-    ... )
-    (False, True)
-    """
-    return problem.gamma > MANY_MODES * row_shares(problem.pairs).size
 
 
 def continued_start(problem: Problem, power: float) -> NaturalGaussian:
@@ -83,20 +65,20 @@ class GammaPath:
     problem : Problem
         The target; rows that are in no pair are not looked at, and its gamma does not matter.
     power : float
-        As in :func:`~pymc_pacauc.ep.gaussian.fit_ep`; 0 for variational Bayes.
+        As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
     step : float, default 4
         Largest ratio of neighbouring gammas.
 
     Examples
     --------
     >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> from pymc_pacauc.ep.gaussian import fit_ep
+    >>> from pymc_pacauc.ep.fit import fit
     >>> rng = np.random.default_rng(1)
     >>> X = rng.normal(size=(90, 3))
     >>> problem = linear_gaussian_problem(X, X[:, 0] + rng.normal(size=90) > 0, gamma=40.0)
     >>> path = GammaPath(problem, 1.0)
     >>> end = path.at(40.0, 100, 1e-6)
-    >>> bool(np.abs(end.q.mean - fit_ep(problem).posterior.natural.mean).max() < 1e-3)
+    >>> bool(np.abs(end.q.mean - fit(problem).posterior.natural.mean).max() < 1e-3)
     True
     """
 
@@ -107,8 +89,10 @@ class GammaPath:
         design, offset, pairs = space.design[rows], space.offset[rows], problem.pairs.map(place, rows.size)
         self.dimension, self.pairs, self.step = space.dimension, pairs, step
         groups = number_of_groups(pairs, PAIRS_PER_ROW * pairs.n)
-        self.dealt = deal(pairs, _first_scores(design, offset, pairs), groups, np.random.default_rng(0))
-        self.sweeps = partial(MeanFirst, design, offset, self.dealt.parts(), power=power, scale_free=problem.scale_free)
+        self.sampled = sample_pairs(pairs, _first_scores(design, offset, pairs), groups, np.random.default_rng(0))
+        self.sweeps = partial(
+            MeanFirst, design, offset, self.sampled.parts(), power=power, scale_free=problem.scale_free
+        )
         self.known: dict[float, Reached] = {}
 
     @cached_property

@@ -41,9 +41,10 @@ from scipy.special import ndtr
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.comparison.subsample import deal, number_of_groups
-from pymc_pacauc.ep.continuation import GammaPath, several_fixed_points
+from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
+from pymc_pacauc.ep.continuation import GammaPath
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import several_fixed_points
 from pymc_pacauc.ep.sites import CANCELLED, TIED
 from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem, check_gamma
@@ -197,7 +198,7 @@ def leave_out_pairs(
         if groups is not None and inside.n_pairs:
             group_auc[g] = 1.0 - float(pair_risk(everyone[None], inside)[0])
             if of_draws:
-                expected_auc[g] = expected_pair_auc(everyone, spread, dealt_pairs(inside, everyone, most_inside))
+                expected_auc[g] = expected_pair_auc(everyone, spread, subsampled_pairs(inside, everyone, most_inside))
         if callback is not None:
             callback(g + 1, labels.size)
     if to_the_end and unconverged:
@@ -224,25 +225,25 @@ def starts_anew(split: Split, left: Problem, sweeps: int) -> bool:
     return sweeps > 0 and (int(split.out.sum()) > 1 or several_fixed_points(left))
 
 
-def dealt_pairs(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
-    """The pairs, or about ``most`` of them, dealt along the scores, which stand for all.
+def subsampled_pairs(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
+    """The pairs, or about ``most`` of them, sampled along the scores, which stand for all.
 
     Examples
     --------
     >>> from pymc_pacauc.comparison.pairs import bipartite
-    >>> some = dealt_pairs(bipartite(np.arange(800) % 2), np.arange(800.0), 40_000)
+    >>> some = subsampled_pairs(bipartite(np.arange(800) % 2), np.arange(800.0), 40_000)
     >>> some.n_pairs, some.total_weight
     (40000, 160000.0)
     """
     if pairs.n_pairs <= most:
         return pairs
-    dealt = deal(pairs, scores, number_of_groups(pairs, int(most)), np.random.default_rng(0))
+    sampled = sample_pairs(pairs, scores, number_of_groups(pairs, int(most)), np.random.default_rng(0))
     groups = [
         replace(block.group(g), weight=block.block.weight * block.stands_for)
-        for block in dealt.dealt
+        for block in sampled.sampled
         for g in range(block.groups)
     ]
-    return replace(pairs, blocks=(*dealt.whole.blocks, *_without_empty(groups)))
+    return replace(pairs, blocks=(*sampled.whole.blocks, *_without_empty(groups)))
 
 
 def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float:
@@ -309,18 +310,8 @@ def _without_empty(blocks: list[Block]) -> tuple[Block, ...]:
     return tuple(block for block in blocks if block.n_pairs)
 
 
-MOST_BLOCKS, MOST_PAIRS = 8, 5_000_000
-
-
-def suit_fold_paths(problem: Problem) -> bool:
-    """Whether a problem is one for :class:`FoldPaths`: a Gaussian prior, few blocks, whose pairs weigh the same."""
-    blocks = problem.pairs.blocks
-    few = len(blocks) <= MOST_BLOCKS and problem.pairs.n_pairs <= MOST_PAIRS
-    return problem.spikes is None and few and all(block.constant for block in blocks)
-
-
 class FoldPaths:
-    """Held-out rankings of the folds of one deal, at any gamma; best asked for from small gammas to large ones.
+    """Held-out rankings of the folds of one subsample, at any gamma; best asked for from small gammas to large ones.
 
     Parameters
     ----------
@@ -329,17 +320,17 @@ class FoldPaths:
     folds
         The fold of each observation.
     power
-        As in :func:`~pymc_pacauc.ep.gaussian.fit_ep`; 0 for variational Bayes.
+        As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
 
     Examples
     --------
     >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> from pymc_pacauc.ep.gaussian import fit_ep
+    >>> from pymc_pacauc.ep.fit import fit
     >>> rng = np.random.default_rng(1)
     >>> X, fold = rng.normal(size=(90, 3)), np.arange(90) % 3
     >>> problem = linear_gaussian_problem(X, X[:, 0] + rng.normal(size=90) > 0, gamma=40.0)
     >>> left = FoldPaths(problem, fold).leave_out(40.0)
-    >>> exact = fit_ep(problem).leave_out(fold, gamma=40.0)
+    >>> exact = fit(problem).leave_out(fold, gamma=40.0)
     >>> bool(np.abs(left.group_auc - exact.group_auc).max() < 0.01)
     True
     """

@@ -39,13 +39,6 @@ LEAST_CONDITION = 1e-10
 NEAR = replace(POLICY, damping=0.9, plain_steps=0, patience=12)
 
 
-def as_many_directions(problem: Problem) -> bool:
-    """Whether there are about as many directions as scores, and all pairs come in tiles."""
-    if problem.scores.reduced.covariance is None:
-        return False
-    return all(isinstance(part, Tile) for part in cut_work(problem.pairs, problem.n).parts)
-
-
 @dataclass(frozen=True, eq=False)
 class ScorePoint:
     """q with precision ``scale`` C^-1 + ``sites``; ``energy`` is E[s' C^-1 s]. Matrices are lower triangles, here and

@@ -56,7 +56,6 @@ from pymc_pacauc.ep.sweep import score_moments, sum_sites
 from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import Problem
 
-MOST_AT_ONCE = 20_000_000  # pairs, whose standard deviations are all kept
 EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
 MOST_TABLES = 32  # of sites, for blocks of different weights
 MOST_STEPS = 20  # of the quasi-Newton method
@@ -88,7 +87,7 @@ class MeanFirst:
     blocks
         Of pairs of these rows, and how many pairs each pair of a block stands for.
     power
-        As in :func:`~pymc_pacauc.ep.gaussian.fit_ep`; 0 for variational Bayes.
+        As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
     scale_free
         Whether rankings depend on the direction of w alone.
     single
@@ -377,19 +376,11 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
 Found = Solution[NaturalGaussian, Any]
 
 LEADING_TIMES = 300.0  # the tolerance, in the leading directions: the others would take further digits away
-TIMES_TOLERANCE, MOST_LEFT = 1000.0, 1e-3  # of the smallest variance of a score, that leading directions leave
-WORTH = 0.9
 
 
-def leading_problem(problem: Problem, tolerance: float) -> Problem:
-    """The problem in its leading directions; itself where there are none, or nearly all directions are."""
-    space = problem.scores.reduced
-    if space.pivots is None:
-        return problem
-    explained = np.diagonal(space.design[space.pivots]) ** 2  # the most that a score had left
-    least = float(np.einsum("ij,ij->i", space.design, space.design).min())
-    k = int(np.sum(explained > min(TIMES_TOLERANCE * tolerance, MOST_LEFT) * least))
-    return problem if k > WORTH * space.dimension else replace(problem, scores=problem.scores.leading(k))
+def leading_problem(problem: Problem, k: int) -> Problem:
+    """The problem in its first k features."""
+    return replace(problem, scores=problem.scores.leading(k))
 
 
 def all_directions(

@@ -32,10 +32,10 @@ from pymc_pacauc.certify.bounds import check_epsilon
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import ADVICE, Fit
 from pymc_pacauc.estimator.folds import Folds
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
-from pymc_pacauc.fitting import METHODS
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.kernel_features import KernelFeatures
 from pymc_pacauc.problem.problem import (

@@ -28,6 +28,7 @@ from pymc_pacauc.array_result import ArrayResult, Estimate, with_pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.results import Fit, SamplingError
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
@@ -175,6 +176,11 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def sweeps(self) -> int:
         return self.fit.sweeps
+
+    @property
+    def plan(self) -> Plan:
+        """How it was fitted; prints as one sentence: pairs, coordinates, start, sweeps."""
+        return self.fit.plan
 
     @property
     def pairs_used(self) -> int:
@@ -446,7 +452,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             error = self.sampling_error
             lines.insert(
                 2,
-                f"  pairs used     {self.pairs_used}, dealt: log evidence ± {error.log_evidence:.2g}, "
+                f"  pairs used     {self.pairs_used}, sampled: log evidence ± {error.log_evidence:.2g}, "
                 f"mean ± {error.mean:.2g} posterior sd",
             )
         if self.source.sparse:

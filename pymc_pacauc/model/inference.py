@@ -27,7 +27,8 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 
-from pymc_pacauc.fitting import MAX_SWEEPS, TOLERANCE, fit
+from pymc_pacauc.ep.plan import ACCURACIES, MAX_SWEEPS
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
@@ -131,7 +132,7 @@ class EP(Inference):
     n_jobs
         Threads, by default one per core.
     random_seed
-        Of the deal, where pairs are dealt: the same each time, unless another is given.
+        Of the subsample: the same each time, unless another is given.
     client
         A ``dask.distributed.Client`` whose workers share the pairs instead; see :mod:`pymc_pacauc.cluster`.
     model
@@ -159,7 +160,7 @@ class EP(Inference):
         power: float = 1.0,
         pairs: str | int = "auto",
         start: EPApproximation | None = None,
-        tolerance: float = TOLERANCE,
+        tolerance: float = ACCURACIES["fit"].tolerance,
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
         random_seed: Any = 0,
@@ -221,7 +222,7 @@ class GaussianVB(EP):
         *,
         pairs: str | int = "auto",
         start: EPApproximation | None = None,
-        tolerance: float = TOLERANCE,
+        tolerance: float = ACCURACIES["fit"].tolerance,
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
         random_seed: Any = 0,

@@ -74,7 +74,7 @@ class FittedTo:
     data
         A fingerprint of labels, covariates and prior.
     pairs_used
-        How many pairs the fit looked at, where these were dealt; 0 where it was all of them.
+        How many pairs the fit looked at, where these were a subsample; 0 where it was all of them.
     mean_error, log_evidence_error
         What that does to the posterior mean, in posterior standard deviations, and to the log evidence.
     pairs

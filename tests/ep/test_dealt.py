@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import replace
+from functools import partial
 
 import arviz as az
 import numpy as np
@@ -9,23 +10,24 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
+from pymc_pacauc import fitting
 from pymc_pacauc.array_result import ArrayResult
 from pymc_pacauc.certify.bounds import mean_bound, pac_bayes_kl
 from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.comparison.subsample import Deal, deal
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.comparison.subsample import SampledPairs, sample_pairs
 from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError, sweep_sums
+from pymc_pacauc.ep.plan import Subsample
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.results import SamplingError
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.start import MeanFirst
-from pymc_pacauc.ep.subsample import _Run, _spread, fit_dealt, groups_to_deal, newton_step
-from pymc_pacauc.ep.subsample_sums import dealt_sums
+from pymc_pacauc.ep.subsample import _Run, _spread, newton_step
+from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.read import problem_of
@@ -73,10 +75,10 @@ def test_one_group_is_every_pair(kind, offset, d):
     given = np.random.default_rng(3).normal(size=N) if offset else 0.0
     problem = linear_gaussian_problem(X, comparisons()[kind], gamma=300.0, offset=given)
     q, table = some_q(problem), site_table(problem.gamma_per_pair, 1.0)
-    one = deal(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
+    one = sample_pairs(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
     assert one.n_pairs == problem.pairs.n_pairs
     assert kind == "rare positives" or one.dealt, "nothing went through the band"
-    found, exact = dealt_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
+    found, exact = sampled_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
     scale = np.abs(exact.precision).max()
     np.testing.assert_allclose(found.precision, exact.precision, atol=1e-6 * scale)
     np.testing.assert_allclose(found.shift, exact.shift, atol=1e-6 * np.abs(exact.shift).max())
@@ -91,8 +93,8 @@ def test_broad_rows_and_equal_rows_are_all_found(d):
     X[1::10] = X[0]  # rows that tie, of both classes
     problem = linear_gaussian_problem(X, y, gamma=300.0)
     q, table = some_q(problem, 0.02), site_table(problem.gamma_per_pair, 1.0)
-    one = deal(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
-    found, exact = dealt_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
+    one = sample_pairs(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
+    found, exact = sampled_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
     np.testing.assert_allclose(found.precision, exact.precision, atol=1e-6 * np.abs(exact.precision).max())
     assert found.log_constant == pytest.approx(exact.log_constant, rel=1e-6)
     assert found.tied == exact.tied > 0
@@ -106,9 +108,9 @@ def test_sites_beyond_the_table_are_those_of_their_own_rows(weighted):
     pairs = label_comparison(y, weights=weights)
     problem = linear_gaussian_problem(X, pairs, gamma=2.0 * pairs.total_weight)
     q, table = some_q(problem), site_table(problem.gamma_per_pair, 1.0)
-    one = deal(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
+    one = sample_pairs(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
     assert one.dealt
-    found, exact = dealt_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
+    found, exact = sampled_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
     np.testing.assert_allclose(found.precision, exact.precision, atol=1e-6 * np.abs(exact.precision).max())
     np.testing.assert_allclose(found.shift, exact.shift, atol=1e-6 * np.abs(exact.shift).max())
 
@@ -126,11 +128,11 @@ def test_every_pair_has_its_chance(kind):
             for times, b_ in blocks
         )
 
-    def estimate(dealt: Deal):
+    def estimate(dealt: SampledPairs):
         groups = [(each.stands_for, each.group(g)) for each in dealt.dealt for g in range(each.groups)]
         return total([(1.0, block) for block in dealt.whole.blocks] + groups)
 
-    found = np.array([estimate(deal(pairs, score, 7, rng)) for _ in range(400)])
+    found = np.array([estimate(sample_pairs(pairs, score, 7, rng)) for _ in range(400)])
     exact = total([(1.0, block) for block in pairs.blocks])
     assert abs(found.mean() - exact) <= 4.0 * found.std() / 20.0 + 1e-9 * exact
 
@@ -139,7 +141,7 @@ def test_far_pairs_are_stood_for_by_some_of_them():
     """With one far pair in eight looked at, sums are those of every pair on average, and nearly as good each time."""
     X, y = data(4000, seed=5)
     problem = linear_gaussian_problem(X, y, gamma=4000.0)
-    q, table = fit_ep(problem).posterior.natural, site_table(problem.gamma_per_pair, 1.0)
+    q, table = fitting.fit(problem).posterior.natural, site_table(problem.gamma_per_pair, 1.0)
     exact = sweep_sums(problem, q, problem.pairs, table)
     score, rng = X @ q.mean, np.random.default_rng(3)
     spread = np.full(
@@ -152,9 +154,9 @@ def test_far_pairs_are_stood_for_by_some_of_them():
 
     found = {}
     for known in (None, spread):
-        deals = [deal(problem.pairs, score, 5, rng, known) for _ in range(60)]
+        deals = [sample_pairs(problem.pairs, score, 5, rng, known) for _ in range(60)]
         assert {block.every for each in deals for block in each.dealt} == {1 if known is None else 8}
-        found[known is None] = np.array([summary(dealt_sums(problem, q, each, table)) for each in deals])
+        found[known is None] = np.array([summary(sampled_sums(problem, q, each, table)) for each in deals])
     expected = summary(exact)
     assert (np.abs(found[False].mean(axis=0) - expected) < 4.0 * found[False].std(axis=0) / np.sqrt(60)).all()
     assert (found[False].std(axis=0) < 2.0 * found[True].std(axis=0)).all()
@@ -181,9 +183,9 @@ def test_sums_at_a_fixed_q_are_unbiased_whatever_the_sites(case):
     def summary(sums):
         return np.array([sums.log_constant, sums.wrong, sums.shift @ q.mean, np.trace(sums.precision)])
 
-    deals = [deal(problem.pairs, score, groups, rng, _spread(space.design, score, q)) for _ in range(25)]
+    deals = [sample_pairs(problem.pairs, score, groups, rng, _spread(space.design, score, q)) for _ in range(25)]
     assert min(block.every for each in deals for block in each.dealt) > 1
-    found = np.array([summary(dealt_sums(problem, q, each, table)) for each in deals])
+    found = np.array([summary(sampled_sums(problem, q, each, table)) for each in deals])
     bias = found.mean(axis=0) - summary(sweep_sums(problem, q, problem.pairs, table))
     assert (np.abs(bias) < 3.0 * found.std(axis=0, ddof=1) / 5.0).all()
 
@@ -194,7 +196,7 @@ def test_many_more_negatives_than_positives_at_a_large_gamma():
     X = rng.normal(size=(16_000, 3))
     score = X @ [1.0, 0.5, 0.0] + rng.logistic(size=16_000)
     problem = linear_gaussian_problem(X, score > np.quantile(score, 0.98), gamma=16_000.0)
-    exact, found = fit_ep(problem), fit_dealt(problem, 4)
+    exact, found = fitting.fit(problem), fitting.fit(problem, pairs=Subsample(4))
     q = exact.posterior.natural
     moved = np.sqrt(np.mean((q.factor.T @ (found.posterior.natural.mean - q.mean)) ** 2))
     assert moved < 3.0 * found.sampling_error.mean < 1.0
@@ -202,7 +204,7 @@ def test_many_more_negatives_than_positives_at_a_large_gamma():
 
 def test_deals_are_systematic_samples_along_the_score():
     X, y = data(4000)
-    dealt = deal(bipartite(y), X[:, 0], 20, np.random.default_rng(0)).dealt[0]
+    dealt = sample_pairs(bipartite(y), X[:, 0], 20, np.random.default_rng(0)).dealt[0]
     spread = [X[dealt.group(g).positive, 0].mean() for g in range(20)]
     random = X[y, 0].std() / np.sqrt(y.sum() / 20)
     assert np.std(spread) < 0.2 * random
@@ -219,7 +221,7 @@ def test_fit_is_within_its_sampling_error(kind, method):
         "weights": label_comparison(y, weights=rng.gamma(4.0, size=3000)),
     }[kind]
     problem = linear_gaussian_problem(X, pairs, gamma=3000.0)
-    exact = (fit_ep if method == "ep" else fit_vb)(problem)
+    exact = (fitting.fit if method == "ep" else partial(fitting.fit, method="vb"))(problem)
     found = fit(problem, method, pairs=350)
     error = found.sampling_error
     assert found.converged
@@ -255,7 +257,7 @@ def test_sampling_errors_cover(kind):
     """Independent deals against all pairs: errors as large as claimed, of the mean and of log Z, of EP and of VB."""
     X, kinds = large_comparisons(3000)
     problem = linear_gaussian_problem(X, kinds[kind], gamma=1500.0)
-    for method, exact in (("ep", fit_ep(problem)), ("vb", fit_vb(problem))):
+    for method, exact in (("ep", fitting.fit(problem)), ("vb", fitting.fit(problem, "vb"))):
         q = exact.posterior.natural
         fits = [fit(problem, method, pairs=300, random_seed=seed) for seed in range(24)]
         moved = np.array([q.factor.T @ (each.posterior.natural.mean - q.mean) for each in fits])
@@ -292,7 +294,7 @@ def test_more_pairs_than_asked_for_where_these_are_too_few():
     assert found.converged
     assert found.pairs_used > 2 * 300 / 3928 * problem.pairs.n_pairs
     assert found.sampling_error.mean < 0.3
-    assert error_of(found, fit_ep(problem, tolerance=1e-4)) < 2.0 * found.sampling_error.mean + 1e-3
+    assert error_of(found, fitting.fit(problem, tolerance=1e-4)) < 2.0 * found.sampling_error.mean + 1e-3
 
 
 def test_few_positives_use_all_pairs():
@@ -301,7 +303,7 @@ def test_few_positives_use_all_pairs():
     found = fit(problem, pairs=300)
     assert found.pairs_used == problem.pairs.n_pairs
     assert found.sampling_error == SamplingError()
-    assert error_of(found, fit_ep(problem)) < 1e-3
+    assert error_of(found, fitting.fit(problem)) < 1e-3
 
 
 @pytest.mark.slow
@@ -360,7 +362,8 @@ def test_two_coefficients_at_a_large_gamma():
 def test_same_seed_same_fit_whatever_the_threads():
     problem = linear_gaussian_problem(*data(3000), gamma=3000.0)
     one, again, other = (
-        fit_dealt(problem, 12, n_jobs=jobs, random_seed=seed) for jobs, seed in ((1, 0), (2, 0), (1, 1))
+        fitting.fit(problem, pairs=Subsample(12, random_seed=seed), n_jobs=jobs)
+        for jobs, seed in ((1, 0), (2, 0), (1, 1))
     )
     np.testing.assert_array_equal(one.posterior.mean, again.posterior.mean)
     assert one.log_evidence == again.log_evidence != other.log_evidence
@@ -369,10 +372,10 @@ def test_same_seed_same_fit_whatever_the_threads():
 def test_fits_that_differ_in_the_prior_share_their_deal():
     X, y = data(3000)
     problem = linear_gaussian_problem(X, y, gamma=3000.0)
-    first = fit_dealt(problem, 12)
+    first = fitting.fit(problem, pairs=Subsample(12))
     wider = linear_gaussian_problem(X, problem.pairs, gamma=3000.0, prior_covariance=4.0)
-    assert fit_dealt(wider, 12, start=first).deal is first.deal
-    assert fit_dealt(problem, 6, start=first).pairs_used > 1.5 * first.pairs_used
+    assert fitting.fit(wider, pairs=Subsample(12), start=first).subsample is first.subsample
+    assert fitting.fit(problem, pairs=Subsample(6), start=first).pairs_used > 1.5 * first.pairs_used
 
 
 def pilots(monkeypatch):
@@ -390,12 +393,12 @@ def pilots(monkeypatch):
 def test_a_path_along_gamma_deals_along_the_score_of_the_fit_before(monkeypatch):
     problem = linear_gaussian_problem(*data(3000, 4, seed=3), gamma=3000.0)
     made = pilots(monkeypatch)
-    first = fit_dealt(problem, 12)
+    first = fitting.fit(problem, pairs=Subsample(12))
     assert len(made) == 1
     nearby = replace(problem, gamma=1000.0)
-    found, exact = fit_dealt(nearby, 12, start=first), fit_ep(nearby)
+    found, exact = fitting.fit(nearby, pairs=Subsample(12), start=first), fitting.fit(nearby)
     assert len(made) == 1
-    assert found.deal is not first.deal
+    assert found.subsample is not first.subsample
     moved = (found.posterior.mean - exact.posterior.mean) / np.sqrt(exact.posterior.variance)
     assert np.sqrt(np.mean(moved**2)) < 3.0 * found.sampling_error.mean < 0.6
 
@@ -403,7 +406,7 @@ def test_a_path_along_gamma_deals_along_the_score_of_the_fit_before(monkeypatch)
 def test_leaving_out_dealt_pairs():
     problem = linear_gaussian_problem(*data(3000), gamma=3000.0)
     groups = np.arange(3000) % 3
-    exact, found = fit_ep(problem).leave_out(groups), fit_dealt(problem, 8).leave_out(groups)
+    exact, found = fitting.fit(problem).leave_out(groups), fitting.fit(problem, pairs=Subsample(8)).leave_out(groups)
     assert found.auc == pytest.approx(exact.auc, abs=2e-3)
     np.testing.assert_allclose(found.group_auc, exact.group_auc, atol=3e-3)
 
@@ -438,7 +441,7 @@ def test_groups_larger_than_a_class():
     score = X[:, 0] + np.random.default_rng(7).logistic(size=4000)
     problem = linear_gaussian_problem(X, score > np.sort(score)[-41], gamma=400.0)
     exact, found = fit(problem, pairs="all"), fit(problem, pairs=500)
-    (dealt,) = found.deal.dealt
+    (dealt,) = found.subsample.sampled
     assert dealt.groups == 5
     assert set(np.diff(dealt.first_positive)) == {8}
     assert found.pairs_used == problem.pairs.n_pairs / 5
@@ -463,8 +466,8 @@ def test_strata_smaller_than_a_group():
     strata = np.where(np.arange(3000) < 1500, 0, np.arange(3000) // 50)
     problem = linear_gaussian_problem(X, label_comparison(y, strata=strata), gamma=1500.0)
     exact, found = fit(problem, pairs="all"), fit(problem, pairs=300)
-    assert len(found.deal.dealt) == 1
-    assert len(found.deal.whole.blocks) == 30
+    assert len(found.subsample.sampled) == 1
+    assert len(found.subsample.whole.blocks) == 30
     moved = (found.posterior.mean - exact.posterior.mean) / np.sqrt(exact.posterior.variance)
     assert np.sqrt(np.mean(moved**2)) < 3.0 * found.sampling_error.mean < 0.6
 
@@ -473,7 +476,7 @@ def test_small_blocks_are_kept_whole():
     strata = np.arange(3000) // 30
     X, y = data(3000)
     problem = linear_gaussian_problem(X, label_comparison(y, strata=strata), gamma=3000.0)
-    dealt = deal(problem.pairs, X[:, 0], 50, np.random.default_rng(0))
+    dealt = sample_pairs(problem.pairs, X[:, 0], 50, np.random.default_rng(0))
     assert dealt.dealt == ()
     assert dealt.n_pairs == problem.pairs.n_pairs
 
@@ -505,7 +508,7 @@ def test_expected_risk_of_all_pairs(kind):
 def test_certificate_of_dealt_pairs_is_below_that_of_all():
     X, y = data(3000)
     problem = linear_gaussian_problem(X, y, gamma=500.0)
-    exact, found = fit_ep(problem), fit(problem, pairs=350)
+    exact, found = fitting.fit(problem), fit(problem, pairs=350)
     assert certificate(exact).auc - 0.003 < certificate(found).auc < certificate(exact).auc
     assert any("over all" in sentence for sentence in certificate(found).assumptions)
 

@@ -10,6 +10,7 @@ import pytest
 
 import pymc_pacauc as pac
 from benchmarks.gamma_stability import load
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
@@ -18,7 +19,6 @@ from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep import continuation as module
 from pymc_pacauc.ep import start as mean_first
 from pymc_pacauc.ep.continuation import Reached
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.leave_out import FoldPaths, Groups, suit_fold_paths
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.sites import site_functions
@@ -64,7 +64,7 @@ def test_the_fixed_points_are_those_of_a_refit(kind, power):
     problem = COMPARED[kind](X, score)
     assert suit_fold_paths(problem)
     paths = FoldPaths(problem, fold, power)
-    fitted = fit_ep(problem) if power else fit_vb(problem)
+    fitted = fitting.fit(problem) if power else fitting.fit(problem, "vb")
     for gamma in (10.0, 60.0):
         found, exact = paths.leave_out(gamma, **TIGHT), fitted.leave_out(fold, gamma=gamma, **TIGHT)
         assert found.change.max() < 1e-7
@@ -104,7 +104,7 @@ def test_held_out_auc_is_that_of_refits(name):
         X = rng.normal(size=(700, 60))
         y = X[:, :10].sum(axis=1) + rng.logistic(scale=3.0, size=700) > 0
     problem = linear_gaussian_problem(X, y, 1.0)
-    size, fitted = row_shares(problem.pairs).size, fit_ep(replace(problem, gamma=row_shares(problem.pairs).size))
+    size, fitted = row_shares(problem.pairs).size, fitting.fit(replace(problem, gamma=row_shares(problem.pairs).size))
     rng = np.random.default_rng(1)
     folds = [comparison_folds(problem.pairs, 5, rng) for _ in range(2)]
     paths = [FoldPaths(problem, fold) for fold in folds]
@@ -150,7 +150,7 @@ def test_nothing_of_a_fold_is_known_to_it_however_large_gamma(times):
         clean.append(paths.leave_out(gamma, tolerance=0.3).group_auc.mean())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            q = fit_ep(replace(problem, gamma=gamma), tolerance=1e-3).posterior.natural
+            q = fitting.fit(replace(problem, gamma=gamma), tolerance=1e-3).posterior.natural
         known = Reached(q, change=0.0, converged=True)
         paths = FoldPaths(problem, fold)
         for path in paths.paths.values():

@@ -1,15 +1,16 @@
 """EP in the leading directions of a smooth process, beside EP in all of them."""
 
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import ordered_classes
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import start as leading
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.loop import ConvergenceWarning, sweep_sums
 from pymc_pacauc.ep.start import leading_problem
 from pymc_pacauc.interrupt import returns_early
@@ -57,7 +58,7 @@ def in_all(monkeypatch):
 
 
 @pytest.mark.parametrize("case", PROBLEMS)
-@pytest.mark.parametrize("fit", [fit_ep, fit_vb])
+@pytest.mark.parametrize("fit", [fitting.fit, partial(fitting.fit, method="vb")])
 def test_the_same_as_in_all_directions(fit, case, in_all):
     problem = PROBLEMS[case]()
     part = leading_problem(problem, 1e-6)
@@ -81,14 +82,14 @@ def test_the_same_as_in_all_directions(fit, case, in_all):
     np.testing.assert_allclose(variance, full_variance, rtol=1e-3)
 
 
-@pytest.mark.parametrize("fit", [fit_ep, fit_vb])
+@pytest.mark.parametrize("fit", [fitting.fit, partial(fitting.fit, method="vb")])
 def test_risk_and_bound_are_those_of_the_posterior(fit):
     """A certificate relies on it."""
     problem = PROBLEMS["two covariates"]()
     found = fit(problem)
     sums = sweep_sums(problem, found.posterior.natural, problem.pairs, found.table)
     assert found.expected_risk == pytest.approx(sums.wrong / problem.pairs.total_weight, abs=1e-12)
-    if fit is fit_vb:
+    if fit is partial(fitting.fit, method="vb"):
         bound = -problem.gamma * found.expected_risk - found.divergence
         assert found.log_evidence == pytest.approx(bound, abs=1e-9)
 
@@ -109,30 +110,30 @@ def test_more_digits_take_more_directions():
 
 def test_starts_and_ends():
     problem = PROBLEMS["two covariates"]()
-    fit = fit_ep(problem)
+    fit = fitting.fit(problem)
     assert fit.posterior.natural.mean.size == problem.scores.reduced.dimension
-    again = fit_ep(problem, start=fit)
+    again = fitting.fit(problem, start=fit)
     assert again.sweeps <= 2
     assert again.log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
     with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
-        assert fit_ep(problem, max_sweeps=3).sweeps == 3
+        assert fitting.fit(problem, max_sweeps=3).sweeps == 3
 
     def stop(row):
         if row["sweep"] == 4:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
-        interrupted = returns_early(fit_ep)(problem, callback=stop)
-    assert fit_ep(problem, start=interrupted).log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
-    assert fit_ep(problem, n_jobs=2).log_evidence == fit.log_evidence
+        interrupted = returns_early(fitting.fit)(problem, callback=stop)
+    assert fitting.fit(problem, start=interrupted).log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
+    assert fitting.fit(problem, n_jobs=2).log_evidence == fit.log_evidence
 
 
 def test_sites_that_are_no_density_in_all_directions(monkeypatch, in_all):
     problem = PROBLEMS["two covariates"]()
     monkeypatch.setattr(gaussian, "all_directions", lambda *arguments: None)
-    found = fit_ep(problem)
+    found = fitting.fit(problem)
     in_all()
-    assert found.history == fit_ep(problem).history
+    assert found.history == fitting.fit(problem).history
     monkeypatch.undo()
 
     def no_density(*arguments):
@@ -141,5 +142,5 @@ def test_sites_that_are_no_density_in_all_directions(monkeypatch, in_all):
             return leading.all_directions(*arguments)
 
     monkeypatch.setattr(gaussian, "all_directions", no_density)
-    again = fit_ep(problem)
+    again = fitting.fit(problem)
     assert again.log_evidence == found.log_evidence

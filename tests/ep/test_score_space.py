@@ -5,12 +5,12 @@ import signal
 import numpy as np
 import pytest
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import ordered_classes
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import posterior as natural
 from pymc_pacauc.ep import process as score_space
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.process import as_many_directions
 from pymc_pacauc.ep.sites import site_table
@@ -69,10 +69,10 @@ def test_the_same_as_in_coefficients(case, in_coefficients):
     design, y = PAIRS[case]()
     problem = linear_gaussian_problem(design, y, float(N))
     assert as_many_directions(problem)
-    found = fit_ep(problem, tolerance=1e-7)
+    found = fitting.fit(problem, tolerance=1e-7)
     in_coefficients()
-    expected = fit_ep(problem, tolerance=1e-9)
-    assert found.history[-1]["change"] != fit_ep(problem, tolerance=1e-7).history[-1]["change"]
+    expected = fitting.fit(problem, tolerance=1e-9)
+    assert found.history[-1]["change"] != fitting.fit(problem, tolerance=1e-7).history[-1]["change"]
     assert_same(found, expected)
 
 
@@ -88,8 +88,8 @@ def test_other_problems(method, in_coefficients):
 
     def fit(**options):
         if "variational" in method:
-            return fit_vb(problem, **options)
-        return fit_ep(problem, power=0.5 if method == "fractional" else 1.0, **options)
+            return fitting.fit(problem, "vb", **options)
+        return fitting.fit(problem, power=0.5 if method == "fractional" else 1.0, **options)
 
     found = fit(tolerance=1e-7)
     in_coefficients()
@@ -132,9 +132,9 @@ def test_a_matrix_without_an_inverse(d, jitter, monkeypatch, in_coefficients):
     design, y = process(d=d, jitter=jitter)
     problem = linear_gaussian_problem(design, y, float(N))
     assert as_many_directions(problem)
-    found = fit_ep(problem, tolerance=1e-7)
+    found = fitting.fit(problem, tolerance=1e-7)
     in_coefficients()
-    expected = fit_ep(problem, tolerance=1e-9)
+    expected = fitting.fit(problem, tolerance=1e-9)
     assert found.history[-1]["change"] != expected.history[-1]["change"]
     assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-8)
     np.testing.assert_allclose(found.posterior.mean, expected.posterior.mean, atol=1e-5)
@@ -144,20 +144,20 @@ def test_what_cannot_be_inverted_is_left_to_coefficients(monkeypatch, in_coeffic
     design, y = process()
     problem = linear_gaussian_problem(design, y, float(N))
     monkeypatch.setattr(score_space, "LEAST_CONDITION", 1.0)
-    found = fit_ep(problem)
+    found = fitting.fit(problem)
     in_coefficients()
-    assert found.history == fit_ep(problem).history
+    assert found.history == fitting.fit(problem).history
 
 
 def test_starts_and_ends(in_coefficients):
     design, y = process()
     problem = linear_gaussian_problem(design, y, float(N))
-    fit = fit_ep(problem)
-    assert fit_ep(problem, start=fit).sweeps <= 2
+    fit = fitting.fit(problem)
+    assert fitting.fit(problem, start=fit).sweeps <= 2
     nearby = linear_gaussian_problem(process(jitter=2e-6)[0], y, 1.1 * N)
-    assert_same(fit_ep(nearby, start=fit, tolerance=1e-7), fit_ep(nearby, tolerance=1e-8))
+    assert_same(fitting.fit(nearby, start=fit, tolerance=1e-7), fitting.fit(nearby, tolerance=1e-8))
     with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
-        unfinished = fit_ep(problem, max_sweeps=3)
+        unfinished = fitting.fit(problem, max_sweeps=3)
     assert unfinished.sweeps == 3
 
     def stop(row):
@@ -165,12 +165,12 @@ def test_starts_and_ends(in_coefficients):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
-        interrupted = returns_early(fit_ep)(problem, callback=stop)
+        interrupted = returns_early(fitting.fit)(problem, callback=stop)
     risk = problem.risk(interrupted.posterior.draw(20_000, np.random.default_rng(1)))
     assert abs(risk.mean() - interrupted.expected_risk) < 4 * risk.std() / np.sqrt(risk.size)
     in_coefficients()
-    expected = fit_ep(problem, tolerance=1e-8)
-    assert_same(fit_ep(problem, start=interrupted, tolerance=1e-7), expected)
+    expected = fitting.fit(problem, tolerance=1e-8)
+    assert_same(fitting.fit(problem, start=interrupted, tolerance=1e-7), expected)
 
 
 def test_a_loop_that_ends_too_early_goes_on_in_coefficients(monkeypatch, in_coefficients):
@@ -182,11 +182,11 @@ def test_a_loop_that_ends_too_early_goes_on_in_coefficients(monkeypatch, in_coef
         return score_fixed_point(problem, table, moments, tolerance, 3, *rest)
 
     monkeypatch.setattr(gaussian, "score_fixed_point", three_sweeps)
-    found = fit_ep(problem, tolerance=1e-7)
+    found = fitting.fit(problem, tolerance=1e-7)
     assert [row["sweep"] for row in found.history] == list(range(1, found.sweeps + 1))
     assert found.sweeps > 3
     in_coefficients()
-    assert_same(found, fit_ep(problem, tolerance=1e-8))
+    assert_same(found, fitting.fit(problem, tolerance=1e-8))
 
 
 @pytest.mark.parametrize("k", [1, 127, 128, 301])

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc import fitting
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
@@ -83,7 +83,7 @@ def test_rough_kernels_and_linear_models_keep_all_directions():
     assert problem.scores.reduced.pivots is None
     same = np.repeat(heavy[:40], 2, axis=0)  # half of the rows are copies: exactly 40 directions
     problem = linear_gaussian_problem(same, np.tile([True, True, False, False], 20), 80.0)
-    found = fit_ep(problem)
+    found = fitting.fit(problem)
     assert found.problem.scores.reduced.dimension == 39
     assert found.tied_pairs == problem.tied_pairs == 0
 

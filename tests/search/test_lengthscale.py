@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep.gaussian import carried_over, fit_ep
-from pymc_pacauc.ep.subsample import fit_dealt
+from pymc_pacauc.ep.gaussian import carried_over
+from pymc_pacauc.ep.plan import Subsample
 from pymc_pacauc.problem.kernel_features import COVARIANCES, kernel_features
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune.evidence import choose_lengthscale, lengthscale_gradient
@@ -17,7 +18,7 @@ Y = X[:, 0] ** 2 + np.sin(2 * X[:, 1]) + 0.3 * RNG.standard_normal(120) > 0.7
 
 def evidence(log_scales, kernel, rank):
     features = kernel_features(X, kernel, lengthscale=np.exp(log_scales), rank=rank)
-    return features, fit_ep(linear_gaussian_problem(features.transform(X), Y, 120.0), tolerance=1e-10)
+    return features, fitting.fit(linear_gaussian_problem(features.transform(X), Y, 120.0), tolerance=1e-10)
 
 
 @pytest.mark.parametrize("kernel", COVARIANCES)
@@ -42,7 +43,7 @@ def test_gradient_of_dealt_pairs_against_differences():
         features = kernel_features(rows, lengthscale=np.exp(log_scales), rank=20)
         problem = linear_gaussian_problem(features.transform(rows), compared, 400.0)
         start = None if last is None else carried_over(last, problem)
-        return features, fit_dealt(problem, 4, start=start, tolerance=1e-10)
+        return features, fitting.fit(problem, pairs=Subsample(4), start=start, tolerance=1e-10)
 
     features, fit = fitted(at, fitted(at)[1])  # to the last digit on a deal that is lent
     assert fit.pairs_used < 0.3 * compared.n_pairs

@@ -15,7 +15,7 @@ from typing import Any
 
 from pymc_pacauc.ep.fit import fit as fit_by_plan
 from pymc_pacauc.ep.gaussian import Callback
-from pymc_pacauc.ep.plan import choose_plan
+from pymc_pacauc.ep.plan import Plan, choose_plan
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.problem.problem import Problem
 
@@ -75,10 +75,15 @@ def fit(
         present sweep, with a :class:`ConvergenceWarning`, and returns it marked ``interrupted``; a second Ctrl-C raises
         KeyboardInterrupt at once. Inside anything that makes several fits the first one does.
     """
-    where = "threads" if client is None else _sums_on(client)
-    plan = choose_plan(problem, method=method, where=where, **options)
+    plan = plan_of(problem, method, client=client, **options)
     found: Fit = fit_by_plan(problem, plan, n_jobs=n_jobs, callback=callback)
     return found
+
+
+def plan_of(problem: Problem, method: str = "ep", *, client: Any = None, **options: Any) -> Plan:
+    """The plan that the options of :func:`fit` make."""
+    where = "threads" if client is None else _sums_on(client)
+    return choose_plan(problem, method=method, where=where, **options)
 
 
 def _sums_on(client: Any) -> Any:

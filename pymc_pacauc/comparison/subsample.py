@@ -133,7 +133,7 @@ def part_of(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
     return replace(pairs, blocks=tuple(blocks))
 
 
-def number_of_groups(pairs: Pairs, wanted: int) -> float:
+def number_of_groups(pairs: Pairs, wanted: float) -> float:
     """How many groups leave about ``wanted`` pairs, small blocks being kept whole; at least one.
 
     Examples

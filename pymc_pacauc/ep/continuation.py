@@ -68,6 +68,8 @@ class GammaPath:
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
     step : float, default 4
         Largest ratio of neighbouring gammas.
+    pairs_per_row : float, default 100
+        Of more pairs, so many are sampled.
 
     Examples
     --------
@@ -82,17 +84,17 @@ class GammaPath:
     True
     """
 
-    def __init__(self, problem: Problem, power: float, step: float = STEP) -> None:
+    def __init__(
+        self, problem: Problem, power: float, step: float = STEP, pairs_per_row: float = PAIRS_PER_ROW
+    ) -> None:
         space, rows = problem.scores.reduced, problem.compared_rows
         place = np.zeros(problem.n, dtype=np.intp)
         place[rows] = np.arange(rows.size)
         design, offset, pairs = space.design[rows], space.offset[rows], problem.pairs.map(place, rows.size)
         self.dimension, self.pairs, self.step = space.dimension, pairs, step
-        groups = number_of_groups(pairs, PAIRS_PER_ROW * pairs.n)
-        self.sampled = sample_pairs(pairs, _first_scores(design, offset, pairs), groups, np.random.default_rng(0))
-        self.sweeps = partial(
-            MeanFirst, design, offset, self.sampled.parts(), power=power, scale_free=problem.scale_free
-        )
+        groups = number_of_groups(pairs, pairs_per_row * pairs.n)
+        self.used = sample_pairs(pairs, _first_scores(design, offset, pairs), groups, np.random.default_rng(0))
+        self.sweeps = partial(MeanFirst, design, offset, self.used.parts(), power=power, scale_free=problem.scale_free)
         self.known: dict[float, Reached] = {}
 
     @cached_property

@@ -321,6 +321,8 @@ class FoldPaths:
         The fold of each observation.
     power
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
+    options
+        Of :class:`~pymc_pacauc.ep.continuation.GammaPath`.
 
     Examples
     --------
@@ -335,10 +337,12 @@ class FoldPaths:
     True
     """
 
-    def __init__(self, problem: Problem, folds: ArrayLike, power: float = 1.0) -> None:
+    def __init__(self, problem: Problem, folds: ArrayLike, power: float = 1.0, **options: Any) -> None:
         self.problem = problem
         self.groups: Groups = split_groups(problem.pairs, folds)
-        self.paths = {id(split): GammaPath(replace(problem, pairs=split.kept), power) for split in self.groups.splits}
+        self.paths = {
+            id(split): GammaPath(replace(problem, pairs=split.kept), power, **options) for split in self.groups.splits
+        }
 
     def leave_out(self, gamma: float, *, refine: int = 20, tolerance: float = 0.1, of_draws: bool = True) -> LeaveOut:
         """Scores of every observation under the posterior at ``gamma`` that never saw its fold.

@@ -357,7 +357,7 @@ def _choose_pairs(problem: Problem, pairs: Any, accuracy: Accuracy, local: bool,
     """All, or a subsample, given ``"auto"``, ``"all"``, rows per group or a subsample."""
     thin = not problem.scale_free or problem.scores.reduced.dimension > LENGTH_MATTERS
     if isinstance(pairs, Subsample):
-        return replace(pairs, thin=pairs.thin and thin)
+        return replace(pairs, thin=pairs.thin and thin, along="pilot", drawn=None)
     if isinstance(pairs, str):
         if pairs not in ("auto", "all"):
             raise ValueError(f'pairs must be "auto", "all" or a number of rows per group; got {pairs!r}.')

@@ -263,6 +263,7 @@ def choose_lengthscale(
     rank: int = 300,
     grid: Sequence[float] = GRID,
     max_evaluations: int = 30,
+    pairs: str | int | Subsample = "auto",
     n_jobs: int | None = None,
 ) -> LengthscaleChoice:
     """Choose the lengthscale of kernel features by EP's log evidence.
@@ -285,6 +286,8 @@ def choose_lengthscale(
         Multiples of the median distance to begin with; the search goes on from the best.
     max_evaluations
         Of the evidence and its gradient after the grid; 0 for the grid alone.
+    pairs
+        As in :func:`pymc_pacauc.arrays.fit`.
     n_jobs
         Threads, by default one per core.
 
@@ -308,10 +311,10 @@ def choose_lengthscale(
     multiples = np.atleast_1d(np.asarray(grid, dtype=np.float64))
     if multiples.ndim != 1 or not multiples.size or not (np.isfinite(multiples) & (multiples > 0.0)).all():
         raise ValueError(f"grid must hold positive multiples of the median distance; got {grid!r}.")
-    pairs = y if isinstance(y, Pairs) else bipartite(y)
+    compared = y if isinstance(y, Pairs) else bipartite(y)
     units = np.where(rows.std(axis=0) > 0.0, rows.std(axis=0), 1.0) if each else np.ones(rows.shape[1])
     base = np.log(units * median_distance(rows / units))
-    evidence = _Evidence(rows, pairs, gamma, kernel, rank, n_jobs)
+    evidence = _Evidence(rows, compared, gamma, kernel, rank, pairs, n_jobs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         values = [evidence.fit(base + np.log(multiple), "path", anew=True)[1].log_evidence for multiple in multiples]
@@ -343,26 +346,26 @@ def choose_lengthscale(
 class _Evidence:
     """Log evidence and its gradient in the logarithms of the lengthscales, each fit from the sites of the last."""
 
-    def __init__(self, rows: FloatArray, pairs: Pairs, gamma: float, kernel: str, rank: int, n_jobs: int | None):
-        self._rows, self._pairs, self._gamma, self._n_jobs = rows, pairs, gamma, n_jobs
+    def __init__(
+        self, rows: FloatArray, compared: Pairs, gamma: float, kernel: str, rank: int, pairs: Any, n_jobs: int | None
+    ) -> None:
+        self._rows, self._compared, self._gamma, self._n_jobs = rows, compared, gamma, n_jobs
         self._kernel, self._rank = kernel, rank
         self._last: EPFit | None = None
-        self._kept: str | Subsample = "auto"  # the pairs of the first: as many for all lengthscales
+        self._used: Any = pairs  # then those of the first: as many for all lengthscales
         self.trace: list[dict[str, Any]] = []
 
     def fit(self, log_scales: FloatArray, accuracy: str, *, anew: bool = False) -> tuple[KernelFeatures, EPFit]:
         """EP's fit; of a subsample, to that of the last one unless it is to be drawn ``anew``."""
         features = kernel_features(self._rows, self._kernel, lengthscale=np.exp(log_scales), rank=self._rank)
-        problem = linear_gaussian_problem(features.transform(self._rows), self._pairs, self._gamma)
+        problem = linear_gaussian_problem(features.transform(self._rows), self._compared, self._gamma)
         problem = replace(problem, tuned_prior=True)
         start = None if self._last is None else carried_over(self._last, problem)
         if start is not None and anew:
             start = replace(start, subsample=None)
-        plan = choose_plan(problem, start=start, pairs=self._kept, accuracy=accuracy)
-        if self._last is None and isinstance(plan.pairs, Subsample):
-            self._kept = Subsample(plan.pairs.groups)
-        elif self._last is None:
-            self._kept = "all"
+        plan = choose_plan(problem, start=start, pairs=self._used, accuracy=accuracy)
+        if self._last is None:
+            self._used = plan.pairs
         self._last = fit_by_plan(problem, plan, n_jobs=self._n_jobs)
         self.trace.append(
             {

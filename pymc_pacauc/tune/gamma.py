@@ -181,6 +181,8 @@ def held_out(
     folds: Sequence[FoldPaths] | Sequence[Groups],
     *,
     gamma: float,
+    sweeps: int = FOLD_SWEEPS,
+    tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
     client: Any = None,
 ) -> Candidate:
@@ -189,7 +191,7 @@ def held_out(
     Folds without paths of their own need a ``fit`` to all rows, at this or another gamma. Assignments go on threads, or
     to the workers of a cluster.
     """
-    one = partial(_one_assignment, gamma=gamma)
+    one = partial(_one_assignment, gamma=gamma, refine=sweeps, tolerance=tolerance)
     workers = min(len(folds), _cores() if n_jobs is None else n_jobs)
     if client is not None:
         from pymc_pacauc.cluster.rounds import map_with
@@ -204,12 +206,14 @@ def held_out(
     return Candidate(gamma, np.array(auc), np.array(expected), max(change))
 
 
-def _one_assignment(fit: Fit | None, fold: FoldPaths | Groups, *, gamma: float) -> tuple[FloatArray, FloatArray, float]:
+def _one_assignment(
+    fit: Fit | None, fold: FoldPaths | Groups, *, gamma: float, **options: Any
+) -> tuple[FloatArray, FloatArray, float]:
     if isinstance(fold, FoldPaths):
-        left = fold.leave_out(gamma, refine=FOLD_SWEEPS, tolerance=FOLD_TOLERANCE)
+        left = fold.leave_out(gamma, **options)
     else:
         assert fit is not None
-        left = fit.leave_out(fold, gamma=gamma, refine=FOLD_SWEEPS, tolerance=FOLD_TOLERANCE, n_jobs=1)
+        left = fit.leave_out(fold, gamma=gamma, n_jobs=1, **options)
     return left.group_auc, left.group_expected_auc, float(left.change.max())
 
 

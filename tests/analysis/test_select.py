@@ -17,6 +17,7 @@ from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune import gamma as gamma_search
@@ -402,13 +403,13 @@ def test_every_comparison_is_cross_validated_as_refits_would_be(name, monkeypatc
     assert f"held-out {called.get(name, 'AUC')} " in repr(found)
 
 
-def test_draws_are_judged_by_the_weights_too(monkeypatch):
+def test_draws_are_judged_by_the_weights_too():
     """The expected AUC of a draw in closed form, against draws."""
     problem = linear_gaussian_problem(X, label_comparison(LEVEL, ordered=True, strata=WARD, weights=WEIGHT), 20.0)
-    monkeypatch.setattr(gamma_search, "FOLD_TOLERANCE", 1e-6)
-    monkeypatch.setattr(gamma_search, "FOLD_SWEEPS", 50)
-    found = choose_gamma(problem, [20.0], 3)
-    [at], fold = found.candidates, found.folds[0]
+    folds = gamma_search.assign_folds(problem.pairs, 3)
+    left_out = gamma_search.leave_out_folds(problem, folds, choose_plan(problem))
+    at = gamma_search.held_out(fitting.fit(problem), left_out, gamma=20.0, sweeps=50, tolerance=1e-6)
+    fold = folds[0]
     for k in range(3):
         out = fold == k
         refit = fitting.fit(replace(problem, pairs=problem.pairs.among(~out)))

@@ -13,9 +13,12 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import loop as gaussian_iteration
+from pymc_pacauc.ep.fit import fit as fit_by_plan
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.posterior import natural_gaussian, standard_gaussian
+from pymc_pacauc.ep.plan import choose_plan
+from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_functions
+from pymc_pacauc.ep.sweep import PAIRS_WORTH_THREADS
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 from tests.reference_ep import reference_ep
@@ -203,10 +206,10 @@ def test_draws_have_the_moments_of_the_posterior():
     np.testing.assert_allclose(np.cov(theta.T), fit.posterior.covariance, atol=0.06)
 
 
-def test_threads_do_not_change_the_result(monkeypatch):
-    monkeypatch.setattr("pymc_pacauc.ep.sweep.PAIRS_WORTH_THREADS", 0)
-    X, y = plane_data(300)
-    problem = linear_gaussian_problem(X, y, 300.0)
+def test_threads_do_not_change_the_result():
+    X, y = plane_data(1000)
+    problem = linear_gaussian_problem(X, y, 1000.0)
+    assert problem.pairs.n_pairs > PAIRS_WORTH_THREADS
     one, three = (fitting.fit(problem, n_jobs=threads) for threads in (1, 3))
     assert one.log_evidence == three.log_evidence
     np.testing.assert_array_equal(one.posterior.mean, three.posterior.mean)
@@ -247,14 +250,14 @@ def test_the_bound_guards_against_steps_that_lead_away(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((40, 8))
     problem = linear_gaussian_problem(X, (X[:, 0] + rng.standard_normal(40) > 0.5).astype(int), 800.0)
-    prior = standard_gaussian(problem.scores.reduced.dimension)
-    fit = fitting.fit(problem, start=prior)
+    from_prior = dataclasses.replace(choose_plan(problem), continuation=False)
+    fit = fit_by_plan(problem, from_prior)
     assert fit.converged
     assert fit.sweeps <= 90
     assert fit.interventions.rejected_steps > 0
     monkeypatch.setattr(gaussian, "POLICY", dataclasses.replace(gaussian.POLICY, loss=np.inf))
     with pytest.warns(ConvergenceWarning):
-        fitting.fit(problem, start=prior)
+        fit_by_plan(problem, from_prior)
 
 
 def test_the_metric_of_the_mixing_is_that_of_the_divergence():

@@ -325,5 +325,5 @@ def test_repairs_are_counted():
         spike_slab_problem(doubled, y, 50.0, inclusion_probability=0.5, v0=0.1),
         linear_gaussian_problem(doubled, y, 50.0),
     ):
-        fit = fitting.fit(problem) if problem.spikes is not None else fitting.fit(problem)
+        fit = fitting.fit(problem)
         assert fit.interventions.dropped_directions == 1

@@ -156,35 +156,35 @@ def test_small_blocks_are_the_same_pairs(weighted):
     assert together.log_evidence == pytest.approx(alone.log_evidence, abs=1e-9)
 
 
-def test_small_and_large_blocks_agree_with_tiles(monkeypatch):
+def test_small_and_large_blocks_agree_with_tiles():
     X, score, rng = data(5, n=60)
     pairs = concordance(np.exp(-score), rng.random(60) < 0.7)
     problem = linear_gaussian_problem(X, pairs, 60.0)
     fitted = fitting.fit(problem, tolerance=1e-10)
-    monkeypatch.setattr("pymc_pacauc.ep.sweep.SMALL_BLOCK", 0)
-    again = fitting.fit(replace(problem, pairs=replace(pairs)), tolerance=1e-10)
+    again = replace(pairs)
+    cut_work(again, 3, small_block=0)
+    again = fitting.fit(replace(problem, pairs=again), tolerance=1e-10)
     np.testing.assert_allclose(fitted.posterior.covariance, again.posterior.covariance, atol=1e-10)
     assert fitted.log_evidence == pytest.approx(again.log_evidence, abs=1e-10)
     assert fitted.expected_risk == pytest.approx(again.expected_risk, abs=1e-12)
 
 
-def test_few_different_weights_have_a_table_each(monkeypatch):
+def test_few_different_weights_have_a_table_each():
     X, score, rng = data(7, n=150)
     pairs = bipartite(score > 0.2).times(rng.integers(1, 5, 150).astype(float))
     assert cut_work(pairs, 3).weights is None
     assert len(cut_work(pairs, 3).constant_weights) == 9  # products of two numbers up to four
     problem = linear_gaussian_problem(X, pairs, 150.0)
     apart = fitting.fit(problem, tolerance=1e-10)
-    monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_WEIGHTS", 0)
     again = replace(problem, pairs=replace(pairs))
-    assert cut_work(again.pairs, 3).weights == (1.0, 16.0)
+    assert cut_work(again.pairs, 3, most_weights=0).weights == (1.0, 16.0)
     together = fitting.fit(again, tolerance=1e-10)
     np.testing.assert_allclose(apart.posterior.covariance, together.posterior.covariance, rtol=0, atol=1e-9)
     assert apart.log_evidence == pytest.approx(together.log_evidence, abs=1e-9)
     assert apart.expected_risk == pytest.approx(together.expected_risk, abs=1e-10)
 
 
-def test_many_blocks_of_different_weights_share_a_table(monkeypatch):
+def test_many_blocks_of_different_weights_share_a_table():
     X, score, rng = data(8, n=60)
     strata = np.arange(60) // 10
     pairs = stratified(bipartite(score > 0.2), strata).times(rng.gamma(2.0, size=6)[strata])
@@ -192,9 +192,8 @@ def test_many_blocks_of_different_weights_share_a_table(monkeypatch):
     assert len(cut_work(pairs, 3).constant_weights) == len(pairs.blocks)
     problem = linear_gaussian_problem(X, pairs, 40.0)
     apart = fitting.fit(problem, tolerance=1e-10)
-    monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_TABLES", 3)
     again = replace(problem, pairs=replace(pairs))
-    assert not cut_work(again.pairs, 3).constant_weights
+    assert not cut_work(again.pairs, 3, most_tables=3).constant_weights
     assert fitting.fit(again, tolerance=1e-10).log_evidence == pytest.approx(apart.log_evidence, abs=1e-9)
 
 

@@ -52,7 +52,7 @@ def fit(
     >>> X = np.random.default_rng(1).normal(size=(80, 4))
     >>> found = fit(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=80.0))
     >>> found.converged, str(found.plan).split(":")[0]
-    (True, 'all 1 431 pairs, coefficients, from the prior')
+    (True, 'all 1 479 pairs, coefficients, from the prior')
     >>> sparse = spike_slab_problem(X, X[:, 0] > 0.2, gamma=80.0, inclusion_probability=0.2, v0=0.0)
     >>> fit(sparse).inclusion_probability.round(1)
     array([1., 0., 0., 0.])

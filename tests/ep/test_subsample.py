@@ -252,7 +252,7 @@ def large_comparisons(n):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", large_comparisons(50)[1])
 def test_sampling_errors_cover(kind):
-    """Independent subsamples against all pairs: errors as large as claimed, of the mean and of log Z, of EP and of VB."""
+    """Subsamples against all pairs: errors as large as claimed, of the mean and of log Z, of EP and of VB."""
     X, kinds = large_comparisons(3000)
     problem = linear_gaussian_problem(X, kinds[kind], gamma=1500.0)
     for method, exact in (("ep", fit(problem)), ("vb", fit(problem, "vb"))):
@@ -264,7 +264,7 @@ def test_sampling_errors_cover(kind):
         of_mean, of_evidence = np.sqrt(np.mean(claimed**2, axis=0))
         assert 0.6 < np.sqrt(np.mean(moved**2)) / of_mean < 1.4
         assert 0.6 < np.sqrt(np.mean(evidence**2)) / of_evidence < 1.5
-        assert np.mean(np.abs(evidence) < 2.0 * claimed[:, 1]) >= 0.7  # of three differences: a t with few degrees
+        assert np.mean(np.abs(evidence) < 2.0 * claimed[:, 1]) >= 0.7  # a t with few degrees
 
 
 def odd_problem(case):
@@ -539,7 +539,7 @@ def test_the_certificate_pays_for_every_fit_compared():
 
 
 def test_the_evidence_keeps_its_subsample_when_scores_change(monkeypatch):
-    """Scales in the scores and in the prior are one model: so is their slope, but for the sampling error of a subsample."""
+    """Scales in the scores and in the prior are one model: so is their slope, but for the sampling error."""
     X, y = data(5000, 2)  # more than 5 million pairs
     slopes = []
     for centred in (True, False):

@@ -17,7 +17,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.comparison.kinds import Comparison, effective_sample_size, log_mean_exp, normalise
+from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.comparison.sizes import row_shares
@@ -28,7 +28,7 @@ from pymc_pacauc.model.idata import draws_to_inference_data
 from pymc_pacauc.model.read import joined_pairs, linear_terms, problem_of
 from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.model.score_function import read_scores
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp, normalise
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import FittedTo
 from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering

@@ -250,7 +250,7 @@ class EPFit:
                 end.root,
                 change=found.seen.change,
                 converged=found.converged,
-                rematched=start is None,
+                restarted=start is None,
             )
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:

@@ -60,7 +60,7 @@ class WithoutGroup:
     """The posterior of the reduced coefficients u that has not seen a group, and how well it is known.
 
     ``mean`` has shape (k,) and ``root @ root.T`` is the covariance (k, k). ``change`` is the relative change of the
-    natural parameters in the last sweep, ``converged`` whether that is less than the tolerance; ``rematched`` says that
+    natural parameters in the last sweep, ``converged`` whether that is less than the tolerance; ``restarted`` says that
     the sites that stay did not make a Gaussian.
     """
 
@@ -68,7 +68,7 @@ class WithoutGroup:
     root: FloatArray
     change: float
     converged: bool
-    rematched: bool
+    restarted: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class LeaveOut:
         The same of a score drawn from the posterior without the group, averaged over its draws in closed form.
     change
         Per group, the relative change of the natural parameters in the last sweep: zero means an exact refit.
-    rematched
+    restarted
         Number of groups without which the remaining sites, as they were, did not make a Gaussian: there the sweeps over
         the remaining pairs (at least three) started from the full q. Zero where sweeps start at the prior.
     """
@@ -125,7 +125,7 @@ class LeaveOut:
     group_auc: FloatArray
     group_expected_auc: FloatArray
     change: FloatArray
-    rematched: int
+    restarted: int
 
     def __repr__(self) -> str:
         return f"LeaveOut(auc={self.auc:.4f}, groups={self.change.size}, largest change={self.change.max():.2g})"
@@ -181,14 +181,14 @@ def leave_out_pairs(
         splits = _splits(problem.pairs, labels, index)
     scores, variance = np.full((2, problem.n), np.nan)  # until a row's group has had its turn
     change, group_auc, expected_auc = np.full((3, labels.size), np.nan)
-    rematched = unconverged = 0
+    restarted = unconverged = 0
     for g, split in enumerate(splits):
         out, inside = split.out, split.inside
         at = problem.gamma_per_pair * split.kept.total_weight if gamma is None else check_gamma(gamma)
         stays = replace(problem, pairs=split.kept, gamma=at)
         left = refit(split, stays, refine, tolerance)
         change[g] = left.change
-        rematched += left.rematched
+        restarted += left.restarted
         unconverged += not left.converged
         everyone = space.design @ left.mean + space.offset
         spread = np.full((problem.n, left.root.shape[1]), np.nan)  # of those left out
@@ -216,7 +216,7 @@ def leave_out_pairs(
         group_auc=np.empty(0) if groups is None else group_auc,
         group_expected_auc=np.empty(0) if groups is None else expected_auc,
         change=change,
-        rematched=rematched,
+        restarted=restarted,
     )
 
 
@@ -354,7 +354,7 @@ class FoldPaths:
 
         def own(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
             found = self.paths[id(split)].at(left.gamma, sweeps, tolerance)
-            return WithoutGroup(found.q.mean, found.q.root, found.change, found.converged, rematched=False)
+            return WithoutGroup(found.q.mean, found.q.root, found.change, found.converged, restarted=False)
 
         with single_threaded_blas():
             return leave_out_pairs(self.problem, own, self.groups, **options)

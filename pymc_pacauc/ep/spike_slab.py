@@ -288,7 +288,7 @@ class SpikeSlabFit:
                 end.reduced_root,
                 change=found.seen.change,
                 converged=found.converged,
-                rematched=settled is None,
+                restarted=settled is None,
             )
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:

@@ -234,7 +234,7 @@ class TestLeaveOut:
             both = np.flatnonzero(out)
             assert left.group_auc[g] == 1 - pac.empirical_risk(left.scores[both], y[both])
         assert left.auc == 1 - pac.empirical_risk(left.scores, y)
-        assert left.rematched == 0
+        assert left.restarted == 0
 
     def test_sites_that_make_no_gaussian_are_matched_anew(self):
         """Leaving out nearly all: what stays are negative precisions, and the sweeps start from the full q."""
@@ -246,9 +246,9 @@ class TestLeaveOut:
         worst = np.argsort(X[:, 0] * (2 * y - 1))
         groups = np.ones(30)
         groups[worst[:4]] = 0  # without the rest there are misranked pairs alone
-        assert fit.leave_out(groups, refine=0).rematched >= 1
+        assert fit.leave_out(groups, refine=0).restarted >= 1
         left = fit.leave_out(groups, refine=300, tolerance=1e-9)  # from the prior
-        assert left.rematched == 0
+        assert left.restarted == 0
         assert left.change.max() < 1e-9
 
     def test_a_group_that_does_not_converge_at_its_gamma_is_said(self, fit):

@@ -234,7 +234,7 @@ def test_coverage(n_pos, n_neg, d):
     violations = careless = 0
     for _ in range(60):
         X, y, delta = simulate(n_pos, n_neg, d, 0.8, rng)
-        fit = fitting.fit(linear_gaussian_problem, "vb"(X, y, 40.0))
+        fit = fitting.fit(linear_gaussian_problem(X, y, 40.0), "vb")
         theta = fit.posterior.draw(2000, rng)
         truth = ndtr(theta @ delta / (np.sqrt(2) * np.linalg.norm(theta, axis=1))).mean()
         violations += any(pac.certificate(fit, bound=bound).auc > truth for bound in ("kl", "catoni", "linear"))

@@ -92,7 +92,7 @@ def test_exact_line_with_an_offset(gamma):
 def test_vb_bound_is_optimal_and_closed_form():
     X, y = small_data()
     gamma = 24.0
-    fit = fitting.fit(linear_gaussian_problem, "vb"(X, y, gamma), **TIGHT)
+    fit = fitting.fit(linear_gaussian_problem(X, y, gamma), "vb", **TIGHT)
     bound = -gamma * fit.expected_risk - fit.posterior.divergence_from_prior
     assert fit.log_evidence == pytest.approx(bound, abs=1e-9)
     D = (X[y == 1][:, None] - X[y == 0][None]).reshape(-1, 3)

@@ -113,9 +113,9 @@ def test_variational_bayes_takes_integer_weights_for_repeated_rows():
     y, weights = score > 0.2, rng.integers(1, 4, score.size)
     repeated = np.repeat(np.arange(y.size), weights)
     once = fitting.fit(
-        linear_gaussian_problem, "vb"(X, bipartite(y).times(weights.astype(float)), 25.0), tolerance=1e-10
+        linear_gaussian_problem(X, bipartite(y).times(weights.astype(float)), 25.0), "vb", tolerance=1e-10
     )
-    many = fitting.fit(linear_gaussian_problem, "vb"(X[repeated], y[repeated], 25.0), tolerance=1e-10)
+    many = fitting.fit(linear_gaussian_problem(X[repeated], y[repeated], 25.0), "vb", tolerance=1e-10)
     np.testing.assert_allclose(once.posterior.mean, many.posterior.mean, atol=1e-8)
     np.testing.assert_allclose(once.posterior.covariance, many.posterior.covariance, atol=1e-8)
     assert once.log_evidence == pytest.approx(many.log_evidence, abs=1e-8)

@@ -36,7 +36,6 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 
 from pymc_pacauc.comparison.subsample import SampledPairs
-from pymc_pacauc.ep.continuation import SWEEPS, continued_start
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import (
@@ -53,10 +52,10 @@ from pymc_pacauc.ep.loop import (
 )
 from pymc_pacauc.ep.plan import Plan, several_fixed_points
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
-from pymc_pacauc.ep.process import ScoreSweep, score_fixed_point
+from pymc_pacauc.ep.process import LEADING_TIMES, ScoreSweep, all_directions, leading_problem, score_fixed_point
 from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.start import LEADING_TIMES, all_directions, leading_problem, mean_first_start
+from pymc_pacauc.ep.start import SWEEPS, continued_start, mean_first_start
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
@@ -98,7 +97,6 @@ Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
 Found = Solution[NaturalGaussian, GaussianSweep] | Solution[NaturalGaussian, ScoreSweep]
 
-ADVICE_GAUSSIAN = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
 MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on sampled pairs, for its expected AUC
 # Posterior standard deviations, root mean square over directions, from which on two means are two fixed points: what
 # sampling pairs may move a mean by without a word. Doubled, modes half a standard deviation apart go unmentioned.
@@ -122,7 +120,7 @@ class EPFit:
         E_q[risk], in closed form.
     converged, interrupted, sweeps, history
         Whether the natural parameters change by less than the tolerance in a sweep from q (in the leading directions,
-        of a smooth process: :mod:`~pymc_pacauc.ep.start`), whether the fit was ended from the keyboard, the number
+        of a smooth process: :mod:`~pymc_pacauc.ep.process`), whether the fit was ended from the keyboard, the number
         of sweeps (without those over few directions that many coefficients begin with), and per sweep its change, log
         evidence and expected risk.
     interventions
@@ -138,7 +136,7 @@ class EPFit:
         How many pairs that is, and what it does to the result: zero where all pairs were used.
     other_fixed_points
         Log evidence of each fixed point that was found and not kept, as its log evidence is lower: at a gamma far
-        beyond the comparison's size there may be several (:mod:`~pymc_pacauc.ep.continuation`). Empty elsewhere.
+        beyond the comparison's size there may be several (:mod:`~pymc_pacauc.ep.start`). Empty elsewhere.
     """
 
     problem: Problem
@@ -292,30 +290,38 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             completed = all_directions(problem, leading, solution, table, map_tiles)
         solution = completed or _solve(problem, table, begin, plan, n_jobs, callback)
-    log_evidence = possible(solution.seen.log_evidence)
-    fit = EPFit(
-        problem=problem,
-        posterior=GaussianPosterior(problem.scores, solution.point),
-        table=table,
-        log_evidence=log_evidence,
-        expected_risk=solution.seen.expected_risk,
-        converged=solution.converged,
-        history=solution.history,
-        interventions=solution.interventions + dropped(problem),
-        tied_pairs=solution.seen.tied,
-        plan=plan.done(len(solution.history)),
-        interrupted=solution.interrupted,
-        other_fixed_points=others,
-    )
-    warn_of(fit.method, solution, fit.sweeps, plan.tolerance, log_evidence, ADVICE_GAUSSIAN, stacklevel=4)
+    fit = as_fit(problem, plan, table, solution, other_fixed_points=others)
     if others:
         warnings.warn(
             f"{fit.method} has several fixed points at gamma = {problem.gamma:g}, as the posterior has several modes: "
-            f"one with log evidence {log_evidence:.2f}, which is returned, and one with {others[0]:.2f}, and there may "
-            "be more. Lower gamma, or check the result against tempering SMC.",
+            f"one with log evidence {fit.log_evidence:.2f}, which is returned, and one with {others[0]:.2f}, and there "
+            "may be more. Lower gamma, or check the result against tempering SMC.",
             ConvergenceWarning,
             stacklevel=4,
         )
+    return fit
+
+
+def as_fit(
+    problem: Problem, plan: Plan, table: SiteTable, found: Found, sweeps: int | None = None, **more: Any
+) -> EPFit:
+    """The result of a solution, with a warning where it did not converge in its last ``sweeps``, by default all."""
+    fit = EPFit(
+        problem=problem,
+        posterior=GaussianPosterior(problem.scores, found.point),
+        table=table,
+        log_evidence=possible(found.seen.log_evidence),
+        expected_risk=found.seen.expected_risk,
+        converged=found.converged,
+        history=found.history,
+        interventions=found.interventions + dropped(problem),
+        tied_pairs=found.seen.tied,
+        plan=plan.done(len(found.history), more.get("subsample")),
+        interrupted=found.interrupted,
+        **more,
+    )
+    advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
+    warn_of(fit.method, found, sweeps or fit.sweeps, plan.tolerance, fit.log_evidence, advice, stacklevel=5)
     return fit
 
 

@@ -9,7 +9,7 @@ posterior approximated is the one a refit would find at gamma times the share of
 The sites that stay were matched to the full q, not to the new one, and what they keep of the observations left out
 flatters the scores of these: on labels that are noise, five folds of 60 rows rank too well by up to 0.007 after sweeps
 to a change of 0.2. So where sweeps over the remaining pairs follow (``refine``), the posterior without a group starts
-at the end of a path from the prior that never saw the group (:mod:`pymc_pacauc.ep.continuation`). It costs about as
+at the end of a path from the prior that never saw the group (:mod:`pymc_pacauc.ep.start`). It costs about as
 much as ten sweeps; for single observations, of which there are many, ten sweeps after the removal do. ``change`` says
 how far the last sweep still moved the natural parameters.
 
@@ -23,7 +23,7 @@ its answers is the same for all.
 Posteriors that never saw a fold, along gamma: each begins at the fold's own posterior at another gamma.
 
 For choosing gamma many folds are left out at many gammas, and only their rankings are looked at: every fold has a path
-of its own from the prior (:mod:`pymc_pacauc.ep.continuation`). Nothing of the fit to all rows goes into it, so that at
+of its own from the prior (:mod:`pymc_pacauc.ep.start`). Nothing of the fit to all rows goes into it, so that at
 a large gamma, where EP has many fixed points, the one found is chosen by the rows that stay.
 """
 
@@ -42,10 +42,10 @@ from scipy.special import ndtr
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
-from pymc_pacauc.ep.continuation import GammaPath
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import several_fixed_points
 from pymc_pacauc.ep.sites import CANCELLED, TIED
+from pymc_pacauc.ep.start import GammaPath
 from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem, check_gamma
 
@@ -322,7 +322,7 @@ class FoldPaths:
     power
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
     options
-        Of :class:`~pymc_pacauc.ep.continuation.GammaPath`.
+        Of :class:`~pymc_pacauc.ep.start.GammaPath`.
 
     Examples
     --------

@@ -34,7 +34,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.ep.continuation import SWEEPS, continued_start
 from pymc_pacauc.ep.gaussian import Callback, dropped
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
@@ -54,6 +53,7 @@ from pymc_pacauc.ep.spike_search import (
     settle,
     solve_sparse,
 )
+from pymc_pacauc.ep.start import SWEEPS, continued_start
 from pymc_pacauc.ep.sweep import check_offset, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray

@@ -48,7 +48,7 @@ import numpy as np
 
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.subsample import SampledPairs, most_groups, number_of_groups, part_of, sample_pairs
-from pymc_pacauc.ep.gaussian import ADVICE_GAUSSIAN, Callback, EPFit, dropped, start_of
+from pymc_pacauc.ep.gaussian import Callback, EPFit, as_fit, start_of
 from pymc_pacauc.ep.loop import (
     POLICY,
     GaussianSweep,
@@ -58,12 +58,11 @@ from pymc_pacauc.ep.loop import (
     Solution,
     gaussian_iteration,
     policy_for,
-    possible,
     solve_fixed_point,
 )
 from pymc_pacauc.ep.plan import LEAST_SAVED, Plan, Subsample
-from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError, warn_of
+from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import sampled_sums
@@ -170,25 +169,9 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
         except StoppedEarly:  # one sweep more, of all rows, says what there is
             run.max_sweeps, run.callback = 1, None
             last = run.last(run.reached or q, 1.0)
-    found = last.found
-    log_evidence = possible(found.seen.log_evidence)
-    fit = EPFit(
-        problem=problem,
-        posterior=GaussianPosterior(problem.scores, last.q),
-        table=table,
-        log_evidence=log_evidence,
-        expected_risk=found.seen.expected_risk,
-        converged=found.converged,
-        history=tuple(run.history),
-        interventions=run.interventions + dropped(problem),
-        tied_pairs=found.seen.tied,
-        plan=plan.done(len(run.history), last.used),
-        interrupted=found.interrupted,
-        subsample=last.used,
-        sampling_error=last.error,
-    )
-    warn_of(fit.method, found, len(found.history), plan.tolerance, log_evidence, ADVICE_GAUSSIAN, stacklevel=4)
-    return fit
+    whole = replace(last.found, point=last.q, history=tuple(run.history), interventions=run.interventions)
+    sweeps = len(last.found.history)
+    return as_fit(problem, plan, table, whole, sweeps, subsample=last.used, sampling_error=last.error)
 
 
 @dataclass(eq=False)

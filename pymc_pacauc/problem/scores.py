@@ -18,7 +18,7 @@ leave every score but 5e-6 of the smallest prior variance of a score, the *featu
 the scores' prior covariance. In these the scores are those at some of the observations, the *pivots*; the scores of the
 others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out with it.) They come
 in the order of what they explain, so that the first of them are an approximation of their own, in which EP does most of
-its work (:mod:`pymc_pacauc.ep.start`). Which coordinates a problem is fitted in is for the plan to say
+its work (:mod:`pymc_pacauc.ep.process`). Which coordinates a problem is fitted in is for the plan to say
 (:mod:`pymc_pacauc.ep.plan`).
 """
 

@@ -10,11 +10,11 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.continuation import continued_start
 from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import MANY_MODES, choose_plan
 from pymc_pacauc.ep.posterior import GaussianPosterior
+from pymc_pacauc.ep.start import continued_start
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 

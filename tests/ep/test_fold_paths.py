@@ -17,11 +17,11 @@ from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep import start as mean_first
-from pymc_pacauc.ep.continuation import Reached
 from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.sites import site_functions
+from pymc_pacauc.ep.start import Reached
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.tune import gamma as search
 

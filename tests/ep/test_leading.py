@@ -10,11 +10,11 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import ordered_classes
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep import gaussian
-from pymc_pacauc.ep import start as leading
+from pymc_pacauc.ep import process as leading
 from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning, sweep_sums
 from pymc_pacauc.ep.plan import choose_plan
-from pymc_pacauc.ep.start import leading_problem
+from pymc_pacauc.ep.process import leading_problem
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 

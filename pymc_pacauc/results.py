@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "certify.held_out": ["HoldOutCertificate", "SplitCertificate"],
         "ep.leave_out": ["LeaveOut"],
         "ep.loop": ["ConvergenceWarning", "UnsupportedError"],
+        "ep.plan": ["Plan"],
         "model.approximation": ["EPApproximation", "ImportanceSample"],
         "model.auc_term": ["NotLinearGaussianError"],
         "model.inference": ["ScaleWarning"],

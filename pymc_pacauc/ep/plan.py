@@ -327,13 +327,21 @@ def several_fixed_points(problem: Problem) -> bool:
 
 def choose_coordinates(problem: Problem, local: bool = True) -> str:
     """What q is a Gaussian of; see :func:`choose_plan`. Scores need the threads of this machine, ``local``."""
-    scores = problem.scores
-    if problem.spikes is not None or not scores.d >= scores.n >= FEWEST_ROWS or scores.directions is None:
-        return "coefficients"
-    if not _rough(problem):
-        return "features"
-    in_scores = local and scores.distinct.none_repeat and _in_tiles(problem)
-    return "scores" if in_scores else "coefficients"
+    kind = _kind(problem)
+    if kind == "rough process" and local and _in_tiles(problem):
+        return "scores"
+    return "features" if kind == "smooth process" else "coefficients"
+
+
+def _kind(problem: Problem) -> str:
+    """A process, with about as many directions as rows or fewer, or scores that are linear in few coefficients."""
+    scores, n = problem.scores, problem.n
+    if problem.spikes is not None or not scores.d >= n >= FEWEST_ROWS or scores.directions is None:
+        return "linear"
+    many = n >= MANY_ROWS and scores.directions.beyond(LEADING_LEFT) > WORTH_LEADING * n
+    if scores.directions.rank <= WORTH_FEATURES * n and not many:
+        return "smooth process"
+    return "rough process" if scores.distinct.none_repeat else "linear"
 
 
 def pairs_for(problem: Problem) -> int:
@@ -387,22 +395,8 @@ def _after_start(problem: Problem, pairs: Subsample, start: Fit | None) -> dict[
 def _choose_start(problem: Problem) -> str:
     if problem.spikes is not None:
         return "slab"
-    scores = problem.scores
-    process = scores.coordinates != "coefficients" or (
-        scores.d >= scores.n >= FEWEST_ROWS
-        and scores.directions is not None
-        and scores.distinct.none_repeat
-        and _rough(problem)
-    )
+    process = _kind(problem) != "linear"
     return "mean first" if process and problem.pairs.n_pairs <= MOST_AT_ONCE else "prior"
-
-
-def _rough(problem: Problem) -> bool:
-    """Whether a process has nearly as many directions as rows."""
-    n, directions = problem.n, problem.scores.directions
-    if directions is None or directions.rank > WORTH_FEATURES * n:
-        return True
-    return n >= MANY_ROWS and directions.beyond(LEADING_LEFT) > WORTH_LEADING * n
 
 
 def _in_tiles(problem: Problem) -> bool:

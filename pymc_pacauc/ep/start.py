@@ -373,7 +373,7 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
     return by_row, by_column, informed
 
 
-# Largest ratio of neighbouring gammas of a path. For rankings of folds 4 does; fits at a large gamma take 2, which halves what
+# Largest ratio of neighbouring gammas. For rankings of folds 4 does; fits at a large gamma take 2, which halves what
 # the end of the path loses against the best fixed point known (0.7 nats on average with 4, 0.5 with 2, 0.6 with 1.4).
 SMALL_GROWTH = 2.0
 SWEEPS = 20  # at most, at each gamma; 3 lose 0.14 nats more on average

@@ -20,7 +20,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "model.approximation": ["EPApproximation", "ImportanceSample"],
         "model.auc_term": ["NotLinearGaussianError"],
         "model.inference": ["ScaleWarning"],
-        "problem.provenance": ["FittedTo"],
+        "problem.provenance": ["Provenance"],
         "smc.evidence": ["LogEvidence"],
         "smc.tempering": ["TemperingWarning"],
         "tune.evidence": ["LengthscaleChoice"],

@@ -44,7 +44,7 @@ from pymc_pacauc.problem.problem import (
     linear_gaussian_problem,
     spike_slab_problem,
 )
-from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
+from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
 from pymc_pacauc.tune.evidence import (
@@ -103,7 +103,7 @@ class Tempered:
     caveat = ""
 
     @cached_property
-    def fitted_to(self) -> FittedTo:
+    def fitted_to(self) -> Provenance:
         return fitted_to_problem(self.problem, "TemperingSMC")
 
     @property
@@ -289,7 +289,7 @@ class ScorePosterior:
         return ArrayResult(self.fit) if self.tempered is None else self.tempered
 
     @property
-    def fitted_to(self) -> FittedTo:
+    def fitted_to(self) -> Provenance:
         """What was fitted to, with the prior's history."""
         return replace(self.result.fitted_to, tuned_prior=self.tuned or self.priors > 1)
 

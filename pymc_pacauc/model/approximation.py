@@ -40,7 +40,7 @@ from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, fitted_to
 from pymc_pacauc.model.score_function import ModelScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.export import write_score
-from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.evidence import LogEvidence
 
@@ -145,7 +145,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             group = self.groups[0]
             group.shared_params["mu"].set_value(fit.posterior.mean.astype(pytensor.config.floatX))
             group.posterior = fit.posterior
-        self.fitted_to: FittedTo = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
+        self.fitted_to: Provenance = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------
 

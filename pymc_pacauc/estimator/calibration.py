@@ -26,7 +26,7 @@ from scipy.optimize import brentq, minimize
 from scipy.special import expit, log_expit, logit, ndtr
 from sklearn.isotonic import IsotonicRegression
 
-from pymc_pacauc.ep.leave_out import FoldPaths, suit_fold_paths
+from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.tune.gamma import FOLD_SWEEPS, MANY_ROWS, assign_folds, content_order
@@ -117,7 +117,7 @@ def cross_fit(posterior: ScorePosterior, folds: int) -> FloatArray:
     options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False}
     found = []
     for fold in assigned:
-        if suit_fold_paths(problem):
+        if posterior.fit.plan.folds == "paths":
             paths = FoldPaths(problem, fold, 0.0 if posterior.fit.method == "GaussianVB" else 1.0)
             found.append(paths.leave_out(problem.gamma, **options).scores)
         else:

@@ -31,9 +31,9 @@ from pymc_pacauc.array_result import ArrayResult, Estimate, Result
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import ADVICE, Fit
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
-from pymc_pacauc.fitting import METHODS
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.kernel_features import KernelFeatures
 from pymc_pacauc.problem.problem import (
@@ -42,7 +42,7 @@ from pymc_pacauc.problem.problem import (
     linear_gaussian_problem,
     spike_slab_problem,
 )
-from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
+from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
 from pymc_pacauc.tune.coverage import calibrated_posterior
@@ -92,13 +92,13 @@ class Tempered:
     risk: FloatArray
     parent: NDArray[np.intp]
     stages: tuple[Stage, ...]
-    record: FittedTo | None = None
+    record: Provenance | None = None
 
     gaussian = False
     caveat = ""
 
     @cached_property
-    def fitted_to(self) -> FittedTo:
+    def fitted_to(self) -> Provenance:
         return fitted_to_problem(self.problem, "TemperingSMC") if self.record is None else self.record
 
     @property
@@ -191,7 +191,7 @@ class StoredGaussian:
 class StoredResult:
     """A :class:`~pymc_pacauc.array_result.Result` as numbers, without the rows they were computed from."""
 
-    fitted_to: FittedTo
+    fitted_to: Provenance
     evidence: LogEvidence
     mean_risk: Estimate
     divergence: Estimate
@@ -227,7 +227,7 @@ class ScorePosterior:
         Of a Gaussian process, made from these columns; None for linear scores.
     shrinkage : float or None
         Of a Gaussian prior, chosen by evidence; None where there was no choice.
-    record : FittedTo
+    record : Provenance
         What was fitted to.
     fit : Fit or StoredFit
         The approximation; with SMC the one it started from.
@@ -242,7 +242,7 @@ class ScorePosterior:
     columns: Columns
     features: KernelFeatures | None
     shrinkage: float | None
-    record: FittedTo
+    record: Provenance
     fit: Any
     choice: Choice | None = None
     tempered: Tempered | None = None

@@ -272,6 +272,9 @@ def test_results_of_an_estimator(rows):
     assert pac.certificate(found) == found.certificate_
     assert pac.certificate(found, 0.01).auc < found.certificate_.auc
     assert pac.certificate(found.idata_).auc == pytest.approx(found.certificate_.auc)
+    table = pac.summary(found)
+    np.testing.assert_allclose(table["sd"], found.coef_sd_[0], atol=5e-4)
+    assert table.attrs["certificate"] == found.certificate_
     left = pac.leave_out(found, np.arange(150) % 5)
     assert left.auc == pytest.approx(found.approximation_.leave_out(np.arange(150) % 5).auc)
     with pytest.raises(TypeError, match="keep_data=True"):

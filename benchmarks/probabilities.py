@@ -1,7 +1,7 @@
 """Are the estimators' probabilities as good as those of logistic regression?
 
 Logistic data with 3, 8 and 15 columns, balanced or with one in five positive. Log-loss of 4000 new rows under their
-true probabilities, minus that of LogisticRegression (standardised columns, its defaults), and minus that of the base rate:
+true probabilities, minus that of LogisticRegression (standardised columns, its defaults), and minus the base rate:
 means over data sets, and the worst.
 
     python -m benchmarks.probabilities [--datasets 40]

@@ -20,10 +20,18 @@ from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.estimator import calibration
+from pymc_pacauc.estimator.calibration import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.smc import Settings
-from pymc_pacauc.tune.gamma import FOLD_SWEEPS, FOLD_TOLERANCE, held_out, leave_out_folds
+from pymc_pacauc.tune.gamma import (
+    FOLD_SWEEPS,
+    FOLD_TOLERANCE,
+    assign_folds,
+    content_order,
+    held_out,
+    leave_out_folds,
+)
 
 N, D = 60, 10
 CALIBRATION = {"refine": FOLD_SWEEPS, "tolerance": calibration.TOLERANCE}
@@ -109,17 +117,19 @@ def in_groups(problem, fold):
     return folds(grouped, comparison_folds(grouped.pairs, 5, rng, group), **CALIBRATION)
 
 
-def classifier(problem, fold, **options):
+def classifier(problem, _, prior="ridge", gamma=None):
+    """Scores that probabilities are made of, in the folds that the classifier assigns itself."""
     y = np.zeros(problem.n, dtype=int)
     y[problem.pairs.blocks[0].positive] = 1
-    options = {"gamma": problem.gamma, "shrinkage": 1.0, "cv": [(np.flatnonzero(fold != k), np.flatnonzero(fold == k))
-               for k in range(5)], **options}  # fmt: skip
-    [score] = pac.AUCClassifier(**options).fit(problem.X, y).scores_
-    return np.mean([roc_auc_score(y[fold == k], score.held_out[fold == k]) for k in range(5)])
+    [score] = pac.AUCClassifier(prior, gamma=problem.gamma if gamma is None else gamma).fit(problem.X, y).scores_
+    fitted = score.posterior.fit.problem
+    assigned = assign_folds(fitted.pairs, 5, None, content_order(fitted.X))
+    scored = zip(assigned, cross_fit(score.posterior, 5), strict=True)
+    return np.mean([roc_auc_score(y[at == k], scores[at == k]) for at, scores in scored for k in range(5)])
 
 
-def classifier_by_default(problem, fold):
-    return classifier(problem, fold, gamma="default", shrinkage="evidence")
+def classifier_by_default(problem, _):
+    return classifier(problem, _, "gaussian", "default")
 
 
 WAYS = {
@@ -135,7 +145,7 @@ WAYS = {
     "classifier": classifier,
     "classifier by default": classifier_by_default,
 }
-PAIRED = ("folds, calibration", "folds, selection", "paths", "classifier")
+PAIRED = ("folds, calibration", "folds, selection", "paths")
 SLOW_ONLY = ("smc", "spikes", "process")  # seconds each
 
 

@@ -12,10 +12,6 @@ where it is not. Between the two lies
 at shrinkage 1 independent coefficients. Evidence compares priors on the same pairs at the same gamma, so four fits at
 one gamma choose. It is a choice on the data: a certificate pays for it (``selected_from``).
 
-*Which columns matter?* Independent coefficients may each have a variance of its own; those of highest evidence are
-found by L-BFGS in their logarithms, with EP's gradient (automatic relevance determination). Their common scale has no
-effect. After such a search there is no certificate.
-
 Lengthscales of kernel features by maximal evidence.
 
 The evidence of a few multiples of the median distance is compared, and its maximum approached from the best of them by

@@ -133,7 +133,8 @@ def summary(
     ----------
     result : EPApproximation, InferenceData, DataTree, Dataset or DataArray
         What ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or draws read from a file;
-        or draws of scores, as :func:`~pymc_pacauc.predict_scores` returns them.
+        a fitted estimator (its coefficients with calibrated spread); or draws of scores, as
+        :func:`~pymc_pacauc.predict_scores` returns them.
     epsilon : float, default 0.05
         Of the certificate.
     ci_prob : float, default 0.9

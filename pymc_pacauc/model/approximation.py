@@ -382,9 +382,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores, the cross-validated AUC and an error indicator.
         """
         if self.calibrated_spread:
-            raise ValueError(
-                "A calibrated spread is no product of sites: leave out of the approximation it was made of."
-            )
+            raise ValueError("A calibrated spread has no sites: leave out of the approximation that it was made of.")
         with LateBar("leaving out", show=progressbar) as bar:
             return self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
 

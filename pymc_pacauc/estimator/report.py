@@ -351,6 +351,7 @@ def _gamma(figures: Figures, measure: str) -> str:
 def _figure(draw: Any, caption: str) -> str:
     """An inline SVG, drawn without pyplot, so that no figure of the user's is touched."""
     try:
+        from matplotlib import rc_context
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
     except ImportError:
@@ -361,7 +362,8 @@ def _figure(draw: Any, caption: str) -> str:
     draw(axes)
     axes.spines[["top", "right"]].set_visible(False)
     page = StringIO()
-    figure.savefig(page, format="svg", metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "pymc_pacauc"}):  # the same page every time
+        figure.savefig(page, format="svg", metadata={"Date": None})
     drawing = page.getvalue()
     drawing = drawing[drawing.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
     return f"<figure>{drawing}<figcaption>{escape(caption)}</figcaption></figure>"

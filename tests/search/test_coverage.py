@@ -134,7 +134,7 @@ def test_calibrated_spread_covers(kind):
     for _ in range(40):
         X, pairs, _ = directions(rng, 200, 4, kind)
         size, start = row_shares(pairs).size, None
-        for gamma in (2.0 * size, 10.0 * size):
+        for gamma in (1.0 * size, 5.0 * size):
             start = fit(linear_gaussian_problem(X, pairs, gamma=gamma), start=start, tolerance=1e-2)
             found = calibrated_posterior(start)
             inside.append(np.abs(found.mean[2:]) < 1.645 * np.sqrt(found.variance[2:]))

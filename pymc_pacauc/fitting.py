@@ -120,7 +120,7 @@ def fit(
                     f"standard deviations: {found.pairs_used} of {problem.pairs.n_pairs} pairs were used instead, as "
                     f'with pairs={round(problem.n / found.deal.groups)}. Ask for so many, or for pairs="auto".'
                 )
-            advice = 'use pairs="all"'
+            advice = 'Use pairs="all".'
             warn_of_subsample(found.sampling_error, found.pairs_used, problem.pairs.n_pairs, said, advice, stacklevel=3)
             return found
         if method == "vb":

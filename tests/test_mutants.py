@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep.subsample import _own_error
+from pymc_pacauc.ep.subsample import own_error
 from pymc_pacauc.tune.gamma import weighted_gamma
 
 
@@ -30,4 +30,4 @@ def test_the_mean_gamma_goes_by_how_far_candidates_stay_behind():
 
 def test_a_subsample_that_is_worse_than_others_says_so():
     """Two others agree, three units from it: its own error is 3, not 3 / sqrt(2)."""
-    assert _own_error(np.array([[3.0], [3.0]])) == pytest.approx(3.0)
+    assert own_error(np.array([[3.0], [3.0]])) == pytest.approx(3.0)

@@ -12,7 +12,7 @@ from pymc_pacauc.array_result import ArrayResult
 from pymc_pacauc.certify.certificate import Certificate, certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.ep.results import Fit, warn_of_subsample
 from pymc_pacauc.ep.subsample import fit_dealt, pairs_for
 from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
 from pymc_pacauc.fitting import fit
@@ -97,7 +97,9 @@ def _fit_quickly(problem: Problem, method: str, start: Fit | None, n_jobs: int |
         return fit(problem, method, start=start, n_jobs=n_jobs)
     groups = min(problem.pairs.n_pairs / wanted, problem.n / FEWEST_ROWS)
     power = 1.0 if method == "ep" else 0.0
-    return fit_dealt(problem, groups, power=power, start=start, tolerance=DEALT_TOLERANCE, n_jobs=n_jobs)
+    found = fit_dealt(problem, groups, power=power, start=start, tolerance=DEALT_TOLERANCE, n_jobs=n_jobs)
+    warn_of_subsample(found.sampling_error, found.pairs_used, problem.pairs.n_pairs, "", "Lower gamma.", stacklevel=3)
+    return found
 
 
 def _number(gamma: Any, problem: Problem) -> float:

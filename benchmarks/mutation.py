@@ -6,7 +6,8 @@
 A mutant is one of: a comparison changed (< to <=, == to !=), an operator changed (+ to -, * to /, and to or), a number
 changed (0 to 1, others doubled), a condition negated, a keyword argument left out, a statement left out (a call, a
 raise, an update, an assignment to an attribute or an item). Not mutated: numbers at the level of a module, which are
-choices that change accuracy and time by degrees, texts, annotations, decorators, assertions (``strict=`` of zip is one) and ``stacklevel=``.
+choices that change accuracy and time by degrees, texts, annotations, decorators, assertions (``strict=`` of zip is one)
+and ``stacklevel=``.
 
 From each folder ``--each`` mutants are drawn, from ``ep`` twice as many. A mutant is killed if a test that runs its
 line fails, quickest first and all files with such a test at last, within ``--budget`` seconds of their usual time; or

@@ -514,6 +514,15 @@ def test_pairs_of_many_rows_are_dealt():
     assert 0.0 < np.sqrt(np.mean(off**2)) < 0.1
 
 
+def test_a_large_error_of_a_subsample_is_told_by_options_of_the_estimator(monkeypatch):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(1600, 2))
+    monkeypatch.setattr("pymc_pacauc.ep.results.LARGE_EVIDENCE_ERROR", 1e-6)
+    message = r'subsample of .* of 640000 pairs .* nats in log Z: .* Lower gamma, or use method="smc".$'
+    with pytest.warns(ConvergenceWarning, match=message):
+        pac.AUCClassifier(gamma=100.0, shrinkage=1.0).fit(X, np.arange(1600) % 2)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

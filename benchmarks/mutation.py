@@ -1,6 +1,6 @@
 """Mutants: small faults put into the source one at a time; how many of them a test notices.
 
-    python -m benchmarks.mutation --watch lines.json [tests ...]      once: which tests run which lines (Python 3.12)
+    python -m benchmarks.mutation --watch lines.json [pytest ...]     once: which tests run which lines (Python 3.12)
     python -m benchmarks.mutation lines.json [--each 20] [--seed 24]  sample mutants, and run the tests of their lines
 
 A mutant is one of: a comparison changed (< to <=, == to !=), an operator changed (+ to -, * to /, and to or), a number
@@ -318,19 +318,16 @@ def study(mutant, copy, fresh, watched, budget):
 
 
 def main():
+    if sys.argv[1:2] == ["--watch"]:
+        sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[3:]], plugins=[Watch(sys.argv[2])]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lines", nargs="?")
-    parser.add_argument("tests", nargs="*")
-    parser.add_argument("--watch")
+    parser.add_argument("lines")
     parser.add_argument("--each", type=int, default=20)
     parser.add_argument("--seed", type=int, default=24)
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("--only", type=int, nargs="+", help="numbers of mutants")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    if arguments.watch:
-        tests = [each for each in (arguments.lines, *arguments.tests) if each]
-        sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *tests], plugins=[Watch(arguments.watch)]))
     chosen = list(enumerate(sampled(arguments.each, arguments.seed)))
     chosen = [each for each in chosen if arguments.only is None or each[0] in arguments.only]
     if arguments.list:

@@ -6,8 +6,8 @@ Gamma (0.1, 1, 4 and 50 n) and the number of columns (1, 5, 20, 60) take turns; 
 Student's t with 2 degrees of freedom, indicators, half indicators), positives (half, one in twenty, 60, 20), weights of
 the rows (none, gamma, lognormal), 1000 to 2000 rows (``--rows`` to twice as many; three times with 60 or 20 positives)
 and 50 to 200 rows per group. The reference is EP on all pairs, from its own start and from the subsampled fit; of two
-fixed points, that with more evidence. Errors are in posterior standard deviations of the reference, in the direction of the error, root
-mean square over directions. A claim covers if the error is at most twice as large.
+fixed points, that with more evidence. Errors are in posterior standard deviations of the reference, in the direction of
+the error, root mean square over directions. A claim covers if the error is at most twice as large.
 """
 
 import os

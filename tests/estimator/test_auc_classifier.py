@@ -329,7 +329,7 @@ def test_copies(rows, fitted):
         ({"gamma": "best"}, "gamma must be one of"),
         ({"gamma": -1.0}, "gamma must be"),
         ({"prior": "laplace"}, "prior must be one of"),
-        ({"method": "nuts"}, "method must be one of"),
+        ({"method": "nuts"}, "method must be one of 'ep', 'vb', 'smc'; got 'nuts'"),
         ({"threshold": 2.0}, "threshold must be one of"),
         ({"multi_class": "ovo"}, "multi_class must be one of"),
         ({"cv": 1}, "Expected cv as an integer of at least 2"),

@@ -1,9 +1,9 @@
 """EP on rows that no machine holds alone: every worker compares the rows it has loaded with each other.
 
-Rows come in parts, files or chunks of a Dask array, in random order. Each part deals its own rows into groups along the
+Rows come in parts, files or chunks of a Dask array, in random order. Each part puts its own rows into groups along the
 score (:mod:`pymc_pacauc.comparison.subsample`) and estimates the sums over all its pairs; a pair within a part stands
 for ``pairs of all rows / pairs within parts``. So nothing but q goes to the workers, and nothing but sums of its size
-comes back. The rows are dealt twice: at random for a pilot fit, then along the score that it found.
+comes back. Rows are grouped twice: at random for a pilot fit, then along the score that it found.
 
 *Sampling error.* That of the subsample comes from others, as on one machine (:mod:`pymc_pacauc.ep.subsample`): to first
 order where it is small, else by fits to them. Besides, which rows share a part is chance: W of the N pairs are
@@ -30,16 +30,16 @@ from pymc_pacauc.cluster.pairs import add_up, check_worth
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
+from pymc_pacauc.ep.plan import check_count
 from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of, warn_of_subsample
 from pymc_pacauc.ep.subsample import (
     FINE_TOLERANCE,
     LENGTH_MATTERS,
     LINEAR_ERROR,
-    OTHER_DEALS,
     OTHER_NUMBERS,
+    OTHER_SAMPLES,
     WARM,
-    check_pairs,
     deviations,
     own_error,
     sampling_error,
@@ -145,7 +145,7 @@ def fit_rows(
     power, tolerance, max_sweeps, callback
         As in :func:`pymc_pacauc.arrays.fit`.
     random_seed
-        Of the deal. The same seed and parts give the same result, whatever happens to the workers.
+        Of the subsample. The same seed and parts give the same result, whatever happens to the workers.
     """
     check_client(client)
     gamma = check_gamma(gamma)
@@ -169,10 +169,10 @@ def fit_rows(
     seeds = np.random.SeedSequence(random_seed)
     q, sweeps = standard_gaussian(prior.mean.size), 0
     for stage in range(2):
-        dealt = run.rows_in_groups(on_worker.deal_rows, seeds, None if stage == 0 else q.mean, groups)
-        used = sum(gather(client, submit(client, on_worker.count, dealt)))
+        sampled = run.rows_in_groups(on_worker.sample_rows, seeds, None if stage == 0 else q.mean, groups)
+        used = sum(gather(client, submit(client, on_worker.count, sampled)))
         solution = solve_fixed_point(
-            gaussian_iteration(target, power, partial(run.sums, dealt)),
+            gaussian_iteration(target, power, partial(run.sums, sampled)),
             q,
             policy_for(q.mean.size),
             tolerance=PILOT_TOLERANCE if stage == 0 else tolerance,
@@ -181,7 +181,7 @@ def fit_rows(
             counted=sweeps,
         )
         q, sweeps = solution.point, sweeps + len(solution.history)
-        release(dealt)
+        release(sampled)
     error, said = EXACT, ""
     if used < run.total:
         error, said = _error(run, target, q, solution.seen.log_evidence, groups, seeds, max_sweeps)
@@ -222,15 +222,15 @@ class _Rows:
     def rows_in_groups(
         self, function: Callable[..., Any], seeds: np.random.SeedSequence, *arguments: Any
     ) -> list[Future]:
-        """The rows of every part dealt or split, by a seed of its own."""
+        """The rows of every part grouped or split, by a seed of its own."""
         each = list(zip(self.parts, seeds.spawn(len(self.parts)), strict=True))
         return submit(self.client, function, each, *arguments)
 
-    def sums(self, dealt: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
-        """One round: the sums over all pairs, estimated from those dealt, each of which stands for some."""
+    def sums(self, sampled: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
+        """One round: the sums over all pairs, estimated from those sampled, each of which stands for some."""
         each = self.total / self.within if stands_for is None else stands_for
         sent = (q.precision, q.shift, self.gamma / self.total, self.power, each)
-        both = list(zip(self.parts, dealt, strict=True))
+        both = list(zip(self.parts, sampled, strict=True))
         return add_up(gather(self.client, submit(self.client, on_worker.sums, both, *sent)))
 
 
@@ -245,17 +245,17 @@ def _error(
 ) -> tuple[SamplingError, str]:
     """Standard errors from the subsample and from which rows share a part, and what is to be said of the latter."""
 
-    def refitted(dealt: list[Future]) -> tuple[float, FloatArray]:
-        iteration = gaussian_iteration(target, run.power, partial(run.sums, dealt))
+    def refitted(sampled: list[Future]) -> tuple[float, FloatArray]:
+        iteration = gaussian_iteration(target, run.power, partial(run.sums, sampled))
         policy = policy_for(q.mean.size, WARM)
         found = solve_fixed_point(iteration, q, policy, tolerance=FINE_TOLERANCE, max_sweeps=max_sweeps)
         return found.seen.log_evidence - log_evidence, q.factor.T @ (found.point.mean - q.mean)
 
-    times = max(OTHER_DEALS, math.ceil(OTHER_NUMBERS / q.mean.size))
-    deals = [run.rows_in_groups(on_worker.deal_rows, seeds, q.mean, groups) for _ in range(times)]
-    error = sampling_error(target, q, log_evidence, (run.sums(dealt, q) for dealt in deals), run.power)
+    times = max(OTHER_SAMPLES, math.ceil(OTHER_NUMBERS / q.mean.size))
+    subsamples = [run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups) for _ in range(times)]
+    error = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), run.power)
     if not (error.mean <= LINEAR_ERROR and q.mean.size > LENGTH_MATTERS):
-        differences, steps = zip(*map(refitted, deals), strict=True)
+        differences, steps = zip(*map(refitted, subsamples), strict=True)
         error = SamplingError(own_error(np.array(differences)[:, None]), own_error(np.array(steps)))
     if run.within == run.total:
         return error, ""
@@ -280,7 +280,7 @@ def _error(
 
 def _check_pairs(pairs: int | None, least: float) -> None:
     if pairs is not None:
-        check_pairs(pairs, least, "pairs", "None or", "leave pairs away")
+        check_count(pairs, least, "pairs", "None or", "leave pairs away")
 
 
 def _raw_parts(client: Client, rows: Any, y: Any, load: Callable[[Any], Any]) -> list[Any]:

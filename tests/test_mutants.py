@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pymc_pacauc as pac
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.subsample import own_error
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -45,7 +46,7 @@ def test_folds_choose_gamma_by_the_method_asked_for(method):
     X = rng.normal(size=(40, 2))
     problem = linear_gaussian_problem(X, X[:, 0] + rng.normal(size=40) > 0.0, gamma=40.0)
     fold = np.arange(40) % 2
-    [paths] = leave_out_folds(problem, fold[None], method)
+    [paths] = leave_out_folds(problem, fold[None], choose_plan(problem, method=method))
     scores = paths.leave_out(40.0, refine=200, tolerance=1e-8, of_draws=False).scores
 
     def off(method):

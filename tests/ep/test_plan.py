@@ -12,6 +12,7 @@ from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import UnsupportedError
 from pymc_pacauc.ep.plan import ACCURACIES, Plan, Subsample, choose_plan
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
+from tests.ep.test_leading import process as smooth
 
 
 def linear(n, d=2, gamma=None, **options):
@@ -34,7 +35,7 @@ TABLE = {
     "5 020 000 pairs": (linear(4482), "coefficients", 160, "prior"),
     "a large gamma needs more": (linear(6000, gamma=20_000), "coefficients", "gamma", "prior"),
     "a larger one all": (linear(6000, gamma=30_000), "coefficients", None, "prior"),
-    "smooth process": (process(200, 1.0), "features", None, "mean first"),
+    "smooth process": (linear_gaussian_problem(*smooth(), 260.0), "features", None, "mean first"),
     "rough process": (process(200, 1e-4), "scores", None, "mean first"),
     "rough process in small strata": (process(200, 1e-4, SMALL_STRATA), "coefficients", None, "mean first"),
     "few rows of a process": (process(60, 1.0), "coefficients", None, "prior"),
@@ -117,7 +118,7 @@ def test_a_fit_says_how_it_was_made():
     assert str(some.plan).startswith("225 000 of 2 250 000 pairs, coefficients, from a fit to some rows: ")
     sparse = fit(spike_slab_problem(problem.X, problem.pairs, 10.0, inclusion_probability=0.5, v0=0.1))
     assert str(sparse.plan) == f"all 900 pairs, coefficients, from a fit without spikes: {sparse.sweeps} sweeps"
-    assert "features, from the mean found first" in str(choose_plan(process(200, 1.0)))
+    assert "features, from the mean found first" in str(choose_plan(linear_gaussian_problem(*smooth(), 260.0)))
     large = str(choose_plan(replace(problem, gamma=600.0)))
     assert large == "all 900 pairs, coefficients, from the prior and along growing gammas"
 

@@ -19,6 +19,7 @@ from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.estimator import calibration
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
@@ -71,7 +72,7 @@ def weighted(problem, fold):
     """Selection among problems that are not for fold paths."""
     pairs = problem.pairs.times(np.random.default_rng(1).gamma(4.0, size=problem.n))
     problem = replace(problem, pairs=pairs)
-    left_out = leave_out_folds(problem, fold[None], "ep")
+    left_out = leave_out_folds(problem, fold[None], choose_plan(problem))
     return held_out(fit(problem, n_jobs=1), left_out, gamma=problem.gamma, n_jobs=1).auc.mean()
 
 

@@ -414,7 +414,7 @@ def test_folds_may_be_given(rows):
         fold[out] = k
     first = pac.AUCClassifier(cv=splitter).fit(X, y)
     other = pac.AUCClassifier(cv=list(splitter.split(X, y)), random_state=1).fit(X, y)
-    assert first.gamma_ == other.gamma_  # nothing is dealt, so that there is nothing random
+    assert first.gamma_ == other.gamma_  # there are no subsamples, so that there is nothing random
     np.testing.assert_array_equal(first.predict_proba(X), other.predict_proba(X))
     [score] = first.scores_
     np.testing.assert_array_equal(score.posterior.choice.folds, [fold])
@@ -502,7 +502,7 @@ def test_draws_are_arviz_data(rows, fitted):
         assert pac.certificate(each.idata_).auc == pytest.approx(each.certificate_.auc)
 
 
-def test_pairs_of_many_rows_are_dealt():
+def test_pairs_of_many_rows_are_subsampled():
     """Of 3000 rows one pair in ten, without changing what it learns: against the fit to all pairs, on arrays."""
     rng = np.random.default_rng(7)
     X = rng.normal(size=(3000, 5))

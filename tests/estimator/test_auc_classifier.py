@@ -40,7 +40,10 @@ SCIKIT_1_5 = parse_version(sklearn.__version__) < parse_version("1.6")
 
 # EP approximates a pair of weight four by one Gaussian factor and four pairs by four, which are not the same, and
 # probabilities count the rows behind them. That variational Bayes, which has no such factors, obeys is tested below.
-EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "EP's factor of a weighted pair is not that of several"}
+EXPECTED = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "EP's factor of a weighted pair is not that of several"
+    for kind in ("dense", "sparse")
+}
 
 
 def expected(estimator):

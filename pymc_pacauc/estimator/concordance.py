@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from pymc_pacauc.comparison.censored import concordance, event_mask
+from pymc_pacauc.comparison.censored import concordance, event_codes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.estimator.base import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
@@ -45,6 +45,10 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         None for Harrell's C, ``"ipcw"`` for Uno's, which makes up for those lost to censoring.
     tau
         Compare events before this time only.
+    cause
+        The code of the events of interest in y; those of other causes count as never having it (Wolbers' C).
+    horizon
+        Judge by the cumulative/dynamic AUC at this time (or its mean over several) instead of C.
 
     Attributes
     ----------
@@ -77,6 +81,8 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         standardize: Any = True,
         weights: str | None = None,
         tau: float | None = None,
+        cause: int = 1,
+        horizon: Any = None,
         cv: Any = 5,
         epsilon: float = 0.05,
         tuning_rows: int = 500,
@@ -93,6 +99,8 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         self.standardize = standardize
         self.weights = weights
         self.tau = tau
+        self.cause = cause
+        self.horizon = horizon
         self.cv = cv
         self.epsilon = epsilon
         self.tuning_rows = tuning_rows
@@ -109,7 +117,8 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         X
             Matrix or DataFrame (rows, columns) of numbers.
         y
-            Event and time of each row: scikit-survival's structured array, or two columns in this order.
+            Event (or its cause, 0 where it was censored) and time of each row: scikit-survival's structured array, or
+            two columns in this order.
         sample_weight, strata, groups
             As in :meth:`AUCClassifier.fit`.
         """
@@ -125,7 +134,7 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         event, time = event_and_time(y, len(X))
         weights = check_weights(sample_weight, X)
         groups = check_rows("groups", groups, len(X))
-        folds = check_folds(self.cv, X, event, groups)
+        folds = check_folds(self.cv, X, event == self.cause, groups)
         pairs = self._pairs(event, time, strata, weights)
         if weights is not None:
             seen = weights > 0.0
@@ -156,24 +165,29 @@ class ConcordanceEstimator(PosteriorFace, BaseEstimator):
         seen = scores if weights is None else scores[weights > 0.0]
         return 1.0 - float(pair_risk(seen[None], pairs)[0])
 
-    def _pairs(self, event: NDArray[np.bool_], time: FloatArray, strata: Any, weights: FloatArray | None) -> Pairs:
+    def _pairs(self, event: NDArray[np.intp], time: FloatArray, strata: Any, weights: FloatArray | None) -> Pairs:
         """What is compared among the rows of positive weight."""
         strata = check_rows("strata", strata, len(time))
-        if weights is None:
-            return concordance(time, event, strata=strata, weights=self.weights, tau=self.tau)
-        seen = weights > 0.0
-        strata = None if strata is None else strata[seen]
-        pairs = concordance(time[seen], event[seen], strata=strata, weights=self.weights, tau=self.tau)
-        return pairs.times(weights[seen] / weights[seen].mean())
+        seen = np.ones(len(time), dtype=bool) if weights is None else weights > 0.0
+        pairs = concordance(
+            time[seen],
+            event[seen],
+            strata=None if strata is None else strata[seen],
+            weights=self.weights,
+            tau=self.tau,
+            cause=self.cause,
+            horizon=self.horizon,
+        )
+        return pairs if weights is None else pairs.times(weights[seen] / weights[seen].mean())
 
 
-def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.bool_], FloatArray]:
+def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.intp], FloatArray]:
     """Event and time of each row, from a structured array or two columns.
 
     Examples
     --------
     >>> event_and_time([[1, 2.5], [0, 3.0]], 2)
-    (array([ True, False]), array([2.5, 3. ]))
+    (array([1, 0]), array([2.5, 3. ]))
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
@@ -191,7 +205,6 @@ def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.bool_], FloatArray]
     if event.shape != (n,):
         raise ValueError(f"Found input variables with inconsistent numbers of samples: [{n}, {event.size}]")
     event, time = numeric_array("event", event), numeric_array("time", time)
-    if not np.isin(event[np.isfinite(event)], (0, 1)).all():
-        swapped = " (the second column is: is their order reversed?)" * bool(np.isin(time, (0, 1)).all())
-        raise ValueError(f"The first column of y, whether the event was seen, is not 0 and 1{swapped}.")
-    return event_mask(event, n), time
+    if np.isin(time, (0, 1)).all() and not np.isin(event[np.isfinite(event)], (0, 1)).all():
+        raise ValueError("The second column of y, the time, is 0 and 1, and the first is not: is their order reversed?")
+    return event_codes(event, n), time

@@ -15,7 +15,7 @@ from scipy.stats import gaussian_kde
 
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
 from pymc_pacauc.analysis.threshold import Threshold
-from pymc_pacauc.comparison.censored import concordance_risk, event_mask, survival_curve
+from pymc_pacauc.comparison.censored import concordance_risk, event_codes, survival_curve
 from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.model.deployed import mean_score
@@ -175,6 +175,7 @@ def plot_survival(
     time: ArrayLike,
     event: ArrayLike,
     *,
+    cause: int = 1,
     groups: int = 3,
     ci_prob: float = 0.9,
     ax: Any = None,
@@ -182,7 +183,8 @@ def plot_survival(
 ) -> Any:
     """Share without event over time, in groups of equal size by their mean score (Kaplan and Meier's estimate).
 
-    A high score means an early event: the curve of the highest scores should fall first. On rows that were fitted the
+    Where there are competing events: the share that has had one of the ``cause`` (Aalen and Johansen's estimate). A
+    high score means an early event: the curve of the highest scores should move first. On rows that were fitted the
     curves are further apart than on others.
 
     Parameters
@@ -191,7 +193,9 @@ def plot_survival(
         What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
         (..., rows); or one score per row.
     time, event
-        When each row had its event or was last seen, and whether it was an event.
+        When each row had its event or was last seen, and whether it was an event, or its cause (0: censored).
+    cause
+        The code in ``event`` of the events of interest.
     groups
         Number of groups, cut at quantiles of the score; rows with equal scores stay together.
     ci_prob
@@ -206,9 +210,10 @@ def plot_survival(
     score = np.asarray(mean_score(scores), dtype=np.float64)
     if not (isinstance(groups, int | np.integer) and 2 <= groups <= len(COLORS)):
         raise ValueError(f"groups must be an integer from 2 to {len(COLORS)}; got {groups!r}.")
-    c = 1.0 - float(concordance_risk(score, time, event))  # also checks the three
+    c = 1.0 - float(concordance_risk(score, time, event, cause=cause))  # also checks the three
     times = np.asarray(time, dtype=np.float64)
-    events = event_mask(event, times.size)
+    codes = event_codes(event, times.size, cause)
+    events, competing = codes == cause, bool((codes[codes > 0] != cause).any())
     group = np.searchsorted(np.quantile(score, np.arange(1, groups) / groups), score, side="left")
     empty = groups - np.unique(group).size
     if empty:
@@ -216,16 +221,19 @@ def plot_survival(
     [axes] = new_axes(ax, backend, figsize=(7.2, 4.2))
     for k in range(groups):
         inside = group == k
-        curve = survival_curve(times[inside], events[inside])
+        curve = survival_curve(times[inside], codes[inside], cause)
         at, share = np.concatenate([[0.0], curve.time]), np.concatenate([[1.0], curve.survival])
         lower, upper = (np.concatenate([[1.0], bound]) for bound in curve.interval(ci_prob))
+        if competing:
+            lower, share, upper = 1.0 - upper, 1.0 - share, 1.0 - lower
         color = COLORS[k]
         axes.fill_between(at, lower, upper, step="post", color=color, alpha=0.15, linewidth=0)
         label = f"{_name(k, groups)}: {int(events[inside].sum())} events, {int(inside.sum())} rows"
         axes.step(at, share, where="post", color=color, linestyle=LINES[k % len(LINES)], label=label)
-        censored = np.unique(times[inside & ~events])
+        censored = np.unique(times[inside & (codes == 0)])
         axes.plot(censored, share[np.searchsorted(at, censored, side="right") - 1], "|", color=color, markersize=6)
-    axes.set(xlabel="time", ylabel="share without event", xlim=(0.0, None), ylim=(0.0, 1.02))
+    what_share = f"share with an event of cause {cause}" if competing else "share without event"
+    axes.set(xlabel="time", ylabel=what_share, xlim=(0.0, None), ylim=(0.0, 1.02))
     axes.spines[["top", "right"]].set_visible(False)
     what = "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
     title = f"by {what}\n(concordance {c:.3f})"

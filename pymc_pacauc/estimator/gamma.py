@@ -82,7 +82,7 @@ def fit_at_gamma(
         start = pilot if tuning is problem.pairs else None
         return _fit_quickly(replace(problem, gamma=choice.gamma), method, start, n_jobs), choice
     if isinstance(gamma, str) and gamma == "certificate":
-        certified = _by_certificate(problem, method, epsilon, priors, n_jobs)
+        certified = _by_certificate(problem, method, epsilon, priors, groups, n_jobs)
         return certified.fit, certified
     if isinstance(gamma, str) and gamma == "coverage":
         covering = coverage_gamma(problem, n_jobs=n_jobs)
@@ -111,11 +111,13 @@ def _number(gamma: Any, problem: Problem) -> float:
     return theorem_defaults(n_pos, n_neg, problem.d, assumption=gamma).gamma
 
 
-def _by_certificate(problem: Problem, method: str, epsilon: float, priors: int, n_jobs: int | None) -> CertifiedGamma:
+def _by_certificate(
+    problem: Problem, method: str, epsilon: float, priors: int, groups: ArrayLike | None, n_jobs: int | None
+) -> CertifiedGamma:
     """From a quarter of Theorem 2.3's gamma to 32 times it; choosing gamma alone costs a certificate nothing."""
     grid = certificate_gammas(row_shares(problem.pairs))
     fits = list(fits_along_gamma(problem, grid, method, n_jobs=n_jobs))
     fits = [each for each in fits if each.converged] or fits
     tuned_prior = "charge" if priors > 1 else "accept"  # without a certificate it is a criterion still
-    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": tuned_prior}
+    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": tuned_prior, "groups": groups}
     return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), epsilon, **options) for each in fits))

@@ -63,10 +63,48 @@ def plot_roc(
     return axes
 
 
-def _label(name: str, curve: xr.Dataset) -> str:
-    attrs = curve.attrs
-    auc = f"{attrs['auc']:.3f} ({attrs['auc_lower']:.3f} to {attrs['auc_upper']:.3f})"
-    return f"{name}: {auc}" if name else auc
+def plot_precision_recall(
+    curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
+) -> Any:
+    """Draw precision-recall curves of mean scores, with their bands over rows.
+
+    Parameters
+    ----------
+    curves : Dataset or mapping of Datasets
+        What :func:`~pymc_pacauc.precision_recall` returned, or several of them by name.
+    band : bool, default True
+        Show the pointwise band.
+    ax : Axes, default None
+        Where to draw; by default a new figure.
+    backend : "matplotlib", default None
+        The only one there is.
+
+    Returns
+    -------
+    Axes
+        With the event rate, which is the precision of a random score, as a dotted line.
+    """
+    named = named_curves(curves, "", "precision_recall", "precision")
+    [axes] = new_axes(ax, backend, figsize=(5.2, 5.2))
+    for k, (name, curve) in enumerate(named.items()):
+        color, line, recall = COLORS[k % len(COLORS)], LINES[k % len(LINES)], curve["recall"]
+        if band:
+            lower, upper = curve["precision_lower"], curve["precision_upper"]
+            axes.fill_between(recall, lower, upper, step="pre", color=color, alpha=0.2, linewidth=0)
+        label = _label(name, curve, "average_precision")
+        axes.step(recall, curve["precision"], where="pre", color=color, linestyle=line, label=label)
+        axes.axhline(curve.attrs["event_rate"], color=GREY, linewidth=0.8, linestyle=":")
+    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
+    level = next(iter(named.values())).attrs["ci_prob"]
+    title = f"average precision of the mean score\n({level:.0%} over rows; dotted: event rate)"
+    axes.legend(loc="best", frameon=False, title=title)
+    return axes
+
+
+def _label(name: str, curve: xr.Dataset, measure: str = "auc") -> str:
+    value, lower, upper = (curve.attrs[f"{measure}{end}"] for end in ("", "_lower", "_upper"))
+    said = f"{value:.3f} ({lower:.3f} to {upper:.3f})"
+    return f"{name}: {said}" if name else said
 
 
 def plot_scores(

@@ -31,7 +31,7 @@ from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.problem.problem import two_class_mask
-from pymc_pacauc.problem.provenance import FittedTo, measure_of
+from pymc_pacauc.problem.provenance import Provenance, measure_of
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -61,7 +61,7 @@ class Certificate(HTMLReport):
     divergence
         KL(posterior, prior).
     n_pos, n_neg
-        Class sizes; for other comparisons see :class:`~pymc_pacauc.results.FittedTo`.
+        Class sizes; for other comparisons see :class:`~pymc_pacauc.results.Provenance`.
     m
         Independent comparisons that the bound counts: the size of the smaller class for two classes, all pairs
         weighing the same.
@@ -144,7 +144,8 @@ def certificate(
     epsilon
         Probability, over the drawing of the data, with which the bound may fail.
     selected_from
-        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them.
+        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them. An
+        estimator's own choice among priors is counted besides.
         Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
     bound
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
@@ -204,6 +205,7 @@ def certificate(
     fitted = result.fitted_to
     if tuned_prior == "charge":
         fitted = replace(fitted, tuned_prior=False)
+    selected_from *= fitted.priors
     if model is not None:
         from pymc_pacauc.model.results import check_model
 
@@ -277,7 +279,7 @@ TUNED = (
 )
 
 
-def check_certifiable(fitted: FittedTo) -> None:
+def check_certifiable(fitted: Provenance) -> None:
     """Refuse what has no bound, whatever the posterior."""
     if fitted.terms != 1:
         raise ValueError(f"A certificate is for one AUC term; the model had {fitted.terms}.")
@@ -343,7 +345,7 @@ def _check_options(
         raise ValueError('bound="matchings" matches rows of given classes: sampling="labels".')
 
 
-def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+def _check(result: Any, fitted: Provenance, tuned_prior: str) -> None:
     check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
@@ -369,7 +371,7 @@ def _fit_of(result: Any) -> Fit:
     return fit
 
 
-def equal_matchings(fitted: FittedTo) -> bool:
+def equal_matchings(fitted: Provenance) -> bool:
     """Whether the pairs are a mean of matchings of one size: none is larger than the smaller class."""
     return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
 
@@ -401,7 +403,7 @@ def _class_sizes(certified: Certificate) -> str:
     return f"{certified.comparison}, {certified.n_pos + certified.n_neg} observations"
 
 
-def _independence(fitted: FittedTo) -> str:
+def _independence(fitted: Provenance) -> str:
     if fitted.groups:
         return (
             f"Assumes that, given the labels, the {fitted.groups} groups are independent (observations of one may "
@@ -417,14 +419,14 @@ def _independence(fitted: FittedTo) -> str:
     )
 
 
-def _share(fitted: FittedTo) -> float:
+def _share(fitted: Provenance) -> float:
     if fitted.compared == 0.0:
         raise ValueError('sampling="iid" is for pairs that weigh the same; use sampling="labels".')
     return fitted.compared
 
 
 def _assumptions(
-    fitted: FittedTo,
+    fitted: Provenance,
     sampling: str,
     selected_from: int,
     monte_carlo: tuple[float, float] | None,
@@ -445,7 +447,13 @@ def _assumptions(
         sentences.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
     if fitted.tuned_prior:
         sentences.insert(0, "NO GUARANTEE: the prior was tuned on these very data.")
-    if fitted.standardized:
+    if fitted.own_scales:
+        sentences.append(
+            "The estimator took scales of the columns (for the prior, their correlations too) from these rows. Their "
+            "centre is free. The bound is exact for scales fixed beforehand: what this choice adds is not certified. "
+            'For a bound without it, scale the columns by reference values and use prior="ridge", standardize=False.'
+        )
+    elif fitted.standardized:
         sentences.append(
             "CAUTION: the covariates look centred, scaled or ranked over this very sample. Standardised with it, the "
             "prior on scores depends on the data and the bound is not exact; standardise with reference values or "

@@ -232,7 +232,8 @@ def concordance(
     times = number_vector("time", time, "a finite time >= 0 per observation")
     if (times < 0.0).any():
         raise ValueError(f"time has {int((times < 0.0).sum())} negative value(s): a time is at least 0.")
-    codes = event_codes(event, times.size, cause)
+    codes = event_codes(event, times.size)
+    _check_cause(cause, codes)
     if isinstance(weights, str) and weights != "ipcw":
         raise ValueError(f'weights must be None, "ipcw" or one number per observation; got {weights!r}.')
     groups = None if strata is None else strata_codes(strata, times.size)
@@ -326,7 +327,7 @@ def _at_horizons(
     return Pairs(time.size, tuple(blocks), "censored times", skipped_strata=len(skipped), estimated_weights=True)
 
 
-def event_codes(event: ArrayLike, n: int, cause: int = 1) -> NDArray[np.intp]:
+def event_codes(event: ArrayLike, n: int) -> NDArray[np.intp]:
     """The cause of each event, 0 where there was none: from booleans, or from whole numbers >= 0."""
     given = np.asarray(event)
     if given.shape != (n,):
@@ -339,15 +340,17 @@ def event_codes(event: ArrayLike, n: int, cause: int = 1) -> NDArray[np.intp]:
                 f"number > 0; got {values[(values < 0.0) | (values % 1.0 != 0.0)][0]:g}."
             )
         given = values
-    codes = given.astype(np.intp)
+    return given.astype(np.intp)
+
+
+def _check_cause(cause: Any, codes: NDArray[np.intp]) -> None:
     if not (np.ndim(cause) == 0 and isinstance(cause, int | np.integer) and cause > 0):
         raise ValueError(f"cause must be a code of event, a whole number > 0; got {cause!r}.")
     if not (codes == cause).any():
         seen = ", ".join(map(str, np.unique(codes[codes > 0])[:5]))
         if seen:
             raise ValueError(f"There is no event of cause={cause}: event has the codes {seen}.")
-        raise ValueError(f"There is no event: all {n} observations are censored.")
-    return codes
+        raise ValueError(f"There is no event: all {codes.size} observations are censored.")
 
 
 def _check_time(name: str, value: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,18 +14,12 @@ from pymc_pacauc.certify.certificate import Certificate, certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.ep.subsample import fit_dealt, pairs_for
-from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.provenance import sides
 from pymc_pacauc.theorems import theorem_defaults
 from pymc_pacauc.tune.coverage import CoverageChoice, coverage_gamma
 from pymc_pacauc.tune.gamma import GammaChoice, certificate_gammas, choose_gamma, fits_along_gamma
-
-PAIRS_PER_ROW, LEAST_SAVED = 64, 4  # of the last fit; and of how many more so many are used
-FEWEST_ROWS = 100  # of a group
-DEALT_TOLERANCE = 1e-3  # moves the mean by less than dealing does
 
 GAMMAS = ("cv", "certificate", "coverage", "default", "MA1", "MAinf")
 
@@ -63,41 +58,33 @@ def fit_at_gamma(
     gamma: Any,
     *,
     method: str,
-    folds: Folds,
+    folds: int,
     groups: ArrayLike | None,
-    epsilon: float,
     priors: int,
     pilot: Fit | None,
     n_jobs: int | None,
+    tell: Callable[[str], None],
 ) -> tuple[Fit, Choice | None]:
     """The fit at the gamma asked for, and how it was chosen where it was.
 
     Folds choose gamma by the pairs ``tuning``. A ``pilot``, a fit to these at any gamma, saves a fit.
     """
     if isinstance(gamma, str) and gamma == "cv":
-        if not isinstance(folds, int):
-            check_pairs_in_folds(tuning, folds)
         options: dict[str, Any] = {"method": method, "groups": groups, "n_jobs": n_jobs}
+        options["callback"] = lambda number: tell(f"choosing gamma by {folds} folds: {number} looked at")
         choice = choose_gamma(problem, folds=folds, tuning=tuning, start=pilot, **options)
         start = pilot if tuning is problem.pairs else None
-        return _fit_quickly(replace(problem, gamma=choice.gamma), method, start, n_jobs), choice
+        tell(f"fitting at gamma = {choice.gamma:.4g}")
+        at = replace(problem, gamma=choice.gamma)
+        return fit(at, method, accuracy="estimator", start=start, n_jobs=n_jobs), choice
     if isinstance(gamma, str) and gamma == "certificate":
-        certified = _by_certificate(problem, method, epsilon, priors, groups, n_jobs)
+        certified = _by_certificate(problem, method, priors, groups, n_jobs)
         return certified.fit, certified
     if isinstance(gamma, str) and gamma == "coverage":
         covering = coverage_gamma(problem, n_jobs=n_jobs)
         return covering.fit, covering
-    return _fit_quickly(replace(problem, gamma=_number(gamma, problem)), method, None, n_jobs), None
-
-
-def _fit_quickly(problem: Problem, method: str, start: Fit | None, n_jobs: int | None) -> Fit:
-    """A fit to all pairs, or to few of many: pairs are dealt much sooner than where all would take long."""
-    wanted = max(PAIRS_PER_ROW * problem.n, pairs_for(problem))
-    if problem.spikes is not None or problem.pairs.n_pairs < LEAST_SAVED * wanted:
-        return fit(problem, method, start=start, n_jobs=n_jobs)
-    groups = min(problem.pairs.n_pairs / wanted, problem.n / FEWEST_ROWS)
-    power = 1.0 if method == "ep" else 0.0
-    return fit_dealt(problem, groups, power=power, start=start, tolerance=DEALT_TOLERANCE, n_jobs=n_jobs)
+    at = replace(problem, gamma=_number(gamma, problem))
+    return fit(at, method, accuracy="estimator", n_jobs=n_jobs), None
 
 
 def _number(gamma: Any, problem: Problem) -> float:
@@ -112,12 +99,12 @@ def _number(gamma: Any, problem: Problem) -> float:
 
 
 def _by_certificate(
-    problem: Problem, method: str, epsilon: float, priors: int, groups: ArrayLike | None, n_jobs: int | None
+    problem: Problem, method: str, priors: int, groups: ArrayLike | None, n_jobs: int | None
 ) -> CertifiedGamma:
     """From a quarter of Theorem 2.3's gamma to 32 times it; choosing gamma alone costs a certificate nothing."""
     grid = certificate_gammas(row_shares(problem.pairs))
     fits = list(fits_along_gamma(problem, grid, method, n_jobs=n_jobs))
     fits = [each for each in fits if each.converged] or fits
-    tuned_prior = "charge" if priors > 1 else "accept"  # without a certificate it is a criterion still
-    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": tuned_prior, "groups": groups}
-    return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), epsilon, **options) for each in fits))
+    # where the prior was tuned it is no certificate, but a criterion still
+    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": groups}
+    return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), **options) for each in fits))

@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,8 @@ from pymc.variational.opvi import node_property
 from pymc_pacauc.array_result import ArrayResult, Estimate, with_pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.leave_out import LeaveOut, expected_pair_auc
+from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.results import Fit, SamplingError
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
@@ -39,9 +40,10 @@ from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, fitted_to
 from pymc_pacauc.model.score_function import ModelScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.export import write_score
-from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.tune.coverage import calibrated_posterior
 
 FEWEST_WEIGHTED = 25  # a tail of five
 
@@ -133,6 +135,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     """
 
     _group_class = _GaussianGroup
+    calibrated_spread = False
 
     def __init__(self, fit: Fit, source: ModelProblem):
         super().__init__(model=source.model)
@@ -144,7 +147,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             group = self.groups[0]
             group.shared_params["mu"].set_value(fit.posterior.mean.astype(pytensor.config.floatX))
             group.posterior = fit.posterior
-        self.fitted_to: FittedTo = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
+        self.fitted_to: Provenance = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------
 
@@ -175,6 +178,11 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def sweeps(self) -> int:
         return self.fit.sweeps
+
+    @property
+    def plan(self) -> Plan:
+        """How it was fitted; prints as one sentence: pairs, coordinates, start, sweeps."""
+        return self.fit.plan
 
     @property
     def pairs_used(self) -> int:
@@ -313,6 +321,39 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     # -- by-products -------------------------------------------------------------------------------------------------
 
+    def calibrated(self, groups: ArrayLike | None = None) -> EPApproximation:
+        """The same mean with a spread that covers: credible sets of directions hold what they say at any gamma.
+
+        The covariance is the one that the mean has over data sets, across its direction (see
+        :func:`~pymc_pacauc.tune.coverage.calibrated_posterior`): of ratios of coefficients, differences of scores,
+        coefficients that are zero. The length of the coefficients is not identified, and hardly varies here.
+        ``log_evidence`` is that of the model still; risk and divergence, hence certificates, are of the new Gaussian.
+
+        Parameters
+        ----------
+        groups : array-like of shape (n,), optional
+            A label per observation, such as its patient: groups are the independent units, not observations.
+
+        Returns
+        -------
+        EPApproximation
+
+        Raises
+        ------
+        ValueError
+            For spike-and-slab priors, and with fewer than two observations (or groups) for each coefficient.
+        """
+        posterior = calibrated_posterior(self.fit, groups)
+        problem = self.fit.problem
+        space = problem.scores.reduced
+        mean, root = space.design @ posterior.natural.mean + space.offset, posterior.natural.rooted(space.design)
+        unpaid = (0.5 - problem.tie_cost) * problem.tied_share  # half of a tie, which a fit may count otherwise
+        risk = 1.0 - expected_pair_auc(mean, root, problem.pairs) - unpaid
+        fit: Any = self.fit
+        found = EPApproximation(replace(fit, posterior=posterior, expected_risk=risk), self.source)
+        found.calibrated_spread = True
+        return found
+
     @raises_interrupts
     def leave_out(
         self,
@@ -340,6 +381,10 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         -------
         :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores, the cross-validated AUC and an error indicator.
         """
+        if self.calibrated_spread:
+            raise ValueError(
+                "A calibrated spread is no product of sites: leave out of the approximation it was made of."
+            )
         with LateBar("leaving out", show=progressbar) as bar:
             return self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
 
@@ -446,7 +491,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             error = self.sampling_error
             lines.insert(
                 2,
-                f"  pairs used     {self.pairs_used}, dealt: log evidence ± {error.log_evidence:.2g}, "
+                f"  pairs used     {self.pairs_used}, sampled: log evidence ± {error.log_evidence:.2g}, "
                 f"mean ± {error.mean:.2g} posterior sd",
             )
         if self.source.sparse:

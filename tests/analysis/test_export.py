@@ -116,7 +116,7 @@ def test_draws_of_samplers_and_selections(tmp_path):
 
 ESTIMATORS = {
     "classifier": lambda: pac.AUCClassifier(gamma=20.0, random_state=1).fit(pd.DataFrame(X * 9 + 4, columns=NAMES), y),
-    "draws": lambda: pac.AUCClassifier(gamma=20.0, method="smc", particles=100, random_state=1).fit(X, y),
+    "draws": lambda: pac.AUCClassifier(gamma=20.0, method="smc", random_state=1).fit(X, y),
     "not standardised": lambda: pac.AUCClassifier(gamma=20.0, standardize=False, random_state=1).fit(X, y),
     "spikes": lambda: pac.AUCClassifier(gamma=20.0, prior="spike_slab", random_state=1).fit(X, y),
     "ordered": lambda: pac.AUCClassifier(gamma=20.0, multi_class="ordered", random_state=1).fit(X, THREE),

@@ -250,7 +250,7 @@ def plot_survival(
         raise ValueError(f"groups must be an integer from 2 to {len(COLORS)}; got {groups!r}.")
     c = 1.0 - float(concordance_risk(score, time, event, cause=cause))  # also checks the three
     times = np.asarray(time, dtype=np.float64)
-    codes = event_codes(event, times.size, cause)
+    codes = event_codes(event, times.size)
     events, competing = codes == cause, bool((codes[codes > 0] != cause).any())
     group = np.searchsorted(np.quantile(score, np.arange(1, groups) / groups), score, side="left")
     empty = groups - np.unique(group).size

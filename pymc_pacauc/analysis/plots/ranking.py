@@ -85,7 +85,7 @@ def plot_precision_recall(
         With the event rate, which is the precision of a random score, as a dotted line.
     """
     named = named_curves(curves, "", "precision_recall", "precision")
-    [axes] = new_axes(ax, backend, figsize=(5.2, 5.2))
+    [axes] = new_axes(ax, backend, figsize=(7.6, 4.6))
     for k, (name, curve) in enumerate(named.items()):
         color, line, recall = COLORS[k % len(COLORS)], LINES[k % len(LINES)], curve["recall"]
         if band:
@@ -97,7 +97,7 @@ def plot_precision_recall(
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
     level = next(iter(named.values())).attrs["ci_prob"]
     title = f"average precision of the mean score\n({level:.0%} over rows; dotted: event rate)"
-    axes.legend(loc="best", frameon=False, title=title)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, title=title, alignment="left")
     return axes
 
 

@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logit
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from pymc_pacauc.comparison.kinds import ordered_classes, stratified
+from pymc_pacauc.comparison.kinds import balanced, ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
-from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_calibration
+from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_calibration, fit_softmax
 from pymc_pacauc.estimator.posterior import fit_scores
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 
-MULTI_CLASS = ("ovr", "ordered")
+MULTI_CLASS = ("ovo", "ordered")
 
 
 def _calibrated(estimator: Any) -> bool:
@@ -59,9 +59,9 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         Threads; None is one, -1 all cores.
     verbose : int or bool, default False
         Whether to print what the fit is doing.
-    multi_class : {"ovr", "ordered"}, default "ovr"
-        With more than two classes ``"ovr"``: one score for each class against the rest; ``"ordered"``: one score that
-        ranks the classes in their order.
+    multi_class : {"ovo", "ordered"}, default "ovo"
+        With more than two classes ``"ovo"``: one score for each class, judged by Hand and Till's M, the mean AUC
+        between its rows and those of each other class; ``"ordered"``: one score that ranks the classes in their order.
     keep_data : bool, default False
         Whether pickles and copies keep the training rows. Without them ``approximation_`` and ``pac.leave_out`` are not
         available in a copy. A Gaussian process keeps its pivots in any case, which are training rows.
@@ -70,7 +70,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     ----------
     classes_ : array of shape (classes,)
         Labels, sorted; with two of them the score is that of ``classes_[1]``.
-    coef_ : array of shape (1, d), or (classes, d) one-vs-rest
+    coef_ : array of shape (1, d), or (classes, d) with a score for each class
         Posterior mean of the coefficients of X.
     coef_sd_ : array, the same shape
         Their standard deviations, *calibrated* (:func:`~pymc_pacauc.tune.coverage.calibrated_posterior`): those that
@@ -81,9 +81,10 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     inclusion_probability_ : array
         Probability that a coefficient is not zero, as ``coef_``; one where the prior is Gaussian.
     gamma_, log_evidence_ : float
-        Of the fit; lists one-vs-rest, like all that follows.
+        Of the fit; lists with a score for each class, like all that follows.
     certificate_ : Certificate
         Certified AUC with its conditions, at epsilon = 0.05; for another one ``pac.certificate(classifier, epsilon)``.
+        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is one of M.
     approximation_ : Fit
         The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
     idata_ : InferenceData or DataTree
@@ -118,7 +119,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         random_state: Any = 0,
         n_jobs: int | None = None,
         verbose: Any = False,
-        multi_class: str = "ovr",
+        multi_class: str = "ovo",
         keep_data: Any = False,
     ):
         self.prior = prior
@@ -176,18 +177,26 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         _check_classes(classes, place)
         rng = np.random.default_rng(self._seed())
 
-        def score(place: NDArray[np.intp]) -> CalibratedScore:
-            pairs = bipartite(place) if place.max() == 1 else ordered_classes(place)
+        def score(part: NDArray[np.intp]) -> CalibratedScore:
+            pairs = bipartite(part) if part.max() == 1 else ordered_classes(part)
             pairs = pairs if strata is None else stratified(pairs, strata)
-            pairs = pairs if weights is None else pairs.times(weights / weights.mean())
+            if one_score:
+                pairs = pairs if weights is None else pairs.times(weights / weights.mean())
+            else:
+                pairs = balanced(pairs, place, weights)
             folds = usable_folds(pairs, groups, self.calibration is not None or recipe.gamma == "cv")
             posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
             recipe.tell("calibrating")
-            return calibrate(posterior, place, sample_weight=weights, calibration=self.calibration, folds=folds)
+            return calibrate(posterior, part, sample_weight=weights, calibration=self.calibration, folds=folds)
 
         one_score = classes.size == 2 or self.multi_class == "ordered"
         parts = [place] if one_score else [(place == k).astype(np.intp) for k in range(classes.size)]
-        self._keep([score(part) for part in parts])
+        fitted = [score(part) for part in parts]
+        self.class_slopes_, self.class_shifts_ = np.ones(len(parts)), np.zeros(len(parts))
+        if not one_score and self.calibration is not None:
+            held_out = np.column_stack([(each.held_out - each.center) / each.spread for each in fitted])
+            self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, weights)
+        self._keep(fitted)
         self.classes_ = classes
         if hasattr(self, "coef_"):
             self.intercept_ = np.array([each.intercept for each in self.scores_])
@@ -205,22 +214,20 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
         Returns
         -------
-        Array of shape (rows,), or a tuple of two. One-vs-rest, where scores have no common unit, the log-odds of each
-        class (without calibration, scores in standard units), shape (rows, classes), which rank the rows as its score
-        does.
+        Array of shape (rows,), or a tuple of two. With a score for each class, which have no common unit, an increasing
+        linear map of each, shape (rows, classes), whose softmax are the probabilities.
         """
         X = self._validate_rows(X)
         if len(self.scores_) > 1:
             if return_std:
-                raise ValueError("return_std=True is for one score; one-vs-rest see scores_[k].posterior.std(X).")
-            if self.calibration is None:
-                return np.column_stack([each.standard(X) for each in self.scores_])
-            return logit(self._one_vs_rest(X))
+                raise ValueError("return_std=True is for one score; of several see scores_[k].posterior.std(X).")
+            standard = np.column_stack([each.standard(X) for each in self.scores_])
+            return self.class_slopes_ * standard + self.class_shifts_
         [score] = self.scores_
         return (score.decision(X), score.posterior.std(X)) if return_std else score.decision(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class of each row: where its probability exceeds 1/2; one-vs-rest, the most probable one."""
+        """The class of each row: where its probability exceeds 1/2; of more than two, the most probable one."""
         found = self._validate_rows(X)
         place = self.scores_[0].predict(found) if len(self.scores_) == 1 else self.decision_function(X).argmax(axis=1)
         return self.classes_[place]
@@ -229,25 +236,20 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     def predict_proba(self, X: Any) -> FloatArray:
         """Probability of each class: how often training rows with such a score, left out of the fit, were of it.
 
-        See :mod:`pymc_pacauc.estimator.calibration`; one-vs-rest, scaled to sum to one.
+        See :mod:`pymc_pacauc.estimator.calibration`.
         """
-        X = self._validate_rows(X)
-        if len(self.scores_) == 1:
-            return self.scores_[0].probability(X)
-        each = self._one_vs_rest(X)
-        return each / each.sum(axis=1, keepdims=True)
+        check_is_fitted(self)
+        if len(self.scores_) > 1:
+            return np.asarray(softmax(self.decision_function(X), axis=1))
+        return self.scores_[0].probability(self._validate_rows(X))
 
     @available_if(_calibrated)
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Logarithm of :meth:`predict_proba`."""
         return np.log(self.predict_proba(X))
 
-    def _one_vs_rest(self, X: FloatArray) -> FloatArray:
-        """Probability of each class against the rest, shape (rows, classes)."""
-        return np.column_stack([each.probability(X)[:, 1] for each in self.scores_])
-
     def score(self, X: Any, y: ArrayLike, sample_weight: Any = None, *, strata: Any = None) -> float:
-        """AUC of the mean score; one-vs-rest the mean over classes, with ordered classes the share of ordered pairs.
+        """AUC of the mean score; of unordered classes Hand and Till's M, of ordered ones the share of ordered pairs.
 
         Parameters
         ----------
@@ -278,8 +280,10 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         options: dict[str, Any] = {"weights": weights, "strata": strata}
         if scores.ndim == 1:
             return 1.0 - float(empirical_risk(scores, place, ordered=self.classes_.size > 2, **options))
+        if strata is not None:
+            raise ValueError("M has no strata: with a score for each class call score() without them.")
         present = np.unique(place)
-        return float(np.mean([1.0 - empirical_risk(scores[:, k], place == k, **options) for k in present]))
+        return 1.0 - float(empirical_risk(scores[:, present], place, weights=weights, multi_class="ovo"))
 
 
 def _check_classes(classes: NDArray[Any], place: NDArray[np.intp]) -> None:

@@ -155,7 +155,7 @@ class ScoreEstimator(BaseEstimator):
             raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
         X = self._validate_rows(X)
         if len(self.scores_) > 1:
-            raise ValueError("An interval is for one score; one-vs-rest see scores_[k].posterior.interval(X, ci_prob).")
+            raise ValueError("An interval is for one score; of several see scores_[k].posterior.interval(X, ci_prob).")
         return self.scores_[0].posterior.interval(X, ci_prob) - self.scores_[0].origin
 
     @property
@@ -190,7 +190,7 @@ class ScoreEstimator(BaseEstimator):
                 "There is no certificate: the prior (its lengthscale) was tuned on the data it would be certified with."
             )
         try:
-            return certificate(score.posterior.result)
+            return certificate(score.posterior.result, 0.05 / len(self.scores_))
         except ValueError as error:
             raise AttributeError(f"There is no certificate. {error}") from error
 

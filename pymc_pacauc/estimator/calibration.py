@@ -12,7 +12,8 @@ positive with probability Phi(score). Probabilities lie strictly between 0 and 1
 
 A row is called positive where its probability exceeds 1/2. More than two ordered classes have one score: then there is
 one regression for each boundary between classes, of "above it" against "not above it", and probabilities of classes are
-differences, none below zero.
+differences, none below zero. Unordered classes have a score each; probabilities are the softmax of increasing linear
+maps of these.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
-from scipy.special import expit, log_expit, logit, ndtr
+from scipy.special import expit, log_expit, log_softmax, logit, ndtr
 from sklearn.isotonic import IsotonicRegression
 
 from pymc_pacauc.ep.leave_out import FoldPaths
@@ -102,6 +103,41 @@ def fit_sigmoid(scores: FloatArray, above: FloatArray, weights: FloatArray) -> S
     bounds = [(LEAST_SLOPE, None), (None, None)]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"gtol": 1e-9, "ftol": 1e-14})
     return Sigmoid(float(found.x[0]), float(found.x[1]))
+
+
+def fit_softmax(
+    scores: FloatArray, place: NDArray[np.intp], weights: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Slopes > 0 and shifts by which the softmax of ``slope_k score_k + shift_k`` are probabilities of K classes.
+
+    By maximum likelihood (Guo, Pleiss, Sun and Weinberger, 2017, call it vector scaling), as if one more row for each
+    class and score had slope 1: every class's score keeps its order, which a multinomial regression would not.
+
+    Examples
+    --------
+    >>> scores = np.array([[2.0, 0.0, 0.0], [0.0, 2.0, 0.5], [0.0, 0.5, 2.0], [1.0, 1.5, 0.0], [0.5, 1.0, 1.5]])
+    >>> slopes, shifts = fit_softmax(scores, np.array([0, 1, 2, 0, 2]), None)
+    >>> bool((slopes > 0.5).all()), round(float(shifts.sum()), 6)
+    (True, 0.0)
+    """
+    rows, number = scores.shape
+    each = np.ones(rows) if weights is None else weights / weights.mean()
+
+    def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
+        slopes, shifts = parameters[:number], parameters[number:]
+        at = slopes * scores + shifts
+        log_probability = log_softmax(at, axis=1)
+        value = -each @ log_probability[np.arange(rows), place] + 0.5 * np.sum((slopes - 1.0) ** 2 + shifts**2)
+        excess = np.exp(log_probability)
+        excess[np.arange(rows), place] -= 1.0
+        excess *= each[:, None]
+        slope = np.concatenate([(excess * scores).sum(axis=0) + slopes - 1.0, excess.sum(axis=0) + shifts])
+        return value / rows, slope / rows
+
+    start = np.concatenate([np.ones(number), np.zeros(number)])
+    bounds = [(LEAST_SLOPE, None)] * number + [(None, None)] * number
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"gtol": 1e-9, "ftol": 1e-14}).x
+    return found[:number], found[number:] - found[number:].mean()
 
 
 def cross_fit(posterior: ScorePosterior, folds: int) -> FloatArray:

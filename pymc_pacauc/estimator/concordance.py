@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.censored import concordance, event_mask
+from pymc_pacauc.comparison.censored import concordance, event_codes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
@@ -26,13 +26,13 @@ WEIGHTS = (None, "ipcw")
 class RiskScore:
     """A score of censored times: no classes, so no threshold; zero is the average training row.
 
-    ``event`` and ``time`` of the training rows are None where they are not kept; then ``figures`` are what the report
-    shows.
+    ``event`` (1 for the cause of interest, 2 for others, 0 where it was censored) and ``time`` of the training rows are
+    None where they are not kept; then ``figures`` are what the report shows.
     """
 
     posterior: ScorePosterior
     folds: int
-    event: NDArray[np.bool_] | None
+    event: NDArray[np.intp] | None
     time: FloatArray | None
     figures: Any = None
 
@@ -61,6 +61,10 @@ class ConcordanceEstimator(ScoreEstimator):
         None for Harrell's C, ``"ipcw"`` for Uno's, which makes up for those lost to censoring.
     tau : float, optional
         Compare events before this time only.
+    cause : int, default 1
+        The code of the events of interest in y; those of other causes count as never having it (Wolbers' C).
+    horizon : float or sequence of floats, optional
+        Judge by the cumulative/dynamic AUC at this time (or its mean over several) instead of C.
 
     Attributes
     ----------
@@ -90,6 +94,8 @@ class ConcordanceEstimator(ScoreEstimator):
         standardize: Any = True,
         weights: str | None = None,
         tau: float | None = None,
+        cause: int = 1,
+        horizon: Any = None,
         random_state: Any = 0,
         n_jobs: int | None = None,
         verbose: Any = False,
@@ -101,6 +107,8 @@ class ConcordanceEstimator(ScoreEstimator):
         self.standardize = standardize
         self.weights = weights
         self.tau = tau
+        self.cause = cause
+        self.horizon = horizon
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -115,7 +123,8 @@ class ConcordanceEstimator(ScoreEstimator):
         X : array-like or sparse matrix of shape (rows, columns)
             Numbers.
         y : structured array of shape (rows,), or array-like of shape (rows, 2)
-            Event and time of each row: scikit-survival's structured array, or two columns in this order.
+            Event (or its cause, 0 where it was censored) and time of each row: scikit-survival's structured array, or
+            two columns in this order.
         sample_weight, strata, groups
             As in :meth:`AUCClassifier.fit`.
 
@@ -141,7 +150,8 @@ class ConcordanceEstimator(ScoreEstimator):
         folds = usable_folds(pairs, groups, recipe.gamma == "cv")
         rng = np.random.default_rng(self._seed())
         posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
-        self._keep([RiskScore(posterior, folds, event, time)])
+        mine = np.where(event == self.cause, 1, np.where(event > 0, 2, 0))
+        self._keep([RiskScore(posterior, folds, mine, time)])
 
     def _shaped(self, rows: Sequence[FloatArray]) -> FloatArray:
         return rows[0]
@@ -161,24 +171,29 @@ class ConcordanceEstimator(ScoreEstimator):
         seen = scores if weights is None else scores[weights > 0.0]
         return 1.0 - float(pair_risk(seen[None], pairs)[0])
 
-    def _pairs(self, event: NDArray[np.bool_], time: FloatArray, strata: Any, weights: FloatArray | None) -> Pairs:
+    def _pairs(self, event: NDArray[np.intp], time: FloatArray, strata: Any, weights: FloatArray | None) -> Pairs:
         """What is compared among the rows of positive weight."""
         strata = check_rows("strata", strata, len(time))
-        if weights is None:
-            return concordance(time, event, strata=strata, weights=self.weights, tau=self.tau)
-        seen = weights > 0.0
-        strata = None if strata is None else strata[seen]
-        pairs = concordance(time[seen], event[seen], strata=strata, weights=self.weights, tau=self.tau)
-        return pairs.times(weights[seen] / weights[seen].mean())
+        seen = np.ones(len(time), dtype=bool) if weights is None else weights > 0.0
+        pairs = concordance(
+            time[seen],
+            event[seen],
+            strata=None if strata is None else strata[seen],
+            weights=self.weights,
+            tau=self.tau,
+            cause=self.cause,
+            horizon=self.horizon,
+        )
+        return pairs if weights is None else pairs.times(weights[seen] / weights[seen].mean())
 
 
-def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.bool_], FloatArray]:
+def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.intp], FloatArray]:
     """Event and time of each row, from a structured array or two columns.
 
     Examples
     --------
     >>> event_and_time([[1, 2.5], [0, 3.0]], 2)
-    (array([ True, False]), array([2.5, 3. ]))
+    (array([1, 0]), array([2.5, 3. ]))
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
@@ -196,7 +211,6 @@ def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.bool_], FloatArray]
     if event.shape != (n,):
         raise ValueError(f"Found input variables with inconsistent numbers of samples: [{n}, {event.size}]")
     event, time = numeric_array("event", event), numeric_array("time", time)
-    if not np.isin(event[np.isfinite(event)], (0, 1)).all():
-        swapped = " (the second column is: is their order reversed?)" * bool(np.isin(time, (0, 1)).all())
-        raise ValueError(f"The first column of y, whether the event was seen, is not 0 and 1{swapped}.")
-    return event_mask(event, n), time
+    if np.isin(time, (0, 1)).all() and not np.isin(event[np.isfinite(event)], (0, 1)).all():
+        raise ValueError("The second column of y, the time, is 0 and 1, and the first is not: is their order reversed?")
+    return event_codes(event, n), time

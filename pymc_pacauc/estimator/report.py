@@ -153,7 +153,7 @@ def figures_of(estimator: Any, score: Any) -> Figures:
     if not isinstance(score, CalibratedScore) and score.held_out is not None:
         third = np.digitize(score.held_out, np.quantile(score.held_out, [1 / 3, 2 / 3]))
         survival = tuple(_survival(score.time[third == k], score.event[third == k]) for k in range(3))
-        events = int(score.event.sum())
+        events = int((score.event == 1).sum())
     elif isinstance(score, CalibratedScore) and score.maps:
         boundaries = tuple(_boundary(score, k, name) for k, name in enumerate(_names_above(estimator, score)))
     gammas, chosen, by = _choice(posterior)

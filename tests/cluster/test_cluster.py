@@ -82,6 +82,7 @@ def problems():
     yield "strata and weights", arrays.label_comparison(Y, strata=strata, weights=weights)
     yield "ordered", arrays.label_comparison(levels, ordered=True)
     yield "censored", arrays.concordance(times, RNG.uniform(size=N) < 0.7)
+    yield "horizon", arrays.concordance(times, RNG.integers(0, 3, N), horizon=1.0)
 
 
 def test_tied_pairs_of_all_shards_are_counted():

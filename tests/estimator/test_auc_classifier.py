@@ -335,12 +335,19 @@ def test_more_than_two_classes():
     rng = np.random.default_rng(4)
     X = rng.normal(size=(210, 2))
     y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=210), [-0.7, 0.7])
-    ovr = pac.AUCClassifier(gamma="default").fit(X, y)
-    assert ovr.coef_.shape == (3, 2)
-    assert len(ovr.gamma_) == 3
-    assert ovr.decision_function(X).shape == (210, 3)
-    assert ovr.score(X, y) == pytest.approx(
-        np.mean([roc_auc_score(y == k, ovr.decision_function(X)[:, k]) for k in range(3)])
+    ovo = pac.AUCClassifier(gamma="default").fit(X, y)
+    assert ovo.coef_.shape == (3, 2)
+    assert len(ovo.gamma_) == 3
+    assert ovo.decision_function(X).shape == (210, 3)
+    assert ovo.score(X, y) == pytest.approx(
+        np.mean(
+            [
+                roc_auc_score(y[np.isin(y, (k, other))] == k, ovo.decision_function(X)[np.isin(y, (k, other)), k])
+                for k in range(3)
+                for other in range(3)
+                if other != k
+            ]
+        )
     )
     ordered = pac.AUCClassifier(gamma="default", multi_class="ordered").fit(X, y)
     assert ordered.coef_.shape == (1, 2)
@@ -351,7 +358,7 @@ def test_more_than_two_classes():
     np.testing.assert_allclose(probability.sum(axis=1), 1.0)
     assert np.mean(ordered.predict(X) == y) > 0.7
     with pytest.raises(ValueError, match="one score"):
-        ovr.predict_interval(X)
+        ovo.predict_interval(X)
 
 
 def test_it_lives_in_scikit_learn(rows):
@@ -412,7 +419,7 @@ def test_copies(rows, fitted):
         ({"method": "nuts"}, "method must be one of 'ep', 'vb', 'smc'; got 'nuts'"),
         ({"calibration": "beta"}, "calibration must be one of"),
         ({"keep_data": "yes"}, "keep_data must be True or False"),
-        ({"multi_class": "ovo"}, "multi_class must be one of"),
+        ({"multi_class": "ovr"}, "multi_class must be one of"),
         ({"standardize": "robust"}, "standardize must be True or False; got 'robust'"),
         (
             {"gamma": "coverage", "sample_weight": np.arange(150.0)},

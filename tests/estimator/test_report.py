@@ -46,7 +46,7 @@ class Balanced(HTMLParser):
         ),
         ({"prior": "spike_slab", "gamma": "default"}, ["P(included)", "There is no certificate"]),
         ({"gamma": "certificate", "method": "vb"}, ["GaussianVB converged"]),
-        ({"multi_class": "ovr", "gamma": "default"}, ["2 against the rest"]),
+        ({"multi_class": "ovo", "gamma": "default"}, ["2 against the rest"]),
     ],
 )
 def test_the_page_stands_alone(tmp_path, options, words):

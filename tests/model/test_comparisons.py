@@ -36,6 +36,7 @@ STRATA = RNG.integers(0, 5, N)
 WEIGHTS = RNG.gamma(2.0, size=N)
 TIME = np.ceil(10 * np.exp(-SIGNAL))
 EVENT = RNG.random(N) < 0.7
+CAUSE = np.where(EVENT, 1 + (RNG.random(N) < 0.3), 0)
 TAU = float(np.quantile(TIME, 0.8))
 
 LABELS = {
@@ -50,6 +51,8 @@ TIMES = {
     "uno": {"weights": "ipcw", "tau": TAU},
     "strata": {"strata": STRATA},
     "weights": {"weights": WEIGHTS, "tau": TAU},
+    "competing": {"event": CAUSE, "cause": 2, "weights": "ipcw", "tau": TAU},
+    "horizon": {"event": CAUSE, "horizon": [TAU / 2, TAU], "weights": WEIGHTS},
 }
 KINDS = [*((True, name) for name in LABELS), *((False, name) for name in TIMES)]
 
@@ -59,14 +62,16 @@ def kind(labels, name):
     if labels:
         y, options = LABELS[name]
         return compared_labels(y, **options), label_comparison(y, **options)
-    return compared_times(TIME, EVENT, **TIMES[name]), concordance(TIME, EVENT, **TIMES[name])
+    given = {"time": TIME, "event": EVENT, **TIMES[name]}
+    return compared_times(**given), concordance(**given)
 
 
 def add(labels, name, scores, gamma, **options):
     if labels:
         y, own = LABELS[name]
         return pac.AUCPotential("risk", scores, y, gamma, **own, **options)
-    return pac.ConcordancePotential("risk", scores, TIME, EVENT, gamma, **TIMES[name], **options)
+    given = {"time": TIME, "event": EVENT, **TIMES[name]}
+    return pac.ConcordancePotential("risk", scores, gamma=gamma, **given, **options)
 
 
 def check_expressions(mode, labels, name):
@@ -323,7 +328,7 @@ def test_bad_labels(options, message):
     ("changes", "message"),
     [
         ({"event": np.zeros(N, dtype=bool)}, "no event"),
-        ({"event": np.full(N, 2)}, "event must be boolean"),
+        ({"event": np.full(N, 2)}, "no event of cause=1"),
         ({"event": EVENT[:-1]}, r"event must have shape \(40,\)"),
         ({"time": -TIME}, "negative"),
         ({"time": pm.math.stack([np.ones(N)] * 2)}, "time must be one-dimensional"),

@@ -51,7 +51,14 @@ from pymc_pacauc.ep.loop import (
     solve_fixed_point,
     sweep_sums,
 )
-from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
+from pymc_pacauc.ep.posterior import (
+    GaussianPosterior,
+    NaturalGaussian,
+    at_gamma,
+    natural_gaussian,
+    posterior_of,
+    standard_gaussian,
+)
 from pymc_pacauc.ep.process import ScoreSweep, as_many_directions, score_fixed_point
 from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
@@ -370,7 +377,7 @@ def _fit(
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
         problem=problem,
-        posterior=GaussianPosterior(problem.scores, solution.point),
+        posterior=posterior_of(problem.scores, solution.point),
         table=table,
         log_evidence=log_evidence,
         expected_risk=solution.seen.expected_risk,
@@ -519,7 +526,7 @@ def start_of(problem: Problem, start: Fit | NaturalGaussian | None) -> NaturalGa
         return at_gamma(start.posterior.natural, problem.gamma / start.problem.gamma)
     rotation = scores.reduced.rotation
     to_u = scores.prior.unwhiten_rows(np.eye(problem.d) if rotation is None else rotation)
-    mean, covariance = start.posterior.moments_of(to_u)
+    mean, covariance = start.posterior.q.moments_of(to_u)
     precision = linalg.inv(0.5 * (covariance + covariance.T))
     shift = precision @ (mean - to_u @ scores.prior.mean)
     return natural_gaussian(0.5 * (precision + precision.T), shift) or prior
@@ -539,4 +546,4 @@ def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
         start = _with_dealt_sites(problem, fit.table, moments, fit.deal) or start_of(problem, None)
     if start is None:
         return None
-    return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))
+    return replace(fit, problem=problem, posterior=posterior_of(problem.scores, start))

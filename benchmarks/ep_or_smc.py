@@ -61,13 +61,13 @@ def length(particles):
             mean, sd, evidence, seconds = tempered(problem, particles)
             begin = process_time()
             found = fit(problem)
-            found.posterior.variance
+            corrected = found.corrected
+            assert corrected.variance.all()
             own = process_time() - begin
-            compared(f"{name}, {share:.2g} n", found.posterior, mean, sd)
-            compared("", found.posterior.q, mean, sd)
-            weighted = found.importance(2000, np.random.default_rng(0)).log_weights
-            corrected, error = log_mean(weighted)
-            print(f"| {evidence} | {found.log_evidence:.3f} | {corrected:.3f} ± {error:.3f} ", end="")
+            compared(f"{name}, {share:.2g} n", corrected, mean, sd)
+            compared("", found.posterior, mean, sd)
+            estimate, error = log_mean(corrected.weights.log_weights)
+            print(f"| {evidence} | {found.log_evidence:.3f} | {estimate:.3f} ± {error:.3f} ", end="")
             print(f"| {seconds:.1f} | {own:.3f} |", flush=True)
 
 

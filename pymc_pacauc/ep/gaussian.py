@@ -28,7 +28,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from scipy import linalg
 
 from pymc_pacauc.comparison.subsample import Deal
 from pymc_pacauc.ep.continuation import SWEEPS, continued_start, several_fixed_points
-from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
+from pymc_pacauc.ep.importance import FreeLengthPosterior, WeightedDraws, importance_draws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import (
     POLICY,
@@ -56,7 +56,6 @@ from pymc_pacauc.ep.posterior import (
     NaturalGaussian,
     at_gamma,
     natural_gaussian,
-    posterior_of,
     standard_gaussian,
 )
 from pymc_pacauc.ep.process import ScoreSweep, as_many_directions, score_fixed_point
@@ -119,6 +118,8 @@ class EPFit:
     ----------
     posterior
         The Gaussian approximation q of the posterior of theta.
+    corrected
+        The posterior with the exact length, where scores are scale-free (:class:`FreeLengthPosterior`); else q.
     table
         The site functions, with gamma per pair and the power: 1 for EP, in (0, 1) for fractional EP, 0 for variational
         Bayes.
@@ -182,6 +183,12 @@ class EPFit:
     def method(self) -> str:
         return "GaussianVB" if self.power == 0.0 else "EP"
 
+    @cached_property
+    def corrected(self) -> GaussianPosterior:
+        """The posterior with the exact length where scores are scale-free, else q."""
+        scale_free = self.problem.scale_free
+        return FreeLengthPosterior(self.posterior, self.problem) if scale_free else self.posterior
+
     @property
     def divergence(self) -> float:
         """KL(q, prior)."""
@@ -197,7 +204,7 @@ class EPFit:
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
         """Draws weighted by exact posterior / approximation; see :mod:`pymc_pacauc.ep.importance`."""
-        return importance_draws(self.problem, self.posterior, draws, rng)
+        return importance_draws(self.problem, self.corrected, draws, rng)
 
     @raises_interrupts
     def leave_out(
@@ -377,7 +384,7 @@ def _fit(
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
         problem=problem,
-        posterior=posterior_of(problem.scores, solution.point),
+        posterior=GaussianPosterior(problem.scores, solution.point),
         table=table,
         log_evidence=log_evidence,
         expected_risk=solution.seen.expected_risk,
@@ -526,7 +533,7 @@ def start_of(problem: Problem, start: Fit | NaturalGaussian | None) -> NaturalGa
         return at_gamma(start.posterior.natural, problem.gamma / start.problem.gamma)
     rotation = scores.reduced.rotation
     to_u = scores.prior.unwhiten_rows(np.eye(problem.d) if rotation is None else rotation)
-    mean, covariance = start.posterior.q.moments_of(to_u)
+    mean, covariance = start.posterior.moments_of(to_u)
     precision = linalg.inv(0.5 * (covariance + covariance.T))
     shift = precision @ (mean - to_u @ scores.prior.mean)
     return natural_gaussian(0.5 * (precision + precision.T), shift) or prior
@@ -546,4 +553,4 @@ def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
         start = _with_dealt_sites(problem, fit.table, moments, fit.deal) or start_of(problem, None)
     if start is None:
         return None
-    return replace(fit, problem=problem, posterior=posterior_of(problem.scores, start))
+    return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))

@@ -4,16 +4,7 @@
 
 A product of Gaussian sites adds up in (Q, r); whether the sum is a density at all is what its Cholesky factor says.
 
-A Gaussian approximation of the posterior, kept in the coordinates it was computed in; and the posterior that it
-implies where scores are scale-free. Then the risk depends on the direction e of the k reduced coefficients alone, so
-that under the exact posterior their length has the law it has under the prior, chi_k, whatever the direction, which no
-Gaussian can represent: q gets the direction right, and the spread 5 to 25 % too small. :class:`FreeLengthPosterior`
-keeps the direction of q and gives the length its own law. With N = |u|^2, u ~ q = N(m, V), its moments
-
-    E[r] E[u / N^(1/2)],    k E[u u' / N],    r ~ chi_k,
-
-are integrals over one dimension, because N^(-a) is the integral of s^(a-1) exp(-s N) / Gamma(a), and q exp(-s N) is a
-Gaussian.
+A Gaussian approximation of the posterior, kept in the coordinates it was computed in.
 """
 
 from __future__ import annotations
@@ -23,17 +14,11 @@ from functools import cached_property
 
 import numpy as np
 from scipy import linalg
-from scipy.special import poch
 
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.scores import LinearScores
 
 SMALLEST_HALF = 64
-# Of log s, in the integrals over s: the trapezoidal rule is accurate to 1e-12 with these, and to 1e-6 with half as many.
-LOG_NODES = np.linspace(-60.0, 60.0, 400)
-# Reduced coefficients beyond which moments of the direction are expanded about E[N] instead, as the spectrum of V takes
-# too long (0.1 s here, 60 s at 5000): relative errors there are below 1e-4. Doubled, a GP's first sd takes 0.6 s.
-LARGEST_SPECTRUM = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,90 +173,8 @@ class GaussianPosterior:
         """Coefficients of the mean score, the one that is deployed and certified: the mean."""
         return self.mean
 
-    @property
-    def q(self) -> GaussianPosterior:
-        """The Gaussian itself."""
-        return self
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}(d={self.scores.d})"
-
-
-class FreeLengthPosterior(GaussianPosterior):
-    """The direction of a Gaussian ``q``, and the length's exact law: see the module docstring.
-
-    ``natural`` and ``divergence_from_prior`` are those of q, whose mean score is the one that has a certificate:
-    ``score_mean`` has its direction. Moments and draws have the exact length.
-    """
-
-    @cached_property
-    def q(self) -> GaussianPosterior:
-        return GaussianPosterior(self.scores, self.natural)
-
-    @cached_property
-    def matched(self) -> GaussianPosterior:
-        """The Gaussian with the same mean and covariance."""
-        mean, covariance = free_length_moments(self.natural)
-        precision = linalg.inv(covariance, check_finite=False)
-        found = natural_gaussian(0.5 * (precision + precision.T), precision @ mean)
-        assert found is not None  # a covariance of full rank
-        return GaussianPosterior(self.scores, found)
-
-    @property
-    def mean(self) -> FloatArray:  # type: ignore[override]
-        return self.matched.mean
-
-    @property
-    def score_mean(self) -> FloatArray:
-        m, exact = self.natural.mean, self.matched.natural.mean
-        rotation, square = self.scores.reduced.rotation, float(m @ m)
-        u = m * (float(m @ exact) / square if square > 0.0 else 1.0)
-        return self.scores.prior.color(u if rotation is None else u @ rotation)
-
-    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance of ``theta_map @ theta``; ``variances`` asks for the diagonal of the covariance only."""
-        return self.matched.moments_of(theta_map, variances=variances)
-
-    def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws of theta, shape (draws, d)."""
-        u = draw_natural(self.natural, draws, rng)
-        u *= np.sqrt(rng.chisquare(u.shape[1], size=(draws, 1)) / np.sum(u * u, axis=1, keepdims=True))
-        return self.scores.complete(u, rng)
-
-
-def posterior_of(scores: LinearScores, natural: NaturalGaussian) -> GaussianPosterior:
-    """The posterior that a Gaussian of the reduced coefficients implies: of the exact length where that has a law."""
-    return (FreeLengthPosterior if scores.scale_free else GaussianPosterior)(scores, natural)
-
-
-@np.errstate(under="ignore")
-def free_length_moments(q: NaturalGaussian) -> tuple[FloatArray, FloatArray]:
-    """Mean (k,) and covariance (k, k) of r u / |u|, u ~ q and r ~ chi_k."""
-    k, m = q.mean.size, q.mean
-    length = np.sqrt(2.0) * poch(0.5 * k, 0.5)  # E[r]
-    if k <= LARGEST_SPECTRUM:
-        curvature, basis = np.linalg.eigh(q.precision)
-        variance, m = 1.0 / curvature, basis.T @ m
-        s, step = np.exp(LOG_NODES), LOG_NODES[1] - LOG_NODES[0]
-        shrunk = 1.0 / (1.0 + 2.0 * np.multiply.outer(s, variance))  # (nodes, k)
-        log_mass = 0.5 * np.log(shrunk).sum(axis=1) - (s[:, None] * m**2 * shrunk).sum(axis=1)
-        tilted = m * shrunk  # mean of q exp(-s N)
-        by_root, by_square = (
-            step * np.exp(log_mass + power * LOG_NODES) / poch(1.0, power - 1.0) for power in (0.5, 1.0)
-        )
-        centre = length * (basis @ (by_root @ tilted))
-        second = (tilted * by_square[:, None]).T @ tilted + np.diag(by_square @ shrunk * variance)
-        second = basis @ second @ basis.T
-    else:
-        covariance, N = q.covariance, q.second_moment
-        along = covariance @ m
-        spread = (2.0 * np.vdot(covariance, covariance) + 4.0 * m @ along) / N**2  # of N / E[N], squared
-        centre = length / np.sqrt(N) * ((1.0 + 0.375 * spread) * m - along / N)
-        mixed = np.outer(m, along)
-        second = (1.0 + spread) / N * (covariance + np.outer(m, m))
-        second -= 2.0 / N**2 * (covariance @ covariance + mixed + mixed.T)
-        second /= np.trace(second)
-    return centre, k * second - np.outer(centre, centre)
 
 
 def _gram(root: FloatArray) -> FloatArray:

@@ -90,6 +90,11 @@ class SpikeSlabPosterior:
         return theta_map @ self.mean, self.gaussian.spread_of(theta_map * self._unit, variances=variances)
 
     @property
+    def score_mean(self) -> FloatArray:
+        """Coefficients of the mean score: the mean."""
+        return self.mean
+
+    @property
     def inclusion_probability(self) -> FloatArray:
         """EP's probability that each coefficient comes from the slab."""
         return self.sites.inclusion
@@ -212,6 +217,10 @@ class SpikeSlabFit:
     @property
     def sweeps(self) -> int:
         return len(self.history)
+
+    @property
+    def corrected(self) -> SpikeSlabPosterior:
+        return self.posterior
 
     @cached_property
     def model_average(self) -> ModelAverage | None:

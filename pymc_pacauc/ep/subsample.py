@@ -61,7 +61,7 @@ from pymc_pacauc.ep.loop import (
     possible,
     solve_fixed_point,
 )
-from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian, posterior_of
+from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
@@ -260,7 +260,7 @@ def fit_dealt(
     advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
     fit = EPFit(
         problem=problem,
-        posterior=posterior_of(problem.scores, q),
+        posterior=GaussianPosterior(problem.scores, q),
         table=run.table,
         log_evidence=log_evidence,
         expected_risk=found.seen.expected_risk,

@@ -228,14 +228,14 @@ class ScorePosterior:
 
     @cached_property
     def mean(self) -> FloatArray:
-        """Posterior mean of theta."""
-        return self.fit.posterior.mean if self.tempered is None else self.tempered.theta.mean(axis=0)
+        """Coefficients of the mean score: the posterior mean of theta, of a fit in the direction that is certified."""
+        return self.fit.corrected.score_mean if self.tempered is None else self.tempered.theta.mean(axis=0)
 
     @property
     def covariance(self) -> FloatArray:
         """Posterior covariance of theta."""
         if self.tempered is None:
-            return self.fit.posterior.covariance
+            return self.fit.corrected.covariance
         return np.atleast_2d(np.cov(self.tempered.theta.T, bias=True))
 
     @property
@@ -245,7 +245,7 @@ class ScorePosterior:
 
     @property
     def coef_sd(self) -> FloatArray:
-        variance = self.fit.posterior.variance if self.tempered is None else self.tempered.theta.var(axis=0)
+        variance = self.fit.corrected.variance if self.tempered is None else self.tempered.theta.var(axis=0)
         return np.sqrt(variance) / self.columns.scale
 
     def score(self, X: FloatArray) -> FloatArray:
@@ -257,7 +257,7 @@ class ScorePosterior:
         rows = self.covariates(X)
         if self.tempered is not None:
             return (rows @ self.tempered.theta.T).std(axis=1)
-        return np.sqrt(self.fit.posterior.moments_of(rows, variances=True)[1])
+        return np.sqrt(self.fit.corrected.moments_of(rows, variances=True)[1])
 
     def interval(self, X: FloatArray, ci_prob: float) -> FloatArray:
         """Central interval of each row's score, shape (rows, 2)."""
@@ -271,7 +271,7 @@ class ScorePosterior:
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Draws of theta, shape (draws, d)."""
         if self.tempered is None:
-            return self.fit.posterior.draw(draws, rng)
+            return self.fit.corrected.draw(draws, rng)
         return self.tempered.theta[rng.integers(len(self.tempered.theta), size=draws)]
 
     def score_function(self, features: Sequence[str]) -> ScoreFunction:

@@ -432,7 +432,7 @@ def _gaussian_of(fit: Any) -> tuple[Any, Any]:
             "start is an approximation with a point mass at zero, which is no Gaussian over the free variables: start "
             "from the prior (leave start away)."
         )
-    posterior = getattr(fit, "posterior", fit)
+    posterior = getattr(getattr(fit, "fit", fit), "posterior", fit)  # the Gaussian as it was fitted
     if hasattr(posterior, "mean") and hasattr(posterior, "covariance"):
         return posterior.mean, posterior.covariance
     if isinstance(fit, tuple | list) and len(fit) == 2:

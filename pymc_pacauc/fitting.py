@@ -22,7 +22,7 @@ from typing import Any
 from pymc_pacauc.ep.gaussian import check_power, fit_ep, fit_vb
 from pymc_pacauc.ep.loop import UnsupportedError
 from pymc_pacauc.ep.results import TRUSTED_ERROR, Fit, warn_of_subsample
-from pymc_pacauc.ep.spike_slab import fit_spike_slab
+from pymc_pacauc.ep.spike_slab import fit_sites
 from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
 from pymc_pacauc.problem.problem import Problem
 
@@ -95,7 +95,7 @@ def fit(
         )
     options: dict[str, Any] = {"start": start, "tolerance": tolerance, "max_sweeps": max_sweeps}
     groups = groups_to_deal(problem, pairs)
-    if problem.spikes is None:
+    if problem.sites is None:
         if client is not None:
             if groups is not None and not isinstance(pairs, str):
                 raise UnsupportedError(
@@ -126,22 +126,23 @@ def fit(
         if method == "vb":
             return fit_vb(problem, **options, n_jobs=n_jobs, callback=callback)
         return fit_ep(problem, power=power, **options, n_jobs=n_jobs, callback=callback)
+    prior = problem.sites.name
     if client is not None:
-        raise UnsupportedError("Spike-and-slab priors are fitted on one machine: leave client away.")
+        raise UnsupportedError(f"A prior that is {prior} is fitted on one machine: leave client away.")
     if method == "vb":
         raise UnsupportedError(
-            'Variational Bayes is for Gaussian priors; this problem has a spike-and-slab prior: use method="ep".'
+            f'Variational Bayes is for Gaussian priors; this problem has a prior that is {prior}: use method="ep".'
         )
     if power != 1.0:
         raise UnsupportedError(
-            "Fractional EP is for Gaussian priors; this problem has a spike-and-slab prior: use power=1, "
+            f"Fractional EP is for Gaussian priors; this problem has a prior that is {prior}: use power=1, "
             f"not {power:g}."
         )
     if not isinstance(pairs, str) and groups is not None:
         raise UnsupportedError(
-            "Pairs are dealt for Gaussian priors; this problem has a spike-and-slab prior: leave pairs away."
+            f"Pairs are dealt for Gaussian priors; this problem has a prior that is {prior}: leave pairs away."
         )
-    return fit_spike_slab(problem, **options, n_jobs=n_jobs, callback=callback)
+    return fit_sites(problem, **options, n_jobs=n_jobs, callback=callback)
 
 
 def _sums_on(client: Any) -> Any:

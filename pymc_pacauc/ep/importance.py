@@ -34,6 +34,7 @@ The second mean is estimated from pairs drawn independently, each in proportion 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -95,20 +96,24 @@ def importance_draws(
 
 
 @dataclass(frozen=True, eq=False)
-class DirectionWeights:
-    """Weights of fixed directions towards the exact posterior, and what they do to moments of the direction.
+class Weights:
+    """``log_weights`` of fixed directions, log(exact / q), shape (draws,), whose mean weight is the evidence."""
+
+    log_weights: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class DirectionWeights(Weights):
+    """Weights, and what they do to moments of the direction.
 
     Attributes
     ----------
-    log_weights
-        log(exact / q), shape (draws,), whose mean weight is the evidence.
     mean, second
         Corrections of E[e] (k,) and E[e e'] (k, k).
     error
         Monte Carlo error of the corrected mean, in posterior standard deviations, the largest of all coefficients.
     """
 
-    log_weights: FloatArray
     mean: FloatArray
     second: FloatArray
     error: float
@@ -135,7 +140,7 @@ class FreeLengthPosterior(GaussianPosterior):
             return None
         rng = np.random.default_rng(0)
         e, _, log_weights = self.propose(DIRECTIONS, rng)
-        trimmed = np.minimum(log_weights, np.quantile(log_weights, 1.0 - TRIMMED))
+        trimmed = trim(log_weights)
         weights = np.exp(trimmed - logsumexp(trimmed))
         if FEWEST_PER_COEFFICIENT * self.natural.mean.size * np.sum(weights**2) > 1.0:
             return None
@@ -178,16 +183,8 @@ class FreeLengthPosterior(GaussianPosterior):
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws of theta, shape (draws, d): directions by rejection where there are weights."""
-        if self.weights is None:
-            e = self.propose(draws, rng)[0]
-        else:
-            cap = np.quantile(self.weights.log_weights, 1.0 - TRIMMED)
-            share = np.minimum(np.exp(self.weights.log_weights - cap), 1.0).mean()
-            e = np.empty((0, self.natural.mean.size))
-            while len(e) < draws:
-                proposed, _, log_weights = self.propose(1 + int((draws - len(e)) / share), rng)
-                e = np.concatenate([e, proposed[np.log(rng.random(len(proposed))) < log_weights - cap]])
-            e = e[:draws]
+        log_weights = None if self.weights is None else self.weights.log_weights
+        e = accepted(lambda count: self.propose(count, rng)[::2], draws, log_weights, rng)
         return self.with_lengths(e, rng)
 
     def with_lengths(self, e: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -206,6 +203,33 @@ class FreeLengthPosterior(GaussianPosterior):
         """The map from reduced coefficients (draws, k) to the risk."""
         scores, problem = self.scores, self.problem
         return LinearRisk(scores.reduced.design, problem.pairs, ties=problem.ties, distinct=scores.distinct)
+
+
+def trim(log_weights: FloatArray) -> FloatArray:
+    """Log weights, the largest made equal."""
+    return np.minimum(log_weights, np.quantile(log_weights, 1.0 - TRIMMED))
+
+
+def accepted(
+    propose: Callable[[int], tuple[FloatArray, FloatArray]],
+    draws: int,
+    log_weights: FloatArray | None,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Independent draws by rejection, from proposals and their log weights; ``log_weights`` of others tell the bound.
+
+    Without them every proposal is accepted.
+    """
+    if log_weights is None:
+        return propose(draws)[0]
+    bound = trim(log_weights).max()
+    share = np.exp(trim(log_weights) - bound).mean()
+    found, count = [], 0
+    while count < draws:
+        proposed, own = propose(1 + int((draws - count) / share))
+        found.append(proposed[np.log(rng.random(len(proposed))) < own - bound])
+        count += len(found[-1])
+    return np.concatenate(found)[:draws]
 
 
 @np.errstate(under="ignore")

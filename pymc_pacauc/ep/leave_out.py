@@ -316,7 +316,7 @@ def suit_fold_paths(problem: Problem) -> bool:
     """Whether a problem is one for :class:`FoldPaths`: a Gaussian prior, few blocks, whose pairs weigh the same."""
     blocks = problem.pairs.blocks
     few = len(blocks) <= MOST_BLOCKS and problem.pairs.n_pairs <= MOST_PAIRS
-    return problem.spikes is None and few and all(block.constant for block in blocks)
+    return problem.sites is None and few and all(block.constant for block in blocks)
 
 
 class FoldPaths:

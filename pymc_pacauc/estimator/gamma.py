@@ -93,7 +93,7 @@ def fit_at_gamma(
 def _fit_quickly(problem: Problem, method: str, start: Fit | None, n_jobs: int | None) -> Fit:
     """A fit to all pairs, or to few of many: pairs are dealt much sooner than where all would take long."""
     wanted = max(PAIRS_PER_ROW * problem.n, pairs_for(problem))
-    if problem.spikes is not None or problem.pairs.n_pairs < LEAST_SAVED * wanted:
+    if problem.sites is not None or problem.pairs.n_pairs < LEAST_SAVED * wanted:
         return fit(problem, method, start=start, n_jobs=n_jobs)
     groups = min(problem.pairs.n_pairs / wanted, problem.n / FEWEST_ROWS)
     power = 1.0 if method == "ep" else 0.0

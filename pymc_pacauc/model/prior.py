@@ -21,24 +21,40 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.distributions.distribution import SymbolicRandomVariable, support_point
 from pymc.distributions.mixture import MixtureRV
+from pymc.pytensorf import compile as compile_function
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import LT
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import TensorType
 from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.model.auc_term import refuse
-from pymc_pacauc.model.graph import Evaluate, FlatVariables, affine_map, evaluate, first_departure, is_known, shape_now
+from pymc_pacauc.model.graph import (
+    MODE,
+    Evaluate,
+    FlatVariables,
+    affine_map,
+    evaluate,
+    first_departure,
+    is_known,
+    shape_now,
+)
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.problem import default_inclusion_probability
+from pymc_pacauc.problem.problem import Table, default_inclusion_probability, tabulate
 from pymc_pacauc.theorems import theorem_defaults
 
 
@@ -327,6 +343,104 @@ def _mixture(model: pm.Model, variable: Variable) -> SparseVariable | None:
         return share[row, slab], sd[row, 1 - slab] ** 2, sd[row, slab] ** 2
 
     return SparseVariable(variable, hyperparameters)
+
+
+@dataclass(frozen=True, eq=False)
+class DensityVariable:
+    """A variable of independent coefficients whose prior is known by its density: Laplace, Student-t, half-normal, ...
+
+    Attributes
+    ----------
+    variable
+        The coefficients.
+    tables
+        Reads from the model the tables of their densities, and which table each coefficient has, shape (k,).
+    unconstrained
+        The model's value of the variable, which a transform may have moved, at coefficients ``theta[N, k]``.
+    """
+
+    variable: Variable
+    tables: Callable[[], tuple[list[Table], NDArray[np.intp]]]
+    unconstrained: Callable[[FloatArray], FloatArray]
+
+
+def density_variables(model: pm.Model, taken: set[Variable]) -> tuple[DensityVariable, ...]:
+    """The variables with independent entries that are not normal, and on which no other variable's prior depends."""
+    found = []
+    for rv in model.free_RVs:
+        op, free = rv.owner.op, set(model.free_RVs) - {rv}
+        single = getattr(op, "ndim_supp", 1) == 0 and not isinstance(op, NormalRV)
+        if rv in taken or not single or rv.type.dtype != "float64":
+            continue
+        if free & set(ancestors(rv.owner.inputs)) or rv in set(ancestors([v for other in free for v in [other]])):
+            continue
+        found.append(_density_variable(model, rv))
+    return tuple(found)
+
+
+def _density_variable(model: pm.Model, rv: Variable) -> DensityVariable:
+    value = rv.type(f"{rv.name}_value")
+    batch = pt.tensor(f"{rv.name}_values", dtype=rv.type.dtype, shape=(None, *rv.type.shape))
+    [log_density] = vectorize_graph([pm.logp(rv, value)], {value: batch})
+    evaluate_density = compile_function([batch], log_density, mode=MODE)
+    transform = model.rvs_to_transforms[rv]
+    moved: Any = None
+    if transform is not None:
+        forward = transform.forward(value, *rv.owner.inputs)
+        [many] = vectorize_graph([forward], {value: batch})
+        moved = compile_function([batch], many, mode=MODE)
+    parts = [v for v in ancestors(rv.owner.inputs) if v.owner is not None and _is_random(v)]  # of a mixture
+    guesses = [v.owner.op.dist_params(v.owner)[0] for v in parts] or [support_point(rv)]
+    others = [v for v in rv.owner.inputs if isinstance(v.type, TensorType) and v.type.dtype == "float64"]
+
+    def tables() -> tuple[list[Table], NDArray[np.intp]]:
+        shape = shape_now(rv)
+        size = int(np.prod(shape))
+
+        def at(x: FloatArray) -> FloatArray:
+            return evaluate_density(np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (x.size, *shape)).copy())
+
+        with np.errstate(all="ignore"):
+            probes = at(np.random.default_rng(0).standard_cauchy(16)).reshape(16, size)
+        _, first, which = np.unique(np.nan_to_num(probes), axis=1, return_index=True, return_inverse=True)
+        made = []
+        for k in first:
+
+            def near(graphs: list[Variable], k: int = int(k)) -> list[float]:
+                """Values of the coefficient's own parameters; of a mixture's components, all there are."""
+                values = evaluate(graphs)
+                return [x for each in values for x in (each.ravel()[[k]] if each.shape == shape else np.unique(each))]
+
+            def density(x: FloatArray, k: int = int(k)) -> FloatArray:
+                return at(x).reshape(x.size, size)[:, k]
+
+            made.append(_tabulated(rv.name, density, near(guesses), partial(near, others)))
+        return made, which.ravel().astype(np.intp)
+
+    def unconstrained(theta: FloatArray) -> FloatArray:
+        if moved is None:
+            return theta
+        return moved(theta.reshape(len(theta), *shape_now(rv))).reshape(len(theta), -1)
+
+    return DensityVariable(rv, tables, unconstrained)
+
+
+def _tabulated(
+    name: str, density: Callable[[FloatArray], FloatArray], centres: list[float], more: Callable[[], list[float]]
+) -> Table:
+    """The table, its nodes finest about the centres; if these will not do, about the parameters of the prior too."""
+    try:
+        return tabulate(density, centres)
+    except ValueError:
+        inside = [x for x in more() if np.isfinite(x) and np.isfinite(density(np.array([x]))[0])]
+        try:
+            return tabulate(density, [*centres, *inside], f"the prior of {name}")
+        except ValueError as error:
+            raise refuse(str(error)) from None
+
+
+def _is_random(variable: Variable) -> bool:
+    return isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable)
 
 
 def _is_less_than(variable: Variable) -> bool:

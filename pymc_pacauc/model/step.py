@@ -420,7 +420,7 @@ def _target(model: pm.Model) -> tuple[Any, Problem | None]:
             problem = problem_of(model).problem
     except NotLinearGaussianError:
         return PyMCPath(model), None
-    return (prior_path(problem) if problem.spikes is None else PyMCPath(model)), problem
+    return (prior_path(problem) if problem.sites is None else PyMCPath(model)), problem
 
 
 def _gaussian_of(fit: Any) -> tuple[Any, Any]:

@@ -535,7 +535,7 @@ def test_warnings_name_options_that_there_are(prior, monkeypatch):
     """A fit that does not converge is warned of by options of the estimator: it has no max_sweeps, p or v0."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 3))
-    engine = {"gaussian": "fit_ep", "spike_slab": "fit_spike_slab"}[prior]
+    engine = {"gaussian": "fit_ep", "spike_slab": "fit_sites"}[prior]
     original = getattr(fitting, engine)
     monkeypatch.setattr(fitting, engine, lambda *args, **options: original(*args, **{**options, "max_sweeps": 2}))
     with pytest.warns(ConvergenceWarning, match="did not converge") as caught:

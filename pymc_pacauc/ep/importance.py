@@ -60,10 +60,9 @@ LARGEST_SPECTRUM = 500
 # deviations in 0.1 s; twice as many 0.7 of that, in twice the time.
 DIRECTIONS = 8192
 # Most scores, of all rows and those directions, computed for a correction: about a second. Doubled, two; beyond, and
-# where the effective number of directions is below FEWEST_PER_COEFFICIENT for each, moments and draws are q's but for
-# their length.
+# where the effective share of the directions is below LEAST_SHARE, moments and draws are q's but for their length.
 MOST_SCORES = 40_000_000
-FEWEST_PER_COEFFICIENT = 10  # at 20, fits of some hundred coefficients go uncorrected; at 5, corrections add noise
+LEAST_SHARE = 0.25  # from here on the correction's own error of an sd is below 1.5 %; at half of it, below 2.3 %
 TRIMMED = (
     0.002  # share of the largest weights that are made equal, against outliers; doubled, drawing takes 0.8 of the time
 )
@@ -122,8 +121,8 @@ class DirectionWeights(Weights):
 class FreeLengthPosterior(GaussianPosterior):
     """Directions of the Gaussian ``q``, weighted by the exact posterior, and the length's exact law.
 
-    ``natural`` and ``divergence_from_prior`` are those of q, whose mean score is the one that has a certificate:
-    ``score_mean`` has its direction. Moments and draws have the exact length, and directions corrected by importance
+    ``natural`` and ``divergence_from_prior`` are those of q, whose mean score is the one that has a certificate, so
+    that ``score_mean`` is q's. Moments and draws have the exact length, and directions corrected by importance
     weights where these can be trusted.
     """
 
@@ -142,7 +141,7 @@ class FreeLengthPosterior(GaussianPosterior):
         e, _, log_weights = self.propose(DIRECTIONS, rng)
         trimmed = trim(log_weights)
         weights = np.exp(trimmed - logsumexp(trimmed))
-        if FEWEST_PER_COEFFICIENT * self.natural.mean.size * np.sum(weights**2) > 1.0:
+        if DIRECTIONS * LEAST_SHARE * np.sum(weights**2) > 1.0:
             return None
         excess = weights - 1.0 / DIRECTIONS
         mean = weights @ e
@@ -168,14 +167,6 @@ class FreeLengthPosterior(GaussianPosterior):
     @property
     def mean(self) -> FloatArray:
         return self.matched.mean
-
-    @cached_property
-    def score_mean(self) -> FloatArray:
-        """Of the direction of q's mean, and of the length that brings it closest to the exact length's mean."""
-        m, exact = self.natural.mean, free_length_moments(self.natural)[0]
-        rotation, square = self.scores.reduced.rotation, float(m @ m)
-        u = m * (float(m @ exact) / square if square > 0.0 else 1.0)
-        return self.scores.prior.color(u if rotation is None else u @ rotation)
 
     def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
         """Mean and covariance of ``theta_map @ theta``; ``variances`` asks for the diagonal of the covariance only."""

@@ -42,7 +42,7 @@ from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp
 
 from pymc_pacauc.ep.continuation import SWEEPS, continued_start
 from pymc_pacauc.ep.gaussian import dropped, fit_ep
-from pymc_pacauc.ep.importance import FEWEST_PER_COEFFICIENT, WeightedDraws, Weights, accepted, trim
+from pymc_pacauc.ep.importance import LEAST_SHARE, WeightedDraws, Weights, accepted, trim
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import ConvergenceWarning, Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.posterior import NaturalGaussian
@@ -200,7 +200,7 @@ class LengthOfSites:
         """log weights of the fixed directions, if they can be trusted."""
         log_weights = self._fixed[2]
         trimmed = trim(log_weights)
-        if FEWEST_PER_COEFFICIENT * self.q.problem.d * np.sum(np.exp(2.0 * (trimmed - logsumexp(trimmed)))) > 1.0:
+        if DIRECTIONS * LEAST_SHARE * np.sum(np.exp(2.0 * (trimmed - logsumexp(trimmed)))) > 1.0:
             return None
         return Weights(log_weights)
 

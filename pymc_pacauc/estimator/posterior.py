@@ -228,7 +228,7 @@ class ScorePosterior:
 
     @cached_property
     def mean(self) -> FloatArray:
-        """Coefficients of the mean score: the posterior mean of theta, of a fit in the direction that is certified."""
+        """Coefficients of the mean score: of a fit the mean of q, which is certified; else the posterior mean."""
         return self.fit.corrected.score_mean if self.tempered is None else self.tempered.theta.mean(axis=0)
 
     @property

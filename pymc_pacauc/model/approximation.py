@@ -78,9 +78,19 @@ class _GaussianGroup(FullRankGroup):
 class PlainEP:
     """The Gaussian of a fit: ``mean`` (d,), ``covariance`` (d, d) and ``log_evidence``, what plain EP gives."""
 
-    mean: FloatArray
-    covariance: FloatArray
-    log_evidence: float
+    fit: Fit
+
+    @property
+    def mean(self) -> FloatArray:
+        return np.asarray(self.fit.posterior.mean)
+
+    @property
+    def covariance(self) -> FloatArray:
+        return np.asarray(self.fit.posterior.covariance)
+
+    @property
+    def log_evidence(self) -> float:
+        return self.fit.log_evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +146,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         ``.monte_carlo_error`` says how exact the mean is, in standard deviations.
     q
         The Gaussian itself: ``.mean``, ``.covariance``, ``.log_evidence``, what plain EP gives. The mean score that is
-        deployed (by :func:`~pymc_pacauc.predict_scores`, :meth:`export`) and certified has the direction of its mean.
+        deployed (by :func:`~pymc_pacauc.predict_scores`, :meth:`export`) and certified is that of its mean.
     log_evidence
         EP's approximation of log Z (for variational Bayes, the lower bound), of which there are gradients.
     evidence
@@ -181,8 +191,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def q(self) -> PlainEP:
         """The Gaussian itself, without the exact length."""
-        q = self.fit.posterior
-        return PlainEP(q.mean, q.covariance, self.log_evidence)
+        return PlainEP(self.fit)
 
     @property
     def log_evidence(self) -> float:

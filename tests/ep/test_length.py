@@ -81,11 +81,10 @@ def test_directions_that_reach_no_score_keep_their_prior():
     np.testing.assert_allclose(draws.std(axis=0), np.sqrt(found.variance), rtol=0.05)
 
 
-def test_the_deployed_mean_ranks_as_the_certified_one():
+def test_the_deployed_mean_is_the_certified_one():
     X, y = plane_data()
     found = fit(linear_gaussian_problem(X, y, 60.0))
-    deployed, certified = found.corrected.score_mean, found.posterior.mean
-    np.testing.assert_allclose(deployed / np.linalg.norm(deployed), certified / np.linalg.norm(certified), atol=1e-12)
+    np.testing.assert_array_equal(found.corrected.score_mean, found.posterior.mean)
 
 
 def tempered_moments(problem, particles, runs):

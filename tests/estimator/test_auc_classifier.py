@@ -94,7 +94,7 @@ def test_it_is_the_fit_on_standardised_arrays(rows):
     expected = fit(problem)
     scale = X.std(axis=0)
     np.testing.assert_allclose(found.coef_[0], expected.posterior.mean / scale)
-    np.testing.assert_allclose(found.coef_sd_[0], np.sqrt(expected.posterior.variance) / scale)
+    np.testing.assert_allclose(found.coef_sd_[0], np.sqrt(expected.corrected.variance) / scale)
     assert found.log_evidence_ == expected.log_evidence
     mean, sd = found.decision_function(X, return_std=True)
     np.testing.assert_allclose(sd, np.sqrt(expected.posterior.moments_of(problem.X, variances=True)[1]))

@@ -118,7 +118,7 @@ def test_features_in_a_model():
             theta = pm.Normal("theta", shape=features.rank)
             pac.AUCPotential("auc", features(rows) @ theta, y, gamma=120.0)
             approx = pm.fit(method=pac.EP(), progressbar=False)
-        expected = features.transform(new) @ approx.posterior.mean
+        expected = features.transform(new) @ approx.q.mean
         np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected)
         np.testing.assert_allclose(features(X), features.transform(X))
         assert np.isfinite(model.compile_logp()(model.initial_point()))

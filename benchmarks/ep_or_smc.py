@@ -57,7 +57,7 @@ def compared(label, posterior, mean, sd):
     )
 
 
-def length(particles):
+def length(particles, _):
     print("| data, gamma | mean off, sd | sd ratio | the same of q: | | log Z, SMC | EP | corrected | s, SMC | s, EP |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in ("pima", "spect", "credit"):
@@ -83,7 +83,7 @@ PRIORS = {
     "half-normal": lambda d: pm.HalfNormal("theta", 1.0, shape=d),
     "exponential": lambda d: pm.Exponential("theta", 1.0, shape=d),
     "uniform": lambda d: pm.Uniform("theta", -1.0, 1.0, shape=d),
-    "mixture": lambda d: pm.NormalMixture("theta", w=[0.8, 0.2], mu=0.0, sigma=[0.3, 1.5], shape=d),
+    "mixture": lambda d: pm.NormalMixture("theta", w=[0.6, 0.2, 0.2], mu=[0.0, -1.0, 1.0], sigma=0.4, shape=d),
 }
 
 
@@ -99,10 +99,10 @@ def drawn(model, particles, chains):
     return theta.mean(axis=1), theta.std(axis=1), pac.log_evidence(idata), (process_time() - begin) / chains
 
 
-def priors(particles):
+def priors(particles, sizes):
     print("| prior, d | mean off, sd | sd ratio | log Z, SMC | EP | corrected | Pareto k | s, SMC | s, EP |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for d in (4, 20, 100):
+    for d in sizes:
         X, y, _ = sparse_data(300, d, active=(1.5, 1.0, 0.7, -0.5))
         for name, prior in PRIORS.items():
             with pm.Model() as model:
@@ -127,10 +127,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", default=list(PARTS), help=", ".join(PARTS))
     parser.add_argument("--particles", type=int, default=10000)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[4, 20, 100], help="coefficients, for priors")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     for part in arguments.parts:
-        PARTS[part](arguments.particles)
+        PARTS[part](arguments.particles, arguments.sizes)
 
 
 if __name__ == "__main__":

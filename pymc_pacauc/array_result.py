@@ -97,7 +97,7 @@ class ArrayResult:
 
     @property
     def gaussian(self) -> bool:
-        return self.fit.problem.sites is None
+        return self.fit.problem.spikes is None
 
     @property
     def caveat(self) -> str:

@@ -357,11 +357,14 @@ class DensityVariable:
         Reads from the model the tables of their densities, and which table each coefficient has, shape (k,).
     unconstrained
         The model's value of the variable, which a transform may have moved, at coefficients ``theta[N, k]``.
+    transformed
+        Whether there is such a transform.
     """
 
     variable: Variable
     tables: Callable[[], tuple[list[Table], NDArray[np.intp]]]
     unconstrained: Callable[[FloatArray], FloatArray]
+    transformed: bool
 
 
 def density_variables(model: pm.Model, taken: set[Variable]) -> tuple[DensityVariable, ...]:
@@ -422,7 +425,7 @@ def _density_variable(model: pm.Model, rv: Variable) -> DensityVariable:
             return theta
         return moved(theta.reshape(len(theta), *shape_now(rv))).reshape(len(theta), -1)
 
-    return DensityVariable(rv, tables, unconstrained)
+    return DensityVariable(rv, tables, unconstrained, transform is not None)
 
 
 def _tabulated(

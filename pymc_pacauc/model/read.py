@@ -493,7 +493,7 @@ def _coefficients(
     A variable that PyMC transforms stands as it is, not as its unconstrained value.
     """
     in_place_of: dict[Variable, Any] = {each.slab: each for each in sparse if each.dirac}
-    in_place_of |= {each.variable: each for each in densities if model.rvs_to_transforms[each.variable] is not None}
+    in_place_of |= {each.variable: each for each in densities if each.transformed}
     hidden = {each.latent for each in sparse if each.dirac}
     variables, inputs, shapes = [], [], []
     for value, shape in zip(free.values, free.shapes, strict=True):

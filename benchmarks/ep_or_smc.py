@@ -1,10 +1,11 @@
 """Errors of EP against long runs of tempering SMC: exact length, and coefficients with other priors than the Gaussian.
 
-    python -m benchmarks.ep_or_smc [length] [priors] [--particles 20000]
+    python -m benchmarks.ep_or_smc [length] [priors] [batches] [--particles 20000]
 
 One thread. Differences of means are in standard deviations of SMC; what is printed after ± is the Monte Carlo error of
 SMC itself, from independent runs. ``length``: shipped data, standardised, prior N(0, I). ``priors``: 300 rows of d
-covariates, four of which matter, gamma = n; priors of PyMC, each of scale 1 (horseshoe: tau = 0.3).
+covariates, four of which matter, gamma = n; priors of PyMC, each of scale 1. ``batches``: rows that come in batches,
+each with the last one's posterior as its prior (pac.prior_from), against all at once.
 """
 
 import os
@@ -120,7 +121,39 @@ def priors(particles, sizes):
             print(f"| {seconds:.1f} | {own:.2f} |", flush=True)
 
 
-PARTS = {"length": length, "priors": priors}
+def batches(*_):
+    """Held-out AUC of rows that come in batches, each with the posterior of the last as its prior."""
+    print("| data, batches | all rows at once | batch by batch | difference | last batch alone |")
+    print("|---|---|---|---|---|")
+    for name in ("pima", "credit"):
+        data = getattr(pac.datasets, f"load_{name}")().standardized()
+        for parts in (2, 4, 8):
+            found = np.array([one_split(data, parts, seed) for seed in range(20)])
+            together, one_by_one, last = found.mean(axis=0)
+            difference = found[:, 1] - found[:, 0]
+            print(f"| {name}, {parts} | {together:.4f} | {one_by_one:.4f} | {difference.mean():+.4f} ± ", end="")
+            print(f"{difference.std(ddof=1) / np.sqrt(len(found)):.4f} | {last:.4f} |", flush=True)
+
+
+def one_split(data, parts, seed):
+    """AUC on a third of the rows: fitted to the others at once, batch by batch, or to the last batch."""
+    order = np.random.default_rng(seed).permutation(data.n)
+    test, train = order[: data.n // 3], order[data.n // 3 :]
+
+    def auc(mean):
+        return 1.0 - pac.empirical_risk(data.X[test] @ mean, data.y[test])
+
+    def fitted(rows, **prior):
+        return fit(linear_gaussian_problem(data.X[rows], data.y[rows], float(rows.size), **prior)).posterior
+
+    posterior, prior = None, {}
+    for rows in np.array_split(train, parts):
+        posterior = fitted(rows, **prior)
+        prior = {"prior_mean": posterior.mean, "prior_covariance": posterior.covariance}
+    return auc(fitted(train).mean), auc(posterior.mean), auc(fitted(rows).mean)
+
+
+PARTS = {"length": length, "priors": priors, "batches": batches}
 
 
 def main():

@@ -193,6 +193,11 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         """The Gaussian itself, without the exact length."""
         return PlainEP(self.fit)
 
+    def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
+        """Weight, mean (k,) and covariance (k, k) of the Gaussians that a variable's posterior is a mixture of."""
+        part, q = self.source.parts[name], self.fit.posterior
+        return [(1.0, q.mean[part], q.covariance[part, part])]
+
     @property
     def log_evidence(self) -> float:
         return self.fit.log_evidence

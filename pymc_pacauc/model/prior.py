@@ -293,6 +293,90 @@ def SpikeSlab(
         return pm.NormalMixture(name, w=weights, mu=0.0, sigma=scales, **place)
 
 
+LEAST_WEIGHT = 1e-4  # of a component of a mixture that is kept as a prior; ten times more, and tails are 0.1 % lighter
+
+
+def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.Model | None = None) -> Variable:
+    """Yesterday's posterior of a variable as its prior in today's model.
+
+    Parameters
+    ----------
+    approx : EPApproximation
+        What ``pm.fit(method=pac.EP())`` returned.
+    name : str
+        Of a variable of its model.
+    as_name : str, optional
+        Of the new variable; by default the same.
+    model : pm.Model, optional
+        Today's; by default the one on the context stack.
+
+    Returns
+    -------
+    Variable
+        A Normal or MvNormal, or a Mixture of MvNormals where hyper-parameters were integrated, with the dims of the old
+        variable where today's model has them. A matrix of coefficients is a Deterministic of a flat MvNormal,
+        ``{name}_flat``.
+
+    Notes
+    -----
+    The Gaussian is EP's ``approx.q``, which has the direction of the coefficients right. Pairs of a row of yesterday and
+    one of today are never compared: ``docs/priors.md`` has what that loses.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(80, 2))
+    >>> y = X[:, 0] > 0.2
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", shape=2)
+    ...     auc = pac.AUCPotential("auc", X[:40] @ theta, y[:40], gamma=40)
+    ...     yesterday = pm.fit(method=pac.EP(), progressbar=False)
+    >>> with pm.Model():
+    ...     theta = pac.prior_from(yesterday, "theta")
+    ...     auc = pac.AUCPotential("auc", X[40:] @ theta, y[40:], gamma=40)
+    ...     today = pm.fit(method=pac.EP(), progressbar=False)
+    >>> bool(today.q.mean[0] > 3 * abs(today.q.mean[1]))
+    True
+    """
+    for holder in ("refit", "approx"):
+        approx = getattr(approx, holder, approx)
+    source = getattr(approx, "source", None)
+    if source is None:
+        raise TypeError(
+            f"approx must be what pm.fit(method=pac.EP()) returned; got {type(approx).__name__}. Of draws, write the "
+            "prior yourself: pm.MvNormal(name, mean of the draws, their covariance)."
+        )
+    if name not in source.parts:
+        raise ValueError(f"approx has no variable {name!r}; it has {', '.join(source.names)}.")
+    signed = [each.variable.name for each in source.densities if each.transformed]
+    if name in signed or name in [each.variable.name for each in source.sparse]:
+        raise ValueError(
+            f"The posterior of {name} has a sign, a range or a spike, which a Gaussian has not: it cannot be handed on. "
+            "Fit all batches together, or give the variable a prior with a density everywhere."
+        )
+    kept = [each for each in approx.components(name) if each[0] >= LEAST_WEIGHT]
+    model, new = pm.modelcontext(model), as_name or name
+    shape = source.layout.shapes[source.names.index(name)]
+    dims = approx.model.named_vars_to_dims.get(name)
+    same = dims is not None and all(
+        dim in model.dim_lengths and int(model.dim_lengths[dim].eval()) == n for dim, n in zip(dims, shape, strict=True)
+    )
+    dims = dims if same else None
+    with model:
+        if len(kept) == 1 and not shape:
+            return pm.Normal(new, kept[0][1][0], float(np.sqrt(kept[0][2][0, 0])))
+        flat = len(shape) != 1
+        place = {"dims": dims} if dims is not None and not flat else {}
+        label = f"{new}_flat" if flat else new
+        if len(kept) == 1:
+            variable = pm.MvNormal(label, kept[0][1], chol=np.linalg.cholesky(kept[0][2]), **place)
+        else:
+            parts = [pm.MvNormal.dist(mean, chol=np.linalg.cholesky(covariance)) for _, mean, covariance in kept]
+            weights = np.array([weight for weight, _, _ in kept])
+            variable = pm.Mixture(label, w=weights / weights.sum(), comp_dists=parts, **place)
+        return pm.Deterministic(new, variable.reshape(shape), dims=dims) if flat else variable
+
+
 def sparse_variables(model: pm.Model) -> tuple[SparseVariable, ...]:
     """The spike-and-slab variables of a model: those of :func:`SpikeSlab`, and any mixture of two centred normals."""
     found = [_point_mass(model, variable) for variable in model.deterministics]

@@ -33,14 +33,15 @@ from pymc.distributions.distribution import SymbolicRandomVariable, support_poin
 from pymc.distributions.mixture import MixtureRV
 from pymc.pytensorf import compile as compile_function
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import LT
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
-from scipy.special import ndtr, ndtri
+from scipy.special import logsumexp, ndtr, ndtri
+from scipy.stats import norm
 
 from pymc_pacauc.model.auc_term import refuse
 from pymc_pacauc.model.graph import (
@@ -319,8 +320,8 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
 
     Notes
     -----
-    The Gaussian is EP's ``approx.q``, which has the direction of the coefficients right. Pairs of a row of yesterday and
-    one of today are never compared: ``docs/priors.md`` has what that loses.
+    The Gaussian is EP's ``approx.q``, which has the direction of the coefficients right. Pairs of a row of yesterday
+    and one of today are never compared: ``docs/priors.md`` has what that loses.
 
     Examples
     --------
@@ -351,8 +352,8 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
     signed = [each.variable.name for each in source.densities if each.transformed]
     if name in signed or name in [each.variable.name for each in source.sparse]:
         raise ValueError(
-            f"The posterior of {name} has a sign, a range or a spike, which a Gaussian has not: it cannot be handed on. "
-            "Fit all batches together, or give the variable a prior with a density everywhere."
+            f"The posterior of {name} has a sign, a range or a spike, which a Gaussian has not: it cannot be handed "
+            "on. Fit all batches together, or give the variable a prior with a density everywhere."
         )
     kept = [each for each in approx.components(name) if each[0] >= LEAST_WEIGHT]
     model, new = pm.modelcontext(model), as_name or name
@@ -443,26 +444,102 @@ class DensityVariable:
         The model's value of the variable, which a transform may have moved, at coefficients ``theta[N, k]``.
     transformed
         Whether there is such a transform.
+    local
+        A variable with the scale of each coefficient, as of a horseshoe, which is integrated out; None for others.
+    local_values
+        Its unconstrained values given the coefficients, drawn.
     """
 
     variable: Variable
     tables: Callable[[], tuple[list[Table], NDArray[np.intp]]]
     unconstrained: Callable[[FloatArray], FloatArray]
     transformed: bool
+    local: Variable | None = None
+    local_values: Callable[[FloatArray, np.random.Generator], FloatArray] | None = None
 
 
 def density_variables(model: pm.Model, taken: set[Variable]) -> tuple[DensityVariable, ...]:
     """The variables with independent entries that are not normal, and on which no other variable's prior depends."""
-    found = []
-    for rv in model.free_RVs:
-        op, free = rv.owner.op, set(model.free_RVs) - {rv}
-        single = getattr(op, "ndim_supp", 1) == 0 and not isinstance(op, NormalRV)
-        if rv in taken or not single or rv.type.dtype != "float64":
-            continue
-        if free & set(ancestors(rv.owner.inputs)) or rv in set(ancestors([v for other in free for v in [other]])):
-            continue
-        found.append(_density_variable(model, rv))
+    found, scales = [], {}
+    above = {rv: (set(model.free_RVs) & set(ancestors(rv.owner.inputs))) for rv in model.free_RVs}
+    for rv, others in above.items():
+        if isinstance(rv.owner.op, NormalRV) and len(others) == 1:
+            [scale] = others
+            alone = not above[scale] and sum(scale in each for each in above.values()) == 1
+            if alone and scale.type.ndim and shape_now(scale) == shape_now(rv) and _is_single(scale):
+                scales[scale] = rv
+    for rv, others in above.items():
+        below = [other for other, each in above.items() if rv in each]
+        if rv in scales and model.rvs_to_transforms[scales[rv]] is None:
+            found.append(_scale_mixture(scales[rv], _density_variable(model, rv)))
+        elif rv not in taken and _is_single(rv) and not others and not below:
+            found.append(_density_variable(model, rv))
     return tuple(found)
+
+
+def _is_single(rv: Variable) -> bool:
+    op = rv.owner.op
+    return getattr(op, "ndim_supp", 1) == 0 and not isinstance(op, NormalRV) and rv.type.dtype == "float64"
+
+
+def _scale_mixture(rv: Variable, scale: DensityVariable) -> DensityVariable:
+    """A normal variable each of whose entries has a scale of its own, of known prior, as of a horseshoe."""
+    mu, sigma = rv.owner.op.dist_params(rv.owner)
+    value = scale.variable.type("scale")
+    batch = pt.tensor("scales", dtype=value.type.dtype, shape=(None, *value.type.shape))
+    [graph] = graph_replace([sigma + pt.zeros_like(value)], {scale.variable: value}, strict=False)
+    spread = compile_function([batch], vectorize_graph([graph], {value: batch})[0], mode=MODE)
+
+    def read() -> tuple[FloatArray, list[Table], NDArray[np.intp]]:
+        shape = shape_now(rv)
+        if not is_known([mu]):
+            raise refuse(f"the mean of {rv.name} depends on other variables")
+        probe = np.exp(np.random.default_rng(0).standard_normal((2, *shape)))
+        for k in range(int(np.prod(shape))):
+            probe[1], moved = probe[0], np.unravel_index(k, shape)
+            probe[1][moved] *= 2.0
+            if np.count_nonzero(np.diff(spread(probe), axis=0)) > 1:
+                raise refuse(f"an entry of {scale.variable.name} is the scale of several entries of {rv.name}")
+        return np.broadcast_to(evaluate([mu])[0], shape).astype(np.float64).ravel(), *scale.tables()
+
+    def sd_at(table: Table) -> FloatArray:
+        """Standard deviations at the nodes of a scale, one column a coefficient."""
+        shape = shape_now(rv)
+        nodes = np.broadcast_to(table.nodes.reshape(-1, *[1] * len(shape)), (table.nodes.size, *shape)).copy()
+        return np.asarray(spread(nodes)).reshape(table.nodes.size, -1)
+
+    def tables() -> tuple[list[Table], NDArray[np.intp]]:
+        mean, local, which = read()
+        made: dict[bytes, int] = {}
+        found: list[Table] = []
+        places = np.empty(which.size, dtype=np.intp)
+        sds = [sd_at(table) for table in local]
+        for k, held in enumerate(which):
+            sd, log_mass, centre = sds[held][:, k], local[held].log_mass, mean[k]
+            key = sd.tobytes() + np.float64(centre).tobytes() + bytes([held])
+            if key not in made:
+
+                def density(
+                    x: FloatArray, sd: FloatArray = sd, log_mass: FloatArray = log_mass, centre: float = centre
+                ) -> FloatArray:
+                    return np.asarray(logsumexp(log_mass + norm.logpdf(x[:, None], centre, sd), axis=1))
+
+                made[key] = len(found)
+                found.append(_tabulated(rv.name, density, [centre], list))
+            places[k] = made[key]
+        return found, places
+
+    def local_values(theta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        mean, local, which = read()
+        values = np.empty_like(theta)
+        for k, held in enumerate(which):
+            log_mass = local[held].log_mass + norm.logpdf(theta[:, k, None], mean[k], sd_at(local[held])[:, k])
+            mass = np.exp(log_mass - log_mass.max(axis=1, keepdims=True)).cumsum(axis=1)
+            places = (mass < rng.random((len(theta), 1)) * mass[:, -1:]).sum(axis=1)
+            values[:, k] = local[held].nodes[places]
+        return scale.unconstrained(values)
+
+    return DensityVariable(rv, tables, lambda theta: theta, False, scale.variable, local_values)
 
 
 def _density_variable(model: pm.Model, rv: Variable) -> DensityVariable:

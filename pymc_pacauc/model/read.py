@@ -280,9 +280,12 @@ class ModelProblem:
         split = {sparse.variable: sparse for sparse in self.sparse if sparse.dirac}
         for variable, part in zip(self.variables, self.layout.slices, strict=True):
             if variable not in split:
-                moved = next((each.unconstrained for each in self.densities if each.variable is variable), None)
-                value = theta[:, part] if moved is None else moved(theta[:, part])
+                known = next((each for each in self.densities if each.variable is variable), None)
+                value = theta[:, part] if known is None else known.unconstrained(theta[:, part])
                 flat[:, place[self.model.rvs_to_values[variable].name]] = value
+                if known is not None and known.local_values is not None:
+                    local = self.model.rvs_to_values[known.local].name
+                    flat[:, place[local]] = known.local_values(theta[:, part], rng)
                 continue
             sparse = split[variable]
             slab, latent = sparse.free_values(theta[:, part], rng)
@@ -494,7 +497,7 @@ def _coefficients(
     """
     in_place_of: dict[Variable, Any] = {each.slab: each for each in sparse if each.dirac}
     in_place_of |= {each.variable: each for each in densities if each.transformed}
-    hidden = {each.latent for each in sparse if each.dirac}
+    hidden = {each.latent for each in sparse if each.dirac} | {each.local for each in densities}
     variables, inputs, shapes = [], [], []
     for value, shape in zip(free.values, free.shapes, strict=True):
         rv = model.values_to_rvs[value]

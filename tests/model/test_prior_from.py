@@ -76,7 +76,7 @@ def test_scalars_matrices_and_mixtures(yesterday):
 def test_what_cannot_be_handed_on_is_refused(yesterday):
     with pm.Model(), pytest.raises(ValueError, match="has no variable 'beta'; it has theta"):
         pac.prior_from(yesterday, "beta")
-    with pm.Model(), pytest.raises(TypeError, match="must be what pm.fit"):
+    with pm.Model(), pytest.raises(TypeError, match=r"must be what pm\.fit"):
         pac.prior_from(yesterday.sample(10), "theta")
     _, signed = fitted(slice(0, 60), lambda: pm.HalfNormal("theta", dims="covariate"))
     with pm.Model(), pytest.raises(ValueError, match="a sign, a range or a spike"):

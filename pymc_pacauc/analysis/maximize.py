@@ -37,8 +37,9 @@ from scipy.special import expit, logit
 
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import MAX_SWEEPS
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.fitting import MAX_SWEEPS, fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
@@ -377,7 +378,7 @@ class _Evidence:
 
 
 def _refit(problem: Problem, start: Fit | None) -> Fit:
-    """A fit from the last one, where that is a fit of the same scores; or of the same deal, which noise cancels in."""
+    """A fit from the last one, where that is of the same scores, or of the same subsample, whose noise cancels."""
     same = (
         start is not None
         and start.converged

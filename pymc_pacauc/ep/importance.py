@@ -18,7 +18,7 @@ correction,
 are integrals over one dimension, because N^(-a) is the integral of s^(a-1) exp(-s N) / Gamma(a), and q exp(-s N) is a
 Gaussian. The correction is the covariance of weight and direction over some draws, always the same.
 
-E_q[risk] over all pairs without visiting them: what a certificate needs of a fit on dealt pairs.
+E_q[risk] over all pairs without visiting them: what a certificate needs of a fit on sampled pairs.
 
 Under q the pair (i, j) is wrong with probability Phi(-rho_ij), which has a closed form; its mean over all pairs is the
 matter. Ranking by the mean of q gets pairs wrong that can be counted, all of them, in O(n log n), and most pairs are

@@ -30,7 +30,6 @@ the likelihood.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,11 +39,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp
 
-from pymc_pacauc.ep.continuation import SWEEPS, continued_start
-from pymc_pacauc.ep.gaussian import dropped, fit_ep
+from pymc_pacauc.ep.gaussian import Callback, dropped
 from pymc_pacauc.ep.importance import LEAST_SHARE, WeightedDraws, Weights, accepted, trim
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
-from pymc_pacauc.ep.loop import ConvergenceWarning, Interventions, UnsupportedError, possible
+from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
+from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, relevant, sparse_gaussian
 from pymc_pacauc.ep.results import EXACT, Fit, warn_of
@@ -59,6 +58,7 @@ from pymc_pacauc.ep.spike_search import (
     settle,
     solve_sparse,
 )
+from pymc_pacauc.ep.start import SWEEPS, continued_start
 from pymc_pacauc.ep.sweep import check_offset, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
@@ -339,12 +339,9 @@ def spike_slab_gradient(problem: Problem, q: SparseGaussian, sites: MatchedSites
     )
 
 
-ROUGHLY = 0.01  # tolerance of the fit with every coefficient in the slab
-
-
 @dataclass(frozen=True, eq=False)
 class SitesFit:
-    """Result of :func:`fit_sites`.
+    """Result of :func:`~pymc_pacauc.ep.fit.fit` for priors that are not Gaussian.
 
     Attributes
     ----------
@@ -359,6 +356,8 @@ class SitesFit:
         own standard deviations), and what each sweep found.
     interventions
         How often each safeguard acted.
+    plan
+        How it was fitted.
     """
 
     problem: Problem
@@ -369,6 +368,7 @@ class SitesFit:
     history: tuple[dict[str, float], ...]
     interventions: Interventions
     tied_pairs: int
+    plan: Plan
     interrupted: bool = False
 
     method = "EP"
@@ -493,7 +493,7 @@ class SitesFit:
                 end.reduced_root,
                 change=found.seen.change,
                 converged=found.converged,
-                rematched=settled is None,
+                restarted=settled is None,
             )
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
@@ -516,60 +516,31 @@ class SitesFit:
         )
 
 
-def fit_sites(
+def solve(
     problem: Problem,
+    plan: Plan,
     *,
-    start: Fit | None = None,
-    tolerance: float = 1e-6,
-    max_sweeps: int = 200,
+    rough: Fit | None = None,
     n_jobs: int | None = None,
-    callback: Callable[[dict[str, float]], None] | None = None,
+    callback: Callback | None = None,
 ) -> SitesFit:
-    """Approximate the AUC Gibbs posterior under a spike-and-slab prior.
+    """Approximate the AUC Gibbs posterior under priors of single coefficients that are not Gaussian, as the plan says.
 
-    Parameters
-    ----------
-    problem
-        The target.
-    start
-        An earlier fit of the same design and slab to begin from, for example at another v0, p or gamma, or with every
-        coefficient in the slab (a Gaussian prior), which is the default.
-    tolerance
-        Change at which to stop; see :class:`SitesFit`.
-    max_sweeps
-        Sweeps after which to give up, with a :class:`~pymc_pacauc.ep.ConvergenceWarning`.
-    n_jobs, callback
-        As for :func:`~pymc_pacauc.ep.fit_ep`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_pacauc.problem.problem import spike_slab_problem
-    >>> X = np.random.default_rng(1).normal(size=(80, 4))
-    >>> problem = spike_slab_problem(X, X[:, 0] > 0.2, gamma=80.0, inclusion_probability=0.2, v0=0.0)
-    >>> fit_sites(problem).inclusion_probability.round(1)
-    array([1., 0., 0., 0.])
+    The start is a fit of the same design and slab: the plan's, at another v0, p or gamma; or a ``rough`` one with the
+    Gaussian prior (every coefficient in the slab), whose sweeps count.
     """
     check_offset(problem)
-    before: tuple[dict[str, float], ...] = ()
-    if start is None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
-            start = fit_ep(
-                replace(problem, sites=None),
-                tolerance=ROUGHLY,
-                max_sweeps=max_sweeps - 1,
-                n_jobs=n_jobs,
-                callback=callback,
-            )
-        before = tuple({**row, "expected_model_size": float(problem.d)} for row in start.history)
+    start = plan.start if rough is None else rough
+    assert not isinstance(start, str)
+    before = () if rough is None else rough.history
+    before = tuple({**row, "expected_model_size": float(problem.d)} for row in before)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         found = solve_sparse(
             problem,
             _start(start, problem),
             map_tiles,
-            tolerance=tolerance,
-            max_sweeps=max_sweeps - len(before),
+            tolerance=plan.tolerance,
+            max_sweeps=plan.max_sweeps - len(before),
             callback=callback,
             counted=len(before),
         )
@@ -578,7 +549,7 @@ def fit_sites(
     advice = (
         "Raise max_sweeps, the inclusion probability or v0, lower gamma, or check the result against tempering SMC."
     )
-    warn_of("EP", found, len(history), tolerance, log_evidence, advice, stacklevel=3)
+    warn_of("EP", found, len(history), plan.tolerance, log_evidence, advice, stacklevel=4)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SitesFit(
         problem=problem,
@@ -589,6 +560,7 @@ def fit_sites(
         history=history,
         interventions=found.interventions + narrowest + dropped(problem),
         tied_pairs=seen.tied,
+        plan=plan.done(len(history)),
         interrupted=found.interrupted,
     )
 

@@ -241,7 +241,7 @@ class Spikes(PriorSites):
 
     inclusion_probability: FloatArray
     ratio: FloatArray
-    name = "spike-and-slab"
+    name = "spike and slab"
 
     def __post_init__(self) -> None:
         p = self.inclusion_probability
@@ -293,8 +293,13 @@ class Problem:
 
     def __post_init__(self) -> None:
         # A direction that is nothing among all coefficients may be all there is once spikes have taken most of them.
-        if self.sites is not None and not self.scores.exact:
-            object.__setattr__(self, "scores", replace(self.scores, exact=True))
+        if self.sites is not None and self.scores.coordinates != "coefficients":
+            object.__setattr__(self, "scores", self.scores.in_coordinates("coefficients"))
+
+    def in_coordinates(self, coordinates: str) -> Problem:
+        """The same problem in other coordinates; itself where it is in these."""
+        scores = self.scores.in_coordinates(coordinates)
+        return self if scores is self.scores else replace(self, scores=scores)
 
     @property
     def spikes(self) -> Spikes | None:

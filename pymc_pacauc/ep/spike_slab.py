@@ -172,6 +172,7 @@ HALF_WIDTH = 6.0  # of log r around a draw's, where its law is integrated; less 
 LENGTHS = 121  # nodes of that; with half as many, errors of 1e-3 in 100 coefficients
 CLOSEST = 1e-6  # of log r, from the end of a bounded support; larger by 1e3, evidences are 0.01 off
 NUMBERS_AT_ONCE = 2_000_000
+MOST_NODES = 200_000  # of a table that is refined once more: coefficients 3000 standard deviations from zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -534,21 +535,27 @@ def solve(
     assert not isinstance(start, str)
     before = () if rough is None else rough.history
     before = tuple({**row, "expected_model_size": float(problem.d)} for row in before)
+    history, q = before, _start(start, problem)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-        found = solve_sparse(
-            problem,
-            _start(start, problem),
-            map_tiles,
-            tolerance=plan.tolerance,
-            max_sweeps=plan.max_sweeps - len(before),
-            callback=callback,
-            counted=len(before),
-        )
-    seen, history = found.seen, before + found.history
+        while True:
+            found = solve_sparse(
+                problem,
+                q,
+                map_tiles,
+                tolerance=plan.tolerance,
+                max_sweeps=max(1, plan.max_sweeps - len(history)),
+                callback=callback,
+                counted=len(history),
+            )
+            history, q = history + found.history, found.point.q
+            finer = with_finer_tables(problem, q) if found.converged else None
+            if finer is None:
+                break
+            problem = finer
+    seen = found.seen
     log_evidence = possible(seen.log_evidence) if found.converged else np.nan
-    advice = (
-        "Raise max_sweeps, the inclusion probability or v0, lower gamma, or check the result against tempering SMC."
-    )
+    sparse = "the inclusion probability or v0, " if problem.spikes is not None else ""
+    advice = f"Raise max_sweeps, {sparse}lower gamma, or check the result against tempering SMC."
     warn_of("EP", found, len(history), plan.tolerance, log_evidence, advice, stacklevel=4)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SitesFit(
@@ -563,6 +570,24 @@ def solve(
         plan=plan.done(len(history)),
         interrupted=found.interrupted,
     )
+
+
+def with_finer_tables(problem: Problem, q: SparseGaussian) -> Problem | None:
+    """The problem with as many nodes as the narrowest marginals take; None where there are enough."""
+    prior = problem.sites
+    if not isinstance(prior, Tabulated):
+        return None
+    parts = np.ones(len(prior.tables), dtype=int)
+    for k in np.flatnonzero(prior.which >= 0):
+        nodes = prior.centre[prior.first[k] : prior.last[k]]
+        place = int(np.clip(np.searchsorted(nodes, q.mean[k]), 1, nodes.size - 1))
+        wanted = 2.0 * (nodes[place] - nodes[place - 1]) / np.sqrt(q.variance[k])
+        table = prior.which[k]
+        parts[table] = max(parts[table], int(np.ceil(wanted)) if wanted > 1.0 else 1)
+    if parts.max() == 1 or max(table.nodes.size for table in prior.tables) > MOST_NODES:
+        return None
+    tables = tuple(table.refined(int(times)) for table, times in zip(prior.tables, parts, strict=True))
+    return replace(problem, sites=replace(prior, tables=tables))
 
 
 def _start(start: Fit, problem: Problem) -> SparseGaussian:

@@ -205,7 +205,7 @@ def tabulate(log_density: Callable[[FloatArray], FloatArray], centres: ArrayLike
     x, log_mass, log_values = x[kept], log_mass[kept], log_values[kept]
     total = logsumexp(log_mass)
     if not abs(total) < 1e-3:
-        raise ValueError(f"{name} integrates to {np.exp(total):.4g}, not to 1: it is improper, or too uneven for EP.")
+        raise ValueError(f"{name} integrates to {np.exp(total):.4g}, not to 1: it is improper, or too uneven for EP")
     far = [(end, log_values[place]) for end, place in ((low, 0), (high, -1)) if np.isinf(end)]
     drop = [2.0 * (at - log_values.max() + 50.0) / x[0 if end < 0 else -1] ** 2 for end, at in far]
     floor = max([*(min(each, 0.0) for each in drop), -1e12])

@@ -1,5 +1,7 @@
 """Priors of single coefficients by their densities: tables, sites, fits against quadrature, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -9,10 +11,11 @@ import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import LinearRisk
 from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.ep.prior_sites import matched_sites
+from pymc_pacauc.ep.prior_sites import matched_sites, sparse_gaussian
+from pymc_pacauc.ep.spike_slab import with_finer_tables
 from pymc_pacauc.model.auc_term import NotLinearGaussianError
 from pymc_pacauc.model.read import problem_of
-from pymc_pacauc.problem.problem import Tabulated, tabulate
+from pymc_pacauc.problem.problem import Tabulated, linear_gaussian_problem, tabulate
 from tests.oracles import plane_data
 
 DENSITIES = {
@@ -183,3 +186,40 @@ def test_the_certificate_of_a_laplace_prior_has_its_divergence():
     assert certified.divergence == pytest.approx(log_ratio.mean(), abs=4 * log_ratio.std() / np.sqrt(len(theta)))
     assert 0.0 <= certified.mean_score_auc < certified.auc < 1.0
     assert pac.certificate(approx.sample(50, random_seed=1)).auc == pytest.approx(certified.auc)
+
+
+@pytest.mark.parametrize("offset", [False, True])
+def test_a_tabulated_gaussian_is_the_gaussian(offset):
+    """A mixture of three that are the same is tabulated: its fit is that of the Gaussian."""
+    X, y = plane_data()
+    found, one = {}, np.ones(3)
+    priors = {
+        "t": lambda: pm.NormalMixture("b", w=one / 3.0, mu=0.0 * one, sigma=one, shape=2),
+        "z": lambda: pm.Normal("b", shape=2),
+    }
+    for name, prior in priors.items():
+        with pm.Model():
+            scores = X @ prior() - 2.0 * X[:, 0] if offset else X @ prior()
+            pac.AUCPotential("auc", scores, y, gamma=30.0)
+            found[name] = pm.fit(method=pac.EP(), progressbar=False)
+    for each in found.values():
+        assert each.converged
+    assert found["t"].log_evidence == pytest.approx(found["z"].log_evidence, abs=2e-3)
+    sd = np.sqrt(np.diagonal(found["z"].q.covariance))
+    assert np.abs((found["t"].q.mean - found["z"].q.mean) / sd).max() < 2e-3
+    np.testing.assert_allclose(np.sqrt(np.diagonal(found["t"].q.covariance)) / sd, 1.0, atol=2e-3)
+
+
+def test_narrow_marginals_get_finer_tables():
+    prior = stats.laplace()
+    sites = Tabulated((tabulate(prior.logpdf, [0.0]),), np.zeros(1, dtype=np.intp), np.ones(1))
+    rows, y = np.linspace(-1.0, 1.0, 30)[:, None], np.arange(30) > 14
+    problem = replace(linear_gaussian_problem(rows, y, 10.0), sites=sites)
+    q = sparse_gaussian(np.array([[1e6]]), np.array([5e6]), np.zeros(1), np.zeros(1), None)
+    finer = with_finer_tables(problem, q)
+    nodes = finer.sites.tables[0].nodes
+    assert np.diff(nodes)[np.searchsorted(nodes, 5.0)] < 1e-3
+    site = matched_sites(np.array([1e6]), np.array([5e6]), finer.sites)
+    mean = (5e6 + site.shift[0]) / (1e6 + site.precision[0])
+    assert mean == pytest.approx(5.0 - 1e-6, abs=1e-7)  # the prior's slope there, by the variance
+    assert with_finer_tables(finer, q) is None

@@ -61,14 +61,20 @@ class _GaussianGroup(FullRankGroup):
         mean = np.zeros(self.ddim, dtype=pytensor.config.floatX)
         return {"mu": pytensor.shared(mean, "mu"), "chol": pytensor.shared(np.eye(mean.size, dtype=mean.dtype), "chol")}
 
+    refusal = ""
+
     @node_property
     def mean(self):
+        if self.refusal:
+            raise ValueError(self.refusal)
         if self.posterior is not None:
             self.shared_params["mu"].set_value(self.posterior.mean.astype(pytensor.config.floatX))
         return self.params_dict["mu"]
 
     @node_property
     def L(self):
+        if self.refusal:
+            raise ValueError(self.refusal)
         if self.posterior is not None:
             factor = np.linalg.cholesky(self.posterior.covariance)
             self.shared_params["chol"].set_value(factor.astype(pytensor.config.floatX))
@@ -175,8 +181,15 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         self.source = source
         self._scoring: dict[str | None, ModelScores] = {}
         self._result = ArrayResult(fit)
-        if not any(sparse.dirac for sparse in source.sparse):
-            self.groups[0].posterior = fit.corrected
+        group, moved = self.groups[0], [each.variable.name for each in source.sparse if each.dirac]
+        moved += [each.variable.name for each in source.densities if each.transformed or each.local is not None]
+        if moved:
+            group.refusal = (
+                f"PyMC's mean, cov and std are of the free variables, of which the coefficients {', '.join(moved)} are "
+                "functions: use approx.posterior.mean and .covariance, or approx.sample()."
+            )
+        else:
+            group.posterior = fit.corrected
         self.fitted_to: Provenance = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------

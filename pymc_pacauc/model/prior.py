@@ -458,14 +458,18 @@ class DensityVariable:
     local_values: Callable[[FloatArray, np.random.Generator], FloatArray] | None = None
 
 
-def density_variables(model: pm.Model, taken: set[Variable]) -> tuple[DensityVariable, ...]:
-    """The variables with independent entries that are not normal, and on which no other variable's prior depends."""
+def density_variables(model: pm.Model, taken: set[Variable], scores: list[Variable]) -> tuple[DensityVariable, ...]:
+    """The variables with independent entries that are not normal, and on which no other variable's prior depends.
+
+    Or the one of a normal variable does, entry by entry, and the scores do not: a horseshoe.
+    """
     found, scales = [], {}
     above = {rv: (set(model.free_RVs) & set(ancestors(rv.owner.inputs))) for rv in model.free_RVs}
     for rv, others in above.items():
         if isinstance(rv.owner.op, NormalRV) and len(others) == 1:
             [scale] = others
             alone = not above[scale] and sum(scale in each for each in above.values()) == 1
+            alone = alone and scale not in set(ancestors(scores, blockers=[rv]))
             if alone and scale.type.ndim and shape_now(scale) == shape_now(rv) and _is_single(scale):
                 scales[scale] = rv
     for rv, others in above.items():
@@ -543,6 +547,13 @@ def _scale_mixture(rv: Variable, scale: DensityVariable) -> DensityVariable:
 
 
 def _density_variable(model: pm.Model, rv: Variable) -> DensityVariable:
+    try:
+        return _compiled_density(model, rv)
+    except Exception as error:  # whatever PyMC has no rule for
+        raise refuse(f"the prior of {rv.name} has no density that PyMC could give ({error})") from error
+
+
+def _compiled_density(model: pm.Model, rv: Variable) -> DensityVariable:
     value = rv.type(f"{rv.name}_value")
     batch = pt.tensor(f"{rv.name}_values", dtype=rv.type.dtype, shape=(None, *rv.type.shape))
     [log_density] = vectorize_graph([pm.logp(rv, value)], {value: batch})

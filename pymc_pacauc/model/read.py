@@ -321,7 +321,7 @@ class ProblemReader:
         self._free = flat_variables(model)
         self._sparse = sparse_variables(model)
         taken = {v for each in self._sparse for v in (each.variable, each.slab, each.latent)}
-        self._densities = density_variables(model, taken)
+        self._densities = density_variables(model, taken, [term.scores for term in self._terms])
         if self._sparse and self._densities:
             names = names_of(each.variable for each in self._densities)
             raise refuse(f"beside a spike-and-slab prior, that of {names} must be Gaussian")
@@ -331,7 +331,8 @@ class ProblemReader:
         self._prior = GaussianPriorReader(model, self._layout.part(self._gaussian)) if self._gaussian else None
         self._scores: Evaluate | None = None
         self._made_of = _made_of(model)
-        self._folded = _digest(self._made_of) if self._prior is not None and self._prior.compiled else None
+        compiled = bool(self._densities) or (self._prior is not None and self._prior.compiled)
+        self._folded = _digest(self._made_of) if compiled else None
         self._lock = Lock()  # a compiled function is not for two threads at once
 
     def is_of(self, model: pm.Model) -> bool:

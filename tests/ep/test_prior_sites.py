@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import bipartite
@@ -157,6 +157,8 @@ def test_what_is_refused_says_so(mixed):
         pm.fit(method=pac.EP(power=0.5), progressbar=False)
     with model, pytest.raises(TypeError, match=r"transformed.*leave start away"):
         pac.TemperingSMC(start=approx)
+    with pytest.raises(ValueError, match=r"coefficients b are functions: use approx\.posterior\.mean"):
+        approx.mean.eval()
     with pm.Model() as correlated:
         a, b = pm.Laplace("a", 0.0, 1.0, size=2), pm.MvNormal("b", np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]))
         pac.AUCPotential("auc", X @ pm.math.concatenate([a, b]), y, gamma=40.0)
@@ -223,3 +225,38 @@ def test_narrow_marginals_get_finer_tables():
     mean = (5e6 + site.shift[0]) / (1e6 + site.precision[0])
     assert mean == pytest.approx(5.0 - 1e-6, abs=1e-7)  # the prior's slope there, by the variance
     assert with_finer_tables(finer, q) is None
+
+
+def test_a_horseshoe_is_its_marginal_density():
+    """exp(z) E1(z) / (tau (2 pi^3)^(1/2)), z = theta^2 / (2 tau^2); local scales are drawn given the coefficients."""
+    X, y = plane_data()
+    tau = 0.5
+    with pm.Model():
+        scale = pm.HalfCauchy("scale", 1.0, shape=2)
+        theta = pm.Normal("theta", 0.0, tau * scale)
+        pac.AUCPotential("auc", X @ theta, y, gamma=30.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    assert approx.converged
+    [table] = approx.fit.problem.sites.tables
+    x = np.array([-3.0, -0.2, 0.01, 0.7, 10.0])
+    z = x**2 / (2.0 * tau**2)
+    exact = np.log(special.exp1(z)) + z - np.log(tau * np.sqrt(2.0 * np.pi**3))
+    np.testing.assert_allclose(table.log_density(x), exact, atol=1e-3)
+    drawn = approx.sample(300, random_seed=1)["posterior"]
+    assert (drawn["scale"].values > 0.0).all()
+    large = np.abs(drawn["theta"].values) > 2.0
+    assert np.median(drawn["scale"].values[large]) > 2 * np.median(drawn["scale"].values[~large])
+    with pm.Model() as used_twice:
+        scale = pm.HalfCauchy("scale", 1.0, shape=2)
+        pac.AUCPotential("auc", X @ (pm.Normal("theta", 0.0, scale) + scale), y, gamma=30.0)
+    with pytest.raises(NotLinearGaussianError):
+        problem_of(used_twice)
+
+
+def test_a_prior_without_a_density_is_refused_and_left_to_smc():
+    X, y = plane_data()
+    with pm.Model() as model:
+        theta = pm.CustomDist("theta", dist=lambda size: pm.math.maximum(pm.Normal.dist(size=size), 0.0), shape=2)
+        pac.AUCPotential("auc", X @ theta, y, gamma=30.0)
+    with pytest.raises(NotLinearGaussianError, match="theta"):
+        problem_of(model)

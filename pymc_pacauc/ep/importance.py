@@ -174,8 +174,9 @@ class FreeLengthPosterior(GaussianPosterior):
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws of theta, shape (draws, d): directions by rejection where there are weights."""
-        log_weights = None if self.weights is None else self.weights.log_weights
-        e = accepted(lambda count: self.propose(count, rng)[::2], draws, log_weights, rng)
+        if self.weights is None:
+            return self.with_lengths(self._directions(draws, rng), rng)
+        e = accepted(lambda count: self.propose(count, rng)[::2], draws, self.weights.log_weights, rng)
         return self.with_lengths(e, rng)
 
     def with_lengths(self, e: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -184,10 +185,13 @@ class FreeLengthPosterior(GaussianPosterior):
 
     def propose(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Unit vectors (draws, k) from q, their risks, and log(exact / q) of each."""
-        e = draw_natural(self.natural, draws, rng)
-        e /= np.linalg.norm(e, axis=1, keepdims=True)
+        e = self._directions(draws, rng)
         risk = self._risk(e)
         return e, risk, -self.problem.gamma * risk - log_direction_density(e, self.natural)
+
+    def _directions(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        u = draw_natural(self.natural, draws, rng)
+        return u / np.linalg.norm(u, axis=1, keepdims=True)
 
     @cached_property
     def _risk(self) -> LinearRisk:

@@ -40,7 +40,7 @@ from scipy import linalg
 from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp
 
 from pymc_pacauc.ep.gaussian import Callback, dropped
-from pymc_pacauc.ep.importance import LEAST_SHARE, WeightedDraws, Weights, accepted, trim
+from pymc_pacauc.ep.importance import LEAST_SHARE, MOST_SCORES, WeightedDraws, Weights, accepted, trim
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.plan import Plan
@@ -172,6 +172,7 @@ HALF_WIDTH = 6.0  # of log r around a draw's, where its law is integrated; less 
 LENGTHS = 121  # nodes of that; with half as many, errors of 1e-3 in 100 coefficients
 CLOSEST = 1e-6  # of log r, from the end of a bounded support; larger by 1e3, evidences are 0.01 off
 NUMBERS_AT_ONCE = 2_000_000
+MOST_LENGTHS = 500  # coefficients whose length is integrated: 10 s; doubled, 20 s. More have the length of q
 MOST_NODES = 200_000  # of a table that is refined once more: coefficients 3000 standard deviations from zero
 
 
@@ -404,7 +405,8 @@ class SitesFit:
     def corrected(self) -> SitesPosterior | LengthOfSites:
         """The posterior with the exact length, where scores are scale-free and the prior has a density."""
         has_law = self.problem.scale_free and isinstance(self.problem.sites, Tabulated)
-        return LengthOfSites(self.posterior) if has_law else self.posterior
+        quick = self.problem.d <= MOST_LENGTHS and self.problem.n * DIRECTIONS <= MOST_SCORES
+        return LengthOfSites(self.posterior) if has_law and quick else self.posterior
 
     @cached_property
     def model_average(self) -> ModelAverage | None:
@@ -437,7 +439,8 @@ class SitesFit:
             return WeightedDraws(theta, self.problem.risk(theta), log_weights)
         if self.problem.spikes is None:
             raise UnsupportedError(
-                "Weighted draws under a prior that is not Gaussian are for scores without an offset: draw from the "
+                "Weighted draws under a prior that is not Gaussian are for scores without an offset, up to "
+                f"{MOST_LENGTHS} coefficients: draw from the "
                 "exact posterior with pm.sample(step=pac.TemperingSMC())."
             )
         if not models_can_be_listed(self.problem):

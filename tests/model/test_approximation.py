@@ -154,8 +154,9 @@ def test_model_argument(model):
 
 def test_refusal_through_fit(data):
     with pm.Model():
-        pac.AUCPotential("auc", data[0] @ pm.Laplace("theta", 0, 1, size=3), data[1], 1.0)
-        with pytest.raises(NotLinearGaussianError, match="theta is not Gaussian"):
+        scale = pm.HalfNormal("scale")
+        pac.AUCPotential("auc", data[0] @ pm.Laplace("theta", 0, scale, size=3), data[1], 1.0)
+        with pytest.raises(NotLinearGaussianError, match="scale is not Gaussian"):
             pm.fit(method=pac.EP())
 
 

@@ -248,8 +248,8 @@ class LengthOfSites:
     def _with_lengths(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         w, end, log_law, log_weights = self.propose(draws, rng)
         places = (np.cumsum(np.exp(log_law), axis=1) < rng.random((draws, 1))).sum(axis=1)
-        places = np.minimum(places, LENGTHS - 1) + rng.uniform(-0.5, 0.5, size=draws)
-        return w * np.exp(self._log_lengths(end, places)[0])[:, None], log_weights
+        between = np.minimum(places, LENGTHS - 1) + rng.uniform(-0.5, 0.5, size=draws)
+        return w * np.exp(self._log_lengths(end, between)[0])[:, None], log_weights
 
     def _log_lengths(self, end: FloatArray, places: FloatArray) -> tuple[FloatArray, FloatArray]:
         """log of factors of lengths at ``places`` among the nodes, and log of the distance to the next.
@@ -390,7 +390,7 @@ class SitesFit:
         weight = np.exp(-0.5 * z**2)
         log_prior = weight.T @ prior.log_density(q.mean + np.sqrt(q.variance) * z) / weight.sum()
         constant = prior.log_scale - 0.5 * np.log(2.0 * np.pi) * np.sum(prior.which < 0)
-        entropy = 0.5 * (np.linalg.slogdet(q.covariance())[1] + self.problem.d * np.log(2.0 * np.pi * np.e))
+        entropy = 0.5 * (np.linalg.slogdet(q.covariance())[1] + self.problem.d * (1.0 + np.log(2.0 * np.pi)))
         return float(-entropy - log_prior.sum() - constant)
 
     @property

@@ -330,7 +330,7 @@ def test_copies(rows, fitted):
         ({"gamma": "best"}, "gamma must be one of"),
         ({"gamma": -1.0}, "gamma must be"),
         ({"prior": "laplace"}, "prior must be one of"),
-        ({"method": "nuts"}, "method must be one of"),
+        ({"method": "nuts"}, "method must be one of 'ep', 'vb', 'smc'; got 'nuts'"),
         ({"threshold": 2.0}, "threshold must be one of"),
         ({"multi_class": "ovo"}, "multi_class must be one of"),
         ({"cv": 1}, "Expected cv as an integer of at least 2"),
@@ -513,6 +513,15 @@ def test_pairs_of_many_rows_are_dealt():
     assert found.approximation_.pairs_used < 0.15 * every.problem.pairs.n_pairs
     off = (found.coef_[0] * X.std(axis=0) - every.posterior.mean) / np.sqrt(every.posterior.variance)
     assert 0.0 < np.sqrt(np.mean(off**2)) < 0.1
+
+
+def test_a_large_error_of_a_subsample_is_told_by_options_of_the_estimator(monkeypatch):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(1600, 2))
+    monkeypatch.setattr("pymc_pacauc.ep.results.LARGE_EVIDENCE_ERROR", 1e-6)
+    message = r'subsample of .* of 640000 pairs .* nats in log Z: .* Lower gamma, or use method="smc".$'
+    with pytest.warns(ConvergenceWarning, match=message):
+        pac.AUCClassifier(gamma=100.0, shrinkage=1.0).fit(X, np.arange(1600) % 2)
 
 
 @pytest.mark.parametrize(

@@ -38,5 +38,6 @@ from .model.potential import AUCPotential as AUCPotential
 from .model.potential import ConcordancePotential as ConcordancePotential
 from .model.potential import auc_risk as auc_risk
 from .model.prior import SpikeSlab as SpikeSlab
+from .model.prior import prior_from as prior_from
 from .model.step import TemperingSMC as TemperingSMC
 from .tune.evidence import choose_lengthscale as choose_lengthscale

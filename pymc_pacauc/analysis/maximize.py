@@ -366,7 +366,7 @@ class _Evidence:
         return pd.DataFrame(self._rows)
 
     def _slope(self, fit: Any, x: FloatArray, direction: FloatArray) -> float:
-        if fit.problem.spikes is None:
+        if fit.problem.sites is None:
             up, down = (self._problem_at(x + sign * STEP * direction) for sign in (1.0, -1.0))
             if np.array_equal(up.X, down.X) and np.array_equal(up.offset, down.offset):
                 gradient = fit.evidence_gradient()
@@ -383,7 +383,7 @@ def _refit(problem: Problem, start: Fit | None) -> Fit:
         start is not None
         and start.converged
         and (start.pairs_used < start.problem.pairs.n_pairs or np.array_equal(start.problem.X, problem.X))
-        and (problem.spikes is None or np.array_equal(start.problem.prior.factor, problem.prior.factor))
+        and (problem.sites is None or np.array_equal(start.problem.prior.factor, problem.prior.factor))
     )
     return fit(problem, start=start if same else None, tolerance=TOLERANCE)
 
@@ -475,7 +475,7 @@ def regularization_path(
     start: Fit | None = None
     for value in grid[::-1]:  # from wide to narrow
         spikes = Spikes(problem.spikes.inclusion_probability, np.minimum(value / v1, 1.0))
-        target = replace(problem, spikes=spikes)
+        target = replace(problem, sites=spikes)
         found = fit(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs)
         start = found if found.converged else start
         rows.append(_row(found))

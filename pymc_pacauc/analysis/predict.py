@@ -244,7 +244,10 @@ class _Source:
         return values.reshape(posterior.sizes["chain"], posterior.sizes["draw"], len(new.labels))
 
     def moments(self, new: NewRows, above: int = 0) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the scores of an approximation; of the first rows minus the last, if ``above``."""
+        """The mean score of an approximation, the one that is certified, and the variance of the scores.
+
+        Of the first rows minus the last, if ``above``.
+        """
         assert self.approx is not None
         assert self.scoring is not None
         part, offset = self.scoring.design(new)
@@ -253,8 +256,8 @@ class _Source:
         design[:, np.concatenate([np.r_[places[name]] for name, _ in self.function.variables])] = part
         if above:
             design, offset = design[:above] - design[above:], offset[:above] - offset[above:]
-        mean, variance = self.approx.posterior.moments_of(design, variances=True)
-        return mean + offset, variance
+        posterior = self.approx.posterior
+        return design @ posterior.score_mean + offset, posterior.moments_of(design, variances=True)[1]
 
     def exact_mean(self, new: NewRows) -> FloatArray | None:
         """The mean of the scores, where it is known exactly: scores of a fit are affine in its variables."""

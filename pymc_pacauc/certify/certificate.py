@@ -349,6 +349,12 @@ def _check(result: Any, fitted: Provenance, tuned_prior: str) -> None:
     check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
+    if math.isinf(result.divergence.value):
+        raise ValueError(
+            "The prior gives some coefficients a sign or a range, which a Gaussian approximation leaves: its "
+            "divergence from the prior is infinite, and there is no certificate. Certify the exact posterior, sampled "
+            "by pm.sample(step=pac.TemperingSMC())."
+        )
     if math.isnan(result.divergence.value):
         raise ValueError(
             "The divergence of this approximation from its prior has no closed form: certify the exact posterior, "

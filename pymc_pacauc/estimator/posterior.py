@@ -260,7 +260,7 @@ class ScorePosterior:
 
     @cached_property
     def mean(self) -> FloatArray:
-        """Posterior mean of theta."""
+        """Coefficients of the mean score: of a fit the mean of q, which is certified; else the posterior mean."""
         return self.fit.posterior.mean if self.tempered is None else self.tempered.theta.mean(axis=0)
 
     @cached_property

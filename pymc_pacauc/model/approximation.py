@@ -46,6 +46,7 @@ from pymc_pacauc.smc.evidence import LogEvidence
 from pymc_pacauc.tune.coverage import calibrated_posterior
 
 FEWEST_WEIGHTED = 25  # a tail of five
+LARGEST_K = 0.7  # Pareto shape beyond which averages of weights are not trusted (Vehtari et al. 2024); no unit
 
 
 class _GaussianGroup(FullRankGroup):
@@ -55,18 +56,49 @@ class _GaussianGroup(FullRankGroup):
     short_name = "pacauc_gaussian"
     alias_names: frozenset[str] = frozenset()
 
-    posterior: Any = None
+    posterior: Any = None  # mean and factor are set when they are first asked for: O(d^3), and perhaps weighted draws
 
     def create_shared_params(self, start=None):
         mean = np.zeros(self.ddim, dtype=pytensor.config.floatX)
         return {"mu": pytensor.shared(mean, "mu"), "chol": pytensor.shared(np.eye(mean.size, dtype=mean.dtype), "chol")}
 
+    refusal = ""
+
+    @node_property
+    def mean(self):
+        if self.refusal:
+            raise ValueError(self.refusal)
+        if self.posterior is not None:
+            self.shared_params["mu"].set_value(self.posterior.mean.astype(pytensor.config.floatX))
+        return self.params_dict["mu"]
+
     @node_property
     def L(self):
-        if self.posterior is not None:  # not before it is asked for: O(d^3)
+        if self.refusal:
+            raise ValueError(self.refusal)
+        if self.posterior is not None:
             factor = np.linalg.cholesky(self.posterior.covariance)
             self.shared_params["chol"].set_value(factor.astype(pytensor.config.floatX))
         return self.params_dict["chol"]
+
+
+@dataclass(frozen=True, eq=False)
+class PlainEP:
+    """The Gaussian of a fit: ``mean`` (d,), ``covariance`` (d, d) and ``log_evidence``, what plain EP gives."""
+
+    fit: Fit
+
+    @property
+    def mean(self) -> FloatArray:
+        return np.asarray(self.fit.posterior.mean)
+
+    @property
+    def covariance(self) -> FloatArray:
+        return np.asarray(self.fit.posterior.covariance)
+
+    @property
+    def log_evidence(self) -> float:
+        return self.fit.log_evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +149,17 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     ----------
     posterior
         ``.mean`` and ``.covariance``, NumPy arrays over the flat free variables in the model's order (a
-        :func:`~pymc_pacauc.SpikeSlab` variable with a point mass standing where its slab does).
+        :func:`~pymc_pacauc.SpikeSlab` variable with a point mass standing where its slab does). Where scores are
+        scale-free (no offset, a centred prior), the length of the coefficients has its exact law, in draws too, and
+        ``.monte_carlo_error`` says how exact the mean is, in standard deviations.
+    q
+        The Gaussian itself: ``.mean``, ``.covariance``, ``.log_evidence``, what plain EP gives. The mean score that is
+        deployed (by :func:`~pymc_pacauc.predict_scores`, :meth:`export`) and certified is that of its mean.
     log_evidence
-        EP's approximation of log Z (for variational Bayes, the lower bound).
+        EP's approximation of log Z (for variational Bayes, the lower bound), of which there are gradients.
+    evidence
+        log Z corrected by importance weights, with its standard error: ``.estimate``, ``.standard_error``. Where the
+        weights cannot be trusted, or are not affordable, it is ``log_evidence``.
     expected_risk
         Expectation of the pair risk under the approximation, in closed form.
     converged, interrupted, sweeps, history, interventions
@@ -143,10 +183,15 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         self.source = source
         self._scoring: dict[str | None, ModelScores] = {}
         self._result = ArrayResult(fit)
-        if not any(sparse.dirac for sparse in source.sparse):
-            group = self.groups[0]
-            group.shared_params["mu"].set_value(fit.posterior.mean.astype(pytensor.config.floatX))
-            group.posterior = fit.posterior
+        group, moved = self.groups[0], [each.variable.name for each in source.sparse if each.dirac]
+        moved += [each.variable.name for each in source.densities if each.transformed or each.local is not None]
+        if moved:
+            group.refusal = (
+                f"PyMC's mean, cov and std are of the free variables, of which the coefficients {', '.join(moved)} are "
+                "functions: use approx.posterior.mean and .covariance, or approx.sample()."
+            )
+        else:
+            group.posterior = fit.corrected
         self.fitted_to: Provenance = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------
@@ -157,7 +202,17 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @property
     def posterior(self) -> Any:
-        return self.fit.posterior
+        return self.fit.corrected
+
+    @property
+    def q(self) -> PlainEP:
+        """The Gaussian itself, without the exact length."""
+        return PlainEP(self.fit)
+
+    def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
+        """Weight, mean (k,) and covariance (k, k) of the Gaussians that a variable's posterior is a mixture of."""
+        part, q = self.source.parts[name], self.fit.posterior
+        return [(1.0, q.mean[part], q.covariance[part, part])]
 
     @property
     def log_evidence(self) -> float:
@@ -209,9 +264,17 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     # -- a result like any other -------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def evidence(self) -> LogEvidence:
-        return self._result.evidence
+        """log Z by importance weights, with its error; see the class docstring."""
+        weights = getattr(self.posterior, "weights", None)
+        if weights is None or not self.converged:
+            return self._result.evidence
+        log_weights, pareto_k = pareto_smooth(weights.log_weights)
+        if pareto_k > LARGEST_K:
+            return self._result.evidence
+        estimate, error = log_mean(log_weights)
+        return LogEvidence(estimate, error, error, float("nan"), True)
 
     @property
     def mean_risk(self) -> Estimate:
@@ -233,7 +296,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     def training_auc(self) -> float:
         """AUC of the mean score, the one to deploy, on the training pairs."""
         problem = self.fit.problem
-        scores = problem.X @ self.posterior.mean + problem.offset
+        scores = problem.X @ self.posterior.score_mean + problem.offset
         return 1.0 - float(pair_risk(scores[None], problem.pairs)[0])
 
     # -- sparse coefficients -----------------------------------------------------------------------------------------
@@ -317,7 +380,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         function = self.scoring(var_name).function
         places = [k for name, _ in function.variables for k in range(self.fit.problem.d)[self.source.parts[name]]]
         spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
-        return write_score(function, self.posterior.mean[places], spread, self.fitted_to, path)
+        return write_score(function, self.posterior.score_mean[places], spread, self.fitted_to, path)
 
     # -- by-products -------------------------------------------------------------------------------------------------
 
@@ -395,6 +458,19 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         """
         return self.fit.evidence_gradient() if gp is None else gp_evidence_gradient(self, gp, over)
 
+    @node_property
+    def sample_dict_fn(self):
+        """Draws of each free variable, from which PyMC makes its traces."""
+        free = self.source.free
+
+        def draw(draws: int = 100, *, random_seed: Any = None) -> dict[str, FloatArray]:
+            rng = get_random_generator(random_seed)
+            values = self.source.free_values(self.posterior.draw(draws, rng), rng)
+            parts = zip(free.names, free.slices, free.shapes, strict=True)
+            return {name: values[:, part].reshape(draws, *shape) for name, part, shape in parts}
+
+        return draw
+
     def sample(
         self, draws: int = 500, *, random_seed: Any = None, return_inferencedata: bool = True, **kwargs: Any
     ) -> Any:
@@ -402,14 +478,12 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         if draws < 1:
             raise ValueError(f"draws must be at least 1; got {draws!r}.")
         if not return_inferencedata:
-            if any(sparse.dirac for sparse in self.source.sparse):
-                raise ValueError("Draws with a point mass at zero come as ArviZ data: leave return_inferencedata=True.")
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
         rng = get_random_generator(random_seed)
         theta = self.posterior.draw(draws, rng)
         constants = {**self._constants, DEPLOYED: self.training_auc}
         for variable in self.source.variables:
-            constants[EXACT_MEAN + variable.name] = self._labelled(variable, self.posterior.mean)
+            constants[EXACT_MEAN + variable.name] = self._labelled(variable, self.posterior.score_mean)
         return self._inference_data(theta, {"risk": self.fit.problem.risk(theta)}, constants, rng)
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
@@ -424,10 +498,10 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         weighted = self.fit.importance(draws, rng)
         log_weights, pareto_k = pareto_smooth(weighted.log_weights)
         log_evidence, error = log_mean(log_weights)
-        if pareto_k > 0.7:
+        if pareto_k > LARGEST_K:
             warnings.warn(
-                f"The importance weights have Pareto k = {pareto_k:.2f} > 0.7: their averages, the corrected evidence "
-                "included, are unreliable. Use pm.sample(step=pac.TemperingSMC(start=approx)).",
+                f"The importance weights have Pareto k = {pareto_k:.2f} > {LARGEST_K}: their averages, the corrected "
+                "evidence included, are unreliable. Use pm.sample(step=pac.TemperingSMC(start=approx)).",
                 stacklevel=2,
             )
         relative = np.exp(log_weights - log_evidence)
@@ -447,8 +521,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         return {
             **self.fitted_to.as_stats(),
             "gamma": self.fitted_to.gamma,
-            "log_evidence": self.log_evidence,
-            "log_evidence_variance": self.fit.log_evidence_error**2,
+            "log_evidence": self.evidence.estimate,
+            "log_evidence_variance": self.evidence.standard_error**2,
             "expected_risk": self.mean_risk.value,
             **(
                 {"expected_risk_error": self.mean_risk.error, "expected_risk_terms": self.mean_risk.terms}

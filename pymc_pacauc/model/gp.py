@@ -142,7 +142,7 @@ def gp_evidence_gradient(
         if _few_features(approx.fit) and _scores_are(gp, approx.model):
             found = derivative.along(pivoted_gradient(approx.fit))
         else:
-            found = derivative.along(kernel_gradient(_training_scores(approx, gp, jitter)))
+            found = derivative.along(kernel_gradient(_training_scores(approx, gp, jitter, approx.fit.posterior)))
     return dict(zip(names, found, strict=True))
 
 
@@ -186,7 +186,7 @@ def _predict_latent(
     rows = _telling_rows(gp)
     outputs = [gp.cov_func(_rows_of(gp, rows), points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
     cross, new, centre = compile_function([], outputs, mode=MODE)()
-    mean, spread = predict_scores_at(_training_scores(approx, gp, jitter, rows), cross, new)
+    mean, spread = predict_scores_at(_training_scores(approx, gp, jitter, approx.posterior, rows), cross, new)
     return mean + centre, spread
 
 
@@ -194,24 +194,24 @@ def _predict_features(
     approx: EPApproximation, gp: Any, points: FloatArray, covariance: bool, jitter: float
 ) -> tuple[FloatArray, FloatArray]:
     """Of an HSGP: new scores are affine in the coefficients of its features."""
-    offset, change = affine_map(approx.function(gp._build_conditional(points)), approx.posterior.mean.size)
+    offset, change = affine_map(approx.function(gp._build_conditional(points)), approx.fit.problem.d)
     mean, spread = moments(approx.posterior, change.T, variances=not covariance)
     return mean + offset, spread
 
 
 def _training_scores(
-    approx: EPApproximation, gp: Any, jitter: float, rows: NDArray[np.intp] | None = None
+    approx: EPApproximation, gp: Any, jitter: float, posterior: Any, rows: NDArray[np.intp] | None = None
 ) -> TrainingScores:
-    """EP's posterior of the training scores, or of some of them, and the kernel's factor."""
+    """The training scores, or some of them, under a posterior of the approximation's, and the kernel's factor."""
     X = _rows_of(gp, rows)
     kernel, centre = compile_function([], [gp.cov_func(X), gp.mean_func(X)], mode=MODE)()
     factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
     if _scores_are(gp, approx.model):
         problem, some = approx.fit.problem, slice(None) if rows is None else rows
-        return TrainingScores(factor, problem.X[some], problem.offset[some] - centre, approx.posterior)
+        return TrainingScores(factor, problem.X[some], problem.offset[some] - centre, posterior)
     graph = gp.f if rows is None else gp.f[rows]
-    offset, change = affine_map(approx.function(graph), approx.posterior.mean.size)
-    return TrainingScores(factor, change.T, offset - centre, approx.posterior)
+    offset, change = affine_map(approx.function(graph), approx.fit.problem.d)
+    return TrainingScores(factor, change.T, offset - centre, posterior)
 
 
 def _telling_rows(gp: Any) -> NDArray[np.intp] | None:

@@ -60,9 +60,15 @@ from pymc_pacauc.model.graph import (
     perform,
 )
 from pymc_pacauc.model.held_data import HeldData
-from pymc_pacauc.model.prior import GaussianPriorReader, SparseVariable, sparse_variables
+from pymc_pacauc.model.prior import (
+    DensityVariable,
+    GaussianPriorReader,
+    SparseVariable,
+    density_variables,
+    sparse_variables,
+)
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.problem import Problem, Spikes, linear_gaussian_problem
+from pymc_pacauc.problem.problem import Problem, Spikes, Table, Tabulated, linear_gaussian_problem
 
 # Linear in their first input, the others being indices and shapes
 STRUCTURAL = (Subtensor, AdvancedSubtensor, Reshape, SpecifyShape, Sum)
@@ -232,6 +238,8 @@ class ModelProblem:
         Layout of the model's own free variables.
     data
         What the model's ``pm.Data`` held.
+    densities
+        The variables among them whose priors are known by their densities.
     """
 
     model: pm.Model
@@ -241,6 +249,7 @@ class ModelProblem:
     sparse: tuple[SparseVariable, ...]
     free: FlatVariables
     data: HeldData
+    densities: tuple[DensityVariable, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -264,14 +273,19 @@ class ModelProblem:
 
         The two parts of a point-mass coefficient are not functions of it: they are drawn from their prior given it.
         """
-        if not self.sparse:
+        if not (self.sparse or self.densities):
             return theta
         flat = np.empty((len(theta), self.free.dimension))
         place = dict(zip(self.free.names, self.free.slices, strict=True))
         split = {sparse.variable: sparse for sparse in self.sparse if sparse.dirac}
         for variable, part in zip(self.variables, self.layout.slices, strict=True):
             if variable not in split:
-                flat[:, place[self.model.rvs_to_values[variable].name]] = theta[:, part]
+                known = next((each for each in self.densities if each.variable is variable), None)
+                value = theta[:, part] if known is None else known.unconstrained(theta[:, part])
+                flat[:, place[self.model.rvs_to_values[variable].name]] = value
+                if known is not None and known.local_values is not None:
+                    local = self.model.rvs_to_values[known.local].name
+                    flat[:, place[local]] = known.local_values(theta[:, part], rng)
                 continue
             sparse = split[variable]
             slab, latent = sparse.free_values(theta[:, part], rng)
@@ -306,13 +320,19 @@ class ProblemReader:
         self._terms = _checked_terms(model)
         self._free = flat_variables(model)
         self._sparse = sparse_variables(model)
-        self._variables, self._layout = _coefficients(model, self._free, self._sparse)
-        spiked = {each.variable for each in self._sparse}
+        taken = {v for each in self._sparse for v in (each.variable, each.slab, each.latent)}
+        self._densities = density_variables(model, taken, [term.scores for term in self._terms])
+        if self._sparse and self._densities:
+            names = names_of(each.variable for each in self._densities)
+            raise refuse(f"beside a spike-and-slab prior, that of {names} must be Gaussian")
+        self._variables, self._layout = _coefficients(model, self._free, self._sparse, self._densities)
+        spiked = {each.variable for each in self._sparse} | {each.variable for each in self._densities}
         self._gaussian = [i for i, v in enumerate(self._variables) if v not in spiked]
         self._prior = GaussianPriorReader(model, self._layout.part(self._gaussian)) if self._gaussian else None
         self._scores: Evaluate | None = None
         self._made_of = _made_of(model)
-        self._folded = _digest(self._made_of) if self._prior is not None and self._prior.compiled else None
+        compiled = bool(self._densities) or (self._prior is not None and self._prior.compiled)
+        self._folded = _digest(self._made_of) if compiled else None
         self._lock = Lock()  # a compiled function is not for two threads at once
 
     def is_of(self, model: pm.Model) -> bool:
@@ -336,8 +356,8 @@ class ProblemReader:
             mean[places], found = self._prior()
             if found.ndim == 1:
                 factor[places] = found
-            elif self._sparse:
-                raise refuse("beside a spike-and-slab prior, the other variables must be independent")
+            elif self._sparse or self._densities:
+                raise refuse("beside priors that are not Gaussian, the other variables must be independent")
             else:
                 factor = found
         p, ratio = np.ones(d), np.ones(d)
@@ -345,12 +365,24 @@ class ProblemReader:
             part = layout.slices[self._variables.index(each.variable)]
             p[part], v0, v1 = each.hyperparameters()
             factor[part], ratio[part] = np.sqrt(v1), v0 / v1
+        tables: list[Table] = []
+        which = np.full(d, -1)
+        for density in self._densities:
+            part = layout.slices[self._variables.index(density.variable)]
+            made, places = density.tables()
+            which[part] = places + len(tables)
+            factor[part] = np.array([table.spread for table in made])[places]
+            tables += made
         problem = linear_gaussian_problem(
             slope.T, pairs, gamma, prior_mean=mean, prior_factor=factor, offset=offset, ties=terms[0].ties
         )
         if self._sparse:
-            problem = replace(problem, spikes=Spikes(p, ratio))
-        return ModelProblem(model, problem, self._variables, layout, self._sparse, self._free, HeldData.of(model))
+            problem = replace(problem, sites=Spikes(p, ratio))
+        if self._densities:
+            problem = replace(problem, sites=Tabulated(tuple(tables), which, factor))
+        return ModelProblem(
+            model, problem, self._variables, layout, self._sparse, self._free, HeldData.of(model), self._densities
+        )
 
     def _affine_scores(self, model: pm.Model) -> tuple[FloatArray, FloatArray]:
         """The scores at zero, and their slopes, a row for each coefficient: read off, or probed and verified."""
@@ -371,7 +403,8 @@ class ProblemReader:
         return offset, slope
 
     def _read_off(self, model: pm.Model) -> tuple[FloatArray, FloatArray]:
-        if any(model.rvs_to_transforms.get(v) is not None for v in self._variables):
+        known = {each.variable for each in self._densities}
+        if any(model.rvs_to_transforms.get(v) is not None and v not in known for v in self._variables):
             raise Unreadable("a variable is transformed")
         found = [read_affine(term.scores, self._variables, self._layout.shapes) for term in self._terms]
         offsets, slopes = zip(*found, strict=True)
@@ -454,11 +487,18 @@ def joined_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
 
 
 def _coefficients(
-    model: pm.Model, free: FlatVariables, sparse: tuple[SparseVariable, ...]
+    model: pm.Model,
+    free: FlatVariables,
+    sparse: tuple[SparseVariable, ...],
+    densities: tuple[DensityVariable, ...] = (),
 ) -> tuple[tuple[Variable, ...], FlatVariables]:
-    """The variables that make up theta, and their layout: a point-mass coefficient stands where its slab stands."""
-    in_place_of = {each.slab: each for each in sparse if each.dirac}
-    hidden = {each.latent for each in sparse if each.dirac}
+    """The variables that make up theta, and their layout: a point-mass coefficient stands where its slab stands.
+
+    A variable that PyMC transforms stands as it is, not as its unconstrained value.
+    """
+    in_place_of: dict[Variable, Any] = {each.slab: each for each in sparse if each.dirac}
+    in_place_of |= {each.variable: each for each in densities if each.transformed}
+    hidden = {each.latent for each in sparse if each.dirac} | {each.local for each in densities}
     variables, inputs, shapes = [], [], []
     for value, shape in zip(free.values, free.shapes, strict=True):
         rv = model.values_to_rvs[value]
@@ -477,7 +517,7 @@ def _of_theta(
     replaced = {
         variable: value
         for variable, value in zip(variables, layout.values, strict=True)
-        if variable not in model.rvs_to_values
+        if model.rvs_to_values.get(variable) is not value
     }
     outputs = model.replace_rvs_by_values(graph_replace([graph], replaced, strict=False))
     unknown = set(model.value_vars) & set(ancestors(outputs)) - set(layout.values)

@@ -359,7 +359,7 @@ def _next(path: list[Sandwich]) -> float:
 def _check(problem: Problem, level: float) -> NDArray[np.bool_]:
     if not 0.0 < level < 1.0:
         raise ValueError(f"level is a probability strictly between 0 and 1; got {level!r}.")
-    if problem.spikes is not None or not problem.scale_free:
+    if problem.sites is not None or not problem.scale_free:
         raise ValueError(
             "gamma can be calibrated to coverage for scores X @ theta under a Gaussian prior centred at zero: without "
             "spikes, offsets or prior means."

@@ -35,8 +35,8 @@ def test_of_an_approximation(fitted):
     assert list(summary.columns) == ["mean", "sd", "10.0%", "90.0%", "P(> 0)"]
     np.testing.assert_allclose(summary["mean"], approx.posterior.mean, atol=5e-4)
     assert summary.attrs["certificate"].auc == pac.certificate(approx).auc
-    assert summary.attrs["log_evidence"] == approx.log_evidence
-    auc = 1 - pac.empirical_risk(X @ approx.posterior.mean, y)
+    assert summary.attrs["log_evidence"] == approx.evidence.estimate
+    auc = 1 - pac.empirical_risk(X @ approx.q.mean, y)
     assert summary.attrs["auc"] == pytest.approx(auc)
     lines = summary.attrs["report"].splitlines()
     assert lines[1] == f"  AUC            {auc:.4f} of the mean score, the one to deploy (training rows)"
@@ -114,7 +114,7 @@ def test_other_comparisons_are_called_what_they_are():
     attrs = pac.summary(approx).attrs
     assert attrs["report"].startswith("Concordance Gibbs posterior by EP")
     assert "\n  concordance of a draw  " in attrs["report"]
-    assert attrs["auc"] == pytest.approx(1 - pac.empirical_risk(X @ approx.posterior.mean, classes, ordered=True))
+    assert attrs["auc"] == pytest.approx(1 - pac.empirical_risk(X @ approx.q.mean, classes, ordered=True))
     assert "a concordance Gibbs posterior" in repr(approx)
     assert repr(attrs["certificate"]).startswith("Certified concordance >= ")
     with pytest.raises(ValueError, match=r"y has 3 distinct values; ROC.*ordered=True.*concordance_risk"):

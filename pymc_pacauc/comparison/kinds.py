@@ -200,8 +200,9 @@ def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> tuple[P
     blocks = []
     for k in range(number):
         [block] = balanced(bipartite(place == k), place, each).blocks
-        where = {"positive": block.positive * number + k, "negative": block.negative * number + k}
-        blocks.append(replace(block, **where, weight=block.weight / block.total_weight))
+        positive, negative = (rows * number + k for rows in (block.positive, block.negative))
+        weight = block.weight / block.total_weight
+        blocks.append(replace(block, positive=positive, negative=negative, weight=weight))
     return Pairs(place.size * number, tuple(blocks), "unordered classes"), number
 
 

@@ -194,7 +194,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         fitted = [score(part) for part in parts]
         self.class_slopes_, self.class_shifts_ = np.ones(len(parts)), np.zeros(len(parts))
         if not one_score and self.calibration is not None:
-            held_out = np.column_stack([(each.held_out - each.center) / each.spread for each in fitted])
+            held_out = np.column_stack([each.held_out_standard for each in fitted])
             self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, weights)
         self._keep(fitted)
         self.classes_ = classes

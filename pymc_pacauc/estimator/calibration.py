@@ -202,6 +202,12 @@ class CalibratedScore:
         """Scores in standard units."""
         return (self.posterior.score(X) - self.center) / self.spread
 
+    @property
+    def held_out_standard(self) -> FloatArray:
+        """The cross-fitted scores in standard units."""
+        assert self.held_out is not None
+        return (self.held_out - self.center) / self.spread
+
     def probability(self, X: FloatArray) -> FloatArray:
         """Of each class, shape (rows, classes)."""
         above = np.column_stack([np.ones(len(X)), self.above(X), np.zeros(len(X))])

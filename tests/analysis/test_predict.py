@@ -89,6 +89,7 @@ def test_any_function_of_the_data():
     np.testing.assert_allclose(exact["mean"], design @ approx.q.mean + X_new[:, 0])
 
 
+@pytest.mark.slow
 def test_nonlinear_models_predict_too():
     with pm.Model() as model:
         rows = pm.Data("X", X)

@@ -125,6 +125,7 @@ def test_a_worker_killed_in_mid_fit_changes_nothing(client):
     same(arrays.fit(alone.fit.problem, "vb", client=client), arrays.fit(alone.fit.problem, "vb"))
 
 
+@pytest.mark.slow
 def test_many_coefficients(client):
     """They begin with a fit to few directions, which is made here; the rest on the workers."""
     wide = np.random.default_rng(6).standard_normal((300, 140))
@@ -132,6 +133,7 @@ def test_many_coefficients(client):
     same(arrays.fit(problem, client=client), arrays.fit(problem), tolerance=1e-8)
 
 
+@pytest.mark.slow
 def test_rows_on_the_workers(client, tmp_path):
     """Files, a Dask array and futures are the same rows; a worker that dies loads its files again."""
     cuts = np.split(np.arange(N), [300, 700])
@@ -174,6 +176,7 @@ def test_all_pairs_of_one_part_are_the_exact_fit(client):
     assert found.sampling_error == exact.sampling_error
 
 
+@pytest.mark.slow
 def test_sampling_errors_of_rows_cover():
     """Other deals of other random parts against all pairs: errors as large as claimed, of the mean and of log Z."""
     exact = arrays.fit(arrays.linear_gaussian_problem(X, Y, GAMMA))

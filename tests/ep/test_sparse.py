@@ -205,6 +205,7 @@ def test_the_evidence_is_that_of_the_last_history_row_and_flat_under_a_common_sc
     np.testing.assert_allclose(other.posterior.mean, one.posterior.mean * np.sqrt(10.0), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_sparse_truth_is_found_and_ranks_better():
     X, y, theta = sparse_data(400, 200)
     fit = fitting.fit(spike_slab_problem(X, y, 400.0, inclusion_probability=5 / 200, v0=0.0))
@@ -268,6 +269,7 @@ def few_positives(kind, seed, n=600, d=81, positives=60):
     return X, (scores >= np.sort(scores)[-positives]).astype(int)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["signal", "binary", "noise"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_default_converges_with_few_positives(kind, seed):

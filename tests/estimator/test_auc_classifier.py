@@ -508,6 +508,7 @@ def test_a_choice_by_some_rows_is_that_of_these_rows_alone():
     assert whole.of_compared_rows() is whole
 
 
+@pytest.mark.slow
 def test_dependent_columns():
     """Of these rows, in which categories have a column each, LAPACK's gesdd finds no singular values."""
     data = pac.datasets.load_credit()
@@ -516,6 +517,7 @@ def test_dependent_columns():
     assert found.score(data.X[new], data.y[new]) > 0.7
 
 
+@pytest.mark.slow
 def test_spikes_on_many_rows():
     rng = np.random.default_rng(8)
     X = rng.normal(

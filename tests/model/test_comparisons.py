@@ -96,6 +96,7 @@ def test_expressions_and_gradients_on_every_linker(mode, labels, name):
     check_expressions(mode, labels, name)
 
 
+@pytest.mark.slow
 def test_expressions_and_gradients_on_jax():
     """In a process of its own: JAX's threads do not mix with the forks of other tests."""
     if importlib.util.find_spec("jax") is None:

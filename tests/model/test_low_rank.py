@@ -126,6 +126,7 @@ def test_features_in_a_model():
         features(model["theta"])
 
 
+@pytest.mark.slow
 def test_smc_moves_the_features():
     model, gp = model_of(n=80)
     approx = fit(model)

@@ -12,7 +12,10 @@ from tests.marginals import exact_single
 from tests.oracles import exact_line, line_data
 
 
-@pytest.fixture(scope="module", params=CASES)
+QUICK = list(CASES)[:3]  # the others are as quick to break and take a minute: with the slow tests
+
+
+@pytest.fixture(scope="module", params=[c if c in QUICK else pytest.param(c, marks=pytest.mark.slow) for c in CASES])
 def case(request):
     return CASES[request.param]()
 

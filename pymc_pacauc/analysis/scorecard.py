@@ -62,8 +62,7 @@ class Scorecard:
         values = numeric_array("X", rows)
         if values.ndim != 2 or values.shape[1] != len(self.columns):
             raise ValueError(f"X must have the card's {len(self.columns)} columns; its shape is {values.shape}.")
-        total: FloatArray = values @ (self.points / self.steps)
-        return total
+        return _total(values / self.steps, self.points)
 
     def __repr__(self) -> str:
         width = max(6, *(len(str(name)) for name in self.columns))
@@ -139,13 +138,14 @@ def scorecard(
         raise ValueError(f"y must have one label per row of X, {len(rows)}; it has {mask.size}.")
     steps = np.array([_step(column) for column in rows.T])
     weights = np.asarray(held["weights"]) / np.asarray(held["scale"])
-    counts = (rows - rows.mean(axis=0)) / steps
+    counts = rows / steps
     score = counts @ (weights * steps)
-    kept = _terms(counts, weights * steps, len(columns) if max_terms is None else int(max_terms))
-    coefficients = np.linalg.lstsq(counts[:, kept], score, rcond=None)[0]
+    centred = counts - counts.mean(axis=0)
+    kept = _terms(centred, weights * steps, len(columns) if max_terms is None else int(max_terms))
+    coefficients = np.linalg.lstsq(centred[:, kept], score - score.mean(), rcond=None)[0]
     found = _round(counts[:, kept], coefficients, mask, int(points))
     used = found != 0
-    card = counts[:, kept] @ found
+    card = _total(counts[:, kept], found)
     rng = np.random.default_rng(random_seed)
     rankings = [Ranking.of(each, mask) for each in (score, card)]
     shares = [rng.standard_exponential(mask.size) for _ in range(BOOTSTRAP)]
@@ -157,6 +157,12 @@ def scorecard(
     return Scorecard(
         names, found[used], steps[kept][used], rounded, full, full - rounded, float(lower), float(upper), over
     )
+
+
+def _total(counts: FloatArray, points: np.ndarray) -> FloatArray:
+    """Points of each row, equal where they are equal on paper."""
+    total: FloatArray = np.round(points @ counts.T, 9)
+    return total
 
 
 def _step(column: FloatArray) -> float:
@@ -185,7 +191,7 @@ def _round(counts: FloatArray, coefficients: FloatArray, mask: Mask, points: int
     """Whole numbers of at most ``points`` whose score has a large AUC."""
 
     def aucs(candidates: np.ndarray) -> FloatArray:
-        return 1.0 - np.asarray(empirical_risk(candidates @ counts.T, mask))
+        return 1.0 - np.asarray(empirical_risk(_total(counts, candidates), mask))
 
     factors = np.geomspace(0.5, points, FACTORS) / np.abs(coefficients).max()
     candidates = np.unique(np.rint(factors[:, None] * coefficients).astype(int), axis=0)

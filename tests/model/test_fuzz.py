@@ -343,6 +343,20 @@ def approximation():
         return pm.fit(method=pac.EP(), progressbar=False)
 
 
+@fuzz("prior_from", fast=5, gamma=st.floats(0.5, 20.0), seed=seeds)
+def test_a_posterior_as_the_next_prior(gamma, seed):
+    """The fit of today's rows is that of arrays whose prior is yesterday's q."""
+    rng = np.random.default_rng(seed)
+    X, y, yesterday = rng.normal(size=(8, 2)), np.arange(8) % 2 == 0, approximation()
+    with pm.Model():
+        theta = pac.prior_from(yesterday, "theta")
+        pac.AUCPotential("auc", X @ theta, y, gamma=gamma)
+        today = pm.fit(method=pac.EP(), progressbar=False)
+    q = yesterday.q
+    problem = linear_gaussian_problem(X, y, gamma, prior_mean=q.mean, prior_covariance=q.covariance)
+    np.testing.assert_allclose(today.q.mean, fit(problem).posterior.mean, atol=1e-5)
+
+
 @fuzz("results.ImportanceSample", fast=20, draws=st.integers(1, 60), wanted=st.integers(1, 30), seed=seeds)
 def test_importance_samples(draws, wanted, seed):
     """Weights of mean one, a possible effective size, an evidence between the least and the largest weight."""

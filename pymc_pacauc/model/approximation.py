@@ -36,7 +36,7 @@ from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.read import ModelProblem
-from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, fitted_to
+from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, fitted_to
 from pymc_pacauc.model.score_function import ModelScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.export import write_score
@@ -46,7 +46,6 @@ from pymc_pacauc.smc.evidence import LogEvidence
 from pymc_pacauc.tune.coverage import calibrated_posterior
 
 FEWEST_WEIGHTED = 25  # a tail of five
-LARGEST_K = 0.7  # Pareto shape beyond which averages of weights are not trusted (Vehtari et al. 2024); no unit
 
 
 class _GaussianGroup(FullRankGroup):
@@ -267,14 +266,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @cached_property
     def evidence(self) -> LogEvidence:
         """log Z by importance weights, with its error; see the class docstring."""
-        weights = getattr(self.posterior, "weights", None)
-        if weights is None or not self.converged:
-            return self._result.evidence
-        log_weights, pareto_k = pareto_smooth(weights.log_weights)
-        if pareto_k > LARGEST_K:
-            return self._result.evidence
-        estimate, error = log_mean(log_weights)
-        return LogEvidence(estimate, error, error, float("nan"), True)
+        return corrected_evidence(self.fit, self.posterior)
 
     @property
     def mean_risk(self) -> Estimate:

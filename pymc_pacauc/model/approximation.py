@@ -201,7 +201,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @property
     def posterior(self) -> Any:
-        return self.fit.corrected
+        return self.fit.posterior if self.calibrated_spread else self.fit.corrected
 
     @property
     def q(self) -> PlainEP:
@@ -407,6 +407,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         fit: Any = self.fit
         found = EPApproximation(replace(fit, posterior=posterior, expected_risk=risk), self.source)
         found.calibrated_spread = True
+        found.groups[0].posterior = posterior
         return found
 
     @raises_interrupts

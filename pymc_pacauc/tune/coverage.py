@@ -217,7 +217,7 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
     ...     [each.variance[1] ** 0.5 / np.linalg.norm(each.mean) for each in posteriors]
     ...     for posteriors in ([f.posterior for f in fits], [calibrated_posterior(f) for f in fits])
     ... )
-    >>> bool(own[0] > 2 * own[1]), bool(0.9 < wide[0] / wide[1] < 1.1)
+    >>> bool(own[0] > 1.5 * own[1]), bool(0.9 < wide[0] / wide[1] < 1.1)
     (True, True)
     """
     problem = fitted.problem

@@ -333,7 +333,7 @@ def test_a_known_offset_is_used_or_refused(method):
                     pac.predict_scores(result, rows)
             continue
         found = pac.predict_scores(result, X_new, model=model, summary=True)
-        theta = result.posterior.mean if method == "ep" else result["posterior"]["theta"].mean(("chain", "draw")).values
+        theta = result.q.mean if method == "ep" else result["posterior"]["theta"].mean(("chain", "draw")).values
         np.testing.assert_allclose(found["mean"], 2 * X_new[:, 0] + X_new[:, 1:] @ theta, rtol=1e-6)
 
 

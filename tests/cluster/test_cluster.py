@@ -67,6 +67,7 @@ def kill_one(client, record, at=3):
 
 
 def same(found, expected, tolerance=1e-10):
+    found, expected = getattr(found, "fit", found), getattr(expected, "fit", expected)
     np.testing.assert_allclose(found.posterior.mean, expected.posterior.mean, atol=tolerance)
     np.testing.assert_allclose(found.posterior.covariance, expected.posterior.covariance, atol=tolerance)
     assert found.log_evidence == pytest.approx(expected.log_evidence, abs=tolerance * 1e3)

@@ -118,8 +118,8 @@ def test_ep_is_that_of_the_arrays(labels, name):
         add(labels, name, X @ theta, 30.0)
         approx = pm.fit(method=pac.EP(tolerance=1e-9), progressbar=False)
     expected = fitting.fit(linear_gaussian_problem(X, kind(labels, name)[1], 30.0), tolerance=1e-9)
-    np.testing.assert_allclose(approx.posterior.mean, expected.posterior.mean, atol=1e-8)
-    np.testing.assert_allclose(approx.posterior.covariance, expected.posterior.covariance, atol=1e-8)
+    np.testing.assert_allclose(approx.q.mean, expected.posterior.mean, atol=1e-8)
+    np.testing.assert_allclose(approx.q.covariance, expected.posterior.covariance, atol=1e-8)
     assert approx.log_evidence == pytest.approx(expected.log_evidence, abs=1e-8)
     assert approx.fitted_to.comparison == problem_of(model).problem.pairs.kind
 
@@ -264,8 +264,8 @@ def test_several_potentials_by_ep_and_by_smc():
     evidence = pac.log_evidence(idata)
     assert close(evidence.estimate, log_z, z_error, evidence.standard_error)
     mean, covariance, by_ep = reference_ep(problem.X, None, 24.0, weighted_pairs=listed(problem.pairs))
-    np.testing.assert_allclose(approx.posterior.mean, mean, atol=1e-7)
-    np.testing.assert_allclose(approx.posterior.covariance, covariance, atol=1e-7)
+    np.testing.assert_allclose(approx.q.mean, mean, atol=1e-7)
+    np.testing.assert_allclose(approx.q.covariance, covariance, atol=1e-7)
     assert approx.log_evidence == pytest.approx(by_ep, abs=1e-7)
     assert approx.fitted_to.terms == 3
     with pytest.raises(ValueError, match="one AUC term"):

@@ -229,7 +229,7 @@ def test_fits_of_a_model_are_those_of_its_arrays(data, method, power):
                 pm.fit(method=pac.EP(max_sweeps=1), progressbar=False)
     assert isinstance(found, pac.results.EPApproximation)
     assert (found.log_evidence, found.expected_risk) == (expected.log_evidence, expected.expected_risk)
-    np.testing.assert_array_equal(found.posterior.mean, expected.posterior.mean)
+    np.testing.assert_array_equal(found.q.mean, expected.posterior.mean)
     assert found.fitted_to.gamma == gamma
     assert (found.fitted_to.n_pos, found.fitted_to.n_neg) == (y.sum(), (~y).sum())
     draws = found.sample(3, random_seed=1)

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, precision_recall_curve
 
 import pymc_pacauc as pac
 
 
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), n=st.integers(4, 60), levels=st.integers(1, 30))
 def test_against_scikit_learn(seed, n, levels):
     rng = np.random.default_rng(seed)

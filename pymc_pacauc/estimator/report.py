@@ -316,7 +316,7 @@ def _kaplan_meier(figures: Figures) -> str:
         for curve, name, color in zip(figures.survival, THIRDS, (BLUE, GREY, VERMILION), strict=True):
             axes.step(*curve, where="post", color=color, label=name)
         axes.set(xlabel="time", ylabel="share without the event", ylim=(0, 1.02))
-        axes.legend(frameon=False, title="risk score")
+        axes.legend(frameon=False, title="risk score", loc="lower left")
 
     return _figure(
         draw,
@@ -337,7 +337,7 @@ def _gamma(figures: Figures, measure: str) -> str:
             axes.plot(gammas, of_draw, "s--", color=VERMILION, label="a draw")
         axes.axvline(gammas[figures.chosen], color=GREY, linewidth=0.8, linestyle=":")
         axes.set(xscale="log", xlabel="gamma", ylabel=f"{'certified' if certified else 'held-out'} {measure}")
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="lower right")
 
     text = f"How gamma was chosen, {figures.by} (dotted: the choice)."
     if not certified:

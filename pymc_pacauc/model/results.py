@@ -30,7 +30,6 @@ from pymc_pacauc.array_result import ArrayResult, Estimate
 from pymc_pacauc.comparison.sizes import compared_share, effective_size
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
-from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.kernel_features import TransformRows
 from pymc_pacauc.problem.problem import Problem
@@ -224,6 +223,8 @@ LARGEST_K = 0.7  # Pareto shape beyond which averages of weights are not trusted
 
 def corrected_evidence(fit: Any, posterior: Any) -> LogEvidence:
     """log Z by the importance weights of ``posterior``, with its error; EP's own where they are not to be trusted."""
+    from pymc_pacauc.model.compat import pareto_smooth  # ArviZ, which need not be imported with every model
+
     weights = getattr(posterior, "weights", None)
     if weights is not None and fit.converged:
         log_weights, pareto_k = pareto_smooth(weights.log_weights)

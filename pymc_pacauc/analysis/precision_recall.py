@@ -186,7 +186,7 @@ def _at_calls(ranking: Ranking, calls: int, weights: FloatArray | None) -> tuple
 
 
 def _interval(value: float, variance: float, trials: float, ci_prob: float) -> tuple[float, float]:
-    """The binomial interval in as many trials as the variance says, never fewer than ``trials``... nor many more.
+    """The binomial interval of a share in as many trials as its variance says.
 
     As for an AUC: near 0 and 1 value and variance vanish together, so that their ratio is drawn towards ``trials``.
     """

@@ -130,7 +130,14 @@ def scorecard(
             raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
     held = export(result, covariance=False)
     columns = held["columns"]
-    rows = numeric_array("X", X[columns] if hasattr(X, "columns") and set(columns) <= set(X.columns) else X)
+    if hasattr(X, "columns") and not set(columns) <= set(X.columns):
+        absent = ", ".join(str(name) for name in columns if name not in set(X.columns))
+        raise ValueError(f"X has no column {absent}: rename its columns to those of the fit, or pass X.to_numpy().")
+    rows = numeric_array("X", X[columns] if hasattr(X, "columns") else X)
+    if not np.isfinite(rows).all():
+        raise ValueError(
+            f"X has {int((~np.isfinite(rows)).sum())} NaN or infinite value(s): impute or drop these rows."
+        )
     if rows.ndim != 2 or rows.shape[1] != len(columns):
         raise ValueError(f"X must have the {len(columns)} columns of the fit; its shape is {rows.shape}.")
     mask = encode_labels(y, positive)
@@ -142,6 +149,8 @@ def scorecard(
     score = counts @ (weights * steps)
     centred = counts - counts.mean(axis=0)
     kept = _terms(centred, weights * steps, len(columns) if max_terms is None else int(max_terms))
+    if not kept:
+        raise ValueError("The mean score is the same for every row of X: there is nothing to give points for.")
     coefficients = np.linalg.lstsq(centred[:, kept], score - score.mean(), rcond=None)[0]
     found = _round(counts[:, kept], coefficients, mask, int(points))
     used = found != 0

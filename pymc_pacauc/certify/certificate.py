@@ -295,8 +295,8 @@ def check_certifiable(fitted: Provenance) -> None:
         )
     if fitted.m_eff == 0.0:
         raise ValueError(
-            'There is no certificate with estimated weights ("ipcw"): they depend on the outcomes of all '
-            "observations. Certify Harrell's concordance (weights=None)."
+            'There is no certificate with estimated weights (weights="ipcw", or horizon=): they depend on the outcomes '
+            "of all observations. Certify Harrell's concordance (weights=None, horizon=None)."
         )
 
 

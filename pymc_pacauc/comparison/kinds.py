@@ -201,8 +201,7 @@ def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> tuple[P
     for k in range(number):
         [block] = balanced(bipartite(place == k), place, each).blocks
         positive, negative = (rows * number + k for rows in (block.positive, block.negative))
-        weight = block.weight / block.total_weight
-        blocks.append(replace(block, positive=positive, negative=negative, weight=weight))
+        blocks.append(replace(block, positive=positive, negative=negative))  # each weighs K - 1 in all
     return Pairs(place.size * number, tuple(blocks), "unordered classes"), number
 
 

@@ -222,8 +222,8 @@ class ScoreEstimator(BaseEstimator):
         check_is_fitted(self)
         if len(self.scores_) > 1:
             raise ValueError(
-                "One-vs-rest scores are log-odds of calibrated probabilities, not linear in X: export the score of "
-                "each class against the others, AUCClassifier().fit(X, y == label).export(path)."
+                f"There is a score for each of the {len(self.scores_)} classes: export one of them, "
+                "AUCClassifier().fit(X, y == label).export(path)."
             )
         [score] = self.scores_
         posterior, names = score.posterior, self._feature_names()

@@ -396,7 +396,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         Raises
         ------
         ValueError
-            For spike-and-slab priors, and with fewer than two observations (or groups) for each coefficient.
+            For priors that are not Gaussian, and with fewer than two observations (or groups) for each coefficient.
         """
         posterior = calibrated_posterior(self.fit, groups)
         problem = self.fit.problem

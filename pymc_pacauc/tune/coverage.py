@@ -204,7 +204,7 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
     Raises
     ------
     ValueError
-        For spikes, and where there are fewer than two units for each coefficient.
+        For priors that are not Gaussian, and where there are fewer than two units for each coefficient.
 
     Examples
     --------
@@ -221,8 +221,10 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
     (True, True)
     """
     problem = fitted.problem
-    if problem.spikes is not None:
-        raise ValueError("A spread is calibrated for Gaussian posteriors, and spikes make it another one.")
+    if problem.sites is not None:
+        raise ValueError(
+            "A spread is calibrated under Gaussian priors; this one has spikes, heavy tails, signs or another density."
+        )
     q, pairs = fitted.posterior.natural, problem.pairs
     basis = linalg.null_space(q.mean[None]) if problem.scale_free else np.eye(q.mean.size)
     codes = None if groups is None else group_codes(groups, problem.n)

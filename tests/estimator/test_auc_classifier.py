@@ -28,6 +28,7 @@ from sklearn.utils.fixes import parse_version
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.estimator import gamma
 from pymc_pacauc.estimator.calibration import LEAST_SLOPE, cross_fit, fit_sigmoid
@@ -359,6 +360,20 @@ def test_more_than_two_classes():
     assert np.mean(ordered.predict(X) == y) > 0.7
     with pytest.raises(ValueError, match="one score"):
         ovo.predict_interval(X)
+
+
+def test_every_class_weighs_the_same_and_m_is_certified():
+    """However rare: M is a mean over pairs of classes. Each of K certificates may fail with probability 0.05 / K."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(200, 2))
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=200), [0.5, 1.5])
+    fitted = pac.AUCClassifier("ridge", gamma="default").fit(X, y)
+    for k, (approximation, certified) in enumerate(zip(fitted.approximation_, fitted.certificate_, strict=True)):
+        weight = np.bincount(y, approximation.problem.pairs.observation_weight)
+        np.testing.assert_allclose(weight / weight[k], np.where(np.arange(3) == k, 1.0, 0.5))
+        smallest = np.bincount(y)[np.arange(3) != k].min()
+        assert effective_size(approximation.problem.pairs) == pytest.approx(min(np.sum(y == k), 2 * smallest))
+        assert certified.epsilon == pytest.approx(0.05 / 3)
 
 
 def test_it_lives_in_scikit_learn(rows):

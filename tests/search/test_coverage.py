@@ -198,3 +198,15 @@ def test_an_approximation_is_calibrated():
     assert pac.certificate(wide).divergence == pytest.approx(wide.posterior.divergence_from_prior)
     with pytest.raises(ValueError, match="no sites"):
         wide.leave_out()
+
+
+def test_a_spread_under_another_prior_is_refused():
+    rng = np.random.default_rng(5)
+    X, pairs, _ = directions(rng, 60, 2)
+    y = np.isin(np.arange(60), pairs.blocks[0].positive)
+    with pm.Model():
+        theta = pm.Laplace("theta", 0.0, 1.0, size=2)
+        pac.AUCPotential("auc", X @ theta, y, gamma=20.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    with pytest.raises(ValueError, match="calibrated under Gaussian priors"):
+        approx.calibrated()

@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Each part of the package once, in a minute or two: for further versions of Python and of what the package needs.
-QUICK := tests/core tests/ep/test_gaussian.py tests/ep/test_sparse.py tests/ep/test_plan.py tests/estimator \
+QUICK := tests/comparison tests/problem tests/certify/test_bounds.py tests/certify/test_matchings.py tests/test_numerics.py \
+	tests/test_theorems.py tests/ep/test_gaussian.py tests/ep/test_spike_slab.py tests/ep/test_plan.py tests/estimator \
 	tests/test_package.py tests/test_versions.py tests/model/test_op.py tests/model/test_potential.py \
 	tests/model/test_approximation.py
 

@@ -156,3 +156,37 @@ data = pac.datasets.load_pima().standardized()
 print(round(float(pac.arrays.linear_risk([0, 1, 0, 0, 0, 0, 0], data.X, data.y)), 3))
 """
     assert 0 < float(run(BLOCK.format(blocked={"pymc", "pytensor", "arviz"}) + code)) < 0.5
+
+
+# Tests of several modules of a folder, and of the whole.
+OF_A_FOLDER = {"contract", "fuzz"}
+OF_THE_WHOLE = {
+    "architecture",
+    "baselines",
+    "benchmarks",
+    "examples",
+    "faults",
+    "fuzzing",
+    "messages",
+    "mutants",
+    "no_leak",
+    "package",
+    "readme",
+    "recipes",
+    "reproduction",
+    "versions",
+}
+
+
+def test_tests_mirror_the_package():
+    """``tests/<folder>/test_<module>.py`` or ``test_<module>_<aspect>.py`` tests ``<module>.py`` of the same folder."""
+    orphans = []
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        folder = SOURCE.parent / file.relative_to(ROOT / "tests").parent
+        modules = {module.name for module in pkgutil.iter_modules([str(folder)])}
+        name = file.stem.removeprefix("test_")
+        if name not in (OF_THE_WHOLE if folder == SOURCE.parent else OF_A_FOLDER) and not any(
+            f"{name}_".startswith(f"{module}_") for module in modules
+        ):
+            orphans.append(str(file.relative_to(ROOT)))
+    assert not orphans

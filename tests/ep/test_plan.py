@@ -12,7 +12,7 @@ from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import UnsupportedError
 from pymc_pacauc.ep.plan import ACCURACIES, Plan, Subsample, choose_plan
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
-from tests.ep.test_leading import process as smooth
+from tests.ep.test_process_leading import process as smooth
 
 
 def linear(n, d=2, gamma=None, **options):

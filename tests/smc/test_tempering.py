@@ -9,6 +9,7 @@ from scipy import stats
 
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.risk import linear_risk
+from pymc_pacauc.numerics import effective_sample_size
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import (
     DirectionPath,
@@ -26,7 +27,7 @@ from pymc_pacauc.smc import (
 from pymc_pacauc.smc.coordinates import GnomonicChart, stratified_radii, unit
 from pymc_pacauc.smc.evidence import stage_variance
 from pymc_pacauc.smc.paths import Population
-from pymc_pacauc.smc.tempering import Forgetting, TemperingWarning
+from pymc_pacauc.smc.tempering import Forgetting, TemperingWarning, incremental_log_weights, next_temperature
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
 GAMMA = 60.0
@@ -462,3 +463,29 @@ def test_variance_of_a_few_chains():
     expected = means.var(ddof=1) / 8 / means.mean() ** 2
     parent = np.tile(np.arange(8), 50)
     assert stage_variance((weights / weights.sum()).ravel(), parent) == pytest.approx(expected)
+
+
+def test_a_dead_particle_stays_dead():
+    tilt = np.array([-np.inf, -1.0, 0.0])
+    np.testing.assert_array_equal(incremental_log_weights(tilt, 0.0), [-np.inf, 0.0, 0.0])
+    np.testing.assert_array_equal(incremental_log_weights(tilt, 3.0), [-np.inf, -3.0, 0.0])
+
+
+def test_next_temperature_meets_the_threshold_or_the_end():
+    tilt = -np.random.default_rng(3).random(500)
+    found = next_temperature(tilt, 2.0, 500.0, 0.5)
+    assert effective_sample_size((found - 2.0) * tilt) == pytest.approx(250, rel=1e-5)
+    assert next_temperature(tilt, 2.0, 2.5, 0.5) == 2.5
+    assert next_temperature(np.full(10, -0.3), 0.0, 1e6, 0.9) == 1e6  # a constant risk
+
+
+def test_next_temperature_counts_living_particles():
+    tilt = -np.random.default_rng(4).random(500)
+    tilt[:400] = -np.inf
+    found = next_temperature(tilt, 0.0, 1e4, 0.5)
+    assert effective_sample_size(incremental_log_weights(tilt, found)) == pytest.approx(50, rel=1e-5)
+
+
+def test_next_temperature_always_advances():
+    tilt = np.array([0.0, -1e30, -1e30])
+    assert 0.0 < next_temperature(tilt, 0.0, 1.0, 0.9) <= 1.0

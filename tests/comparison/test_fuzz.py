@@ -23,7 +23,7 @@ from pymc_pacauc.numerics import effective_sample_size, log_mean_exp, normalise,
 from pymc_pacauc.smc.tempering import incremental_log_weights, next_temperature
 from pymc_pacauc.theorems import default_gamma, u_statistic_gamma
 from tests import pair_lists
-from tests.core.test_risk import brute_force, scored
+from tests.comparison.test_risk import brute_force, scored
 from tests.fuzzing import fuzz
 
 masks = st.lists(st.booleans(), min_size=2, max_size=40).filter(lambda y: 0 < sum(y) < len(y)).map(np.array)

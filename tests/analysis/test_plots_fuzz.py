@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import pymc_pacauc as pac
+from tests.analysis.test_evaluate import finite
 from tests.analysis.test_fuzz import DRAWS, fitted, selected
-from tests.analysis.test_roc import finite
 from tests.fuzzing import fuzz
 
 mpl.use("Agg")

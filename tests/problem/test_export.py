@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 import pymc_pacauc as pac
 from pymc_pacauc.model.results import dataset_of
 from pymc_pacauc.problem.export import HOW_TO_SCORE
-from tests.analysis.test_score_function import FORMS, FRAME, HELD, NAMES, NEW, QUIET, X, build, fit, y
+from tests.model.test_score_function import FORMS, FRAME, HELD, NAMES, NEW, QUIET, X, build, fit, y
 from tests.test_package import BLOCK
 
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "export.md"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_pacauc.comparison.censored import survival_curve
-from tests.core.test_concordance import survival_data
+from tests.comparison.test_censored import survival_data
 
 
 @pytest.mark.parametrize("seed", range(3))

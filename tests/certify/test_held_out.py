@@ -14,7 +14,7 @@ from pymc_pacauc.certify.matchings import bound_of_draws, scores_under
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.model.results import mark_tuned
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
-from tests.analysis.test_certify import simulate
+from tests.certify.test_certificate import simulate
 
 
 def test_divergence_between_two_gaussians():

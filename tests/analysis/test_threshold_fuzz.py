@@ -13,8 +13,8 @@ import pymc_pacauc as pac
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.results import as_result
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from tests.analysis.test_fuzz_plots import canvas
-from tests.analysis.test_roc import finite
+from tests.analysis.test_evaluate import finite
+from tests.analysis.test_plots_fuzz import canvas
 from tests.ep.test_fuzz import small
 from tests.fuzzing import fuzz
 

@@ -102,7 +102,7 @@ def test_expressions_and_gradients_on_jax():
     if importlib.util.find_spec("jax") is None:
         pytest.skip("could not find jax")
     code = """
-        from tests.model.test_comparisons import KINDS, check_expressions
+        from tests.model.test_potential_comparisons import KINDS, check_expressions
         for labels, name in KINDS:
             check_expressions("JAX", labels, name)
         print("checked", len(KINDS))

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 import pymc_pacauc as pac
+from pymc_pacauc.comparison import risk as core_rows
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.comparison.risk import LinearRisk, pair_risk, two_class_risk
+from pymc_pacauc.comparison.risk import LinearRisk, distinct_rows, pair_risk, two_class_risk
 
 anything = st.one_of(
     st.integers(-3, 3).map(float), st.floats(allow_nan=False), st.sampled_from([-np.inf, np.inf, -0.0])
@@ -367,3 +368,17 @@ def test_a_million_million_pairs_are_counted_exactly(n_pos):
     assert pac.empirical_risk(scores, y) * total == pytest.approx(total - right, abs=0.25)
     tied = pac.empirical_risk(np.zeros(n), y, ties="half"), pac.empirical_risk(np.zeros(n), y, ties="strict")
     assert tied == (0.5, 0.0)
+
+
+def test_rows_that_differ_late_and_rows_that_are_equal():
+    rng = np.random.default_rng(0)
+    columns = core_rows.FEW + 5
+    rows = rng.standard_normal((30, columns))
+    assert distinct_rows(rows).none_repeat
+    rows[10, : core_rows.FEW] = rows[4, : core_rows.FEW]  # they differ in the last columns alone
+    assert distinct_rows(rows).none_repeat
+    rows[20] = rows[7]
+    found = distinct_rows(rows)
+    assert found.first.size == 29
+    assert found.place[20] == found.place[7]
+    np.testing.assert_array_equal(rows[found.first][found.place], rows)

@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 import pymc_pacauc as pac
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from tests.analysis.test_roc import finite
+from tests.analysis.test_evaluate import finite
 from tests.ep.test_fuzz import small
 from tests.fuzzing import fuzz
 

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 import pymc_pacauc as pac
 from benchmarks.coverage_auc import LOWEST, measure, measure_all, measure_deployed
-from tests.core.test_risk import scored
+from tests.comparison.test_risk import scored
 from tests.fuzzing import fuzz
 
 

@@ -147,8 +147,8 @@ def test_rows_on_the_workers(client, tmp_path):
     others = [
         cluster.fit_rows(paths, GAMMA, callback=partial(kill_one, client), **options),
         cluster.fit_rows([client.submit(rows.load_npz, path) for path in paths], GAMMA, **options),
-        cluster.fit_rows(array, GAMMA, y=Y, **options),
-        cluster.fit_rows(array, GAMMA, y=da.from_array(Y, chunks=N), **options),
+        cluster.fit_rows((array, Y), GAMMA, **options),
+        cluster.fit_rows((array, da.from_array(Y, chunks=N)), GAMMA, **options),
     ]
     for other in others:
         np.testing.assert_allclose(other.mean, found.mean, atol=1e-10)
@@ -245,17 +245,16 @@ def test_bad_input(client, monkeypatch):
         pac.select_gamma(problem, method="smc", client=client)
     unknown = da.from_array(X, chunks=(300, D))[da.from_array(Y, chunks=300)]
     with pytest.raises(ValueError, match="compute_chunk_sizes"):
-        cluster.fit_rows(unknown, GAMMA, y=Y[Y], client=client)
+        cluster.fit_rows((unknown, Y[Y]), GAMMA, client=client)
     array = da.from_array(X, chunks=(300, D))
     with pytest.raises(ValueError, match=r"y\.compute_chunk_sizes"):
-        cluster.fit_rows(
-            array, GAMMA, y=da.from_array(Y, chunks=300)[da.ones(N, chunks=300, dtype=bool)], client=client
-        )
+        labels = da.from_array(Y, chunks=300)[da.ones(N, chunks=300, dtype=bool)]
+        cluster.fit_rows((array, labels), GAMMA, client=client)
     for wrong in (Y[:5], Y[:, None], da.from_array(Y[:, None], chunks=300)):
         with pytest.raises(ValueError, match="y must be a label for each of 1200 rows; got shape"):
-            cluster.fit_rows(array, GAMMA, y=wrong, client=client)
+            cluster.fit_rows((array, wrong), GAMMA, client=client)
     with pytest.raises(ValueError, match=r"prior_sd must be one number or one for each of 4 columns; got shape \(2,\)"):
-        cluster.fit_rows(array, GAMMA, y=Y, client=client, prior_sd=[1.0, 2.0])
+        cluster.fit_rows((array, Y), GAMMA, client=client, prior_sd=[1.0, 2.0])
     for chains in (0, 1.5, "2", True):
         with pytest.raises(ValueError, match="chains must be a whole number, at least 1; got"):
             cluster.run_chains(problem, chains, client=client)

@@ -247,8 +247,8 @@ def test_bad_input(client, monkeypatch):
     with pytest.raises(ValueError, match="compute_chunk_sizes"):
         cluster.fit_rows((unknown, Y[Y]), GAMMA, client=client)
     array = da.from_array(X, chunks=(300, D))
+    labels = da.from_array(Y, chunks=300)[da.ones(N, chunks=300, dtype=bool)]
     with pytest.raises(ValueError, match=r"y\.compute_chunk_sizes"):
-        labels = da.from_array(Y, chunks=300)[da.ones(N, chunks=300, dtype=bool)]
         cluster.fit_rows((array, labels), GAMMA, client=client)
     for wrong in (Y[:5], Y[:, None], da.from_array(Y[:, None], chunks=300)):
         with pytest.raises(ValueError, match="y must be a label for each of 1200 rows; got shape"):

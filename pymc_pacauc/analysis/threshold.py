@@ -203,7 +203,9 @@ def choose_threshold(
     >>> Threshold.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
     True
     """
-    given = {name: rule for name, rule in (("fpr", fpr), ("tpr", tpr), ("cost", cost)) if rule is not None}
+    given: dict[str, Any] = {
+        name: rule for name, rule in (("fpr", fpr), ("tpr", tpr), ("cost", cost)) if rule is not None
+    }
     if len(given) != 1:
         raise ValueError("Give exactly one of fpr, tpr and cost.")
     [(name, limit)] = given.items()

@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[1]
 # Folders show the layers: imports point from right to left.
 ARRAYS = {
     "numerics",
-    "html_report",
     "interrupt",
     "theorems",
     "comparison",

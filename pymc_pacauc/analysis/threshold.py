@@ -27,7 +27,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, binomial_interval
-from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.model.deployed import (
     FIT,
     check_ci_prob,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.array_result import Estimate
+from pymc_pacauc.array_result import Estimate, HTMLReport
 from pymc_pacauc.certify.bounds import (
     catoni_bound,
     catoni_rate,
@@ -28,7 +28,6 @@ from pymc_pacauc.certify.bounds import (
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, deal_matchings, scores_under
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.problem.problem import two_class_mask
 from pymc_pacauc.problem.provenance import Provenance, measure_of

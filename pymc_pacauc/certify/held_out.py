@@ -31,6 +31,7 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.certify.bounds import check_epsilon
 from pymc_pacauc.certify.certificate import SEED, TUNED
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_matchings, holdout_bound, scores_under
@@ -40,7 +41,6 @@ from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import deployed_score, labelled_draws

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 import pymc_pacauc as pac
-from pymc_pacauc.datasets import build
+from benchmarks import pack_dataset
 
 SHIPPED = {  # n, d, positives, training rows, positives among them
     "pima": (532, 7, 177, 200, 68),
@@ -229,10 +229,10 @@ def test_pack_is_deterministic(tmp_path):
     source, split = tmp_path / "a.csv", tmp_path / "split.csv"
     source.write_text("x,y\n1.0,0\n2.5,1\n")
     split.write_text("split\ntrain\ntest\n")
-    packed = build.pack(source, split)
-    assert packed == build.pack(source, split) == build.pack(source, first=1)
+    packed = pack_dataset.pack(source, split)
+    assert packed == pack_dataset.pack(source, split) == pack_dataset.pack(source, first=1)
     assert gzip.decompress(packed) == b"x,y,train\n1,0,1\n2.5,1,0\n"
-    assert gzip.decompress(build.pack(source)) == b"x,y\n1,0\n2.5,1\n"
+    assert gzip.decompress(pack_dataset.pack(source)) == b"x,y\n1,0\n2.5,1\n"
     split.write_text("split\ntrain\n")
     with pytest.raises(ValueError, match="the split has 1 rows but the data have 2"):
-        build.pack(source, split)
+        pack_dataset.pack(source, split)

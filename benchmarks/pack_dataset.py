@@ -1,8 +1,8 @@
-"""Pack a CSV file into this package: ``python -m pymc_pacauc.datasets.build NAME SOURCE.csv [--train SPLIT.csv]``.
+"""Pack a CSV file into the package: ``python -m benchmarks.pack_dataset NAME SOURCE.csv [--train SPLIT.csv]``.
 
 The source has a header and a 0/1 column ``y``; the split, if any, has one column ``split`` with ``train`` or ``test``
-in each row. The result, ``data/NAME.csv.gz``, holds the features, ``y``, and a 0/1 column ``train`` where a split was
-given. The bytes depend on the content alone: no time stamp and no file name go into them.
+in each row. The result, ``pymc_pacauc/datasets/data/NAME.csv.gz``, holds the features, ``y``, and a 0/1 column
+``train`` where a split was given. The bytes depend on the content alone: no time stamp and no file name go into them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import gzip
 import io
 from pathlib import Path
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "pymc_pacauc" / "datasets" / "data"
 
 
 def pack(source: Path, split: Path | None = None, first: int | None = None) -> bytes:

@@ -50,7 +50,6 @@ from pymc_pacauc.problem.scores import GaussianPrior
 
 PAIRS_A_ROW = 200.0
 PILOT_TOLERANCE = 1e-2
-POWER = 1.0  # of EP
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +163,7 @@ def fit_rows(
         sampled = run.rows_in_groups(on_worker.sample_rows, seeds, None if stage == 0 else q.mean, groups)
         used = sum(gather(client, submit(client, on_worker.count, sampled)))
         solution = solve_fixed_point(
-            gaussian_iteration(target, POWER, partial(run.sums, sampled)),
+            gaussian_iteration(target, 1.0, partial(run.sums, sampled)),
             q,
             policy_for(q.mean.size),
             tolerance=PILOT_TOLERANCE if stage == 0 else tolerance,
@@ -220,7 +219,7 @@ class _Rows:
     def sums(self, sampled: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
         """One round: the sums over all pairs, estimated from those sampled, each of which stands for some."""
         each = self.total / self.within if stands_for is None else stands_for
-        sent = (q.precision, q.shift, self.gamma / self.total, POWER, each)
+        sent = (q.precision, q.shift, self.gamma / self.total, 1.0, each)
         both = list(zip(self.parts, sampled, strict=True))
         return add_up(gather(self.client, submit(self.client, on_worker.sums, both, *sent)))
 
@@ -237,14 +236,14 @@ def _error(
     """Standard errors from the subsample and from which rows share a part, and what is to be said of the latter."""
 
     def refitted(sampled: list[Future]) -> tuple[float, FloatArray]:
-        iteration = gaussian_iteration(target, POWER, partial(run.sums, sampled))
+        iteration = gaussian_iteration(target, 1.0, partial(run.sums, sampled))
         policy = policy_for(q.mean.size, WARM)
         found = solve_fixed_point(iteration, q, policy, tolerance=FINE_TOLERANCE, max_sweeps=max_sweeps)
         return found.seen.log_evidence - log_evidence, q.factor.T @ (found.point.mean - q.mean)
 
     times = max(OTHER_SAMPLES, math.ceil(OTHER_NUMBERS / q.mean.size))
     subsamples = [run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups) for _ in range(times)]
-    error = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), POWER)
+    error = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), 1.0)
     if not (error.mean <= LINEAR_ERROR and q.mean.size > LENGTH_MATTERS):
         differences, steps = zip(*map(refitted, subsamples), strict=True)
         error = SamplingError(own_error(np.array(differences)[:, None]), own_error(np.array(steps)))
@@ -258,7 +257,7 @@ def _error(
         used = sum(gather(run.client, submit(run.client, on_worker.count, split)))
         return run.sums(split, q, run.total / max(used, 1))
 
-    found = deviations(target, q, log_evidence, (split_sums() for _ in range(times)), POWER)
+    found = deviations(target, q, log_evidence, (split_sums() for _ in range(times)), 1.0)
     of_parts = [math.sqrt(share * float(np.mean(each.var(axis=0, ddof=1)))) for each in found]
     total = SamplingError(math.hypot(error.log_evidence, of_parts[0]), math.hypot(error.mean, of_parts[1]))
     if of_parts[1] <= LINEAR_ERROR:

@@ -1,7 +1,7 @@
 """Reading the tempering path out of what ``pm.sample(step=pac.TemperingSMC())`` returns.
 
-Tempering from the prior passes through the posterior at every gamma below the target's. The step method deals the
-record of its stages out to the draws (see :mod:`pymc_pacauc.model.step`); the functions here gather it again, from
+Tempering from the prior passes through the posterior at every gamma below the target's. The step method spreads
+the record of its stages over the draws (see :mod:`pymc_pacauc.model.step`); the functions here gather it again, from
 whichever draws are left, into labelled arrays, an evidence with its error bar, and posteriors at other temperatures.
 """
 

@@ -179,7 +179,7 @@ def test_all_pairs_of_one_part_are_the_exact_fit(client):
 
 @pytest.mark.slow
 def test_sampling_errors_of_rows_cover():
-    """Other deals of other random parts against all pairs: errors as large as claimed, of the mean and of log Z."""
+    """Other subsamples of other random parts against all pairs: errors of mean and log Z as large as claimed."""
     exact = arrays.fit(arrays.linear_gaussian_problem(X, Y, GAMMA))
     mean, errors, claims, told = exact.posterior.mean, [], [], 0
     with (

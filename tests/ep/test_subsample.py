@@ -369,7 +369,7 @@ def test_same_seed_same_fit_whatever_the_threads():
     assert one.log_evidence == again.log_evidence != other.log_evidence
 
 
-def test_fits_that_differ_in_the_prior_share_their_deal():
+def test_fits_that_differ_in_the_prior_share_their_subsample():
     X, y = data(3000)
     problem = linear_gaussian_problem(X, y, gamma=3000.0)
     first = fit(problem, pairs=Subsample(12))

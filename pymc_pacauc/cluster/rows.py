@@ -129,15 +129,21 @@ def fit_rows(
         Inverse temperature, multiplying the pair risk.
     client : dask.distributed.Client
         The cluster; one thread a worker is best, as many workers as there are cores.
-    prior_mean, prior_sd : float or array-like, default 0 and 1
-        Of the coefficients, independent.
+    prior_mean : float or array_like, shape (d,), default 0.0
+        Of the coefficients, independent: numbers, or vectors.
+    prior_sd : float or array_like, shape (d,), default 1.0
+        Of the coefficients, independent: numbers, or vectors.
     pairs : int, optional
         About how many pairs to compare, by default 200 times the number of rows. A
         :class:`~pymc_pacauc.ep.loop.ConvergenceWarning` says where their ``sampling_error`` is large, or where parts
         are so small that it is not known.
-    tolerance, max_sweeps, callback : float, int and callable, optional
+    tolerance : float, default 1e-06
         As in :func:`pymc_pacauc.arrays.fit`.
-    random_seed : int, default 0
+    max_sweeps : int, default 200
+        As in :func:`pymc_pacauc.arrays.fit`.
+    callback : callable, optional
+        As in :func:`pymc_pacauc.arrays.fit`.
+    random_seed : int, Generator or None, default 0
         Of the subsample. The same seed and parts give the same result, whatever happens to the workers.
     """
     check_client(client)

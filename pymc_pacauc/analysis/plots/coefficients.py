@@ -34,13 +34,13 @@ def plot_marginals(
 
     Parameters
     ----------
-    approx
+    approx : EPApproximation
         What ``pm.fit(method=pac.EP())`` returned.
-    idata
+    idata : InferenceData or DataTree, optional
         Draws of the same model to compare with, for example by tempering SMC.
-    coefficients
+    coefficients : sequence of str, optional
         Which to show, by their labels, such as ``"theta[glu]"``; by default the first forty.
-    ax
+    ax : matplotlib Axes or sequence of them, optional
         One axes for each; by default a new figure.
 
     Returns
@@ -93,14 +93,14 @@ def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int
 
     Parameters
     ----------
-    result
+    result : approximation, draws or array_like
         An approximation or draws of a model with a :func:`~pymc_pacauc.SpikeSlab` variable, or the probabilities
         (array, DataArray or Series).
-    names
+    names : sequence of str, optional
         Names of the coefficients; by default their coordinates or numbers.
-    most
+    most : int, default 30
         How many to show.
-    ax : Axes, optional
+    ax : matplotlib Axes or sequence of them, optional
         Where to draw; by default a new figure.
     """
     values, found = _probabilities(result)
@@ -127,14 +127,14 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
 
     Parameters
     ----------
-    path
+    path : Dataset
         What :func:`~pymc_pacauc.regularization_path` returned, or a Dataset with ``coefficient`` and
         ``inclusion_probability`` over (v0, coefficient).
-    names
+    names : sequence of str, optional
         Names of the coefficients.
-    most
+    most : int, default 7
         How many coefficients to name and colour at most: those included anywhere, for most of the path first.
-    ax : Axes, optional
+    ax : matplotlib Axes or sequence of them, optional
         Where to draw; by default a new figure.
     """
     v0, values, probabilities, found = _path_arrays(path)
@@ -194,11 +194,11 @@ def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: 
 
     Parameters
     ----------
-    curves
+    curves : Dataset or mapping of str to Dataset
         What :func:`~pymc_pacauc.decision_curve` returned, or several of them by name.
-    band
+    band : bool, default True
         Show the band over rows.
-    ax : Axes, optional
+    ax : matplotlib Axes or sequence of them, optional
         Where to draw; by default a new figure.
 
     Returns
@@ -231,9 +231,9 @@ def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    table
+    table : DataFrame
         What :func:`~pymc_pacauc.compare` returned.
-    ax : Axes, optional
+    ax : matplotlib Axes or sequence of them, optional
         Where to draw; by default a new figure.
 
     Returns

@@ -16,12 +16,12 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    result
+    result : GammaSelection, draws or Dataset
         What :func:`~pymc_pacauc.select_gamma` returned (held-out AUC of the mean score, with the standard error of its
         difference from the best, and of a draw; on training rows the AUC of a draw, the certified AUC and the log
         evidence; shaded, the gammas within one standard error of the best), or an idata of
         :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log evidence of each chain's stages).
-    ax
+    ax : matplotlib Axes or sequence of them, optional
         Two axes, one above the other; by default a new figure.
 
     Returns
@@ -86,9 +86,9 @@ def plot_tempering(idata: Any, *, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    idata
+    idata : InferenceData or DataTree
         What ``pm.sample(step=pac.TemperingSMC())`` returned.
-    ax
+    ax : matplotlib Axes or sequence of them, optional
         Three axes; by default a new figure.
 
     Returns

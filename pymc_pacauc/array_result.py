@@ -19,7 +19,7 @@ import numpy as np
 from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
-from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.smc.log_evidence import LogEvidence
 
 RISK_TERMS = 2_000_000  # pairs drawn for the expected risk of a fit on a subsample of the pairs,
 RISK_SEED = (31415, 92653, 58979)  # by a stream that no subsample uses: they must not depend on what q was fitted to

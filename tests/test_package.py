@@ -189,3 +189,55 @@ def test_tests_mirror_the_package():
         ):
             orphans.append(str(file.relative_to(ROOT)))
     assert not orphans
+
+
+# Public signatures whose options are their documentation: models are written with them, PyMC passes five to a step.
+LONG = {"AUCPotential", "ConcordancePotential", "ConcordanceEstimator.__init__", "TemperingSMC.__init__"}
+# Still to be divided
+COMPLEX = {"_read", "prior_from", "density_variables", "scorecard"}
+BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
+
+
+def functions():
+    """(file, qualified name, node) of every function, but for those that numba compiles."""
+    for file in sorted(SOURCE.parent.rglob("*.py")):
+        for outer in ast.walk(ast.parse(file.read_text())):
+            prefix = f"{outer.name}." if isinstance(outer, ast.ClassDef) else ""
+            for node in outer.body if isinstance(outer, ast.Module | ast.ClassDef) else ():
+                if isinstance(node, ast.FunctionDef) and not any(
+                    "kernel" in ast.unparse(d) for d in node.decorator_list
+                ):
+                    yield file.relative_to(SOURCE.parent), prefix + node.name, node
+
+
+def complexity(function):
+    """Independent paths through a function: one, and one for each branch, loop, and clause of a condition."""
+    parts = list(ast.walk(function))
+    clauses = sum(len(part.values) - 1 for part in parts if isinstance(part, ast.BoolOp))
+    loops = sum(1 + len(part.ifs) for part in parts if isinstance(part, ast.comprehension))
+    return 1 + clauses + loops + sum(isinstance(part, BRANCHES) for part in parts)
+
+
+def test_no_function_is_too_complex():
+    found = {f"{file}: {name}": complexity(node) for file, name, node in functions() if name not in COMPLEX}
+    assert not {name: number for name, number in found.items() if number > 20}
+
+
+def test_no_function_has_too_many_arguments():
+    found = {}
+    for file, name, node in functions():
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+        number = sum(each is not None and each.arg not in ("self", "cls") for each in arguments)
+        if number > 10 and name not in LONG:
+            found[f"{file}: {name}"] = number
+    assert not found
+
+
+# Of arrays and of PyMC (score_function, kernel_features), of pairs and of EP on them (subsample), the rule for gamma
+# and its use by estimators, posteriors of engines and of estimators, fits, results in models and the namespace of all.
+PARALLEL = {"score_function", "kernel_features", "subsample", "gamma", "posterior", "results"}
+
+
+def test_every_basename_is_used_once():
+    names = [file.stem for file in SOURCE.parent.rglob("*.py") if not file.stem.startswith("__")]
+    assert {name for name in names if names.count(name) > 1} <= PARALLEL

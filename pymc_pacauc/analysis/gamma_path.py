@@ -18,7 +18,7 @@ import xarray as xr
 from pymc_pacauc.model.idata import posterior_dataset
 from pymc_pacauc.model.results import Draws, as_result, dataset_of
 from pymc_pacauc.numerics import FloatArray, effective_sample_size, normalise, systematic
-from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.smc.tempering import Stage, TemperingWarning
 
 FEW_PARTICLES = 100  # an effective sample size below this is worth a warning

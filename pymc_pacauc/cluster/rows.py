@@ -25,9 +25,9 @@ import numpy as np
 from distributed import Client, Future
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.cluster import pairs as on_worker
-from pymc_pacauc.cluster.pairs import add_up, check_worth
+from pymc_pacauc.cluster import shards as on_worker
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
+from pymc_pacauc.cluster.shards import add_up, check_worth
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
 from pymc_pacauc.ep.plan import LENGTH_MATTERS, check_count

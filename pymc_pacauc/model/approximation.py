@@ -41,7 +41,7 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.export import write_score
 from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import ScoreFunction
-from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.tune.coverage import calibrated_posterior
 
 FEWEST_WEIGHTED = 25  # a tail of five

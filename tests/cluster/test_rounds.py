@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 
 import pymc_pacauc as pac
 from pymc_pacauc import arrays, cluster
-from pymc_pacauc.cluster import pairs, rounds, rows
+from pymc_pacauc.cluster import rounds, rows, shards
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
@@ -57,7 +57,7 @@ def no_hang():
 
 @pytest.fixture(autouse=True)
 def small_is_enough(monkeypatch):
-    monkeypatch.setattr(pairs, "LEAST_PAIRS", 1000)
+    monkeypatch.setattr(shards, "LEAST_PAIRS", 1000)
 
 
 def kill_one(client, record, at=3):
@@ -92,9 +92,9 @@ def test_tied_pairs_of_all_shards_are_counted():
     Z[:4] = Z[20:25:2][[0, 0, 1, 2]]
     problem = arrays.linear_gaussian_problem(Z, np.arange(40) < 20, GAMMA)
     q = standard_gaussian(2)
-    parts = [pairs.shard_sums(s, q.mean, q.factor, problem.gamma_per_pair, 1.0) for s in pairs.shards(problem, 4)]
+    parts = [shards.shard_sums(s, q.mean, q.factor, problem.gamma_per_pair, 1.0) for s in shards.shards(problem, 4)]
     assert [part.tied for part in parts] == [4, 0, 0, 0]
-    assert pairs.add_up(parts).tied == 4
+    assert shards.add_up(parts).tied == 4
 
 
 @pytest.mark.parametrize(("kind", "compared"), list(problems()))
@@ -104,7 +104,7 @@ def test_shards_add_up_to_the_whole(kind, compared):
     q = arrays.fit(problem, max_sweeps=2, tolerance=1.0).posterior.natural
     power, gamma = 1.0, problem.gamma_per_pair
     found = [
-        pairs.add_up([pairs.shard_sums(s, q.mean, q.factor, gamma, power) for s in pairs.shards(problem, count)])
+        shards.add_up([shards.shard_sums(s, q.mean, q.factor, gamma, power) for s in shards.shards(problem, count)])
         for count in (1, 3, 16)
     ]
     for sums in found[1:]:
@@ -276,7 +276,7 @@ def test_bad_input(client, monkeypatch):
             cluster.fit_rows(["nowhere.npz"], GAMMA, client=client, pairs=few)
     with pytest.raises(ValueError, match=r"pairs=3000 pairs are too few.* or leave pairs away"):
         cluster.fit_rows(rounds.hold(client, [(X, Y)]), GAMMA, client=client, pairs=3000)
-    monkeypatch.setattr(pairs, "LEAST_PAIRS", 10**7)
+    monkeypatch.setattr(shards, "LEAST_PAIRS", 10**7)
     with pytest.raises(ValueError, match=r"too few for a cluster.*Leave client away"):
         arrays.fit(problem, client=client)
 
@@ -321,7 +321,7 @@ def test_workers_without_the_package(tmp_path, monkeypatch):
                 cluster.fit_rows(["nowhere.npz"], GAMMA, client=client)
             client.retire_workers([local.workers[0].address])
             with pytest.raises(cluster.ClusterError, match=r"no worker for 3 seconds.*pymc_pacauc missing"):
-                rounds.gather(client, rounds.submit(client, pairs.check_worth, [1000]))
+                rounds.gather(client, rounds.submit(client, shards.check_worth, [1000]))
         finally:
             worker.terminate()
             worker.wait(timeout=30)
@@ -363,6 +363,6 @@ def test_what_travels_is_small():
     """q and the sums: the data stay where they are."""
     problem = arrays.linear_gaussian_problem(X, Y, GAMMA)
     q = arrays.fit(problem).posterior.natural
-    [shard] = pairs.shards(problem, 1)
-    sums = pairs.shard_sums(shard, q.mean, q.factor, problem.gamma_per_pair, 1.0)
+    [shard] = shards.shards(problem, 1)
+    sums = shards.shard_sums(shard, q.mean, q.factor, problem.gamma_per_pair, 1.0)
     assert len(pickle.dumps((q.mean, q.factor))) + len(pickle.dumps(sums)) < 2 * 8 * D * (D + 1) + 1500

@@ -25,7 +25,7 @@ from pymc_pacauc.smc import (
     start,
 )
 from pymc_pacauc.smc.coordinates import GnomonicChart, stratified_radii, unit
-from pymc_pacauc.smc.evidence import stage_variance
+from pymc_pacauc.smc.log_evidence import stage_variance
 from pymc_pacauc.smc.paths import Population
 from pymc_pacauc.smc.tempering import Forgetting, TemperingWarning, incremental_log_weights, next_temperature
 from tests.oracles import exact_line, exact_plane, line_data, plane_data

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_pacauc.numerics import effective_sample_size, normalise
-from pymc_pacauc.smc.evidence import combine, stage_variance
+from pymc_pacauc.smc.log_evidence import combine, stage_variance
 
 
 def test_stage_variance_of_independent_particles_is_the_ess_formula():

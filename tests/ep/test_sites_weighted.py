@@ -7,8 +7,8 @@ import pytest
 
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.comparison.kinds import label_comparison, ordered_classes, stratified
-from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
+from pymc_pacauc.comparison.kinds import ordered_classes, stratified
+from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.ep.sites import lowest_rho, site_functions, weighted_site_table
 from pymc_pacauc.ep.sweep import cut_work
@@ -134,41 +134,6 @@ def test_the_scale_of_weights_does_not_matter():
     for other in fits[1:]:
         np.testing.assert_allclose(other.posterior.mean, fits[0].posterior.mean, atol=1e-9)
         assert other.log_evidence == pytest.approx(fits[0].log_evidence, abs=1e-9)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_small_blocks_are_the_same_pairs(weighted):
-    """Thirty blocks of a few pairs in one compiled loop, and as tiles of their own."""
-    rng = np.random.default_rng(4)
-    n = 150
-    X = rng.standard_normal((n, 3))
-    X[1] = X[0]  # a tie
-    X[3] = X[2] + 1e-8  # and a near one
-    y, strata = np.arange(n) % 2 == 0, np.arange(n) // 5
-    pairs = label_comparison(y, strata=strata, weights=rng.gamma(1.0, size=n) if weighted else None)
-    assert len(cut_work(pairs, 3).parts) == 1
-    problem = linear_gaussian_problem(X, pairs, 60.0, offset=0.1 * rng.standard_normal(n).round(1))
-    single = replace(problem, pairs=replace(pairs, blocks=pairs.blocks[:8]))
-    assert len(cut_work(single.pairs, 3).parts) == 8
-    i, j, w = listed(pairs)
-    one = Pairs(n, tuple(Block(i[[k]], j[[k]], weight=float(w[k])) for k in range(i.size)))
-    together, alone = fitting.fit(problem, tolerance=1e-10), fitting.fit(replace(problem, pairs=one), tolerance=1e-10)
-    np.testing.assert_allclose(together.posterior.mean, alone.posterior.mean, atol=1e-9)
-    np.testing.assert_allclose(together.posterior.covariance, alone.posterior.covariance, atol=1e-9)
-    assert together.log_evidence == pytest.approx(alone.log_evidence, abs=1e-9)
-
-
-def test_small_and_large_blocks_agree_with_tiles():
-    X, score, rng = data(5, n=60)
-    pairs = concordance(np.exp(-score), rng.random(60) < 0.7)
-    problem = linear_gaussian_problem(X, pairs, 60.0)
-    fitted = fitting.fit(problem, tolerance=1e-10)
-    again = replace(pairs)
-    cut_work(again, 3, small_block=0)
-    again = fitting.fit(replace(problem, pairs=again), tolerance=1e-10)
-    np.testing.assert_allclose(fitted.posterior.covariance, again.posterior.covariance, atol=1e-10)
-    assert fitted.log_evidence == pytest.approx(again.log_evidence, abs=1e-10)
-    assert fitted.expected_risk == pytest.approx(again.expected_risk, abs=1e-12)
 
 
 def test_few_different_weights_have_a_table_each():

@@ -6,9 +6,8 @@ from scipy import integrate, special, stats
 
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
-from pymc_pacauc.ep import spike_search as search
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.prior_sites import matched_sites, settle_prior_sites, sparse_gaussian
+from pymc_pacauc.ep.prior_sites import matched_sites, sparse_gaussian
 from pymc_pacauc.problem.problem import (
     Spikes,
     default_inclusion_probability,
@@ -307,25 +306,6 @@ def test_the_cost_is_bounded():
     for most in (5, 40):
         with pytest.warns(ConvergenceWarning, match=f"did not converge in {most} sweeps"):
             assert fitting.fit(problem, max_sweeps=most).sweeps == most
-
-
-def test_passes_over_the_prior_sites_are_bounded(monkeypatch):
-    X, y, _ = sparse_data(60, 5)
-    problem = spike_slab_problem(X, y, 60.0, inclusion_probability=0.2, v0=0.01)
-    made = []
-
-    def counted(*arguments, **options):
-        found = settle_prior_sites(*arguments, **options)
-        made.append(found.passes)
-        return found
-
-    monkeypatch.setattr(search, "settle_prior_sites", counted)
-    assert fitting.fit(problem).converged
-    assert len(made) > 5
-    made.clear()
-    monkeypatch.setattr(search, "PASSES_PER_SWEEP", 0)
-    fitting.fit(problem)  # by the other way, which needs none
-    assert len(made) == 1
 
 
 def test_repairs_are_counted():

@@ -1,13 +1,11 @@
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import pytest
 from pymc.model.transform.optimization import freeze_dims_and_data
 
 import pymc_pacauc as pac
 from pymc_pacauc.model.auc_term import NotLinearGaussianError
-from pymc_pacauc.model.graph import MODE
 from pymc_pacauc.model.read import problem_of
 
 RNG = np.random.default_rng(0)
@@ -124,27 +122,6 @@ def test_refusals_name_the_reason_and_the_way_out(build, reason):
     with pytest.raises(NotLinearGaussianError, match=reason) as caught:
         problem_of(model)
     assert "TemperingSMC" in str(caught.value)
-
-
-def test_everything_elementwise_runs_in_numpy():
-    arrays = [pt.vector(str(k)) for k in range(4)]
-    outputs = [pt.add(*arrays), pt.mul(*arrays), pt.clip(arrays[0], 1.0, 1.5)]
-    function = pytensor.function(arrays, outputs, mode=MODE)
-    assert all(len(node.inputs) <= 2 for node in function.maker.fgraph.apply_nodes)
-    expected = [[16.0, 20.0], [105.0, 384.0], [1.0, 1.5]]
-    np.testing.assert_allclose(function(*np.arange(1.0, 9.0).reshape(4, 2)), expected)
-
-
-def test_a_random_gamma_is_refused():
-    """exp(-gamma * risk) is not normalised in gamma: its posterior would collapse."""
-    with pm.Model():
-        theta, gamma = pm.Normal("theta", size=3), pm.HalfNormal("gamma")
-        with pytest.raises(ValueError, match=r"gamma of auc is random \(gamma\).*select_gamma"):
-            pac.AUCPotential("auc", X @ theta, Y, gamma=gamma)
-        pm.Potential("by_hand", -gamma * pac.auc_risk(X @ theta, Y))
-        for use in (lambda: pm.fit(method=pac.EP(), progressbar=False), pac.TemperingSMC):
-            with pytest.raises(ValueError, match=r"gamma of by_hand is random"):
-                use()
 
 
 def test_a_nan_in_the_covariates_is_named_by_its_row():

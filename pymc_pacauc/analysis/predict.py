@@ -349,10 +349,11 @@ def _scores_of_draws(
 
 def _agree(carried: ScoreFunction, read: ScoreFunction, draws: xr.Dataset) -> bool:
     """Whether two linear score functions have the same names and weights at some draws."""
-    if not read.linear or not carried.names_agree(read):
+    if not read.linear:
         return False
     one, other = (function.weights(_theta(draws, function)) for function in (carried, read))
-    return one.shape == other.shape and np.allclose(one, other, rtol=1e-8, atol=1e-10)
+    same = one.shape == other.shape and np.allclose(one, other, rtol=1e-8, atol=1e-10)
+    return same and carried.names_agree(read)
 
 
 def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:

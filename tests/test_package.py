@@ -148,15 +148,6 @@ def test_array_layer_imports_without_pymc():
     run(BLOCK.format(blocked={"pymc", "pytensor", "arviz", "xarray", "sklearn", "pandas", "matplotlib"}) + imports)
 
 
-def test_array_layer_works_without_pymc():
-    code = """
-import pymc_pacauc as pac
-data = pac.datasets.load_pima().standardized()
-print(round(float(pac.arrays.linear_risk([0, 1, 0, 0, 0, 0, 0], data.X, data.y)), 3))
-"""
-    assert 0 < float(run(BLOCK.format(blocked={"pymc", "pytensor", "arviz"}) + code)) < 0.5
-
-
 # Tests of several modules of a folder, and of the whole.
 OF_A_FOLDER = {"contract", "fuzz"}
 OF_THE_WHOLE = {
@@ -189,6 +180,20 @@ def test_tests_mirror_the_package():
         ):
             orphans.append(str(file.relative_to(ROOT)))
     assert not orphans
+
+
+# Whose tests are those of what is made of them: estimators.
+TESTED_TOGETHER = {"estimator/base", "estimator/calibration", "estimator/gamma", "estimator/posterior"}
+
+
+def test_every_module_has_its_tests():
+    """Figures are tested together, by ``tests/analysis/test_plots.py``."""
+    files = [file.relative_to(SOURCE.parent) for file in SOURCE.parent.rglob("*.py") if file.name[:2] != "__"]
+    modules = {file.parent if file.parent.name == "plots" else file.with_suffix("") for file in files}
+    without = {
+        str(module) for module in modules if not (ROOT / "tests" / module.parent / f"test_{module.name}.py").exists()
+    }
+    assert without <= TESTED_TOGETHER
 
 
 # Public signatures whose options are their documentation: models are written with them, PyMC passes five to a step.

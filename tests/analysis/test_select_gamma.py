@@ -4,17 +4,13 @@ from functools import partial
 import numpy as np
 import pymc as pm
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.analysis import select_gamma as selection
-from pymc_pacauc.analysis.tempered_folds import choose_tempered, tempered_model
+from pymc_pacauc.analysis.tempered_folds import choose_tempered
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.comparison.folds import stratified_folds
 from pymc_pacauc.comparison.kinds import label_comparison
-from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
@@ -22,14 +18,10 @@ from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune import gamma as gamma_search
 from pymc_pacauc.tune.gamma import (
-    Candidate,
     certificate_gammas,
-    choose_among,
     choose_gamma,
     content_order,
-    gamma_grid,
     pairs_of_few,
-    weighted_gamma,
 )
 
 rng = np.random.default_rng(8)
@@ -43,38 +35,6 @@ def model():
         theta = pm.Normal("theta", size=4)
         pac.AUCPotential("auc", X @ theta, y, gamma=1.0)
     return model
-
-
-@given(st.integers(2, 6), st.integers(6, 40), st.integers(6, 40), st.integers(0, 1000))
-def test_folds_are_even_in_both_classes(folds, n_pos, n_neg, seed):
-    rng = np.random.default_rng(seed)
-    positive = rng.permutation(np.arange(n_pos + n_neg) < n_pos)
-    fold = stratified_folds(positive, folds, rng)
-    for mask in (positive, ~positive, np.ones_like(positive)):
-        sizes = np.bincount(fold[mask], minlength=folds)
-        assert np.ptp(sizes) <= 1
-
-
-def test_groups_stay_together():
-    rng = np.random.default_rng(1)
-    groups = rng.integers(0, 30, size=200)
-    positive = rng.random(200) < 0.4
-    fold = stratified_folds(positive, 5, rng, groups)
-    assert all(np.unique(fold[groups == g]).size == 1 for g in np.unique(groups))
-    shares = np.array([[positive[fold == k].sum(), (~positive[fold == k]).sum()] for k in range(5)])
-    assert (np.ptp(shares, axis=0) < 0.5 * shares.mean(axis=0)).all()
-
-
-def test_impossible_folds_are_refused():
-    rng = np.random.default_rng(1)
-    with pytest.raises(ValueError, match="at least 2"):
-        stratified_folds(y, 1, rng)
-    with pytest.raises(ValueError, match="no observation of one class"):
-        stratified_folds(np.arange(10) < 2, 5, rng)
-    with pytest.raises(ValueError, match="2 groups for 5 folds"):
-        stratified_folds(y, 5, rng, np.arange(120) % 2)
-    with pytest.raises(ValueError, match="groups must have shape"):
-        stratified_folds(y, 5, rng, np.arange(3))
 
 
 def expected_aucs(fold, gammas):
@@ -108,16 +68,6 @@ def test_cross_validation_is_that_of_refits(model, method):
     assert found.table["within"][best]
 
 
-def test_smc_is_cross_validated_as_refits_would_be(model):
-    gammas, rng = [5.0, 40.0], np.random.default_rng(3)
-    choice, _ = choose_tempered(tempered_model(model), gammas, 4, particles=8000, rng=rng)
-    mean, drawn = expected_aucs(choice.folds, gammas)
-    found = np.array([each.auc for each in choice.candidates])
-    np.testing.assert_allclose(found.mean(axis=(1, 2)), mean.mean(axis=(1, 2)), atol=0.01)
-    found = np.array([each.expected_auc for each in choice.candidates])
-    np.testing.assert_allclose(found.mean(axis=(1, 2)), drawn.mean(axis=(1, 2)), atol=0.01)
-
-
 def test_the_refit_is_at_the_best_gamma(model):
     found = pac.select_gamma(model, [5.0, 40.0], 3)
     assert found.refit.fit.problem.gamma == found.best
@@ -141,29 +91,6 @@ def test_smc_agrees_with_ep_along_gamma(model):
     np.testing.assert_allclose(smc["divergence"], ep["divergence"], atol=0.5)
 
 
-def test_smc_takes_any_model():
-    """The same scores, written so that they are not affine in Gaussian variables."""
-    with pm.Model() as nonlinear:
-        scale = pm.HalfNormal("scale")
-        theta = pm.Normal("theta", size=4)
-        pac.AUCPotential("auc", pm.math.tanh(0.1 * scale * (X @ theta)), y, gamma=1.0)
-    with pytest.raises(ValueError, match="not linear-Gaussian"):
-        pac.select_gamma(nonlinear, [5.0, 20.0])
-    options = {"folds": 2, "method": "smc", "random_seed": 1, "groups": np.arange(120)}
-    found = pac.select_gamma(nonlinear, [5.0, 20.0], **options)
-    with pm.Model() as linear:
-        theta = pm.Normal("theta", size=4)
-        pac.AUCPotential("auc", X @ theta, y, gamma=1.0)
-    for k in range(2):  # the same folds
-        out = found.fold[0] == k
-        q = fitting.fit(linear_gaussian_problem(X[~out], y[~out], 20.0)).posterior
-        by_hand = 1 - pac.empirical_risk(X[out] @ q.mean, y[out])
-        assert found.fold_auc[1, 0, k] == pytest.approx(by_hand, abs=0.03)
-    expected = pac.select_gamma(linear, [5.0, 20.0], **options)
-    np.testing.assert_allclose(found.table["log_evidence"], expected.table["log_evidence"], atol=0.5)
-    assert found.refit["posterior"]["scale"].shape == (1, 1000)
-
-
 def test_by_certificate(model):
     found = pac.select_gamma(model, criterion="certificate")
     pairs = problem_of(model).problem.pairs
@@ -173,46 +100,6 @@ def test_by_certificate(model):
     assert found.table["certified_auc"].max() == pytest.approx(pac.certificate(found.refit).auc)
     assert np.isnan(found.table["auc"]).all()
     assert found.fold.size == 0
-
-
-def candidate(gamma, losses, change=0.0):
-    """Of two folds, which lose these compared with 0.8."""
-    return Candidate(gamma, 0.8 - np.array([losses]), np.full((1, 2), 0.7), change)
-
-
-def test_the_rule_is_a_mean_weighted_by_how_far_each_is_behind():
-    size = 10.0
-    alike = [candidate(g, (0.0, 0.0)) for g in (5.0, 20.0, 80.0)]  # symmetric about twice the size
-    assert weighted_gamma(alike, size) == pytest.approx(20.0)
-    [far] = [weighted_gamma([*alike[:2], candidate(80.0, (0.1, 0.1))], size)]  # never within any error
-    prior = np.exp(-0.5 * (np.log(4.0) / 2.0) ** 2)
-    assert np.log(far) == pytest.approx((prior * np.log(5.0) + np.log(20.0)) / (1.0 + prior))
-    behind = [candidate(5.0, (0.0, 0.02)), alike[1]]  # by 0.01, of which the standard error is 0.01: z = 1
-    weight = prior * np.exp(-1.0)
-    expected = (weight * np.log(5.0) + np.log(20.0)) / (1.0 + weight)
-    assert np.log(weighted_gamma(behind, size)) == pytest.approx(expected)
-    unreliable = [*alike[:2], candidate(80.0, (-0.1, -0.1), change=2.0)]
-    assert weighted_gamma(unreliable, size) == pytest.approx(weighted_gamma(alike[:2], size))
-    assert weighted_gamma(unreliable[2:], size) == pytest.approx(80.0)
-
-
-def test_the_grid_stops_where_a_wrong_pair_costs_a_nat():
-    wide, narrow = (row_shares(bipartite(np.arange(n) < n // 2)) for n in (400, 40))
-    assert gamma_grid(wide) == pytest.approx(100.0 * np.array([0.25, 1.0, 4.0, 16.0]))
-    assert gamma_grid(narrow) == pytest.approx([2.5, 10.0, 40.0, 160.0])
-    assert gamma_grid(narrow, [3, 1, 3]).tolist() == [1.0, 3.0]
-
-
-@pytest.mark.parametrize(("best", "last"), [(0.0, 1600.0), (400.0, 1600.0), (1600.0, 6400.0), (1e9, 25600.0)])
-def test_larger_gammas_are_looked_at_while_the_largest_is_best(best, last):
-    """Size 100, so the grid ends at 1600; 40 000 pairs, so the next but one is the last."""
-
-    def evaluate(gamma):
-        behind = 0.01 * abs(np.log(gamma / max(best, 1.0)))
-        return candidate(gamma, (behind, behind))
-
-    found, _ = choose_among(evaluate, None, bipartite(np.arange(400) < 200))
-    assert max(each.gamma for each in found) == pytest.approx(last)
 
 
 def test_of_given_gammas_the_nearest_is_chosen(model):

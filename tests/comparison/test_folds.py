@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pymc_pacauc.comparison.folds import stratified_folds
+from tests.analysis.test_select_gamma import y
 
 SEEDS = range(20)
 
@@ -50,3 +53,35 @@ def test_groups_of_any_kind():
     names = np.array(["a", 1, "b", (1, 2), "a", 1, "b", (1, 2)], dtype=object)
     fold = stratified_folds(y, 2, np.random.default_rng(0), names)
     np.testing.assert_array_equal(fold[:4], fold[4:])
+
+
+@given(st.integers(2, 6), st.integers(6, 40), st.integers(6, 40), st.integers(0, 1000))
+def test_folds_are_even_in_both_classes(folds, n_pos, n_neg, seed):
+    rng = np.random.default_rng(seed)
+    positive = rng.permutation(np.arange(n_pos + n_neg) < n_pos)
+    fold = stratified_folds(positive, folds, rng)
+    for mask in (positive, ~positive, np.ones_like(positive)):
+        sizes = np.bincount(fold[mask], minlength=folds)
+        assert np.ptp(sizes) <= 1
+
+
+def test_groups_stay_together():
+    rng = np.random.default_rng(1)
+    groups = rng.integers(0, 30, size=200)
+    positive = rng.random(200) < 0.4
+    fold = stratified_folds(positive, 5, rng, groups)
+    assert all(np.unique(fold[groups == g]).size == 1 for g in np.unique(groups))
+    shares = np.array([[positive[fold == k].sum(), (~positive[fold == k]).sum()] for k in range(5)])
+    assert (np.ptp(shares, axis=0) < 0.5 * shares.mean(axis=0)).all()
+
+
+def test_impossible_folds_are_refused():
+    rng = np.random.default_rng(1)
+    with pytest.raises(ValueError, match="at least 2"):
+        stratified_folds(y, 1, rng)
+    with pytest.raises(ValueError, match="no observation of one class"):
+        stratified_folds(np.arange(10) < 2, 5, rng)
+    with pytest.raises(ValueError, match="2 groups for 5 folds"):
+        stratified_folds(y, 5, rng, np.arange(120) % 2)
+    with pytest.raises(ValueError, match="groups must have shape"):
+        stratified_folds(y, 5, rng, np.arange(3))

@@ -123,17 +123,6 @@ def test_posterior_at_any_gamma(idata, exact, gamma):
     assert abs(float(posterior["auc_risk"].mean()) - there.expected_risk) < 4 * error
 
 
-def test_posterior_at_gamma_without_kept_particles(exact):
-    idata = sample(plane_model())
-    posterior = at_gamma(idata, 50.0, random_seed=0)  # needs no model
-    error = np.sqrt(exact.at(50.0).risk_variance / posterior["particle_ess"].values.sum())
-    assert abs(float(posterior["auc_risk"].mean()) - exact.at(50.0).expected_risk) < 4 * error
-    with pytest.warns(TemperingWarning, match="keep_particles=True"):
-        at_gamma(idata, 1.0)
-    with pytest.raises(ValueError, match="between 0 and the gamma sampled, 60"):
-        at_gamma(idata, 61.0)
-
-
 def test_netcdf_round_trip(idata, tmp_path):
     pytest.importorskip("h5netcdf")
     pytest.importorskip("h5py")
@@ -180,15 +169,6 @@ def test_waste_free_population_need_not_divide(exact):
     idata = sample(plane_model(), draws=1000, particles=1000, waste_free=30)  # 33 chains of 30
     result = log_evidence(idata)
     assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
-
-
-def test_fewer_draws_than_stages():
-    idata = sample(plane_model(), draws=2)
-    with pytest.warns(TemperingWarning, match=r"stage\(s\) have no draw here \(0 of chain 0"):
-        path = tempering_path(idata)
-    assert np.isnan(path["gamma"].values[0, 0])
-    assert path["gamma"].values[0, -1] == GAMMA
-    assert np.isfinite(log_evidence(idata).estimate)
 
 
 def test_the_progress_bar_shows_the_temperature(monkeypatch):
@@ -430,11 +410,6 @@ def test_chains_that_disagree(idata):
     stats_["sample_stats"] = stats_["sample_stats"].assign(log_evidence=forged)
     with pytest.warns(TemperingWarning, match="chains disagree about the log evidence"):
         assert not log_evidence(stats_).agree
-
-
-def test_no_path_in_other_samplers():
-    with pytest.raises(TypeError, match="This needs what"):
-        tempering_path({"sample_stats": xr.Dataset()})
 
 
 class Interrupting(TemperingSMC):

@@ -12,7 +12,7 @@ from pymc_pacauc.smc.coordinates import (
     unit,
 )
 from pymc_pacauc.smc.proposals import CrankNicolson, InChart, Lifted, RandomWalk, StudentCrankNicolson, around
-from tests.smc.test_contract import GAUSSIAN, assert_zero
+from tests.smc.test_paths import GAUSSIAN, assert_zero
 
 CHART = GnomonicChart(unit(np.array([[1.0, 2.0, -1.0, 0.5]]))[0])
 

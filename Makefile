@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BENCH ?= .venv-bench
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto --dist worksteal
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -20,7 +20,7 @@ QUICK := tests/comparison tests/problem tests/certify/test_bounds.py tests/certi
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
 
-test: $(VENV)/dev.stamp  ## the tests, without those marked slow
+test: $(VENV)/dev.stamp  ## the tests, without those marked slow, on all cores
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 quick: $(VENV)/dev.stamp  ## the important ones of them

@@ -191,11 +191,7 @@ def test_the_path_of_a_model_has_its_coordinates():
 
 
 @pytest.mark.slow
-def test_dna_takes_seconds():
-    from time import perf_counter
-
+def test_dna_converges():
     data = pac.datasets.load_dna()
-    started = perf_counter()
     path = pac.regularization_path(data, v0=[1e-3, 1e-2, 1e-1], gamma=float(len(data.y)))
-    assert perf_counter() - started < 120
     assert path["converged"].all()

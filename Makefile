@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BENCH ?= .venv-bench
-PYTEST_ARGS ?= -n auto --dist worksteal
+PYTEST_ARGS ?=
+CORES := -n auto --dist worksteal
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -21,10 +22,10 @@ demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
 
 test: $(VENV)/dev.stamp  ## the tests, without those marked slow, on all cores
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(CORES) $(PYTEST_ARGS)
 
 quick: $(VENV)/dev.stamp  ## the important ones of them
-	$(BIN)/python -m pytest $(QUICK) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(QUICK) $(CORES) $(PYTEST_ARGS)
 
 test-lowest:  ## the same, with the lowest version of everything that pyproject.toml allows
 	PIP_CONSTRAINT=$(CURDIR)/.ci/lowest.txt $(MAKE) quick VENV=.venv-lowest

@@ -123,7 +123,9 @@ def theorem_defaults(
     Raises
     ------
     ValueError
-        If a class is empty, ``d`` is below 1, ``assumption`` is unknown, or ``C`` is below 1.
+        If a class size or ``d`` is below 1, ``assumption`` is unknown, or ``C`` is below 1 or not finite.
+    TypeError
+        If a class size or ``d`` is not an int.
 
     See Also
     --------

@@ -229,7 +229,7 @@ def SpikeSlab(
     dims: Any = None,
     model: pm.Model | None = None,
 ) -> Variable:
-    """Independent coefficients from ``p N(0, v1) + (1 - p) N(0, v0)``: sparse scores, with inclusion probabilities.
+    """Add independent coefficients from ``p N(0, v1) + (1 - p) N(0, v0)`` to the model: sparse scores.
 
     Parameters
     ----------
@@ -254,8 +254,19 @@ def SpikeSlab(
 
     Returns
     -------
-    The variable; with v0 = 0 a Deterministic, and the model also holds ``{name}_slab`` and ``{name}_latent``, its free
-    parts, and ``{name}_included``, the indicators.
+    TensorVariable
+        The coefficients. With v0 = 0 a Deterministic, and the model also holds ``{name}_slab`` and ``{name}_latent``,
+        its free parts, and ``{name}_included``, the indicators.
+
+    Raises
+    ------
+    ValueError
+        If neither ``shape`` nor ``dims`` is given, p is not in [0, 1], or a variance is negative or v0 is not below v1.
+
+    See Also
+    --------
+    inclusion_probability : Posterior probability of the slab for each coefficient.
+    regularization_path : Fits for a range of v0.
 
     Notes
     -----
@@ -300,7 +311,7 @@ LEAST_WEIGHT = 1e-4  # of a component of a mixture that is kept as a prior; ten 
 
 
 def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.Model | None = None) -> Variable:
-    """Yesterday's posterior of a variable as its prior in today's model.
+    """Use the posterior of a variable in an earlier model as its prior in a new model.
 
     Parameters
     ----------
@@ -319,6 +330,15 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
         A Normal or MvNormal, or a Mixture of MvNormals where hyper-parameters were integrated, with the dims of the old
         variable where today's model has them. A matrix of coefficients is a Deterministic of a flat MvNormal,
         ``{name}_flat``.
+
+    Raises
+    ------
+    ValueError
+        If ``name`` is no variable of ``approx``, or its posterior is no Gaussian or mixture of them.
+
+    See Also
+    --------
+    EP : Fit the earlier model.
 
     Notes
     -----

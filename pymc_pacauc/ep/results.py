@@ -265,9 +265,14 @@ class Fit(Protocol):
 
         Returns
         -------
-        tuple of ndarray or dict
-            For a Gaussian prior, the derivatives with respect to its mean and covariance; for a spike-and-slab prior,
-            those with respect to each coefficient's p, v0 and v1.
+        EvidenceGradient or SpikeSlabGradient
+            For a Gaussian prior, ``mean``, shape (d,), and ``covariance``, shape (d, d); for a spike-and-slab prior
+            ``inclusion_probability``, ``v0`` and ``v1``, shape (d,).
+
+        Raises
+        ------
+        UnsupportedError
+            For other priors.
 
         See Also
         --------
@@ -278,6 +283,8 @@ class Fit(Protocol):
         >>> import pymc_pacauc as pac
         >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0))
         >>> gradient = fit.evidence_gradient()
+        >>> gradient.mean.shape, gradient.covariance.shape
+        ((1,), (1, 1))
         """
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:

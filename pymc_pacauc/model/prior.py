@@ -261,7 +261,8 @@ def SpikeSlab(
     Raises
     ------
     ValueError
-        If neither ``shape`` nor ``dims`` is given, p is not in [0, 1], or a variance is negative or v0 is not below v1.
+        If not one of ``shape`` and ``dims`` is given, p is not in (0, 1), v1 is not positive, v0 is negative or above
+        v1, or v0 is 0 for some coefficients only.
 
     See Also
     --------
@@ -333,8 +334,10 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
 
     Raises
     ------
+    TypeError
+        If ``approx`` is not what ``pm.fit(method=pac.EP())`` returned.
     ValueError
-        If ``name`` is no variable of ``approx``, or its posterior is no Gaussian or mixture of them.
+        If ``name`` is no variable of ``approx``, or its posterior has a sign, a range or a spike.
 
     See Also
     --------

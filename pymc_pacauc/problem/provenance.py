@@ -181,10 +181,11 @@ class Provenance:
 
         Examples
         --------
+        >>> import xarray as xr
         >>> from pymc_pacauc import arrays
         >>> from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
         >>> record = fitted_to_problem(arrays.linear_gaussian_problem([[0.0], [1.0]], [0, 1], gamma=2.0), "EP")
-        >>> Provenance.from_stats(record.as_stats()) == record
+        >>> Provenance.from_stats(xr.Dataset(record.as_stats())) == record
         True
         """
         numbers = {}
@@ -219,8 +220,8 @@ class Provenance:
 
         Parameters
         ----------
-        stats : mapping of str to array_like
-            ``sample_stats`` of draws, or what :meth:`as_stats` returned.
+        stats : xarray.Dataset
+            ``sample_stats`` of draws.
 
         Returns
         -------
@@ -238,10 +239,11 @@ class Provenance:
 
         Examples
         --------
+        >>> import xarray as xr
         >>> from pymc_pacauc import arrays
         >>> from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
         >>> record = fitted_to_problem(arrays.linear_gaussian_problem([[0.0], [1.0]], [0, 1], gamma=2.0), "EP")
-        >>> Provenance.from_stats(record.as_stats()).n_pos
+        >>> Provenance.from_stats(xr.Dataset(record.as_stats())).n_pos
         1
         """
         found: dict[str, Any] = {}
@@ -286,7 +288,7 @@ class Provenance:
         >>> from pymc_pacauc.problem.provenance import fitted_to_problem
         >>> record = fitted_to_problem(arrays.linear_gaussian_problem([[0.0], [1.0]], [0, 1], gamma=2.0), "EP")
         >>> record.differences(replace(record, gamma=3.0))
-        ['gamma']
+        ['gamma (2.0 when fitted, 3.0 now)']
         """
         names = {
             "n_pos": "positives",

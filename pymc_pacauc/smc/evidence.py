@@ -66,8 +66,8 @@ class LogEvidence:
     >>> import numpy as np, pymc_pacauc as pac
     >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0))
     >>> found = pac.log_evidence(fit)
-    >>> round(found.estimate, 2), found.standard_error
-    (-0.57, nan)
+    >>> round(found.estimate, 2), found.standard_error < 0.01
+    (-0.57, True)
     """
 
     estimate: float

@@ -94,8 +94,8 @@ def log_evidence(idata: Any) -> LogEvidence:
     """Estimate the log evidence of the model at its gamma, with a standard error.
 
     Each run estimates the evidence without bias, and its own variance from its particles; runs are averaged. When they
-    disagree by more than their variances allow, a :class:`TemperingWarning` says so and the standard error is taken
-    from the disagreement instead. An approximation's own log evidence is returned as it is, its error unknown (NaN).
+    disagree by more than their variances allow, the standard error is taken from the disagreement instead. The log
+    evidence of an approximation is returned with its standard error, NaN where that is not known.
 
     Parameters
     ----------

@@ -205,10 +205,10 @@ def select_gamma(
         score differences, that cover as often as they say (:mod:`pymc_pacauc.tune.coverage`; two classes and a Gaussian
         prior centred at zero; ``gammas`` and ``folds`` are not used). The table then has a column ``coverage_ratio``:
         how many times too small the sets are, in squared radius.
-    groups : array-like, optional
-        Group label of each observation; a group is never split between folds. (With several AUC terms of one length,
+    groups : array_like, shape (n,), optional
+        Group label of each observation; a group is never split between folds. With several AUC terms of one length,
         an observation goes to the same fold in all of them; their gammas keep their proportions, and the gamma chosen
-        is the sum.)
+        is the sum.
     set_data : bool, default False
         Set the ``pm.Data`` that holds the model's gamma to the gamma chosen (of several terms, each to its share).
     client : dask.distributed.Client, optional

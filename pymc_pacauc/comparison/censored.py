@@ -199,7 +199,9 @@ def concordance_risk(
     ConcordancePotential : The same risk in a PyMC model.
     ConcordanceEstimator : Fit a linear risk score to censored times.
 
-    References ---------- F. E. Harrell et al. (1982), Evaluating the yield of medical tests, JAMA 247(18),
+    References
+    ----------
+    F. E. Harrell et al. (1982), Evaluating the yield of medical tests, JAMA 247(18),
     doi:10.1001/jama.1982.03320430047030.
 
     H. Uno et al. (2011), On the C-statistics for evaluating overall adequacy of risk prediction procedures with

@@ -150,8 +150,8 @@ class ImportanceSample:
 
         Returns
         -------
-        InferenceData or DataTree
-            Draws without weights.
+        xarray.Dataset
+            Draws without weights, with dims (chain, draw, ...).
 
         See Also
         --------
@@ -165,7 +165,7 @@ class ImportanceSample:
         ...     theta = pm.Normal("theta", size=1)
         ...     auc = pac.AUCPotential("auc", X @ theta, [0, 1, 0, 1], gamma=4.0)
         ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-        >>> approx.importance_sample(200, random_seed=1).resample(50, random_seed=1)["posterior"]["theta"].shape
+        >>> approx.importance_sample(200, random_seed=1).resample(50, random_seed=1)["theta"].shape
         (1, 50, 1)
         """
         log_weights = self.idata["sample_stats"]["log_weight"].values[0]

@@ -9,6 +9,10 @@ and 1 / (n+ n-) in the second, so the posterior is the same when
 
 The theorems contain constants nobody knows (C here, c and the best risk in their bounds). They say how the
 hyper-parameters should scale; they certify nothing.
+
+>>> from pymc_pacauc import theorems
+>>> theorems.theorem_defaults(n_pos=68, n_neg=132, d=7).gamma
+11.22
 """
 
 from __future__ import annotations

@@ -89,8 +89,10 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
     idata_ : InferenceData or DataTree
         1000 draws of the coefficients of X from the Gibbs posterior (this imports PyMC).
-    n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : array of str
+        Names of the columns of X, where it had any.
 
     See Also
     --------

@@ -82,8 +82,16 @@ class ConcordanceEstimator(ScoreEstimator):
     ----------
     coef_, coef_sd_ : array of shape (d,)
         Posterior mean, and calibrated standard deviation, of the coefficients of X.
-    inclusion_probability_, gamma_, log_evidence_, certificate_, approximation_, idata_
-        As in :class:`~pymc_pacauc.AUCClassifier`.
+    inclusion_probability_ : array of shape (d,)
+        Probability that a coefficient is not zero.
+    gamma_, log_evidence_ : float
+        Of the fit.
+    certificate_ : Certificate
+        Certified concordance with its conditions, at epsilon = 0.05.
+    approximation_ : Fit
+        The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
+    idata_ : InferenceData or DataTree
+        1000 draws of the coefficients of X from the Gibbs posterior (this imports PyMC).
 
     See Also
     --------

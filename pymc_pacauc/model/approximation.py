@@ -376,7 +376,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @cached_property
     def evidence(self) -> LogEvidence:
-        """log Z by importance weights, with its error; see the class docstring."""
+        """Log evidence corrected by importance weights, with its error; see the class docstring."""
         return corrected_evidence(self.fit, self.posterior)
 
     @property

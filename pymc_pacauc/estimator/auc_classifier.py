@@ -330,7 +330,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         --------
         >>> import numpy as np, pymc_pacauc as pac
         >>> X = np.random.default_rng(1).normal(size=(60, 2))
-        >>> pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).predict_proba([[2.0, 0.0]])[0, 1] > 0.5
+        >>> bool(pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).predict_proba([[2.0, 0.0]])[0, 1] > 0.5)
         True
         """
         check_is_fitted(self)

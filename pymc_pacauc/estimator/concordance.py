@@ -231,7 +231,7 @@ class ConcordanceEstimator(ScoreEstimator):
         >>> import numpy as np, pymc_pacauc as pac
         >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
         >>> y = np.array([[1, 6.0], [0, 5.5], [1, 4.0], [1, 3.5], [1, 2.0], [1, 1.0]])
-        >>> pac.ConcordanceEstimator("ridge", gamma=5.0).fit(X, y).predict(X).argmax()
+        >>> int(pac.ConcordanceEstimator("ridge", gamma=5.0).fit(X, y).predict(X).argmax())
         5
         """
         X = self._validate_rows(X)

@@ -24,7 +24,6 @@ from time import process_time
 
 import numpy as np
 
-from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.subsample import number_of_groups
 from pymc_pacauc.ep.plan import ACCURACIES, LEAST_SAVED, Subsample, pairs_for
@@ -108,6 +107,7 @@ def design(number, rows=1000):
 def study(number, auto=False, rows=1000):
     """Fit the problem of this number; None where it is refused."""
     problem, asked, gamma, words = design(number, rows)
+    options = {"n_jobs": 1, "tolerance": 1e-4, "max_sweeps": MOST_SWEEPS}
     if auto:  # as if few pairs were many
         wanted = max(ACCURACIES["fit"].pairs_per_row * problem.n, pairs_for(problem))
         few = problem.pairs.n_pairs <= max(FEW_PAIRS, LEAST_SAVED * wanted)
@@ -116,7 +116,7 @@ def study(number, auto=False, rows=1000):
         warnings.simplefilter("always")
         began = process_time()
         try:
-            found = fit(problem, pairs=asked, n_jobs=1, max_sweeps=MOST_SWEEPS)
+            found = fit(problem, pairs=asked, **options)
         except ValueError:  # gamma' is too large
             return None
         seconds = process_time() - began
@@ -124,9 +124,9 @@ def study(number, auto=False, rows=1000):
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         began = process_time()
-        exact = fitting.fit(problem, pairs="all", n_jobs=1, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
+        exact = fit(problem, pairs="all", **options)
         seconds_all = process_time() - began
-        other = fitting.fit(problem, pairs="all", n_jobs=1, start=found, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
+        other = fit(problem, pairs="all", start=found, **options)
     best = max((exact, other), key=lambda each: (each.converged, each.log_evidence))
     several = exact.converged and other.converged and abs(exact.log_evidence - other.log_evidence) > 0.05
     q = best.posterior.natural

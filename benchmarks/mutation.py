@@ -266,6 +266,21 @@ def lines_that_call(kernel):
 # -- killing them ----------------------------------------------------------------------------------------------------
 
 
+def _test(folder, arguments, output):
+    """Run the tests of a copy in this process, and end it."""
+    os.setsid()
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    os.chdir(folder)
+    sys.path[:] = [str(folder), *(each for each in sys.path if Path(each).resolve() != ROOT)]
+    os.environ["PYTHONPATH"] = str(folder)
+    for name in [each for each in sys.modules if each.split(".")[0] == "benchmarks"]:
+        del sys.modules[name]
+    code = pytest.main(arguments)
+    sys.stdout.flush()
+    os._exit(code)
+
+
 def run(folder, tests, seconds):
     """What the first test that fails says, "time" if they do not end, and "" else; and how long that took.
 
@@ -276,17 +291,10 @@ def run(folder, tests, seconds):
     with tempfile.TemporaryFile("w+") as output:
         child = os.fork()
         if not child:
-            os.setsid()
-            os.chdir(folder)
-            sys.path[:] = [str(folder), *(each for each in sys.path if Path(each).resolve() != ROOT)]
-            os.environ["PYTHONPATH"] = str(folder)
-            os.dup2(output.fileno(), 1)
-            os.dup2(output.fileno(), 2)
-            for name in [each for each in sys.modules if each.split(".")[0] == "benchmarks"]:
-                del sys.modules[name]
-            code = pytest.main([*options, *tests])
-            sys.stdout.flush()
-            os._exit(code)
+            try:
+                _test(folder, [*options, *tests], output)
+            finally:
+                os._exit(2)
         done, status = 0, 0
         while not done and time.perf_counter() - began < SLOWER * seconds + STARTS:
             time.sleep(0.1)

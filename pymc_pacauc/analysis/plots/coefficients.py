@@ -29,7 +29,6 @@ def plot_marginals(
     *,
     coefficients: Sequence[str] | None = None,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
     """Marginals of the coefficients: the approximation as a line over the density of draws (the paper's Figure 1).
 
@@ -43,8 +42,6 @@ def plot_marginals(
         Which to show, by their labels, such as ``"theta[glu]"``; by default the first forty.
     ax : matplotlib Axes or sequence of them, optional
         One axes for each; by default a new figure.
-    backend : str, optional
-        ``"matplotlib"``.
 
     Returns
     -------
@@ -64,7 +61,7 @@ def plot_marginals(
     draws = None if idata is None else _flat_draws(names, idata)
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
-    axes = new_axes(ax, backend, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
+    axes = new_axes(ax, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     gaussian = approx.posterior is approx.fit.posterior
     own = None if gaussian else approx.posterior.draw(SHAPE_DRAWS, np.random.default_rng(0))
@@ -91,9 +88,7 @@ def plot_marginals(
     return axes[: len(shown)]
 
 
-def plot_inclusion(
-    result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None, backend: str | None = None
-) -> Any:
+def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None) -> Any:
     """Inclusion probabilities of a spike-and-slab fit, largest first.
 
     Parameters
@@ -106,16 +101,14 @@ def plot_inclusion(
     most : int, default 30
         How many to show.
     ax : matplotlib Axes or sequence of them, optional
-        Where to draw.
-    backend : str, optional
-        Where to draw.
+        Where to draw; by default a new figure.
     """
     values, found = _probabilities(result)
     labels = np.asarray(found if names is None else list(names)).astype(str)
     if labels.size != values.size:
         raise ValueError(f"There are {values.size} probabilities but {labels.size} names.")
     order = np.argsort(-values, kind="stable")[:most]
-    [axes] = new_axes(ax, backend, figsize=(5.5, 0.24 * order.size + 1.0))
+    [axes] = new_axes(ax, figsize=(5.5, 0.24 * order.size + 1.0))
     rows = np.arange(order.size)
     colors = [BLUE if values[k] >= 0.5 else GREY for k in order]
     axes.hlines(rows, 0, values[order], color=colors, linewidth=2)
@@ -129,9 +122,7 @@ def plot_inclusion(
     return axes
 
 
-def plot_regularization_path(
-    path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None, backend: str | None = None
-) -> Any:
+def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None) -> Any:
     """Coefficients against the spike's variance, circled where included (the paper's Figure 3).
 
     Parameters
@@ -144,15 +135,13 @@ def plot_regularization_path(
     most : int, default 7
         How many coefficients to name and colour at most: those included anywhere, for most of the path first.
     ax : matplotlib Axes or sequence of them, optional
-        Where to draw.
-    backend : str, optional
-        Where to draw.
+        Where to draw; by default a new figure.
     """
     v0, values, probabilities, found = _path_arrays(path)
     if np.isnan(values).all():
         raise ValueError("No fit of this path converged (all its coefficients are NaN): there is nothing to draw.")
     labels = np.asarray(found if names is None else list(names)).astype(str)
-    [axes] = new_axes(ax, backend, figsize=(7.0, 4.6))
+    [axes] = new_axes(ax, figsize=(7.0, 4.6))
     weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
     included = [k for k in np.argsort(-weight, kind="stable") if (probabilities[:, k] >= 0.5).any()]
     named = np.array(included[: min(most, len(COLORS))])
@@ -200,9 +189,7 @@ def _path_arrays(path: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
     return data["v0"].values, data["coefficient"].values, data["inclusion_probability"].values, found
 
 
-def plot_decision_curve(
-    curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
-) -> Any:
+def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
     """Net benefit against the probability at which one is indifferent, beside acting on every row and on none.
 
     Parameters
@@ -212,16 +199,14 @@ def plot_decision_curve(
     band : bool, default True
         Show the band over rows.
     ax : matplotlib Axes or sequence of them, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
-    backend : str, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
+        Where to draw; by default a new figure.
 
     Returns
     -------
     The axes.
     """
     named = named_curves(curves, "mean score", "decision_curve", "net_benefit")
-    [axes] = new_axes(ax, backend, figsize=(6.0, 4.2))
+    [axes] = new_axes(ax, figsize=(6.0, 4.2))
     first = next(iter(named.values()))
     at = first["probability"]
     axes.axhline(0.0, color=BLACK, linewidth=0.9, label="nobody")
@@ -241,7 +226,7 @@ def plot_decision_curve(
     return axes
 
 
-def plot_compare(table: pd.DataFrame, *, ax: Any = None, backend: str | None = None) -> Any:
+def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:
     """Log evidence of each model, the best on top, with two standard errors where they are known; its probability.
 
     Parameters
@@ -249,15 +234,13 @@ def plot_compare(table: pd.DataFrame, *, ax: Any = None, backend: str | None = N
     table : DataFrame
         What :func:`~pymc_pacauc.compare` returned.
     ax : matplotlib Axes or sequence of them, optional
-        Where to draw.
-    backend : str, optional
-        Where to draw.
+        Where to draw; by default a new figure.
 
     Returns
     -------
     The axes.
     """
-    [axes] = new_axes(ax, backend, figsize=(6.4, 1.2 + 0.45 * len(table)))
+    [axes] = new_axes(ax, figsize=(6.4, 1.2 + 0.45 * len(table)))
     place = np.arange(len(table))[::-1]
     error = 2.0 * table["se"].fillna(0.0)
     axes.axvline(table["log_evidence"].max(), color=GREY, linewidth=0.8, linestyle=":")

@@ -27,7 +27,6 @@ def plot_roc(
     band: bool = True,
     randomised: bool = False,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
     """ROC curves of mean scores, with their bands over rows.
 
@@ -40,16 +39,14 @@ def plot_roc(
     randomised : bool, default False
         Show the mean curve of the draws too: of a score that is drawn from the posterior each time.
     ax : matplotlib Axes or sequence of them, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
-    backend : str, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
+        Where to draw; by default a new figure.
 
     Returns
     -------
     The axes.
     """
     named = named_curves(curves, "", "roc", "tpr")
-    [axes] = new_axes(ax, backend, figsize=(5.2, 5.2))
+    [axes] = new_axes(ax, figsize=(5.2, 5.2))
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
     for k, (name, curve) in enumerate(named.items()):
         color, line = COLORS[k % len(COLORS)], LINES[k % len(LINES)]
@@ -65,9 +62,7 @@ def plot_roc(
     return axes
 
 
-def plot_precision_recall(
-    curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
-) -> Any:
+def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
     """Draw precision-recall curves of mean scores, with their bands over rows.
 
     Parameters
@@ -78,8 +73,6 @@ def plot_precision_recall(
         Show the pointwise band.
     ax : Axes, default None
         Where to draw; by default a new figure.
-    backend : "matplotlib", default None
-        The only one there is.
 
     Returns
     -------
@@ -87,7 +80,7 @@ def plot_precision_recall(
         With the event rate, which is the precision of a random score, as a dotted line.
     """
     named = named_curves(curves, "", "precision_recall", "precision")
-    [axes] = new_axes(ax, backend, figsize=(7.6, 4.6))
+    [axes] = new_axes(ax, figsize=(7.6, 4.6))
     for k, (name, curve) in enumerate(named.items()):
         color, line, recall = COLORS[k % len(COLORS)], LINES[k % len(LINES)], curve["recall"]
         if band:
@@ -117,7 +110,6 @@ def plot_scores(
     positive: Any = None,
     ordered: bool = False,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
     """Densities of the mean score in the classes, with a threshold.
 
@@ -136,9 +128,7 @@ def plot_scores(
         True for y with more than two values, of which the larger should score higher: one density above the other,
         and the concordance of the scores with the classes.
     ax : matplotlib Axes or sequence of them, optional
-        Where to draw.
-    backend : str, optional
-        Where to draw.
+        Where to draw; by default a new figure.
     """
     score = np.asarray(mean_score(scores))
     posterior = isinstance(scores, xr.Dataset) or np.ndim(scores) > 1
@@ -148,14 +138,14 @@ def plot_scores(
                 "positive= is for two classes; with ordered=True the larger value of y should score higher."
             )
         risk = float(empirical_risk(score, y, ordered=True))  # also checks the two
-        [axes] = new_axes(ax, backend, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
+        [axes] = new_axes(ax, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
         _ridges(axes, score, np.asarray(y), threshold)
         axes.set(xlabel="mean score" if posterior else "score", ylabel="class", title=f"concordance {1.0 - risk:.3f}")
         return axes
     mask = encode_labels(y, positive)
     if score.shape != mask.shape:
         raise ValueError(f"scores must have one column per label, {mask.size}; the mean score has shape {score.shape}.")
-    [axes] = new_axes(ax, backend, figsize=(6.4, 3.8))
+    [axes] = new_axes(ax, figsize=(6.4, 3.8))
     grid = _score_grid(score)
     classes = ((~mask, BLUE, "negative", "--"), (mask, VERMILION, "positive", "-"))
     densities = [_density(score[group], grid, np.ptp(score)) for group, *_ in classes]
@@ -221,7 +211,6 @@ def plot_survival(
     groups: int = 3,
     ci_prob: float = 0.9,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
     """Share without event over time, in groups of equal size by their mean score (Kaplan and Meier's estimate).
 
@@ -243,9 +232,7 @@ def plot_survival(
     ci_prob : float, default 0.9
         Probability of the pointwise bands, Greenwood's on the scale of log(-log S).
     ax : matplotlib Axes or sequence of them, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
-    backend : str, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -262,7 +249,7 @@ def plot_survival(
     empty = groups - np.unique(group).size
     if empty:
         raise ValueError(f"{empty} of {groups} groups would be empty: many scores are equal. Use fewer groups.")
-    [axes] = new_axes(ax, backend, figsize=(7.2, 4.2))
+    [axes] = new_axes(ax, figsize=(7.2, 4.2))
     for k in range(groups):
         inside = group == k
         curve = survival_curve(times[inside], codes[inside], cause)

@@ -52,7 +52,7 @@ def fit(
         would be used, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian
         priors only; others use all.) Groups too small for an error below 0.3 posterior standard deviations are replaced
         by larger ones, with a :class:`ConvergenceWarning`; where they would save less than three quarters of the pairs,
-        all are used.
+        and where they do not converge and pairs are at most 5 million, all are used.
     start : Fit, optional
         An earlier fit to begin from, for example at another gamma or another prior. At a gamma beyond 11 times the
         comparison's size (n+ n- / n for two classes) there may be several fixed points. Without a start two are sought

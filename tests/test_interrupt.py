@@ -278,6 +278,20 @@ def test_one_that_a_destructor_ignores_is_raised_again(unraisable):
     assert [type(each.exc_value) for each in unraisable] == [KeyboardInterrupt]
 
 
+def test_a_signal_while_a_step_is_built(monkeypatch):
+    """Compiled code turns a KeyboardInterrupt into a SystemError, in ``TemperingSMC()`` too."""
+
+    def compiled(*args):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise SystemError("<function dot> returned a result with an exception set") from None
+
+    monkeypatch.setattr("pymc_pacauc.model.step.choose_move", compiled)
+    with model(gamma=40.0), pytest.raises(KeyboardInterrupt):
+        pac.TemperingSMC(particles=200)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_many_signals_at_random_times(name):

@@ -147,6 +147,7 @@ class TemperingSMC(BlockedStep):
     }
     _state_class = TemperingSMCState
 
+    @raises_interrupts
     def __init__(
         self,
         vars: Any = None,  # noqa: A002 (PyMC's name)

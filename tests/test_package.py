@@ -154,6 +154,7 @@ OF_THE_WHOLE = {
     "architecture",
     "baselines",
     "benchmarks",
+    "docstrings",
     "examples",
     "faults",
     "fuzzing",

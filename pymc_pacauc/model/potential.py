@@ -329,7 +329,7 @@ def AUCPotential(
     Raises
     ------
     ValueError
-        If y does not have the classes asked for, lengths differ, gamma is negative or not finite, or options exclude
+        If y does not have the classes asked for, lengths differ, gamma is not positive or not finite, or options exclude
         each other.
 
     See Also

@@ -171,7 +171,7 @@ def sandwich(fitted: Fit, level: float = 0.9) -> Sandwich:
     positive = _check(problem, level)
     q = fitted.posterior.natural
     if not q.mean.any():
-        raise ValueError("X gives all rows the same mean score: there is no direction to calibrate.")
+        raise ValueError("All rows have the same score: X has no direction to calibrate.")
     scores = _row_gradients(problem, positive, q.mean, q.root)
     spread = [np.atleast_2d(np.cov(scores[rows], rowvar=False)) / rows.sum() for rows in (positive, ~positive)]
     toward = q.precision @ q.mean

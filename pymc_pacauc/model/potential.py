@@ -329,8 +329,8 @@ def AUCPotential(
     Raises
     ------
     ValueError
-        If y does not have the classes asked for, lengths differ, gamma is not positive or not finite, or options exclude
-        each other.
+        If y does not have the classes asked for, lengths differ, gamma is not positive or not finite, or options
+        exclude each other.
 
     See Also
     --------

@@ -12,7 +12,7 @@ To add a path from a prior, subclass :class:`~pymc_pacauc.smc.paths.FromPrior` a
 ``gamma``, ``draw`` and ``evaluate``; everything else has a default that suits coordinates that are theta itself. What
 a path can do beyond that it says by what it offers, not by its type: ``ep_problem`` for moves around EP's fit,
 ``gaussian``, ``lower``, ``around`` and ``chart_of`` for moves in other coordinates than x. Then enter it in
-``tests/smc/test_contract.py``, whose tests every path passes.
+``tests/smc/test_paths.py``, whose tests every path passes.
 
 Start from a Gaussian fit instead of the prior.
 

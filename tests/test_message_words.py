@@ -26,8 +26,11 @@ NAMES = re.compile(
     r"name|path|where|what|kind|variable|potential|unknown|missing|known|option|error|reason|said|discrete"
 )
 ENGLISH = set(
-    "approx auc bound calls chosen cost data draws each event features fit groups index kernel kind load mean method model "
-    "move n over pairs path points prior problem range rank rows settings share start terms time top values y_true".split()
+    re.findall(
+        r"\w+",
+        "approx auc bound calls chosen cost data draws each event features fit groups index kernel kind load mean method "
+        "model move n over pairs path points prior problem range rank rows settings share start terms time top values",
+    )
 )
 ABOUT_NOTHING_GIVEN = {
     "numerics.py",  # a folder that cannot be written to

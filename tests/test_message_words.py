@@ -29,7 +29,8 @@ ENGLISH = set(
     re.findall(
         r"\w+",
         "approx auc bound calls chosen cost data draws each event features fit groups index kernel kind load mean "
-        "method model move n over pairs path points prior problem range rank rows settings share start terms time top values",
+        "method model move n over pairs path points prior problem range rank rows settings share start terms time top "
+        "values",
     )
 )
 ABOUT_NOTHING_GIVEN = {

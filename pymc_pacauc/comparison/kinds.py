@@ -286,7 +286,7 @@ def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatA
                 f"The weight of classes {key!r} is for no pair: a key is (higher, lower), both among y's values."
             )
         if not (np.ndim(weight) == 0 and 0.0 < weight < np.inf):
-            raise ValueError(f"ordered must give classes {key!r} a finite weight > 0; got {weight!r}.")
+            raise ValueError(f"ordered must weigh classes {key!r} by a finite number > 0; got {weight!r}.")
         found[int(places[0][0]), int(places[1][0])] = float(weight)
     return found
 

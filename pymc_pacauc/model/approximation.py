@@ -142,8 +142,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         self._result = ArrayResult(fit)
         if not any(sparse.dirac for sparse in source.sparse):
             group = self.groups[0]
-            group.shared_params["mu"].set_value(fit.posterior.mean.astype(pytensor.config.floatX))
-            group.posterior = fit.posterior
+            group.shared_params["mu"].set_value(self.posterior.mean.astype(pytensor.config.floatX))
+            group.posterior = self.posterior
         self.fitted_to: FittedTo = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @property
     def log_evidence(self) -> float:
-        return self.fit.log_evidence
+        return self.fit.log_evidence + self.fit.problem.absorbed
 
     @property
     def expected_risk(self) -> float:
@@ -238,7 +238,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 "The model has no pac.SpikeSlab variable: every coefficient is included with probability 1."
             )
         found = {
-            sparse.variable.name: self._labelled(sparse.variable, self.fit.inclusion_probability).rename(
+            sparse.variable.name: self._labelled(sparse.variable, self._inclusion).rename(
                 f"{sparse.variable.name}_inclusion"
             )
             for sparse in self.source.sparse
@@ -254,8 +254,13 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     def expected_model_size(self) -> float:
         """Expected number of coefficients from the slab, of those that have a spike."""
         return float(
-            sum(self.fit.inclusion_probability[self.source.parts[s.variable.name]].sum() for s in self.source.sparse)
+            sum(self._inclusion[self.source.parts[s.variable.name]].sum() for s in self.source.sparse)
         )
+
+    @property
+    def _inclusion(self) -> FloatArray:
+        """Of every coefficient, in the order of ``posterior``."""
+        return self.fit.inclusion_probability
 
     @property
     def model_average(self) -> Any:
@@ -363,11 +368,21 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 raise ValueError("Draws with a point mass at zero come as ArviZ data: leave return_inferencedata=True.")
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
         rng = get_random_generator(random_seed)
-        theta = self.posterior.draw(draws, rng)
+        values, risk = self._draw(draws, rng)
         constants = {**self._constants, DEPLOYED: self.training_auc}
-        for variable in self.source.variables:
+        for variable in self._exact_means:
             constants[EXACT_MEAN + variable.name] = self._labelled(variable, self.posterior.mean)
-        return self._inference_data(theta, {"risk": self.fit.problem.risk(theta)}, constants, rng)
+        return self._inference_data(values, {"risk": risk}, constants)
+
+    def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Free variables ``[draws, D]`` and the risk of each."""
+        theta = self.posterior.draw(draws, rng)
+        return self.source.free_values(theta, rng), self.fit.problem.risk(theta)
+
+    @property
+    def _exact_means(self) -> Sequence[Any]:
+        """The variables whose means give that of the scores."""
+        return self.source.variables
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
         """Draws weighted by exact posterior / approximation, Pareto-smoothed, and the evidence they estimate.
@@ -395,7 +410,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             "log_evidence_variance": error**2,
             "pareto_k": pareto_k,
         }
-        idata = self._inference_data(weighted.theta, stats, constants, rng)
+        idata = self._inference_data(self.source.free_values(weighted.theta, rng), stats, constants)
         return ImportanceSample(idata, pareto_k, float(draws / np.mean(relative**2)), log_evidence, error)
 
     @cached_property
@@ -412,18 +427,17 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 if self.fitted_to.pairs_used
                 else {}
             ),
-            "divergence": self.fit.divergence if self.gaussian else np.nan,
+            "divergence": self.divergence.value if self.gaussian else np.nan,
             "converged": int(self.converged),
         }
 
-    def _inference_data(
-        self, theta: FloatArray, stats: dict[str, Any], constants: dict[str, Any], rng: np.random.Generator
-    ) -> Any:
+    def _inference_data(self, values: FloatArray, stats: dict[str, Any], constants: dict[str, Any]) -> Any:
+        """ArviZ data of the free variables ``values[N, D]``."""
         score_function = self.score_function
         with self.as_fitted():
             return draws_to_inference_data(
                 self.model,
-                self.source.free_values(theta, rng)[None],
+                values[None],
                 variables=self.source.free,
                 sample_stats={name: value[None] for name, value in stats.items()},
                 constants=constants,
@@ -437,7 +451,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         measure, of_draw = self.fitted_to.measure, 1.0 - self.expected_risk
         lines = [
             f"{self.method} approximation of {'an AUC' if measure == 'AUC' else f'a {measure}'} Gibbs posterior",
-            f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {problem.d} free parameters",
+            f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {self.source.layout.dimension} free parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
             f"  {measure:<15}{self.training_auc:.4f} of the mean score, {of_draw:.4f} of a draw (training)",

@@ -30,8 +30,9 @@ from rich.progress import TextColumn
 from pymc_pacauc.fitting import MAX_SWEEPS, TOLERANCE, fit
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.auc_term import auc_terms
+from pymc_pacauc.model.auc_term import NotLinearGaussianError, auc_terms
 from pymc_pacauc.model.compat import LateBar
+from pymc_pacauc.model.nested import fit_nested, hyper_model
 from pymc_pacauc.model.read import ModelProblem, problem_of
 
 MOST = 100.0  # ratio of standard deviations
@@ -134,6 +135,10 @@ class EP(Inference):
         Of the deal, where pairs are dealt: the same each time, unless another is given.
     client
         A ``dask.distributed.Client`` whose workers share the pairs instead; see :mod:`pymc_pacauc.cluster`.
+    hyper : {"integrate", "maximize"}, default "integrate"
+        What is done with hyper-parameters, where the model is Gaussian given up to six of them (scales, lengthscales,
+        weights of a mixture): integrate over their posterior, or take the mode of it (in PyMC's unconstrained
+        coordinates). See :mod:`pymc_pacauc.tune.nested`.
     model
         The model; by default the one on the context stack when :meth:`fit` is called.
 
@@ -164,13 +169,17 @@ class EP(Inference):
         n_jobs: int | None = None,
         random_seed: Any = 0,
         client: Any = None,
+        hyper: str = "integrate",
         model: pm.Model | None = None,
     ):
         # No super().__init__: there is no operator or objective to optimise.
         self.hist: NDArray[np.float64] = np.empty(0)
         self.state = None
+        if hyper not in ("integrate", "maximize"):
+            raise ValueError(f'hyper must be "integrate" or "maximize"; got {hyper!r}.')
         self.model = model
         self.start = start
+        self.hyper = hyper
         self.options: dict[str, Any] = {
             "power": power,
             "pairs": pairs,
@@ -191,10 +200,18 @@ class EP(Inference):
         self, n: int = 10_000, score=None, callbacks=None, progressbar: bool = True, **kwargs: Any
     ) -> EPApproximation:
         """Fit the model; ``n`` bounds the number of sweeps together with ``max_sweeps``."""
-        source = problem_of(pm.modelcontext(self.model))
-        warn_of_scales(source)
+        model = pm.modelcontext(self.model)
         options: dict[str, Any] = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
-        self._approx = approximate(source, self.method, start=self.start, progressbar=progressbar, **options)
+        try:
+            source = problem_of(model)
+        except NotLinearGaussianError:
+            found = hyper_model(model)
+            if found is None:
+                raise
+            self._approx = fit_nested(found, self.method, self.hyper, progressbar=progressbar, **options)
+        else:
+            warn_of_scales(source)
+            self._approx = approximate(source, self.method, start=self.start, progressbar=progressbar, **options)
         self.hist = self._approx.hist
         for callback in callbacks or ():
             callback(self._approx, self.hist, len(self.hist))
@@ -226,6 +243,7 @@ class GaussianVB(EP):
         n_jobs: int | None = None,
         random_seed: Any = 0,
         client: Any = None,
+        hyper: str = "integrate",
         model: pm.Model | None = None,
     ):
         super().__init__(
@@ -236,5 +254,6 @@ class GaussianVB(EP):
             n_jobs=n_jobs,
             random_seed=random_seed,
             client=client,
+            hyper=hyper,
             model=model,
         )

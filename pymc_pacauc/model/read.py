@@ -303,7 +303,7 @@ class ProblemReader:
     """
 
     def __init__(self, model: pm.Model):
-        self._terms = _checked_terms(model)
+        self._terms = checked_terms(model)
         self._free = flat_variables(model)
         self._sparse = sparse_variables(model)
         self._variables, self._layout = _coefficients(model, self._free, self._sparse)
@@ -398,7 +398,7 @@ def _digest(made_of: list[Any]) -> bytes:
     return digest.digest()
 
 
-def _checked_terms(model: pm.Model) -> list[AUCTerm]:
+def checked_terms(model: pm.Model) -> list[AUCTerm]:
     """The terms of a model, after the refusals that need no evaluation."""
     terms = linear_terms(model)
     if model.observed_RVs:

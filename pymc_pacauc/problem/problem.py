@@ -75,6 +75,9 @@ class Problem:
         None for a Gaussian prior.
     tuned_prior
         Whether the prior was chosen with these very data, which a certificate has to know.
+    absorbed
+        Log density of the Gaussian observations that the prior was conditioned on beforehand; the evidence of the whole
+        model is log Z plus this.
     """
 
     scores: LinearScores
@@ -83,6 +86,7 @@ class Problem:
     ties: str = "half"
     spikes: Spikes | None = None
     tuned_prior: bool = False
+    absorbed: float = 0.0
 
     def __post_init__(self) -> None:
         # A direction that is nothing among all coefficients may be all there is once spikes have taken most of them.

@@ -1,0 +1,508 @@
+"""Models that are Gaussian given a few hyper-parameters, and EP's answer for them: a mixture.
+
+A model that EP cannot read as it stands is read with some of its variables held fixed (``pm.do``): those whose prior is
+not Gaussian and that other variables depend on (scales, lengthscales, mixture weights), or that multiply others in the
+scores. What is left is a :class:`~pymc_pacauc.model.read.ModelProblem` for every value of these, read by one reader, so
+that whatever EP can fit it can fit here too, however the hierarchy was written. :mod:`pymc_pacauc.tune.nested`
+integrates over the hyper-parameters, in the unconstrained coordinates that PyMC gives them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from pymc.initial_point import make_initial_point_expression
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from rich.progress import TextColumn
+from scipy import special
+
+from pymc_pacauc.array_result import Estimate
+from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.model.approximation import EPApproximation, ImportanceSample
+from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
+from pymc_pacauc.model.compat import LateBar
+from pymc_pacauc.model.graph import FlatVariables, Unreadable, evaluate, flat_variables
+from pymc_pacauc.model.held_data import HeldData
+from pymc_pacauc.model.read import ModelProblem, checked_terms, problem_reader
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.tune.nested import (
+    MOST_HYPER,
+    TOLERANCE,
+    Conditional,
+    Density,
+    NestedFit,
+    flat_directions,
+    integrate,
+    maximum,
+)
+
+logger = logging.getLogger("pymc")  # where people look for messages of pm.fit
+
+PRIOR_DRAWS = 400  # of the hyper-parameters, for their centre and scale: these only have to be roughly right
+CERTIFIED_VALUES = 32  # of the hyper-parameters, in a certificate: twice as many cost at most 0.7 nats more
+SEED = 1410  # of the prior draws, fixed before looking at any data
+
+
+@dataclass(frozen=True, eq=False)
+class HyperModel:
+    """A model, and how it reads given its hyper-parameters.
+
+    Attributes
+    ----------
+    model, given : pm.Model
+        The model, and its copy in which the hyper-parameters are ``pm.Data``.
+    hyper : tuple of TensorVariable
+        The hyper-parameters, free variables of ``model``.
+    layout : FlatVariables
+        phi: their unconstrained values, one after the other.
+    """
+
+    model: pm.Model
+    given: pm.Model
+    hyper: tuple[Variable, ...]
+    layout: FlatVariables
+
+    def source_at(self, phi: FloatArray) -> ModelProblem:
+        """The problem given phi."""
+        for variable, value in zip(self.hyper, self.natural(phi[None]), strict=True):
+            self.given[variable.name].set_value(value[0].astype(variable.dtype))
+        return problem_reader(self.given)()
+
+    @cached_property
+    def natural(self) -> Callable[[FloatArray], list[FloatArray]]:
+        """The hyper-parameters themselves, ``phi[N, k] -> [N, *shape]`` each."""
+        return self.layout.function(self.model.replace_rvs_by_values(list(self.hyper)))
+
+    @cached_property
+    def prior_draws(self) -> FloatArray:
+        """Draws of phi from its prior, shape (N, k), the same every time."""
+        graph = make_initial_point_expression(
+            free_rvs=list(self.hyper),
+            rvs_to_transforms={rv: self.model.rvs_to_transforms[rv] for rv in self.hyper},
+            initval_strategies={},
+            default_strategy="prior",
+            return_transformed=True,
+        )
+        drawn = pm.draw(graph, draws=PRIOR_DRAWS, random_seed=SEED)
+        return np.concatenate([np.reshape(each, (PRIOR_DRAWS, -1)) for each in drawn], axis=1).astype(np.float64)
+
+    @cached_property
+    def conditional(self) -> Conditional:
+        log_prior = self.layout.function([pt.sum([pt.sum(t) for t in self.model.logp(list(self.hyper), sum=False)])])
+        low, middle, high = np.quantile(self.prior_draws, [0.16, 0.5, 0.84], axis=0)
+        pairs = self.source_at(middle).problem.pairs  # the same at every phi, with all that is worked out about them
+
+        def problem_at(phi: FloatArray) -> Any:
+            return replace(self.source_at(phi).problem, pairs=pairs)
+
+        return Conditional(problem_at, lambda phi: log_prior(phi)[0], middle, np.maximum(0.5 * (high - low), 1e-3))
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """A name for each entry of phi."""
+        return [
+            f"{rv.name}[{', '.join(map(str, at))}]" if at else str(rv.name)
+            for rv, shape in zip(self.hyper, self.layout.shapes, strict=True)
+            for at in np.ndindex(*shape)
+        ]
+
+    def describe(self, direction: FloatArray) -> str:
+        """A direction of phi, in words."""
+        moved = [label for label, part in zip(self.labels, direction, strict=True) if abs(part) > 1e-3]
+        return moved[0] if len(moved) == 1 else f"a common scale of {', '.join(moved)}"
+
+    @property
+    def source(self) -> ModelProblem:
+        """The model's own variables, hyper-parameters among them, with the problem given the centre of their prior."""
+        inner = self.source_at(self.conditional.centre)
+        sparse = tuple(
+            replace(
+                each,
+                variable=self.model[each.variable.name],
+                slab=each.slab and self.model[each.slab.name],
+                latent=each.latent and self.model[each.latent.name],
+            )
+            for each in inner.sparse
+        )
+        free = flat_variables(self.model)
+        inputs = dict(zip(inner.names, zip(inner.layout.values, inner.layout.shapes, strict=True), strict=True))
+        variables, values, shapes = [], [], []
+        in_place_of = {each.slab: each.variable for each in sparse if each.dirac}
+        hidden = {each.latent for each in sparse if each.dirac}
+        for value, shape in zip(free.values, free.shapes, strict=True):
+            rv = self.model.values_to_rvs[value]
+            if rv in hidden:
+                continue
+            variables.append(in_place_of.get(rv, rv))
+            values.append(inputs[in_place_of[rv].name][0] if rv in in_place_of else value)
+            shapes.append(shape)
+        layout = FlatVariables(tuple(values), tuple(shapes))
+        return ModelProblem(
+            self.model, inner.problem, tuple(variables), layout, sparse, free, HeldData.of(self.model)
+        )
+
+
+def hyper_model(model: pm.Model) -> HyperModel | None:
+    """The hyper-parameters given which EP can read a model that it cannot read as it stands; None where there are none.
+
+    Raises
+    ------
+    NotLinearGaussianError
+        Where there are hyper-parameters, but too many, or the rest of the model is not for EP even given them.
+    """
+    scores = [term.scores for term in checked_terms(model)]
+    others = {rv for rv in model.free_RVs if not _is_normal(model, rv) and _acts_on_others(model, rv, scores)}
+    normal = [rv for rv in _normal_by_size(model) if _acts_on_others(model, rv, scores)]
+    refusal: NotLinearGaussianError | None = None
+    for extra in [None, *normal]:  # such as the logarithm of a scale
+        chosen = tuple(rv for rv in model.free_RVs if rv in others or rv is extra)
+        if not 0 < len(chosen) < len(model.free_RVs):
+            continue
+        try:
+            found = _held(model, chosen)
+            with np.errstate(all="ignore"):
+                found.source_at(found.conditional.centre)
+            return found
+        except NotLinearGaussianError as error:
+            refusal = error if extra is None else refusal
+    if refusal is not None:
+        raise refusal
+    return None
+
+
+def _held(model: pm.Model, chosen: tuple[Variable, ...]) -> HyperModel:
+    values = [model.rvs_to_values[rv] for rv in chosen]
+    free = flat_variables(model)
+    layout = free.part([free.values.index(value) for value in values])
+    names = names_of(chosen)
+    if layout.dimension > MOST_HYPER:
+        raise refuse(
+            f"it has {layout.dimension} hyper-parameters ({names}), and at most {MOST_HYPER} are integrated over",
+            "Hold some of them fixed, let several share one, or use pm.sample(step=pac.TemperingSMC()), which has no "
+            "such limit.",
+        )
+    others = set(model.free_RVs) - set(chosen)
+    if random := others & set(ancestors(list(chosen))):
+        raise refuse(f"the prior of {names} depends on {names_of(random)}, which is no hyper-parameter")
+    given = pm.do(model, {rv.name: np.asarray(rv.type.filter(_somewhere(model, rv))) for rv in chosen})
+    return HyperModel(model, given, chosen, layout)
+
+
+def _somewhere(model: pm.Model, rv: Variable) -> Any:
+    return np.asarray(pm.draw(rv, random_seed=SEED), dtype=rv.dtype)
+
+
+def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
+    """Whether other variables, or their effect on the scores, depend on a variable."""
+    children = [other for other in model.free_RVs if other is not rv]
+    return rv in set(ancestors(children)) or not _adds(model, rv, scores)
+
+
+def _adds(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
+    """Whether the effect of a variable on the scores is the same whatever the others are."""
+    first, second = (dict(zip(model.free_RVs, pm.draw(model.free_RVs, random_seed=s), strict=True)) for s in (1, 2))
+    mixed = {**second, rv: first[rv]}, {**first, rv: second[rv]}
+    try:
+        a, b, c, d = (np.concatenate(evaluate(scores, at)) for at in (first, second, *mixed))
+    except Unreadable:
+        return False
+    return bool(np.allclose(a + b, c + d, rtol=1e-8, atol=1e-10 * (1.0 + np.abs(a).max())))
+
+
+def _is_normal(model: pm.Model, rv: Variable) -> bool:
+    return isinstance(rv.owner.op, NormalRV | MvNormalRV) and model.rvs_to_transforms[rv] is None
+
+
+def _normal_by_size(model: pm.Model) -> list[Variable]:
+    """Gaussian variables small enough to be hyper-parameters, such as the logarithm of a scale; small ones first."""
+    free = flat_variables(model)
+    sizes = {model.values_to_rvs[v]: int(np.prod(s)) for v, s in zip(free.values, free.shapes, strict=True)}
+    few = [rv for rv, size in sizes.items() if size <= MOST_HYPER and _is_normal(model, rv)]
+    return sorted(few, key=lambda rv: sizes[rv])
+
+
+@dataclass(frozen=True, eq=False)
+class MixturePosterior:
+    """A posterior over hyper-parameters and coefficients, in the order of the model's variables.
+
+    Attributes
+    ----------
+    nested : NestedFit
+        The mixture.
+    inner, outer : ndarray of int
+        Where the coefficients and the hyper-parameters are; ``order`` that of the coefficients in the fits.
+    """
+
+    nested: NestedFit
+    inner: Any
+    outer: Any
+
+    @cached_property
+    def _means(self) -> FloatArray:
+        """Of each component, shape (K, D)."""
+        found = np.empty((len(self.nested.fits), self.inner.size + self.outer.size))
+        found[:, self.outer] = self.nested.phi
+        found[:, self.inner] = [each.posterior.mean for each in self.nested.fits]
+        return found
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        return self.nested.weights @ self._means
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        centred = self._means - self.mean
+        found = centred.T @ (centred * self.nested.weights[:, None])
+        found[np.ix_(self.inner, self.inner)] += self.nested.mean(lambda each: each.posterior.covariance)
+        return found
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        found = self.nested.weights @ (self._means - self.mean) ** 2
+        found[self.inner] += self.nested.mean(lambda each: each.posterior.variance)
+        return found
+
+    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance (or ``variances``) of ``theta_map @ theta``."""
+        spread = theta_map @ self.covariance
+        return theta_map @ self.mean, np.einsum("ij,ij->i", spread, theta_map) if variances else spread @ theta_map.T
+
+
+class NestedApproximation(EPApproximation):
+    """A mixture of EP's fits over hyper-parameters: what ``pm.fit(method=pac.EP())`` returns for hierarchies.
+
+    It has what :class:`~pymc_pacauc.results.EPApproximation` has, and
+
+    Attributes
+    ----------
+    nested : NestedFit
+        Values of the hyper-parameters, unconstrained, their weights, and EP's fit given each.
+    hyper_posterior : Dataset
+        The hyper-parameters at these values, over ``point``, with ``weight`` and ``log_evidence`` (given them).
+    flat : tuple of str
+        What the data cannot move: its posterior is its prior.
+    log_evidence : float
+        Of the whole model, hyper-parameters integrated out; given their mode, if they were maximised.
+    posterior
+        Mean and covariance of all free variables, hyper-parameters in their unconstrained coordinates.
+
+    ``fit`` is the fit of the heaviest point; ``leave_out`` and ``history`` are its own, given those hyper-parameters.
+    """
+
+    def __init__(self, nested: NestedFit, hyper: HyperModel, *, integrated: bool, flat: tuple[str, ...]):
+        self.nested, self.hyper, self.integrated, self.flat = nested, hyper, integrated, flat
+        super().__init__(nested.central, hyper.source)
+        if not integrated:
+            self.fitted_to = replace(self.fitted_to, tuned_prior=True)
+
+    @cached_property
+    def posterior(self) -> Any:
+        parts, inner = self.source.parts, self.hyper.source_at(self.nested.phi[0])
+        everything = np.arange(self.source.layout.dimension)
+        return MixturePosterior(
+            self.nested,
+            np.concatenate([everything[parts[name]] for name in inner.names]),
+            np.concatenate([everything[parts[rv.name]] for rv in self.hyper.hyper]),
+        )
+
+    @property
+    def log_evidence(self) -> float:
+        return self.nested.log_evidence
+
+    @property
+    def expected_risk(self) -> float:
+        return float(self.nested.mean(lambda each: each.expected_risk))
+
+    @property
+    def converged(self) -> bool:
+        return all(each.converged for each in self.nested.fits) and not self.nested.truncated
+
+    @property
+    def sweeps(self) -> int:
+        return sum(each.sweeps for each in self.nested.fits)
+
+    @property
+    def evidence(self) -> LogEvidence:
+        return replace(super().evidence, estimate=self.log_evidence)
+
+    @property
+    def mean_risk(self) -> Estimate:
+        return Estimate(self.expected_risk, 0.0)
+
+    @property
+    def divergence(self) -> Estimate:
+        """NaN: the marginal divergence of a mixture has no closed form; see :attr:`certified`."""
+        return Estimate(float("nan"), 0.0)
+
+    @property
+    def gaussian(self) -> bool:
+        return False
+
+    @property
+    def _inclusion(self) -> FloatArray:
+        found = np.ones(self.source.layout.dimension)
+        found[self.posterior.inner] = self.nested.mean(lambda each: each.inclusion_probability)
+        return found
+
+    @cached_property
+    def hyper_posterior(self) -> xr.Dataset:
+        values = self.hyper.natural(self.nested.phi)
+        found = {
+            str(rv.name): (("point", *(f"{rv.name}_dim_{i}" for i in range(value.ndim - 1))), value)
+            for rv, value in zip(self.hyper.hyper, values, strict=True)
+        }
+        evidence = [each.log_evidence + each.problem.absorbed for each in self.nested.fits]
+        return xr.Dataset({**found, "weight": ("point", self.nested.weights), "log_evidence": ("point", evidence)})
+
+    @cached_property
+    def training_auc(self) -> float:
+        mean = self.nested.mean(lambda each: each.problem.X @ each.posterior.mean + each.problem.offset)
+        return 1.0 - float(pair_risk(mean[None], self.fit.problem.pairs)[0])
+
+    def mean_points(self) -> tuple[FloatArray, FloatArray]:
+        """Points ``[K, D]`` of all variables, and weights: scores, affine given the hyper-parameters, have the mean
+        of their values at these.
+        """
+        return self.posterior._means, self.nested.weights
+
+    def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Free variables ``[draws, D]`` and the risk of each."""
+        nested, free = self.nested, self.source.free
+        place = dict(zip(free.names, free.slices, strict=True))
+        values, risk = np.empty((draws, free.dimension)), np.empty(draws)
+        chosen = rng.choice(nested.weights.size, size=draws, p=nested.weights)
+        outer = np.concatenate([np.arange(free.dimension)[place[value.name]] for value in self.hyper.layout.values])
+        for k in np.unique(chosen):
+            rows = np.flatnonzero(chosen == k)
+            source, each = self.hyper.source_at(nested.phi[k]), nested.fits[k]
+            theta = each.posterior.draw(rows.size, rng)
+            inner = source.free_values(theta, rng)
+            for name, part in zip(source.free.names, source.free.slices, strict=True):
+                values[rows[:, None], np.arange(free.dimension)[place[name]]] = inner[:, part]
+            # A point of a lattice stands for its cell
+            values[rows[:, None], outer] = nested.phi[k] + (rng.random((rows.size, outer.size)) - 0.5) @ nested.cell.T
+            risk[rows] = each.problem.risk(theta)
+        return values, risk
+
+    @property
+    def _exact_means(self) -> tuple[Variable, ...]:
+        return self.source.variables if self.score_function.linear else ()
+
+    def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
+        raise NotImplementedError(
+            "A mixture over hyper-parameters has no importance weights: for exact draws and an exact evidence use "
+            "pm.sample(step=pac.TemperingSMC(start=approx)); given hyper-parameters held fixed, this works."
+        )
+
+    @property
+    def certified(self) -> CertifiedMixture:
+        """What a certificate is of: see :class:`CertifiedMixture`."""
+        if not self.integrated:
+            return self
+        return certified_mixture(self)
+
+    def __repr__(self) -> str:
+        what = "integrated over" if self.integrated else "at the mode of"
+        hyper = self.hyper_posterior
+        lines = [super().__repr__(), f"  hyper          {what} {', '.join(self.hyper.labels)}; {len(hyper['weight'])} points"]
+        for rv in self.hyper.hyper:
+            mean = (hyper[rv.name] * hyper["weight"]).sum("point")
+            sd = np.sqrt((hyper[rv.name] ** 2 * hyper["weight"]).sum("point") - mean**2)
+            shown = zip(np.ravel(mean), np.ravel(sd), strict=True)
+            lines.append(f"  {rv.name:<15}" + ", ".join(f"{m:.4g} (sd {s:.2g})" for m, s in shown))
+        lines += [f"  unmoved        {each}: the posterior is the prior" for each in self.flat]
+        return "\n".join(lines)
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedMixture:
+    """The mixture over values of the hyper-parameters that were fixed before the data: what has a certificate.
+
+    Points that the data placed have no prior mass, so that a mixture over them is infinitely far from the prior. Here
+    the hyper-parameters have K values, drawn from their prior by a fixed seed (its quantiles, where there is one
+    hyper-parameter), each with prior mass p_k = 1 / K. Their posterior weights are w_k, EP's fits given them q_k, and
+
+        KL = sum_k w_k [KL(q_k, prior given k) + log(w_k / p_k)].
+
+    A result like any other (:class:`~pymc_pacauc.array_result.Result`).
+    """
+
+    fitted_to: Any
+    evidence: LogEvidence
+    mean_risk: Estimate
+    divergence: Estimate
+    gaussian: bool
+    caveat: str
+    assumption: str
+
+
+def certified_mixture(approx: NestedApproximation) -> CertifiedMixture:
+    """The certifiable mixture of a fit; a ValueError where EP does not converge at some of its values."""
+    hyper = approx.hyper
+    drawn = hyper.prior_draws
+    shares = (np.arange(CERTIFIED_VALUES) + 0.5) / CERTIFIED_VALUES
+    values = np.quantile(drawn, shares, axis=0) if drawn.shape[1] == 1 else drawn[:CERTIFIED_VALUES]
+    density = Density(hyper.conditional, approx.density_method, approx.density_options)
+    points = [density.at(phi) for phi in values]
+    fits = [point.fit for point in points if point.log_density > -np.inf]
+    if not fits:
+        raise ValueError(
+            "Expectation-Propagation converged at none of the values of the hyper-parameters that a certificate is "
+            "of: hold the hyper-parameters fixed, or certify draws of pm.sample(step=pac.TemperingSMC())."
+        )
+    logs = np.array([each.log_evidence for each in fits]) - np.log(CERTIFIED_VALUES)
+    evidence = float(special.logsumexp(logs))
+    weights = np.exp(logs - evidence)
+    divergence = weights @ np.array([each.divergence for each in fits])
+    divergence += float(special.xlogy(weights, weights * CERTIFIED_VALUES).sum())
+    risk = float(weights @ np.array([each.expected_risk for each in fits]))
+    return CertifiedMixture(
+        approx.fitted_to,
+        LogEvidence(evidence, float("nan"), float("nan"), float("nan"), True),
+        Estimate(risk, 0.0),
+        Estimate(float(divergence), 0.0),
+        gaussian=False,
+        caveat=approx.caveat,
+        assumption=(
+            f"Certifies the randomised score with the hyper-parameters ({', '.join(hyper.labels)}) at {len(fits)} values "
+            "that were fixed by their prior alone, not at those that the fit chose."
+        ),
+    )
+
+
+def fit_nested(
+    hyper: HyperModel, method: str, how: str, *, progressbar: bool = True, **options: Any
+) -> NestedApproximation:
+    """Integrate over (``how="integrate"``) or maximise (``"maximize"``) the hyper-parameters of a model."""
+    tolerance = max(options.pop("tolerance"), TOLERANCE)
+    conditional = hyper.conditional
+    columns = [TextColumn("log Z {task.fields[log_evidence]:.2f}")]
+    with LateBar("Fits given hyper-parameters", *columns, show=progressbar) as bar:
+        density = Density(
+            conditional,
+            method,
+            options,
+            tolerance,
+            lambda point: bar.update(len(density.points), None, log_evidence=point.fit.log_evidence),
+        )
+        nested = integrate(density) if how == "integrate" else maximum(density)
+    flat, _ = flat_directions(conditional.problem_at, nested.mode.phi)
+    said = tuple(hyper.describe(direction) for direction in flat)
+    for each in said:
+        logger.info("The data cannot move %s: no ranking depends on it, and its posterior is its prior.", each)
+    found = NestedApproximation(nested, hyper, integrated=how == "integrate", flat=said)
+    found.density_method, found.density_options = method, options
+    return found

@@ -30,10 +30,10 @@ from rich.progress import TextColumn
 from pymc_pacauc.fitting import MAX_SWEEPS, TOLERANCE, fit
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.auc_term import NotLinearGaussianError, auc_terms
+from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import LateBar
-from pymc_pacauc.model.nested import fit_nested, hyper_model
-from pymc_pacauc.model.read import ModelProblem, problem_of
+from pymc_pacauc.model.nested import HyperModel, fit_nested, read_model
+from pymc_pacauc.model.read import ModelProblem
 
 MOST = 100.0  # ratio of standard deviations
 
@@ -202,13 +202,9 @@ class EP(Inference):
         """Fit the model; ``n`` bounds the number of sweeps together with ``max_sweeps``."""
         model = pm.modelcontext(self.model)
         options: dict[str, Any] = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
-        try:
-            source = problem_of(model)
-        except NotLinearGaussianError:
-            found = hyper_model(model)
-            if found is None:
-                raise
-            self._approx = fit_nested(found, self.method, self.hyper, progressbar=progressbar, **options)
+        source = read_model(model)
+        if isinstance(source, HyperModel):
+            self._approx = fit_nested(source, self.method, self.hyper, progressbar=progressbar, **options)
         else:
             warn_of_scales(source)
             self._approx = approximate(source, self.method, start=self.start, progressbar=progressbar, **options)

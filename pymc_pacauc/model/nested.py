@@ -33,7 +33,7 @@ from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.graph import FlatVariables, Unreadable, evaluate, flat_variables
 from pymc_pacauc.model.held_data import HeldData
-from pymc_pacauc.model.read import ModelProblem, checked_terms, problem_reader
+from pymc_pacauc.model.read import ModelProblem, checked_terms, problem_of, problem_reader
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.smc.evidence import LogEvidence
 from pymc_pacauc.tune.nested import (
@@ -126,13 +126,12 @@ class HyperModel:
     def source(self) -> ModelProblem:
         """The model's own variables, hyper-parameters among them, with the problem given the centre of their prior."""
         inner = self.source_at(self.conditional.centre)
+
+        def own(variable: Variable | None) -> Variable | None:
+            return None if variable is None else self.model[variable.name]
+
         sparse = tuple(
-            replace(
-                each,
-                variable=self.model[each.variable.name],
-                slab=each.slab and self.model[each.slab.name],
-                latent=each.latent and self.model[each.latent.name],
-            )
+            replace(each, variable=own(each.variable), slab=own(each.slab), latent=own(each.latent))
             for each in inner.sparse
         )
         free = flat_variables(self.model)
@@ -153,35 +152,35 @@ class HyperModel:
         )
 
 
-def hyper_model(model: pm.Model) -> HyperModel | None:
-    """The hyper-parameters given which EP can read a model that it cannot read as it stands; None where there are none.
+def read_model(model: pm.Model) -> ModelProblem | HyperModel:
+    """The problem of a model, or, where EP cannot read it as it stands, its problem given some of its variables.
 
     Raises
     ------
     NotLinearGaussianError
-        Where there are hyper-parameters, but too many, or the rest of the model is not for EP even given them.
+        Where EP cannot read it even then, or these are too many.
     """
     scores = [term.scores for term in checked_terms(model)]
-    others = {rv for rv in model.free_RVs if not _is_normal(model, rv) and _acts_on_others(model, rv, scores)}
-    normal = [rv for rv in _normal_by_size(model) if _acts_on_others(model, rv, scores)]
+    hyper = {rv for rv in model.free_RVs if not _is_normal(model, rv) and _acts_on_others(model, rv, scores)}
     refusal: NotLinearGaussianError | None = None
-    for extra in [None, *normal]:  # such as the logarithm of a scale
-        chosen = tuple(rv for rv in model.free_RVs if rv in others or rv is extra)
-        if not 0 < len(chosen) < len(model.free_RVs):
-            continue
-        try:
-            found = _held(model, chosen)
-            with np.errstate(all="ignore"):
-                found.source_at(found.conditional.centre)
-            return found
-        except NotLinearGaussianError as error:
-            refusal = error if extra is None else refusal
-    if refusal is not None:
-        raise refusal
-    return None
+    try:
+        return _given(model, hyper) if hyper else problem_of(model)
+    except NotLinearGaussianError as error:
+        refusal = error
+    for rv in _normal_by_size(model):  # such as the logarithm of a scale
+        if len(hyper) + 1 < len(model.free_RVs) and _acts_on_others(model, rv, scores):
+            try:
+                return _given(model, hyper | {rv})
+            except NotLinearGaussianError:
+                continue
+    raise refusal
 
 
-def _held(model: pm.Model, chosen: tuple[Variable, ...]) -> HyperModel:
+def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
+    """The model given some variables, after a trial."""
+    chosen = tuple(rv for rv in model.free_RVs if rv in hyper)
+    if len(chosen) == len(model.free_RVs):
+        raise refuse(f"the scores depend on {names_of(chosen)} other than as hyper-parameters of Gaussian variables")
     values = [model.rvs_to_values[rv] for rv in chosen]
     free = flat_variables(model)
     layout = free.part([free.values.index(value) for value in values])
@@ -195,17 +194,18 @@ def _held(model: pm.Model, chosen: tuple[Variable, ...]) -> HyperModel:
     others = set(model.free_RVs) - set(chosen)
     if random := others & set(ancestors(list(chosen))):
         raise refuse(f"the prior of {names} depends on {names_of(random)}, which is no hyper-parameter")
-    given = pm.do(model, {rv.name: np.asarray(rv.type.filter(_somewhere(model, rv))) for rv in chosen})
-    return HyperModel(model, given, chosen, layout)
-
-
-def _somewhere(model: pm.Model, rv: Variable) -> Any:
-    return np.asarray(pm.draw(rv, random_seed=SEED), dtype=rv.dtype)
+    somewhere = pm.draw(list(chosen), random_seed=SEED)
+    given = pm.do(model, {rv.name: np.asarray(v, dtype=rv.dtype) for rv, v in zip(chosen, somewhere, strict=True)})
+    found = HyperModel(model, given, chosen, layout)
+    with np.errstate(all="ignore"):
+        found.source_at(found.conditional.centre)
+    return found
 
 
 def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
     """Whether other variables, or their effect on the scores, depend on a variable."""
     children = [other for other in model.free_RVs if other is not rv]
+    children += [] if _is_normal(model, rv) else model.observed_RVs
     return rv in set(ancestors(children)) or not _adds(model, rv, scores)
 
 
@@ -390,9 +390,9 @@ class NestedApproximation(EPApproximation):
             inner = source.free_values(theta, rng)
             for name, part in zip(source.free.names, source.free.slices, strict=True):
                 values[rows[:, None], np.arange(free.dimension)[place[name]]] = inner[:, part]
-            # A point of a lattice stands for its cell
-            values[rows[:, None], outer] = nested.phi[k] + (rng.random((rows.size, outer.size)) - 0.5) @ nested.cell.T
             risk[rows] = each.problem.risk(theta)
+        lattice = nested.lattice
+        values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
         return values, risk
 
     @property

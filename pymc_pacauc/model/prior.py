@@ -1,8 +1,9 @@
 """The Gaussian prior of a model's variables: read off where it is written down, else found from its log-density.
 
 The parameters of a Normal or an MvNormal that depend on no other variable are evaluated as they stand, so that no
-covariance is inverted (a kernel matrix is often too close to singular for it) and each is factorised once. For all
-others the gradient of the log-density is evaluated at zero and at the unit vectors, which gives mean and precision, and
+covariance is inverted (a kernel matrix is often too close to singular for it) and each is factorised once. Normal
+variables that depend on one another (centred hierarchies) are written as affine functions of independent standard
+normal ones, :func:`noncentred`, and these are read off. For all others the gradient of the log-density is evaluated at zero and at the unit vectors, which gives mean and precision, and
 at random probes, which verify that the prior is Gaussian.
 
 The spike-and-slab prior in a PyMC model (the paper's section 2.4), and how it is found there again.
@@ -29,14 +30,26 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import LT
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from scipy import linalg
 from scipy.special import ndtr, ndtri
 
 from pymc_pacauc.model.auc_term import refuse
-from pymc_pacauc.model.graph import Evaluate, FlatVariables, affine_map, evaluate, first_departure, is_known, shape_now
+from pymc_pacauc.model.graph import (
+    Evaluate,
+    FlatVariables,
+    Unreadable,
+    affine_map,
+    evaluate,
+    first_departure,
+    is_known,
+    read_affine,
+    shape_now,
+)
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import default_inclusion_probability
 from pymc_pacauc.theorems import theorem_defaults
@@ -56,8 +69,11 @@ class GaussianPriorReader:
         rest = [i for i, moments in enumerate(self._written) if moments is None]
         self._rest = layout.part(rest)
         self._places = layout.places(rest)
-        self.compiled = bool(rest)
+        self._affine: tuple[Variable, list[Variable]] | None = None
         if rest:
+            self._affine = _readable(model, [rvs[i] for i in rest], self._rest)
+        self.compiled = bool(rest) and self._affine is None
+        if self.compiled:
             self._names = [rvs[i].name for i in rest]
             self._others = [rvs[i].name for i in rest if not isinstance(rvs[i].owner.op, NormalRV | MvNormalRV)]
             self._gradient = _gradient(model, [rvs[i] for i in rest], self._rest)
@@ -69,7 +85,9 @@ class GaussianPriorReader:
             for moments, part in zip(self._written, parts, strict=True)
             if moments is not None
         ]
-        if self.compiled:
+        if self._affine is not None:
+            found.append((self._places, *_affine_prior(*self._affine, self._rest)))
+        elif self.compiled:
             found.append((self._places, *_gaussian_prior(self._names, self._others, self._rest, self._gradient)))
         mean = np.zeros(d)
         independent = all(factor.ndim == 1 for _, _, factor in found)
@@ -81,6 +99,86 @@ class GaussianPriorReader:
             else:
                 factors[np.ix_(places, places)] = np.diag(factor) if factor.ndim == 1 else factor
         return mean, factors
+
+
+def noncentred(model: pm.Model, rvs: list[Variable]) -> tuple[dict[Variable, Variable], list[Variable]]:
+    """Normal variables as functions of as many independent standard normal ones, and these.
+
+    ``mean + sd * w``, or ``mean + chol(covariance) w``, with the means and covariances of those before them put in.
+    Others than untransformed Normal and MvNormal variables are left as they are.
+    """
+    written: dict[Variable, Variable] = {}
+    inputs = []
+    for rv in rvs:
+        op = rv.owner.op
+        if not isinstance(op, NormalRV | MvNormalRV) or model.rvs_to_transforms.get(rv) is not None:
+            continue
+        w = rv.type(f"{rv.name}_whitened")
+        mean, spread = graph_replace(list(op.dist_params(rv.owner)), written, strict=False)
+        if isinstance(op, MvNormalRV):
+            factor = pt.linalg.cholesky(spread)
+            noise = factor @ w if rv.type.ndim == 1 else w @ factor.mT
+        else:
+            noise = spread * w
+        written[rv] = rv.type.filter_variable(mean + noise, allow_convert=True) if rv.type.ndim == 0 else mean + noise
+        inputs.append(w)
+    return written, inputs
+
+
+def _readable(
+    model: pm.Model, rvs: list[Variable], layout: FlatVariables
+) -> tuple[Variable, list[Variable]] | None:
+    """The variables, joined, as a graph of standard normal ones that is readably affine in these; or None."""
+    written, inputs = noncentred(model, rvs)
+    if len(inputs) < len(rvs):
+        return None
+    joined = pt.concatenate([written[rv].ravel() for rv in rvs])
+    try:
+        offset, _ = read_affine(joined, inputs, layout.shapes)
+    except (Unreadable, np.linalg.LinAlgError):
+        return None
+    return (joined, inputs) if offset.size == layout.dimension else None
+
+
+def _affine_prior(
+    graph: Variable, inputs: list[Variable], layout: FlatVariables
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and factor (or standard deviations) of an affine function of standard normal variables."""
+    mean, slope = read_affine(graph, inputs, layout.shapes)
+    factor = slope.T
+    diagonal = np.diagonal(factor)
+    if not (np.isfinite(mean).all() and np.isfinite(factor).all() and (diagonal > 0.0).all()):
+        raise refuse("its prior has means or standard deviations that are not possible")
+    if not np.any(factor - np.diag(diagonal)):
+        return mean, diagonal.copy()
+    if np.triu(factor, 1).any():  # variables in another order than that of their dependence
+        factor = linalg.qr(factor.T, mode="r", check_finite=False)[0].T
+        factor = factor * np.sign(np.diagonal(factor))
+    return mean, np.ascontiguousarray(factor)
+
+
+def conditioned(
+    mean: FloatArray, factor: FloatArray, residual: FloatArray, map_: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """N(mean, F F') of theta given that ``residual = map_ @ theta + noise``: mean, lower factor, log density.
+
+    ``spread`` are the standard deviations of the noise, or its covariance.
+    """
+    if spread.ndim == 1:
+        log_volume = float(np.log(spread).sum())
+        H, r = map_ / spread[:, None], (residual - map_ @ mean) / spread
+    else:
+        lower = np.linalg.cholesky(spread)
+        log_volume = float(np.log(np.diagonal(lower)).sum())
+        H, r = (linalg.solve_triangular(lower, each, lower=True) for each in (map_, residual - map_ @ mean))
+    H = H * factor if factor.ndim == 1 else H @ factor
+    C = linalg.cholesky(np.eye(mean.size) + H.T @ H, lower=True)  # precision of whitened theta
+    v = linalg.solve_triangular(C, H.T @ r, lower=True)
+    density = 0.5 * float(v @ v - r @ r) - float(np.log(np.diagonal(C)).sum()) - log_volume
+    root = linalg.solve_triangular(C, np.diag(factor) if factor.ndim == 1 else factor.T, lower=True)  # C^-1 F'
+    lower = linalg.qr(root, mode="r", check_finite=False)[0][: mean.size].T
+    lower = np.ascontiguousarray(lower * np.sign(np.diagonal(lower)))
+    return mean + root.T @ v, lower, density - 0.5 * r.size * float(np.log(2.0 * np.pi))
 
 
 def _gradient(model: pm.Model, rvs: list[Variable], layout: FlatVariables) -> Evaluate:

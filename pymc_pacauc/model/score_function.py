@@ -35,9 +35,16 @@ from pytensor.tensor.type import TensorType
 from scipy import sparse
 
 from pymc_pacauc.model.auc_term import score_graphs
-from pymc_pacauc.model.graph import FlatVariables, Unreadable, evaluate, flat_variables, leaf_value, shape_now
+from pymc_pacauc.model.graph import (
+    FlatVariables,
+    Unreadable,
+    evaluate,
+    flat_variables,
+    leaf_value,
+    read_affine,
+    shape_now,
+)
 from pymc_pacauc.model.predictive import predictive_model
-from pymc_pacauc.model.read import read_affine
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 

@@ -10,6 +10,7 @@ integrates over the hyper-parameters, in the unconstrained coordinates that PyMC
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -195,7 +196,9 @@ def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
     if random := others & set(ancestors(list(chosen))):
         raise refuse(f"the prior of {names} depends on {names_of(random)}, which is no hyper-parameter")
     somewhere = pm.draw(list(chosen), random_seed=SEED)
-    given = pm.do(model, {rv.name: np.asarray(v, dtype=rv.dtype) for rv, v in zip(chosen, somewhere, strict=True)})
+    with warnings.catch_warnings():  # that the copy has no use for the objects of gp.prior: only its arrays are read
+        warnings.filterwarnings("ignore", "Detected variables likely created by GP objects")
+        given = pm.do(model, {rv.name: np.asarray(v, dtype=rv.dtype) for rv, v in zip(chosen, somewhere, strict=True)})
     found = HyperModel(model, given, chosen, layout)
     with np.errstate(all="ignore"):
         found.source_at(found.conditional.centre)

@@ -246,7 +246,8 @@ class Density:
 def _start(near: Fit, problem: Problem) -> Fit | None:
     """The sites of a fit as a start for another prior."""
     if isinstance(near, EPFit) and problem.spikes is None:
-        return carried_over(near, problem)
+        # A process has directions of its own at every lengthscale, and begins best where its mean is found first
+        return None if problem.scores.reduced.of_process else carried_over(near, problem)
     same = near.converged and np.array_equal(near.problem.X, problem.X)
     return near if same and np.array_equal(near.problem.prior.factor, problem.prior.factor) else None
 

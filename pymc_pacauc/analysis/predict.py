@@ -26,6 +26,7 @@ from scipy.special import ndtr
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import FIT, MEAN
 from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
+from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
 from pymc_pacauc.model.score_function import Groups, ModelScores, draw_groups, input_of, read_scores
 from pymc_pacauc.numerics import FloatArray
@@ -123,7 +124,7 @@ def predict_scores(
         scores = _process(source, gp, new, summary and not count, draws, random_seed)
         if isinstance(scores, xr.Dataset):
             return scores
-    elif summary and source.approx is not None and source.unknown_groups(new) is None:
+    elif summary and source.gaussian and source.unknown_groups(new) is None:
         return _moments(source, new, count)
     else:
         scores = _drawn(source, new, draws, new_groups, random_seed)
@@ -213,6 +214,11 @@ class _Source:
     exact: xr.Dataset | None  # the mean of the variables, where draws carry it
     fit: int | None  # which fit the scores are of
 
+    @property
+    def gaussian(self) -> bool:
+        """Whether scores have moments in closed form: those of an approximation that is no mixture."""
+        return self.approx is not None and not isinstance(self.approx, NestedApproximation)
+
     def unknown_groups(self, new: NewRows) -> _UnknownGroups | None:
         """The rows of groups that the model has no coefficients for; None where there are none."""
         found = []
@@ -258,6 +264,9 @@ class _Source:
 
     def exact_mean(self, new: NewRows) -> FloatArray | None:
         """The mean of the scores, where it is known exactly: scores of a fit are affine in its variables."""
+        if isinstance(self.approx, NestedApproximation):  # affine given the hyper-parameters
+            points, weights = self.approx.mean_points()
+            return weights @ self.scores(new, points)[0]
         if self.approx is not None:
             return self.moments(new)[0]
         known = self.variables_mean
@@ -485,6 +494,11 @@ def _points(source: _Source, gp: Any, X_new: Any) -> NewRows:
 
 def _process(source: _Source, gp: Any, new: NewRows, summary: bool, draws: int, random_seed: Any) -> Any:
     """Scores of a Gaussian process at new points."""
+    if isinstance(source.approx, NestedApproximation):
+        raise ValueError(
+            "New points of a Gaussian process whose kernel is integrated over have no score yet: hold its parameters "
+            'fixed at their mode, pm.fit(method=pac.EP(hyper="maximize")) says where, and fit the model with these.'
+        )
     if source.approx is None and source.model is None:
         raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")
     points, labels, rng = new.values[0], new.labels, np.random.default_rng(random_seed)

@@ -312,7 +312,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     ) -> dict[str, Any]:
         """Write scores that are linear in their columns as JSON: :func:`pymc_pacauc.export`."""
         function = self.scoring(var_name).function
-        places = [k for name, _ in function.variables for k in range(self.fit.problem.d)[self.source.parts[name]]]
+        places = [k for name, _ in function.variables for k in range(self.source.layout.dimension)[self.source.parts[name]]]
         spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
         return write_score(function, self.posterior.mean[places], spread, self.fitted_to, path)
 

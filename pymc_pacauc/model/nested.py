@@ -23,7 +23,6 @@ import xarray as xr
 from pymc.initial_point import make_initial_point_expression
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from rich.progress import TextColumn
 from scipy import special
 
@@ -34,6 +33,7 @@ from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.graph import FlatVariables, Unreadable, evaluate, flat_variables
 from pymc_pacauc.model.held_data import HeldData
+from pymc_pacauc.model.prior import is_normal
 from pymc_pacauc.model.read import ModelProblem, checked_terms, problem_of, problem_reader
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.smc.evidence import LogEvidence
@@ -162,7 +162,7 @@ def read_model(model: pm.Model) -> ModelProblem | HyperModel:
         Where EP cannot read it even then, or these are too many.
     """
     scores = [term.scores for term in checked_terms(model)]
-    hyper = {rv for rv in model.free_RVs if not _is_normal(model, rv) and _acts_on_others(model, rv, scores)}
+    hyper = {rv for rv in model.free_RVs if not is_normal(model, rv) and _acts_on_others(model, rv, scores)}
     refusal: NotLinearGaussianError | None = None
     try:
         return _given(model, hyper) if hyper else problem_of(model)
@@ -208,7 +208,7 @@ def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
 def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
     """Whether other variables, or their effect on the scores, depend on a variable."""
     children = [other for other in model.free_RVs if other is not rv]
-    children += [] if _is_normal(model, rv) else model.observed_RVs
+    children += [] if is_normal(model, rv) else model.observed_RVs
     return rv in set(ancestors(children)) or not _adds(model, rv, scores)
 
 
@@ -223,15 +223,11 @@ def _adds(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
     return bool(np.allclose(a + b, c + d, rtol=1e-8, atol=1e-10 * (1.0 + np.abs(a).max())))
 
 
-def _is_normal(model: pm.Model, rv: Variable) -> bool:
-    return isinstance(rv.owner.op, NormalRV | MvNormalRV) and model.rvs_to_transforms[rv] is None
-
-
 def _normal_by_size(model: pm.Model) -> list[Variable]:
     """Gaussian variables small enough to be hyper-parameters, such as the logarithm of a scale; small ones first."""
     free = flat_variables(model)
     sizes = {model.values_to_rvs[v]: int(np.prod(s)) for v, s in zip(free.values, free.shapes, strict=True)}
-    few = [rv for rv, size in sizes.items() if size <= MOST_HYPER and _is_normal(model, rv)]
+    few = [rv for rv, size in sizes.items() if size <= MOST_HYPER and is_normal(model, rv)]
     return sorted(few, key=lambda rv: sizes[rv])
 
 
@@ -252,7 +248,7 @@ class MixturePosterior:
     outer: Any
 
     @cached_property
-    def _means(self) -> FloatArray:
+    def means(self) -> FloatArray:
         """Of each component, shape (K, D)."""
         found = np.empty((len(self.nested.fits), self.inner.size + self.outer.size))
         found[:, self.outer] = self.nested.phi
@@ -261,18 +257,18 @@ class MixturePosterior:
 
     @cached_property
     def mean(self) -> FloatArray:
-        return self.nested.weights @ self._means
+        return self.nested.weights @ self.means
 
     @cached_property
     def covariance(self) -> FloatArray:
-        centred = self._means - self.mean
+        centred = self.means - self.mean
         found = centred.T @ (centred * self.nested.weights[:, None])
         found[np.ix_(self.inner, self.inner)] += self.nested.mean(lambda each: each.posterior.covariance)
         return found
 
     @cached_property
     def variance(self) -> FloatArray:
-        found = self.nested.weights @ (self._means - self.mean) ** 2
+        found = self.nested.weights @ (self.means - self.mean) ** 2
         found[self.inner] += self.nested.mean(lambda each: each.posterior.variance)
         return found
 
@@ -373,11 +369,17 @@ class NestedApproximation(EPApproximation):
         mean = self.nested.mean(lambda each: each.problem.X @ each.posterior.mean + each.problem.offset)
         return 1.0 - float(pair_risk(mean[None], self.fit.problem.pairs)[0])
 
-    def mean_points(self) -> tuple[FloatArray, FloatArray]:
-        """Points ``[K, D]`` of all variables, and weights: scores, affine given the hyper-parameters, have the mean
-        of their values at these.
+    def mean_points(self) -> tuple[xr.Dataset, FloatArray]:
+        """All variables at the mean given each value of the hyper-parameters, as if they were draws, and weights.
+
+        Scores are affine given the hyper-parameters: their mean is that of their values at these.
         """
-        return self.posterior._means, self.nested.weights
+        hyper = dict(zip([rv.name for rv in self.hyper.hyper], self.hyper.natural(self.nested.phi), strict=True))
+        found = {}
+        for name, part, shape in zip(self.source.names, self.source.layout.slices, self.source.layout.shapes, strict=True):
+            values = hyper[name] if name in hyper else self.posterior.means[:, part].reshape(-1, *shape)
+            found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
+        return xr.Dataset(found), self.nested.weights
 
     def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Free variables ``[draws, D]`` and the risk of each."""
@@ -397,6 +399,10 @@ class NestedApproximation(EPApproximation):
         lattice = nested.lattice
         values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
         return values, risk
+
+    def draw_free(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Independent draws of the model's free variables, in their unconstrained coordinates, shape (draws, D)."""
+        return self._draw(draws, rng)[0]
 
     @property
     def _exact_means(self) -> tuple[Variable, ...]:

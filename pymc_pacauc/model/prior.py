@@ -101,6 +101,11 @@ class GaussianPriorReader:
         return mean, factors
 
 
+def is_normal(model: pm.Model, rv: Variable) -> bool:
+    """Whether a variable is an untransformed Normal or MvNormal given the others."""
+    return isinstance(rv.owner.op, NormalRV | MvNormalRV) and model.rvs_to_transforms.get(rv) is None
+
+
 def noncentred(model: pm.Model, rvs: list[Variable]) -> tuple[dict[Variable, Variable], list[Variable]]:
     """Normal variables as functions of as many independent standard normal ones, and these.
 
@@ -111,7 +116,7 @@ def noncentred(model: pm.Model, rvs: list[Variable]) -> tuple[dict[Variable, Var
     inputs = []
     for rv in rvs:
         op = rv.owner.op
-        if not isinstance(op, NormalRV | MvNormalRV) or model.rvs_to_transforms.get(rv) is not None:
+        if not is_normal(model, rv):
             continue
         w = rv.type(f"{rv.name}_whitened")
         mean, spread = graph_replace(list(op.dist_params(rv.owner)), written, strict=False)

@@ -57,6 +57,7 @@ MOST_POINTS = 300  # of a lattice: density that has not fallen by then has no en
 POINTS = 32  # quasi-random points per hyper-parameter and round: twice as many halve the error, at twice the time
 DEGREES = 8.0  # of freedom of the t they come from: tails heavier than those of log-scales
 FEWEST_EFFECTIVE = 20.0  # weighted points below which a warning says that the integral is rough: an error of 0.2 sd
+NEXT_TO_FAILED = 0.02  # weight of the points next to those that failed from which on a warning says so: 0.05 sd of error
 NEGLIGIBLE = 1e-4  # total weight of the points that are dropped from the mixture
 FLAT, ROWS = 1e-6, 80  # relative residual below which a direction counts as flat; rows that are looked at for it
 
@@ -435,10 +436,16 @@ def _mixture(
         truncated,
     )
     said = []
-    if found.failed:
+    scale = density.conditional.scale
+    beside = [
+        int(np.argmin(np.sum(((found.phi - point.phi) / scale) ** 2, axis=1)))
+        for point in density.points
+        if point.log_density == -np.inf
+    ]
+    if beside and found.weights[np.unique(beside)].sum() > NEXT_TO_FAILED:
         said.append(
             f"Expectation-Propagation did not converge at {found.failed} of {found.evaluated} values of the "
-            "hyper-parameters, which are left out."
+            "hyper-parameters, which are left out, next to values that count."
         )
     if truncated:
         said.append(

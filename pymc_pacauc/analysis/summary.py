@@ -199,6 +199,7 @@ def summary(
     whole = fit_result
     if isinstance(fit_result, NestedApproximation):  # no Gaussian: its draws are summarised
         fit_result = as_result(fit_result.sample(NESTED_DRAWS, random_seed=0))
+        options = {"kind": "stats", **options}
     if isinstance(fit_result, EPApproximation):
         table = _closed_form(fit_result, ci_prob, var_names)
     else:

@@ -253,9 +253,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def expected_model_size(self) -> float:
         """Expected number of coefficients from the slab, of those that have a spike."""
-        return float(
-            sum(self._inclusion[self.source.parts[s.variable.name]].sum() for s in self.source.sparse)
-        )
+        return float(sum(self._inclusion[self.source.parts[s.variable.name]].sum() for s in self.source.sparse))
 
     @property
     def _inclusion(self) -> FloatArray:
@@ -312,7 +310,9 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     ) -> dict[str, Any]:
         """Write scores that are linear in their columns as JSON: :func:`pymc_pacauc.export`."""
         function = self.scoring(var_name).function
-        places = [k for name, _ in function.variables for k in range(self.source.layout.dimension)[self.source.parts[name]]]
+        places = [
+            k for name, _ in function.variables for k in range(self.source.layout.dimension)[self.source.parts[name]]
+        ]
         spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
         return write_score(function, self.posterior.mean[places], spread, self.fitted_to, path)
 

@@ -51,7 +51,6 @@ class CompiledCovariance:
 
 
 JITTER = 1e-6  # what gp.prior adds by default
-ROWS = 50  # of the kernel that are compared with the prior covariance of the scores
 FEWEST_ROWS = 64  # from which on fewer of them are looked for that tell the others' scores,
 LEFT = 1e-7  # to this share of the largest prior variance,
 SHARE = 0.25  # and used if they are at most so many
@@ -137,7 +136,7 @@ def gp_evidence_gradient(
     respect to it is zero, up to the jitter and the tolerance of the fit.
     """
     names = [over] if isinstance(over, str) else list(over)
-    derivative = KernelDerivative(approx.model, gp, names, jitter)
+    derivative = KernelDerivative(approx.model, gp, names)
     with approx.as_fitted():
         if _few_features(approx.fit) and _scores_are(gp, approx.model):
             found = derivative.along(pivoted_gradient(approx.fit))
@@ -149,7 +148,7 @@ def gp_evidence_gradient(
 class KernelDerivative:
     """d log Z / d parameters of a kernel, held by ``pm.Data`` of the model; compiled once, read when called."""
 
-    def __init__(self, model: pm.Model, gp: Any, names: Sequence[str], jitter: float = JITTER):
+    def __init__(self, model: pm.Model, gp: Any, names: Sequence[str]):
         if not hasattr(gp, "f"):
             raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
         parameters = [model[name] for name in names]
@@ -159,25 +158,10 @@ class KernelDerivative:
         kernel, slope = gp.cov_func(gp.X), pt.matrix("slope")
         gradients = pytensor.grad(pt.sum(slope * kernel), parameters, disconnected_inputs="ignore")
         self._gradients = compile_function([slope], gradients, mode=MODE)
-        self._kernel = compile_function([], [kernel, gp.mean_func(gp.X)], mode=MODE)
-        self._jitter = jitter
 
     def along(self, slope: FloatArray) -> list[FloatArray]:
         """From d log Z / d kernel matrix."""
         return [np.asarray(value) for value in self._gradients(slope)]
-
-    def of_fit(self, fit: Fit) -> list[FloatArray]:
-        """The same for a fit to scores that are those of the process."""
-        problem = fit.problem
-        kernel, centre = self._kernel()
-        kernel = kernel + self._jitter * np.eye(len(kernel))
-        part = problem.prior.whiten_rows(problem.X[:ROWS])
-        if len(kernel) != problem.n or not np.allclose(part @ part.T, kernel[:ROWS, :ROWS], rtol=1e-5):
-            raise ValueError("The scores of the AUC potential are not those of gp.prior, or its jitter is another one.")
-        if _few_features(fit):
-            return self.along(pivoted_gradient(fit))
-        scores = TrainingScores(np.linalg.cholesky(kernel), problem.X, problem.offset - centre, fit.posterior)
-        return self.along(kernel_gradient(scores))
 
 
 def _predict_latent(

@@ -145,7 +145,9 @@ class PyMCPath(FromPrior):
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
         """From the moments, in whitened coordinates, of N(mean, covariance) of the free variables."""
         rng = np.random.default_rng(0)
-        return self.bridge_from(rng.multivariate_normal(mean, covariance, size=FITTED * self.dimension, method="cholesky"))
+        return self.bridge_from(
+            rng.multivariate_normal(mean, covariance, size=FITTED * self.dimension, method="cholesky")
+        )
 
     def bridge_from(self, theta: FloatArray) -> Path:
         """From the moments, in whitened coordinates, of draws ``theta[N, D]`` of the free variables."""

@@ -148,9 +148,7 @@ class HyperModel:
             values.append(inputs[in_place_of[rv].name][0] if rv in in_place_of else value)
             shapes.append(shape)
         layout = FlatVariables(tuple(values), tuple(shapes))
-        return ModelProblem(
-            self.model, inner.problem, tuple(variables), layout, sparse, free, HeldData.of(self.model)
-        )
+        return ModelProblem(self.model, inner.problem, tuple(variables), layout, sparse, free, HeldData.of(self.model))
 
 
 def read_model(model: pm.Model) -> ModelProblem | HyperModel:
@@ -341,12 +339,12 @@ class NestedApproximation(EPApproximation):
 
     @property
     def divergence(self) -> Estimate:
-        """NaN: the marginal divergence of a mixture has no closed form; see :attr:`certified`."""
-        return Estimate(float("nan"), 0.0)
+        """NaN where hyper-parameters are integrated over: that of a mixture has no closed form; see ``certified``."""
+        return Estimate(float("nan"), 0.0) if self.integrated else super().divergence
 
     @property
     def gaussian(self) -> bool:
-        return False
+        return not self.integrated and super().gaussian
 
     @property
     def _inclusion(self) -> FloatArray:
@@ -376,7 +374,9 @@ class NestedApproximation(EPApproximation):
         """
         hyper = dict(zip([rv.name for rv in self.hyper.hyper], self.hyper.natural(self.nested.phi), strict=True))
         found = {}
-        for name, part, shape in zip(self.source.names, self.source.layout.slices, self.source.layout.shapes, strict=True):
+        for name, part, shape in zip(
+            self.source.names, self.source.layout.slices, self.source.layout.shapes, strict=True
+        ):
             values = hyper[name] if name in hyper else self.posterior.means[:, part].reshape(-1, *shape)
             found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
         return xr.Dataset(found), self.nested.weights
@@ -415,16 +415,17 @@ class NestedApproximation(EPApproximation):
         )
 
     @property
-    def certified(self) -> CertifiedMixture:
+    def certified(self) -> Any:
         """What a certificate is of: see :class:`CertifiedMixture`."""
-        if not self.integrated:
-            return self
-        return certified_mixture(self)
+        return certified_mixture(self) if self.integrated else self
 
     def __repr__(self) -> str:
         what = "integrated over" if self.integrated else "at the mode of"
         hyper = self.hyper_posterior
-        lines = [super().__repr__(), f"  hyper          {what} {', '.join(self.hyper.labels)}; {len(hyper['weight'])} points"]
+        lines = [
+            super().__repr__(),
+            f"  hyper          {what} {', '.join(self.hyper.labels)}; {len(hyper['weight'])} points",
+        ]
         for rv in self.hyper.hyper:
             mean = (hyper[rv.name] * hyper["weight"]).sum("point")
             sd = np.sqrt((hyper[rv.name] ** 2 * hyper["weight"]).sum("point") - mean**2)

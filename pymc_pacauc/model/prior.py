@@ -130,9 +130,7 @@ def noncentred(model: pm.Model, rvs: list[Variable]) -> tuple[dict[Variable, Var
     return written, inputs
 
 
-def _readable(
-    model: pm.Model, rvs: list[Variable], layout: FlatVariables
-) -> tuple[Variable, list[Variable]] | None:
+def _readable(model: pm.Model, rvs: list[Variable], layout: FlatVariables) -> tuple[Variable, list[Variable]] | None:
     """The variables, joined, as a graph of standard normal ones that is readably affine in these; or None."""
     written, inputs = noncentred(model, rvs)
     if len(inputs) < len(rvs):
@@ -145,9 +143,7 @@ def _readable(
     return (joined, inputs) if offset.size == layout.dimension else None
 
 
-def _affine_prior(
-    graph: Variable, inputs: list[Variable], layout: FlatVariables
-) -> tuple[FloatArray, FloatArray]:
+def _affine_prior(graph: Variable, inputs: list[Variable], layout: FlatVariables) -> tuple[FloatArray, FloatArray]:
     """Mean and factor (or standard deviations) of an affine function of standard normal variables."""
     mean, slope = read_affine(graph, inputs, layout.shapes)
     factor = slope.T

@@ -209,9 +209,7 @@ class ProblemReader:
 class _AffineGraph:
     """Graphs of a model, joined, as an affine function of its coefficients: read off, or probed and verified."""
 
-    def __init__(
-        self, variables: tuple[Variable, ...], layout: FlatVariables, graphs: list[Variable], what: str
-    ):
+    def __init__(self, variables: tuple[Variable, ...], layout: FlatVariables, graphs: list[Variable], what: str):
         self._variables, self._layout, self._graphs, self._what = variables, layout, graphs, what
         self._compiled: Evaluate | None = None
 

@@ -392,14 +392,14 @@ def _selection(seen: Sequence[FloatArray], thetas: Sequence[FloatArray]) -> Any:
     if not thetas[0].size:
         return sparse.csr_array((one.size, 0))
     used = np.flatnonzero(np.abs(one) + np.abs(two) > 0)
-    ratios = thetas[0] / thetas[1]
+    with np.errstate(all="ignore"):  # coefficients that a spike holds at zero
+        ratios, wanted = thetas[0] / thetas[1], one[used] / two[used]
     order = np.argsort(ratios)
-    with np.errstate(all="ignore"):
-        wanted = one[used] / two[used]
     right = np.clip(np.searchsorted(ratios[order], wanted), 1, max(1, order.size - 1))
     near = np.stack([order[np.minimum(right, order.size - 1)], order[right - 1]])
-    chosen = near[np.abs(ratios[near] - wanted).argmin(axis=0), np.arange(used.size)]
-    value = one[used] / thetas[0][chosen]
+    with np.errstate(all="ignore"):
+        chosen = near[np.abs(ratios[near] - wanted).argmin(axis=0), np.arange(used.size)]
+        value = one[used] / thetas[0][chosen]
     whole = np.abs(value - np.round(value)) < 1e-12 * np.abs(value)
     value = np.where(whole, np.round(value), value)
     return sparse.csr_array((value, (used, chosen)), shape=(one.size, thetas[0].size))

@@ -57,7 +57,9 @@ MOST_POINTS = 300  # of a lattice: density that has not fallen by then has no en
 POINTS = 32  # quasi-random points per hyper-parameter and round: twice as many halve the error, at twice the time
 DEGREES = 8.0  # of freedom of the t they come from: tails heavier than those of log-scales
 FEWEST_EFFECTIVE = 20.0  # weighted points below which a warning says that the integral is rough: an error of 0.2 sd
-NEXT_TO_FAILED = 0.02  # weight of the points next to those that failed from which on a warning says so: 0.05 sd of error
+NEXT_TO_FAILED = (
+    0.02  # weight of the points next to those that failed from which on a warning says so: 0.05 sd of error
+)
 NEGLIGIBLE = 1e-4  # total weight of the points that are dropped from the mixture
 FLAT, ROWS = 1e-6, 80  # relative residual below which a direction counts as flat; rows that are looked at for it
 
@@ -270,44 +272,62 @@ def _slope(here: Fit, moved: Problem, step: float) -> float | None:
     return float(np.sum(D * half)) + (moved.absorbed - here.problem.absorbed) / step
 
 
-def find_mode(
-    density: Density, *, slope: float = SLOPE, max_evaluations: int = 60, free: FloatArray | None = None
-) -> tuple[Point, Any]:
-    """Climb prior x Z: the best point, and SciPy's result in coordinates ``(phi - centre) / scale`` along ``free``.
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What :func:`find_mode` found: the best point, each point and its gradient, and how the search ended."""
 
-    ``free`` has orthonormal columns, by default all k directions.
+    best: Point
+    trace: list[tuple[Point, FloatArray]]
+    converged: bool
+    message: str
+
+
+def find_mode(
+    density: Density,
+    *,
+    slope: float = SLOPE,
+    max_evaluations: int = 60,
+    free: FloatArray | None = None,
+    farthest: float = FARTHEST,
+) -> Search:
+    """Climb prior x Z in coordinates ``(phi - centre) / scale``, along the orthonormal columns of ``free``.
+
+    ``slope`` is the largest entry of the gradient at which to stop; each coordinate moves at most ``farthest``.
     """
     conditional = density.conditional
     free = np.eye(conditional.dimension) if free is None else free
-    best: list[Point] = []
+    trace: list[tuple[Point, FloatArray]] = []
+
+    def best() -> Point | None:
+        return max((point for point, _ in trace), key=lambda point: point.log_density, default=None)
 
     def objective(t: FloatArray) -> tuple[float, FloatArray]:
-        point = density.at(conditional.centre + conditional.scale * (free @ t), best[0] if best else None)
+        point = density.at(conditional.centre + conditional.scale * (free @ t), best())
         if point.log_density == -np.inf:
             return 1e10, np.zeros(t.size)
-        if not best or point.log_density > best[0].log_density:
-            best[:] = [point]
-        return -point.log_density, -free.T @ (density.gradient(point) * conditional.scale)
+        trace.append((point, free.T @ (density.gradient(point) * conditional.scale)))
+        return -point.log_density, -trace[-1][1]
 
     found = optimize.minimize(
         objective,
         np.zeros(free.shape[1]),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-FARTHEST, FARTHEST)] * free.shape[1],
-        options={"maxfun": max_evaluations, "gtol": slope, "ftol": 1e-9},
+        bounds=[(-farthest, farthest)] * free.shape[1],
+        options={"maxfun": max_evaluations, "gtol": slope, "ftol": 1e-10},
     )
-    if not best:
+    mode = best()
+    if mode is None:
         raise ValueError(
             "Expectation-Propagation did not converge at any value of the hyper-parameters that was tried: use a "
             "smaller gamma, or pm.sample(step=pac.TemperingSMC())."
         )
-    return best[0], found
+    return Search(mode, trace, bool(found.success), str(found.message))
 
 
 def integrate(density: Density) -> NestedFit:
     """The posterior as a mixture over hyper-parameters."""
-    mode, _ = find_mode(density)
+    mode = find_mode(density).best
     axes = _axes(density, mode)
     if density.conditional.dimension in LATTICE:
         return _lattice(density, mode, axes)
@@ -316,7 +336,7 @@ def integrate(density: Density) -> NestedFit:
 
 def maximum(density: Density) -> NestedFit:
     """The mode of prior x Z alone, as a mixture of one; its evidence is that given the mode."""
-    mode, _ = find_mode(density, slope=0.01)
+    mode = find_mode(density, slope=0.01).best
     log_evidence = mode.fit.log_evidence + mode.fit.problem.absorbed
     return NestedFit(
         mode.phi[None],
@@ -397,9 +417,7 @@ def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
                 proposals.append((mean, np.linalg.cholesky(spread)))
             else:
                 proposals.append((mode.phi, 1.5 * axes))
-    return _mixture(
-        density, mode, points, logs, float(special.logsumexp(logs)) - np.log(len(points)), None, False
-    )
+    return _mixture(density, mode, points, logs, float(special.logsumexp(logs)) - np.log(len(points)), None, False)
 
 
 def _log_t(phi: FloatArray, centre: FloatArray, factor: FloatArray) -> FloatArray:
@@ -460,9 +478,7 @@ def _mixture(
     return found
 
 
-def flat_directions(
-    problem_at: Callable[[FloatArray], Problem], x: FloatArray
-) -> tuple[list[FloatArray], FloatArray]:
+def flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray) -> tuple[list[FloatArray], FloatArray]:
     """Directions of hyper-parameters without effect on any ranking, and an orthonormal basis of the others.
 
     The risk ignores the length of whitened theta: evidence is constant where the prior covariance of the scores stays

@@ -451,7 +451,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         measure, of_draw = self.fitted_to.measure, 1.0 - self.expected_risk
         lines = [
             f"{self.method} approximation of {'an AUC' if measure == 'AUC' else f'a {measure}'} Gibbs posterior",
-            f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {self.source.layout.dimension} free parameters",
+            f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {self.source.layout.dimension} parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
             f"  {measure:<15}{self.training_auc:.4f} of the mean score, {of_draw:.4f} of a draw (training)",

@@ -487,8 +487,8 @@ def certified_mixture(approx: NestedApproximation) -> CertifiedMixture:
         gaussian=False,
         caveat=approx.caveat,
         assumption=(
-            f"Certifies the randomised score with the hyper-parameters ({', '.join(hyper.labels)}) at {len(fits)} values "
-            "that were fixed by their prior alone, not at those that the fit chose."
+            f"Certifies the randomised score with the hyper-parameters ({', '.join(hyper.labels)}) at {len(fits)} "
+            "values that were fixed by their prior alone, not at those that the fit chose."
         ),
     )
 

@@ -3,8 +3,9 @@
 The parameters of a Normal or an MvNormal that depend on no other variable are evaluated as they stand, so that no
 covariance is inverted (a kernel matrix is often too close to singular for it) and each is factorised once. Normal
 variables that depend on one another (centred hierarchies) are written as affine functions of independent standard
-normal ones, :func:`noncentred`, and these are read off. For all others the gradient of the log-density is evaluated at zero and at the unit vectors, which gives mean and precision, and
-at random probes, which verify that the prior is Gaussian.
+normal ones, :func:`noncentred`, and these are read off. For all others the gradient of the log-density is evaluated at
+zero and at the unit vectors, which gives mean and precision, and at random probes, which verify that the prior is
+Gaussian.
 
 The spike-and-slab prior in a PyMC model (the paper's section 2.4), and how it is found there again.
 

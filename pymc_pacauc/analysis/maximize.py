@@ -182,7 +182,9 @@ def _maximize(
         density = Density(
             Conditional(problem_at, lambda x: np.zeros(len(x)), start, np.ones(start.size)),
             tolerance=TOLERANCE,
-            callback=lambda point: bar.update(len(density.points), None, log_evidence=point.fit.log_evidence),
+            callback=lambda point: bar.update(
+                len(density.points), max_evaluations, log_evidence=point.fit.log_evidence
+            ),
         )
         if free.shape[1]:
             found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free, farthest=FARTHEST)

@@ -506,7 +506,7 @@ def fit_nested(
             method,
             options,
             tolerance,
-            lambda point: bar.update(len(density.points), None, log_evidence=point.fit.log_evidence),
+            lambda point: bar.update(len(density.points), len(density.points) + 1, log_evidence=point.fit.log_evidence),
         )
         nested = integrate(density) if how == "integrate" else maximum(density)
     flat, _ = flat_directions(conditional.problem_at, nested.mode.phi)

@@ -179,7 +179,7 @@ def conditioned(
     density = 0.5 * float(v @ v - r @ r) - float(np.log(np.diagonal(C)).sum()) - log_volume
     root = linalg.solve_triangular(C, np.diag(factor) if factor.ndim == 1 else factor.T, lower=True)  # C^-1 F'
     lower = linalg.qr(root, mode="r", check_finite=False)[0][: mean.size].T
-    lower = np.ascontiguousarray(lower * np.sign(np.diagonal(lower)))
+    lower = np.ascontiguousarray(lower * np.sign(np.diagonal(lower)), dtype=np.float64)
     return mean + root.T @ v, lower, density - 0.5 * r.size * float(np.log(2.0 * np.pi))
 
 

@@ -14,6 +14,8 @@ Where a graph must be compiled after all, ``MODE`` is for functions that are cal
 
 Expressions of a model at every draw of its posterior.
 
+What a model's ``pm.Data`` hold: remembered, and put back for a while.
+
 An affine graph read off: its value at zero and its slopes, node by node, without compiling or probing. Each value on
 the way is a constant, or :class:`Affine` in some of the inputs. The rules are exact, and cover what linear scores are
 written with: products with matrices and numbers, sums, indexing, reshaping, stacking. Any other node that an input
@@ -22,7 +24,8 @@ reaches makes the graph :class:`Unreadable`, which says nothing about it: it may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -443,3 +446,31 @@ def _one_by_one(node: Apply, operands: list[Any], *, keep: bool) -> Affine:
         rows = [perform(node, [part(each, p, i, k) for p, each in enumerate(operands)])[0] for k in range(size)]
         slopes[i] = np.array(rows)
     return Affine(offset, slopes)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldData:
+    """What a model's ``pm.Data``, mutable dimensions and coords held at some time; frozen data need no holding."""
+
+    values: dict[SharedVariable, NDArray[Any]]
+    coords: dict[str, Any]
+
+    @classmethod
+    def of(cls, model: pm.Model) -> HeldData:
+        held = [v for v in (*model.data_vars, *model.dim_lengths.values()) if isinstance(v, SharedVariable)]
+        return cls({v: v.get_value(borrow=True) for v in held}, dict(model.coords))
+
+    def write(self, model: pm.Model) -> None:
+        for variable, value in self.values.items():
+            variable.set_value(value, borrow=True)
+        model._coords.update({name: self.coords[name] for name in self.coords if name in model.coords})
+
+    @contextmanager
+    def held_by(self, model: pm.Model) -> Iterator[None]:
+        """The model as it was, for the duration of the block."""
+        now = HeldData.of(model)
+        self.write(model)
+        try:
+            yield
+        finally:
+            now.write(model)

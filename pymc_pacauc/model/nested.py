@@ -31,8 +31,7 @@ from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.model.approximation import EPApproximation, ImportanceSample
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar
-from pymc_pacauc.model.graph import FlatVariables, Unreadable, evaluate, flat_variables
-from pymc_pacauc.model.held_data import HeldData
+from pymc_pacauc.model.graph import FlatVariables, HeldData, Unreadable, evaluate, flat_variables
 from pymc_pacauc.model.prior import is_normal
 from pymc_pacauc.model.read import ModelProblem, checked_terms, problem_of, problem_reader
 from pymc_pacauc.numerics import FloatArray

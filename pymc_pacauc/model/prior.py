@@ -178,9 +178,9 @@ def conditioned(
     v = linalg.solve_triangular(C, H.T @ r, lower=True)
     density = 0.5 * float(v @ v - r @ r) - float(np.log(np.diagonal(C)).sum()) - log_volume
     root = linalg.solve_triangular(C, np.diag(factor) if factor.ndim == 1 else factor.T, lower=True)  # C^-1 F'
-    lower = linalg.qr(root, mode="r", check_finite=False)[0][: mean.size].T
-    lower = np.ascontiguousarray(lower * np.sign(np.diagonal(lower)), dtype=np.float64)
-    return mean + root.T @ v, lower, density - 0.5 * r.size * float(np.log(2.0 * np.pi))
+    triangle = np.asarray(linalg.qr(root, mode="r", check_finite=False)[0][: mean.size].T, dtype=np.float64)
+    found = np.ascontiguousarray(triangle * np.sign(np.diagonal(triangle)))
+    return mean + root.T @ v, found, density - 0.5 * r.size * float(np.log(2.0 * np.pi))
 
 
 def _gradient(model: pm.Model, rvs: list[Variable], layout: FlatVariables) -> Evaluate:

@@ -38,6 +38,7 @@ from pymc_pacauc.model.auc_term import AUCTerm, found_terms, names_of, refuse
 from pymc_pacauc.model.graph import (
     Evaluate,
     FlatVariables,
+    HeldData,
     Unreadable,
     affine_map,
     evaluate,
@@ -45,7 +46,6 @@ from pymc_pacauc.model.graph import (
     flat_variables,
     read_affine,
 )
-from pymc_pacauc.model.held_data import HeldData
 from pymc_pacauc.model.prior import GaussianPriorReader, SparseVariable, conditioned, sparse_variables
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, Spikes, linear_gaussian_problem

@@ -2,7 +2,8 @@
 
     python -m benchmarks.ablation [--only leading band ...] [--turns 3] [--largest 100000] [--write]
 
-Each strategy is switched off where it is chosen, and nothing else changes. *Ratio*: CPU seconds without it over CPU
+A strategy that the plan chooses is left out by another plan; one inside an engine by replacing its function.
+*Ratio*: CPU seconds without it over CPU
 seconds with it, one thread, the two taking turns, the median over turns (one turn where a run takes
 more than ``LONG`` seconds), after a turn that is not counted.
 *Error*: against the plain engine (all pairs, coefficients, from the prior, tolerance 1e-9), of the mean score of a
@@ -20,8 +21,8 @@ import argparse
 import math
 import sys
 import warnings
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from time import process_time
@@ -32,24 +33,17 @@ from scipy import special
 
 import pymc_pacauc as pac
 from pymc_pacauc.certify import matchings
-from pymc_pacauc.comparison import subsample as core_deal
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import DistinctRows
-from pymc_pacauc.ep import gaussian
-from pymc_pacauc.ep import leave_out as fold_paths
-from pymc_pacauc.ep import loop as fixed_point
-from pymc_pacauc.ep import loop as gaussian_iteration
-from pymc_pacauc.ep import loop as mixing
+from pymc_pacauc.ep import loop, subsample, subsample_sums, sweep
 from pymc_pacauc.ep import start as mean_first
-from pymc_pacauc.ep import subsample as dealt
-from pymc_pacauc.ep import subsample_sums as dealt_sums
-from pymc_pacauc.ep import sweep as work
+from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.estimator import calibration
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.estimator import gamma as estimator_gamma
-from pymc_pacauc.fitting import fit
+from pymc_pacauc.fitting import fit as fit_by_options
 from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune import gamma as search_gamma
@@ -74,7 +68,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Work:
-    """Something a user asks for. ``run()`` does it from the arrays on; ``plain()`` by the plain engine, or is None."""
+    """Something a user asks for. ``run()`` does it from the arrays on, ``run(change)`` by another plan; ``plain()`` by
+    the plain engine, or is None.
+    """
 
     name: str
     rows: int
@@ -107,23 +103,28 @@ def process_data(n, d, seed=1):
     return X, np.linalg.cholesky(kernel + 1e-6 * np.eye(n)), y
 
 
-def fitted(design, pairs_of, plain=False, pairs="auto", tolerance=1e-6, gamma=None):
+def same(plan):
+    return plan
+
+
+def plain(plan):
+    """All pairs, coefficients, from the prior, to many digits."""
+    return replace(
+        plan, coordinates="coefficients", leading=0, pairs="all", start="prior", continuation=False, tolerance=1e-9
+    )
+
+
+def fitted(design, pairs_of, change=same, gamma=None):
     """One fit, beginning with the arrays."""
     problem = linear_gaussian_problem(design, pairs_of(), float(len(design) if gamma is None else gamma))
-    if plain:
-        pairs, tolerance = "all", 1e-9
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return outcome(fit(problem, pairs=pairs, tolerance=tolerance, n_jobs=1))
+        return outcome(fit(problem, change(choose_plan(problem)), n_jobs=1))
 
 
-def fit_work(name, design, pairs_of, plain=True, **options):
-    return Work(
-        name,
-        len(design),
-        partial(fitted, design, pairs_of, **options),
-        partial(fitted, design, pairs_of, plain=True, gamma=options.get("gamma")) if plain else None,
-    )
+def fit_work(name, design, pairs_of, compare=True, gamma=None):
+    run = partial(fitted, design, pairs_of, gamma=gamma)
+    return Work(name, len(design), run, partial(run, plain) if compare else None)
 
 
 def linear(n, d, plain=True, times=1):
@@ -169,14 +170,22 @@ def choosing(n, d):
     """Choosing gamma by folds."""
     X, y = linear_data(n, d)
 
-    def run():
+    def run(change=same):
+        problem = linear_gaussian_problem(X, y, float(n))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            choice = search_gamma.choose_gamma(
-                linear_gaussian_problem(X, y, 1.0), rng=np.random.default_rng(1), n_jobs=1
-            )
-        auc = choice.candidates[choice.chosen].auc.mean()
-        return Outcome(others={"gamma": choice.gamma, "AUC of folds": auc})
+            if change is same:
+                choice = search_gamma.choose_gamma(problem, n_jobs=1)
+                best = choice.candidates[choice.chosen]
+            else:
+                assigned = search_gamma.assign_folds(problem.pairs, 5)
+                folds = search_gamma.leave_out_folds(problem, assigned, change(choose_plan(problem)))
+                whole = fit_by_options(problem, accuracy="path", n_jobs=1)
+                found, chosen = search_gamma.choose_among(
+                    lambda gamma: search_gamma.held_out(whole, folds, gamma=gamma, n_jobs=1), None, problem.pairs
+                )
+                best = found[chosen]
+        return Outcome(others={"gamma": best.gamma, "AUC of folds": best.auc.mean()})
 
     return Work(f"choosing gamma, {n} rows, d = {d}", n, run)
 
@@ -223,23 +232,19 @@ class Strategy:
 
     key: str
     name: str
-    without: object  # patches: (owner, attribute, value)
+    without: object  # a function from plan to plan, or a list of (owner, attribute, value to put in its place)
     works: object  # a function that lists them
 
 
-def off(*patches):
-    @contextmanager
-    def switched():
-        with ExitStack() as stack:
-            for owner, attribute, value in patches:
-                stack.enter_context(mock.patch.object(owner, attribute, value))
-            yield
-
-    return switched
+def off(patches):
+    stack = ExitStack()
+    for owner, attribute, value in patches:
+        stack.enter_context(mock.patch.object(owner, attribute, value))
+    return stack
 
 
-def everything_close(space, with_offset, q, deal, index, weights, side=dealt_sums._side):
-    found = side(space, with_offset, q, deal, index, weights)
+def everything_close(*arguments, side=subsample_sums._side):
+    found = side(*arguments)
     return found._replace(width=np.full_like(found.width, 1e30))
 
 
@@ -256,15 +261,13 @@ def no_mixing(history, point, plain, weighed, memory):
     return plain, history
 
 
-def whole_fit(problem, method, start, n_jobs):
-    return fit(problem, method, start=start, n_jobs=n_jobs)
+def whole_fit(problem, method="ep", *, accuracy="fit", **options):
+    return fit_by_options(problem, method, **options)
 
 
-PLAIN = off(
-    (gaussian, "leading_problem", lambda problem, tolerance: problem),
-    (gaussian, "mean_first_start", lambda problem, power: None),
-    (core_scores, "WORTH_FEATURES", 0.0),
-)
+def not_thinned(plan):
+    return replace(plan, pairs=replace(plan.pairs, thin=False))
+
 
 SMALL = lambda: [linear(1000, 10), linear(1000, 100), linear(1000, 10, times=10)]  # noqa: E731
 LARGE = lambda: [linear(10_000, 10), linear(100_000, 10, False), linear(100_000, 100, False)]  # noqa: E731
@@ -272,132 +275,101 @@ SMOOTH = lambda: [process(500, 2), process(500, 2, times=5), process(1000, 2), p
 ROUGH = lambda: [process(500, 10), process(500, 10, times=5), process(1000, 10), process(2000, 10, False)]  # noqa: E731
 
 STRATEGIES = (
-    Strategy("mixing", "Anderson mixing", off((fixed_point, "mixed_step", no_mixing)), SMALL),
-    Strategy(
-        "rescaling", "the known length of q", off((gaussian_iteration, "_scale_target", lambda q, seen: 0.0)), SMALL
-    ),
-    Strategy(
-        "normal_equations",
-        "mixing by normal equations, beyond 4096 numbers",
-        off((mixing, "LONG", 10**9)),
-        lambda: [linear(1000, 100), linear(1000, 150), *ROUGH()[:1]],
-    ),
+    Strategy("mixing", "Anderson mixing", [(loop, "mixed_step", no_mixing)], SMALL),
+    Strategy("rescaling", "the known length of q", [(loop, "_scale_target", lambda q, seen: 0.0)], SMALL),
     Strategy(
         "features",
         "few directions of a smooth process (pivoted Cholesky)",
-        off((core_scores, "WORTH_FEATURES", 0.0)),
+        partial(replace, coordinates="scores", leading=0),
         SMOOTH,
     ),
+    Strategy("leading", "leading directions first", partial(replace, leading=0), SMOOTH),
     Strategy(
-        "leading",
-        "leading directions first",
-        off((gaussian, "leading_problem", lambda problem, tolerance: problem)),
-        SMOOTH,
-    ),
-    Strategy(
-        "score_space",
-        "EP in the scores, for processes of full rank",
-        off((gaussian, "as_many_directions", lambda problem: False)),
-        ROUGH,
+        "scores", "EP in the scores, for processes of full rank", partial(replace, coordinates="coefficients"), ROUGH
     ),
     Strategy(
         "mean_first",
         "a start that finds the mean first, of processes",
-        off((gaussian, "mean_first_start", lambda problem, power: None)),
+        partial(replace, start="prior"),
         lambda: [*SMOOTH(), *ROUGH()],
     ),
     Strategy(
         "single",
         "single precision where the mean is found first",
-        off((mean_first.MeanFirst, "__init__", double_precision)),
+        [(mean_first.MeanFirst, "__init__", double_precision)],
         lambda: [*SMOOTH()[1:], linear(100_000, 10, False), choosing(1000, 10)],
     ),
     Strategy(
         "subsample",
         "a subsample of pairs",
-        off((dealt, "WORTH_DEALING", 10**18)),
+        partial(replace, pairs="all"),
         lambda: [linear(5000, 10), linear(10_000, 10)],
     ),
     Strategy(
-        "band", "only near pairs of the subsample are looked at", off((dealt_sums, "_side", everything_close)), LARGE
+        "band",
+        "only near pairs of the subsample are looked at",
+        [(subsample_sums, "_side", everything_close)],
+        LARGE,
     ),
-    Strategy("thinned", "one far pair in up to 32", off((core_deal, "_far_share", lambda rows: 1)), LARGE),
+    Strategy("thinned", "one far pair in up to 32", not_thinned, LARGE),
     Strategy(
         "grow",
         "growing shares of rows",
-        off((dealt._Run, "grow", lambda self, q, share, groups, rng: (q, 1.0))),
+        [(subsample._Run, "grow", lambda self, q, share: (q, 1.0))],
         lambda: [*LARGE(), linear(1_000_000, 10, False)],
     ),
     Strategy(
         "near",
-        "Newton's steps, rows dealt anew before each (_Run.near)",
-        off((dealt._Run, "near", lambda self, q, off, groups, rng, pairs=None: (q, off, 1.0))),
+        "Newton's steps, pairs sampled anew before each (_Run.near)",
+        [(subsample._Run, "near", lambda self, q, off, groups, pairs=None: (q, off, 1.0))],
         lambda: [*LARGE(), linear(1_000_000, 10, False)],
     ),
     Strategy(
         "fine",
         "a table of their own for pairs of one weight (band)",
-        off((dealt_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))),
+        [(subsample_sums, "_fine", lambda block, table, weighted: (0.0, np.empty((0, 4, 3))))],
         LARGE,
     ),
     Strategy(
         "constant",
         "a kernel and a table of their own for pairs of one weight (tiles)",
-        off((work, "MOST_TABLES", -1)),
+        [(sweep, "cut_work", partial(sweep.cut_work, most_tables=-1))],
         lambda: [*SMALL(), linear(3000, 20), process(1000, 2)],
     ),
     Strategy(
         "by_weight",
         "blocks split by weight where weights are few",
-        off((work, "_by_weight", lambda block: [block])),
+        [(sweep, "_by_weight", lambda block, most: [block])],
         lambda: [weighted(2000, 10, True)],
     ),
     Strategy(
         "small_blocks",
         "one compiled loop for small blocks",
-        off((work, "FEW", 10**9)),
+        [(sweep, "cut_work", partial(sweep.cut_work, small_block=0))],
         lambda: [strata(2000, 10, 5), strata(2000, 10, 20), survival(1000, 10), survival(3000, 10)],
     ),
     Strategy(
         "distinct",
         "equal rows found once",
-        off((core_scores, "distinct_rows", all_different)),
+        [(core_scores, "distinct_rows", all_different)],
         lambda: [repeated_rows(2000, 5), linear(1000, 10)],
     ),
     Strategy(
         "fold_paths",
         "folds along paths of their own",
-        off((search_gamma, "suit_fold_paths", lambda problem: False)),
-        lambda: [choosing(500, 10), choosing(1000, 10), choosing(2000, 100), estimator(1000, 10), estimator(3000, 30)],
+        partial(replace, folds="removed sites"),
+        lambda: [choosing(500, 10), choosing(1000, 10), choosing(2000, 100)],
     ),
     Strategy(
-        "fold_pairs",
-        "a subsample of the pairs of folds",
-        off((fold_paths, "PAIRS_PER_ROW", 10**9)),
-        lambda: [choosing(2000, 10), estimator(3000, 30)],
-    ),
-    Strategy(
-        "few_rows",
-        "gamma on 1000 of more than 2500 rows",
-        off((search_gamma, "MANY_ROWS", 10**9)),
-        lambda: [choosing(4000, 10), choosing(8000, 10)],
-    ),
-    Strategy(
-        "fold_means",
-        "folds of the calibration by their means alone",
-        off((calibration, "suits_fold_means", lambda found: False)),
-        lambda: [estimator(300, 10), estimator(1000, 10), estimator(3000, 30), estimator(10_000, 10)],
-    ),
-    Strategy(
-        "fit_quickly",
-        "a smaller subsample for the estimator's fit",
-        off((estimator_gamma, "_fit_quickly", whole_fit)),
-        lambda: [estimator(1000, 10), estimator(3000, 30), estimator(10_000, 10)],
+        "estimator",
+        "an estimator's fit, which subsamples sooner",
+        [(estimator_gamma, "fit", whole_fit)],
+        lambda: [estimator(1000, 10), estimator(3000, 30), estimator(4400, 10), estimator(10_000, 10)],
     ),
     Strategy(
         "log_sum",
         "a sum of exponentials without SciPy (matching bound)",
-        off((matchings, "_log_sum", lambda logs: float(special.logsumexp(logs)))),
+        [(matchings, "_log_sum", lambda logs: float(special.logsumexp(logs)))],
         lambda: [matching_certificate(400, 5), matching_certificate(1000, 5)],
     ),
 )
@@ -412,8 +384,7 @@ def plain_outcome(each):
     if each.plain is None:
         return None
     if each.name not in _plain:
-        with PLAIN():
-            _plain[each.name] = each.plain()
+        _plain[each.name] = each.plain()
     return _plain[each.name]
 
 
@@ -428,8 +399,11 @@ def compared(each, without, turns):
     seconds = []
     for _ in range(1 + turns):
         with_it, found = timed(each.run)
-        with without():
-            without_it, other = timed(each.run)
+        if isinstance(without, list):
+            with off(without):
+                without_it, other = timed(each.run)
+        else:
+            without_it, other = timed(partial(each.run, without))
         seconds.append((with_it, without_it))
         if min(seconds[-1]) > LONG and len(seconds) > 1:
             break

@@ -22,7 +22,7 @@ import numpy as np
 
 import pymc_pacauc as pac
 from benchmarks.paper_ep import paper_sweep
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc import fitting
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
@@ -130,8 +130,8 @@ def fit():
         paper_sweep(X, y, problem.gamma, K, h)
         paper_times.append(process_time() - start)
     count = damped_sweeps(problem)
-    ours = interleaved({"fit": lambda: fit_ep(problem, n_jobs=1)}, repeats=3)["fit"]
-    sweeps, per_sweep = fit_ep(problem, n_jobs=1).sweeps, float(np.median(paper_times))
+    ours = interleaved({"fit": lambda: fitting.fit(problem, n_jobs=1)}, repeats=3)["fit"]
+    sweeps, per_sweep = fitting.fit(problem, n_jobs=1).sweeps, float(np.median(paper_times))
     paper = [
         "the paper's (stored sites, O(n₊n₋d²), damping 0.5)",
         count,
@@ -153,7 +153,10 @@ def fit():
     wide_problem = linear_gaussian_problem(wide, wide[:, 0] + rng.standard_normal(62) > 0.3, 62.0)
     pima = linear_gaussian_problem(*shipped("pima"), 532.0)
     seconds = interleaved(
-        {"62 by 2000": lambda: fit_ep(wide_problem, n_jobs=1), "Pima, 532 by 7": lambda: fit_ep(pima, n_jobs=1)}
+        {
+            "62 by 2000": lambda: fitting.fit(wide_problem, n_jobs=1),
+            "Pima, 532 by 7": lambda: fitting.fit(pima, n_jobs=1),
+        }
     )
     table("Small fits", ["data", "milliseconds"], [[name, f"{1e3 * value:.1f}"] for name, value in seconds.items()])
 
@@ -187,10 +190,10 @@ def sweeps():
         X, y = shipped(name)
         for factor in (0.125, 1.0, 2.0):
             problem = linear_gaussian_problem(X, y, factor * len(y))
-            found = fit_ep(problem)
-            warm = fit_ep(problem, start=fit_ep(dataclasses.replace(problem, gamma=problem.gamma / 2)))
+            found = fitting.fit(problem)
+            warm = fitting.fit(problem, start=fitting.fit(dataclasses.replace(problem, gamma=problem.gamma / 2)))
             acted = ", ".join(f"{k} {v}" for k, v in vars(found.interventions).items() if v) or "none"
-            rows.append([name, f"{factor:g} n", found.sweeps, warm.sweeps, fit_vb(problem).sweeps, acted])
+            rows.append([name, f"{factor:g} n", found.sweeps, warm.sweeps, fitting.fit(problem, "vb").sweeps, acted])
     table(
         "Sweeps to a relative change of 1e-6 (target: ≤ 30 up to gamma = n, ≤ 60 up to 2n)",
         ["data", "gamma", "EP", "EP started at gamma/2", "VB", "interventions"],
@@ -204,7 +207,7 @@ def accuracy():
     for factor in (0.125, 1.0, 2.0):
         gamma = 300 * factor
         problem, exact = linear_gaussian_problem(X, y, gamma), exact_plane(X, y, gamma)
-        ep, vb = fit_ep(problem), fit_vb(problem)
+        ep, vb = fitting.fit(problem), fitting.fit(problem, "vb")
         estimate, error = log_mean(pareto_smooth(ep.importance(10_000, np.random.default_rng(1)).log_weights)[0])
         direction = ep.posterior.mean / np.linalg.norm(ep.posterior.mean)
         angle = np.degrees(np.arccos(direction @ exact.mean_direction / np.linalg.norm(exact.mean_direction)))
@@ -220,7 +223,7 @@ def accuracy():
     )
     X, y = shipped("pima")
     problem = linear_gaussian_problem(X, y, 532.0)
-    ep = fit_ep(problem)
+    ep = fitting.fit(problem)
     draws = ep.importance(20_000, np.random.default_rng(1))
     log_weights, k = pareto_smooth(draws.log_weights)
     estimate, error = log_mean(log_weights)
@@ -255,7 +258,7 @@ def leave_out():
     for name in ("pima", "credit"):
         X, y = shipped(name)
         problem = linear_gaussian_problem(X, y, float(len(y)))
-        found = fit_ep(problem, tolerance=1e-8)
+        found = fitting.fit(problem, tolerance=1e-8)
         groups = np.random.default_rng(0).permutation(len(y)) % 5
         start = process_time()
         exact = found.leave_out(groups, refine=100, tolerance=1e-8)

@@ -60,7 +60,7 @@ def xgboost_classifier(X, y):
 
 
 def ep_auto(X, y):
-    """All pairs, or dealt ones where these are many."""
+    """All pairs, or a subsample where these are many."""
     return arrays_fit(linear_gaussian_problem(X, y, float(len(y))), n_jobs=1)
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.leave_out import split_groups
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune.gamma import PATH_TOLERANCE, fits_along_gamma
@@ -31,7 +31,7 @@ def gamma_grid(y, every=1):
 
 def fit(design, y, gamma, **options):
     """EP for scores ``design @ w``, w ~ N(0, I)."""
-    return fit_ep(linear_gaussian_problem(design, y, gamma), max_sweeps=MOST_SWEEPS, n_jobs=1, **options)
+    return fitting.fit(linear_gaussian_problem(design, y, gamma), max_sweeps=MOST_SWEEPS, n_jobs=1, **options)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Both on the same data, in turns, with the same number of threads for everything (matrix algebra included); medians over
 rounds of the seconds of each and of their ratios. CPU time adds up all threads, and is the one to look at on a machine
-that does other work as well. `gammas` were looked at, the five folds being dealt `deals` times. Data: Credit's first 24
+that does other work as well. `gammas` were looked at, the five folds being assigned `assignments` times. Data: Credit's first 24
 covariates and all 60 of them; simulated for n = 5000, d = 216 (3 in 10 positive, ten covariates that matter), with
 independent covariates, the easiest case for the peer, and with correlated ones, as tables have them: 30 common factors
 and noise of half their size.
@@ -57,7 +57,7 @@ def main():
     from pymc_pacauc.problem.problem import linear_gaussian_problem
     from pymc_pacauc.tune.gamma import choose_gamma
 
-    print("| n | d | covariates | choose_gamma | LogisticRegressionCV | ratio | of CPU time | gammas | deals |")
+    print("| n | d | covariates | choose_gamma | LogisticRegressionCV | ratio | of CPU time | gammas | assignments |")
     print("|---:|---:|---|---:|---:|---:|---:|---:|---:|")
     for size in arguments.sizes:
         shape, _, design = size.partition("-")

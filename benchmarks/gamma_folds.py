@@ -1,6 +1,6 @@
 """Are the folds that gamma is chosen by, along paths of their own, those of refits?
 
-Held-out AUC of the mean score and of a draw, averaged over five folds dealt twice, at gammas in units of the
+Held-out AUC of the mean score and of a draw, averaged over five folds assigned twice, at gammas in units of the
 comparison's size (n+ n- / n): from refits to convergence, and how far those that `choose_gamma` looks at are from them;
 what one costs, in CPU milliseconds; and the gamma that is chosen, as a ratio, over seeds of the folds. Where EP has
 many fixed points (the largest gammas) a refit is one of them. Data: those of `gamma_stability`, and simulated ones of
@@ -17,6 +17,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 import argparse
 import warnings
 from dataclasses import replace
+from functools import partial
 from time import process_time
 
 import numpy as np
@@ -25,6 +26,7 @@ from benchmarks.gamma_stability import DATA, load
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.leave_out import FoldPaths, split_groups
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune import gamma as search
@@ -51,13 +53,12 @@ def aucs(left):
 
 def chosen(problem):
     """The gamma chosen, over that chosen with folds that are refitted."""
-    found = search.choose_gamma(problem, n_jobs=1).gamma
-    kept = {name: getattr(search, name) for name in ("suit_fold_paths", "FOLD_TOLERANCE", "FOLD_SWEEPS")}
-    search.suit_fold_paths, search.FOLD_TOLERANCE, search.FOLD_SWEEPS = lambda problem: False, 1e-2, 100
-    try:
-        return found / search.choose_gamma(problem, n_jobs=1).gamma
-    finally:
-        vars(search).update(kept)
+    found = search.choose_gamma(problem, n_jobs=1)
+    folds = search.leave_out_folds(problem, found.folds, replace(choose_plan(problem), folds="removed sites"))
+    whole = fit(problem, accuracy="path", n_jobs=1)
+    evaluate = partial(search.held_out, whole, folds, sweeps=100, tolerance=1e-2, n_jobs=1)
+    candidates, best = search.choose_among(lambda gamma: evaluate(gamma=gamma), None, problem.pairs)
+    return found.gamma / candidates[best].gamma
 
 
 def main():

@@ -22,8 +22,8 @@ from time import process_time
 import numpy as np
 from scipy import linalg
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.numerics import single_threaded_blas
 from pymc_pacauc.problem.kernel_features import COVARIANCES, kernel_features, median_distance
@@ -75,7 +75,7 @@ def classifier(X, y, lengthscale, evaluations=0):
 
 def features_fit(X, y, lengthscale, rank):
     features = kernel_features(X, lengthscale=lengthscale, rank=rank)
-    return features, fit_ep(linear_gaussian_problem(features.transform(X), y, float(len(y))), n_jobs=1)
+    return features, fitting.fit(linear_gaussian_problem(features.transform(X), y, float(len(y))), n_jobs=1)
 
 
 def process(X, y, lengthscale):
@@ -86,7 +86,7 @@ def process(X, y, lengthscale):
 
 def process_fit(X, y, lengthscale):
     factor, problem = process(X, y, lengthscale)
-    return factor, fit_ep(problem, n_jobs=1)
+    return factor, fitting.fit(problem, n_jobs=1)
 
 
 def looking(X, y, lengthscale):
@@ -172,7 +172,7 @@ def peers():
     for n, d in ((300, 2), (1000, 2), (1000, 10)):
         X, y = simulated(n, d)
         new, labels = simulated(5000, d, seed=1)
-        linear = fit_ep(linear_gaussian_problem(X, y, float(n)), n_jobs=1)
+        linear = fitting.fit(linear_gaussian_problem(X, y, float(n)), n_jobs=1)
         cells = [f"{auc(new @ linear.posterior.mean, labels):.3f}"]
         for each in (False, True):
             began = process_time()

@@ -4,8 +4,8 @@
     python -m benchmarks.large memory [--rows 1000000]
     python -m benchmarks.large smc [--rows 1000000] [--particles 100]
 
-``accuracy`` compares fits on dealt pairs, gamma = n, d = 10, with one on all pairs up to 16 000 rows, and beyond with
-one on sixteen times as many, dealt otherwise. The error of the mean is in posterior standard deviations: of the
+``accuracy`` compares fits on subsamples of pairs, gamma = n, d = 10, with one on all pairs up to 16 000 rows, and beyond with
+one on sixteen times as many, sampled otherwise. The error of the mean is in posterior standard deviations: of the
 coefficients, and of the posterior in the direction of the error (root mean squares); claimed is ``sampling_error``.
 ``memory`` and ``smc`` are for 20 covariates and one row in a hundred positive.
 """
@@ -17,14 +17,15 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import argparse
 import resource
+from functools import partial
 from time import process_time
 
 import numpy as np
 
 from benchmarks.fits import simulated
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.risk import LinearRisk, empirical_risk
-from pymc_pacauc.ep.gaussian import fit_ep
-from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
+from pymc_pacauc.ep.plan import Subsample, choose_plan
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
@@ -54,17 +55,19 @@ def accuracy(rows, seeds):
     for n in rows:
         X, y = simulated(2 * n, 10)
         problem = linear_gaussian_problem(X[:n], y[:n], float(n))
-        groups = groups_to_deal(problem, "auto")
+        used = choose_plan(problem).pairs
+        groups = used.groups if isinstance(used, Subsample) else 1.0
         if n <= MOST_COMPARED_WITH_ALL:
-            exact, taken = timed(lambda: fit_ep(problem, n_jobs=1))  # noqa: B023
+            exact, taken = timed(partial(fitting.fit, problem, pairs="all", n_jobs=1))
             reference = f"all pairs, {taken:.1f} s"
         else:
-            exact, taken = timed(lambda: fit_dealt(problem, groups / TIMES_AS_MANY, n_jobs=1, random_seed=1000))  # noqa: B023
+            more = Subsample(groups / TIMES_AS_MANY, random_seed=1000)
+            exact, taken = timed(partial(fitting.fit, problem, pairs=more, n_jobs=1))
             reference = f"{exact.pairs_used:.2g} pairs, ± {exact.sampling_error.mean:.3f}, {taken:.1f} s"
         q, deviation = exact.posterior.natural, np.sqrt(exact.posterior.variance)
         by_coefficient, by_direction, evidence, auc, seconds, claimed = [], [], [], [], [], []
         for seed in range(seeds):
-            found, taken = timed(lambda: fit_dealt(problem, groups, n_jobs=1, random_seed=seed))  # noqa: B023
+            found, taken = timed(partial(fitting.fit, problem, pairs=Subsample(groups, random_seed=seed), n_jobs=1))
             by_coefficient.append((found.posterior.mean - exact.posterior.mean) / deviation)
             by_direction.append(q.factor.T @ (found.posterior.natural.mean - q.mean))
             evidence.append(found.log_evidence - exact.log_evidence)
@@ -84,7 +87,7 @@ def accuracy(rows, seeds):
 def small():
     """Compiles."""
     problem = linear_gaussian_problem(*simulated(2000, 20), 2000.0)
-    return fit_dealt(problem, 4, n_jobs=1)
+    return fitting.fit(problem, pairs=Subsample(4), n_jobs=1)
 
 
 def memory(rows):
@@ -92,7 +95,7 @@ def memory(rows):
     X, y = simulated(rows, 20, 0.01)
     print(f"Peak resident memory: {peak():.0f} MiB with {rows} rows of 20 covariates, before the fit,", flush=True)
     problem = linear_gaussian_problem(X, y, float(rows))
-    found, taken = timed(lambda: fit_dealt(problem, groups_to_deal(problem, "auto"), n_jobs=1))
+    found, taken = timed(lambda: fitting.fit(problem, n_jobs=1))
     print(
         f"{peak():.0f} MiB after it: {found.pairs_used:.2g} of {problem.pairs.n_pairs:.2g} pairs, {found.sweeps} "
         f"sweeps, {taken:.0f} CPU s, mean ± {found.sampling_error.mean:.3f} posterior sd, "

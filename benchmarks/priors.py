@@ -24,9 +24,8 @@ from scipy.spatial.distance import cdist
 
 import pymc_pacauc as pac
 from benchmarks.paired import splits
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc import fitting
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
-from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 
 SHIPPED = ("pima", "spect", "glass", "credit", "dna")
@@ -35,13 +34,13 @@ LARGEST_PROCESS = 1000
 
 
 def linear(X, y, new):
-    fit = fit_ep(linear_gaussian_problem(X, y, float(y.size)))
+    fit = fitting.fit(linear_gaussian_problem(X, y, float(y.size)))
     return new @ fit.posterior.mean, fit.converged
 
 
 def spike_slab(X, y, new):
     p = 0.5 if X.shape[1] < 10 else 0.1
-    fit = fit_spike_slab(spike_slab_problem(X, y, float(y.size), inclusion_probability=p, v0=0.0), tolerance=1e-4)
+    fit = fitting.fit(spike_slab_problem(X, y, float(y.size), inclusion_probability=p, v0=0.0), tolerance=1e-4)
     return new @ fit.posterior.mean, fit.converged
 
 
@@ -54,7 +53,7 @@ def process(X, y, new):
         return np.exp(-0.5 * cdist(a, b, "sqeuclidean") / X.shape[1])
 
     K = kernel(X, X) + 1e-6 * np.eye(y.size)
-    fit = fit_ep(linear_gaussian_problem(np.eye(y.size), y, float(y.size), prior_covariance=K))
+    fit = fitting.fit(linear_gaussian_problem(np.eye(y.size), y, float(y.size), prior_covariance=K))
     scores = TrainingScores(np.linalg.cholesky(K), np.eye(y.size), np.zeros(y.size), fit.posterior)
     return predict_scores_at(scores, kernel(X, new), np.ones(len(new)))[0], fit.converged
 
@@ -104,7 +103,7 @@ def exact():
             X, y = plane_data(slope=slope)
             for gamma in (20.0, 60.0, 200.0):
                 truth = exact_spike_slab_plane(X, y, gamma, p, v0, 1.0)
-                fit = fit_spike_slab(spike_slab_problem(X, y, gamma, inclusion_probability=p, v0=v0))
+                fit = fitting.fit(spike_slab_problem(X, y, gamma, inclusion_probability=p, v0=v0))
                 errors.append(
                     [
                         np.abs(fit.posterior.inclusion_probability - truth.inclusion).max(),
@@ -137,7 +136,7 @@ def path():
     print("|---:|---:|---:|---:|---:|---|")
     for v0 in (0.1, 0.01, 0.001):
         began = perf_counter()
-        fit = fit_spike_slab(
+        fit = fitting.fit(
             spike_slab_problem(dna.X, dna.y, float(dna.n), inclusion_probability=0.1, v0=v0), tolerance=1e-4
         )
         cells = [v0, f"{perf_counter() - began:.1f}", fit.sweeps, f"{fit.expected_model_size:.1f}"]

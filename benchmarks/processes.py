@@ -21,7 +21,7 @@ import pymc as pm
 
 import pymc_pacauc as pac
 from benchmarks.paired import splits
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc import fitting
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.model.compat import pareto_smooth
@@ -124,7 +124,7 @@ def lengthscales():
     for multiple in (1, 2, 4, 8, 16):
         K = np.exp(-0.5 * square / (multiple**2 * median))
         factor = np.linalg.cholesky(K[np.ix_(train, train)] + 1e-6 * np.eye(train.sum()))
-        fit = fit_ep(linear_gaussian_problem(factor, glass.y[train], float(train.sum())))
+        fit = fitting.fit(linear_gaussian_problem(factor, glass.y[train], float(train.sum())))
         log_weights, k = pareto_smooth(fit.importance(20_000, np.random.default_rng(1)).log_weights)
         estimate, error = log_mean(log_weights)
         scores = TrainingScores(factor, factor, np.zeros(len(factor)), fit.posterior)

@@ -29,7 +29,7 @@ import numpy as np
 
 import pymc_pacauc as pac
 from benchmarks.smc_peers import PARTICLES, blackjax_smc, particles_smc, pymc_smc
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc import fitting
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
 
@@ -78,7 +78,7 @@ def from_ep(problem, particles=PARTICLES, **settings):
 
     def run(seed):
         rng = np.random.default_rng(seed)
-        fit = fit_ep(problem, n_jobs=1)
+        fit = fitting.fit(problem, n_jobs=1)
         path = bridge_path(prior_path(problem), fit.posterior.mean, fit.posterior.covariance)
         state = run_tempering(path, Settings(particles=particles, **settings), rng)
         return path.finish(state.population, rng)[0].mean(axis=0), state.log_evidence
@@ -158,7 +158,7 @@ def compare(title, X, y, gamma, seeds, peer_seeds, with_blackjax):
 
 
 def reproducibility(title, problem, seeds):
-    fit = fit_ep(problem, n_jobs=1)
+    fit = fitting.fit(problem, n_jobs=1)
     print(f"\n## {title}: n = {problem.n}, d = {problem.d}, gamma = n; {PARTICLES} particles\n")
     print(f"EP's log Z: {fit.log_evidence:.2f}. Its fit is not part of the seconds.\n")
     print("| | seed | log Z ± its own standard error | stages | moves | lowest acceptance | CPU s |")

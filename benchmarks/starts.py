@@ -26,9 +26,8 @@ from unittest import mock
 import numpy as np
 from scipy import stats
 
-from pymc_pacauc import datasets
+from pymc_pacauc import datasets, fitting
 from pymc_pacauc.comparison.risk import linear_risk
-from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import ModelPath, Path, Settings, bridge_path, prior_path, run_tempering
 from pymc_pacauc.smc.coordinates import StudentFit
@@ -51,7 +50,7 @@ class Case:
 
 
 def started(problem):
-    fit = fit_ep(problem, n_jobs=1)
+    fit = fitting.fit(problem, n_jobs=1)
     path = prior_path(problem)
     return path, bridge_path(path, fit.posterior.mean, fit.posterior.covariance)
 

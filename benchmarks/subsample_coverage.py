@@ -23,9 +23,10 @@ from time import process_time
 
 import numpy as np
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import label_comparison
-from pymc_pacauc.ep import subsample as dealt
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc.comparison.subsample import number_of_groups
+from pymc_pacauc.ep.plan import ACCURACIES, LEAST_SAVED, Subsample, pairs_for
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
@@ -106,8 +107,10 @@ def design(number):
 def study(number, auto=False):
     """Fit the problem of this number; None where it is refused."""
     problem, asked, gamma, words = design(number)
-    if auto:
-        dealt.WORTH_DEALING, asked = FEW_PAIRS, "auto"
+    if auto:  # as if few pairs were many
+        wanted = max(ACCURACIES["fit"].pairs_per_row * problem.n, pairs_for(problem))
+        few = problem.pairs.n_pairs <= max(FEW_PAIRS, LEAST_SAVED * wanted)
+        asked = "all" if few else Subsample(number_of_groups(problem.pairs, wanted))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         began = process_time()
@@ -120,9 +123,9 @@ def study(number, auto=False):
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         began = process_time()
-        exact = fit_ep(problem, n_jobs=1, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
+        exact = fitting.fit(problem, pairs="all", n_jobs=1, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
         seconds_all = process_time() - began
-        other = fit_ep(problem, n_jobs=1, start=found, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
+        other = fitting.fit(problem, pairs="all", n_jobs=1, start=found, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
     best = max((exact, other), key=lambda each: (each.converged, each.log_evidence))
     several = exact.converged and other.converged and abs(exact.log_evidence - other.log_evidence) > 0.05
     q = best.posterior.natural

@@ -10,6 +10,8 @@ needs the repository's history. *Weights*: a sweep with weights of several kinds
 
 import os
 
+from pymc_pacauc import fitting
+
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
@@ -52,7 +54,6 @@ def tasks():
     """Work that needs no weights, in names that both revisions have."""
     from pymc_pacauc.comparison.pairs import bipartite
     from pymc_pacauc.comparison.risk import LinearRisk, empirical_risk, pair_risk
-    from pymc_pacauc.ep.gaussian import fit_ep
     from pymc_pacauc.problem.problem import linear_gaussian_problem
 
     found = {}
@@ -61,7 +62,7 @@ def tasks():
         found[f"EP, a sweep, n = {n}, d = {d}"] = sweep(X, bipartite(y))
     for n, d in ((200, 7), (800, 10)):
         X, y = labelled(n, d)
-        found[f"EP, a fit, n = {n}, d = {d}"] = partial(fit_ep, linear_gaussian_problem(X, y, gamma=float(n)))
+        found[f"EP, a fit, n = {n}, d = {d}"] = partial(fitting.fit, linear_gaussian_problem(X, y, gamma=float(n)))
     X, y = labelled(3000, 20)
     scores, theta = np.random.default_rng(1).standard_normal((200, 3000)), np.random.default_rng(2).standard_normal
     found["risk, 200 score vectors, n = 3000"] = partial(pair_risk, scores, bipartite(y))

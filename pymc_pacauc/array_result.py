@@ -13,11 +13,11 @@ import numpy as np
 
 from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
+from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.smc.evidence import LogEvidence
 
-RISK_TERMS = 2_000_000  # pairs drawn for the expected risk of a fit on dealt pairs,
-RISK_SEED = (31415, 92653, 58979)  # by a stream that no deal uses: they must not depend on what q was fitted to
+RISK_TERMS = 2_000_000  # pairs drawn for the expected risk of a fit on a subsample of the pairs,
+RISK_SEED = (31415, 92653, 58979)  # by a stream that no subsample uses: they must not depend on what q was fitted to
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Result(Protocol):
     """What every posterior knows of itself."""
 
     @property
-    def fitted_to(self) -> FittedTo:
+    def fitted_to(self) -> Provenance:
         """What it was fitted to."""
 
     @property
@@ -69,10 +69,10 @@ class ArrayResult:
     """A fit on arrays as a :class:`Result`; ``record`` is what it was fitted to, where that is known already."""
 
     fit: Fit
-    record: FittedTo | None = None
+    record: Provenance | None = None
 
     @cached_property
-    def fitted_to(self) -> FittedTo:
+    def fitted_to(self) -> Provenance:
         record = fitted_to_problem(self.fit.problem, self.fit.method) if self.record is None else self.record
         return with_pairs(replace(record, gamma=self.fit.problem.gamma), self.fit)
 
@@ -104,7 +104,7 @@ class ArrayResult:
         return "" if self.fit.converged else "the fit did not converge"
 
 
-def with_pairs(fitted: FittedTo, fit: Fit) -> FittedTo:
+def with_pairs(fitted: Provenance, fit: Fit) -> Provenance:
     """The record with what a fit says about the pairs it used, where these are not all."""
     if fit.pairs_used == fit.problem.pairs.n_pairs:
         return fitted

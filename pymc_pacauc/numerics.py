@@ -214,3 +214,48 @@ def number_vector(name: str, values: ArrayLike, what: str) -> FloatArray:
     if bad:
         raise ValueError(f"{name} has {bad} NaN or infinite value(s) out of {array.size}: {what}.")
     return array
+
+
+# Weighted populations, carried by log-weights: ``-inf`` is a dead particle, which has weight zero, counts in the mean
+# that estimates the evidence, and is never resampled.
+
+
+@np.errstate(under="ignore")
+def log_mean_exp(log_weights: FloatArray) -> float:
+    """log of the mean of the weights, without overflow."""
+    top = float(log_weights.max())
+    return top + float(np.log(np.mean(np.exp(log_weights - top))))
+
+
+@np.errstate(under="ignore")
+def normalise(log_weights: FloatArray) -> FloatArray:
+    """Weights that sum to one."""
+    weights = np.exp(log_weights - log_weights.max())
+    total: FloatArray = weights / weights.sum()
+    return total
+
+
+@np.errstate(under="ignore")
+def effective_sample_size(log_weights: FloatArray) -> float:
+    """(sum w)^2 / sum w^2, between 1 and the number of particles.
+
+    Examples
+    --------
+    >>> round(effective_sample_size(np.log([0.5, 0.5, 1e-300])), 6)
+    2.0
+    """
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.sum() ** 2 / (weights @ weights))
+
+
+def systematic(weights: FloatArray, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Ancestor indices: one uniform, ``size`` equally spaced pointers into the cumulated weights.
+
+    Each particle is chosen ``size * weight`` times on average, rounded up or down.
+    """
+    cumulated = np.cumsum(weights)
+    pointers = (rng.random() + np.arange(size)) * (cumulated[-1] / size)
+    index = np.searchsorted(cumulated, pointers, side="right")
+    last_alive = int(np.flatnonzero(weights)[-1])
+    ancestors: NDArray[np.intp] = np.minimum(index, last_alive).astype(np.intp)
+    return ancestors

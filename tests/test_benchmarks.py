@@ -9,7 +9,7 @@ from benchmarks import overhead
 from benchmarks.paired import Table, paired, splits
 from benchmarks.paper_ep import fit_paper_ep
 from benchmarks.report import SCRIPTS, printed_before, section, summary
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc import fitting
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.reference_ep import reference_ep
 
@@ -27,7 +27,7 @@ def test_the_papers_ep_reaches_the_fixed_point_of_the_package(data):
     X, y = data
     mean, covariance, sweeps = fit_paper_ep(X, y, 30.0, tolerance=1e-10)
     for other in (
-        fit_ep(linear_gaussian_problem(X, y, 30.0), tolerance=1e-10).posterior.mean,
+        fitting.fit(linear_gaussian_problem(X, y, 30.0), tolerance=1e-10).posterior.mean,
         reference_ep(X, y, 30.0)[0],
     ):
         np.testing.assert_allclose(mean, other, rtol=1e-6)

@@ -10,7 +10,8 @@ from pymc_pacauc import arrays
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
-from pymc_pacauc.fitting import METHODS, fit
+from pymc_pacauc.ep.plan import METHODS
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from tests.oracles import exact_plane, plane_data
 from tests.quadrature import exact_spike_slab_plane

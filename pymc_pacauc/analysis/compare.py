@@ -27,7 +27,7 @@ from pymc_pacauc.ep.leave_out import LeaveOut
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.results import as_result
-from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.tune.gamma import paired_errors
 
 WORDS = {
@@ -119,7 +119,7 @@ def compare(
     return table
 
 
-def _check(fitted: Mapping[str, FittedTo]) -> None:
+def _check(fitted: Mapping[str, Provenance]) -> None:
     """Refuse what cannot be compared, and say why."""
     (first, reference), *others = fitted.items()
     for name, other in others:

@@ -15,10 +15,9 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_pacauc.comparison.kinds import effective_sample_size, normalise, systematic
 from pymc_pacauc.model.idata import posterior_dataset
 from pymc_pacauc.model.results import Draws, as_result, dataset_of
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, effective_sample_size, normalise, systematic
 from pymc_pacauc.smc.evidence import LogEvidence
 from pymc_pacauc.smc.tempering import Stage, TemperingWarning
 

@@ -33,8 +33,9 @@ from rich.progress import TextColumn
 from scipy.special import expit, logit
 
 from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.ep.plan import MAX_SWEEPS
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.fitting import MAX_SWEEPS, fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation

@@ -27,8 +27,9 @@ from pymc_pacauc.array_result import ArrayResult
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.fitting import METHODS, fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.html_report import html_report
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
@@ -38,10 +39,9 @@ from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, fitted_to
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
+from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.tune.coverage import coverage_gamma
 from pymc_pacauc.tune.gamma import (
-    PATH_TOLERANCE,
     Candidate,
     GammaChoice,
     certificate_gammas,
@@ -270,11 +270,11 @@ def _source(model: pm.Model) -> Any:
         raise NotLinearGaussianError(f'{error} For those, pac.select_gamma(model, method="smc").') from None
 
 
-def _by_folds(problem: Problem, record: FittedTo, choice: GammaChoice, method: str, client: Any) -> GammaSelection:
+def _by_folds(problem: Problem, record: Provenance, choice: GammaChoice, method: str, client: Any) -> GammaSelection:
     """The choice with a fit at each gamma; where some rows were enough, at the chosen one alone."""
     gammas = np.array([each.gamma for each in choice.candidates])
     some = choice.rows < problem.compared_rows.size
-    fits = [] if some else list(fits_along_gamma(problem, gammas, method, tolerance=PATH_TOLERANCE, client=client))
+    fits = [] if some else list(fits_along_gamma(problem, gammas, method, accuracy="path", client=client))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
         start = None if some else fits[choice.chosen]
@@ -291,7 +291,7 @@ def _by_folds(problem: Problem, record: FittedTo, choice: GammaChoice, method: s
 
 
 def _by_certificate(
-    problem: Problem, record: FittedTo, gammas: ArrayLike | None, method: str, progressbar: bool
+    problem: Problem, record: Provenance, gammas: ArrayLike | None, method: str, progressbar: bool
 ) -> GammaSelection:
     """The fit along the grid with the best certificate."""
     check_certifiable(record)
@@ -307,7 +307,7 @@ def _by_certificate(
     return _without_folds(table, fits[best], "certificate", METHODS[method])
 
 
-def _by_coverage(problem: Problem, record: FittedTo, progressbar: bool) -> GammaSelection:
+def _by_coverage(problem: Problem, record: Provenance, progressbar: bool) -> GammaSelection:
     """The path to the calibrated gamma as a table."""
     with LateBar("EP along gamma", show=progressbar) as bar:
         choice = coverage_gamma(problem, LEVEL, callback=lambda done: bar.update(done, max(done, 5)))
@@ -320,13 +320,13 @@ def _without_folds(table: pd.DataFrame, final: Fit, criterion: str, method: str)
     return GammaSelection(table, final.problem.gamma, final, criterion, method, none, no_auc)
 
 
-def _training_table(fits: Sequence[Fit], record: FittedTo) -> pd.DataFrame:
+def _training_table(fits: Sequence[Fit], record: Provenance) -> pd.DataFrame:
     nothing = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
     rows = [{"gamma": each.problem.gamma, **nothing, "within": False, **_row(each, record)} for each in fits]
     return pd.DataFrame(rows)
 
 
-def _row(each: Fit, record: FittedTo) -> dict[str, Any]:
+def _row(each: Fit, record: Provenance) -> dict[str, Any]:
     """What is known of a fit without folds; no certificate where there is no bound for what is compared."""
     result = ArrayResult(each, record)
     return {

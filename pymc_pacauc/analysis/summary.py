@@ -164,7 +164,7 @@ def summary(
     called: AUC, partial AUC or concordance; the entries called auc are of this), ``auc`` (of the mean score, the one to
     deploy, on the training pairs; NaN for draws by SMC without their model), ``expected_auc`` (of a draw from the
     posterior, a randomised score, on the same), ``log_evidence``, ``log_evidence_se``, ``certificate`` (None with
-    ``note`` saying why not), ``note``, and all this in words as ``report``. Of a fit on dealt pairs ``pairs_used`` is
+    ``note`` saying why not), ``note``, and all this in words as ``report``. Of a fit on a subsample ``pairs_used`` is
     their number (else None) and ``sampling_error`` that of the mean, in posterior standard deviations.
 
     Examples
@@ -296,7 +296,9 @@ def _report(attrs: dict[str, Any], terms: int) -> str:
             (f"certified {measure}", f"{certified.auc:.4f} of the randomised score, {sure} the certificate lists)")
         )
     if attrs["pairs_used"]:
-        rows.append(("pairs used", f"{attrs['pairs_used']}, dealt: mean ± {attrs['sampling_error']:.2g} posterior sd"))
+        rows.append(
+            ("pairs used", f"{attrs['pairs_used']}, sampled: mean ± {attrs['sampling_error']:.2g} posterior sd")
+        )
     if attrs["note"]:
         rows.append(("note", attrs["note"]))
     width = max(len(label) for label, _ in rows) + 2

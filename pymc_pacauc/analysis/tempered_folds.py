@@ -17,7 +17,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.comparison.kinds import Comparison, effective_sample_size, log_mean_exp, normalise
+from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.comparison.sizes import row_shares
@@ -28,9 +28,9 @@ from pymc_pacauc.model.idata import draws_to_inference_data
 from pymc_pacauc.model.read import joined_pairs, linear_terms, problem_of
 from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.model.score_function import read_scores
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp, normalise
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
 from pymc_pacauc.smc.evidence import stage_variance
 from pymc_pacauc.tune.gamma import Candidate, GammaChoice, assign_folds, choose_among, content_order, gamma_grid
@@ -45,7 +45,7 @@ class TemperedModel:
     """
 
     comparison: Comparison
-    fitted_to: FittedTo
+    fitted_to: Provenance
     problem: Problem | None = None
     model: pm.Model | None = None
 
@@ -88,7 +88,7 @@ class Tempered:
         mean = 1.0 - float(comparison_risk((self.weights @ scores)[None], comparison)[0])
         return mean, 1.0 - float(self.weights @ comparison_risk(scores, comparison))
 
-    def draws(self, model: pm.Model, fitted: FittedTo, rng: np.random.Generator) -> Any:
+    def draws(self, model: pm.Model, fitted: Provenance, rng: np.random.Generator) -> Any:
         """Equally weighted draws, as ArviZ data that knows what it was fitted to."""
         index = rng.choice(len(self.theta), size=len(self.theta), p=self.weights)
         excess = self.weights * (self.risk - self.expected_risk)

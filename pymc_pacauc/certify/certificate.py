@@ -29,7 +29,7 @@ from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.problem.problem import two_class_mask
-from pymc_pacauc.problem.provenance import FittedTo, measure_of
+from pymc_pacauc.problem.provenance import Provenance, measure_of
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -59,7 +59,7 @@ class Certificate(HTMLReport):
     divergence
         KL(posterior, prior).
     n_pos, n_neg
-        Class sizes; for other comparisons see :class:`~pymc_pacauc.results.FittedTo`.
+        Class sizes; for other comparisons see :class:`~pymc_pacauc.results.Provenance`.
     m
         Independent comparisons that the bound counts: the size of the smaller class for two classes, all pairs
         weighing the same.
@@ -275,7 +275,7 @@ TUNED = (
 )
 
 
-def check_certifiable(fitted: FittedTo) -> None:
+def check_certifiable(fitted: Provenance) -> None:
     """Refuse what has no bound, whatever the posterior."""
     if fitted.terms != 1:
         raise ValueError(f"A certificate is for one AUC term; the model had {fitted.terms}.")
@@ -320,7 +320,7 @@ def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tu
     return min(1.0, highest), epsilon - part
 
 
-def _check(result: Any, fitted: FittedTo, tuned_prior: str) -> None:
+def _check(result: Any, fitted: Provenance, tuned_prior: str) -> None:
     check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
@@ -346,7 +346,7 @@ def _fit_of(result: Any) -> Fit:
     return fit
 
 
-def equal_matchings(fitted: FittedTo) -> bool:
+def equal_matchings(fitted: Provenance) -> bool:
     """Whether the pairs are a mean of matchings of one size: none is larger than the smaller class."""
     return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
 
@@ -359,7 +359,7 @@ def _sizes(certified: Certificate) -> str:
     return f"{certified.comparison}, {certified.n_pos + certified.n_neg} observations"
 
 
-def _independence(fitted: FittedTo) -> str:
+def _independence(fitted: Provenance) -> str:
     if equal_matchings(fitted):
         return "Assumes that within each class observations are independent and identically distributed."
     given = "times, events" if fitted.comparison == "censored times" else "classes"
@@ -369,14 +369,14 @@ def _independence(fitted: FittedTo) -> str:
     )
 
 
-def _share(fitted: FittedTo) -> float:
+def _share(fitted: Provenance) -> float:
     if fitted.compared == 0.0:
         raise ValueError('sampling="iid" is for pairs that weigh the same; use sampling="labels".')
     return fitted.compared
 
 
 def _assumptions(
-    fitted: FittedTo,
+    fitted: Provenance,
     sampling: str,
     selected_from: int,
     monte_carlo: tuple[float, float] | None,

@@ -48,7 +48,7 @@ from pymc_pacauc.model.read import ModelProblem, problem_of
 from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.numerics import FloatArray, Mask
 from pymc_pacauc.problem.problem import Problem, two_class_mask
-from pymc_pacauc.problem.provenance import FittedTo, fingerprint, looks_standardized, pair_fingerprint
+from pymc_pacauc.problem.provenance import Provenance, fingerprint, looks_standardized, pair_fingerprint
 
 TYPICAL_DIVERGENCE = 2.0  # between the posteriors of half of the rows and of all, for which the rate is chosen
 SHRINK, MARGIN = 0.5, 1.0  # s and kappa
@@ -370,7 +370,7 @@ def split(
     )
 
 
-def _of_part(record: FittedTo, pairs: Pairs, in_part: NDArray[np.bool_]) -> FittedTo:
+def _of_part(record: Provenance, pairs: Pairs, in_part: NDArray[np.bool_]) -> Provenance:
     """The record of a fit to the part, which says so: its rows are fewer, and are not those of the model."""
     [block] = pairs.blocks
     return replace(

@@ -18,10 +18,10 @@ from distributed import Client
 
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit, threads
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.comparison.subsample import Deal, deal
+from pymc_pacauc.comparison.subsample import SampledPairs, sample_pairs
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.subsample_sums import dealt_sums
+from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -149,14 +149,16 @@ def prepare(raw: tuple[Any, Any], prior: GaussianPrior, gamma: float) -> Problem
     return Problem(scores, bipartite(np.asarray(raw[1]) > 0), gamma)
 
 
-def deal_rows(problem: Problem, seed: np.random.SeedSequence, direction: FloatArray | None, groups: float) -> Deal:
+def sample_rows(
+    problem: Problem, seed: np.random.SeedSequence, direction: FloatArray | None, groups: float
+) -> SampledPairs:
     """The rows of a part in groups along a score, or at random."""
     rng = np.random.default_rng(seed)
     score = rng.random(problem.n) if direction is None else problem.X @ direction + problem.offset
-    return deal(problem.pairs, score, groups, rng)
+    return sample_pairs(problem.pairs, score, groups, rng)
 
 
-def split_rows(problem: Problem, seed: np.random.SeedSequence, groups: int) -> Deal:
+def split_rows(problem: Problem, seed: np.random.SeedSequence, groups: int) -> SampledPairs:
     """The rows of a part in groups of the same size, whatever their score and class: parts of a part."""
     group_of = np.random.default_rng(seed).permutation(np.arange(problem.n) % groups)
     [block] = problem.pairs.blocks
@@ -165,16 +167,16 @@ def split_rows(problem: Problem, seed: np.random.SeedSequence, groups: int) -> D
         ends = np.cumsum(np.bincount(group_of[index], minlength=groups))[:-1]
         sides.append(np.split(np.argsort(group_of[index], kind="stable"), ends))
     blocks = tuple(block.take(*rows) for rows in zip(*sides, strict=True) if all(map(len, rows)))
-    return Deal(replace(problem.pairs, blocks=blocks), (), groups, np.zeros(problem.n), None)
+    return SampledPairs(replace(problem.pairs, blocks=blocks), (), groups, np.zeros(problem.n), None)
 
 
-def count(found: Deal) -> int:
+def count(found: SampledPairs) -> int:
     return found.n_pairs
 
 
 def sums(
     problem: Problem,
-    dealt: Deal,
+    sampled: SampledPairs,
     precision: FloatArray,
     shift: FloatArray,
     gamma: float,
@@ -183,4 +185,4 @@ def sums(
 ) -> SiteSums:
     q = natural_gaussian(precision, shift)
     assert q is not None  # it is one on the machine that sent it
-    return times(dealt_sums(problem, q, dealt, site_table(gamma, power)), stands_for)
+    return times(sampled_sums(problem, q, sampled, site_table(gamma, power)), stands_for)

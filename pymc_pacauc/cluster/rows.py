@@ -1,11 +1,11 @@
 """EP on rows that no machine holds alone: every worker compares the rows it has loaded with each other.
 
-Rows come in parts, files or chunks of a Dask array, in random order. Each part deals its own rows into groups along the
+Rows come in parts, files or chunks of a Dask array, in random order. Each part puts its own rows into groups along the
 score (:mod:`pymc_pacauc.comparison.subsample`) and estimates the sums over all its pairs; a pair within a part stands
 for ``pairs of all rows / pairs within parts``. So nothing but q goes to the workers, and nothing but sums of its size
-comes back. The rows are dealt twice: at random for a pilot fit, then along the score that it found.
+comes back. Rows are grouped twice: at random for a pilot fit, then along the score that it found.
 
-*Sampling error.* That of the deal comes from other deals, as on one machine (:mod:`pymc_pacauc.ep.subsample`). Besides,
+*Sampling error.* That of the groups comes from others, as on one machine (:mod:`pymc_pacauc.ep.subsample`). Besides,
 which rows share a part is chance: W of the N pairs are within parts. That adds to the variance in proportion to
 1 / W - 1 / N, and splitting the rows of every part by the same chance into G groups, in proportion to G / W - 1 / W.
 So two such splits, at the fit's q, tell how much it is.
@@ -29,9 +29,10 @@ from pymc_pacauc.cluster.pairs import add_up, check_worth
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
+from pymc_pacauc.ep.plan import check_count
 from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of, warn_of_subsample
-from pymc_pacauc.ep.subsample import OTHER_DEALS, check_pairs, deviations, sampling_error
+from pymc_pacauc.ep.subsample import OTHER_SAMPLES, deviations, sampling_error
 from pymc_pacauc.ep.sweep import SiteSums
 from pymc_pacauc.numerics import FloatArray, numeric_array
 from pymc_pacauc.problem.problem import Problem, check_gamma
@@ -132,7 +133,7 @@ def fit_rows(
     power, tolerance, max_sweeps, callback
         As in :func:`pymc_pacauc.arrays.fit`.
     random_seed
-        Of the deal. The same seed and parts give the same result, whatever happens to the workers.
+        Of the subsample. The same seed and parts give the same result, whatever happens to the workers.
     """
     check_client(client)
     gamma = check_gamma(gamma)
@@ -156,10 +157,10 @@ def fit_rows(
     seeds = np.random.SeedSequence(random_seed)
     q, sweeps = standard_gaussian(prior.mean.size), 0
     for stage in range(2):
-        dealt = run.rows_in_groups(on_worker.deal_rows, seeds, None if stage == 0 else q.mean, groups)
-        used = sum(gather(client, submit(client, on_worker.count, dealt)))
+        sampled = run.rows_in_groups(on_worker.sample_rows, seeds, None if stage == 0 else q.mean, groups)
+        used = sum(gather(client, submit(client, on_worker.count, sampled)))
         solution = solve_fixed_point(
-            gaussian_iteration(target, power, partial(run.sums, dealt)),
+            gaussian_iteration(target, power, partial(run.sums, sampled)),
             q,
             policy_for(q.mean.size),
             tolerance=PILOT_TOLERANCE if stage == 0 else tolerance,
@@ -168,7 +169,7 @@ def fit_rows(
             counted=sweeps,
         )
         q, sweeps = solution.point, sweeps + len(solution.history)
-        release(dealt)
+        release(sampled)
     error = EXACT if used == run.total else _error(run, target, q, solution.seen.log_evidence, groups, seeds)
     release(run.parts)
     log_evidence = possible(solution.seen.log_evidence)
@@ -207,26 +208,26 @@ class _Rows:
     def rows_in_groups(
         self, function: Callable[..., Any], seeds: np.random.SeedSequence, *arguments: Any
     ) -> list[Future]:
-        """The rows of every part dealt or split, by a seed of its own."""
+        """The rows of every part grouped or split, by a seed of its own."""
         each = list(zip(self.parts, seeds.spawn(len(self.parts)), strict=True))
         return submit(self.client, function, each, *arguments)
 
-    def sums(self, dealt: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
-        """One round: the sums over all pairs, estimated from those dealt, each of which stands for some."""
+    def sums(self, sampled: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
+        """One round: the sums over all pairs, estimated from those sampled, each of which stands for some."""
         each = self.total / self.within if stands_for is None else stands_for
         sent = (q.precision, q.shift, self.gamma / self.total, self.power, each)
-        both = list(zip(self.parts, dealt, strict=True))
+        both = list(zip(self.parts, sampled, strict=True))
         return add_up(gather(self.client, submit(self.client, on_worker.sums, both, *sent)))
 
 
 def _error(
     run: _Rows, target: Problem, q: NaturalGaussian, log_evidence: float, groups: float, seeds: np.random.SeedSequence
 ) -> SamplingError:
-    """Of the deal, and of which rows share a part; see the module docstring."""
-    deals = (run.rows_in_groups(on_worker.deal_rows, seeds, q.mean, groups) for _ in range(OTHER_DEALS))
-    of_deal = sampling_error(target, q, log_evidence, (run.sums(dealt, q) for dealt in deals), run.power)
+    """Of the subsample, and of which rows share a part; see the module docstring."""
+    subsamples = (run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups) for _ in range(OTHER_SAMPLES))
+    of_sample = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), run.power)
     if run.within == run.total:
-        return of_deal
+        return of_sample
     into = max(2, math.ceil(groups))
     share = (1.0 - run.within / run.total) / (into - 1)
 
@@ -235,17 +236,17 @@ def _error(
         used = sum(gather(run.client, submit(run.client, on_worker.count, split)))
         return run.sums(split, q, run.total / max(used, 1))
 
-    found = deviations(target, q, log_evidence, (split_sums() for _ in range(OTHER_DEALS)), run.power)
+    found = deviations(target, q, log_evidence, (split_sums() for _ in range(OTHER_SAMPLES)), run.power)
     of_parts = [share * float(np.mean(each.var(axis=0, ddof=1))) for each in found]
     return SamplingError(
-        math.sqrt(of_deal.log_evidence**2 + of_parts[0]),
-        math.sqrt(of_deal.mean**2 + of_parts[1]),
+        math.sqrt(of_sample.log_evidence**2 + of_parts[0]),
+        math.sqrt(of_sample.mean**2 + of_parts[1]),
     )
 
 
 def _check_pairs(pairs: int | None, least: float) -> None:
     if pairs is not None:
-        check_pairs(pairs, least, "pairs", "None or", "leave pairs away")
+        check_count(pairs, least, "pairs", "None or", "leave pairs away")
 
 
 def _raw_parts(client: Client, rows: Any, y: Any, load: Callable[[Any], Any]) -> list[Any]:

@@ -1,10 +1,10 @@
 """Folds for cross-validating a comparison: classes spread evenly over them, groups kept together, pairs in every fold.
 
-The deal is stratified: by class (of two, or of any number in order), by whether the event was seen where times are
+Folds are stratified: by class (of two, or of any number in order), by whether the event was seen where times are
 censored, and by stratum. Strata need no record of their own, they are the connected parts of the graph whose edges are
 the pairs. Where most pairs lie in strata too small to be shared out (a few documents for each query), whole strata go
 to one fold, and what is cross-validated is a new stratum. Folds among which one has nothing to compare, or leaves
-nothing to learn from, are dealt again, and refused where that does not help.
+nothing to learn from, are assigned again, and refused where that does not help.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def comparison_folds(
 ) -> NDArray[np.intp]:
     """Fold of every observation, 0 to folds - 1.
 
-    Without groups each class of each stratum is dealt out evenly. With groups, they are placed one by one, large ones
+    Without groups each class of each stratum is assigned evenly. With groups, they are placed one by one, large ones
     first, each into the fold that is then furthest from its share of all classes.
 
     Given the state of ``rng`` the fold of an observation depends on its place in ``order``, by default the one in which
@@ -65,7 +65,7 @@ def comparison_folds(
     else:
         index = None
     for _ in range(DEALS):
-        fold = _dealt(classes, strata, order, folds, rng) if index is None else _grouped(classes, index, folds, rng)
+        fold = _assigned(classes, strata, order, folds, rng) if index is None else _grouped(classes, index, folds, rng)
         empty = [k for k in range(folds) if not (has_pairs(comparison, fold == k) and has_pairs(comparison, fold != k))]
         if not empty:
             return fold
@@ -140,7 +140,7 @@ def _renumber(index: NDArray[np.intp], order: NDArray[np.intp]) -> NDArray[np.in
     return found
 
 
-def _dealt(
+def _assigned(
     classes: NDArray[np.intp],
     strata: NDArray[np.intp],
     order: NDArray[np.intp],

@@ -1,7 +1,7 @@
-"""Weights and resampling: the paper's appendix Algorithm 1, and the bisection of Algorithm 1(a).
+"""Kinds of comparison between labelled observations: ordered classes, strata, weights, and the partial AUC.
 
-A weighted population is carried by log-weights. ``-inf`` is a dead particle: it has weight zero, counts in the mean
-that estimates the evidence, and is never resampled.
+Each function describes its pairs by complete bipartite blocks, which is all the engines know
+(:mod:`pymc_pacauc.comparison.pairs`); censored times have a file of their own (:mod:`pymc_pacauc.comparison.censored`).
 
 The partial AUC: the area under the ROC curve left of a largest false positive rate.
 
@@ -14,11 +14,6 @@ is a straight line, which is cut where the line crosses ``max_fpr``. scikit-lear
 ``roc_auc_score(y, scores, max_fpr=f)`` is the affine map of it that gives a random score 1/2 (McClish, 1989):
 
     (1 + (f (1 - risk) - f^2/2) / (f - f^2/2)) / 2.
-
-Kinds of comparison between labelled observations: ordered classes, strata, weights of observations.
-
-Each function describes its pairs by complete bipartite blocks, which is all the engines know
-(:mod:`pymc_pacauc.comparison.pairs`); censored times have a file of their own (:mod:`pymc_pacauc.comparison.censored`).
 """
 
 from __future__ import annotations
@@ -32,71 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
 from pymc_pacauc.numerics import FloatArray, kernel, number_vector, ranked
-
-
-@np.errstate(under="ignore")
-def log_mean_exp(log_weights: FloatArray) -> float:
-    """log of the mean of the weights, without overflow."""
-    top = float(log_weights.max())
-    return top + float(np.log(np.mean(np.exp(log_weights - top))))
-
-
-@np.errstate(under="ignore")
-def normalise(log_weights: FloatArray) -> FloatArray:
-    """Weights that sum to one."""
-    weights = np.exp(log_weights - log_weights.max())
-    total: FloatArray = weights / weights.sum()
-    return total
-
-
-@np.errstate(under="ignore")
-def effective_sample_size(log_weights: FloatArray) -> float:
-    """(sum w)^2 / sum w^2, between 1 and the number of particles.
-
-    Examples
-    --------
-    >>> round(effective_sample_size(np.log([0.5, 0.5, 1e-300])), 6)
-    2.0
-    """
-    weights = np.exp(log_weights - log_weights.max())
-    return float(weights.sum() ** 2 / (weights @ weights))
-
-
-def incremental_log_weights(log_tilt: FloatArray, increment: float) -> FloatArray:
-    """``increment * log_tilt``, a dead particle staying dead even at increment zero."""
-    alive = ~np.isneginf(log_tilt)
-    return np.multiply(increment, log_tilt, where=alive, out=np.full_like(log_tilt, -np.inf))
-
-
-def next_temperature(log_tilt: FloatArray, current: float, end: float, threshold: float) -> float:
-    """Algorithm 1(a): the temperature at which the ESS falls to ``threshold`` times the living particles, or ``end``.
-
-    The ESS falls as the temperature rises, so the root is bracketed by [current, end] and found by bisection.
-    """
-    goal = threshold * float(np.sum(~np.isneginf(log_tilt)))
-    if effective_sample_size(incremental_log_weights(log_tilt, end - current)) >= goal:
-        return end
-    low, high = 0.0, end - current
-    while high - low > 1e-9 * (end - current) and (middle := 0.5 * (low + high)) not in (low, high):
-        if effective_sample_size(incremental_log_weights(log_tilt, middle)) >= goal:
-            low = middle
-        else:
-            high = middle
-    return current + (low if low > 0.0 else high)
-
-
-def systematic(weights: FloatArray, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Ancestor indices: one uniform, ``size`` equally spaced pointers into the cumulated weights.
-
-    Each particle is chosen ``size * weight`` times on average, rounded up or down.
-    """
-    cumulated = np.cumsum(weights)
-    pointers = (rng.random() + np.arange(size)) * (cumulated[-1] / size)
-    index = np.searchsorted(cumulated, pointers, side="right")
-    last_alive = int(np.flatnonzero(weights)[-1])
-    ancestors: NDArray[np.intp] = np.minimum(index, last_alive).astype(np.intp)
-    return ancestors
-
 
 TILE_SCORES = 2**18
 

@@ -1,4 +1,4 @@
-"""Rows dealt into groups along a score, so that comparing within groups is as good as comparing everybody.
+"""Rows sampled into groups along a score, so that comparing within groups is as good as comparing everybody.
 
 Comparing rows of matching groups only, G of them, visits one pair in G. Dealt like cards, every run of G consecutive
 rows giving one row to each group in random order, each group is a systematic sample along the score: a row meets
@@ -6,8 +6,8 @@ opponents from all over the score, evenly, and what is left to chance is which o
 
 Every pair has the same chance 1 / G of being met, whatever the sizes of its block and of the groups. So G times the sum
 over the pairs met has the sum over all pairs as its expectation, exactly: *Horvitz and Thompson's estimate*. Blocks
-(classes, strata, halves of the times, see :mod:`pymc_pacauc.comparison.pairs`) are dealt one by one; one that is too
-small to be dealt is kept whole, and estimated without error.
+(classes, strata, halves of the times, see :mod:`pymc_pacauc.comparison.pairs`) are sampled one by one; one that is too
+small to be sampled is kept whole, and estimated without error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.numerics import FloatArray
 
 LEAST_ROWS = 8  # of a side of a block, in a group
-WHOLE = 2**14  # pairs up to which a block is not dealt
+WHOLE = 2**14  # pairs up to which a block is not sampled
 FAR_SHARE = 32  # at most: one in so many pairs that are far from each other is looked at,
 ROWS_FOR_SHARE = 64  # but of groups of so many rows, all of them; of rows with the same scores, one counts
 ENOUGH = 4 * FAR_SHARE * ROWS_FOR_SHARE
@@ -31,7 +31,7 @@ EQUAL = 1e-12  # of the range of the scores: closer than that they are the same
 
 
 @dataclass(frozen=True, eq=False)
-class DealtBlock:
+class SampledBlock:
     """A block in groups: group g compares ``positive[first_positive[g]:first_positive[g + 1]]``, places in the block's
     ``positive``, with the same of ``negative``. A pair that is met ``stands_for`` so many. Of those that are far from
     each other one in ``every`` is enough, in group g from the ``turns[g]``-th on.
@@ -61,7 +61,7 @@ class DealtBlock:
             self.negative[self.first_negative[g] : self.first_negative[g + 1]],
         )
 
-    def among(self, chosen: NDArray[np.bool_]) -> DealtBlock:
+    def among(self, chosen: NDArray[np.bool_]) -> SampledBlock:
         """The same groups, of the chosen observations only."""
         positive, first_positive = _keep(self.positive, self.first_positive, chosen[self.block.positive])
         negative, first_negative = _keep(self.negative, self.first_negative, chosen[self.block.negative])
@@ -75,14 +75,14 @@ class DealtBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class Deal:
-    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``dealt`` into ``groups``, or fewer.
+class SampledPairs:
+    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``sampled`` into ``groups``, or fewer.
 
-    ``score`` and ``spread``, of each observation, say which pairs are far from each other; see :func:`deal`.
+    ``score`` and ``spread``, of each observation, say which pairs are far from each other; see :func:`subsample`.
     """
 
     whole: Pairs
-    dealt: tuple[DealtBlock, ...]
+    sampled: tuple[SampledBlock, ...]
     groups: float
     score: FloatArray
     spread: FloatArray | None
@@ -90,24 +90,24 @@ class Deal:
     @cached_property
     def n_pairs(self) -> int:
         """The pairs that are met."""
-        return self.whole.n_pairs + sum(block.n_pairs for block in self.dealt)
+        return self.whole.n_pairs + sum(block.n_pairs for block in self.sampled)
 
     @property
     def thinned(self) -> bool:
         """Whether pairs that are far from each other are looked at now and then only."""
-        return any(block.every > 1 for block in self.dealt)
+        return any(block.every > 1 for block in self.sampled)
 
     def parts(self) -> list[tuple[Block, float]]:
         """The pairs that are met, and what each stands for."""
-        groups = [(each.group(g), each.stands_for) for each in self.dealt for g in range(each.groups)]
+        groups = [(each.group(g), each.stands_for) for each in self.sampled for g in range(each.groups)]
         return [
             (block, times) for block, times in [*((each, 1.0) for each in self.whole.blocks), *groups] if block.n_pairs
         ]
 
-    def among(self, chosen: NDArray[np.bool_]) -> Deal:
+    def among(self, chosen: NDArray[np.bool_]) -> SampledPairs:
         """The pairs met of which both observations are chosen."""
-        dealt = tuple(block.among(chosen) for block in self.dealt)
-        return replace(self, whole=self.whole.among(chosen), dealt=dealt)
+        sampled = tuple(block.among(chosen) for block in self.sampled)
+        return replace(self, whole=self.whole.among(chosen), sampled=sampled)
 
 
 def part_of(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
@@ -133,7 +133,7 @@ def part_of(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
     return replace(pairs, blocks=tuple(blocks))
 
 
-def number_of_groups(pairs: Pairs, wanted: int) -> float:
+def number_of_groups(pairs: Pairs, wanted: float) -> float:
     """How many groups leave about ``wanted`` pairs, small blocks being kept whole; at least one.
 
     Examples
@@ -144,8 +144,8 @@ def number_of_groups(pairs: Pairs, wanted: int) -> float:
     """
     sizes = np.array([block.n_pairs for block in pairs.blocks], dtype=float)
     whole = float(sizes[sizes <= WHOLE].sum())
-    dealt = float(sizes[sizes > WHOLE].sum())
-    return max(1.0, dealt / max(wanted - whole, 1.0))
+    sampled = float(sizes[sizes > WHOLE].sum())
+    return max(1.0, sampled / max(wanted - whole, 1.0))
 
 
 def _groups_of(block: Block, groups: float) -> int:
@@ -160,10 +160,10 @@ def most_groups(pairs: Pairs, groups: float) -> int:
     return max((_groups_of(block, groups) for block in large), default=1)
 
 
-def deal(
+def sample_pairs(
     pairs: Pairs, score: FloatArray, groups: float, rng: np.random.Generator, spread: FloatArray | None = None
-) -> Deal:
-    """Deal the rows of every block along ``score[n]`` into so many groups, or as many as leave ``LEAST_ROWS`` a side.
+) -> SampledPairs:
+    """Put the rows of every block into so many groups along ``score[n]``, or as many as leave ``LEAST_ROWS`` a side.
 
     Where the ``spread[n]`` of the scores is known, pairs that are far from each other are looked at now and then only:
     unless there are few different rows, all pairs of two of which would be looked at by chance, or none.
@@ -172,25 +172,27 @@ def deal(
     --------
     >>> from pymc_pacauc.comparison.pairs import bipartite
     >>> rng = np.random.default_rng(1)
-    >>> found = deal(bipartite([0] * 3000 + [1] * 1000), rng.normal(size=4000), 10, rng)
-    >>> found.n_pairs, found.dealt[0].groups
+    >>> found = sample_pairs(bipartite([0] * 3000 + [1] * 1000), rng.normal(size=4000), 10, rng)
+    >>> found.n_pairs, found.sampled[0].groups
     (300000, 10)
     """
-    whole, dealt = [], []
+    whole, sampled = [], []
     for block in pairs.blocks:
         if block.n_pairs <= WHOLE:
             whole.append(block)
             continue
         count = _groups_of(block, groups)
-        sides = (_deal_side(score[index], count, rng) for index in (block.positive, block.negative))
+        sides = (_grouped_side(score[index], count, rng) for index in (block.positive, block.negative))
         (positive, first_positive), (negative, first_negative) = sides
         every = 1
         if spread is not None and count > 1:
             rows = (block.positive.size + block.negative.size) / count
             every = _far_share(min(rows, _different(score[block.positive]) + _different(score[block.negative])))
         turns = rng.integers(every, size=count)
-        dealt.append(DealtBlock(block, positive, first_positive, negative, first_negative, float(count), every, turns))
-    return Deal(replace(pairs, blocks=tuple(whole)), tuple(dealt), groups, score, spread)
+        sampled.append(
+            SampledBlock(block, positive, first_positive, negative, first_negative, float(count), every, turns)
+        )
+    return SampledPairs(replace(pairs, blocks=tuple(whole)), tuple(sampled), groups, score, spread)
 
 
 def _some(size: int, share: float, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -212,7 +214,9 @@ def _far_share(rows: float) -> int:
     return 1 << max(0, int(math.log2(min(rows / ROWS_FOR_SHARE, FAR_SHARE))))
 
 
-def _deal_side(score: FloatArray, groups: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _grouped_side(
+    score: FloatArray, groups: int, rng: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places in the order of their groups, within these by score, and where each group begins."""
     order = np.argsort(score)
     if groups == 1:

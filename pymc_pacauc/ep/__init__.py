@@ -1,7 +1,8 @@
 """Expectation propagation for pair sites: Gaussian and spike-and-slab priors, and what follows from a fit.
 
-Use :func:`pymc_pacauc.fitting.fit`, which chooses among the engines here: :func:`fit_ep`, :func:`fit_vb` and
-:func:`pymc_pacauc.ep.spike_slab.fit_spike_slab`. To read them, begin with :mod:`~pymc_pacauc.ep.sites` (one pair),
+:func:`pymc_pacauc.ep.plan.choose_plan` decides how a problem is fitted, and :func:`pymc_pacauc.ep.fit.fit` carries the
+plan out, by the ``solve`` of :mod:`~pymc_pacauc.ep.gaussian`, :mod:`~pymc_pacauc.ep.subsample` or
+:mod:`~pymc_pacauc.ep.spike_slab`. To read them, begin with :mod:`~pymc_pacauc.ep.sites` (one pair),
 :mod:`~pymc_pacauc.ep.sweep` (all pairs), :mod:`~pymc_pacauc.ep.loop` (what EP iterates),
 :mod:`~pymc_pacauc.ep.loop` (the loop) and :mod:`~pymc_pacauc.ep.gaussian` (the fit);
 :mod:`~pymc_pacauc.ep.spike_slab` adds the sites of a prior to them. What a fit is good for:

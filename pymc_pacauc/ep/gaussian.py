@@ -14,7 +14,7 @@ The work is done in whitened coefficients w ~ N(0, I), rotated and cut to the at
 scores when there are more coefficients than observations (the *dual*: the other directions keep their prior). A
 Gaussian-process prior is the same problem with the Cholesky factor of its kernel matrix as design.
 
-    fit = fit_ep(linear_gaussian_problem(X, y, gamma))
+    fit = solve(problem, choose_plan(problem))
     fit.posterior.mean, fit.log_evidence, fit.leave_out(groups).auc
 
 Minka (2001, arXiv:1301.2294); Seeger (2005), for the evidence and its gradient at a fixed point; Ridgway et al. (2014,
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,8 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from pymc_pacauc.comparison.subsample import Deal
-from pymc_pacauc.ep.continuation import SWEEPS, continued_start, several_fixed_points
+from pymc_pacauc.comparison.subsample import SampledPairs
 from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import (
@@ -51,12 +50,13 @@ from pymc_pacauc.ep.loop import (
     solve_fixed_point,
     sweep_sums,
 )
+from pymc_pacauc.ep.plan import Plan, several_fixed_points
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
-from pymc_pacauc.ep.process import ScoreSweep, as_many_directions, score_fixed_point
+from pymc_pacauc.ep.process import LEADING_TIMES, ScoreSweep, all_directions, leading_problem, score_fixed_point
 from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.start import LEADING_TIMES, MOST_AT_ONCE, all_directions, leading_problem, mean_first_start
-from pymc_pacauc.ep.subsample_sums import dealt_sums
+from pymc_pacauc.ep.start import SWEEPS, continued_start, mean_first_start
+from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
@@ -95,10 +95,9 @@ def evidence_gradient(posterior: GaussianPosterior) -> EvidenceGradient:
 
 Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
-SumsBy = Callable[[Problem, SiteTable], AbstractContextManager[SumsAt]]
 Found = Solution[NaturalGaussian, GaussianSweep] | Solution[NaturalGaussian, ScoreSweep]
 
-MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on dealt pairs, for its expected AUC
+MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on sampled pairs, for its expected AUC
 # Posterior standard deviations, root mean square over directions, from which on two means are two fixed points: what
 # sampling pairs may move a mean by without a word. Doubled, modes half a standard deviation apart go unmentioned.
 APART = 0.3
@@ -106,7 +105,7 @@ APART = 0.3
 
 @dataclass(frozen=True, eq=False)
 class EPFit:
-    """Result of :func:`fit_ep` or :func:`fit_vb`; a :class:`~pymc_pacauc.ep.results.Fit`.
+    """Result of :func:`~pymc_pacauc.ep.fit.fit` for a Gaussian prior; a :class:`~pymc_pacauc.ep.results.Fit`.
 
     Attributes
     ----------
@@ -121,7 +120,7 @@ class EPFit:
         E_q[risk], in closed form.
     converged, interrupted, sweeps, history
         Whether the natural parameters change by less than the tolerance in a sweep from q (in the leading directions,
-        of a smooth process: :mod:`~pymc_pacauc.ep.start`), whether the fit was ended from the keyboard, the number
+        of a smooth process: :mod:`~pymc_pacauc.ep.process`), whether the fit was ended from the keyboard, the number
         of sweeps (without those over few directions that many coefficients begin with), and per sweep its change, log
         evidence and expected risk.
     interventions
@@ -129,13 +128,15 @@ class EPFit:
         back.
     tied_pairs
         Number of pairs that tie whatever theta.
-    deal
-        The pairs that were used, of a fit on dealt pairs (:mod:`~pymc_pacauc.ep.subsample`); None where all were.
+    plan
+        How it was fitted; ``print(fit.plan)`` says it in a sentence.
+    subsample
+        The pairs that were used, of a fit on sampled pairs (:mod:`~pymc_pacauc.ep.subsample`); None where all were.
     pairs_used, sampling_error
         How many pairs that is, and what it does to the result: zero where all pairs were used.
     other_fixed_points
         Log evidence of each fixed point that was found and not kept, as its log evidence is lower: at a gamma far
-        beyond the comparison's size there may be several (:mod:`~pymc_pacauc.ep.continuation`). Empty elsewhere.
+        beyond the comparison's size there may be several (:mod:`~pymc_pacauc.ep.start`). Empty elsewhere.
     """
 
     problem: Problem
@@ -147,8 +148,9 @@ class EPFit:
     history: tuple[dict[str, float], ...]
     interventions: Interventions
     tied_pairs: int
+    plan: Plan
     interrupted: bool = False
-    deal: Deal | None = None
+    subsample: SampledPairs | None = None
     sampling_error: SamplingError = EXACT
     other_fixed_points: tuple[float, ...] = ()
 
@@ -156,12 +158,12 @@ class EPFit:
 
     @property
     def pairs_used(self) -> int:
-        return self.problem.pairs.n_pairs if self.deal is None else self.deal.n_pairs
+        return self.problem.pairs.n_pairs if self.subsample is None else self.subsample.n_pairs
 
     @property
     def log_evidence_error(self) -> float:
         """That of sampling pairs; NaN where all were used, as EP itself gives none."""
-        return float("nan") if self.deal is None else self.sampling_error.log_evidence
+        return float("nan") if self.subsample is None else self.sampling_error.log_evidence
 
     @property
     def sweeps(self) -> int:
@@ -211,19 +213,19 @@ class EPFit:
         """
         q = self.posterior.natural
 
-        def without(split: Split, left: Problem, kept: Deal | None) -> NaturalGaussian | None:
+        def without(split: Split, left: Problem, kept: SampledPairs | None) -> NaturalGaussian | None:
             weight = left.gamma_per_pair / self.problem.gamma_per_pair  # to which the sites that stay are proportional
             prior = np.eye(q.mean.size)
             if kept is None:
                 removed = sweep_sums(self.problem, q, split.touched, self.table, map_tiles)
                 precision, shift = q.precision - prior - removed.precision, q.shift - removed.shift
             else:
-                stay = dealt_sums(self.problem, q, kept, self.table, map_tiles)
+                stay = sampled_sums(self.problem, q, kept, self.table, map_tiles)
                 precision, shift = stay.precision, stay.shift
             return natural_gaussian(prior + weight * precision, weight * shift)
 
         def refit(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
-            kept = None if self.deal is None else self.deal.among(~split.out)
+            kept = None if self.subsample is None else self.subsample.among(~split.out)
             own = starts_anew(split, left, sweeps)
             start = continued_start(left, self.power) if own else without(split, left, kept)
             if start is None:
@@ -246,11 +248,11 @@ class EPFit:
                 end.root,
                 change=found.seen.change,
                 converged=found.converged,
-                rematched=start is None,
+                restarted=start is None,
             )
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
-            most = math.inf if self.deal is None else MOST_INSIDE
+            most = math.inf if self.subsample is None else MOST_INSIDE
             return leave_out_pairs(
                 self.problem,
                 refit,
@@ -265,131 +267,61 @@ class EPFit:
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"
-        dealt = "" if self.deal is None else f"{self.pairs_used} pairs, "
+        sampled = "" if self.subsample is None else f"{self.pairs_used} pairs, "
         return (
-            f"EPFit(d={self.problem.d}, gamma={self.problem.gamma:g}, {dealt}log_evidence={self.log_evidence:.3f}, "
+            f"EPFit(d={self.problem.d}, gamma={self.problem.gamma:g}, {sampled}log_evidence={self.log_evidence:.3f}, "
             f"expected_risk={self.expected_risk:.4f}, {state} in {self.sweeps} sweeps)"
         )
 
 
-def fit_ep(
-    problem: Problem,
-    *,
-    power: float = 1.0,
-    start: Fit | NaturalGaussian | None = None,
-    tolerance: float = 1e-6,
-    max_sweeps: int = 200,
-    n_jobs: int | None = None,
-    callback: Callback | None = None,
-    sums_by: SumsBy | None = None,
-) -> EPFit:
-    """Approximate the AUC Gibbs posterior by a Gaussian.
-
-    Parameters
-    ----------
-    problem
-        The target.
-    power
-        1 for EP; in (0, 1) for fractional EP, whose sites see that power of their factor.
-    start
-        An earlier fit to begin from, for example at another gamma or another prior, or a Gaussian of the problem's
-        reduced coefficients; by default the prior. At a gamma beyond 11 times the comparison's size (n+ n- / n for two
-        classes) there may be several fixed points. By default two are sought there, from the prior and along growing
-        gammas, the one with the higher log evidence is kept, and a :class:`ConvergenceWarning` says if they differ;
-        with a start, the one that it leads to is found.
-    tolerance
-        Relative change of the natural parameters at which to stop.
-    max_sweeps
-        Sweeps after which to give up, with a :class:`ConvergenceWarning`.
-    n_jobs
-        Threads, by default one per core; the result does not depend on their number.
-    callback
-        Called after every sweep with its record.
-    sums_by
-        Who adds up the sites, instead of the threads of this machine: a context of a problem and its sites, within
-        which there is a function of q.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> X = np.random.default_rng(1).normal(size=(50, 2))
-    >>> fit = fit_ep(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=50.0))
-    >>> fit.converged, bool(fit.posterior.mean[0] > 3 * abs(fit.posterior.mean[1]))
-    (True, True)
-    """
-    return _fit(problem, check_power(power), start, tolerance, max_sweeps, n_jobs, callback, sums_by)
-
-
-def fit_vb(
-    problem: Problem,
-    *,
-    start: Fit | NaturalGaussian | None = None,
-    tolerance: float = 1e-6,
-    max_sweeps: int = 200,
-    n_jobs: int | None = None,
-    callback: Callback | None = None,
-    sums_by: SumsBy | None = None,
-) -> EPFit:
-    """The Gaussian q that maximises ``-gamma E_q[risk] - KL(q, prior)``: the limit of power zero of :func:`fit_ep`."""
-    return _fit(problem, 0.0, start, tolerance, max_sweeps, n_jobs, callback, sums_by)
-
-
-def check_power(power: float) -> float:
-    if not 0.0 < power <= 1.0:
-        raise ValueError(f"power must be in (0, 1]; got {power!r}.")
-    return power
-
-
-def _fit(
-    problem: Problem,
-    power: float,
-    start: Fit | NaturalGaussian | None,
-    tolerance: float,
-    max_sweeps: int,
-    n_jobs: int | None,
-    callback: Callback | None,
-    sums_by: SumsBy | None,
-) -> EPFit:
+def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: Callback | None = None) -> EPFit:
+    """Fit a Gaussian to the AUC Gibbs posterior from all pairs, as the plan says."""
     check_offset(problem)
-    table = site_table(problem.gamma_per_pair, power)
-    begin = None if start is None else start_of(problem, start)
-    leading = problem if sums_by is not None else leading_problem(problem, tolerance)
-    enough = tolerance if leading is problem else LEADING_TIMES * tolerance
-    solve = partial(_solve, tolerance=enough, max_sweeps=max_sweeps, n_jobs=n_jobs, callback=callback, sums_by=sums_by)
+    table = site_table(problem.gamma_per_pair, plan.power)
+    begin = None if isinstance(plan.start, str) else start_of(problem, plan.start)
+    leading = leading_problem(problem, plan.leading) if plan.leading else problem
+    few = replace(plan, tolerance=LEADING_TIMES * plan.tolerance) if plan.leading else plan
     others: tuple[float, ...] = ()
-    solution = solve(leading, table, begin)
-    if begin is None and not solution.interrupted and several_fixed_points(problem):
-        continued = solve(leading, table, continued_start(leading, power))
+    solution = _solve(leading, table, begin, few, n_jobs, callback)
+    if plan.continuation and not solution.interrupted:
+        continued = _solve(leading, table, continued_start(leading, plan.power), few, n_jobs, callback)
         solution, others = _better(solution, continued)
-    if leading is not problem:
+    if plan.leading:
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             completed = all_directions(problem, leading, solution, table, map_tiles)
-        solution = completed or solve(problem, table, begin, tolerance=tolerance)
-    log_evidence = possible(solution.seen.log_evidence)
-    advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
-    fit = EPFit(
-        problem=problem,
-        posterior=GaussianPosterior(problem.scores, solution.point),
-        table=table,
-        log_evidence=log_evidence,
-        expected_risk=solution.seen.expected_risk,
-        converged=solution.converged,
-        history=solution.history,
-        interventions=solution.interventions + dropped(problem),
-        tied_pairs=solution.seen.tied,
-        interrupted=solution.interrupted,
-        other_fixed_points=others,
-    )
-    warn_of(fit.method, solution, fit.sweeps, tolerance, log_evidence, advice, stacklevel=4)
+        solution = completed or _solve(problem, table, begin, plan, n_jobs, callback)
+    fit = as_fit(problem, plan, table, solution, other_fixed_points=others)
     if others:
         warnings.warn(
             f"{fit.method} has several fixed points at gamma = {problem.gamma:g}, as the posterior has several modes: "
-            f"one with log evidence {log_evidence:.2f}, which is returned, and one with {others[0]:.2f}, and there may "
-            "be more. Lower gamma, or check the result against tempering SMC.",
+            f"one with log evidence {fit.log_evidence:.2f}, which is returned, and one with {others[0]:.2f}, and there "
+            "may be more. Lower gamma, or check the result against tempering SMC.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
+    return fit
+
+
+def as_fit(
+    problem: Problem, plan: Plan, table: SiteTable, found: Found, sweeps: int | None = None, **more: Any
+) -> EPFit:
+    """The result of a solution, with a warning where it did not converge in its last ``sweeps``, by default all."""
+    fit = EPFit(
+        problem=problem,
+        posterior=GaussianPosterior(problem.scores, found.point),
+        table=table,
+        log_evidence=possible(found.seen.log_evidence),
+        expected_risk=found.seen.expected_risk,
+        converged=found.converged,
+        history=found.history,
+        interventions=found.interventions + dropped(problem),
+        tied_pairs=found.seen.tied,
+        plan=plan.done(len(found.history), more.get("subsample")),
+        interrupted=found.interrupted,
+        **more,
+    )
+    advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
+    warn_of(fit.method, found, sweeps or fit.sweeps, plan.tolerance, fit.log_evidence, advice, stacklevel=5)
     return fit
 
 
@@ -416,43 +348,39 @@ def _solve(
     problem: Problem,
     table: SiteTable,
     start: NaturalGaussian | None,
-    tolerance: float,
-    max_sweeps: int,
+    plan: Plan,
     n_jobs: int | None,
     callback: Callback | None,
-    sums_by: SumsBy | None,
 ) -> Found:
-    """EP's fixed point in the problem's reduced coefficients, from the first of those of ``start``.
+    """EP's fixed point in the problem's reduced coefficients, from the first of those of ``start``, if there is one.
 
-    Without a start, a process begins where its mean was found first, other problems at the prior. A process of full
-    rank is fitted in its scores; coefficients take over where that does not converge.
+    In scores, coefficients take over where these do not converge.
     """
-    k = problem.scores.reduced.dimension
+    space = problem.scores.reduced
+    k = space.dimension
     if start is not None and start.mean.size > k:
         start = natural_gaussian(start.precision[:k, :k], start.shift[:k])
-    space = problem.scores.reduced
-    near: NaturalGaussian | None = None
-    if start is None and space.of_process and problem.pairs.n_pairs <= MOST_AT_ONCE:
-        near = mean_first_start(problem, table.power)
+    near = mean_first_start(problem, plan.power) if start is None and plan.start == "mean first" else None
     begin = near or start or standard_gaussian(k)
     history: tuple[dict[str, float], ...] = ()
     acted = Interventions()
-    if sums_by is None and as_many_directions(problem):
+    if plan.coordinates == "scores":
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
             moments = score_moments(space.design, space.offset, begin.mean, begin.factor, map_tiles)
-            found = score_fixed_point(problem, table, moments, tolerance, max_sweeps, callback, map_tiles)
+            found = score_fixed_point(problem, table, moments, plan.tolerance, plan.max_sweeps, callback, map_tiles)
         if found is not None:
-            if found.converged or found.interrupted or len(found.history) >= max_sweeps:
+            if found.converged or found.interrupted or len(found.history) >= plan.max_sweeps:
                 return found
             near = begin = found.point
             history, acted = found.history, found.interventions
-    with (partial(_sums_here, n_jobs) if sums_by is None else sums_by)(problem, table) as sums_at:
+    sums_by = partial(_sums_here, n_jobs) if plan.where == "threads" else plan.where
+    with sums_by(problem, table) as sums_at:
         last = solve_fixed_point(
             gaussian_iteration(problem, table.power, sums_at),
             begin,
             policy_for(k, POLICY if near is None else replace(POLICY, plain_steps=0)),
-            tolerance=tolerance,
-            max_sweeps=max_sweeps - len(history),
+            tolerance=plan.tolerance,
+            max_sweeps=plan.max_sweeps - len(history),
             callback=callback,
             counted=len(history),
         )
@@ -477,11 +405,13 @@ def _with_sites(
     return natural_gaussian(np.eye(space.dimension) + sums.precision, sums.shift)
 
 
-def _with_dealt_sites(problem: Problem, table: SiteTable, moments: ScoreMoments, deal: Deal) -> NaturalGaussian | None:
-    """The same from the sites of dealt pairs."""
+def _with_sampled_sites(
+    problem: Problem, table: SiteTable, moments: ScoreMoments, subsample: SampledPairs
+) -> NaturalGaussian | None:
+    """The same from the sites of sampled pairs."""
     space = problem.scores.reduced
     precision, shift = np.eye(space.dimension), np.zeros(space.dimension)
-    for block, times in deal.parts():
+    for block, times in subsample.parts():
         pairs = replace(problem.pairs, blocks=(block,))
         sums = sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost)
         precision += times * sums.precision
@@ -490,12 +420,16 @@ def _with_dealt_sites(problem: Problem, table: SiteTable, moments: ScoreMoments,
 
 
 def sums_over(
-    problem: Problem, q: NaturalGaussian, deal: Deal | None, table: SiteTable, map_tiles: Callable[..., Any]
+    problem: Problem,
+    q: NaturalGaussian,
+    subsample: SampledPairs | None,
+    table: SiteTable,
+    map_tiles: Callable[..., Any],
 ) -> SiteSums:
-    """Sums of the sites under q: over all pairs, or estimated from those dealt."""
-    if deal is None:
+    """Sums of the sites under q: over all pairs, or estimated from those sampled."""
+    if subsample is None:
         return sweep_sums(problem, q, problem.pairs, table, map_tiles)
-    return dealt_sums(problem, q, deal, table, map_tiles)
+    return sampled_sums(problem, q, subsample, table, map_tiles)
 
 
 def dropped(problem: Problem) -> Interventions:
@@ -504,10 +438,8 @@ def dropped(problem: Problem) -> Interventions:
     return Interventions(dropped_directions=cut)
 
 
-def start_of(problem: Problem, start: Fit | NaturalGaussian | None) -> NaturalGaussian:
+def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
     """The prior, or an earlier fit in the present coordinates."""
-    if isinstance(start, NaturalGaussian):
-        return start
     scores = problem.scores
     k = scores.reduced.dimension
     prior = standard_gaussian(k)
@@ -528,15 +460,15 @@ def start_of(problem: Problem, start: Fit | NaturalGaussian | None) -> NaturalGa
 def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
     """A start for other scores of the same pairs: the sites of ``fit``, seen by the scores of ``problem``.
 
-    None where these sites and the prior are no density together; of a fit on dealt pairs, then, the prior, with its
-    deal.
+    None where these sites and the prior are no density together; of a fit on sampled pairs, then, the prior, with its
+    subsample.
     """
     old, q = fit.problem.scores.reduced, fit.posterior.natural
     moments = score_moments(old.design, old.offset, q.mean, q.factor)
-    if fit.deal is None:
+    if fit.subsample is None:
         start = _with_sites(problem, fit.table, moments, map)
     else:
-        start = _with_dealt_sites(problem, fit.table, moments, fit.deal) or start_of(problem, None)
+        start = _with_sampled_sites(problem, fit.table, moments, fit.subsample) or start_of(problem, None)
     if start is None:
         return None
     return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))

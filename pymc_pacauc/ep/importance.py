@@ -9,7 +9,7 @@ is kept, whose density under q is an integral over the radius,
 
 its weight is exp(-gamma risk(e)) / p(e) (up to the area of the sphere), and the radius is drawn from its exact law.
 
-E_q[risk] over all pairs without visiting them: what a certificate needs of a fit on dealt pairs.
+E_q[risk] over all pairs without visiting them: what a certificate needs of a fit on sampled pairs.
 
 Under q the pair (i, j) is wrong with probability Phi(-rho_ij), which has a closed form; its mean over all pairs is the
 matter. Ranking by the mean of q gets pairs wrong that can be counted, all of them, in O(n log n), and most pairs are

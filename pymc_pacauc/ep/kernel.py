@@ -7,7 +7,7 @@ mean scores and m, V the moments of q,
     d log Z / d Z = (h - P a) m' - P Z V.
 
 A parameter that moves the scores in any way, the lengthscale of kernel features say, follows by the chain rule. One
-pass over the pairs, like a sweep: O(n+ n- k), or over those dealt. The same holds for the bound of variational Bayes.
+pass over the pairs, like a sweep: O(n+ n- k), or over those sampled. The same holds for the bound of variational Bayes.
 
 Gaussian-process scores: new points, and the evidence's derivative in the kernel matrix (the paper's section 4).
 
@@ -67,7 +67,7 @@ def _laplacian(fit: EPFit, columns: FloatArray) -> tuple[FloatArray, FloatArray]
     weights = [f(b.row_weights) * f(b.column_weights) for b in problem.pairs.blocks for f in (np.min, np.max)]
     table = weighted_site_table(gamma * float(min(weights)), gamma * float(max(weights)), power)
     h, products = np.zeros(problem.n), np.zeros_like(columns)
-    blocks = [(block, 1.0) for block in problem.pairs.blocks] if fit.deal is None else fit.deal.parts()
+    blocks = [(block, 1.0) for block in problem.pairs.blocks] if fit.subsample is None else fit.subsample.parts()
     for tile, times in ((part, times) for block, times in blocks for part in _tiles(block)):
         i, j = tile.positive, tile.negative
         K = moments.root[i] @ moments.root[j].T  # once the kernel has run

@@ -9,7 +9,7 @@ posterior approximated is the one a refit would find at gamma times the share of
 The sites that stay were matched to the full q, not to the new one, and what they keep of the observations left out
 flatters the scores of these: on labels that are noise, five folds of 60 rows rank too well by up to 0.007 after sweeps
 to a change of 0.2. So where sweeps over the remaining pairs follow (``refine``), the posterior without a group starts
-at the end of a path from the prior that never saw the group (:mod:`pymc_pacauc.ep.continuation`). It costs about as
+at the end of a path from the prior that never saw the group (:mod:`pymc_pacauc.ep.start`). It costs about as
 much as ten sweeps; for single observations, of which there are many, ten sweeps after the removal do. ``change`` says
 how far the last sweep still moved the natural parameters.
 
@@ -23,7 +23,7 @@ its answers is the same for all.
 Posteriors that never saw a fold, along gamma: each begins at the fold's own posterior at another gamma.
 
 For choosing gamma many folds are left out at many gammas, and only their rankings are looked at: every fold has a path
-of its own from the prior (:mod:`pymc_pacauc.ep.continuation`). Nothing of the fit to all rows goes into it, so that at
+of its own from the prior (:mod:`pymc_pacauc.ep.start`). Nothing of the fit to all rows goes into it, so that at
 a large gamma, where EP has many fixed points, the one found is chosen by the rows that stay.
 """
 
@@ -41,10 +41,11 @@ from scipy.special import ndtr
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.comparison.subsample import deal, number_of_groups
-from pymc_pacauc.ep.continuation import GammaPath, several_fixed_points
+from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import several_fixed_points
 from pymc_pacauc.ep.sites import CANCELLED, TIED
+from pymc_pacauc.ep.start import GammaPath
 from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem, check_gamma
 
@@ -59,7 +60,7 @@ class WithoutGroup:
     """The posterior of the reduced coefficients u that has not seen a group, and how well it is known.
 
     ``mean`` has shape (k,) and ``root @ root.T`` is the covariance (k, k). ``change`` is the relative change of the
-    natural parameters in the last sweep, ``converged`` whether that is less than the tolerance; ``rematched`` says that
+    natural parameters in the last sweep, ``converged`` whether that is less than the tolerance; ``restarted`` says that
     the sites that stay did not make a Gaussian.
     """
 
@@ -67,7 +68,7 @@ class WithoutGroup:
     root: FloatArray
     change: float
     converged: bool
-    rematched: bool
+    restarted: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +113,7 @@ class LeaveOut:
         The same of a score drawn from the posterior without the group, averaged over its draws in closed form.
     change
         Per group, the relative change of the natural parameters in the last sweep: zero means an exact refit.
-    rematched
+    restarted
         Number of groups without which the remaining sites, as they were, did not make a Gaussian: there the sweeps over
         the remaining pairs (at least three) started from the full q. Zero where sweeps start at the prior.
     """
@@ -124,7 +125,7 @@ class LeaveOut:
     group_auc: FloatArray
     group_expected_auc: FloatArray
     change: FloatArray
-    rematched: int
+    restarted: int
 
     def __repr__(self) -> str:
         return f"LeaveOut(auc={self.auc:.4f}, groups={self.change.size}, largest change={self.change.max():.2g})"
@@ -180,14 +181,14 @@ def leave_out_pairs(
         splits = _splits(problem.pairs, labels, index)
     scores, variance = np.full((2, problem.n), np.nan)  # until a row's group has had its turn
     change, group_auc, expected_auc = np.full((3, labels.size), np.nan)
-    rematched = unconverged = 0
+    restarted = unconverged = 0
     for g, split in enumerate(splits):
         out, inside = split.out, split.inside
         at = problem.gamma_per_pair * split.kept.total_weight if gamma is None else check_gamma(gamma)
         stays = replace(problem, pairs=split.kept, gamma=at)
         left = refit(split, stays, refine, tolerance)
         change[g] = left.change
-        rematched += left.rematched
+        restarted += left.restarted
         unconverged += not left.converged
         everyone = space.design @ left.mean + space.offset
         spread = np.full((problem.n, left.root.shape[1]), np.nan)  # of those left out
@@ -197,7 +198,7 @@ def leave_out_pairs(
         if groups is not None and inside.n_pairs:
             group_auc[g] = 1.0 - float(pair_risk(everyone[None], inside)[0])
             if of_draws:
-                expected_auc[g] = expected_pair_auc(everyone, spread, dealt_pairs(inside, everyone, most_inside))
+                expected_auc[g] = expected_pair_auc(everyone, spread, subsampled_pairs(inside, everyone, most_inside))
         if callback is not None:
             callback(g + 1, labels.size)
     if to_the_end and unconverged:
@@ -215,7 +216,7 @@ def leave_out_pairs(
         group_auc=np.empty(0) if groups is None else group_auc,
         group_expected_auc=np.empty(0) if groups is None else expected_auc,
         change=change,
-        rematched=rematched,
+        restarted=restarted,
     )
 
 
@@ -224,25 +225,25 @@ def starts_anew(split: Split, left: Problem, sweeps: int) -> bool:
     return sweeps > 0 and (int(split.out.sum()) > 1 or several_fixed_points(left))
 
 
-def dealt_pairs(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
-    """The pairs, or about ``most`` of them, dealt along the scores, which stand for all.
+def subsampled_pairs(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
+    """The pairs, or about ``most`` of them, sampled along the scores, which stand for all.
 
     Examples
     --------
     >>> from pymc_pacauc.comparison.pairs import bipartite
-    >>> some = dealt_pairs(bipartite(np.arange(800) % 2), np.arange(800.0), 40_000)
+    >>> some = subsampled_pairs(bipartite(np.arange(800) % 2), np.arange(800.0), 40_000)
     >>> some.n_pairs, some.total_weight
     (40000, 160000.0)
     """
     if pairs.n_pairs <= most:
         return pairs
-    dealt = deal(pairs, scores, number_of_groups(pairs, int(most)), np.random.default_rng(0))
+    sampled = sample_pairs(pairs, scores, number_of_groups(pairs, int(most)), np.random.default_rng(0))
     groups = [
         replace(block.group(g), weight=block.block.weight * block.stands_for)
-        for block in dealt.dealt
+        for block in sampled.sampled
         for g in range(block.groups)
     ]
-    return replace(pairs, blocks=(*dealt.whole.blocks, *_without_empty(groups)))
+    return replace(pairs, blocks=(*sampled.whole.blocks, *_without_empty(groups)))
 
 
 def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float:
@@ -309,18 +310,8 @@ def _without_empty(blocks: list[Block]) -> tuple[Block, ...]:
     return tuple(block for block in blocks if block.n_pairs)
 
 
-MOST_BLOCKS, MOST_PAIRS = 8, 5_000_000
-
-
-def suit_fold_paths(problem: Problem) -> bool:
-    """Whether a problem is one for :class:`FoldPaths`: a Gaussian prior, few blocks, whose pairs weigh the same."""
-    blocks = problem.pairs.blocks
-    few = len(blocks) <= MOST_BLOCKS and problem.pairs.n_pairs <= MOST_PAIRS
-    return problem.spikes is None and few and all(block.constant for block in blocks)
-
-
 class FoldPaths:
-    """Held-out rankings of the folds of one deal, at any gamma; best asked for from small gammas to large ones.
+    """Held-out rankings of the folds of one subsample, at any gamma; best asked for from small gammas to large ones.
 
     Parameters
     ----------
@@ -329,25 +320,29 @@ class FoldPaths:
     folds
         The fold of each observation.
     power
-        As in :func:`~pymc_pacauc.ep.gaussian.fit_ep`; 0 for variational Bayes.
+        As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
+    options
+        Of :class:`~pymc_pacauc.ep.start.GammaPath`.
 
     Examples
     --------
     >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> from pymc_pacauc.ep.gaussian import fit_ep
+    >>> from pymc_pacauc.ep.fit import fit
     >>> rng = np.random.default_rng(1)
     >>> X, fold = rng.normal(size=(90, 3)), np.arange(90) % 3
     >>> problem = linear_gaussian_problem(X, X[:, 0] + rng.normal(size=90) > 0, gamma=40.0)
     >>> left = FoldPaths(problem, fold).leave_out(40.0)
-    >>> exact = fit_ep(problem).leave_out(fold, gamma=40.0)
+    >>> exact = fit(problem).leave_out(fold, gamma=40.0)
     >>> bool(np.abs(left.group_auc - exact.group_auc).max() < 0.01)
     True
     """
 
-    def __init__(self, problem: Problem, folds: ArrayLike, power: float = 1.0) -> None:
+    def __init__(self, problem: Problem, folds: ArrayLike, power: float = 1.0, **options: Any) -> None:
         self.problem = problem
         self.groups: Groups = split_groups(problem.pairs, folds)
-        self.paths = {id(split): GammaPath(replace(problem, pairs=split.kept), power) for split in self.groups.splits}
+        self.paths = {
+            id(split): GammaPath(replace(problem, pairs=split.kept), power, **options) for split in self.groups.splits
+        }
 
     def leave_out(self, gamma: float, *, refine: int = 20, tolerance: float = 0.1, of_draws: bool = True) -> LeaveOut:
         """Scores of every observation under the posterior at ``gamma`` that never saw its fold.
@@ -359,7 +354,7 @@ class FoldPaths:
 
         def own(split: Split, left: Problem, sweeps: int, tolerance: float) -> WithoutGroup:
             found = self.paths[id(split)].at(left.gamma, sweeps, tolerance)
-            return WithoutGroup(found.q.mean, found.q.root, found.change, found.converged, rematched=False)
+            return WithoutGroup(found.q.mean, found.q.root, found.change, found.converged, restarted=False)
 
         with single_threaded_blas():
             return leave_out_pairs(self.problem, own, self.groups, **options)

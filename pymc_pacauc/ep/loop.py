@@ -57,8 +57,7 @@ from pymc_pacauc.interrupt import interrupt_requested
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
-SMALLEST_SINGULAR = 1e-8  # relative, in the least squares
-LONG = 4096  # columns
+SMALLEST_EIGENVALUE = 1e-8  # relative, of the normal equations of the mixing: rounding has half of the digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,21 +88,14 @@ def mixed_step(
 
 
 def _least_squares(columns: tuple[FloatArray, ...], target: FloatArray) -> FloatArray:
-    """Of long columns by the normal equations, scaled to length one: half the digits, a tenth of the time."""
-    if target.size < LONG:
-        A = np.array(columns).T
-        found = linalg.lstsq(A, target, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
-        return np.asarray(found)
-    gram = np.zeros((len(columns), len(columns)))
-    for i, a in enumerate(columns):
-        for j in range(i + 1):
-            gram[i, j] = gram[j, i] = a @ columns[j]
-    right = np.array([a @ target for a in columns])
+    """By the normal equations of columns scaled to length one: half the digits, a tenth of the time."""
+    A = np.array(columns)
+    gram = A @ A.T
     lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(float).tiny))
     values, vectors = linalg.eigh(gram / np.outer(lengths, lengths), check_finite=False)
-    kept = values > SMALLEST_SINGULAR * values[-1]
+    kept = values > SMALLEST_EIGENVALUE * values[-1]
     vectors = vectors[:, kept] / lengths[:, None]
-    return np.asarray(vectors @ ((vectors.T @ right) / values[kept]))
+    return np.asarray(vectors @ ((vectors.T @ (A @ target)) / values[kept]))
 
 
 ROUNDING = 1e-6  # nats by which a log evidence may exceed zero
@@ -290,65 +282,96 @@ def solve_fixed_point(
 
     Records are numbered from ``counted`` on, the sweeps made before.
     """
-    point, kept = start, start
+    state: _State[Point, Sight] = _State(start, policy)
     del start  # points may be large
-    kept_seen: Sight | None = None
-    mixing: MixingHistory | None = None
-    weigh: Callable[[FloatArray], FloatArray] | None = None
-    damping, plain_until, turn = policy.damping, policy.plain_steps, 0
     history: list[dict[str, float]] = []
-    changes: list[float] = []
-    halved = restarts = rejected = 0
     converged = False
     for count in range(max(max_sweeps, 1)):
-        if mixing is None:
-            turn = count
-        seen = iteration.sweep(point, Pace(damping, turn))
+        seen = state.look(iteration, count)
         history.append({"sweep": counted + count + 1, "change": seen.change, **seen.record})
         if callback is not None:
             callback(history[-1])
-        last_change = changes[-1] if changes else math.inf
-        lost = kept_seen is not None and not seen.bound > kept_seen.bound - policy.loss
-        if not lost:
-            kept, kept_seen = point, seen
-            changes.append(seen.change)
+        lost = state.keep(seen)
         if interrupt_requested():
             break
         if seen.change < tolerance and seen.final:
-            kept, kept_seen, converged = point, seen, True
+            state.kept, state.kept_seen, converged = state.point, seen, True
             break
-        if lost or not seen.change < policy.growth * last_change:
-            mixing = None
-            damping = max(policy.damping_factor * damping, policy.least_damping)
-            plain_until = max(plain_until, count + policy.plain_after_restart)
-            rejected += lost
-            restarts += not lost
-        if lost:
-            assert kept_seen is not None
-            point, seen = kept, kept_seen
-        elif seen.change < last_change and damping < policy.recovered_damping:
-            damping = min(2.0 * damping, policy.recovered_damping)
-        if _stalled(changes, policy.patience):
+        seen = state.judge(seen, lost, count)
+        if _stalled(state.changes, policy.patience) or not state.step(iteration, seen, count):
             break
-        step, times = iteration.plain(point, seen, damping)
-        halved += times
-        if not np.isfinite(step).all():
-            break
-        if count >= plain_until and seen.change < policy.mixed_below:
-            if mixing is None or weigh is None:
-                mixing, weigh = MixingHistory(), iteration.metric(point, seen)
-            step, mixing = mixed_step(mixing, iteration.flat(point), step, weigh(step), policy.memory)
-        moved, times = halved_move(partial(iteration.move, point, seen), step, policy.halvings)
-        halved += times
-        if moved is None or halved > policy.all_halvings:
-            break
-        if times and policy.restarts_when_halved:
-            mixing, plain_until = None, count + policy.plain_after_restart
-        point = moved
-    assert kept_seen is not None
-    acted = Interventions(halved_steps=halved, restarts=restarts, rejected_steps=rejected)
+    assert state.kept_seen is not None
+    acted = Interventions(halved_steps=state.halved, restarts=state.restarts, rejected_steps=state.rejected)
     interrupted = not converged and interrupt_requested()
-    return Solution(kept, kept_seen, point, converged, interrupted, tuple(history), acted)
+    return Solution(state.kept, state.kept_seen, state.point, converged, interrupted, tuple(history), acted)
+
+
+class _State(Generic[Point, Sight]):
+    """Where the loop is: the point, the last one kept with its sweep, the mixing, the damping, and what was counted."""
+
+    def __init__(self, start: Point, policy: Policy) -> None:
+        self.policy = policy
+        self.point, self.kept = start, start
+        self.kept_seen: Sight | None = None
+        self.mixing: MixingHistory | None = None
+        self.weigh: Callable[[FloatArray], FloatArray] | None = None
+        self.damping, self.plain_until, self.turn = policy.damping, policy.plain_steps, 0
+        self.changes: list[float] = []
+        self.last_change = math.inf
+        self.halved = self.restarts = self.rejected = 0
+
+    def look(self, iteration: Iteration[Point, Sight], count: int) -> Sight:
+        """Sweep at the point."""
+        if self.mixing is None:
+            self.turn = count
+        return iteration.sweep(self.point, Pace(self.damping, self.turn))
+
+    def keep(self, seen: Sight) -> bool:
+        """Keep the point, unless the bound fell too much; return whether it did."""
+        self.last_change = self.changes[-1] if self.changes else math.inf
+        lost = self.kept_seen is not None and not seen.bound > self.kept_seen.bound - self.policy.loss
+        if not lost:
+            self.kept, self.kept_seen = self.point, seen
+            self.changes.append(seen.change)
+        return lost
+
+    def judge(self, seen: Sight, lost: bool, count: int) -> Sight:
+        """Damp more where the change grew or the bound fell, else less; return the sweep to step from."""
+        policy = self.policy
+        if lost or not seen.change < policy.growth * self.last_change:
+            self.mixing = None
+            self.damping = max(policy.damping_factor * self.damping, policy.least_damping)
+            self.plain_until = max(self.plain_until, count + policy.plain_after_restart)
+            self.rejected += lost
+            self.restarts += not lost
+        if lost:
+            assert self.kept_seen is not None
+            self.point = self.kept
+            return self.kept_seen
+        if seen.change < self.last_change and self.damping < policy.recovered_damping:
+            self.damping = min(2.0 * self.damping, policy.recovered_damping)
+        return seen
+
+    def step(self, iteration: Iteration[Point, Sight], seen: Sight, count: int) -> bool:
+        """Move on, by a damped step or a mixed one; return whether that was possible."""
+        policy = self.policy
+        step, times = iteration.plain(self.point, seen, self.damping)
+        self.halved += times
+        if not np.isfinite(step).all():
+            return False
+        if count >= self.plain_until and seen.change < policy.mixed_below:
+            if self.mixing is None or self.weigh is None:
+                self.mixing, self.weigh = MixingHistory(), iteration.metric(self.point, seen)
+            flat = iteration.flat(self.point)
+            step, self.mixing = mixed_step(self.mixing, flat, step, self.weigh(step), policy.memory)
+        moved, times = halved_move(partial(iteration.move, self.point, seen), step, policy.halvings)
+        self.halved += times
+        if moved is None or self.halved > policy.all_halvings:
+            return False
+        if times and policy.restarts_when_halved:
+            self.mixing, self.plain_until = None, count + policy.plain_after_restart
+        self.point = moved
+        return True
 
 
 def halved_move(move: Callable[[FloatArray], Point | None], step: FloatArray, most: int) -> tuple[Point | None, int]:
@@ -379,7 +402,7 @@ POLICY = Policy(
 
 
 def policy_for(dimension: int, policy: Policy = POLICY) -> Policy:
-    """With one coefficient, all of whose pairs say the same, damped steps lead to and fro if damping recovers."""
+    """In one dimension keep the damping fixed: recovering it makes the iteration oscillate."""
     return policy if dimension > 1 else replace(policy, recovered_damping=0.0)
 
 

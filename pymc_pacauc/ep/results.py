@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut
 from pymc_pacauc.ep.loop import ROUNDING, ConvergenceWarning, Interventions, Solution
+from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
@@ -159,12 +160,16 @@ class Fit(Protocol):
         """How often each safeguard acted."""
 
     @property
+    def plan(self) -> Plan:
+        """How it was fitted, in a sentence: coordinates, pairs, start, sweeps."""
+
+    @property
     def tied_pairs(self) -> int:
         """Pairs whose scores are equal whatever theta."""
 
     @property
     def pairs_used(self) -> int:
-        """How many pairs were looked at: all, or those dealt."""
+        """How many pairs were looked at: all, or those sampled."""
 
     @property
     def sampling_error(self) -> SamplingError:

@@ -35,14 +35,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from pymc_pacauc.comparison.kinds import systematic
 from pymc_pacauc.ep.importance import WeightedDraws, log_direction_density, log_mean
 from pymc_pacauc.ep.loop import Interventions, Iteration, Pace, Policy, Solution, possible, solve_fixed_point
 from pymc_pacauc.ep.posterior import draw_natural, natural_gaussian
 from pymc_pacauc.ep.prior_sites import MixtureSite, SparseGaussian, mixture_site, settle_prior_sites, sparse_gaussian
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, sum_sites
-from pymc_pacauc.numerics import FloatArray, Mask
+from pymc_pacauc.numerics import FloatArray, Mask, systematic
 from pymc_pacauc.problem.problem import Problem
 
 MOST_SPARSE = 10  # coefficients whose models are listed

@@ -26,7 +26,6 @@ moments of cavity times prior are all that the rest asks for.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,11 +34,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from pymc_pacauc.ep.continuation import SWEEPS, continued_start
-from pymc_pacauc.ep.gaussian import dropped, fit_ep
+from pymc_pacauc.ep.gaussian import Callback, dropped
 from pymc_pacauc.ep.importance import WeightedDraws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
-from pymc_pacauc.ep.loop import ConvergenceWarning, Interventions, UnsupportedError, possible
+from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
+from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.prior_sites import MixtureSite, SparseGaussian, sparse_gaussian
 from pymc_pacauc.ep.results import EXACT, Fit, warn_of
@@ -54,6 +53,7 @@ from pymc_pacauc.ep.spike_search import (
     settle,
     solve_sparse,
 )
+from pymc_pacauc.ep.start import SWEEPS, continued_start
 from pymc_pacauc.ep.sweep import check_offset, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
@@ -167,12 +167,9 @@ def spike_slab_gradient(problem: Problem, q: SparseGaussian, sites: MixtureSite)
     )
 
 
-ROUGHLY = 0.01  # tolerance of the fit with every coefficient in the slab
-
-
 @dataclass(frozen=True, eq=False)
 class SpikeSlabFit:
-    """Result of :func:`fit_spike_slab`.
+    """Result of :func:`~pymc_pacauc.ep.fit.fit` for a spike-and-slab prior.
 
     Attributes
     ----------
@@ -187,6 +184,8 @@ class SpikeSlabFit:
         own standard deviations), and what each sweep found.
     interventions
         How often each safeguard acted.
+    plan
+        How it was fitted.
     """
 
     problem: Problem
@@ -197,6 +196,7 @@ class SpikeSlabFit:
     history: tuple[dict[str, float], ...]
     interventions: Interventions
     tied_pairs: int
+    plan: Plan
     interrupted: bool = False
 
     method = "EP"
@@ -288,7 +288,7 @@ class SpikeSlabFit:
                 end.reduced_root,
                 change=found.seen.change,
                 converged=found.converged,
-                rematched=settled is None,
+                restarted=settled is None,
             )
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
@@ -311,60 +311,31 @@ class SpikeSlabFit:
         )
 
 
-def fit_spike_slab(
+def solve(
     problem: Problem,
+    plan: Plan,
     *,
-    start: Fit | None = None,
-    tolerance: float = 1e-6,
-    max_sweeps: int = 200,
+    rough: Fit | None = None,
     n_jobs: int | None = None,
-    callback: Callable[[dict[str, float]], None] | None = None,
+    callback: Callback | None = None,
 ) -> SpikeSlabFit:
-    """Approximate the AUC Gibbs posterior under a spike-and-slab prior.
+    """Approximate the AUC Gibbs posterior under a spike-and-slab prior, as the plan says.
 
-    Parameters
-    ----------
-    problem
-        The target.
-    start
-        An earlier fit of the same design and slab to begin from, for example at another v0, p or gamma, or with every
-        coefficient in the slab (a Gaussian prior), which is the default.
-    tolerance
-        Change at which to stop; see :class:`SpikeSlabFit`.
-    max_sweeps
-        Sweeps after which to give up, with a :class:`~pymc_pacauc.ep.ConvergenceWarning`.
-    n_jobs, callback
-        As for :func:`~pymc_pacauc.ep.fit_ep`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_pacauc.problem.problem import spike_slab_problem
-    >>> X = np.random.default_rng(1).normal(size=(80, 4))
-    >>> problem = spike_slab_problem(X, X[:, 0] > 0.2, gamma=80.0, inclusion_probability=0.2, v0=0.0)
-    >>> fit_spike_slab(problem).inclusion_probability.round(1)
-    array([1., 0., 0., 0.])
+    The start is a fit of the same design and slab: the plan's, at another v0, p or gamma; or a ``rough`` one with every
+    coefficient in the slab (a Gaussian prior), whose sweeps count.
     """
     check_offset(problem)
-    before: tuple[dict[str, float], ...] = ()
-    if start is None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
-            start = fit_ep(
-                replace(problem, spikes=None),
-                tolerance=ROUGHLY,
-                max_sweeps=max_sweeps - 1,
-                n_jobs=n_jobs,
-                callback=callback,
-            )
-        before = tuple({**row, "expected_model_size": float(problem.d)} for row in start.history)
+    start = plan.start if rough is None else rough
+    assert not isinstance(start, str)
+    before = () if rough is None else rough.history
+    before = tuple({**row, "expected_model_size": float(problem.d)} for row in before)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         found = solve_sparse(
             problem,
             _start(start, problem),
             map_tiles,
-            tolerance=tolerance,
-            max_sweeps=max_sweeps - len(before),
+            tolerance=plan.tolerance,
+            max_sweeps=plan.max_sweeps - len(before),
             callback=callback,
             counted=len(before),
         )
@@ -373,7 +344,7 @@ def fit_spike_slab(
     advice = (
         "Raise max_sweeps, the inclusion probability or v0, lower gamma, or check the result against tempering SMC."
     )
-    warn_of("EP", found, len(history), tolerance, log_evidence, advice, stacklevel=3)
+    warn_of("EP", found, len(history), plan.tolerance, log_evidence, advice, stacklevel=4)
     narrowest = Interventions(narrowest_sites=int(seen.sites.narrowest.sum()))
     return SpikeSlabFit(
         problem=problem,
@@ -384,6 +355,7 @@ def fit_spike_slab(
         history=history,
         interventions=found.interventions + narrowest + dropped(problem),
         tied_pairs=seen.tied,
+        plan=plan.done(len(history)),
         interrupted=found.interrupted,
     )
 

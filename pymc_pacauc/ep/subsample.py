@@ -9,17 +9,17 @@ meanwhile: far from the fixed point the sums of the sites are no density.
 direction of q is that of its mean: w = (1 + e) m + v, with e of variance 1 / m'Qm and v independent of it. So steps
 keep the length of the mean, and what is uncertain about it goes along with the mean.
 
-EP on dealt pairs: a fit whose time grows like the number of rows, not of pairs.
+EP on sampled pairs: a fit whose time grows like the number of rows, not of pairs.
 
-    pilot -> growing shares of the rows -> steps with all of them -> deal along the score found -> fit
+    pilot -> growing shares of the rows -> steps with all of them -> subsample along the score found -> fit
 
-The pairs that matter are those whose order q is not sure of, and a fair sample of them is one dealt along the score
+The pairs that matter are those whose order q is not sure of, and a fair sample of them is one sampled along the score
 of q (:mod:`pymc_pacauc.comparison.subsample`), which is not known beforehand. So a *pilot* fits some rows, as if there
 were no other data, at their share of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then
-growing shares of the rows are dealt along the score of the one before, and fitted from there. The precision of q is
-about proportional to the share, so its mean gets near by Newton's steps (:mod:`pymc_pacauc.ep.subsample`). All rows are
-dealt anew before each such step, and once more along the score found, for the fit itself: a deal along a score that is
-off by a standard deviation has twice the error.
+growing shares of the rows are sampled along the score of the one before, and fitted from there. The precision of q is
+about proportional to the share, so its mean gets near by Newton's steps (:mod:`pymc_pacauc.ep.subsample`). Pairs are
+sampled anew before each such step, and once more along the score found, for the fit itself: a subsample along a score
+that is off by a standard deviation has twice the error.
 
 *How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
 Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
@@ -42,13 +42,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_pacauc.comparison.pairs import Pairs
-from pymc_pacauc.comparison.subsample import LEAST_ROWS, Deal, deal, most_groups, number_of_groups, part_of
-from pymc_pacauc.ep.gaussian import Callback, EPFit, dropped, start_of
+from pymc_pacauc.comparison.subsample import SampledPairs, most_groups, number_of_groups, part_of, sample_pairs
+from pymc_pacauc.ep.gaussian import Callback, EPFit, as_fit, start_of
 from pymc_pacauc.ep.loop import (
     POLICY,
     GaussianSweep,
@@ -58,14 +58,14 @@ from pymc_pacauc.ep.loop import (
     Solution,
     gaussian_iteration,
     policy_for,
-    possible,
     solve_fixed_point,
 )
-from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, Fit, SamplingError, warn_of
+from pymc_pacauc.ep.plan import LEAST_SAVED, Plan, Subsample
+from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
+from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
-from pymc_pacauc.ep.subsample_sums import dealt_sums
+from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
 from pymc_pacauc.interrupt import StoppedEarly, check_interrupt
 from pymc_pacauc.numerics import FloatArray
@@ -120,12 +120,6 @@ def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaus
 
 Found = Solution[NaturalGaussian, GaussianSweep]
 
-WORTH_DEALING = 5_000_000  # pairs of which fewer are all used, by default,
-LEAST_SAVED = 4  # and of which one in four at most is used then
-TARGET_ERROR = 0.05  # of the mean, in posterior standard deviations; measured, see docs/large_data.md:
-ERROR_CONSTANT = 1.9e-3  # square of the error, times pairs, over gamma^1.5
-COLUMNS_MEASURED = 10  # with more, it is less
-LEAST_PER_ROW = 160  # pairs
 FEW_ROWS, PILOT_PER_ROW = 1000, 64  # of the pilot at first, and pairs per row;
 MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most
 PILOT_SIDE = 200  # rows at least, of the smaller side
@@ -136,144 +130,48 @@ STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard devi
 LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error;
 FINE_TOLERANCE = 3e-4  # where all pairs met are looked at (few different rows, few columns) convergence is slow
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
-FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is dealt;
+FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is sampled;
 LEFT = 0.2  # of the length of a step is how far off it may be thereafter
 MOST_STEPS = 5
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
-OTHER_DEALS = 2  # subsamples for the sampling error, at least; twice as many: half the variance of the claim
+OTHER_SAMPLES = 2  # subsamples for the sampling error, at least; twice as many: half the variance of the claim
 OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 MORE_PAIRS = 4.0  # times as many, where the claim is larger: halves the error; 8 would often be more than needed
-LENGTH_MATTERS = 3  # coefficients, up to which no order is certain: their length may nearly be negative
 SLICE = 2**14  # rows
-NEAR_GAMMA = 4.0  # factor up to which the score fitted at another gamma is one to deal along
 
 
-def pairs_for(problem: Problem) -> int:
-    """About as many pairs as ``TARGET_ERROR`` needs."""
-    constant = ERROR_CONSTANT * min(1.0, COLUMNS_MEASURED / problem.scores.reduced.dimension)
-    return math.ceil(constant / TARGET_ERROR**2 * problem.gamma**1.5)
+class Stage(NamedTuple):
+    """Pairs, their fixed point, the posterior after the step that its last sweep suggests, and its sampling error."""
+
+    used: SampledPairs
+    found: Found
+    q: NaturalGaussian
+    error: SamplingError
 
 
-def enough_pairs(problem: Problem) -> int:
-    """As many, and some for each row."""
-    return max(LEAST_PER_ROW * problem.n, pairs_for(problem))
+def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: Callback | None = None) -> EPFit:
+    """Fit a Gaussian to the AUC Gibbs posterior from a subsample of the pairs, as the plan says.
 
-
-def groups_to_deal(problem: Problem, pairs: str | int) -> float | None:
-    """How many groups to deal the rows into, given ``"auto"``, ``"all"`` or rows per group; None for all pairs."""
-    n, n_pairs = problem.n, problem.pairs.n_pairs
-    if isinstance(pairs, str):
-        if pairs not in ("auto", "all"):
-            raise ValueError(f'pairs must be "auto", "all" or a number of rows per group; got {pairs!r}.')
-        enough = enough_pairs(problem)
-        few = pairs == "all" or n_pairs <= max(WORTH_DEALING, LEAST_SAVED * enough)
-        return None if few else number_of_groups(problem.pairs, enough)
-    check_pairs(pairs, 2 * LEAST_ROWS, "rows per group", '"auto", "all" or', 'for "auto"')
-    return float(n / pairs) if most_groups(problem.pairs, n / pairs) >= LEAST_SAVED else None
-
-
-def check_pairs(pairs: Any, least: float, unit: str, others: str, instead: str) -> None:
-    """Refuse what is no whole number of rows per group, or of pairs; or one that leaves groups too small."""
-    if isinstance(pairs, bool) or not isinstance(pairs, int | np.integer):
-        raise ValueError(f"pairs must be {others} a whole number of {unit}; got {pairs!r}.")
-    if pairs < least:
-        raise ValueError(
-            f"pairs={pairs} {unit} are too few: a group needs {LEAST_ROWS} rows of a side, {2 * LEAST_ROWS} in all, "
-            f"and hundreds for a small error. Ask for more, or {instead}."
-        )
-
-
-def fit_dealt(
-    problem: Problem,
-    groups: float,
-    *,
-    power: float = 1.0,
-    start: Fit | None = None,
-    tolerance: float = 1e-6,
-    max_sweeps: int = 200,
-    n_jobs: int | None = None,
-    callback: Callback | None = None,
-    random_seed: Any = 0,
-) -> EPFit:
-    """Approximate the AUC Gibbs posterior by a Gaussian, from pairs that meet in one of so many ``groups``.
-
-    The other parameters are those of :func:`~pymc_pacauc.ep.gaussian.fit_ep`, except that ``power`` may be 0, for
-    variational Bayes, and ``max_sweeps`` is for each stage. A ``start`` fitted to the same pairs takes the place of the
-    pilot (one fitted to others may be too far off). If it was fitted to a deal of them it saves more: at the same gamma
-    it lends its deal, so that fits that differ in the prior alone are comparable; at a gamma nearby rows are dealt
-    along its score at once. Except on a deal that was lent, sweeping ends at a change of ``LAST_TOLERANCE`` (or
+    ``max_sweeps`` is for each stage. Except on pairs drawn before, sweeping ends at a change of ``LAST_TOLERANCE`` (or
     ``FINE_TOLERANCE``), if not before: what is left is far below the sampling error.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> X = np.random.default_rng(1).normal(size=(3000, 2))
-    >>> fit = fit_dealt(linear_gaussian_problem(X, X[:, 0] > 0.2, gamma=3000.0), 12)
-    >>> fit.converged, fit.pairs_used < 0.1 * fit.problem.pairs.n_pairs, fit.sampling_error.mean < 0.2
-    (True, True, True)
     """
-    if not 0.0 <= power <= 1.0:
-        raise ValueError(f"power must be in (0, 1], or 0 for variational Bayes; got {power!r}.")
+    asked = plan.pairs
+    assert isinstance(asked, Subsample)
     check_offset(problem)
-    rng = np.random.default_rng(random_seed)
+    table = site_table(problem.gamma_per_pair, plan.power)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-        run = _Run(problem, site_table(problem.gamma_per_pair, power), tolerance, max_sweeps, map_tiles, callback)
-        start = None if start is None or start.problem.pairs is not problem.pairs else start
-        q, off = start_of(problem, start), 1.0
-        if isinstance(start, EPFit) and start.problem.scores is problem.scores:
-            q = scaled(start.posterior.natural, problem.gamma / start.problem.gamma, problem.scale_free)
-        lent, ratio = _lent(start, problem)
-        same = lent is not None and ratio == 1.0 and lent.groups <= groups
-
-        def last(q: NaturalGaussian, off: float) -> tuple[Deal, Found, NaturalGaussian, SamplingError]:
-            """The subsample, its fit, the posterior after the step that its last sweep suggests, and its error."""
-            used = lent if same and lent is not None else run.deal_along(q, groups, rng, off=off)
-            sampled, enough = used.n_pairs < problem.pairs.n_pairs, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
-            found = run.stage(used, q, enough if sampled and not same else tolerance)
-            run.reached = q = run.after(used, found)
-            if not sampled:
-                return used, found, q, EXACT
-            others = run.deals_along(q, groups, rng, max(OTHER_DEALS, math.ceil(OTHER_NUMBERS / q.mean.size)))
-            sums = (dealt_sums(problem, q, other, run.table, map_tiles) for other in others)
-            error = sampling_error(problem, q, found.seen.log_evidence, sums, power)
-            if not ((used.thinned and error.mean <= LINEAR_ERROR) or found.interrupted):
-                error = run.repeated(q, found.seen.log_evidence, others, enough)
-            return used, found, q, error
-
+        run = _Run(problem, plan, asked, table, map_tiles, callback, np.random.default_rng(asked.random_seed))
+        q = run.first()
         try:
-            if start is None:
-                q, off = run.grow(*run.pilot(q, rng), groups, rng)
-            elif not same and (lent is None or ratio > NEAR_GAMMA):
-                q = run.passed(run.deal_along(q, groups, rng), q)
-            used, found, q, error = last(q, off)
-            while not (error.mean <= TRUSTED_ERROR or same or found.interrupted) and groups > 1.0:
-                fewer = most_groups(problem.pairs, groups) / MORE_PAIRS
-                groups = fewer if fewer >= LEAST_SAVED else 1.0
-                q, _, off = run.near(q, FIRST_STEP, groups, rng)
-                used, found, q, error = last(q, off)
+            q, off = run.approach(q)
+            last = run.enlarged(run.last(q, off))
         except StoppedEarly:  # one sweep more, of all rows, says what there is
             run.max_sweeps, run.callback = 1, None
-            used, found, q, error = last(run.reached or q, 1.0)
-    log_evidence = possible(found.seen.log_evidence)
-    advice = "Raise max_sweeps, lower gamma, or check the result against tempering SMC."
-    fit = EPFit(
-        problem=problem,
-        posterior=GaussianPosterior(problem.scores, q),
-        table=run.table,
-        log_evidence=log_evidence,
-        expected_risk=found.seen.expected_risk,
-        converged=found.converged,
-        history=tuple(run.history),
-        interventions=run.interventions + dropped(problem),
-        tied_pairs=found.seen.tied,
-        interrupted=found.interrupted,
-        deal=used,
-        sampling_error=error,
-    )
-    warn_of(fit.method, found, len(found.history), tolerance, log_evidence, advice, stacklevel=4)
-    return fit
+            last = run.last(run.reached or q, 1.0)
+    whole = replace(last.found, point=last.q, history=tuple(run.history), interventions=run.interventions)
+    sweeps = len(last.found.history)
+    return as_fit(problem, plan, table, whole, sweeps, subsample=last.used, sampling_error=last.error)
 
 
 @dataclass(eq=False)
@@ -281,62 +179,112 @@ class _Run:
     """One fit: what all its stages share, and what they leave behind."""
 
     problem: Problem
+    plan: Plan
+    asked: Subsample
     table: SiteTable
-    tolerance: float
-    max_sweeps: int
     map_tiles: Callable[..., Any]
     callback: Callback | None
+    rng: np.random.Generator
     history: list[dict[str, float]] = field(default_factory=list)
     interventions: Interventions = field(default_factory=Interventions)
     reached: NaturalGaussian | None = None  # the posterior of some stage
 
-    def deal_along(
-        self, q: NaturalGaussian, groups: float, rng: np.random.Generator, pairs: Pairs | None = None, off: float = 1.0
-    ) -> Deal:
-        """The rows dealt along their scores under q, whose mean may be ``off`` by so many standard deviations."""
-        return self.deals_along(q, groups, rng, 1, pairs, off)[0]
+    def __post_init__(self) -> None:
+        self.groups, self.max_sweeps = self.asked.groups, self.plan.max_sweeps
 
-    def deals_along(
+    def first(self) -> NaturalGaussian:
+        """The prior, or the start, at this gamma."""
+        start, problem = self.plan.start, self.problem
+        if isinstance(start, str):
+            return start_of(problem, None)
+        if isinstance(start, EPFit) and start.problem.scores is problem.scores:
+            return scaled(start.posterior.natural, problem.gamma / start.problem.gamma, problem.scale_free)
+        return start_of(problem, start)
+
+    def approach(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
+        """From the prior or the start to a q along whose scores to sample; and by how much it may be off."""
+        if self.asked.along == "pilot":
+            return self.grow(*self.pilot(q))
+        if self.asked.along == "refined start":
+            q = self.passed(self.sample_along(q, self.groups), q)
+        return q, 1.0
+
+    def last(self, q: NaturalGaussian, off: float) -> Stage:
+        """The fit itself, with the pairs of the start or along the scores of q, and its sampling error."""
+        drawn, plan = self.asked.drawn, self.plan
+        used = self.sample_along(q, self.groups, off=off) if drawn is None else drawn
+        sampled, enough = used.n_pairs < self.problem.pairs.n_pairs, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
+        found = self.stage(used, q, enough if sampled and drawn is None else plan.tolerance)
+        self.reached = q = self.after(used, found)
+        if not sampled:
+            return Stage(used, found, q, EXACT)
+        others = self.samples_along(q, self.groups, max(OTHER_SAMPLES, math.ceil(OTHER_NUMBERS / q.mean.size)))
+        sums = (sampled_sums(self.problem, q, other, self.table, self.map_tiles) for other in others)
+        error = sampling_error(self.problem, q, found.seen.log_evidence, sums, plan.power)
+        if not ((used.thinned and error.mean <= LINEAR_ERROR) or found.interrupted):
+            error = self.repeated(q, found.seen.log_evidence, others, enough)
+        return Stage(used, found, q, error)
+
+    def enlarged(self, last: Stage) -> Stage:
+        """The same with fewer, larger groups while the error of the mean is too large."""
+        while not (
+            last.error.mean <= TRUSTED_ERROR
+            or self.asked.drawn is not None
+            or last.found.interrupted
+            or self.groups <= 1.0
+        ):
+            fewer = most_groups(self.problem.pairs, self.groups) / MORE_PAIRS
+            self.groups = fewer if fewer >= LEAST_SAVED else 1.0
+            q, _, off = self.near(last.q, FIRST_STEP, self.groups)
+            last = self.last(q, off)
+        return last
+
+    def sample_along(
+        self, q: NaturalGaussian, groups: float, pairs: Pairs | None = None, off: float = 1.0
+    ) -> SampledPairs:
+        """The rows in groups along their scores under q, whose mean may be ``off`` by so many standard deviations."""
+        return self.samples_along(q, groups, 1, pairs, off)[0]
+
+    def samples_along(
         self,
         q: NaturalGaussian,
         groups: float,
-        rng: np.random.Generator,
         times: int,
         pairs: Pairs | None = None,
         off: float = 1.0,
-    ) -> list[Deal]:
-        """Several independent deals."""
+    ) -> list[SampledPairs]:
+        """Several independent subsamples."""
         space, n = self.problem.scores.reduced, self.problem.n
         score = np.zeros(n)
         rows = slice(None) if pairs is None else np.flatnonzero(pairs.observation_weight)
         design = space.design[rows]
         score[rows] = design @ q.mean + space.offset[rows]
         pairs = self.problem.pairs if pairs is None else pairs
-        if self.problem.scale_free and q.mean.size <= LENGTH_MATTERS:
-            return [deal(pairs, score, groups, rng) for _ in range(times)]
+        if not self.asked.thin:
+            return [sample_pairs(pairs, score, groups, self.rng) for _ in range(times)]
         spread = np.zeros(n)
         spread[rows] = max(1.0, off) * _spread(design, score[rows], q)
-        return [deal(pairs, score, groups, rng, spread) for _ in range(times)]
+        return [sample_pairs(pairs, score, groups, self.rng, spread) for _ in range(times)]
 
-    def pilot(self, q: NaturalGaussian, rng: np.random.Generator) -> tuple[NaturalGaussian, float]:
+    def pilot(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
         """From the prior to the posterior given many rows, or all, and their share: through few, at growing gammas."""
         problem = self.problem
         many_rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
         few, many = _share(problem, FEW_ROWS), _share(problem, many_rows)
         gammas = gamma_steps(first_gamma(problem.gamma, problem.pairs), problem.gamma, GROWTH)
-        q = self.roughly(q, self.some_rows(few, rng), gammas, ROUGH_ERROR, rng)
-        q, rows = scaled(q, many / few, problem.scale_free), self.some_rows(many, rng)
-        for error in (FIRST_ERROR, ROUGH_ERROR):  # dealt along the score of the first, the second is nearer
-            q = self.roughly(q, rows, [problem.gamma], error, rng)
+        q = self.roughly(q, self.some_rows(few), gammas, ROUGH_ERROR)
+        q, rows = scaled(q, many / few, problem.scale_free), self.some_rows(many)
+        for error in (FIRST_ERROR, ROUGH_ERROR):  # sampled along the score of the first, the second is nearer
+            q = self.roughly(q, rows, [problem.gamma], error)
         return q, many
 
-    def some_rows(self, share: float, rng: np.random.Generator) -> tuple[Pairs, MeanFirst]:
+    def some_rows(self, share: float) -> tuple[Pairs, MeanFirst]:
         """The pairs of a share of the rows, by their place among them, and what will sweep over them."""
         problem, space = self.problem, self.problem.scores.reduced
         sweeping = partial(MeanFirst, power=self.table.power, scale_free=problem.scale_free)
         if share == 1.0:
             return problem.pairs, sweeping(space.design, space.offset)
-        pairs = part_of(problem.pairs, share, rng)
+        pairs = part_of(problem.pairs, share, self.rng)
         rows = np.flatnonzero(pairs.observation_weight)
         place = np.zeros(problem.n, dtype=np.intp)
         place[rows] = np.arange(rows.size)
@@ -348,12 +296,12 @@ class _Run:
         rows: tuple[Pairs, MeanFirst],
         gammas: Sequence[float],
         error: float,
-        rng: np.random.Generator,
     ) -> NaturalGaussian:
         """Find the mean first, given some rows, at some gammas of all."""
         pairs, sweeps = rows
-        score = sweeps.scores(q.mean) if q.mean.any() else rng.random(pairs.n)
-        sweeps = sweeps.over(deal(pairs, score, number_of_groups(pairs, PILOT_PER_ROW * pairs.n), rng).parts())
+        score = sweeps.scores(q.mean) if q.mean.any() else self.rng.random(pairs.n)
+        groups = number_of_groups(pairs, PILOT_PER_ROW * pairs.n)
+        sweeps = sweeps.over(sample_pairs(pairs, score, groups, self.rng).parts())
         last, most = gammas[0], MOST_ROUGH if len(gammas) > 1 else 1
         for gamma in gammas:
             q = scaled(q, gamma / last, self.problem.scale_free)
@@ -365,9 +313,7 @@ class _Run:
             check_interrupt()
         return q
 
-    def grow(
-        self, q: NaturalGaussian, share: float, groups: float, rng: np.random.Generator
-    ) -> tuple[NaturalGaussian, float]:
+    def grow(self, q: NaturalGaussian, share: float) -> tuple[NaturalGaussian, float]:
         """From the posterior given a share of the rows through growing ones to all; and how far q may be off."""
         problem = self.problem
         if share == 1.0:
@@ -377,21 +323,21 @@ class _Run:
         off = FIRST_STEP
         for _ in range(stages - 1):
             share *= growth
-            pairs, some = part_of(problem.pairs, share, rng), max(1.0, share * groups)
-            q, off, left = self.near(scaled(q, growth, problem.scale_free), off, some, rng, pairs)
-            q = self.passed(self.deal_along(q, some, rng, pairs, left), q, pairs=pairs)
-        q, _, left = self.near(scaled(q, 1.0 / share, problem.scale_free), off, groups, rng)
+            pairs, some = part_of(problem.pairs, share, self.rng), max(1.0, share * self.groups)
+            q, off, left = self.near(scaled(q, growth, problem.scale_free), off, some, pairs)
+            q = self.passed(self.sample_along(q, some, pairs, left), q, pairs=pairs)
+        q, _, left = self.near(scaled(q, 1.0 / share, problem.scale_free), off, self.groups)
         return q, left
 
     def near(
-        self, q: NaturalGaussian, off: float, groups: float, rng: np.random.Generator, pairs: Pairs | None = None
+        self, q: NaturalGaussian, off: float, groups: float, pairs: Pairs | None = None
     ) -> tuple[NaturalGaussian, float, float]:
-        """Steps of the mean, the rows dealt anew before each; the length of the first, and how far q may be off now."""
+        """Steps of the mean, pairs sampled anew before each; the length of the first, and how far q may be off now."""
         lengths: list[float] = []
         for _ in range(MOST_STEPS):
             left = lengths[-1] * LEFT if lengths else off
-            last, dealt = q, self.deal_along(q, groups, rng, pairs, left)
-            seen = self.iteration(dealt, pairs).sweep(q, Pace(1.0, 0))
+            last, sampled = q, self.sample_along(q, groups, pairs, left)
+            seen = self.iteration(sampled, pairs).sweep(q, Pace(1.0, 0))
             self.note([seen])
             step = newton_step(q, seen, self.problem.scale_free)
             lengths.append(float(np.sqrt(np.mean((q.factor.T @ step) ** 2))))
@@ -403,26 +349,26 @@ class _Run:
                 break
         return q, lengths[0], LEFT * lengths[-1]
 
-    def passed(self, dealt: Deal, q: NaturalGaussian, **options: Any) -> NaturalGaussian:
+    def passed(self, sampled: SampledPairs, q: NaturalGaussian, **options: Any) -> NaturalGaussian:
         """Where a stage ends, if it was not interrupted."""
-        found = self.stage(dealt, q, **options)
+        found = self.stage(sampled, q, **options)
         self.reached = found.point
         check_interrupt()
         return found.point
 
     def stage(
         self,
-        dealt: Deal,
+        sampled: SampledPairs,
         q: NaturalGaussian,
         tolerance: float = STAGE_TOLERANCE,
         pairs: Pairs | None = None,
     ) -> Found:
         """Fit all pairs, or some of them at their share of gamma."""
         found = solve_fixed_point(
-            self.iteration(dealt, pairs),
+            self.iteration(sampled, pairs),
             q,
             policy_for(q.mean.size, WARM),
-            tolerance=max(tolerance, self.tolerance),
+            tolerance=max(tolerance, self.plan.tolerance),
             max_sweeps=self.max_sweeps,
             callback=self.callback,
             counted=len(self.history),
@@ -431,15 +377,17 @@ class _Run:
         self.interventions += found.interventions
         return found
 
-    def after(self, dealt: Deal, found: Found) -> NaturalGaussian:
+    def after(self, sampled: SampledPairs, found: Found) -> NaturalGaussian:
         """Where a stage ends: the step that its last sweep suggests is free."""
-        if not found.converged or found.seen.change <= self.tolerance:
+        if not found.converged or found.seen.change <= self.plan.tolerance:
             return found.point
-        iteration = self.iteration(dealt)
+        iteration = self.iteration(sampled)
         step, _ = iteration.plain(found.point, found.seen, 1.0)
         return iteration.move(found.point, found.seen, step) or found.point
 
-    def repeated(self, q: NaturalGaussian, log_evidence: float, others: list[Deal], tolerance: float) -> SamplingError:
+    def repeated(
+        self, q: NaturalGaussian, log_evidence: float, others: list[SampledPairs], tolerance: float
+    ) -> SamplingError:
         """The error of a fit q to a subsample, from fits to others, which begin at q."""
         aside = replace(self, history=[], interventions=Interventions(), callback=None)
         moved, differences = [], []
@@ -450,15 +398,15 @@ class _Run:
             differences.append([found.seen.log_evidence - log_evidence])
         return SamplingError(_own_error(np.array(differences)), _own_error(np.array(moved)))
 
-    def iteration(self, dealt: Deal, pairs: Pairs | None = None) -> Iteration[NaturalGaussian, GaussianSweep]:
-        """The iteration whose fixed point is the posterior given pairs, estimated from those that are dealt."""
+    def iteration(self, sampled: SampledPairs, pairs: Pairs | None = None) -> Iteration[NaturalGaussian, GaussianSweep]:
+        """The iteration whose fixed point is the posterior given pairs, estimated from those that are sampled."""
         problem = self.problem
         if pairs is not None:
             share = pairs.total_weight / problem.pairs.total_weight
             problem = replace(problem, pairs=pairs, gamma=share * problem.gamma)
 
         def sums_at(q: NaturalGaussian) -> SiteSums:
-            return dealt_sums(problem, q, dealt, self.table, self.map_tiles)
+            return sampled_sums(problem, q, sampled, self.table, self.map_tiles)
 
         return gaussian_iteration(problem, self.table.power, sums_at)
 
@@ -478,7 +426,7 @@ def sampling_error(
     of the log evidence is that of log Z, which to first order does not depend on q; that of the gradient, r - Q m,
     moves the mean by V times as much. Both have twice the variance of one.
 
-    A deal along an older score is worse than these: then its own deviation from their average is what is reported.
+    A subsample along an older score is worse than these: then its own deviation from their average is what is reported.
     """
     return SamplingError(*map(_own_error, deviations(problem, q, log_evidence, others, power)))
 
@@ -501,7 +449,7 @@ def deviations(
 
 
 def _own_error(differences: FloatArray) -> float:
-    """Standard error of one deal from the differences[k, m] of K others to it, root mean square over m."""
+    """Standard error of one subsample from the differences[k, m] of K others to it, root mean square over m."""
     count = len(differences)
     alike = 0.5 * np.mean(differences**2)
     own = np.mean(differences.mean(axis=0) ** 2) - np.mean(differences.var(axis=0, ddof=1)) / count
@@ -532,11 +480,3 @@ def _share(problem: Problem, rows: int) -> float:
         higher[block.positive] = True
         lower[block.negative] = True
     return min(1.0, max(rows / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
-
-
-def _lent(start: Fit | None, problem: Problem) -> tuple[Deal | None, float]:
-    """The deal of a start fitted to the same pairs, if it has one, and by what factor its gamma is another."""
-    if not isinstance(start, EPFit):
-        return None, math.inf
-    ratio = problem.gamma / start.problem.gamma
-    return start.deal, max(ratio, 1.0 / ratio)

@@ -8,12 +8,12 @@ pairs are of that kind. So rows are sorted by score and cut into short runs; run
 overlap cost nothing but a count.
 
 Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes no order.
-What is left, the *width* of a row, and its place along the score are given with the deal, and so do not change from
+What is left, the *width* of a row, and its place along the score are given with the subsample: they do not change from
 sweep to sweep. Rows and runs further apart than ``CLOSE`` widths and yet not certain have small and smooth sites: one
 in ``every`` is looked at, and stands for the others. Rows whose width is far above the others' would make the intervals
 of their runs wide: they have runs of their own.
 
-A sweep over dealt pairs: the sums of the sites of all pairs, estimated from those that meet in a group.
+A sweep over sampled pairs: the sums of the sites of all pairs, estimated from those that meet in a group.
 
 A sweep is a map over *jobs*, a few groups each, and a sum. A job needs the rows of its groups and q, and returns sums
 of the size of q: nothing is kept between sweeps, and nothing of the size of the data is made but what one job needs at
@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_pacauc.comparison.pairs import Block
-from pymc_pacauc.comparison.subsample import Deal, DealtBlock
+from pymc_pacauc.comparison.subsample import SampledBlock, SampledPairs
 from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.sites import (
@@ -252,7 +252,7 @@ PAIRS_OF_A_JOB = 2**22  # beyond which the rows of a single group are shared out
 class Job:
     """Some groups of a block; or ``part`` of ``parts`` of the positive rows of one group."""
 
-    block: DealtBlock
+    block: SampledBlock
     groups: range
     part: int = 0
     parts: int = 1
@@ -279,21 +279,21 @@ class Side(NamedTuple):
     weights: FloatArray
 
 
-def dealt_sums(
-    problem: Problem, q: NaturalGaussian, deal: Deal, table: SiteTable, map_tiles: Callable[..., Any] = map
+def sampled_sums(
+    problem: Problem, q: NaturalGaussian, subsample: SampledPairs, table: SiteTable, map_tiles: Callable[..., Any] = map
 ) -> SiteSums:
     """Estimate the sums of the sites of all pairs under q, a Gaussian of the problem's reduced coefficients."""
     space = problem.scores.reduced
     d, with_offset = space.dimension, bool(space.offset.any())
-    side = partial(_side, space, with_offset, q, deal)
-    tables = {id(block): _table(block, table) for block in deal.dealt}
+    side = partial(_side, space, with_offset, q, subsample)
+    tables = {id(block): _table(block, table) for block in subsample.sampled}
 
     def run(job: Job) -> JobSums:
         return _job_sums(job, side, d + with_offset, table, tables[id(job.block)], problem.tie_cost)
 
     precision, linear = np.zeros((d + with_offset, d + with_offset)), np.zeros(d + with_offset)
     wrong = log_constant = 0.0
-    for sums in map_tiles(run, [job for block in deal.dealt for job in _jobs(block)]):
+    for sums in map_tiles(run, [job for block in subsample.sampled for job in _jobs(block)]):
         precision += sums.precision
         linear += sums.linear
         wrong, log_constant = wrong + sums.wrong, log_constant + sums.log_constant
@@ -301,15 +301,15 @@ def dealt_sums(
         log_constant += float(linear[d] - 0.5 * precision[d, d])
         linear = linear[:d] - precision[:d, d]
         precision = precision[:d, :d]
-    if deal.whole.blocks:
-        whole = sweep_sums(problem, q, deal.whole, table, map_tiles)
+    if subsample.whole.blocks:
+        whole = sweep_sums(problem, q, subsample.whole, table, map_tiles)
         precision, linear = precision + whole.precision, linear + whole.shift
         wrong, log_constant = wrong + whole.wrong, log_constant + whole.log_constant
     return SiteSums(precision, linear, log_constant, wrong, problem.tied_pairs)
 
 
-def _table(dealt: DealtBlock, table: SiteTable) -> WeightedSiteTable:
-    block = dealt.block
+def _table(sampled: SampledBlock, table: SiteTable) -> WeightedSiteTable:
+    block = sampled.block
     ends = [table.gamma * f(block.row_weights) * f(block.column_weights) for f in (np.min, np.max)]
     return weighted_site_table(*ends, table.power)
 
@@ -322,7 +322,7 @@ def _fine(block: Block, table: SiteTable, weighted: WeightedSiteTable) -> tuple[
     return 0.0, np.empty((0, 4, 3))
 
 
-def _jobs(block: DealtBlock) -> list[Job]:
+def _jobs(block: SampledBlock) -> list[Job]:
     groups = block.groups
     if groups == 0:
         return []
@@ -385,21 +385,21 @@ def _side(
     space: ReducedScores,
     with_offset: bool,
     q: NaturalGaussian,
-    deal: Deal,
+    subsample: SampledPairs,
     radius: float,
     index: NDArray[np.intp],
     weights: FloatArray,
 ) -> Side:
     """The moments of some rows.
 
-    Their order, and who is far from whom, is that of the deal, so that sums are smooth functions of q.
+    Their order, and who is far from whom, is that of the subsample, so that sums are smooth functions of q.
     """
     place = width = None
-    if deal.spread is not None:
-        order = band_order(deal.score[index], deal.spread[index])
+    if subsample.spread is not None:
+        order = band_order(subsample.score[index], subsample.spread[index])
         if order is not None:
             index, weights = index[order], weights[order]
-        place, width = deal.score[index], deal.spread[index]
+        place, width = subsample.score[index], subsample.spread[index]
     rows = space.design.take(index, axis=0)
     mean = rows @ q.mean + space.offset[index]
     root = q.rooted(rows)

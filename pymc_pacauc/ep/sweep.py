@@ -90,22 +90,29 @@ class Work:
 _known_work: WeakKeyDictionary[Pairs, dict[int, Work]] = WeakKeyDictionary()
 
 
-def cut_work(pairs: Pairs, d: int) -> Work:
+def cut_work(
+    pairs: Pairs,
+    d: int,
+    *,
+    small_block: int = SMALL_BLOCK,
+    most_weights: int = MOST_WEIGHTS,
+    most_tables: int = MOST_TABLES,
+) -> Work:
     """Cut pairs into parts; remembered, as every sweep over the same pairs has the same."""
     known = _known_work.setdefault(pairs, {})
     if d not in known:
-        known[d] = _cut(pairs, d)
+        known[d] = _cut(pairs, d, small_block, most_weights, most_tables)
     return known[d]
 
 
-def _cut(pairs: Pairs, d: int) -> Work:
-    small = [block for block in pairs.blocks if block.n_pairs * d <= SMALL_BLOCK]
+def _cut(pairs: Pairs, d: int, small_block: int, most_weights: int, most_tables: int) -> Work:
+    small = [block for block in pairs.blocks if block.n_pairs * d <= small_block]
     if len(small) <= FEW:
         small = []
     together = set(map(id, small))
-    large = [part for block in pairs.blocks if id(block) not in together for part in _by_weight(block)]
+    large = [part for block in pairs.blocks if id(block) not in together for part in _by_weight(block, most_weights)]
     tables = {block.weight for block in large if block.constant}
-    if len(tables) > MOST_TABLES:
+    if len(tables) > most_tables:
         tables = set()
     alone = [block.constant and block.weight in tables for block in large]
     parts: list[Tile | SmallBlocks] = []
@@ -117,13 +124,13 @@ def _cut(pairs: Pairs, d: int) -> Work:
     return Work(parts, tables, (float(min(ends)), float(max(ends))) if ends else None)
 
 
-def _by_weight(block: Block) -> list[Block]:
+def _by_weight(block: Block, most: int) -> list[Block]:
     """A block whose weights take few values (counts, say) as blocks of one weight each: one variable less."""
     if block.constant:
         return [block]
     rows, row = np.unique(block.row_weights, return_inverse=True)
     columns, column = np.unique(block.column_weights, return_inverse=True)
-    if rows.size * columns.size > min(MOST_WEIGHTS, block.n_pairs / WORTH_A_TILE):
+    if rows.size * columns.size > min(most, block.n_pairs / WORTH_A_TILE):
         return [block]
     return [
         Block(block.positive[row == i], block.negative[column == j], weight=float(a * b))

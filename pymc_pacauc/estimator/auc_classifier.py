@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.estimator.base import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
+from pymc_pacauc.estimator.base import PosteriorMixin, all_or_nothing, check_rows, check_weights, recipe_of
 from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_threshold
 from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import fit_scores
@@ -25,7 +25,7 @@ from pymc_pacauc.numerics import FloatArray
 MULTI_CLASS = ("ovr", "ordered")
 
 
-class AUCClassifier(PosteriorFace, ClassifierMixin, BaseEstimator):
+class AUCClassifier(PosteriorMixin, ClassifierMixin, BaseEstimator):
     """A linear score with the AUC Gibbs posterior, prior(theta) exp(-gamma (1 - AUC(theta))), of its coefficients.
 
     Parameters

@@ -122,7 +122,7 @@ def recipe_of(estimator: Any) -> Recipe:
     )
 
 
-class PosteriorFace:
+class PosteriorMixin:
     """Attributes and methods of an estimator that holds ``scores_``: one score, or one for each class."""
 
     scores_: tuple[Any, ...]

@@ -27,7 +27,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_curve
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from pymc_pacauc.ep.leave_out import FoldPaths, suit_fold_paths
+from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.numerics import FloatArray
@@ -128,7 +128,7 @@ def calibrate(
     else:
         fold = folds
     options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False}
-    if suit_fold_paths(problem):
+    if posterior.fit.plan.folds == "paths":
         paths = FoldPaths(problem, fold, 0.0 if posterior.fit.method == "GaussianVB" else 1.0)
         held_out = paths.leave_out(problem.gamma, **options).scores
     else:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from pymc_pacauc.comparison.censored import concordance, event_mask
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.estimator.base import PosteriorFace, all_or_nothing, check_rows, check_weights, recipe_of
+from pymc_pacauc.estimator.base import PosteriorMixin, all_or_nothing, check_rows, check_weights, recipe_of
 from pymc_pacauc.estimator.folds import check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior, fit_scores
 from pymc_pacauc.interrupt import raises_interrupts
@@ -30,7 +30,7 @@ class RiskScore:
     origin = 0.0
 
 
-class ConcordanceEstimator(PosteriorFace, BaseEstimator):
+class ConcordanceEstimator(PosteriorMixin, BaseEstimator):
     """A linear risk score with the Gibbs posterior prior(theta) exp(-gamma (1 - C(theta))) of its coefficients.
 
     C is the concordance with censored times, Harrell's or Uno's.

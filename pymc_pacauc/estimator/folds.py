@@ -1,7 +1,7 @@
 """An estimator's ``cv=``, as scikit-learn has it: a number of folds, a splitter, or splits.
 
-A number of folds is dealt where folds are needed, again and again where that takes away noise. Splits are taken as they
-are, and must leave out every row once: then they are one label per row.
+Given a number of folds, rows are assigned to them where folds are needed, again and again where that takes away noise.
+Splits are taken as they are, and must leave out every row once: then they are one label per row.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from pymc_pacauc.certify.certificate import Certificate, certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.ep.subsample import fit_dealt, pairs_for
 from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import Problem, check_gamma
@@ -21,10 +20,6 @@ from pymc_pacauc.problem.provenance import sides
 from pymc_pacauc.theorems import theorem_defaults
 from pymc_pacauc.tune.coverage import CoverageChoice, coverage_gamma
 from pymc_pacauc.tune.gamma import GammaChoice, certificate_gammas, choose_gamma, fits_along_gamma
-
-PAIRS_PER_ROW, LEAST_SAVED = 64, 4  # of the last fit; and of how many more so many are used
-FEWEST_ROWS = 100  # of a group
-DEALT_TOLERANCE = 1e-3  # moves the mean by less than dealing does
 
 GAMMAS = ("cv", "certificate", "coverage", "default", "MA1", "MAinf")
 
@@ -80,24 +75,16 @@ def fit_at_gamma(
         options: dict[str, Any] = {"method": method, "groups": groups, "n_jobs": n_jobs}
         choice = choose_gamma(problem, folds=folds, tuning=tuning, start=pilot, **options)
         start = pilot if tuning is problem.pairs else None
-        return _fit_quickly(replace(problem, gamma=choice.gamma), method, start, n_jobs), choice
+        at = replace(problem, gamma=choice.gamma)
+        return fit(at, method, accuracy="estimator", start=start, n_jobs=n_jobs), choice
     if isinstance(gamma, str) and gamma == "certificate":
         certified = _by_certificate(problem, method, epsilon, priors, n_jobs)
         return certified.fit, certified
     if isinstance(gamma, str) and gamma == "coverage":
         covering = coverage_gamma(problem, n_jobs=n_jobs)
         return covering.fit, covering
-    return _fit_quickly(replace(problem, gamma=_number(gamma, problem)), method, None, n_jobs), None
-
-
-def _fit_quickly(problem: Problem, method: str, start: Fit | None, n_jobs: int | None) -> Fit:
-    """A fit to all pairs, or to few of many: pairs are dealt much sooner than where all would take long."""
-    wanted = max(PAIRS_PER_ROW * problem.n, pairs_for(problem))
-    if problem.spikes is not None or problem.pairs.n_pairs < LEAST_SAVED * wanted:
-        return fit(problem, method, start=start, n_jobs=n_jobs)
-    groups = min(problem.pairs.n_pairs / wanted, problem.n / FEWEST_ROWS)
-    power = 1.0 if method == "ep" else 0.0
-    return fit_dealt(problem, groups, power=power, start=start, tolerance=DEALT_TOLERANCE, n_jobs=n_jobs)
+    at = replace(problem, gamma=_number(gamma, problem))
+    return fit(at, method, accuracy="estimator", n_jobs=n_jobs), None
 
 
 def _number(gamma: Any, problem: Problem) -> float:

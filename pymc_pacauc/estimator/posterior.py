@@ -32,10 +32,10 @@ from pymc_pacauc.certify.bounds import check_epsilon
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import ADVICE, Fit
 from pymc_pacauc.estimator.folds import Folds
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
-from pymc_pacauc.fitting import METHODS
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.kernel_features import KernelFeatures
 from pymc_pacauc.problem.problem import (
@@ -44,7 +44,7 @@ from pymc_pacauc.problem.problem import (
     linear_gaussian_problem,
     spike_slab_problem,
 )
-from pymc_pacauc.problem.provenance import FittedTo, fitted_to_problem
+from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
 from pymc_pacauc.tune.evidence import (
@@ -103,7 +103,7 @@ class Tempered:
     caveat = ""
 
     @cached_property
-    def fitted_to(self) -> FittedTo:
+    def fitted_to(self) -> Provenance:
         return fitted_to_problem(self.problem, "TemperingSMC")
 
     @property
@@ -289,7 +289,7 @@ class ScorePosterior:
         return ArrayResult(self.fit) if self.tempered is None else self.tempered
 
     @property
-    def fitted_to(self) -> FittedTo:
+    def fitted_to(self) -> Provenance:
         """What was fitted to, with the prior's history."""
         return replace(self.result.fitted_to, tuned_prior=self.tuned or self.priors > 1)
 

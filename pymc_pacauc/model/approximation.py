@@ -28,6 +28,7 @@ from pymc_pacauc.array_result import ArrayResult, Estimate, with_pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.results import Fit, SamplingError
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
@@ -39,7 +40,7 @@ from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, fitted_to
 from pymc_pacauc.model.score_function import ModelScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.export import write_score
-from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.evidence import LogEvidence
 
@@ -144,7 +145,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             group = self.groups[0]
             group.shared_params["mu"].set_value(self.posterior.mean.astype(pytensor.config.floatX))
             group.posterior = self.posterior
-        self.fitted_to: FittedTo = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
+        self.fitted_to: Provenance = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------
 
@@ -175,6 +176,11 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def sweeps(self) -> int:
         return self.fit.sweeps
+
+    @property
+    def plan(self) -> Plan:
+        """How it was fitted; prints as one sentence: pairs, coordinates, start, sweeps."""
+        return self.fit.plan
 
     @property
     def pairs_used(self) -> int:
@@ -460,7 +466,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             error = self.sampling_error
             lines.insert(
                 2,
-                f"  pairs used     {self.pairs_used}, dealt: log evidence ± {error.log_evidence:.2g}, "
+                f"  pairs used     {self.pairs_used}, sampled: log evidence ± {error.log_evidence:.2g}, "
                 f"mean ± {error.mean:.2g} posterior sd",
             )
         if self.source.sparse:

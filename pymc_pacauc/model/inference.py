@@ -27,7 +27,9 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 
-from pymc_pacauc.fitting import MAX_SWEEPS, TOLERANCE, fit
+from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.ep.plan import ACCURACIES, MAX_SWEEPS, Plan, choose_plan
+from pymc_pacauc.fitting import plan_of
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
@@ -81,27 +83,21 @@ def _matrices(model: pm.Model) -> list[np.ndarray]:
 
 
 def approximate(
-    source: ModelProblem,
-    method: str = "ep",
-    *,
-    start: EPApproximation | None = None,
-    progressbar: bool = True,
-    **options: Any,
+    source: ModelProblem, plan: Plan | None = None, *, n_jobs: int | None = None, progressbar: bool = True
 ) -> EPApproximation:
-    """Fit the problem of a model, with a progress bar once it has taken a while."""
+    """Fit the problem of a model as the plan says, with a progress bar once it has taken a while."""
+    plan = choose_plan(source.problem) if plan is None else plan
     columns = [
         TextColumn("change {task.fields[change]:.1e}"),
         TextColumn("log Z {task.fields[log_evidence]:.2f}"),
         TextColumn("E[risk] {task.fields[expected_risk]:.4f}", markup=False),
     ]
-    total = options.get("max_sweeps", MAX_SWEEPS)
-    with LateBar(f"{method.upper()} sweeps", *columns, show=progressbar) as bar:
+    with LateBar(f"{'EP' if plan.power else 'VB'} sweeps", *columns, show=progressbar) as bar:
         fitted = fit(
             source.problem,
-            method,
-            start=None if start is None else start.fit,
-            callback=lambda record: bar.update(int(record["sweep"]), total, **record),
-            **options,
+            plan,
+            n_jobs=n_jobs,
+            callback=lambda record: bar.update(int(record["sweep"]), plan.max_sweeps, **record),
         )
     return EPApproximation(fitted, source)
 
@@ -132,7 +128,7 @@ class EP(Inference):
     n_jobs
         Threads, by default one per core.
     random_seed
-        Of the deal, where pairs are dealt: the same each time, unless another is given.
+        Of the subsample: the same each time, unless another is given.
     client
         A ``dask.distributed.Client`` whose workers share the pairs instead; see :mod:`pymc_pacauc.cluster`.
     hyper : {"integrate", "maximize"}, default "integrate"
@@ -164,7 +160,7 @@ class EP(Inference):
         power: float = 1.0,
         pairs: str | int = "auto",
         start: EPApproximation | None = None,
-        tolerance: float = TOLERANCE,
+        tolerance: float = ACCURACIES["fit"].tolerance,
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
         random_seed: Any = 0,
@@ -180,12 +176,12 @@ class EP(Inference):
         self.model = model
         self.start = start
         self.hyper = hyper
+        self.n_jobs = n_jobs
         self.options: dict[str, Any] = {
             "power": power,
             "pairs": pairs,
             "tolerance": tolerance,
             "max_sweeps": max_sweeps,
-            "n_jobs": n_jobs,
             "random_seed": random_seed,
             "client": client,
         }
@@ -204,10 +200,14 @@ class EP(Inference):
         options: dict[str, Any] = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
         source = read_model(model)
         if isinstance(source, HyperModel):
-            self._approx = fit_nested(source, self.method, self.hyper, progressbar=progressbar, **options)
+            self._approx = fit_nested(
+                source, self.method, self.hyper, n_jobs=self.n_jobs, progressbar=progressbar, **options
+            )
         else:
             warn_of_scales(source)
-            self._approx = approximate(source, self.method, start=self.start, progressbar=progressbar, **options)
+            start = None if self.start is None else self.start.fit
+            plan = plan_of(source.problem, self.method, start=start, **options)
+            self._approx = approximate(source, plan, n_jobs=self.n_jobs, progressbar=progressbar)
         self.hist = self._approx.hist
         for callback in callbacks or ():
             callback(self._approx, self.hist, len(self.hist))
@@ -234,7 +234,7 @@ class GaussianVB(EP):
         *,
         pairs: str | int = "auto",
         start: EPApproximation | None = None,
-        tolerance: float = TOLERANCE,
+        tolerance: float = ACCURACIES["fit"].tolerance,
         max_sweeps: int = MAX_SWEEPS,
         n_jobs: int | None = None,
         random_seed: Any = 0,

@@ -1,6 +1,6 @@
 """What a model is fitted to, as it is now: the record that travels in every result.
 
-See :class:`~pymc_pacauc.problem.provenance.FittedTo` for what is recorded and why.
+See :class:`~pymc_pacauc.problem.provenance.Provenance` for what is recorded and why.
 
 One protocol for every posterior: what certificates, summaries and predictions ask of it.
 
@@ -32,18 +32,18 @@ from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.kernel_features import TransformRows
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.problem.provenance import FittedTo, fingerprint, looks_standardized, pair_fingerprint, sides
+from pymc_pacauc.problem.provenance import Provenance, fingerprint, looks_standardized, pair_fingerprint, sides
 from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.evidence import LogEvidence, combine
 
 
 def fitted_to(
     model: pm.Model, method: str, problem: Problem | None = None, terms: list[AUCTerm] | None = None
-) -> FittedTo:
+) -> Provenance:
     """The record of a model as it is now; ``problem`` is that of the model, where it is known to have one."""
     terms = auc_terms(model) if terms is None else terms
     if not terms:
-        return FittedTo(
+        return Provenance(
             method, 1.0, 0, 0, "other pairs", 0.0, 0.0, _dimension(model), "half", 0, False, False, False, 0
         )
     comparison = terms[0].comparison
@@ -53,7 +53,7 @@ def fitted_to(
     of_terms = {term.risk for term in terms}
     alone = not model.observed_RVs and all(of_terms & set(ancestors([v])) for v in model.potentials)
     matrices = [a for a in arrays if a.ndim == 2 and len(a) == comparison.n]
-    return FittedTo(
+    return Provenance(
         method=method,
         gamma=gamma,
         n_pos=n_pos,
@@ -73,7 +73,7 @@ def fitted_to(
     )
 
 
-def check_model(fitted: FittedTo, model: pm.Model) -> None:
+def check_model(fitted: Provenance, model: pm.Model) -> None:
     """Raise an error that says what differs, unless ``model`` is what a result was fitted to."""
     if different := fitted.differences(fitted_to(model, fitted.method)):
         raise ValueError(
@@ -132,8 +132,8 @@ class Draws:
     stats: xr.Dataset
 
     @cached_property
-    def fitted_to(self) -> FittedTo:
-        return FittedTo.from_stats(self.stats)
+    def fitted_to(self) -> Provenance:
+        return Provenance.from_stats(self.stats)
 
     @property
     def gaussian(self) -> bool:

@@ -45,7 +45,7 @@ from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.model.score_function import read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import PART, PARTS, STAT
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.moves import choose_move
@@ -135,7 +135,7 @@ class TemperingSMC(BlockedStep):
         "path_stage": (np.int64, []),
         PART: (np.int64, []),
         PARTS: (np.int64, []),
-        **{name: (dtype, []) for name, dtype in FittedTo.stats_dtypes().items()},
+        **{name: (dtype, []) for name, dtype in Provenance.stats_dtypes().items()},
         **{name: (np.float64, []) for name in PATH_STATS},
         "warning": (SamplerWarning, None),
     }

@@ -16,7 +16,7 @@ import numpy as np
 
 from pymc_pacauc import __version__
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.provenance import FittedTo
+from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import Input, ScoreFunction, plain
 
 HOW_TO_SCORE = '''\
@@ -37,7 +37,7 @@ def write_score(
     function: ScoreFunction,
     mean: FloatArray,
     covariance: FloatArray | None,
-    fitted: FittedTo | None,
+    fitted: Provenance | None,
     path: str | os.PathLike[str] | None = None,
     **known: Any,
 ) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def write_score(
         Of the function's variables.
     covariance : ndarray (coefficients, coefficients) or None
         The same.
-    fitted : FittedTo or None
+    fitted : Provenance or None
         What the variables were fitted to, where it is known.
     path : path-like, optional
         Of the file.

@@ -7,7 +7,7 @@ coefficients. A :class:`Problem` is cheap to vary: ``dataclasses.replace(problem
 spikes, share the scores and all that was worked out about them.
 
 To add a kind of prior, describe it relative to a Gaussian, as ``Spikes`` does, and give
-:func:`pymc_pacauc.fitting.fit` an engine for it; to add a kind of comparison, add a function to
+:mod:`pymc_pacauc.ep.fit` an engine for it; to add a kind of comparison, add a function to
 :mod:`pymc_pacauc.comparison.pairs`.
 """
 
@@ -90,8 +90,13 @@ class Problem:
 
     def __post_init__(self) -> None:
         # A direction that is nothing among all coefficients may be all there is once spikes have taken most of them.
-        if self.spikes is not None and not self.scores.exact:
-            object.__setattr__(self, "scores", replace(self.scores, exact=True))
+        if self.spikes is not None and self.scores.coordinates != "coefficients":
+            object.__setattr__(self, "scores", self.scores.in_coordinates("coefficients"))
+
+    def in_coordinates(self, coordinates: str) -> Problem:
+        """The same problem in other coordinates; itself where it is in these."""
+        scores = self.scores.in_coordinates(coordinates)
+        return self if scores is self.scores else replace(self, scores=scores)
 
     @property
     def X(self) -> FloatArray:

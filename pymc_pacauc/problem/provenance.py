@@ -1,7 +1,7 @@
 """What a posterior was fitted to: written when it is computed, and carried by the result from then on.
 
 A certificate needs the class sizes, a summary the gamma. None of this can be looked up later: a model's ``pm.Data``
-change. So every result holds a :class:`FittedTo`, and every idata its fields as variables ``fitted_*`` of
+change. So every result holds a :class:`Provenance`, and every idata its fields as variables ``fitted_*`` of
 ``sample_stats``, numbers all, which survive slicing, thinning, concatenation and files.
 """
 
@@ -39,7 +39,7 @@ NOT_COMPARED = (
 
 
 @dataclass(frozen=True)
-class FittedTo:
+class Provenance:
     """What a posterior was fitted to.
 
     Attributes
@@ -74,7 +74,7 @@ class FittedTo:
     data
         A fingerprint of labels, covariates and prior.
     pairs_used
-        How many pairs the fit looked at, where these were dealt; 0 where it was all of them.
+        How many pairs the fit looked at, where these were a subsample; 0 where it was all of them.
     mean_error, log_evidence_error
         What that does to the posterior mean, in posterior standard deviations, and to the log evidence.
     pairs
@@ -120,7 +120,7 @@ class FittedTo:
         return {PREFIX + f.name: np.float64 if f.name in FLOATS else np.int64 for f in fields(cls)}
 
     @classmethod
-    def from_stats(cls, stats: Mapping[str, Any]) -> FittedTo:
+    def from_stats(cls, stats: Mapping[str, Any]) -> Provenance:
         """Read back; an error where draws of different fits were mixed."""
         found: dict[str, Any] = {}
         for each in fields(cls):
@@ -140,7 +140,7 @@ class FittedTo:
             found[each.name] = value
         return cls(**found)
 
-    def differences(self, other: FittedTo) -> list[str]:
+    def differences(self, other: Provenance) -> list[str]:
         """In words, what differs from another fit, besides the method."""
         names = {
             "n_pos": "positives",
@@ -165,10 +165,10 @@ def measure_of(comparison: str) -> str:
     return {"two classes": "AUC", "partial AUC": "partial AUC"}.get(comparison, "concordance")
 
 
-def fitted_to_problem(problem: Problem, method: str) -> FittedTo:
+def fitted_to_problem(problem: Problem, method: str) -> Provenance:
     """The record of a fit to arrays."""
     n_pos, n_neg = sides(problem.pairs)
-    return FittedTo(
+    return Provenance(
         method=method,
         gamma=problem.gamma,
         n_pos=n_pos,

@@ -14,19 +14,19 @@ variables have this form. Three things about it are worked out here, once, when 
   more coefficients than observations); the other directions keep their prior.
 
 Smooth Gaussian processes reach the scores in far fewer directions than n, to any accuracy that matters: those that
-leave every score but 5e-6 of the smallest prior variance of a score are found by pivoted Cholesky of the scores' prior
-covariance, and are the reduced coordinates. In these the scores are those at some of the observations, the *pivots*;
-the scores of the others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out
-with it.) They come in the order of what they explain, so that the first of them are an approximation of their own, in
-which EP does most of its work (:mod:`pymc_pacauc.ep.start`). Where there are no such directions, looking for them
-costs less than one sweep of EP, and finds the scores' covariance, with which EP does without directions
-(:mod:`pymc_pacauc.ep.process`).
+leave every score but 5e-6 of the smallest prior variance of a score, the *features*, are found by pivoted Cholesky of
+the scores' prior covariance. In these the scores are those at some of the observations, the *pivots*; the scores of the
+others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out with it.) They come
+in the order of what they explain, so that the first of them are an approximation of their own, in which EP does most of
+its work (:mod:`pymc_pacauc.ep.process`). Which coordinates a problem is fitted in is for the plan to say
+(:mod:`pymc_pacauc.ep.plan`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +37,7 @@ from pymc_pacauc.numerics import FloatArray
 
 LARGEST_RANKED = 512
 RANK_TOLERANCE, INDEPENDENT = 1e-12, 1e-5
-FEWEST_FACTORED = 64  # observations for which fewer directions are looked for,
-FEATURE_TOLERANCE = 5e-6  # of the smallest variance of a score,
-WORTH_FEATURES = 0.8  # and used where they are so much fewer,
-LEADING_TOLERANCE = 1e-3  # and those that leave no more than this,
-MANY_SCORES = 160  # where EP can do without directions, of so many observations,
-WORTH_LEADING = 0.5  # so much
+FEATURE_TOLERANCE = 5e-6  # of the smallest prior variance of a score: what features leave of any
 ROUNDING = 1e-12
 ROWS_AT_ONCE = 2048
 
@@ -104,7 +99,7 @@ class ReducedScores:
     ``rotation`` has orthonormal rows, shape (k, d); None stands for the identity. ``pivots`` are k observations whose
     scores are the directions, where only the most important directions are kept: ``design[pivots]`` is triangular, and
     ``of_pivots`` the whitened design of these, from which the rotation follows when it is asked for.
-    ``covariance`` is that of the scores, where a process has about as many directions as scores.
+    ``covariance`` is that of the scores, where EP works in these.
     """
 
     design: FloatArray
@@ -124,10 +119,36 @@ class ReducedScores:
     def dimension(self) -> int:
         return self.design.shape[1]
 
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """What each of the directions of a process explains: of the score with most variance left, in their order.
+
+    ``least`` is the smallest prior variance of a score.
+    """
+
+    explained: FloatArray
+    least: float
+
     @property
-    def of_process(self) -> bool:
-        """Whether the scores are those of a process: few directions of a smooth one, or about as many as scores."""
-        return self.pivots is not None or self.covariance is not None
+    def rank(self) -> int:
+        """Directions that leave no score more than ``FEATURE_TOLERANCE`` of the smallest variance."""
+        return self.explained.size
+
+    def beyond(self, share: float) -> int:
+        """Directions that explain more than this share of the smallest variance."""
+        return int(np.sum(self.explained > share * self.least))
+
+
+class _Factored(NamedTuple):
+    """Covariance of the scores and its pivoted Cholesky factor (lower triangles), in an ``order`` of the scores."""
+
+    low: FloatArray
+    factor: FloatArray
+    order: NDArray[np.intp]
+    pivots: NDArray[np.intp]
+    rank: int
+    least: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,14 +163,16 @@ class LinearScores:
         Shape (n,).
     prior
         Of theta.
-    exact
-        Keep every direction that reaches the scores, however little.
+    coordinates
+        What :attr:`reduced` is: ``"coefficients"``, every direction that reaches the scores; ``"features"``, those that
+        matter; or ``"scores"``, the coefficients with the covariance of the scores. Chosen by
+        :func:`pymc_pacauc.ep.plan.choose_plan`; see :meth:`in_coordinates`.
     """
 
     X: FloatArray
     offset: FloatArray
     prior: GaussianPrior
-    exact: bool = False
+    coordinates: str = "coefficients"
 
     @property
     def n(self) -> int:
@@ -201,26 +224,43 @@ class LinearScores:
         """True when rankings depend on the direction of w alone, so that its length stays chi-distributed."""
         return not self.whitened_offset.any()
 
+    def in_coordinates(self, coordinates: str) -> LinearScores:
+        """The same scores in other coordinates, made once."""
+        known = self._known
+        if coordinates == self.coordinates:
+            return self
+        if coordinates not in known:
+            other = replace(self, coordinates=coordinates)
+            vars(other).update((k, v) for k, v in vars(self).items() if k not in ("coordinates", "reduced"))
+            known[coordinates] = other
+            other.reduced  # noqa: B018  # from the factor that the choice was made by, which then is not needed any more
+            for each in known.values():
+                vars(each).pop("_factored", None)
+        return known[coordinates]
+
+    @cached_property
+    def _known(self) -> dict[str, LinearScores]:
+        return {self.coordinates: self}
+
     @cached_property
     def reduced(self) -> ReducedScores:
+        """The coordinates u in which engines work; see ``coordinates``."""
+        if self.coordinates == "features":
+            return self._features()
+        space = self._coefficients()
+        return replace(space, covariance=self._covariance()) if self.coordinates == "scores" else space
+
+    def _coefficients(self) -> ReducedScores:
         """Whitened coefficients, cut to the directions that reach the scores where there are fewer of these.
 
         That is so with more coefficients than observations, and with intercepts or linearly dependent columns. (In more
-        than ``LARGEST_RANKED`` dimensions, and for processes of full rank, dependence is not looked for: those
-        directions just stay at their prior.)
+        than ``LARGEST_RANKED`` dimensions dependence is not looked for: those directions just stay at their prior.)
         """
         design, offset = self.whitened_design, self.whitened_offset
-        covariance = None
-        if self.d >= self.n >= FEWEST_FACTORED and not self.exact:
-            few, covariance = self._few_directions()
-            if few is not None:
-                return few
         if self.d > self.n:
             q, r = linalg.qr(design.T, mode="economic", check_finite=False)
-            return ReducedScores(np.ascontiguousarray(r.T), offset, q.T, covariance=covariance)
-        if covariance is not None:
-            return ReducedScores(design, offset, None, covariance=covariance)
-        if self.d <= LARGEST_RANKED and not _independent_columns(design):
+            return ReducedScores(np.ascontiguousarray(r.T), offset, q.T)
+        if self.coordinates == "coefficients" and self.d <= LARGEST_RANKED and not _independent_columns(design):
             factor, order = _pivoted_triangle(design)
             diagonal = np.abs(np.diagonal(factor))
             if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
@@ -231,13 +271,19 @@ class LinearScores:
                 return ReducedScores(design @ rotation[:rank].T, offset, rotation[:rank])
         return ReducedScores(design, offset, None)
 
-    def _few_directions(self) -> tuple[ReducedScores | None, FloatArray | None]:
-        """The directions that leave no score any variance, to the tolerance; or, where that takes most, the scores'
-        covariance.
-        """
-        first, place = self.distinct.first, self.distinct.place
-        design = self.whitened_design if self.distinct.none_repeat else self.whitened_design[first]
-        order = np.arange(first.size)
+    @cached_property
+    def directions(self) -> Directions | None:
+        """How many directions the scores have, by pivoted Cholesky; None where a score has no variance."""
+        found = self._factored
+        if found is None:
+            return None
+        return Directions(np.diagonal(found.factor)[: found.rank] ** 2, found.least)
+
+    @cached_property
+    def _factored(self) -> _Factored | None:
+        """The pivoted Cholesky factor of the covariance of the distinct scores."""
+        design = self.whitened_design if self.distinct.none_repeat else self.whitened_design[self.distinct.first]
+        order = np.arange(len(design))
         low = self._triangular_covariance() if self.distinct.none_repeat else None
         if low is None:
             low = (design @ design.T).T
@@ -245,21 +291,30 @@ class LinearScores:
             order = order[::-1]
         least = float(np.diagonal(low).min())
         if least <= 0.0:
-            return None, None
+            return None
         factor, pivots, rank, _ = linalg.lapack.dpstrf(low, tol=FEATURE_TOLERANCE * least, lower=1)
-        leading = np.sum(np.diagonal(factor)[:rank] ** 2 > LEADING_TOLERANCE * least)
-        if rank > WORTH_FEATURES * self.n or (self.n >= MANY_SCORES and leading > WORTH_LEADING * self.n):
-            if not self.distinct.none_repeat:
-                return None, None
-            whole = np.tril(low) + np.tril(low, -1).T
-            return None, np.ascontiguousarray(whole if order[0] == 0 else whole[::-1, ::-1])
-        order = order[pivots.astype(np.intp) - 1]
-        features = np.empty((first.size, rank))
-        features[order] = np.tril(factor[:, :rank])
-        pivots = order[:rank]
+        return _Factored(low, factor, order, pivots.astype(np.intp) - 1, int(rank), least)
+
+    def _features(self) -> ReducedScores:
+        """The directions that leave no score more variance than ``FEATURE_TOLERANCE``, by what they explain."""
+        found = self._factored
+        if found is None:
+            raise ValueError("A score has no variance: there are no features that explain it.")
+        order = found.order[found.pivots]
+        features = np.empty((order.size, found.rank))
+        features[order] = np.tril(found.factor[:, : found.rank])
         if not self.distinct.none_repeat:
-            features = features[place]
-        return ReducedScores(features, self.whitened_offset, None, first[pivots], design[pivots]), None
+            features = features[self.distinct.place]
+        pivots = self.distinct.first[order[: found.rank]]
+        return ReducedScores(features, self.whitened_offset, None, pivots, self.whitened_design[pivots])
+
+    def _covariance(self) -> FloatArray:
+        """Of the scores, centred, shape (n, n)."""
+        found = self._factored
+        if found is None or not self.distinct.none_repeat:
+            raise ValueError("Some scores are equal, or have no variance: their covariance has no inverse.")
+        whole = np.tril(found.low) + np.tril(found.low, -1).T
+        return np.ascontiguousarray(whole if found.order[0] == 0 else whole[::-1, ::-1])
 
     @cached_property
     def triangle(self) -> FloatArray | None:

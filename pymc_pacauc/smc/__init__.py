@@ -2,6 +2,7 @@
 
 from typing import cast
 
+from pymc_pacauc.ep.plan import choose_coordinates
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.direction import DirectionPath
 from pymc_pacauc.smc.evidence import LogEvidence, combine
@@ -30,6 +31,7 @@ __all__ = [
 
 def prior_path(problem: Problem) -> Path:
     """From the prior to the posterior of a linear-Gaussian problem, on the sphere where the radius does not matter."""
-    if problem.scores.reduced.pivots is not None:
+    problem = problem.in_coordinates(choose_coordinates(problem))
+    if problem.scores.coordinates == "features":
         return cast("Path", FeaturePath(problem, prior_path(feature_problem(problem))))
     return DirectionPath(problem) if problem.scale_free else WhitenedPath(problem)

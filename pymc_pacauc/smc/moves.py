@@ -40,14 +40,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy import linalg
 
-from pymc_pacauc.ep.gaussian import EPFit, fit_ep
+from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.coordinates import (
@@ -64,20 +64,17 @@ from pymc_pacauc.smc.coordinates import (
 from pymc_pacauc.smc.paths import Path, Population
 from pymc_pacauc.smc.proposals import InChart, Proposal, RandomWalk, around
 
-EP_TOLERANCE = 0.02  # it only has to be a good proposal
+MOST_SWEEPS = 50  # of the fit for a proposal; a poor one shows in the moves it needs
 
 
 def fit_stage(problem: Problem, gamma: float, previous: EPFit | None) -> EPFit:
     """EP's fit of the problem at another gamma, from the fit of the stage before."""
+    target = replace(problem, gamma=gamma)
+    plan = choose_plan(target, start=previous, accuracy="proposal", max_sweeps=MOST_SWEEPS)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a poor proposal shows in the moves it needs
-        return _fit(replace(problem, gamma=gamma), start=previous, tolerance=EP_TOLERANCE, max_sweeps=50, n_jobs=1)
-
-
-def _fit(target: Problem, **options: Any) -> EPFit:
-    """On all pairs, or on dealt ones where these are many: a proposal needs no more."""
-    groups = groups_to_deal(target, "auto")
-    return fit_ep(target, **options) if groups is None else fit_dealt(target, groups, **options)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found: EPFit = fit(target, plan, n_jobs=1)
+    return found
 
 
 def space_fit(ep: EPFit) -> Fit:

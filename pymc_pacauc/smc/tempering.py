@@ -48,17 +48,9 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_pacauc.comparison.kinds import (
-    effective_sample_size,
-    incremental_log_weights,
-    log_mean_exp,
-    next_temperature,
-    normalise,
-    systematic,
-)
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.interrupt import raises_interrupts
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp, normalise, systematic
 from pymc_pacauc.smc.coordinates import PARTICLES_PER_DIMENSION
 from pymc_pacauc.smc.evidence import stage_variance
 from pymc_pacauc.smc.moves import adapt, calibrate, check_move, choose_move, fit_stage, metropolis
@@ -361,6 +353,29 @@ def run_tempering(
     if messages := diagnose(path, settings, state):
         warnings.warn(" ".join(messages), TemperingWarning, stacklevel=3)
     return state
+
+
+def incremental_log_weights(log_tilt: FloatArray, increment: float) -> FloatArray:
+    """``increment * log_tilt``, a dead particle staying dead even at increment zero."""
+    alive = ~np.isneginf(log_tilt)
+    return np.multiply(increment, log_tilt, where=alive, out=np.full_like(log_tilt, -np.inf))
+
+
+def next_temperature(log_tilt: FloatArray, current: float, end: float, threshold: float) -> float:
+    """Algorithm 1(a): the temperature at which the ESS falls to ``threshold`` times the living particles, or ``end``.
+
+    The ESS falls as the temperature rises, so the root is bracketed by [current, end] and found by bisection.
+    """
+    goal = threshold * float(np.sum(~np.isneginf(log_tilt)))
+    if effective_sample_size(incremental_log_weights(log_tilt, end - current)) >= goal:
+        return end
+    low, high = 0.0, end - current
+    while high - low > 1e-9 * (end - current) and (middle := 0.5 * (low + high)) not in (low, high):
+        if effective_sample_size(incremental_log_weights(log_tilt, middle)) >= goal:
+            low = middle
+        else:
+            high = middle
+    return current + (low if low > 0.0 else high)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import ACCURACIES
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
@@ -119,7 +120,14 @@ def coverage_gamma(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of fits on the way; that of the last one is told
             start = fits[-1] if fits else None
-            fits.append(fit(replace(problem, gamma=gamma), start=start, tolerance=1e-4, n_jobs=n_jobs))
+            fits.append(
+                fit(
+                    replace(problem, gamma=gamma),
+                    start=start,
+                    tolerance=ACCURACIES["estimator"].tolerance,
+                    n_jobs=n_jobs,
+                )
+            )
         path.append(sandwich(fits[-1], level))
         if callback is not None:
             callback(len(path))

@@ -23,8 +23,9 @@ L-BFGS in the logarithms, one lengthscale for all covariates or one for each (au
 gradient is exact for given pivots (:func:`~pymc_pacauc.ep.kernel.feature_slopes`), and costs about a sweep, however
 many lengthscales there are. Each fit starts from the sites of the one before, seen by the new features.
 
-Where pairs are many they are dealt (:mod:`pymc_pacauc.ep.subsample`): anew for each lengthscale of the grid and for the
-one chosen, and once for the search between them, so that the evidence it climbs is as smooth as that of all pairs.
+Where pairs are many they are subsampled (:mod:`pymc_pacauc.ep.subsample`): anew for each lengthscale of the grid and
+for the one chosen, and once for the search between them, so that the evidence it climbs is as smooth as that of all
+pairs.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ from scipy.spatial.distance import cdist
 
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.gaussian import EPFit, carried_over, fit_ep
+from pymc_pacauc.ep.fit import fit as fit_by_plan
+from pymc_pacauc.ep.gaussian import EPFit, carried_over
 from pymc_pacauc.ep.kernel import feature_slopes
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import ACCURACIES, Subsample, choose_plan
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.ep.subsample import fit_dealt, groups_to_deal
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
@@ -62,8 +64,6 @@ from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 SIZES = 2.0  # gamma at which priors are compared, in units of the comparison's size (n+ n- / n for two classes)
-SCALE_TOLERANCE = 1e-2  # of these fits: differences of their evidence are of the order of a nat
-GRADIENT_TOLERANCE = 1e-3  # of those whose gradient is followed
 FARTHEST_SCALE = 10.0  # logarithms of variances move at most so far
 MOST_EVALUATIONS, SCALE_SLOPE = 50, 1e-2  # of the search for relevance; nats per unit of a logarithm at which it ends
 
@@ -148,7 +148,7 @@ def choose_shrinkage(
         for each in problems:
             start = fits[-1] if fits and fits[-1].converged else None
             at = replace(each.of_compared_rows(), gamma=gamma)
-            fits.append(fit(at, start=start, tolerance=SCALE_TOLERANCE, n_jobs=n_jobs))
+            fits.append(fit(at, start=start, accuracy="path", n_jobs=n_jobs))
     evidence = np.array([each.log_evidence if each.converged else np.nan for each in fits])
     best = _best(evidence)
     chosen = fits[best] if fits[best].converged else None
@@ -176,7 +176,7 @@ def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
 
     def objective(log_variance: FloatArray) -> tuple[float, FloatArray]:
         nonlocal last
-        last = fit(scaled(log_variance), start=last, tolerance=GRADIENT_TOLERANCE, n_jobs=n_jobs)
+        last = fit(scaled(log_variance), start=last, tolerance=ACCURACIES["estimator"].tolerance, n_jobs=n_jobs)
         return -last.log_evidence, -last.evidence_gradient().variances * np.exp(log_variance)
 
     with warnings.catch_warnings():
@@ -208,7 +208,6 @@ def _best(log_evidences: FloatArray) -> int:
 
 GRID = (0.25, 0.5, 1.0, 2.0)  # times the median distance
 FARTHEST = 4.0  # the logarithms move at most so far from the grid's best
-GRID_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # of the fits
 SLOPE = 1e-2  # nats per unit of a logarithm at which the search ends
 
 
@@ -223,7 +222,7 @@ class LengthscaleChoice:
     fit
         EP's fit to them.
     trace
-        A record per evaluation: ``lengthscale``, ``log_evidence``, its ``sampling_error`` (0 unless pairs are dealt),
+        A record per evaluation: ``lengthscale``, ``log_evidence``, its ``sampling_error`` (0 where all pairs are used),
         ``left_out``.
     converged, message
         How the search ended.
@@ -264,6 +263,7 @@ def choose_lengthscale(
     rank: int = 300,
     grid: Sequence[float] = GRID,
     max_evaluations: int = 30,
+    pairs: str | int | Subsample = "auto",
     n_jobs: int | None = None,
 ) -> LengthscaleChoice:
     """Choose the lengthscale of kernel features by EP's log evidence.
@@ -286,6 +286,8 @@ def choose_lengthscale(
         Multiples of the median distance to begin with; the search goes on from the best.
     max_evaluations
         Of the evidence and its gradient after the grid; 0 for the grid alone.
+    pairs
+        As in :func:`pymc_pacauc.arrays.fit`.
     n_jobs
         Threads, by default one per core.
 
@@ -309,15 +311,13 @@ def choose_lengthscale(
     multiples = np.atleast_1d(np.asarray(grid, dtype=np.float64))
     if multiples.ndim != 1 or not multiples.size or not (np.isfinite(multiples) & (multiples > 0.0)).all():
         raise ValueError(f"grid must hold positive multiples of the median distance; got {grid!r}.")
-    pairs = y if isinstance(y, Pairs) else bipartite(y)
+    compared = y if isinstance(y, Pairs) else bipartite(y)
     units = np.where(rows.std(axis=0) > 0.0, rows.std(axis=0), 1.0) if each else np.ones(rows.shape[1])
     base = np.log(units * median_distance(rows / units))
-    evidence = _Evidence(rows, pairs, gamma, kernel, rank, n_jobs)
+    evidence = _Evidence(rows, compared, gamma, kernel, rank, pairs, n_jobs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        values = [
-            evidence.fit(base + np.log(multiple), GRID_TOLERANCE, anew=True)[1].log_evidence for multiple in multiples
-        ]
+        values = [evidence.fit(base + np.log(multiple), "path", anew=True)[1].log_evidence for multiple in multiples]
         start = base + np.log(multiples[int(np.nanargmax(values))])
         free = np.eye(base.size) if each else np.ones((base.size, 1))
 
@@ -339,33 +339,34 @@ def choose_lengthscale(
                 options={"maxfun": max_evaluations, "gtol": SLOPE / unit, "ftol": 1e-7},
             )
             t, converged, message = found.x, bool(found.success), str(found.message)
-    features, best = evidence.fit(start + free @ t, TOLERANCE, anew=True)
+    features, best = evidence.fit(start + free @ t, "fit", anew=True)
     return LengthscaleChoice(features, best, tuple(evidence.trace), converged and best.converged, message)
 
 
 class _Evidence:
     """Log evidence and its gradient in the logarithms of the lengthscales, each fit from the sites of the last."""
 
-    def __init__(self, rows: FloatArray, pairs: Pairs, gamma: float, kernel: str, rank: int, n_jobs: int | None):
-        self._rows, self._pairs, self._gamma, self._n_jobs = rows, pairs, gamma, n_jobs
+    def __init__(
+        self, rows: FloatArray, compared: Pairs, gamma: float, kernel: str, rank: int, pairs: Any, n_jobs: int | None
+    ) -> None:
+        self._rows, self._compared, self._gamma, self._n_jobs = rows, compared, gamma, n_jobs
         self._kernel, self._rank = kernel, rank
         self._last: EPFit | None = None
-        self._groups: float | None = None  # the same for all lengthscales
+        self._used: Any = pairs  # then those of the first: as many for all lengthscales
         self.trace: list[dict[str, Any]] = []
 
-    def fit(self, log_scales: FloatArray, tolerance: float, *, anew: bool = False) -> tuple[KernelFeatures, EPFit]:
-        """EP's fit; of dealt pairs, to the deal of the last one unless dealt anew."""
+    def fit(self, log_scales: FloatArray, accuracy: str, *, anew: bool = False) -> tuple[KernelFeatures, EPFit]:
+        """EP's fit; of a subsample, to that of the last one unless it is to be drawn ``anew``."""
         features = kernel_features(self._rows, self._kernel, lengthscale=np.exp(log_scales), rank=self._rank)
-        problem = linear_gaussian_problem(features.transform(self._rows), self._pairs, self._gamma)
+        problem = linear_gaussian_problem(features.transform(self._rows), self._compared, self._gamma)
         problem = replace(problem, tuned_prior=True)
         start = None if self._last is None else carried_over(self._last, problem)
+        if start is not None and anew:
+            start = replace(start, subsample=None)
+        plan = choose_plan(problem, start=start, pairs=self._used, accuracy=accuracy)
         if self._last is None:
-            self._groups = groups_to_deal(problem, "auto")
-        if self._groups is None:
-            self._last = fit_ep(problem, start=start, tolerance=tolerance, n_jobs=self._n_jobs)
-        else:
-            start = replace(start, deal=None) if start is not None and anew else start
-            self._last = fit_dealt(problem, self._groups, start=start, tolerance=tolerance, n_jobs=self._n_jobs)
+            self._used = plan.pairs
+        self._last = fit_by_plan(problem, plan, n_jobs=self._n_jobs)
         self.trace.append(
             {
                 "lengthscale": features.lengthscale,
@@ -377,7 +378,7 @@ class _Evidence:
         return features, self._last
 
     def __call__(self, log_scales: FloatArray, *, anew: bool = False) -> tuple[float, FloatArray]:
-        features, fit = self.fit(log_scales, TOLERANCE, anew=anew)
+        features, fit = self.fit(log_scales, "fit", anew=anew)
         return fit.log_evidence, lengthscale_gradient(features, fit, self._rows)
 
 

@@ -53,10 +53,11 @@ from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import RowShares, row_shares
-from pymc_pacauc.ep.leave_out import FoldPaths, Groups, split_groups, suit_fold_paths
+from pymc_pacauc.ep.leave_out import FoldPaths, Groups, split_groups
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import Plan, choose_plan
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.fitting import TOLERANCE, fit
+from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, check_gamma
@@ -81,8 +82,6 @@ MOST = 4
 FOLD_TOLERANCE = 0.3
 # Sweeps of a fold at most; where they do not do, the change in the last one tells.
 FOLD_SWEEPS = 20
-# Relative change of the fits that are no result themselves; twice as many sweeps reach a hundredth of it.
-PATH_TOLERANCE = 1e-2
 # Relative change of a fold's natural parameters in its last sweep from which on its AUCs are not relied on.
 SERIOUS_CHANGE = 0.5
 
@@ -169,12 +168,11 @@ class Candidate:
         return self.change < SERIOUS_CHANGE
 
 
-def leave_out_folds(
-    problem: Problem, assigned: NDArray[np.intp], method: str, client: Any = None
-) -> Sequence[FoldPaths] | Sequence[Groups]:
+def leave_out_folds(problem: Problem, assigned: NDArray[np.intp], plan: Plan) -> Sequence[FoldPaths] | Sequence[Groups]:
     """How the folds of each assignment are left out: along paths of their own, or else by sweeps from the prior."""
-    if client is None and suit_fold_paths(problem):
-        return [FoldPaths(problem, fold, 0.0 if method == "vb" else 1.0) for fold in assigned]
+    if plan.folds == "paths":
+        placed = problem.in_coordinates(plan.coordinates)
+        return [FoldPaths(placed, fold, plan.power) for fold in assigned]
     return [split_groups(problem.pairs, fold) for fold in assigned]
 
 
@@ -183,6 +181,8 @@ def held_out(
     folds: Sequence[FoldPaths] | Sequence[Groups],
     *,
     gamma: float,
+    sweeps: int = FOLD_SWEEPS,
+    tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
     client: Any = None,
 ) -> Candidate:
@@ -191,7 +191,7 @@ def held_out(
     Folds without paths of their own need a ``fit`` to all rows, at this or another gamma. Assignments go on threads, or
     to the workers of a cluster.
     """
-    one = partial(_one_assignment, gamma=gamma)
+    one = partial(_one_assignment, gamma=gamma, refine=sweeps, tolerance=tolerance)
     workers = min(len(folds), _cores() if n_jobs is None else n_jobs)
     if client is not None:
         from pymc_pacauc.cluster.rounds import map_with
@@ -206,12 +206,14 @@ def held_out(
     return Candidate(gamma, np.array(auc), np.array(expected), max(change))
 
 
-def _one_assignment(fit: Fit | None, fold: FoldPaths | Groups, *, gamma: float) -> tuple[FloatArray, FloatArray, float]:
+def _one_assignment(
+    fit: Fit | None, fold: FoldPaths | Groups, *, gamma: float, **options: Any
+) -> tuple[FloatArray, FloatArray, float]:
     if isinstance(fold, FoldPaths):
-        left = fold.leave_out(gamma, refine=FOLD_SWEEPS, tolerance=FOLD_TOLERANCE)
+        left = fold.leave_out(gamma, **options)
     else:
         assert fit is not None
-        left = fit.leave_out(fold, gamma=gamma, refine=FOLD_SWEEPS, tolerance=FOLD_TOLERANCE, n_jobs=1)
+        left = fit.leave_out(fold, gamma=gamma, n_jobs=1, **options)
     return left.group_auc, left.group_expected_auc, float(left.change.max())
 
 
@@ -398,10 +400,13 @@ def choose_gamma(
         assigned = folds[None, rows]
     else:
         assigned = assign_folds(some.pairs, folds, groups, content_order(some.X))
-    left_out = leave_out_folds(some, assigned, method, client)
+    plan = choose_plan(some, method=method, pairs="all")
+    if client is not None:
+        plan = replace(plan, folds="removed sites")
+    left_out = leave_out_folds(some, assigned, plan)
     if start is None and not isinstance(left_out[0], FoldPaths):
         at = replace(some, gamma=CENTRE * row_shares(some.pairs).size)
-        [start] = fits_along_gamma(at, [at.gamma], method, tolerance=PATH_TOLERANCE, n_jobs=n_jobs, client=client)
+        [start] = fits_along_gamma(at, [at.gamma], method, accuracy="path", n_jobs=n_jobs, client=client)
     looked_at = 0
 
     def evaluate(gamma: float) -> Candidate:
@@ -425,7 +430,7 @@ def fits_along_gamma(
     gammas: ArrayLike,
     method: str,
     *,
-    tolerance: float = TOLERANCE,
+    accuracy: str = "fit",
     n_jobs: int | None = None,
     client: Any = None,
 ) -> Iterator[Fit]:
@@ -435,7 +440,7 @@ def fits_along_gamma(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             at = replace(problem, gamma=float(gamma))
-            found = fit(at, method, start=start, tolerance=tolerance, n_jobs=n_jobs, client=client)
+            found = fit(at, method, start=start, accuracy=accuracy, n_jobs=n_jobs, client=client)
         start = found if found.converged else start
         yield found
 

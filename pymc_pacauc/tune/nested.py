@@ -36,6 +36,7 @@ from scipy.stats import qmc
 
 from pymc_pacauc.ep.gaussian import EPFit, carried_over
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import FEWEST_ROWS
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.numerics import FloatArray
@@ -250,7 +251,7 @@ def _start(near: Fit, problem: Problem) -> Fit | None:
     """The sites of a fit as a start for another prior."""
     if isinstance(near, EPFit) and problem.spikes is None:
         # A process has directions of its own at every lengthscale, and begins best where its mean is found first
-        return None if problem.scores.reduced.of_process else carried_over(near, problem)
+        return None if problem.d >= problem.n >= FEWEST_ROWS else carried_over(near, problem)
     same = near.converged and np.array_equal(near.problem.X, problem.X)
     return near if same and np.array_equal(near.problem.prior.factor, problem.prior.factor) else None
 

@@ -8,9 +8,9 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import pymc_pacauc as pac
+from pymc_pacauc import fitting
 from pymc_pacauc.certify.bounds import catoni_bound, catoni_rate, kl_upper, linear_bound, linear_rate, pac_bayes_kl
 from pymc_pacauc.comparison.sizes import effective_size
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.model.compat import inference_data
 from pymc_pacauc.model.read import problem_of
@@ -121,7 +121,7 @@ def test_standardised_covariates_are_pointed_out():
         np.argsort(np.argsort(X, axis=0), axis=0).astype(float),
     ]
     for k, design in enumerate([X, *forms]):
-        fit = fit_ep(linear_gaussian_problem(design, y, 30.0))
+        fit = fitting.fit(linear_gaussian_problem(design, y, 30.0))
         assert any("CAUTION" in sentence for sentence in pac.certificate(fit).assumptions) is (k > 0)
 
 
@@ -154,12 +154,12 @@ def test_priors_chosen_on_arrays_are_refused_too():
     problem = linear_gaussian_problem(X, y, 50.0)
     shrunk = choose_shrinkage(problem, [0.3, 1.0]).problem
     for tuned in (pac.choose_lengthscale(X, y, 50.0, rank=10, max_evaluations=2).fit.problem, shrunk):
-        fit = fit_ep(tuned)
+        fit = fitting.fit(tuned)
         for refused in (lambda fit=fit: pac.certificate(fit), lambda tuned=tuned: pac.certify.split(tuned)):
             with pytest.raises(ValueError, match="tuned on these data"):
                 refused()
     charged = pac.certificate(fit, selected_from=2, tuned_prior="charge")
-    untold = pac.certificate(fit_ep(replace(shrunk, tuned_prior=False)), selected_from=2)
+    untold = pac.certificate(fitting.fit(replace(shrunk, tuned_prior=False)), selected_from=2)
     assert charged == untold
     assert not any("NO GUARANTEE" in sentence for sentence in charged.assumptions)
     with pytest.raises(ValueError, match="needs selected_from"):
@@ -184,7 +184,7 @@ def test_features_made_from_these_rows_are_pointed_out():
 def test_ties_always_cost_one_half():
     X = np.random.default_rng(0).integers(0, 2, size=(60, 2)).astype(float)
     y = np.arange(60) % 2
-    half, strict = (fit_ep(linear_gaussian_problem(X, y, 20.0, ties=ties)) for ties in ("half", "strict"))
+    half, strict = (fitting.fit(linear_gaussian_problem(X, y, 20.0, ties=ties)) for ties in ("half", "strict"))
     assert strict.expected_risk < half.expected_risk
     assert pac.certificate(strict).empirical_auc == pytest.approx(1 - half.expected_risk, abs=0.01)
 
@@ -192,7 +192,7 @@ def test_ties_always_cost_one_half():
 def test_pairs_that_an_offset_ranks_are_not_ties():
     X = np.random.default_rng(0).integers(0, 2, size=(60, 2)).astype(float)
     y, offset = np.arange(60) % 2, 0.3 * np.arange(60) % 7
-    fits = [fit_ep(linear_gaussian_problem(X, y, 20.0, offset=offset, ties=ties)) for ties in ("half", "strict")]
+    fits = [fitting.fit(linear_gaussian_problem(X, y, 20.0, offset=offset, ties=ties)) for ties in ("half", "strict")]
     for fit in fits:
         scores = fit.posterior.draw(4000, np.random.default_rng(1)) @ X.T + offset
         monte_carlo = pac.empirical_risk(np.round(scores, 9), y)
@@ -205,7 +205,7 @@ def test_unconverged_fits_are_certified_for_what_they_are():
     problem = linear_gaussian_problem(X, y, 100.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        rough = fit_ep(problem, max_sweeps=3)
+        rough = fitting.fit(problem, max_sweeps=3)
     scores = rough.posterior.draw(20_000, np.random.default_rng(1)) @ X.T
     monte_carlo = pac.empirical_risk(scores, y)
     error = monte_carlo.std() / np.sqrt(20_000)
@@ -234,7 +234,7 @@ def test_coverage(n_pos, n_neg, d):
     violations = careless = 0
     for _ in range(60):
         X, y, delta = simulate(n_pos, n_neg, d, 0.8, rng)
-        fit = fit_vb(linear_gaussian_problem(X, y, 40.0))
+        fit = fitting.fit(linear_gaussian_problem(X, y, 40.0), "vb")
         theta = fit.posterior.draw(2000, rng)
         truth = ndtr(theta @ delta / (np.sqrt(2) * np.linalg.norm(theta, axis=1))).mean()
         violations += any(pac.certificate(fit, bound=bound).auc > truth for bound in ("kl", "catoni", "linear"))
@@ -273,7 +273,7 @@ def test_chains_that_disagree_about_the_risk_widen_its_error(fitted):
 def test_tight_enough():
     """The case n = 532, d = 7, one third positive, of benchmarks/certificates.py."""
     X, y, _ = simulate(177, 355, 7, 0.875, np.random.default_rng(2014))
-    fit = fit_ep(linear_gaussian_problem(X, y, 238.0))
+    fit = fitting.fit(linear_gaussian_problem(X, y, 238.0))
     assert pac.certificate(fit).auc > 0.70
     assert pac.certificate(fit, bound="catoni").auc > 0.72
 

@@ -1,8 +1,6 @@
 """Every kind of result, by every function of the analysis: each cell works, or refuses in the same words."""
 
-from contextlib import contextmanager
 from dataclasses import replace
-from unittest import mock
 
 import arviz as az
 import numpy as np
@@ -19,10 +17,12 @@ rng = np.random.default_rng(12)
 X = rng.normal(size=(60, 3))
 y = X[:, 0] + rng.normal(size=60) > 0.2
 NEW = rng.normal(size=(5, 3))
+MANY = rng.normal(size=(300, 3))  # enough for a subsample of the pairs
+MANY_Y = MANY[:, 0] + rng.normal(size=300) > 0.2
 QUIET = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False, "quiet": True}
 
 
-def linear():
+def linear(X=X, y=y):
     with pm.Model(coords={"covariate": list("abc")}) as model:
         theta = pm.Normal("theta", dims="covariate")
         pac.AUCPotential("auc", X @ theta, y, gamma=30.0)
@@ -53,6 +53,7 @@ def kernel():
 
 MODELS = {
     "linear": linear,
+    "many rows": lambda: linear(MANY, MANY_Y),
     "mixture": lambda: sparse(0.02),
     "point mass": lambda: sparse(0.0),
     "process": process,
@@ -69,22 +70,11 @@ RESULTS = {
     "GP by SMC": ("process", "smc"),
     "kernel features by EP": ("kernel", "ep"),
     "kernel features by SMC": ("kernel", "smc"),
-    "dealt by EP": ("linear", "dealt"),
+    "subsample by EP": ("many rows", "subsample"),
 }
 
 
-@contextmanager
-def subsampling_of_small_data():
-    """Within, few pairs are subsampled, however large their error."""
-    with (
-        mock.patch("pymc_pacauc.comparison.subsample.WHOLE", 0),
-        mock.patch.multiple("pymc_pacauc.ep.subsample", LEAST_SAVED=1, TRUSTED_ERROR=np.inf),
-        mock.patch.multiple("pymc_pacauc.ep.results", LARGE_EVIDENCE_ERROR=np.inf, TRUSTED_ERROR=np.inf),
-    ):
-        yield
-
-
-METHODS = {"ep": pac.EP, "vb": pac.GaussianVB, "dealt": lambda: pac.EP(pairs=20)}
+METHODS = {"ep": pac.EP, "vb": pac.GaussianVB, "subsample": lambda: pac.EP(pairs=60)}
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +86,9 @@ def results():
             if method == "smc":
                 result = pm.sample(100, step=pac.TemperingSMC(particles=200), **QUIET)
             else:
-                with subsampling_of_small_data():
-                    result = pm.fit(method=METHODS[method](), progressbar=False)
+                result = pm.fit(method=METHODS[method](), progressbar=False)
         found[name] = (result, model, gp)
-    assert found["dealt by EP"][0].pairs_used < y.sum() * (~y).sum()
+    assert found["subsample by EP"][0].pairs_used < MANY_Y.sum() * (~MANY_Y).sum()
     return found
 
 
@@ -116,7 +105,8 @@ def test_certificate(results, name):
         return
     certified = pac.certificate(result)
     assert 0.0 < certified.auc < certified.empirical_auc < 1.0
-    assert (certified.n_pos, certified.n_neg) == (int(y.sum()), int((~y).sum()))
+    labels = MANY_Y if RESULTS[name][0] == "many rows" else y
+    assert (certified.n_pos, certified.n_neg) == (int(labels.sum()), int((~labels).sum()))
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -126,7 +116,8 @@ def test_leave_out(results, name):
         with pytest.raises(TypeError, match=NO_SITES):
             pac.leave_out(result)
         return
-    left = pac.leave_out(result, groups=np.arange(60) % 4, progressbar=False)
+    rows = len(MANY) if RESULTS[name][0] == "many rows" else len(X)
+    left = pac.leave_out(result, groups=np.arange(rows) % 4, progressbar=False)
     assert left.group_auc.shape == (4,)
     assert 0.5 < left.auc < 1.0
 
@@ -166,7 +157,7 @@ def test_summary(results, name):
 @pytest.mark.parametrize("name", RESULTS)
 def test_select_gamma(results, name):
     _, model, _ = results[name]
-    method = RESULTS[name][1].replace("dealt", "ep")
+    method = RESULTS[name][1].replace("subsample", "ep")
     found = pac.select_gamma(model, [5.0, 30.0], folds=2, method=method, random_seed=1, progressbar=False)
     assert found.best in (5.0, 30.0)
     assert as_result(found).fitted_to.gamma == found.best
@@ -255,12 +246,11 @@ def test_estimators_that_chose_their_prior():
             pac.certificate(result)
 
 
-def test_estimators_on_dealt_pairs():
+def test_estimators_on_a_subsample():
     """Their risk is an estimate, for which draws pay as the fit itself does."""
-    posterior = pac.AUCClassifier(gamma=30.0, shrinkage=1.0).fit(X, y).scores_[0].posterior
-    with subsampling_of_small_data():
-        dealt = fit(posterior.fit.problem, pairs=20)
-    assert dealt.pairs_used < posterior.fit.pairs_used
-    draws = inference_data_of(replace(posterior, fit=dealt), ["a", "b", "c"], 50, 1)
-    assert pac.certificate(draws) == pac.certificate(dealt)
+    posterior = pac.AUCClassifier(gamma=30.0, shrinkage=1.0).fit(MANY, MANY_Y).scores_[0].posterior
+    some = fit(posterior.fit.problem, pairs=60)
+    assert some.pairs_used < posterior.fit.pairs_used
+    draws = inference_data_of(replace(posterior, fit=some), ["a", "b", "c"], 50, 1)
+    assert pac.certificate(draws) == pac.certificate(some)
     assert pac.certificate(draws).auc < pac.certificate(posterior.fit).auc

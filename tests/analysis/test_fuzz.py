@@ -148,7 +148,7 @@ def test_fits_of_any_small_data_have_possible_numbers(rows, columns, gamma, seed
 @fuzz(
     "certificate",
     "results.Certificate",
-    "results.FittedTo",
+    "results.Provenance",
     epsilon=st.floats(1e-6, 0.5),
     among=st.integers(1, 1000),
     bound=st.sampled_from(["kl", "catoni", "linear"]),
@@ -179,7 +179,7 @@ def test_certificates_are_their_bounds(epsilon, among, bound, rate, sampling, dr
 
 
 @fuzz(
-    "results.FittedTo",
+    "results.Provenance",
     gamma=st.floats(1e-3, 1e6),
     counts=st.tuples(st.integers(1), st.integers(1, 2**40)),
     data=st.data(),
@@ -200,7 +200,7 @@ def test_what_was_fitted_to_survives_as_numbers(gamma, counts, data):
     }
     record = replace(known, **changed)
     rows = {name: (("chain", "draw"), np.full((2, 3), value)) for name, value in record.as_stats().items()}
-    assert pac.results.FittedTo.from_stats(xr.Dataset(rows)) == record
+    assert pac.results.Provenance.from_stats(xr.Dataset(rows)) == record
     assert record.differences(record) == []
     named = " ".join(known.differences(record))
     assert ("gamma" in named) == (not np.isclose(gamma, known.gamma, rtol=1e-9))

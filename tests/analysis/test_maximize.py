@@ -3,7 +3,7 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc import fitting
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 rng = np.random.default_rng(1)
@@ -36,7 +36,7 @@ def test_group_scales(centred):
 
     def evidence(ratio):
         sd = np.array([1.0, 1.0 / ratio])[GROUP]
-        return fit_ep(linear_gaussian_problem(X, y, 60.0, prior_covariance=sd**2)).log_evidence
+        return fitting.fit(linear_gaussian_problem(X, y, 60.0, prior_covariance=sd**2)).log_evidence
 
     best = found.values["scale"][0] / found.values["scale"][1]
     assert found.log_evidence == pytest.approx(evidence(best), abs=1e-3)

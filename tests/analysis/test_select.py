@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pymc_pacauc as pac
+from pymc_pacauc import fitting
 from pymc_pacauc.analysis import select_gamma as selection
 from pymc_pacauc.analysis.tempered_folds import choose_tempered, tempered_model
 from pymc_pacauc.comparison.censored import concordance
@@ -15,8 +16,8 @@ from pymc_pacauc.comparison.folds import stratified_folds
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune import gamma as gamma_search
@@ -81,7 +82,7 @@ def expected_aucs(fold, gammas):
     mean, drawn = np.empty((2, len(gammas), len(fold), fold.max() + 1))
     for i, r, k in np.ndindex(mean.shape):
         out = fold[r] == k
-        q = fit_ep(linear_gaussian_problem(X[~out], y[~out], gammas[i])).posterior
+        q = fitting.fit(linear_gaussian_problem(X[~out], y[~out], gammas[i])).posterior
         mean[i, r, k] = 1 - pac.empirical_risk(X[out] @ q.mean, y[out])
         drawn[i, r, k] = 1 - pac.empirical_risk(q.draw(4000, np.random.default_rng(1)) @ X[out].T, y[out]).mean()
     return mean, drawn
@@ -155,7 +156,7 @@ def test_smc_takes_any_model():
         pac.AUCPotential("auc", X @ theta, y, gamma=1.0)
     for k in range(2):  # the same folds
         out = found.fold[0] == k
-        q = fit_ep(linear_gaussian_problem(X[~out], y[~out], 20.0)).posterior
+        q = fitting.fit(linear_gaussian_problem(X[~out], y[~out], 20.0)).posterior
         by_hand = 1 - pac.empirical_risk(X[out] @ q.mean, y[out])
         assert found.fold_auc[1, 0, k] == pytest.approx(by_hand, abs=0.03)
     expected = pac.select_gamma(linear, [5.0, 20.0], **options)
@@ -394,7 +395,7 @@ def test_every_comparison_is_cross_validated_as_refits_would_be(name, monkeypatc
                 run = pm.sample(8000, step=pac.TemperingSMC(particles=8000), chains=1, random_seed=1, progressbar=False)
             mean = run["posterior"]["theta"].mean(("chain", "draw")).to_numpy()
         else:
-            mean = fit_ep(problem_of(build(~out, 20.0)).problem).posterior.mean
+            mean = fitting.fit(problem_of(build(~out, 20.0)).problem).posterior.mean
         by_hand = 1 - risk(X[out] @ mean, **{k: v[out] for k, v in arrays.items()}, **options)
         assert found.fold_auc[0, 0, k] == pytest.approx(by_hand, abs=0.02)
     assert 0.6 < found.table["auc"][0] < 1.0
@@ -402,16 +403,16 @@ def test_every_comparison_is_cross_validated_as_refits_would_be(name, monkeypatc
     assert f"held-out {called.get(name, 'AUC')} " in repr(found)
 
 
-def test_draws_are_judged_by_the_weights_too(monkeypatch):
+def test_draws_are_judged_by_the_weights_too():
     """The expected AUC of a draw in closed form, against draws."""
     problem = linear_gaussian_problem(X, label_comparison(LEVEL, ordered=True, strata=WARD, weights=WEIGHT), 20.0)
-    monkeypatch.setattr(gamma_search, "FOLD_TOLERANCE", 1e-6)
-    monkeypatch.setattr(gamma_search, "FOLD_SWEEPS", 50)
-    found = choose_gamma(problem, [20.0], 3)
-    [at], fold = found.candidates, found.folds[0]
+    folds = gamma_search.assign_folds(problem.pairs, 3)
+    left_out = gamma_search.leave_out_folds(problem, folds, choose_plan(problem))
+    at = gamma_search.held_out(fitting.fit(problem), left_out, gamma=20.0, sweeps=50, tolerance=1e-6)
+    fold = folds[0]
     for k in range(3):
         out = fold == k
-        refit = fit_ep(replace(problem, pairs=problem.pairs.among(~out)))
+        refit = fitting.fit(replace(problem, pairs=problem.pairs.among(~out)))
         draws = refit.posterior.draw(4000, np.random.default_rng(1)) @ X[out].T
         risk = pac.empirical_risk(draws, LEVEL[out], ordered=True, strata=WARD[out], weights=WEIGHT[out])
         assert at.expected_auc[0, k] == pytest.approx(1 - risk.mean(), abs=5 * risk.std() / 4000**0.5)
@@ -437,7 +438,7 @@ def test_several_potentials_leave_out_the_same_rows_and_keep_their_shares():
             theta = pm.Normal("theta", size=4)
             pac.AUCPotential("a", X[~out] @ theta, y[~out], gamma=5.0)
             pac.AUCPotential("b", X[~out] @ theta, other[~out], gamma=15.0)
-        mean = fit_ep(problem_of(left).problem).posterior.mean
+        mean = fitting.fit(problem_of(left).problem).posterior.mean
         risk = [pac.empirical_risk(X[out] @ mean, labels[out]) for labels in (y, other)]
         assert found.fold_auc[0, 0, k] == pytest.approx(1 - 0.25 * risk[0] - 0.75 * risk[1], abs=0.03)
     groups = np.arange(120) // 5
@@ -480,7 +481,7 @@ def test_the_seed_is_for_smc_alone(model):
 
 def test_what_did_not_converge_is_told(model, monkeypatch):
     def hasty(problem, method, **options):
-        return fit_ep(problem, max_sweeps=3 if problem.gamma > 10 else 100)
+        return fitting.fit(problem, max_sweeps=3 if problem.gamma > 10 else 100)
 
     monkeypatch.setattr(selection, "fit", hasty)  # the last one
     monkeypatch.setattr(gamma_search, "fit", hasty)

@@ -17,9 +17,10 @@ from sklearn.metrics import roc_auc_score
 import pymc_pacauc as pac
 from pymc_pacauc import arrays
 from pymc_pacauc.certify import bounds
-from pymc_pacauc.comparison import kinds as weights
 from pymc_pacauc.comparison.folds import stratified_folds
 from pymc_pacauc.comparison.pairs import bipartite, encode_labels
+from pymc_pacauc.numerics import effective_sample_size, log_mean_exp, normalise, systematic
+from pymc_pacauc.smc.tempering import incremental_log_weights, next_temperature
 from pymc_pacauc.theorems import default_gamma, u_statistic_gamma
 from tests import pair_lists
 from tests.core.test_risk import brute_force, scored
@@ -423,13 +424,13 @@ log_weights = st.lists(st.one_of(st.floats(-800, 800), st.just(-math.inf)), min_
 @fuzz(logs=log_weights, size=st.integers(1, 100), seed=st.integers(0, 10**6))
 def test_weights_and_resampling(logs, size, seed):
     assume(np.isfinite(logs).any())
-    assert weights.log_mean_exp(logs) == pytest.approx(logsumexp(logs) - math.log(logs.size))
-    normal = weights.normalise(logs)
+    assert log_mean_exp(logs) == pytest.approx(logsumexp(logs) - math.log(logs.size))
+    normal = normalise(logs)
     np.testing.assert_allclose(normal, np.exp(logs - logsumexp(logs)), rtol=1e-12, atol=1e-300)
-    ess = weights.effective_sample_size(logs)
+    ess = effective_sample_size(logs)
     assert ess == pytest.approx(1 / np.sum(normal**2))
     assert 1 - 1e-12 <= ess <= np.isfinite(logs).sum() + 1e-9
-    chosen = np.bincount(weights.systematic(normal, size, np.random.default_rng(seed)), minlength=logs.size)
+    chosen = np.bincount(systematic(normal, size, np.random.default_rng(seed)), minlength=logs.size)
     assert chosen.sum() == size
     assert (np.abs(chosen - size * normal) < 1 + 1e-6).all()
     assert (chosen[normal == 0] == 0).all()
@@ -438,12 +439,12 @@ def test_weights_and_resampling(logs, size, seed):
 @fuzz(logs=log_weights, threshold=st.floats(0.05, 0.95), end=st.floats(1e-3, 1e3))
 def test_next_temperature(logs, threshold, end):
     assume(np.isfinite(logs).any())
-    found = weights.next_temperature(logs, 0.0, end, threshold)
+    found = next_temperature(logs, 0.0, end, threshold)
     goal = threshold * np.isfinite(logs).sum()
     assert 0 < found <= end
 
     def ess(temperature):
-        return weights.effective_sample_size(weights.incremental_log_weights(logs, temperature))
+        return effective_sample_size(incremental_log_weights(logs, temperature))
 
     if found == end:
         assert ess(end) >= goal or ess(end * (1 - 1e-6)) >= goal * (1 - 1e-6)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc import fitting
 from pymc_pacauc.problem.kernel_features import kernel_features
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
@@ -83,10 +83,10 @@ def test_evidence_is_that_of_the_process():
     y = (some[:, 0] ** 2 + some[:, 1] > 0.5).astype(int)
     K = np.exp(-0.5 * cdist(some, some, "sqeuclidean"))
     features = kernel_features(some, lengthscale=1.0, tolerance=1e-10)
-    by_features = fit_ep(linear_gaussian_problem(features.transform(some), y, 60.0), tolerance=1e-9)
+    by_features = fitting.fit(linear_gaussian_problem(features.transform(some), y, 60.0), tolerance=1e-9)
     eigenvalues, vectors = np.linalg.eigh(K)
     root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-    by_process = fit_ep(linear_gaussian_problem(root, y, 60.0), tolerance=1e-9)
+    by_process = fitting.fit(linear_gaussian_problem(root, y, 60.0), tolerance=1e-9)
     assert features.rank < 60
     assert by_features.log_evidence == pytest.approx(by_process.log_evidence, abs=1e-6)
 

@@ -1,15 +1,9 @@
 import numpy as np
 import pytest
 
-from pymc_pacauc.comparison.kinds import (
-    effective_sample_size,
-    incremental_log_weights,
-    log_mean_exp,
-    next_temperature,
-    normalise,
-    systematic,
-)
+from pymc_pacauc.numerics import effective_sample_size, log_mean_exp, normalise, systematic
 from pymc_pacauc.smc.evidence import combine, stage_variance
+from pymc_pacauc.smc.tempering import incremental_log_weights, next_temperature
 
 
 def test_weights_survive_extreme_logs():

@@ -1,18 +1,20 @@
 """Several fixed points at a large gamma: fits continue along gamma, keep the better, and say so."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep import gaussian
-from pymc_pacauc.ep.continuation import MANY_MODES, continued_start, several_fixed_points
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.posterior import standard_gaussian
+from pymc_pacauc.ep.plan import MANY_MODES, choose_plan
+from pymc_pacauc.ep.posterior import GaussianPosterior
+from pymc_pacauc.ep.start import continued_start
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 
@@ -29,11 +31,13 @@ def indicators(seed, n=1500, positives=75, d=8):
 def quietly(problem, start=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return fit_ep(problem, start=start, n_jobs=1)
+        return fitting.fit(problem, start=start, n_jobs=1)
 
 
 def from_prior(problem):
-    return quietly(problem, standard_gaussian(problem.scores.reduced.dimension))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return fit(problem, replace(choose_plan(problem), continuation=False), n_jobs=1)
 
 
 @pytest.mark.slow
@@ -67,7 +71,7 @@ def evidence_bound(problem, posterior, draws=2000):
 def test_several_fixed_points_are_said(poor):
     """The exact evidence is above what EP from the prior says of it: that fixed point is wrong, not just another."""
     with pytest.warns(ConvergenceWarning, match=r"several fixed points at gamma = 6000, .* tempering SMC"):
-        found = fit_ep(poor, n_jobs=1)
+        found = fitting.fit(poor, n_jobs=1)
     [other] = found.other_fixed_points
     plain = from_prior(poor)
     assert found.converged
@@ -88,23 +92,17 @@ def test_a_poor_fixed_point_of_many_rows():
     assert found.log_evidence > plain.log_evidence + 5.0
 
 
-def test_nothing_is_done_at_an_ordinary_gamma(monkeypatch):
+def test_nothing_is_done_at_an_ordinary_gamma():
     """Up to 11 times the comparison's size no second start is made, and the sweeps are those from the prior."""
-
-    def unexpected(*args):
-        raise AssertionError("A second start at an ordinary gamma.")
-
-    monkeypatch.setattr(gaussian, "continued_start", unexpected)
     rng = np.random.default_rng(1)
     X = rng.normal(size=(120, 3))
     y = X[:, 0] + rng.logistic(size=120) > 0
     size = row_shares(label_comparison(y)).size
     for times in (1.0, MANY_MODES):
         problem = linear_gaussian_problem(X, y, gamma=times * size)
-        assert not several_fixed_points(problem)
-        assert fit_ep(problem).history == from_prior(problem).history
-    with pytest.raises(AssertionError, match="second start"):
-        fit_ep(linear_gaussian_problem(X, y, gamma=1.01 * MANY_MODES * size))
+        assert not choose_plan(problem).continuation
+        assert fitting.fit(problem).history == from_prior(problem).history
+    assert choose_plan(linear_gaussian_problem(X, y, gamma=1.01 * MANY_MODES * size)).continuation
 
 
 KINDS = {
@@ -125,8 +123,9 @@ def test_one_fixed_point_is_one(kind):
     X, pairs, offset = KINDS[kind](X, X @ [1.0, -0.5, 0.2, 0.0] + 0.5 * rng.logistic(size=240), rng)
     problem = linear_gaussian_problem(X, pairs, gamma=1.0, offset=offset)
     problem = linear_gaussian_problem(X, pairs, gamma=15.0 * row_shares(problem.pairs).size, offset=offset)
-    found = fit_ep(problem)
-    continued = fit_ep(problem, start=continued_start(problem, 1.0))
+    found = fitting.fit(problem)
+    start = replace(found, posterior=GaussianPosterior(problem.scores, continued_start(problem, 1.0)))
+    continued = fitting.fit(problem, start=start)
     assert found.other_fixed_points == ()
     np.testing.assert_allclose(found.posterior.mean, continued.posterior.mean, atol=1e-3)
-    assert fit_vb(problem).converged
+    assert fitting.fit(problem, "vb").converged

@@ -1,12 +1,14 @@
 """The evidence's gradient in the scores against differences of fits."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
-from pymc_pacauc.ep.gaussian import carried_over, fit_ep, fit_vb
+from pymc_pacauc.ep.gaussian import carried_over
 from pymc_pacauc.ep.kernel import design_gradient
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
@@ -25,7 +27,7 @@ def weighted():
     return Pairs(60, (block.times(weights), few))
 
 
-@pytest.mark.parametrize("engine", [fit_ep, fit_vb])
+@pytest.mark.parametrize("engine", [fitting.fit, partial(fitting.fit, method="vb")])
 @pytest.mark.parametrize("pairs", [bipartite(Y), weighted()], ids=["plain", "weighted"])
 def test_gradient_against_differences(engine, pairs):
     offset = 0.1 * np.random.default_rng(1).standard_normal(60)
@@ -40,11 +42,11 @@ def test_gradient_against_differences(engine, pairs):
 
 def test_sites_are_carried_over_to_other_scores():
     problem = linear_gaussian_problem(X, Y, 40.0)
-    fit = fit_ep(problem, tolerance=1e-10)
+    fit = fitting.fit(problem, tolerance=1e-10)
     turned = linear_gaussian_problem(X @ np.linalg.qr(RNG.standard_normal((4, 4)))[0], Y, 40.0)
     start = carried_over(fit, turned)
     assert start is not None
-    assert fit_ep(turned, start=start, tolerance=1e-8).sweeps == 1
+    assert fitting.fit(turned, start=start, tolerance=1e-8).sweeps == 1
     assert carried_over(replace(fit), problem).posterior.natural.precision == pytest.approx(
         fit.posterior.natural.precision, rel=1e-7, abs=1e-7
     )

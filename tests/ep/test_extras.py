@@ -8,8 +8,8 @@ import pytest
 from scipy import integrate
 
 import pymc_pacauc as pac
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.importance import _log_radial_integral, log_mean
 from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.loop import ConvergenceWarning
@@ -36,7 +36,7 @@ def prior(d, seed=1):
 class TestExpectedPairAUC:
     def test_against_draws(self):
         X, y = data()
-        posterior = fit_ep(linear_gaussian_problem(X, y, 30.0)).posterior
+        posterior = fitting.fit(linear_gaussian_problem(X, y, 30.0)).posterior
         mean, covariance = posterior.moments_of(X)
         root = X @ np.linalg.cholesky(posterior.covariance)
         np.testing.assert_allclose(root @ root.T, covariance, atol=1e-12)
@@ -63,7 +63,7 @@ class TestEvidenceGradient:
         move, shift = move + move.T, rng.standard_normal(d)
 
         def fit(step, shift_step):
-            return fit_ep(
+            return fitting.fit(
                 linear_gaussian_problem(
                     X, y, 30.0, prior_mean=mean + shift_step * shift, prior_covariance=covariance + step * move
                 ),
@@ -80,10 +80,12 @@ class TestEvidenceGradient:
     def test_variances(self):
         X, y = data()
         variances = np.array([1.0, 0.5, 2.0, 0.1])
-        gradient = fit_ep(linear_gaussian_problem(X, y, 30.0, prior_covariance=variances), **TIGHT).evidence_gradient()
+        gradient = fitting.fit(
+            linear_gaussian_problem(X, y, 30.0, prior_covariance=variances), **TIGHT
+        ).evidence_gradient()
         h = 1e-5 * np.eye(4)[3]
         up, down = (
-            fit_ep(linear_gaussian_problem(X, y, 30.0, prior_covariance=v), **TIGHT).log_evidence
+            fitting.fit(linear_gaussian_problem(X, y, 30.0, prior_covariance=v), **TIGHT).log_evidence
             for v in (variances + h, variances - h)
         )
         assert gradient.variances[3] == pytest.approx((up - down) / 2e-5, rel=1e-5)
@@ -91,7 +93,7 @@ class TestEvidenceGradient:
     def test_common_scale_is_flat(self):
         X, y = data()
         problem = linear_gaussian_problem(X, y, 30.0, prior_covariance=prior(4)[1])
-        assert fit_ep(problem, **TIGHT).evidence_gradient().along(problem.prior.covariance) == pytest.approx(
+        assert fitting.fit(problem, **TIGHT).evidence_gradient().along(problem.prior.covariance) == pytest.approx(
             0, abs=1e-9
         )
 
@@ -119,7 +121,7 @@ class TestImportance:
     @pytest.mark.parametrize("gamma", [40.0, 300.0, 600.0])
     def test_exact_evidence_in_the_plane(self, gamma):
         X, y = plane_data(300)
-        fit = fit_ep(linear_gaussian_problem(X, y, gamma, prior_covariance=2.0))
+        fit = fitting.fit(linear_gaussian_problem(X, y, gamma, prior_covariance=2.0))
         draws = fit.importance(4000, np.random.default_rng(1))
         log_weights, k = pareto_smooth(draws.log_weights)
         estimate, error = log_mean(log_weights)
@@ -134,7 +136,9 @@ class TestImportance:
 
     def test_exact_evidence_with_an_offset(self):
         x, offset, y = line_data()
-        fit = fit_ep(linear_gaussian_problem(x[:, None], y, 100.0, offset=offset, prior_mean=0.3, prior_covariance=0.8))
+        fit = fitting.fit(
+            linear_gaussian_problem(x[:, None], y, 100.0, offset=offset, prior_mean=0.3, prior_covariance=0.8)
+        )
         draws = fit.importance(20_000, np.random.default_rng(2))
         estimate, error = log_mean(draws.log_weights)
         exact = exact_line(x, y, 100.0, offset=offset, prior_mean=0.3, prior_sd=np.sqrt(0.8))
@@ -143,7 +147,7 @@ class TestImportance:
     def test_more_coefficients_than_observations(self):
         """Only the directions that reach the scores are weighted: 40 coefficients are no harder than 10."""
         X, y = data(n=10, d=40)
-        fit = fit_ep(linear_gaussian_problem(X, y, 10.0))
+        fit = fitting.fit(linear_gaussian_problem(X, y, 10.0))
         log_weights, k = pareto_smooth(fit.importance(4000, np.random.default_rng(3)).log_weights)
         estimate, error = log_mean(log_weights)
         assert k < 0.7
@@ -160,7 +164,7 @@ class TestImportance:
 def refit(X, y, gamma, out):
     kept = bipartite(y[~out])
     part = linear_gaussian_problem(X[~out], y[~out], gamma * kept.n_pairs / bipartite(y).n_pairs)
-    scores = (X - X.mean(axis=0)) @ fit_ep(part, **TIGHT).posterior.mean
+    scores = (X - X.mean(axis=0)) @ fitting.fit(part, **TIGHT).posterior.mean
     return ((scores - scores.mean()) / scores.std())[out]
 
 
@@ -168,7 +172,7 @@ def refit(X, y, gamma, out):
 def fit():
     data = pac.datasets.load_pima()
     X = ((data.X - data.X.mean(axis=0)) / data.X.std(axis=0))[data.train]
-    return fit_ep(linear_gaussian_problem(X, data.y[data.train], 200.0), **TIGHT)
+    return fitting.fit(linear_gaussian_problem(X, data.y[data.train], 200.0), **TIGHT)
 
 
 class TestLeaveOut:
@@ -206,7 +210,7 @@ class TestLeaveOut:
         """Without any sweep: by hand, pair by pair, positives and negatives that are left out."""
         X, y = data(n=24, d=3)
         problem = linear_gaussian_problem(X, y, 24.0)
-        fit = fit_ep(problem, **TIGHT)
+        fit = fitting.fit(problem, **TIGHT)
         q = fit.posterior.natural
         groups = np.arange(24) % 3
         left = fit.leave_out(groups, refine=0)
@@ -230,7 +234,7 @@ class TestLeaveOut:
             both = np.flatnonzero(out)
             assert left.group_auc[g] == 1 - pac.empirical_risk(left.scores[both], y[both])
         assert left.auc == 1 - pac.empirical_risk(left.scores, y)
-        assert left.rematched == 0
+        assert left.restarted == 0
 
     def test_sites_that_make_no_gaussian_are_matched_anew(self):
         """Leaving out nearly all: what stays are negative precisions, and the sweeps start from the full q."""
@@ -238,13 +242,13 @@ class TestLeaveOut:
         X = rng.standard_normal((30, 2))
         y = (X[:, 0] + 0.3 * rng.standard_normal(30) > 0).astype(int)
         y[[0, 1]] = 1 - y[[0, 1]]
-        fit = fit_ep(linear_gaussian_problem(X, y, 400.0), **TIGHT)
+        fit = fitting.fit(linear_gaussian_problem(X, y, 400.0), **TIGHT)
         worst = np.argsort(X[:, 0] * (2 * y - 1))
         groups = np.ones(30)
         groups[worst[:4]] = 0  # without the rest there are misranked pairs alone
-        assert fit.leave_out(groups, refine=0).rematched >= 1
+        assert fit.leave_out(groups, refine=0).restarted >= 1
         left = fit.leave_out(groups, refine=300, tolerance=1e-9)  # from the prior
-        assert left.rematched == 0
+        assert left.restarted == 0
         assert left.change.max() < 1e-9
 
     def test_a_group_that_does_not_converge_at_its_gamma_is_said(self, fit):
@@ -277,7 +281,7 @@ def test_nothing_of_what_is_left_out_is_left_at_a_large_gamma(folds):
         X, y = rng.normal(size=(n, d)), rng.permutation(np.arange(n) % 2)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            fit = fit_ep(linear_gaussian_problem(X, y, gamma=64 * n / 4), tolerance=1e-3)
+            fit = fitting.fit(linear_gaussian_problem(X, y, gamma=64 * n / 4), tolerance=1e-3)
         groups = None if folds is None else np.arange(n) % folds
         found.append(fit.leave_out(groups, tolerance=0.05).auc)
     error = np.std(found, ddof=1) / np.sqrt(len(found))

@@ -10,18 +10,18 @@ import pytest
 
 import pymc_pacauc as pac
 from benchmarks.gamma_stability import load
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep import continuation as module
 from pymc_pacauc.ep import start as mean_first
-from pymc_pacauc.ep.continuation import Reached
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
-from pymc_pacauc.ep.leave_out import FoldPaths, Groups, suit_fold_paths
+from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.sites import site_functions
+from pymc_pacauc.ep.start import Reached
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.tune import gamma as search
 
@@ -62,9 +62,9 @@ COMPARED = {
 def test_the_fixed_points_are_those_of_a_refit(kind, power):
     X, score, fold = data()
     problem = COMPARED[kind](X, score)
-    assert suit_fold_paths(problem)
+    assert choose_plan(problem).folds == "paths"
     paths = FoldPaths(problem, fold, power)
-    fitted = fit_ep(problem) if power else fit_vb(problem)
+    fitted = fitting.fit(problem) if power else fitting.fit(problem, "vb")
     for gamma in (10.0, 60.0):
         found, exact = paths.leave_out(gamma, **TIGHT), fitted.leave_out(fold, gamma=gamma, **TIGHT)
         assert found.change.max() < 1e-7
@@ -104,7 +104,7 @@ def test_held_out_auc_is_that_of_refits(name):
         X = rng.normal(size=(700, 60))
         y = X[:, :10].sum(axis=1) + rng.logistic(scale=3.0, size=700) > 0
     problem = linear_gaussian_problem(X, y, 1.0)
-    size, fitted = row_shares(problem.pairs).size, fit_ep(replace(problem, gamma=row_shares(problem.pairs).size))
+    size, fitted = row_shares(problem.pairs).size, fitting.fit(replace(problem, gamma=row_shares(problem.pairs).size))
     rng = np.random.default_rng(1)
     folds = [comparison_folds(problem.pairs, 5, rng) for _ in range(2)]
     paths = [FoldPaths(problem, fold) for fold in folds]
@@ -117,18 +117,18 @@ def test_held_out_auc_is_that_of_refits(name):
 
 
 @pytest.mark.parametrize("name", ["pima", "spect"])
-def test_the_gamma_chosen_is_that_of_refits(name, monkeypatch):
+def test_the_gamma_chosen_is_that_of_refits(name):
     X, y, _, _ = load(name)
     problem = linear_gaussian_problem(X, y, 1.0)
     found = search.choose_gamma(problem)
-    assert isinstance(search.leave_out_folds(problem, found.folds, "ep")[0], FoldPaths)
-    monkeypatch.setattr(search, "suit_fold_paths", lambda problem: False)
-    monkeypatch.setattr(search, "FOLD_TOLERANCE", 1e-2)
-    monkeypatch.setattr(search, "FOLD_SWEEPS", 100)
-    exact = search.choose_gamma(problem)
-    assert isinstance(search.leave_out_folds(problem, found.folds, "ep")[0], Groups)
-    assert 1 / 1.35 < found.gamma / exact.gamma < 1.35
-    assert (found.folds == exact.folds).all()
+    plan = choose_plan(problem)
+    assert isinstance(search.leave_out_folds(problem, found.folds, plan)[0], FoldPaths)
+    folds = search.leave_out_folds(problem, found.folds, replace(plan, folds="removed sites"))
+    whole = fitting.fit(problem)
+    candidates, chosen = search.choose_among(
+        lambda gamma: search.held_out(whole, folds, gamma=gamma, sweeps=100, tolerance=1e-2), None, problem.pairs
+    )
+    assert 1 / 1.35 < found.gamma / candidates[chosen].gamma < 1.35
 
 
 def noise(seed, n=60, d=20):
@@ -150,7 +150,7 @@ def test_nothing_of_a_fold_is_known_to_it_however_large_gamma(times):
         clean.append(paths.leave_out(gamma, tolerance=0.3).group_auc.mean())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            q = fit_ep(replace(problem, gamma=gamma), tolerance=1e-3).posterior.natural
+            q = fitting.fit(replace(problem, gamma=gamma), tolerance=1e-3).posterior.natural
         known = Reached(q, change=0.0, converged=True)
         paths = FoldPaths(problem, fold)
         for path in paths.paths.values():
@@ -165,33 +165,34 @@ def test_nothing_of_a_fold_is_known_to_it_however_large_gamma(times):
         assert z(leaking) > 4
 
 
-def test_some_of_many_pairs_stand_for_all(monkeypatch):
+def test_some_of_many_pairs_stand_for_all():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(1000, 20))
     problem = linear_gaussian_problem(X, X[:, :5].sum(axis=1) + rng.logistic(scale=3.0, size=1000) > 0, 1.0)
     fold, gamma = comparison_folds(problem.pairs, 5, rng), 8.0 * row_shares(problem.pairs).size
     paths = FoldPaths(problem, fold)
     for split, path in zip(paths.groups.splits, paths.paths.values(), strict=True):
-        assert path.dealt.n_pairs < 0.6 * split.kept.n_pairs
-        assert sum(times * block.total_weight for block, times in path.dealt.parts()) == pytest.approx(
+        assert path.used.n_pairs < 0.6 * split.kept.n_pairs
+        assert sum(times * block.total_weight for block, times in path.used.parts()) == pytest.approx(
             split.kept.total_weight, rel=1e-3
         )
     some, again = paths.leave_out(gamma), FoldPaths(problem, fold).leave_out(gamma)
     np.testing.assert_array_equal(some.scores, again.scores)
-    monkeypatch.setattr(module, "PAIRS_PER_ROW", np.inf)
-    every = FoldPaths(problem, fold).leave_out(gamma)
+    every = FoldPaths(problem, fold, pairs_per_row=np.inf).leave_out(gamma)
     assert some.group_auc.mean() == pytest.approx(every.group_auc.mean(), abs=0.002)
     assert some.group_expected_auc.mean() == pytest.approx(every.group_expected_auc.mean(), abs=0.002)
     assert np.abs(some.scores - every.scores).max() > 1e-3
 
 
-def test_single_precision_changes_nothing_that_matters(monkeypatch):
+def test_single_precision_changes_nothing_that_matters():
     X, score, fold = data(d=6)
     X[:, 5] = X[:, 0] + 1e-3 * X[:, 5]
     problem = two_classes(np.column_stack([X, X.round()]), score)
     single = FoldPaths(problem, fold).leave_out(200.0, tolerance=1e-3)
-    monkeypatch.setattr(module, "SINGLE", np.inf)
-    double = FoldPaths(problem, fold).leave_out(200.0, tolerance=1e-3)
+    paths = FoldPaths(problem, fold)
+    for path in paths.paths.values():
+        path.single = path.double
+    double = paths.leave_out(200.0, tolerance=1e-3)
     assert (single.scores != double.scores).any()
     np.testing.assert_allclose(single.scores, double.scores, atol=2e-3)
 
@@ -216,7 +217,7 @@ def test_what_is_left_to_others():
     censored = linear_gaussian_problem(X, concordance(np.exp(-score), np.arange(90) % 4 > 0), 40.0)
     spikes = spike_slab_problem(X, score > 0, 40.0, inclusion_probability=0.5, v0=0.0)
     for problem in (weighted, censored, spikes):
-        assert not suit_fold_paths(problem)
+        assert choose_plan(problem).folds == "removed sites"
         choice = search.choose_gamma(problem, [20.0, 60.0], 3)
         assert np.isfinite([each.auc for each in choice.candidates]).all()
     with pytest.raises(ValueError, match="per pair"):

@@ -32,7 +32,10 @@ def quietly(problem, method, **options):
         return arrays.fit(problem, method, n_jobs=1, **options)
 
 
-@fuzz("arrays.fit", "arrays.Fit", fast=15, data=small(), method=st.sampled_from(["ep", "vb"]), power=st.integers(-8, 8))
+METHOD = st.sampled_from(["ep", "vb"])
+
+
+@fuzz("arrays.fit", "arrays.Fit", "results.Plan", fast=15, data=small(), method=METHOD, power=st.integers(-8, 8))
 def test_what_a_fit_does_not_depend_on(data, method, power):
     """The order of rows, the unit of X, the signs of columns, and which class is called positive (theta turns)."""
     X, y, gamma, rng = data
@@ -49,6 +52,7 @@ def test_what_a_fit_does_not_depend_on(data, method, power):
         assert second.log_evidence == pytest.approx(first.log_evidence, abs=1e-5)
         np.testing.assert_allclose(second.posterior.mean, turned * first.posterior.mean, atol=1e-4)
         assert second.expected_risk == pytest.approx(first.expected_risk, abs=1e-4)
+        assert str(second.plan).split(":")[0] == str(first.plan).split(":")[0]
 
 
 @fuzz("arrays.fit", fast=15, data=small(columns=1), method=st.sampled_from(["ep", "vb"]), shift=st.floats(-2, 2))

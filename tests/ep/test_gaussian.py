@@ -1,6 +1,7 @@
 """EP and variational Bayes against a plain reference, exact answers, and their own identities."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,13 +9,16 @@ from scipy.optimize import minimize
 from scipy.special import ndtr
 
 import pymc_pacauc as pac
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import loop as gaussian_iteration
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.fit import fit as fit_by_plan
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.posterior import natural_gaussian, standard_gaussian
+from pymc_pacauc.ep.plan import choose_plan
+from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_functions
+from pymc_pacauc.ep.sweep import PAIRS_WORTH_THREADS
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 from tests.reference_ep import reference_ep
@@ -46,7 +50,7 @@ def spd(d, seed=1):
 )
 def test_equals_the_papers_algorithm(gamma, prior, power):
     X, y = small_data()
-    fit = fit_ep(linear_gaussian_problem(X, y, gamma, **prior), power=power, **TIGHT)
+    fit = fitting.fit(linear_gaussian_problem(X, y, gamma, **prior), power=power, **TIGHT)
     mean, covariance, log_evidence = reference_ep(X, y, gamma, power=power, **prior)
     np.testing.assert_allclose(fit.posterior.mean, mean, atol=1e-9)
     np.testing.assert_allclose(fit.posterior.covariance, covariance, atol=1e-9)
@@ -55,14 +59,14 @@ def test_equals_the_papers_algorithm(gamma, prior, power):
 
 def test_sequential_and_parallel_share_the_fixed_point():
     X, y = small_data(12, 2, seed=3)
-    fit = fit_ep(linear_gaussian_problem(X, y, 8.0), **TIGHT)
+    fit = fitting.fit(linear_gaussian_problem(X, y, 8.0), **TIGHT)
     mean, covariance, log_evidence = reference_ep(X, y, 8.0, sequential=True, iterations=200)
     np.testing.assert_allclose(fit.posterior.mean, mean, atol=1e-9)
     np.testing.assert_allclose(fit.posterior.covariance, covariance, atol=1e-9)
     assert fit.log_evidence == pytest.approx(log_evidence, abs=1e-9)
 
 
-@pytest.mark.parametrize("fit", [fit_ep, fit_vb])
+@pytest.mark.parametrize("fit", [fitting.fit, partial(fitting.fit, method="vb")])
 @pytest.mark.parametrize("gamma_over_n", [0.125, 1.0, 2.0])
 def test_exact_plane(fit, gamma_over_n):
     X, y = plane_data(300)
@@ -80,7 +84,7 @@ def test_exact_plane(fit, gamma_over_n):
 def test_exact_line_with_an_offset(gamma):
     x, offset, y = line_data()
     exact = exact_line(x, y, gamma, offset=offset)
-    fit = fit_ep(linear_gaussian_problem(x[:, None], y, gamma, offset=offset))
+    fit = fitting.fit(linear_gaussian_problem(x[:, None], y, gamma, offset=offset))
     assert fit.posterior.mean[0] == pytest.approx(exact.mean, abs=0.05)
     assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=0.1)
 
@@ -88,7 +92,7 @@ def test_exact_line_with_an_offset(gamma):
 def test_vb_bound_is_optimal_and_closed_form():
     X, y = small_data()
     gamma = 24.0
-    fit = fit_vb(linear_gaussian_problem(X, y, gamma), **TIGHT)
+    fit = fitting.fit(linear_gaussian_problem(X, y, gamma), "vb", **TIGHT)
     bound = -gamma * fit.expected_risk - fit.posterior.divergence_from_prior
     assert fit.log_evidence == pytest.approx(bound, abs=1e-9)
     D = (X[y == 1][:, None] - X[y == 0][None]).reshape(-1, 3)
@@ -110,17 +114,17 @@ def test_vb_bound_is_optimal_and_closed_form():
 def test_ep_with_tiny_sites_is_close_to_vb():
     X, y = plane_data(300)
     problem = linear_gaussian_problem(X, y, 30.0)
-    ep, vb = fit_ep(problem, **TIGHT), fit_vb(problem, **TIGHT)
+    ep, vb = fitting.fit(problem, **TIGHT), fitting.fit(problem, "vb", **TIGHT)
     np.testing.assert_allclose(ep.posterior.mean, vb.posterior.mean, rtol=2e-3)
     np.testing.assert_allclose(ep.posterior.covariance, vb.posterior.covariance, atol=2e-3)
-    closer = fit_ep(problem, power=0.1, **TIGHT)
+    closer = fitting.fit(problem, power=0.1, **TIGHT)
     assert abs(closer.log_evidence - vb.log_evidence) < 0.2 * abs(ep.log_evidence - vb.log_evidence)
 
 
 def test_gamma_to_zero_gives_the_prior():
     X, y = small_data()
     problem = linear_gaussian_problem(X, y, 1e-7, prior_mean=[1.0, 2.0, 3.0], prior_covariance=spd(3))
-    fit = fit_ep(problem)
+    fit = fitting.fit(problem)
     np.testing.assert_allclose(fit.posterior.mean, problem.prior.mean, atol=1e-6)
     np.testing.assert_allclose(fit.posterior.covariance, problem.prior.covariance, atol=1e-6)
     assert fit.log_evidence == pytest.approx(-1e-7 * fit.expected_risk, abs=1e-12)
@@ -129,22 +133,22 @@ def test_gamma_to_zero_gives_the_prior():
 def test_derivative_of_the_evidence_in_gamma_is_minus_the_expected_risk_for_vb():
     X, y = small_data()
     problem = linear_gaussian_problem(X, y, 10.0)
-    up, down = (fit_vb(dataclasses.replace(problem, gamma=g), **TIGHT).log_evidence for g in (10.001, 9.999))
-    assert (up - down) / 0.002 == pytest.approx(-fit_vb(problem, **TIGHT).expected_risk, abs=1e-6)
+    up, down = (fitting.fit(dataclasses, "vb".replace(problem, gamma=g), **TIGHT).log_evidence for g in (10.001, 9.999))
+    assert (up - down) / 0.002 == pytest.approx(-fitting.fit(problem, "vb", **TIGHT).expected_risk, abs=1e-6)
 
 
 def test_invariant_to_column_scaling_with_matched_prior():
     X, y = small_data()
     scale = np.array([1e-3, 1.0, 1e4])
-    plain = fit_ep(linear_gaussian_problem(X, y, 24.0), **TIGHT)
-    scaled = fit_ep(linear_gaussian_problem(X * scale + 7.0, y, 24.0, prior_covariance=scale**-2.0), **TIGHT)
+    plain = fitting.fit(linear_gaussian_problem(X, y, 24.0), **TIGHT)
+    scaled = fitting.fit(linear_gaussian_problem(X * scale + 7.0, y, 24.0, prior_covariance=scale**-2.0), **TIGHT)
     np.testing.assert_allclose(scaled.posterior.mean * scale, plain.posterior.mean, rtol=1e-7)
     assert scaled.log_evidence == pytest.approx(plain.log_evidence, abs=1e-8)
 
 
 def test_common_prior_scale_is_flat():
     X, y = small_data()
-    one, nine = (fit_ep(linear_gaussian_problem(X, y, 24.0, prior_covariance=v), **TIGHT) for v in (1.0, 9.0))
+    one, nine = (fitting.fit(linear_gaussian_problem(X, y, 24.0, prior_covariance=v), **TIGHT) for v in (1.0, 9.0))
     assert one.log_evidence == pytest.approx(nine.log_evidence, abs=1e-10)
     np.testing.assert_allclose(3 * one.posterior.mean, nine.posterior.mean, rtol=1e-9)
 
@@ -153,13 +157,13 @@ def test_equal_rows_are_constant_factors():
     X, y = small_data()
     X[np.flatnonzero(y)[:3]] = X[np.flatnonzero(1 - y)[0]]
     for ties, cost in (("half", 0.5), ("strict", 0.0)):
-        fit = fit_ep(linear_gaussian_problem(X, y, 24.0, ties=ties), **TIGHT)
+        fit = fitting.fit(linear_gaussian_problem(X, y, 24.0, ties=ties), **TIGHT)
         assert fit.tied_pairs == 3
         # the same pairs, the tied ones taken out: each of them is worth exp(-gamma' cost), and nothing else
         positive, negative = np.flatnonzero(y), np.flatnonzero(1 - y)
         without = Pairs(24, (Block(positive[3:], negative), Block(positive[:3], negative[1:])))
         gamma = 24.0 * without.n_pairs / bipartite(y).n_pairs
-        rest = fit_ep(linear_gaussian_problem(X, without, gamma), **TIGHT)
+        rest = fitting.fit(linear_gaussian_problem(X, without, gamma), **TIGHT)
         np.testing.assert_allclose(fit.posterior.mean, rest.posterior.mean, atol=1e-9)
         constant = -3 * cost * 24.0 / bipartite(y).n_pairs
         assert fit.log_evidence == pytest.approx(rest.log_evidence + constant, abs=1e-9)
@@ -171,7 +175,7 @@ def test_blocks_add_up():
     blocks = Pairs(
         24, (Block(positive[:4], negative), Block(positive[4:], negative[:5]), Block(positive[4:], negative[5:]))
     )
-    whole, parts = (fit_ep(linear_gaussian_problem(X, pairs, 24.0), **TIGHT) for pairs in (y, blocks))
+    whole, parts = (fitting.fit(linear_gaussian_problem(X, pairs, 24.0), **TIGHT) for pairs in (y, blocks))
     np.testing.assert_allclose(whole.posterior.mean, parts.posterior.mean, atol=1e-10)
     assert whole.log_evidence == pytest.approx(parts.log_evidence, abs=1e-10)
 
@@ -184,7 +188,7 @@ def test_more_coefficients_than_observations(n):
     y = (X[:, 0] + 0.5 * rng.standard_normal(n) > 0).astype(int)
     covariance, offset = spd(40), 0.3 * rng.standard_normal(n)
     problem = linear_gaussian_problem(X, y, float(n), prior_covariance=covariance, offset=offset)
-    fit = fit_ep(problem, **TIGHT)
+    fit = fitting.fit(problem, **TIGHT)
     assert (fit.problem.scores.reduced.rotation is not None) == (n < 40)
     mean, V, log_evidence = reference_ep(X, y, float(n), prior_covariance=covariance, offset=offset)
     np.testing.assert_allclose(fit.posterior.mean, mean, atol=1e-8)
@@ -195,18 +199,18 @@ def test_more_coefficients_than_observations(n):
 def test_draws_have_the_moments_of_the_posterior():
     rng = np.random.default_rng(6)
     X = rng.standard_normal((8, 12))
-    fit = fit_ep(linear_gaussian_problem(X, np.arange(8) % 2, 8.0, prior_covariance=spd(12)))
+    fit = fitting.fit(linear_gaussian_problem(X, np.arange(8) % 2, 8.0, prior_covariance=spd(12)))
     theta = fit.posterior.draw(40_000, rng)
     error = np.sqrt(np.diagonal(fit.posterior.covariance) / len(theta))
     assert (np.abs(theta.mean(axis=0) - fit.posterior.mean) < 4 * error).all()
     np.testing.assert_allclose(np.cov(theta.T), fit.posterior.covariance, atol=0.06)
 
 
-def test_threads_do_not_change_the_result(monkeypatch):
-    monkeypatch.setattr("pymc_pacauc.ep.sweep.PAIRS_WORTH_THREADS", 0)
-    X, y = plane_data(300)
-    problem = linear_gaussian_problem(X, y, 300.0)
-    one, three = (fit_ep(problem, n_jobs=threads) for threads in (1, 3))
+def test_threads_do_not_change_the_result():
+    X, y = plane_data(1000)
+    problem = linear_gaussian_problem(X, y, 1000.0)
+    assert problem.pairs.n_pairs > PAIRS_WORTH_THREADS
+    one, three = (fitting.fit(problem, n_jobs=threads) for threads in (1, 3))
     assert one.log_evidence == three.log_evidence
     np.testing.assert_array_equal(one.posterior.mean, three.posterior.mean)
 
@@ -216,14 +220,14 @@ def test_threads_do_not_change_the_result(monkeypatch):
 def test_warm_start(change, d):
     X, y = small_data(24, d)
     variances = np.ones(d)
-    first = fit_ep(linear_gaussian_problem(X, y, 24.0, prior_covariance=variances), **TIGHT)
+    first = fitting.fit(linear_gaussian_problem(X, y, 24.0, prior_covariance=variances), **TIGHT)
     prior = change.get("prior", variances)
     if d == 30:
         prior = np.linspace(0.5, 2.0, 30) if prior.ndim == 1 else spd(30)
     target = linear_gaussian_problem(X, y, change.get("gamma", 24.0), prior_covariance=prior)
-    cold, warm = fit_ep(target, **TIGHT), fit_ep(target, start=first, **TIGHT)
+    cold, warm = fitting.fit(target, **TIGHT), fitting.fit(target, start=first, **TIGHT)
     np.testing.assert_allclose(warm.posterior.mean, cold.posterior.mean, atol=1e-8)
-    again = fit_ep(target, start=cold)
+    again = fitting.fit(target, start=cold)
     assert again.sweeps <= 2
 
 
@@ -235,7 +239,7 @@ LIMITS = {0.125: 30, 1.0: 30, 2.0: 60}
 def test_few_sweeps_on_shipped_data(name, gamma_over_n):
     data = getattr(pac.datasets, f"load_{name}")()
     X = (data.X - data.X.mean(axis=0)) / np.where(data.X.std(axis=0) > 0, data.X.std(axis=0), 1.0)
-    fit = fit_ep(linear_gaussian_problem(X, data.y, gamma_over_n * len(X)))
+    fit = fitting.fit(linear_gaussian_problem(X, data.y, gamma_over_n * len(X)))
     assert fit.converged
     assert fit.sweeps <= LIMITS[gamma_over_n]
 
@@ -246,14 +250,14 @@ def test_the_bound_guards_against_steps_that_lead_away(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((40, 8))
     problem = linear_gaussian_problem(X, (X[:, 0] + rng.standard_normal(40) > 0.5).astype(int), 800.0)
-    prior = standard_gaussian(problem.scores.reduced.dimension)
-    fit = fit_ep(problem, start=prior)
+    from_prior = dataclasses.replace(choose_plan(problem), continuation=False)
+    fit = fit_by_plan(problem, from_prior)
     assert fit.converged
     assert fit.sweeps <= 90
     assert fit.interventions.rejected_steps > 0
     monkeypatch.setattr(gaussian, "POLICY", dataclasses.replace(gaussian.POLICY, loss=np.inf))
     with pytest.warns(ConvergenceWarning):
-        fit_ep(problem, start=prior)
+        fit_by_plan(problem, from_prior)
 
 
 def test_the_metric_of_the_mixing_is_that_of_the_divergence():
@@ -277,7 +281,7 @@ def test_one_coefficient_at_a_large_gamma(binary):
     x = rng.normal(size=500)
     y = x + rng.logistic(size=500) > 1.0
     x = (x > 0.0).astype(float) if binary else x
-    fit = fit_ep(linear_gaussian_problem(x[:, None], y, gamma=50.0 * y.sum() * (~y).sum() / 500), **TIGHT)
+    fit = fitting.fit(linear_gaussian_problem(x[:, None], y, gamma=50.0 * y.sum() * (~y).sum() / 500), **TIGHT)
     assert fit.converged
     ordered = np.sign(x[y][:, None] - x[~y])
     m, variance = fit.posterior.mean[0], fit.posterior.variance[0]
@@ -296,7 +300,7 @@ def test_equal_rows_are_ranked_by_their_offsets_or_tie_to_rounding():
         offset = np.zeros(24)
         offset[2:7] = 0.3 + gap * np.arange(5)
         problem = linear_gaussian_problem(X, y, 24.0, offset=offset)
-        pairs[gap] = fit_ep(problem, **TIGHT)
+        pairs[gap] = fitting.fit(problem, **TIGHT)
     among = bipartite(y[2:7])
     assert among.n_pairs > 0
     assert [pairs[gap].tied_pairs for gap in pairs] == [among.n_pairs, among.n_pairs, 0]
@@ -306,7 +310,9 @@ def test_equal_rows_are_ranked_by_their_offsets_or_tie_to_rounding():
     assert pairs[1e-15].log_evidence == pytest.approx(pairs[0.0].log_evidence, abs=1e-12)
 
 
-@pytest.mark.parametrize(("approximate", "name"), [(fit_ep, "EP"), (fit_vb, "GaussianVB")])
+@pytest.mark.parametrize(
+    ("approximate", "name"), [(fitting.fit, "EP"), (partial(fitting.fit, method="vb"), "GaussianVB")]
+)
 def test_non_convergence_is_said(approximate, name):
     X, y = small_data()
     with pytest.warns(ConvergenceWarning, match=f"^{name} did not converge in 3 sweeps"):
@@ -328,7 +334,7 @@ def test_non_convergence_is_said(approximate, name):
     ids=["line", "one positive", "zero column", "all tied", "huge", "one pair"],
 )
 def test_edge_cases_converge(X, y):
-    fit = fit_ep(linear_gaussian_problem(X, y, 5.0))
+    fit = fitting.fit(linear_gaussian_problem(X, y, 5.0))
     assert fit.converged
     assert np.isfinite(fit.log_evidence)
     assert np.isfinite(fit.posterior.covariance).all()
@@ -338,15 +344,15 @@ def test_gamma_beyond_what_sites_can_represent():
     X = np.random.default_rng(0).standard_normal((12, 2))
     y = X[:, 0] > 0
     n_pairs = bipartite(y).n_pairs
-    assert fit_ep(linear_gaussian_problem(X, y, 30.0 * n_pairs)).converged
+    assert fitting.fit(linear_gaussian_problem(X, y, 30.0 * n_pairs)).converged
     with pytest.raises(ValueError, match="per pair"):
-        fit_ep(linear_gaussian_problem(X, y, 60.0 * n_pairs))
+        fitting.fit(linear_gaussian_problem(X, y, 60.0 * n_pairs))
 
 
 def test_overflow_is_an_error():
     X, y = small_data()
     with pytest.raises(FloatingPointError, match="rescale"):
-        fit_ep(linear_gaussian_problem(1e200 * X, y, 24.0))
+        fitting.fit(linear_gaussian_problem(1e200 * X, y, 24.0))
 
 
 @pytest.mark.parametrize("gamma", [5.0, 60.0])
@@ -356,18 +362,20 @@ def test_an_offset_that_double_precision_cannot_hold_is_refused(gamma):
     x, group = rng.standard_normal(60), rng.integers(0, 5, 60)
     y = (x + rng.logistic(size=60) > 0).astype(int)
     exact = exact_line(x, y, gamma, offset=1e3 * group + 0.1 * x**2).log_evidence
-    bias = fit_ep(linear_gaussian_problem(x[:, None], y, gamma, offset=1e3 * group + 0.1 * x**2)).log_evidence - exact
+    bias = (
+        fitting.fit(linear_gaussian_problem(x[:, None], y, gamma, offset=1e3 * group + 0.1 * x**2)).log_evidence - exact
+    )
     for scale in 10.0 ** np.arange(4, 10):
         problem = linear_gaussian_problem(x[:, None], y, gamma, offset=scale * group + 0.1 * x**2)
         if scale >= 1e7:
             with pytest.raises(ValueError, match=r"times the prior standard deviation of a score.*TemperingSMC"):
-                fit_ep(problem)
+                fitting.fit(problem)
         elif scale <= 1e5:
-            assert fit_ep(problem).log_evidence - exact == pytest.approx(bias, abs=1e-3)
+            assert fitting.fit(problem).log_evidence - exact == pytest.approx(bias, abs=1e-3)
     with pytest.raises(ValueError, match="double precision"):
-        fit_ep(linear_gaussian_problem(x[:, None], y, gamma, offset=1e8 * rng.standard_normal(60)))
+        fitting.fit(linear_gaussian_problem(x[:, None], y, gamma, offset=1e8 * rng.standard_normal(60)))
     with pytest.raises(ValueError, match="double precision"):
-        fit_ep(
+        fitting.fit(
             linear_gaussian_problem(np.column_stack([x, group]), y, gamma, prior_mean=[0, 1e9], prior_covariance=1.0)
         )
 
@@ -375,14 +383,14 @@ def test_an_offset_that_double_precision_cannot_hold_is_refused(gamma):
 def test_power_is_checked():
     X, y = small_data()
     with pytest.raises(ValueError, match="power"):
-        fit_ep(linear_gaussian_problem(X, y, 1.0), power=0.0)
+        fitting.fit(linear_gaussian_problem(X, y, 1.0), power=0.0)
 
 
 def test_start_must_fit():
     X, y = small_data()
-    first = fit_ep(linear_gaussian_problem(X[:, :2], y, 1.0))
+    first = fitting.fit(linear_gaussian_problem(X[:, :2], y, 1.0))
     with pytest.raises(ValueError, match="start has 2 coefficients"):
-        fit_ep(linear_gaussian_problem(X, y, 1.0), start=first)
+        fitting.fit(linear_gaussian_problem(X, y, 1.0), start=first)
 
 
 def test_rows_that_nearly_coincide():
@@ -396,10 +404,10 @@ def test_rows_that_nearly_coincide():
     for distance in (1e-4, 1e-6, 1e-8, 1e-10):
         close = X.copy()
         close[j] = close[i] + distance * direction
-        fits[distance] = fit_ep(linear_gaussian_problem(close, y, 60.0))
+        fits[distance] = fitting.fit(linear_gaussian_problem(close, y, 60.0))
         assert fits[distance].converged
         assert fits[distance].tied_pairs == 0
         assert fits[distance].log_evidence == pytest.approx(fits[1e-4].log_evidence, abs=1e-3)
         np.testing.assert_allclose(fits[distance].posterior.mean, fits[1e-4].posterior.mean, atol=1e-3)
     close[j] = close[i]
-    assert fit_ep(linear_gaussian_problem(close, y, 60.0)).tied_pairs == 5
+    assert fitting.fit(linear_gaussian_problem(close, y, 60.0)).tied_pairs == 5

@@ -1,17 +1,20 @@
 """EP in the leading directions of a smooth process, beside EP in all of them."""
 
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import ordered_classes
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep import gaussian
-from pymc_pacauc.ep import start as leading
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep import process as leading
+from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning, sweep_sums
-from pymc_pacauc.ep.start import leading_problem
+from pymc_pacauc.ep.plan import choose_plan
+from pymc_pacauc.ep.process import leading_problem
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
@@ -50,22 +53,20 @@ PROBLEMS = {
 }
 
 
-@pytest.fixture
-def in_all(monkeypatch):
-    """Call it to have all directions lead from then on."""
-    return lambda: monkeypatch.setattr(gaussian, "leading_problem", lambda problem, tolerance: problem)
+def in_all(problem, **options):
+    """A fit in all directions at once."""
+    return fit(problem, replace(choose_plan(problem, **options), leading=0))
 
 
 @pytest.mark.parametrize("case", PROBLEMS)
-@pytest.mark.parametrize("fit", [fit_ep, fit_vb])
-def test_the_same_as_in_all_directions(fit, case, in_all):
+@pytest.mark.parametrize("method", ["ep", "vb"])
+def test_the_same_as_in_all_directions(method, case):
     problem = PROBLEMS[case]()
-    part = leading_problem(problem, 1e-6)
-    assert part.scores.reduced.dimension < 0.8 * problem.scores.reduced.dimension
-    found = fit(problem)
+    plan = choose_plan(problem, method=method)
+    found = fit(problem, plan)
+    assert 0 < plan.leading < 0.8 * found.problem.scores.reduced.dimension
     of_leading = found.history[-1]["log_evidence"]
-    in_all()
-    expected = fit(problem, tolerance=1e-8)
+    expected = in_all(problem, method=method, tolerance=1e-8)
     assert found.converged
     assert expected.converged
     # What the other directions do to log Z is seen, and accounted for but for a twentieth or 1e-5.
@@ -81,27 +82,27 @@ def test_the_same_as_in_all_directions(fit, case, in_all):
     np.testing.assert_allclose(variance, full_variance, rtol=1e-3)
 
 
-@pytest.mark.parametrize("fit", [fit_ep, fit_vb])
-def test_risk_and_bound_are_those_of_the_posterior(fit):
+@pytest.mark.parametrize("method", ["ep", "vb"])
+def test_risk_and_bound_are_those_of_the_posterior(method):
     """A certificate relies on it."""
     problem = PROBLEMS["two covariates"]()
-    found = fit(problem)
-    sums = sweep_sums(problem, found.posterior.natural, problem.pairs, found.table)
+    found = fit(problem, choose_plan(problem, method=method))
+    sums = sweep_sums(found.problem, found.posterior.natural, problem.pairs, found.table)
     assert found.expected_risk == pytest.approx(sums.wrong / problem.pairs.total_weight, abs=1e-12)
-    if fit is fit_vb:
+    if method == "vb":
         bound = -problem.gamma * found.expected_risk - found.divergence
         assert found.log_evidence == pytest.approx(bound, abs=1e-9)
 
 
 def test_more_digits_take_more_directions():
     problem = PROBLEMS["two covariates"]()
-    sizes = [leading_problem(problem, tolerance).scores.reduced.dimension for tolerance in (1e-3, 1e-6, 1e-7, 1e-10)]
-    assert sizes[0] == sizes[1] < sizes[2] < sizes[3]
-    assert leading_problem(problem, 1e-10) is problem
+    sizes = [choose_plan(problem, tolerance=tolerance).leading for tolerance in (1e-3, 1e-6, 1e-7)]
+    assert 0 < sizes[0] == sizes[1] < sizes[2]
+    assert choose_plan(problem, tolerance=1e-10).leading == 0
     linear = linear_gaussian_problem(np.random.default_rng(0).standard_normal((80, 3)), np.arange(80) % 2, 80.0)
-    assert leading_problem(linear, 1e-6) is linear
-    cut = leading_problem(problem, 1e-6).scores
-    k = cut.reduced.dimension
+    assert choose_plan(linear).leading == 0
+    problem, k = problem.in_coordinates("features"), sizes[1]
+    cut = leading_problem(problem, k).scores
     np.testing.assert_array_equal(cut.reduced.design, problem.scores.reduced.design[:, :k])
     np.testing.assert_array_equal(cut.reduced.pivots, problem.scores.reduced.pivots[:k])
     assert cut.distinct is problem.scores.distinct
@@ -109,31 +110,30 @@ def test_more_digits_take_more_directions():
 
 def test_starts_and_ends():
     problem = PROBLEMS["two covariates"]()
-    fit = fit_ep(problem)
-    assert fit.posterior.natural.mean.size == problem.scores.reduced.dimension
-    again = fit_ep(problem, start=fit)
+    found = fit(problem)
+    assert found.posterior.natural.mean.size == found.problem.scores.reduced.dimension
+    again = fitting.fit(problem, start=found)
     assert again.sweeps <= 2
-    assert again.log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
+    assert again.log_evidence == pytest.approx(found.log_evidence, abs=2e-6)
     with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
-        assert fit_ep(problem, max_sweeps=3).sweeps == 3
+        assert fitting.fit(problem, max_sweeps=3).sweeps == 3
 
     def stop(row):
         if row["sweep"] == 4:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
-        interrupted = returns_early(fit_ep)(problem, callback=stop)
-    assert fit_ep(problem, start=interrupted).log_evidence == pytest.approx(fit.log_evidence, abs=2e-6)
-    assert fit_ep(problem, n_jobs=2).log_evidence == fit.log_evidence
+        interrupted = returns_early(fit)(problem, callback=stop)
+    assert fitting.fit(problem, start=interrupted).log_evidence == pytest.approx(found.log_evidence, abs=2e-6)
+    assert fit(problem, n_jobs=2).log_evidence == found.log_evidence
 
 
-def test_sites_that_are_no_density_in_all_directions(monkeypatch, in_all):
+def test_sites_that_are_no_density_in_all_directions(monkeypatch):
     problem = PROBLEMS["two covariates"]()
-    monkeypatch.setattr(gaussian, "all_directions", lambda *arguments: None)
-    found = fit_ep(problem)
-    in_all()
-    assert found.history == fit_ep(problem).history
-    monkeypatch.undo()
+    with monkeypatch.context() as during:
+        during.setattr(gaussian, "all_directions", lambda *arguments: None)
+        found = fit(problem)
+    assert found.history == in_all(problem).history
 
     def no_density(*arguments):
         with monkeypatch.context() as during:
@@ -141,5 +141,4 @@ def test_sites_that_are_no_density_in_all_directions(monkeypatch, in_all):
             return leading.all_directions(*arguments)
 
     monkeypatch.setattr(gaussian, "all_directions", no_density)
-    again = fit_ep(problem)
-    assert again.log_evidence == found.log_evidence
+    assert fit(problem).log_evidence == found.log_evidence

@@ -1,10 +1,12 @@
 """Sweeps that find the mean first lead to the fixed points of EP."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import label_comparison
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.posterior import standard_gaussian
 from pymc_pacauc.ep.start import MOST_TABLES, MeanFirst, _mean_table
 from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -37,7 +39,7 @@ def settled(problem, power=1.0):
 def test_the_fixed_points_are_those_of_ep(kind, power):
     X, pairs, offset = COMPARISONS[kind]
     problem = linear_gaussian_problem(X, pairs, gamma=100.0, offset=offset)
-    exact = (fit_ep if power else fit_vb)(problem).posterior.natural
+    exact = (fitting.fit if power else partial(fitting.fit, method="vb"))(problem).posterior.natural
     q, change = settled(problem, power)
     assert change < 1e-3
     assert np.abs(exact.factor.T @ (q.mean - exact.mean)).max() < 5e-3
@@ -47,7 +49,7 @@ def test_the_fixed_points_are_those_of_ep(kind, power):
 def test_pairs_of_different_weight_have_about_their_own_sites():
     weights = np.random.default_rng(1).gamma(3.0, size=240)
     problem = linear_gaussian_problem(X, label_comparison(SCORE > 0.5, weights=weights), gamma=100.0)
-    exact = fit_ep(problem).posterior.natural
+    exact = fitting.fit(problem).posterior.natural
     q, _ = settled(problem)
     assert np.abs(exact.factor.T @ (q.mean - exact.mean)).max() < 0.05
 
@@ -71,7 +73,7 @@ def test_many_weights_share_few_tables():
     pairs = label_comparison(SCORE > 0.5, strata=np.arange(240) // 3, weights=weights)
     assert len(pairs.blocks) > MOST_TABLES
     problem = linear_gaussian_problem(X, pairs, gamma=40.0)
-    exact = fit_ep(problem).posterior.natural
+    exact = fitting.fit(problem).posterior.natural
     made = _mean_table.cache_info().misses
     q, change = settled(problem)
     assert _mean_table.cache_info().misses - made <= MOST_TABLES

@@ -5,11 +5,10 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_pacauc as pac
+from pymc_pacauc import fitting
 from pymc_pacauc.ep import spike_search as search
-from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.prior_sites import mixture_site, settle_prior_sites, sparse_gaussian
-from pymc_pacauc.ep.spike_slab import fit_spike_slab
 from pymc_pacauc.problem.problem import default_inclusion_probability, linear_gaussian_problem, spike_slab_problem
 from tests.oracles import plane_data, sparse_data
 from tests.quadrature import exact_spike_slab_plane
@@ -99,8 +98,8 @@ def test_an_indefinite_precision_is_not_a_gaussian():
 @pytest.mark.parametrize("shape", [(80, 5), (30, 50)], ids=["primal", "dual"])
 def test_equal_variances_recover_the_gaussian_prior(shape):
     X, y, _ = sparse_data(*shape)
-    sparse = fit_spike_slab(spike_slab_problem(X, y, 40.0, inclusion_probability=0.3, v0=0.7, v1=0.7), tolerance=1e-8)
-    dense = fit_ep(linear_gaussian_problem(X, y, 40.0, prior_covariance=0.7), tolerance=1e-9)
+    sparse = fitting.fit(spike_slab_problem(X, y, 40.0, inclusion_probability=0.3, v0=0.7, v1=0.7), tolerance=1e-8)
+    dense = fitting.fit(linear_gaussian_problem(X, y, 40.0, prior_covariance=0.7), tolerance=1e-9)
     assert sparse.log_evidence == pytest.approx(dense.log_evidence, abs=1e-6)
     np.testing.assert_allclose(sparse.posterior.mean, dense.posterior.mean, atol=1e-5)
     np.testing.assert_allclose(sparse.posterior.covariance, dense.posterior.covariance, atol=1e-5)
@@ -113,7 +112,7 @@ def test_gaussian_coefficients_beside_sparse_ones():
         X, y, 30.0, inclusion_probability=1.0, v0=[0.5, 1.0, 2.0], v1=[0.5, 1.0, 2.0], prior_mean=[0.0, 1.0, -0.5]
     )
     same = linear_gaussian_problem(X, y, 30.0, prior_mean=[0.0, 1.0, -0.5], prior_covariance=[0.5, 1.0, 2.0])
-    sparse, dense = fit_spike_slab(problem, tolerance=1e-8), fit_ep(same, tolerance=1e-9)
+    sparse, dense = fitting.fit(problem, tolerance=1e-8), fitting.fit(same, tolerance=1e-9)
     np.testing.assert_allclose(sparse.posterior.mean, dense.posterior.mean, atol=1e-5)
     assert sparse.log_evidence == pytest.approx(dense.log_evidence, abs=1e-6)
 
@@ -122,8 +121,8 @@ def test_gaussian_coefficients_beside_sparse_ones():
 def test_the_dual_agrees_with_the_primal(v0):
     X, y, _ = sparse_data(40, 40)
     more = np.column_stack([X, np.zeros((40, 3))])  # three coefficients that reach no score: d > n
-    primal = fit_spike_slab(spike_slab_problem(X, y, 40.0, inclusion_probability=0.1, v0=v0), tolerance=1e-8)
-    dual = fit_spike_slab(spike_slab_problem(more, y, 40.0, inclusion_probability=0.1, v0=v0), tolerance=1e-8)
+    primal = fitting.fit(spike_slab_problem(X, y, 40.0, inclusion_probability=0.1, v0=v0), tolerance=1e-8)
+    dual = fitting.fit(spike_slab_problem(more, y, 40.0, inclusion_probability=0.1, v0=v0), tolerance=1e-8)
     np.testing.assert_allclose(dual.posterior.mean[:40], primal.posterior.mean, atol=1e-5)
     np.testing.assert_allclose(dual.inclusion_probability[:40], primal.inclusion_probability, atol=1e-5)
     np.testing.assert_allclose(dual.inclusion_probability[40:], 0.1, atol=1e-6)
@@ -136,7 +135,7 @@ def test_the_dual_agrees_with_the_primal(v0):
 def test_inclusion_against_the_exact_plane(slope, gamma, p, v0):
     X, y = plane_data(slope=slope)
     exact = exact_spike_slab_plane(X, y, gamma, p, v0, 1.0)
-    fit = fit_spike_slab(spike_slab_problem(X, y, gamma, inclusion_probability=p, v0=v0))
+    fit = fitting.fit(spike_slab_problem(X, y, gamma, inclusion_probability=p, v0=v0))
     assert fit.converged
     np.testing.assert_allclose(fit.inclusion_probability, exact.inclusion, atol=0.05)
     average = fit.model_average
@@ -151,7 +150,7 @@ def test_inclusion_against_the_exact_plane(slope, gamma, p, v0):
 def test_evidence_and_risk_of_ep_itself_against_the_exact_plane(slope, gamma, p, v0):
     X, y = plane_data(slope=slope)
     exact = exact_spike_slab_plane(X, y, gamma, p, v0, 1.0)
-    fit = fit_spike_slab(spike_slab_problem(X, y, gamma, inclusion_probability=p, v0=v0))
+    fit = fitting.fit(spike_slab_problem(X, y, gamma, inclusion_probability=p, v0=v0))
     np.testing.assert_allclose(fit.posterior.inclusion_probability, exact.inclusion, atol=0.05)
     assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=0.5)
     assert fit.expected_risk == pytest.approx(exact.expected_risk, abs=0.03)
@@ -160,26 +159,26 @@ def test_evidence_and_risk_of_ep_itself_against_the_exact_plane(slope, gamma, p,
 def test_the_average_of_models_leaves_gaussian_coefficients_alone_and_knows_its_limits():
     X, y, _ = sparse_data(100, 4, active=(1.5, -1.0))
     p = np.array([0.3, 0.3, 0.3, 1.0])
-    average = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.0)).model_average
+    average = fitting.fit(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.0)).model_average
     assert average.inclusion[3] == pytest.approx(1.0)
     assert average.standard_error[3] == pytest.approx(0.0, abs=1e-12)
     v0 = np.array([0.1, 0.1, 0.1, 0.0])  # that of a Gaussian coefficient means nothing
-    average = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=v0)).model_average
-    other = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.1)).model_average
+    average = fitting.fit(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=v0)).model_average
+    other = fitting.fit(spike_slab_problem(X, y, 50.0, inclusion_probability=p, v0=0.1)).model_average
     np.testing.assert_allclose(average.inclusion, other.inclusion, atol=0.01)
     X, y, _ = sparse_data(100, 12, active=(1.5, -1.0))
-    many = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=0.5, v0=0.0))
+    many = fitting.fit(spike_slab_problem(X, y, 50.0, inclusion_probability=0.5, v0=0.0))
     assert many.model_average is None
     np.testing.assert_array_equal(many.inclusion_probability, many.posterior.inclusion_probability)
     moved = spike_slab_problem(X[:, :2], y, 50.0, inclusion_probability=0.5, v0=0.0, offset=X[:, 2])
-    assert fit_spike_slab(moved).model_average is None
+    assert fitting.fit(moved).model_average is None
 
 
 def test_sequential_prior_sites_are_matched():
     """At the fixed point every prior site is the match of its own cavity, and the scale obeys its identity."""
     X, y, _ = sparse_data(100, 6, active=(1.5, -1.0))
     problem = spike_slab_problem(X, y, 80.0, inclusion_probability=0.2, v0=0.01)
-    q = fit_spike_slab(problem, tolerance=1e-8).posterior.gaussian
+    q = fitting.fit(problem, tolerance=1e-8).posterior.gaussian
     matched = mixture_site(q.cavity_precision, q.cavity_shift, problem.spikes.log_odds, problem.spikes.ratio)
     np.testing.assert_allclose(q.site_precision, matched.precision, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(q.site_shift, matched.shift, rtol=1e-5, atol=1e-6)
@@ -188,8 +187,8 @@ def test_sequential_prior_sites_are_matched():
 
 def test_the_evidence_is_that_of_the_last_history_row_and_flat_under_a_common_scale():
     X, y, _ = sparse_data(100, 4, active=(1.5,))
-    one = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=0.3, v0=0.02, v1=1.0), tolerance=1e-8)
-    other = fit_spike_slab(spike_slab_problem(X, y, 50.0, inclusion_probability=0.3, v0=0.2, v1=10.0), tolerance=1e-8)
+    one = fitting.fit(spike_slab_problem(X, y, 50.0, inclusion_probability=0.3, v0=0.02, v1=1.0), tolerance=1e-8)
+    other = fitting.fit(spike_slab_problem(X, y, 50.0, inclusion_probability=0.3, v0=0.2, v1=10.0), tolerance=1e-8)
     assert one.log_evidence == one.history[-1]["log_evidence"]
     assert other.log_evidence == pytest.approx(one.log_evidence, abs=1e-6)
     np.testing.assert_allclose(other.posterior.mean, one.posterior.mean * np.sqrt(10.0), rtol=1e-5, atol=1e-7)
@@ -197,7 +196,7 @@ def test_the_evidence_is_that_of_the_last_history_row_and_flat_under_a_common_sc
 
 def test_sparse_truth_is_found_and_ranks_better():
     X, y, theta = sparse_data(400, 200)
-    fit = fit_spike_slab(spike_slab_problem(X, y, 400.0, inclusion_probability=5 / 200, v0=0.0))
+    fit = fitting.fit(spike_slab_problem(X, y, 400.0, inclusion_probability=5 / 200, v0=0.0))
     assert fit.converged
     assert set(np.argsort(-fit.inclusion_probability)[:5]) == set(range(5))
     assert fit.inclusion_probability[:5].min() > 0.9
@@ -205,7 +204,7 @@ def test_sparse_truth_is_found_and_ranks_better():
     rng = np.random.default_rng(1)
     fresh = rng.standard_normal((4000, 200))
     labels = fresh @ theta + rng.logistic(size=4000) > 0
-    dense = fit_ep(linear_gaussian_problem(X, y, 400.0))
+    dense = fitting.fit(linear_gaussian_problem(X, y, 400.0))
     sparse_auc, dense_auc = (
         1 - pac.empirical_risk(fresh @ mean, labels) for mean in (fit.posterior.mean, dense.posterior.mean)
     )
@@ -216,7 +215,7 @@ def test_what_is_not_converged_says_so():
     X, y, _ = sparse_data(60, 5)
     problem = spike_slab_problem(X, y, 60.0, inclusion_probability=0.2, v0=0.01)
     with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
-        fit = fit_spike_slab(problem, start=fit_spike_slab(problem), tolerance=1e-30, max_sweeps=3)
+        fit = fitting.fit(problem, start=fitting.fit(problem), tolerance=1e-30, max_sweeps=3)
     assert not fit.converged
 
 
@@ -238,9 +237,9 @@ def test_bad_problems_are_refused(changes, message):
 
 def test_a_start_from_another_design_is_refused():
     X, y, _ = sparse_data(30, 3, active=(1.0,))
-    fit = fit_spike_slab(spike_slab_problem(X, y, 10.0, inclusion_probability=0.5, v0=0.1))
+    fit = fitting.fit(spike_slab_problem(X, y, 10.0, inclusion_probability=0.5, v0=0.1))
     with pytest.raises(ValueError, match="same X and v1"):
-        fit_spike_slab(spike_slab_problem(2 * X, y, 10.0, inclusion_probability=0.5, v0=0.1), start=fit)
+        fitting.fit(spike_slab_problem(2 * X, y, 10.0, inclusion_probability=0.5, v0=0.1), start=fit)
 
 
 # -- what fails, and how -----------------------------------------------------------------------------------------------
@@ -266,7 +265,7 @@ def test_the_default_converges_with_few_positives(kind, seed):
     p = default_inclusion_probability(81)
     assert p == 0.1
     for v0 in (0.0, 1e-4):
-        fit = fit_spike_slab(spike_slab_problem(X, y, 600.0, inclusion_probability=p, v0=v0))
+        fit = fitting.fit(spike_slab_problem(X, y, 600.0, inclusion_probability=p, v0=v0))
         assert fit.converged
         assert -200.0 < fit.log_evidence < -60.0
         assert fit.sweeps <= 200
@@ -278,7 +277,7 @@ def test_an_evidence_away_from_a_fixed_point_is_nan(kind, seed):
     X, y = few_positives(kind, seed)
     problem = spike_slab_problem(X, y, 600.0, inclusion_probability=-np.expm1(-1 / 81), v0=0.0)
     with pytest.warns(ConvergenceWarning, match=r"did not converge in \d+ sweeps.*(is|means nothing).*NaN\. Raise"):
-        fit = fit_spike_slab(problem)
+        fit = fitting.fit(problem)
     assert not fit.converged
     assert np.isnan(fit.log_evidence)
     assert fit.sweeps <= 200
@@ -294,7 +293,7 @@ def test_the_cost_is_bounded():
     problem = spike_slab_problem(X, y, 62.0, inclusion_probability=1 / 500, v0=0.0)
     for most in (5, 40):
         with pytest.warns(ConvergenceWarning, match=f"did not converge in {most} sweeps"):
-            assert fit_spike_slab(problem, max_sweeps=most).sweeps == most
+            assert fitting.fit(problem, max_sweeps=most).sweeps == most
 
 
 def test_passes_over_the_prior_sites_are_bounded(monkeypatch):
@@ -308,23 +307,23 @@ def test_passes_over_the_prior_sites_are_bounded(monkeypatch):
         return found
 
     monkeypatch.setattr(search, "settle_prior_sites", counted)
-    assert fit_spike_slab(problem).converged
+    assert fitting.fit(problem).converged
     assert len(made) > 5
     made.clear()
     monkeypatch.setattr(search, "PASSES_PER_SWEEP", 0)
-    fit_spike_slab(problem)  # by the other way, which needs none
+    fitting.fit(problem)  # by the other way, which needs none
     assert len(made) == 1
 
 
 def test_repairs_are_counted():
     X, y, _ = sparse_data(100, 4, active=(1.5, -1.0))
     idle = np.column_stack([X[:, :3], np.zeros(100)])  # the last column reaches no score
-    dirac = fit_spike_slab(spike_slab_problem(idle, y, 50.0, inclusion_probability=[0.3, 0.3, 1.0, 1e-11], v0=0.0))
+    dirac = fitting.fit(spike_slab_problem(idle, y, 50.0, inclusion_probability=[0.3, 0.3, 1.0, 1e-11], v0=0.0))
     assert dirac.interventions.narrowest_sites == dirac.interventions.dropped_directions == 1
     doubled = np.column_stack([X, X[:, 0] + X[:, 1]])
     for problem in (
         spike_slab_problem(doubled, y, 50.0, inclusion_probability=0.5, v0=0.1),
         linear_gaussian_problem(doubled, y, 50.0),
     ):
-        fit = fit_spike_slab(problem) if problem.spikes is not None else fit_ep(problem)
+        fit = fitting.fit(problem)
         assert fit.interventions.dropped_directions == 1

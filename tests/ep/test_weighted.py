@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison, ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.comparison.risk import comparison_risk
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
 from pymc_pacauc.ep.sites import lowest_rho, site_functions, weighted_site_table
 from pymc_pacauc.ep.sweep import cut_work
 from pymc_pacauc.fitting import fit
@@ -57,7 +57,7 @@ def test_fixed_point_is_the_papers(kind, power, offset):
     mean, covariance, log_evidence = reference_ep(
         X, None, 20.0, offset=shift, power=power, weighted_pairs=listed(pairs)
     )
-    found = fit_ep(linear_gaussian_problem(X, pairs, 20.0, offset=shift), power=power, tolerance=1e-11)
+    found = fitting.fit(linear_gaussian_problem(X, pairs, 20.0, offset=shift), power=power, tolerance=1e-11)
     np.testing.assert_allclose(found.posterior.mean, mean, rtol=0, atol=2e-9)
     np.testing.assert_allclose(found.posterior.covariance, covariance, rtol=0, atol=2e-9)
     assert found.log_evidence == pytest.approx(log_evidence, abs=2e-9)
@@ -72,12 +72,12 @@ def test_pairs_beyond_the_table_are_computed_one_by_one():
     mean, covariance, log_evidence = reference_ep(
         X, None, 40.0, weighted_pairs=(i, j, w), damping=0.1, iterations=20_000
     )
-    found = fit_ep(linear_gaussian_problem(X, pairs, 40.0), tolerance=1e-10)
+    found = fitting.fit(linear_gaussian_problem(X, pairs, 40.0), tolerance=1e-10)
     np.testing.assert_allclose(found.posterior.mean, mean, atol=1e-8)
     np.testing.assert_allclose(found.posterior.covariance, covariance, atol=1e-8)
     assert found.log_evidence == pytest.approx(log_evidence, abs=1e-8)
     with pytest.raises(ValueError, match="or the largest weights"):
-        fit_ep(linear_gaussian_problem(X, pairs, 400.0))
+        fitting.fit(linear_gaussian_problem(X, pairs, 400.0))
 
 
 @pytest.mark.parametrize(("smallest", "largest"), [(1e-6, 0.003), (1e-4, 0.05), (1e-3, 0.5), (1e-3, 4.0), (0.2, 0.2)])
@@ -112,8 +112,10 @@ def test_variational_bayes_takes_integer_weights_for_repeated_rows():
     X, score, rng = data(1)
     y, weights = score > 0.2, rng.integers(1, 4, score.size)
     repeated = np.repeat(np.arange(y.size), weights)
-    once = fit_vb(linear_gaussian_problem(X, bipartite(y).times(weights.astype(float)), 25.0), tolerance=1e-10)
-    many = fit_vb(linear_gaussian_problem(X[repeated], y[repeated], 25.0), tolerance=1e-10)
+    once = fitting.fit(
+        linear_gaussian_problem(X, bipartite(y).times(weights.astype(float)), 25.0), "vb", tolerance=1e-10
+    )
+    many = fitting.fit(linear_gaussian_problem(X[repeated], y[repeated], 25.0), "vb", tolerance=1e-10)
     np.testing.assert_allclose(once.posterior.mean, many.posterior.mean, atol=1e-8)
     np.testing.assert_allclose(once.posterior.covariance, many.posterior.covariance, atol=1e-8)
     assert once.log_evidence == pytest.approx(many.log_evidence, abs=1e-8)
@@ -124,7 +126,7 @@ def test_the_scale_of_weights_does_not_matter():
     X, score, rng = data(2)
     weights = rng.gamma(1.0, size=score.size)
     fits = [
-        fit_ep(linear_gaussian_problem(X, bipartite(score > 0.2).times(scale * weights), 25.0), tolerance=1e-10)
+        fitting.fit(linear_gaussian_problem(X, bipartite(score > 0.2).times(scale * weights), 25.0), tolerance=1e-10)
         for scale in (1.0, 1e-6, 1e6)
     ]
     for other in fits[1:]:
@@ -148,52 +150,51 @@ def test_small_blocks_are_the_same_pairs(weighted):
     assert len(cut_work(single.pairs, 3).parts) == 8
     i, j, w = listed(pairs)
     one = Pairs(n, tuple(Block(i[[k]], j[[k]], weight=float(w[k])) for k in range(i.size)))
-    together, alone = fit_ep(problem, tolerance=1e-10), fit_ep(replace(problem, pairs=one), tolerance=1e-10)
+    together, alone = fitting.fit(problem, tolerance=1e-10), fitting.fit(replace(problem, pairs=one), tolerance=1e-10)
     np.testing.assert_allclose(together.posterior.mean, alone.posterior.mean, atol=1e-9)
     np.testing.assert_allclose(together.posterior.covariance, alone.posterior.covariance, atol=1e-9)
     assert together.log_evidence == pytest.approx(alone.log_evidence, abs=1e-9)
 
 
-def test_small_and_large_blocks_agree_with_tiles(monkeypatch):
+def test_small_and_large_blocks_agree_with_tiles():
     X, score, rng = data(5, n=60)
     pairs = concordance(np.exp(-score), rng.random(60) < 0.7)
     problem = linear_gaussian_problem(X, pairs, 60.0)
-    fitted = fit_ep(problem, tolerance=1e-10)
-    monkeypatch.setattr("pymc_pacauc.ep.sweep.SMALL_BLOCK", 0)
-    again = fit_ep(replace(problem, pairs=replace(pairs)), tolerance=1e-10)
+    fitted = fitting.fit(problem, tolerance=1e-10)
+    again = replace(pairs)
+    cut_work(again, 3, small_block=0)
+    again = fitting.fit(replace(problem, pairs=again), tolerance=1e-10)
     np.testing.assert_allclose(fitted.posterior.covariance, again.posterior.covariance, atol=1e-10)
     assert fitted.log_evidence == pytest.approx(again.log_evidence, abs=1e-10)
     assert fitted.expected_risk == pytest.approx(again.expected_risk, abs=1e-12)
 
 
-def test_few_different_weights_have_a_table_each(monkeypatch):
+def test_few_different_weights_have_a_table_each():
     X, score, rng = data(7, n=150)
     pairs = bipartite(score > 0.2).times(rng.integers(1, 5, 150).astype(float))
     assert cut_work(pairs, 3).weights is None
     assert len(cut_work(pairs, 3).constant_weights) == 9  # products of two numbers up to four
     problem = linear_gaussian_problem(X, pairs, 150.0)
-    apart = fit_ep(problem, tolerance=1e-10)
-    monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_WEIGHTS", 0)
+    apart = fitting.fit(problem, tolerance=1e-10)
     again = replace(problem, pairs=replace(pairs))
-    assert cut_work(again.pairs, 3).weights == (1.0, 16.0)
-    together = fit_ep(again, tolerance=1e-10)
+    assert cut_work(again.pairs, 3, most_weights=0).weights == (1.0, 16.0)
+    together = fitting.fit(again, tolerance=1e-10)
     np.testing.assert_allclose(apart.posterior.covariance, together.posterior.covariance, rtol=0, atol=1e-9)
     assert apart.log_evidence == pytest.approx(together.log_evidence, abs=1e-9)
     assert apart.expected_risk == pytest.approx(together.expected_risk, abs=1e-10)
 
 
-def test_many_blocks_of_different_weights_share_a_table(monkeypatch):
+def test_many_blocks_of_different_weights_share_a_table():
     X, score, rng = data(8, n=60)
     strata = np.arange(60) // 10
     pairs = stratified(bipartite(score > 0.2), strata).times(rng.gamma(2.0, size=6)[strata])
     assert all(block.constant for block in pairs.blocks)
     assert len(cut_work(pairs, 3).constant_weights) == len(pairs.blocks)
     problem = linear_gaussian_problem(X, pairs, 40.0)
-    apart = fit_ep(problem, tolerance=1e-10)
-    monkeypatch.setattr("pymc_pacauc.ep.sweep.MOST_TABLES", 3)
+    apart = fitting.fit(problem, tolerance=1e-10)
     again = replace(problem, pairs=replace(pairs))
-    assert not cut_work(again.pairs, 3).constant_weights
-    assert fit_ep(again, tolerance=1e-10).log_evidence == pytest.approx(apart.log_evidence, abs=1e-9)
+    assert not cut_work(again.pairs, 3, most_tables=3).constant_weights
+    assert fitting.fit(again, tolerance=1e-10).log_evidence == pytest.approx(apart.log_evidence, abs=1e-9)
 
 
 def test_equal_rows_cost_their_weight():
@@ -205,7 +206,7 @@ def test_equal_rows_cost_their_weight():
         problem = linear_gaussian_problem(X, bipartite(y).times(weights), 15.0, ties=ties)
         i, j, w = listed(problem.pairs)
         tied = (X[i] == X[j]).all(axis=1)
-        fitted = fit_ep(problem, tolerance=1e-10)
+        fitted = fitting.fit(problem, tolerance=1e-10)
         assert fitted.tied_pairs == problem.tied_pairs == tied.sum()
         assert problem.tied_share == pytest.approx(w[tied].sum() / w.sum())
         _, _, log_evidence = reference_ep(
@@ -221,11 +222,11 @@ def test_leaving_out_a_group_is_a_refit_without_it(kind):
     pairs = KINDS[kind]
     problem = linear_gaussian_problem(X, pairs, 20.0)
     groups = rng.integers(0, 3, len(X))
-    left = fit_ep(problem, tolerance=1e-10).leave_out(groups, refine=100, tolerance=1e-10)
+    left = fitting.fit(problem, tolerance=1e-10).leave_out(groups, refine=100, tolerance=1e-10)
     for g in range(3):
         kept = pairs.among(groups != g)
         at = 20.0 * kept.total_weight / pairs.total_weight
-        scores = X @ fit_ep(replace(problem, pairs=kept, gamma=at), tolerance=1e-10).posterior.mean
+        scores = X @ fitting.fit(replace(problem, pairs=kept, gamma=at), tolerance=1e-10).posterior.mean
         expected = (scores - scores.mean()) / scores.std()
         np.testing.assert_allclose(left.scores[groups == g], expected[groups == g], atol=1e-7)
         inside = pairs.among(groups == g)
@@ -238,7 +239,7 @@ def test_importance_sampling_knows_the_evidence(kind):
     """The exact evidence is that of draws from the prior."""
     X, _, rng = data()
     problem = linear_gaussian_problem(X, KINDS[kind], 20.0)
-    weighted = fit_ep(problem).importance(40_000, rng)
+    weighted = fitting.fit(problem).importance(40_000, rng)
     exact = np.exp(-20.0 * problem.risk(rng.standard_normal((400_000, 3))))
     ratio = np.exp(weighted.log_weights)
     error = np.hypot(ratio.std() / 200.0, exact.std() / 632.0)
@@ -250,7 +251,7 @@ def test_evidence_gradient_by_differences():
     X, _, _ = data()
 
     def evidence(variance):
-        return fit_ep(
+        return fitting.fit(
             linear_gaussian_problem(X, KINDS["uno"], 20.0, prior_covariance=np.array([variance, 1.0, 0.5])),
             tolerance=1e-11,
         )

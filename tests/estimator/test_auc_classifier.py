@@ -32,6 +32,7 @@ import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.estimator import gamma
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune.gamma import pairs_of_few
@@ -535,9 +536,7 @@ def test_warnings_name_options_that_there_are(prior, monkeypatch):
     """A fit that does not converge is warned of by options of the estimator: it has no max_sweeps, p or v0."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 3))
-    engine = {"gaussian": "fit_ep", "spike_slab": "fit_spike_slab"}[prior]
-    original = getattr(fitting, engine)
-    monkeypatch.setattr(fitting, engine, lambda *args, **options: original(*args, **{**options, "max_sweeps": 2}))
+    monkeypatch.setattr(gamma, "fit", lambda *args, **options: fitting.fit(*args, **{**options, "max_sweeps": 2}))
     with pytest.warns(ConvergenceWarning, match="did not converge") as caught:
         pac.AUCClassifier(prior, gamma=60.0).fit(X, X[:, 0] + rng.normal(size=60) > 0.0)
     for each in caught:

@@ -3,7 +3,7 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc import fitting
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.model.auc_term import NotLinearGaussianError
 from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -36,7 +36,7 @@ def approx(model):
 
 
 def test_is_the_engines_fit(data, approx):
-    fit = fit_ep(linear_gaussian_problem(*data, 60.0, prior_covariance=1.5**2))
+    fit = fitting.fit(linear_gaussian_problem(*data, 60.0, prior_covariance=1.5**2))
     np.testing.assert_allclose(approx.posterior.mean, [1.0, *fit.posterior.mean], atol=1e-5)
     assert approx.posterior.covariance[0, 0] == pytest.approx(4.0, rel=1e-6)
     np.testing.assert_allclose(approx.posterior.covariance[1:, 1:], fit.posterior.covariance, atol=1e-5)

@@ -15,11 +15,11 @@ import pytest
 from pymc.pytensorf import compile as compile_function
 
 import pymc_pacauc as pac
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.comparison.surrogate import surrogate_risk
-from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.model.potential import compared_labels, compared_times
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -111,7 +111,7 @@ def test_ep_is_that_of_the_arrays(labels, name):
         theta = pm.Normal("theta", size=2)
         add(labels, name, X @ theta, 30.0)
         approx = pm.fit(method=pac.EP(tolerance=1e-9), progressbar=False)
-    expected = fit_ep(linear_gaussian_problem(X, kind(labels, name)[1], 30.0), tolerance=1e-9)
+    expected = fitting.fit(linear_gaussian_problem(X, kind(labels, name)[1], 30.0), tolerance=1e-9)
     np.testing.assert_allclose(approx.posterior.mean, expected.posterior.mean, atol=1e-8)
     np.testing.assert_allclose(approx.posterior.covariance, expected.posterior.covariance, atol=1e-8)
     assert approx.log_evidence == pytest.approx(expected.log_evidence, abs=1e-8)

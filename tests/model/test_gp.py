@@ -10,7 +10,7 @@ import pymc as pm
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep.gaussian import fit_ep
+from pymc_pacauc import fitting
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
@@ -48,7 +48,7 @@ def test_three_latent_scores_against_quadrature():
     X, y = np.array([[0.0], [0.7], [1.5]]), [1, 0, 1]
     K = np.exp(-0.5 * (X - X.T) ** 2)
     log_z, mean = exact_orders(K, y, 3.0)
-    found = fit_ep(linear_gaussian_problem(np.eye(3), y, 3.0, prior_covariance=K))
+    found = fitting.fit(linear_gaussian_problem(np.eye(3), y, 3.0, prior_covariance=K))
     assert found.log_evidence == pytest.approx(log_z, abs=0.05)
     np.testing.assert_allclose(found.posterior.mean, mean, atol=0.06)
 
@@ -129,7 +129,7 @@ def test_a_linear_kernel_is_the_linear_model():
     jitter = 1e-9
     model, gp = gp_model(X, y, cov=pm.gp.cov.Linear(3, c=np.zeros(3)), gamma=50.0, jitter=jitter)
     process = fit(model, tolerance=1e-9)
-    linear = fit_ep(linear_gaussian_problem(X, y, 50.0), tolerance=1e-9)
+    linear = fitting.fit(linear_gaussian_problem(X, y, 50.0), tolerance=1e-9)
     assert process.log_evidence == pytest.approx(linear.log_evidence, abs=1e-5)
     mean, covariance = predict_gp(process, gp, new, covariance=True, jitter=jitter)
     np.testing.assert_allclose(mean, new @ linear.posterior.mean, atol=1e-6)
@@ -156,7 +156,7 @@ def test_prediction_by_the_textbook_formula():
     root = rng.standard_normal((5, 5))
     K = root @ root.T + np.eye(5)
     X, y = rng.standard_normal((5, 4)), [1, 0, 1, 0, 0]
-    posterior = fit_ep(linear_gaussian_problem(X, y, 3.0)).posterior
+    posterior = fitting.fit(linear_gaussian_problem(X, y, 3.0)).posterior
     cross, new, offset = rng.standard_normal((5, 3)), 9 * np.eye(3), rng.standard_normal(5)
     inverse, V = np.linalg.inv(K), X @ posterior.covariance @ X.T
     for known in (posterior, SimpleNamespace(mean=posterior.mean, covariance=posterior.covariance)):
@@ -292,7 +292,7 @@ def test_a_gaussian_process_beats_the_linear_score_where_it_should():
     X, y = ring_data(150)
     new, labels = ring_data(1000, seed=1)
     model, gp = gp_model(X, y)
-    linear = fit_ep(linear_gaussian_problem(X, y, 150.0))
+    linear = fitting.fit(linear_gaussian_problem(X, y, 150.0))
     by_process = 1 - pac.empirical_risk(pac.predict_scores(fit(model), new, gp=gp, summary=True)["mean"].values, labels)
     by_line = 1 - pac.empirical_risk(new @ linear.posterior.mean, labels)
     assert by_process > by_line + 0.1

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import pymc_pacauc as pac
-from pymc_pacauc.ep.spike_slab import fit_spike_slab
+from pymc_pacauc import fitting
 from pymc_pacauc.model.prior import sparse_variables
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import spike_slab_problem
@@ -81,7 +81,7 @@ def test_fit_through_pymc(v0):
     model, X, y = sparse_model(v0)
     with model:
         approx = pm.fit(method=pac.EP(), progressbar=False)
-    direct = fit_spike_slab(spike_slab_problem(X, y, 120.0, inclusion_probability=0.2, v0=v0), tolerance=1e-6)
+    direct = fitting.fit(spike_slab_problem(X, y, 120.0, inclusion_probability=0.2, v0=v0), tolerance=1e-6)
     np.testing.assert_allclose(approx.posterior.mean, direct.posterior.mean, atol=1e-5)
     assert approx.inclusion_probability.dims == ("feature",)
     assert approx.inclusion_probability.sel(feature="a") > (0.8 if v0 == 0 else 0.4)  # v0 > 0: all may be spikes
@@ -174,7 +174,7 @@ def test_the_path_agrees_with_single_fits():
     path = pac.regularization_path((X, y), v0=[1e-4, 1e-2, 1e-1], gamma=150.0, p=0.2, tolerance=1e-6)
     assert path["coefficient"].dims == ("v0", "feature")
     assert path["converged"].all()
-    single = fit_spike_slab(spike_slab_problem(X, y, 150.0, inclusion_probability=0.2, v0=1e-2), tolerance=1e-6)
+    single = fitting.fit(spike_slab_problem(X, y, 150.0, inclusion_probability=0.2, v0=1e-2), tolerance=1e-6)
     np.testing.assert_allclose(path["coefficient"].sel(v0=1e-2), single.posterior.mean, atol=1e-3)
     assert path["log_evidence"].sel(v0=1e-2) == pytest.approx(single.log_evidence, abs=1e-3)
 

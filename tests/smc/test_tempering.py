@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pymc_pacauc import fitting
 from pymc_pacauc.comparison.risk import linear_risk
-from pymc_pacauc.ep.gaussian import fit_ep
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import (
     DirectionPath,
@@ -373,7 +373,7 @@ def test_fifty_dimensions():
     """Default moves agree with the start from EP, another path; the paper's single move is far off, and warns."""
     problem = simulated(1500, 50, 2)
     path = prior_path(problem)
-    fit = fit_ep(problem)
+    fit = fitting.fit(problem)
     bridge = run_tempering(
         bridge_path(path, fit.posterior.mean, fit.posterior.covariance),
         Settings(particles=4000),

@@ -1,6 +1,7 @@
 """Processes of full rank: EP in the scores, beside EP in coefficients."""
 
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.ep import gaussian
 from pymc_pacauc.ep import posterior as natural
 from pymc_pacauc.ep import process as score_space
-from pymc_pacauc.ep.gaussian import fit_ep, fit_vb
+from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.process import as_many_directions
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sweep import ScoreMoments, sum_sites
 from pymc_pacauc.interrupt import returns_early
@@ -34,10 +35,10 @@ def process(n=N, d=6, jitter=1e-6, copies=0, seed=0, levels=2):
     return np.linalg.cholesky(np.exp(-0.5 * square / d) + jitter * np.eye(n)), y
 
 
-@pytest.fixture
-def in_coefficients(monkeypatch):
-    """Call it to have no fit in the scores from then on."""
-    return lambda: monkeypatch.setattr(gaussian, "as_many_directions", lambda problem: False)
+def fitted(problem, coordinates="scores", **options):
+    plan = choose_plan(problem, **options)
+    assert plan.coordinates == "scores"
+    return fit(problem, replace(plan, coordinates=coordinates))
 
 
 def weighted(y):
@@ -65,35 +66,25 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("case", PAIRS)
-def test_the_same_as_in_coefficients(case, in_coefficients):
+def test_the_same_as_in_coefficients(case):
     design, y = PAIRS[case]()
     problem = linear_gaussian_problem(design, y, float(N))
-    assert as_many_directions(problem)
-    found = fit_ep(problem, tolerance=1e-7)
-    in_coefficients()
-    expected = fit_ep(problem, tolerance=1e-9)
-    assert found.history[-1]["change"] != fit_ep(problem, tolerance=1e-7).history[-1]["change"]
+    found = fitted(problem, tolerance=1e-7)
+    expected = fitted(problem, "coefficients", tolerance=1e-9)
+    assert found.history[-1]["change"] != fitted(problem, "coefficients", tolerance=1e-7).history[-1]["change"]
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("method", ["fractional", "variational", "offset", "variational, offset", "more coefficients"])
-def test_other_problems(method, in_coefficients):
+@pytest.mark.parametrize("kind", ["fractional", "variational", "offset", "variational, offset", "more coefficients"])
+def test_other_problems(kind):
     design, y = process()
     rng = np.random.default_rng(2)
-    offset = rng.standard_normal(N) if "offset" in method else 0.0
-    if method == "more coefficients":
+    offset = rng.standard_normal(N) if "offset" in kind else 0.0
+    if kind == "more coefficients":
         design = np.column_stack([design, 0.1 * rng.standard_normal((N, 40))])
     problem = linear_gaussian_problem(design, y, float(N), offset=offset)
-    assert as_many_directions(problem)
-
-    def fit(**options):
-        if "variational" in method:
-            return fit_vb(problem, **options)
-        return fit_ep(problem, power=0.5 if method == "fractional" else 1.0, **options)
-
-    found = fit(tolerance=1e-7)
-    in_coefficients()
-    assert_same(found, fit(tolerance=1e-9))
+    options = {"method": "vb"} if "variational" in kind else {"power": 0.5 if kind == "fractional" else 1.0}
+    assert_same(fitted(problem, tolerance=1e-7, **options), fitted(problem, "coefficients", tolerance=1e-9, **options))
 
 
 @pytest.mark.parametrize("ties", ["half", "strict"])
@@ -127,37 +118,35 @@ def test_the_sums_of_all_sites(ties):
 
 
 @pytest.mark.parametrize(("d", "jitter"), [(2, 1e-11), (3, 1e-12)])
-def test_a_matrix_without_an_inverse(d, jitter, monkeypatch, in_coefficients):
-    monkeypatch.setattr(core_scores, "WORTH_FEATURES", 0.0)
+def test_a_matrix_without_an_inverse(d, jitter):
     design, y = process(d=d, jitter=jitter)
     problem = linear_gaussian_problem(design, y, float(N))
-    assert as_many_directions(problem)
-    found = fit_ep(problem, tolerance=1e-7)
-    in_coefficients()
-    expected = fit_ep(problem, tolerance=1e-9)
+    plan = replace(choose_plan(problem), leading=0)
+    assert plan.coordinates == "features"
+    found = fit(problem, replace(plan, coordinates="scores", tolerance=1e-7))
+    expected = fit(problem, replace(plan, coordinates="coefficients", tolerance=1e-9))
     assert found.history[-1]["change"] != expected.history[-1]["change"]
     assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-8)
     np.testing.assert_allclose(found.posterior.mean, expected.posterior.mean, atol=1e-5)
 
 
-def test_what_cannot_be_inverted_is_left_to_coefficients(monkeypatch, in_coefficients):
-    design, y = process()
-    problem = linear_gaussian_problem(design, y, float(N))
-    monkeypatch.setattr(score_space, "LEAST_CONDITION", 1.0)
-    found = fit_ep(problem)
-    in_coefficients()
-    assert found.history == fit_ep(problem).history
+def test_what_cannot_be_inverted_is_left_to_coefficients(monkeypatch):
+    problem = linear_gaussian_problem(*process(), float(N))
+    monkeypatch.setattr(gaussian, "score_fixed_point", lambda *arguments: None)
+    found, expected = fitted(problem), fitted(problem, "coefficients")
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-9)
+    assert found.sweeps == expected.sweeps
 
 
-def test_starts_and_ends(in_coefficients):
+def test_starts_and_ends():
     design, y = process()
     problem = linear_gaussian_problem(design, y, float(N))
-    fit = fit_ep(problem)
-    assert fit_ep(problem, start=fit).sweeps <= 2
+    found = fitted(problem)
+    assert fitted(problem, start=found).sweeps <= 2
     nearby = linear_gaussian_problem(process(jitter=2e-6)[0], y, 1.1 * N)
-    assert_same(fit_ep(nearby, start=fit, tolerance=1e-7), fit_ep(nearby, tolerance=1e-8))
+    assert_same(fitted(nearby, start=found, tolerance=1e-7), fitted(nearby, tolerance=1e-8))
     with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
-        unfinished = fit_ep(problem, max_sweeps=3)
+        unfinished = fitted(problem, max_sweeps=3)
     assert unfinished.sweeps == 3
 
     def stop(row):
@@ -165,28 +154,25 @@ def test_starts_and_ends(in_coefficients):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(ConvergenceWarning, match="interrupted after 4 sweeps"):
-        interrupted = returns_early(fit_ep)(problem, callback=stop)
+        interrupted = returns_early(fit)(problem, callback=stop)
     risk = problem.risk(interrupted.posterior.draw(20_000, np.random.default_rng(1)))
     assert abs(risk.mean() - interrupted.expected_risk) < 4 * risk.std() / np.sqrt(risk.size)
-    in_coefficients()
-    expected = fit_ep(problem, tolerance=1e-8)
-    assert_same(fit_ep(problem, start=interrupted, tolerance=1e-7), expected)
+    expected = fitted(problem, "coefficients", tolerance=1e-8)
+    assert_same(fitted(problem, "coefficients", start=interrupted, tolerance=1e-7), expected)
 
 
-def test_a_loop_that_ends_too_early_goes_on_in_coefficients(monkeypatch, in_coefficients):
-    design, y = process()
-    problem = linear_gaussian_problem(design, y, float(N))
+def test_a_loop_that_ends_too_early_goes_on_in_coefficients(monkeypatch):
+    problem = linear_gaussian_problem(*process(), float(N))
     score_fixed_point = gaussian.score_fixed_point
 
     def three_sweeps(problem, table, moments, tolerance, max_sweeps, *rest):
         return score_fixed_point(problem, table, moments, tolerance, 3, *rest)
 
     monkeypatch.setattr(gaussian, "score_fixed_point", three_sweeps)
-    found = fit_ep(problem, tolerance=1e-7)
+    found = fitted(problem, tolerance=1e-7)
     assert [row["sweep"] for row in found.history] == list(range(1, found.sweeps + 1))
     assert found.sweeps > 3
-    in_coefficients()
-    assert_same(found, fit_ep(problem, tolerance=1e-8))
+    assert_same(found, fitted(problem, "coefficients", tolerance=1e-8))
 
 
 @pytest.mark.parametrize("k", [1, 127, 128, 301])
@@ -202,19 +188,19 @@ def test_the_covariance_of_a_triangular_design():
     design, y = process(n=90)
     triangular = linear_gaussian_problem(design, y, 90.0, prior_covariance=np.linspace(0.5, 2.0, 90)).scores
     Z = triangular.whitened_design
-    np.testing.assert_allclose(triangular.reduced.covariance, Z @ Z.T, atol=1e-12)
+    np.testing.assert_allclose(triangular.in_coordinates("scores").reduced.covariance, Z @ Z.T, atol=1e-12)
     turned = linear_gaussian_problem(design[:, ::-1].copy(), y, 90.0).scores
     Z = turned.whitened_design
-    np.testing.assert_allclose(turned.reduced.covariance, Z @ Z.T, atol=1e-12)
+    np.testing.assert_allclose(turned.in_coordinates("scores").reduced.covariance, Z @ Z.T, atol=1e-12)
 
 
-def test_dependent_columns_among_many_rows(monkeypatch):
+def test_dependent_columns_among_many_rows():
+    """Of many rows the triangle is that of parts' triangles."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((1000, 7))
+    X = rng.standard_normal((5000, 7))
     X[:, 4] = X[:, 1] - X[:, 2]
-    y = X[:, 0] > 0
-    whole = linear_gaussian_problem(X, y, 50.0).scores.reduced
-    monkeypatch.setattr(core_scores, "ROWS_AT_ONCE", 64)
-    parts = linear_gaussian_problem(X, y, 50.0).scores.reduced
+    assert len(X) > 2 * core_scores.ROWS_AT_ONCE
+    whole, parts = (linear_gaussian_problem(rows, rows[:, 0] > 0, 50.0).scores.reduced for rows in (X[:4000], X))
     assert whole.dimension == parts.dimension == 6
-    np.testing.assert_allclose(np.abs(parts.design), np.abs(whole.design), atol=1e-10)
+    centred = X - X.mean(axis=0)
+    np.testing.assert_allclose(parts.design @ parts.rotation, centred, atol=1e-10)

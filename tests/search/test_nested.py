@@ -10,9 +10,11 @@ from scipy import stats
 import pymc_pacauc as pac
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.fitting import fit
+from pymc_pacauc.model.graph_path import PyMCPath
 from pymc_pacauc.model.nested import NestedApproximation, read_model
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.smc import Settings, run_tempering
 from pymc_pacauc.tune import nested
 from pymc_pacauc.tune.nested import Conditional, Density, flat_directions, integrate, maximum
 from tests.oracles import exact_plane, plane_data
@@ -324,3 +326,49 @@ def test_inclusion_probabilities_with_a_learned_weight():
     assert ((found.inclusion_probability >= 0) & (found.inclusion_probability <= 1)).all()
     drawn = found.sample(1000, random_seed=1)["posterior"]
     np.testing.assert_allclose(drawn["theta_included"].mean(("chain", "draw")), found.inclusion_probability, atol=0.07)
+
+
+def ratio_model(rows, labels, centred=True):
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1.0)
+        first = pm.Normal("first")
+        second = pm.Normal("second", 0.0, s) if centred else s * pm.Normal("z")
+        pac.AUCPotential("auc", rows[:, 0] * first + rows[:, 1] * second, labels, 30.0)
+    return model
+
+
+def test_a_centred_hierarchy_is_sampled_as_the_non_centred_one():
+    rows, labels = plane_data(n=40)
+    settings = Settings(particles=100)
+    found = []
+    for centred in (True, False):
+        path = PyMCPath(ratio_model(rows, labels, centred))
+        state = run_tempering(path, settings, np.random.default_rng(1))
+        theta, risk = path.finish(state.population, np.random.default_rng(2))
+        np.testing.assert_allclose(path.x_of(theta), state.population.x, atol=1e-9)
+        np.testing.assert_allclose(path.scores(theta).shape, (100, 40))
+        found.append((state.log_evidence, theta[:, 0], risk))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs)
+
+
+@pytest.mark.slow
+def test_the_funnel_of_a_scale_near_zero_is_sampled_exactly():
+    """Over 200 runs the share of draws with a scale below small quantiles is that of quadrature, and Z is unbiased."""
+    rows, labels = plane_data(n=40)
+    grid = np.linspace(-12.0, 2.0, 561)
+    logs = np.array([exact_plane(rows * [1.0, np.exp(x)], labels, 30.0).log_evidence for x in grid])
+    density = np.exp(logs + half_normal(grid[:, None]))
+    log_z = np.log(density.sum() * (grid[1] - grid[0]))
+    below = np.cumsum(density) / density.sum()
+    limits = np.interp([0.01, 0.05, 0.2, 0.5], below, grid)
+    path, settings = PyMCPath(ratio_model(rows, labels)), Settings(particles=200)
+    shares, ratios = [], []
+    for run in np.random.default_rng(8).spawn(200):
+        state = run_tempering(path, settings, run)
+        log_s = path.theta_of(state.population.x)[:, 0]
+        shares.append([(log_s < limit).mean() for limit in limits])
+        ratios.append(np.exp(state.log_evidence - log_z))
+    for sample, exact in ((np.array(shares), [0.01, 0.05, 0.2, 0.5]), (np.array(ratios)[:, None], [1.0])):
+        error = sample.std(axis=0, ddof=1) / np.sqrt(len(sample))
+        assert (np.abs(sample.mean(axis=0) - exact) < 3.5 * error + 1e-3 * np.array(exact)).all()

@@ -152,7 +152,8 @@ def test_a_centred_hierarchy_is_the_non_centred_one():
     sd = drawn[0].std(("chain", "draw"))
     assert float(np.abs((drawn[0] - drawn[1]).mean(("chain", "draw")) / sd).max()) < 0.12
     assert float(np.abs(drawn[1].std(("chain", "draw")) / sd - 1.0).max()) < 0.12
-    scores = (X * centred.posterior.mean[2:12].reshape(5, 2)[GROUPS]).sum(axis=1)
+    theta = centred.posterior.mean[centred.source.parts["theta"]].reshape(5, 2)
+    scores = (X * theta[GROUPS]).sum(axis=1)
     assert centred.training_auc == pytest.approx(1.0 - pac.empirical_risk(scores, Y))
     assert not_centred.training_auc == pytest.approx(centred.training_auc, abs=1e-9)
 

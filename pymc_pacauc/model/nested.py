@@ -395,7 +395,8 @@ class NestedApproximation(EPApproximation):
             for name, part in zip(source.free.names, source.free.slices, strict=True):
                 values[rows[:, None], np.arange(free.dimension)[place[name]]] = inner[:, part]
             risk[rows] = each.problem.risk(theta)
-        lattice = nested.lattice
+        dirac = any(sparse.dirac for sparse in self.source.sparse)  # its indicators are cut at p: no other p will do
+        lattice = None if dirac else nested.lattice
         values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
         return values, risk
 

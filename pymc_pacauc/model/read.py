@@ -152,7 +152,7 @@ class ProblemReader:
         self._prior = GaussianPriorReader(model, self._layout.part(self._gaussian)) if self._gaussian else None
         scores = [term.scores for term in self._terms]
         self._scores = _AffineGraph(self._variables, self._layout, scores, "scores")
-        self._observed = [_GaussianObservation(rv, self._variables, self._layout) for rv in model.observed_RVs]
+        self._observed = [_GaussianObservation(model, rv, self._variables, self._layout) for rv in model.observed_RVs]
         self._made_of = _made_of(model)
         self._folded = _digest(self._made_of) if self._prior is not None and self._prior.compiled else None
         self._lock = Lock()  # a compiled function is not for two threads at once
@@ -243,11 +243,11 @@ class _AffineGraph:
 class _GaussianObservation:
     """An observed Normal or MvNormal whose mean is affine in the coefficients."""
 
-    def __init__(self, rv: Variable, variables: tuple[Variable, ...], layout: FlatVariables):
+    def __init__(self, model: pm.Model, rv: Variable, variables: tuple[Variable, ...], layout: FlatVariables):
         mean, self._spread = rv.owner.op.dist_params(rv.owner)
-        self._rv, self._coefficients = rv, set(variables)
-        broadcast = pt.broadcast_to(mean, rv.shape).ravel()
-        self.mean = _AffineGraph(variables, layout, [broadcast], f"mean of {rv.name}")
+        self._rv = rv
+        whole = (mean + pt.zeros_like(model.rvs_to_values[rv], dtype="float64")).ravel()
+        self.mean = _AffineGraph(variables, layout, [whole], f"mean of {rv.name}")
 
     def read(self, model: pm.Model) -> tuple[FloatArray, FloatArray, FloatArray]:
         """What was observed minus its mean at zero, the slopes of the mean, and its sd's or covariance."""

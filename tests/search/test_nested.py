@@ -82,7 +82,7 @@ def test_the_lattice_is_quadrature():
     assert drawn.std() == pytest.approx(sd, rel=0.1)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 5])
+@pytest.mark.parametrize("k", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_integrals_of_known_densities(k):
     """A likelihood that is Gaussian in phi, put in as an absorbed density: evidence and moments are known."""
     base = linear_gaussian_problem([[0.0], [1.0]], [0, 1], 1.0)

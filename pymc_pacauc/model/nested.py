@@ -28,6 +28,7 @@ from scipy import special
 
 from pymc_pacauc.array_result import Estimate
 from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.approximation import EPApproximation, ImportanceSample
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar
@@ -228,6 +229,11 @@ def _normal_by_size(model: pm.Model) -> list[Variable]:
     return sorted(few, key=lambda rv: sizes[rv])
 
 
+def _posterior(fit: Fit) -> Any:
+    """The best that a fit has: with its exact length, where it knows that, else the Gaussian."""
+    return getattr(fit, "corrected", fit.posterior)
+
+
 @dataclass(frozen=True, eq=False)
 class MixturePosterior:
     """A posterior over hyper-parameters and coefficients, in the order of the model's variables.
@@ -237,20 +243,33 @@ class MixturePosterior:
     nested : NestedFit
         The mixture.
     inner, outer : ndarray of int
-        Where the coefficients and the hyper-parameters are; ``order`` that of the coefficients in the fits.
+        Where the coefficients, in the order of the fits, and the hyper-parameters are.
     """
 
     nested: NestedFit
     inner: Any
     outer: Any
 
+    def _joined(self, coefficients: list[FloatArray]) -> FloatArray:
+        """Hyper-parameters and coefficients of each component, shape (K, D)."""
+        found = np.empty((len(coefficients), self.inner.size + self.outer.size))
+        found[:, self.outer], found[:, self.inner] = self.nested.phi, coefficients
+        return found
+
+    @cached_property
+    def score_means(self) -> FloatArray:
+        """Of each component: hyper-parameters, and the coefficients of the mean score given them, shape (K, D)."""
+        return self._joined([each.posterior.mean for each in self.nested.fits])
+
     @cached_property
     def means(self) -> FloatArray:
-        """Of each component, shape (K, D)."""
-        found = np.empty((len(self.nested.fits), self.inner.size + self.outer.size))
-        found[:, self.outer] = self.nested.phi
-        found[:, self.inner] = [each.posterior.mean for each in self.nested.fits]
-        return found
+        """The mean of each component, shape (K, D)."""
+        return self._joined([_posterior(each).mean for each in self.nested.fits])
+
+    @cached_property
+    def score_mean(self) -> FloatArray:
+        """Coefficients of the mean score, the one to deploy, where scores are linear in the coefficients."""
+        return self.nested.weights @ self.score_means
 
     @cached_property
     def mean(self) -> FloatArray:
@@ -260,13 +279,13 @@ class MixturePosterior:
     def covariance(self) -> FloatArray:
         centred = self.means - self.mean
         found = centred.T @ (centred * self.nested.weights[:, None])
-        found[np.ix_(self.inner, self.inner)] += self.nested.mean(lambda each: each.posterior.covariance)
+        found[np.ix_(self.inner, self.inner)] += self.nested.mean(lambda each: _posterior(each).covariance)
         return found
 
     @cached_property
     def variance(self) -> FloatArray:
         found = self.nested.weights @ (self.means - self.mean) ** 2
-        found[self.inner] += self.nested.mean(lambda each: each.posterior.variance)
+        found[self.inner] += self.nested.mean(lambda each: _posterior(each).variance)
         return found
 
     def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
@@ -376,7 +395,7 @@ class NestedApproximation(EPApproximation):
         for name, part, shape in zip(
             self.source.names, self.source.layout.slices, self.source.layout.shapes, strict=True
         ):
-            values = hyper[name] if name in hyper else self.posterior.means[:, part].reshape(-1, *shape)
+            values = hyper[name] if name in hyper else self.posterior.score_means[:, part].reshape(-1, *shape)
             found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
         return xr.Dataset(found), self.nested.weights
 
@@ -390,7 +409,7 @@ class NestedApproximation(EPApproximation):
         for k in np.unique(chosen):
             rows = np.flatnonzero(chosen == k)
             source, each = self.hyper.source_at(nested.phi[k]), nested.fits[k]
-            theta = each.posterior.draw(rows.size, rng)
+            theta = _posterior(each).draw(rows.size, rng)
             inner = source.free_values(theta, rng)
             for name, part in zip(source.free.names, source.free.slices, strict=True):
                 values[rows[:, None], np.arange(free.dimension)[place[name]]] = inner[:, part]

@@ -2,10 +2,10 @@
 
 Both on the same data, in turns, with the same number of threads for everything (matrix algebra included); medians over
 rounds of the seconds of each and of their ratios. CPU time adds up all threads, and is the one to look at on a machine
-that does other work as well. `gammas` were looked at, the five folds being assigned `assignments` times. Data: Credit's first 24
-covariates and all 60 of them; simulated for n = 5000, d = 216 (3 in 10 positive, ten covariates that matter), with
-independent covariates, the easiest case for the peer, and with correlated ones, as tables have them: 30 common factors
-and noise of half their size.
+that does other work as well. `gammas` were looked at; rows were assigned to folds `assignments` times. Data: Credit's
+first 24 covariates and all 60 of them; simulated for n = 5000, d = 216 (3 in 10 positive, ten covariates that matter),
+with independent covariates, the easiest case for the peer, and with correlated ones, as tables have them: 30 common
+factors and noise of half their size.
 
 python -m benchmarks.gamma_cost [--rounds 5] [--threads 2] [--sizes 1000x24 1000x60 5000x216 5000x216-correlated]
 """

@@ -4,7 +4,7 @@
     python -m benchmarks.large memory [--rows 1000000]
     python -m benchmarks.large smc [--rows 1000000] [--particles 100]
 
-``accuracy`` compares fits on subsamples of pairs, gamma = n, d = 10, with one on all pairs up to 16 000 rows, and beyond with
+``accuracy`` compares fits on subsamples, gamma = n, d = 10, with one on all pairs up to 16 000 rows, and beyond with
 one on sixteen times as many, sampled otherwise. The error of the mean is in posterior standard deviations: of the
 coefficients, and of the posterior in the direction of the error (root mean squares); claimed is ``sampling_error``.
 ``memory`` and ``smc`` are for 20 covariates and one row in a hundred positive.

@@ -14,6 +14,7 @@ import argparse
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from time import perf_counter, process_time
 
 import numpy as np
@@ -24,9 +25,10 @@ from benchmarks.paired import splits
 from pymc_pacauc import fitting
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.model.compat import pareto_smooth
+from pymc_pacauc.model.inference import approximate
 from pymc_pacauc.model.read import problem_of
-from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 COLUMNS = (
@@ -52,7 +54,6 @@ def latent(X):
 
 def whole(X):
     """the same, nothing left out"""
-    core_scores.WORTH_FEATURES = 0.0
     return latent(X)
 
 
@@ -92,11 +93,13 @@ def measure(build, n, positive):
         gp, scores = build(X)
         pac.AUCPotential("auc", scores, y, gamma=float(n))
     began = perf_counter()
-    problem_of(model)
+    source = problem_of(model)
     extraction = perf_counter() - began
     began, cpu = perf_counter(), process_time()
-    with model:
-        approx = pm.fit(method=pac.EP(), progressbar=False)
+    plan = choose_plan(source.problem)
+    if build is whole and plan.coordinates == "features":
+        plan = replace(plan, coordinates="scores", leading=0)
+    approx = approximate(source, plan, progressbar=False)
     fit, cpu = perf_counter() - began, process_time() - cpu
     began = perf_counter()
     predicted = pac.predict_scores(approx, new, gp=gp, summary=True)

@@ -1,13 +1,13 @@
 """Subsampled pairs: how often the claimed error of the posterior mean covers the error made, over odd designs.
 
-    python -m benchmarks.subsample_coverage [--problems 112] [--first 0] [--gammas 0.1 1 4 50] [--auto]
+    python -m benchmarks.subsample_coverage [--problems 112] [--first 0] [--gammas 0.1 1 4 50] [--rows 1000] [--auto]
 
 Gamma (0.1, 1, 4 and 50 n) and the number of columns (1, 5, 20, 60) take turns; the rest is drawn: covariates (normal,
 Student's t with 2 degrees of freedom, indicators, half indicators), positives (half, one in twenty, 60, 20), weights of
-the rows (none, gamma, lognormal), 1000 to 2000 rows (three times as many with 60 or 20 positives) and 50 to 200 rows
-per group. The reference is EP on all pairs, from its own start and from the subsampled fit; of two fixed points, that
-with more evidence. Errors are in posterior standard deviations of the reference, in the direction of the error, root
-mean square over directions. A claim covers if the error is at most twice as large.
+the rows (none, gamma, lognormal), 1000 to 2000 rows (``--rows`` to twice as many; three times with 60 or 20 positives)
+and 50 to 200 rows per group. The reference is EP on all pairs, from its own start and from the subsampled fit; of two
+fixed points, that with more evidence. Errors are in posterior standard deviations of the reference, in the direction of
+the error, root mean square over directions. A claim covers if the error is at most twice as large.
 """
 
 import os
@@ -19,6 +19,7 @@ import argparse
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from time import process_time
 
 import numpy as np
@@ -80,12 +81,12 @@ class Found:
         )
 
 
-def design(number):
+def design(number, rows=1000):
     """The problem of this number, the rows per group to ask for, and its description."""
     rng = np.random.default_rng([24, number])
     covariates, positives, weights = (rng.choice(each) for each in (COVARIATES, POSITIVES, WEIGHTS))
     gamma, d = GAMMAS[number % len(GAMMAS)], COLUMNS[number // len(GAMMAS) % len(COLUMNS)]
-    pairs, n = int(rng.choice(PAIRS)), int(rng.integers(1000, 2000)) * (3 if positives in ("60", "20") else 1)
+    pairs, n = int(rng.choice(PAIRS)), int(rng.integers(rows, 2 * rows)) * (3 if positives in ("60", "20") else 1)
     X = rng.standard_t(2, size=(n, d)) if covariates == "heavy tails" else rng.normal(size=(n, d))
     some = slice(None, d if covariates == "indicators" else -(-d // 2) if covariates == "mixed" else 0)
     X[:, some] = X[:, some] > rng.normal(size=X[:, some].shape[1])
@@ -104,9 +105,9 @@ def design(number):
     return problem, pairs, gamma, words
 
 
-def study(number, auto=False):
+def study(number, auto=False, rows=1000):
     """Fit the problem of this number; None where it is refused."""
-    problem, asked, gamma, words = design(number)
+    problem, asked, gamma, words = design(number, rows)
     if auto:  # as if few pairs were many
         wanted = max(ACCURACIES["fit"].pairs_per_row * problem.n, pairs_for(problem))
         few = problem.pairs.n_pairs <= max(FEW_PAIRS, LEAST_SAVED * wanted)
@@ -176,6 +177,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=112)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--auto", action="store_true", help='pairs="auto", from 20 000 pairs on')
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--gammas", type=float, nargs="+", default=GAMMAS, help="of these only, times n")
@@ -184,7 +186,7 @@ def main():
     numbers = [number for number in numbers if GAMMAS[number % len(GAMMAS)] in arguments.gammas]
     found, refused, unknown = [], 0, 0
     with ProcessPoolExecutor(arguments.workers) as pool:
-        for each in pool.map(study, numbers, [arguments.auto] * len(numbers)):
+        for each in pool.map(partial(study, auto=arguments.auto, rows=arguments.rows), numbers):
             print(each, flush=True)
             refused += each is None
             unknown += each is not None and not (each.converged and each.reference)

@@ -15,7 +15,7 @@ NAMES = [
     "survival_gbsg2",
     "hierarchical_hospitals",
     "sklearn_pipeline",
-    "large_dealt",
+    "large_subsample",
     "dask_cluster",
 ]
 FOLDER = Path(__file__).parents[1] / "examples"

@@ -5,10 +5,11 @@ score (:mod:`pymc_pacauc.comparison.subsample`) and estimates the sums over all 
 for ``pairs of all rows / pairs within parts``. So nothing but q goes to the workers, and nothing but sums of its size
 comes back. Rows are grouped twice: at random for a pilot fit, then along the score that it found.
 
-*Sampling error.* That of the groups comes from others, as on one machine (:mod:`pymc_pacauc.ep.subsample`). Besides,
-which rows share a part is chance: W of the N pairs are within parts. That adds to the variance in proportion to
-1 / W - 1 / N, and splitting the rows of every part by the same chance into G groups, in proportion to G / W - 1 / W.
-So two such splits, at the fit's q, tell how much it is.
+*Sampling error.* That of the subsample comes from others, as on one machine (:mod:`pymc_pacauc.ep.subsample`): to first
+order where it is small, else by fits to them. Besides, which rows share a part is chance: W of the N pairs are
+within parts. That adds to the variance in proportion to 1 / W - 1 / N, and splitting the rows of every part by the same
+chance into G groups, in proportion to G / W - 1 / W. So two such splits, at the fit's q, tell how much it is, to first
+order: a larger error than that is right for is warned of.
 """
 
 from __future__ import annotations
@@ -29,10 +30,19 @@ from pymc_pacauc.cluster.pairs import add_up, check_worth
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
-from pymc_pacauc.ep.plan import check_count
+from pymc_pacauc.ep.plan import LENGTH_MATTERS, check_count
 from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of, warn_of_subsample
-from pymc_pacauc.ep.subsample import OTHER_SAMPLES, deviations, sampling_error
+from pymc_pacauc.ep.subsample import (
+    FINE_TOLERANCE,
+    LINEAR_ERROR,
+    OTHER_NUMBERS,
+    OTHER_SAMPLES,
+    WARM,
+    deviations,
+    own_error,
+    sampling_error,
+)
 from pymc_pacauc.ep.sweep import SiteSums
 from pymc_pacauc.numerics import FloatArray, numeric_array
 from pymc_pacauc.problem.problem import Problem, check_gamma
@@ -128,8 +138,9 @@ def fit_rows(
     prior_mean, prior_sd
         Of the coefficients, independent: numbers, or vectors.
     pairs
-        About how many pairs to compare, by default 200 times the number of rows. Their ``sampling_error`` is to first
-        order; a :class:`~pymc_pacauc.ep.loop.ConvergenceWarning` says where it is large.
+        About how many pairs to compare, by default 200 times the number of rows. A
+        :class:`~pymc_pacauc.ep.loop.ConvergenceWarning` says where their ``sampling_error`` is large, or where parts
+        are so small that it is not known.
     power, tolerance, max_sweeps, callback
         As in :func:`pymc_pacauc.arrays.fit`.
     random_seed
@@ -170,12 +181,14 @@ def fit_rows(
         )
         q, sweeps = solution.point, sweeps + len(solution.history)
         release(sampled)
-    error = EXACT if used == run.total else _error(run, target, q, solution.seen.log_evidence, groups, seeds)
+    error, said = EXACT, ""
+    if used < run.total:
+        error, said = _error(run, target, q, solution.seen.log_evidence, groups, seeds, max_sweeps)
     release(run.parts)
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, or lower gamma."
     warn_of("EP", solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=3)
-    warn_of_subsample(error, int(used), run.total, "", "ask for more pairs, in larger parts", stacklevel=3)
+    warn_of_subsample(error, int(used), run.total, said, "Ask for more pairs, in larger parts.", stacklevel=3)
     covariance = prior.whiten_rows(prior.whiten_rows(q.covariance).T)
     return RowsFit(
         mean=prior.color(q.mean),
@@ -221,13 +234,30 @@ class _Rows:
 
 
 def _error(
-    run: _Rows, target: Problem, q: NaturalGaussian, log_evidence: float, groups: float, seeds: np.random.SeedSequence
-) -> SamplingError:
-    """Of the subsample, and of which rows share a part; see the module docstring."""
-    subsamples = (run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups) for _ in range(OTHER_SAMPLES))
-    of_sample = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), run.power)
+    run: _Rows,
+    target: Problem,
+    q: NaturalGaussian,
+    log_evidence: float,
+    groups: float,
+    seeds: np.random.SeedSequence,
+    max_sweeps: int,
+) -> tuple[SamplingError, str]:
+    """Standard errors from the subsample and from which rows share a part, and what is to be said of the latter."""
+
+    def refitted(sampled: list[Future]) -> tuple[float, FloatArray]:
+        iteration = gaussian_iteration(target, run.power, partial(run.sums, sampled))
+        policy = policy_for(q.mean.size, WARM)
+        found = solve_fixed_point(iteration, q, policy, tolerance=FINE_TOLERANCE, max_sweeps=max_sweeps)
+        return found.seen.log_evidence - log_evidence, q.factor.T @ (found.point.mean - q.mean)
+
+    times = max(OTHER_SAMPLES, math.ceil(OTHER_NUMBERS / q.mean.size))
+    subsamples = [run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups) for _ in range(times)]
+    error = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), run.power)
+    if not (error.mean <= LINEAR_ERROR and q.mean.size > LENGTH_MATTERS):
+        differences, steps = zip(*map(refitted, subsamples), strict=True)
+        error = SamplingError(own_error(np.array(differences)[:, None]), own_error(np.array(steps)))
     if run.within == run.total:
-        return of_sample
+        return error, ""
     into = max(2, math.ceil(groups))
     share = (1.0 - run.within / run.total) / (into - 1)
 
@@ -236,11 +266,14 @@ def _error(
         used = sum(gather(run.client, submit(run.client, on_worker.count, split)))
         return run.sums(split, q, run.total / max(used, 1))
 
-    found = deviations(target, q, log_evidence, (split_sums() for _ in range(OTHER_SAMPLES)), run.power)
-    of_parts = [share * float(np.mean(each.var(axis=0, ddof=1))) for each in found]
-    return SamplingError(
-        math.sqrt(of_sample.log_evidence**2 + of_parts[0]),
-        math.sqrt(of_sample.mean**2 + of_parts[1]),
+    found = deviations(target, q, log_evidence, (split_sums() for _ in range(times)), run.power)
+    of_parts = [math.sqrt(share * float(np.mean(each.var(axis=0, ddof=1)))) for each in found]
+    total = SamplingError(math.hypot(error.log_evidence, of_parts[0]), math.hypot(error.mean, of_parts[1]))
+    if of_parts[1] <= LINEAR_ERROR:
+        return total, ""
+    return total, (
+        f"Which rows share a part leaves an error of about {of_parts[1]:.2g} posterior standard deviations in the "
+        "mean, to first order: it may be several times as large. Write the rows into fewer, larger parts."
     )
 
 

@@ -69,7 +69,7 @@ def fit(
             options["rough"] = fit(dense, rough, **options)
     engine = ENGINES[plan.prior, plan.pairs if isinstance(plan.pairs, str) else "subsample"]
     found: Any = engine(problem.in_coordinates(plan.coordinates), plan, **options)
-    if isinstance(plan.pairs, Subsample) and plan.accuracy == "fit":
+    if isinstance(plan.pairs, Subsample) and plan.accuracy in ("fit", "estimator"):
         _warn_of_error(found, plan.pairs)
     return found
 
@@ -83,4 +83,4 @@ def _warn_of_error(found: Any, asked: Subsample) -> None:
             f"posterior standard deviations: {found.pairs_used} of {n_pairs} pairs were used instead, as with "
             f'pairs={round(found.problem.n / found.subsample.groups)}. Ask for so many, or for pairs="auto".'
         )
-    warn_of_subsample(found.sampling_error, found.pairs_used, n_pairs, said, 'use pairs="all"', stacklevel=4)
+    warn_of_subsample(found.sampling_error, found.pairs_used, n_pairs, said, 'Use pairs="all".', stacklevel=4)

@@ -57,7 +57,8 @@ from pymc_pacauc.interrupt import interrupt_requested
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
-SMALLEST_EIGENVALUE = 1e-8  # relative, of the normal equations of the mixing: rounding has half of the digits
+SMALLEST_SINGULAR = 1e-8  # relative, in the least squares; 1e-4 and some spike-and-slab fits do not converge
+LONG = 4096  # numbers of a step from which on the normal equations do: 1.3 times as fast in the scores of a process
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +89,21 @@ def mixed_step(
 
 
 def _least_squares(columns: tuple[FloatArray, ...], target: FloatArray) -> FloatArray:
-    """By the normal equations of columns scaled to length one: half the digits, a tenth of the time."""
-    A = np.array(columns)
-    gram = A @ A.T
+    """Of long columns by the normal equations, scaled to length one: half the digits, a tenth of the time."""
+    if target.size < LONG:
+        A = np.array(columns).T
+        found = linalg.lstsq(A, target, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
+        return np.asarray(found)
+    gram = np.zeros((len(columns), len(columns)))
+    for i, a in enumerate(columns):
+        for j in range(i + 1):
+            gram[i, j] = gram[j, i] = a @ columns[j]
+    right = np.array([a @ target for a in columns])
     lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(float).tiny))
     values, vectors = linalg.eigh(gram / np.outer(lengths, lengths), check_finite=False)
-    kept = values > SMALLEST_EIGENVALUE * values[-1]
+    kept = values > SMALLEST_SINGULAR * values[-1]
     vectors = vectors[:, kept] / lengths[:, None]
-    return np.asarray(vectors @ ((vectors.T @ (A @ target)) / values[kept]))
+    return np.asarray(vectors @ ((vectors.T @ right) / values[kept]))
 
 
 ROUNDING = 1e-6  # nats by which a log evidence may exceed zero

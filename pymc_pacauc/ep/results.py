@@ -47,13 +47,16 @@ LARGE_EVIDENCE_ERROR = 3.0  # of log Z, nats: a factor of twenty between models;
 
 
 def warn_of_subsample(error: SamplingError, used: int, n_pairs: int, said: str, advice: str, stacklevel: int) -> None:
-    """Warn, after what is to be ``said`` anyhow, where ``used`` of ``n_pairs`` pairs leave a large error."""
+    """Warn, after what is to be ``said`` anyhow, where ``used`` of ``n_pairs`` pairs leave a large error.
+
+    ``advice`` is for callers of :func:`~pymc_pacauc.fitting.fit`; ``ADVICE``, where it is set, for others.
+    """
     messages = [said] if said else []
     if not (error.mean <= TRUSTED_ERROR and error.log_evidence <= LARGE_EVIDENCE_ERROR):
         messages.append(
             f"The subsample of {used} of {n_pairs} pairs leaves an error of {error.mean:.2g} posterior standard "
-            f"deviations in the mean, and of {error.log_evidence:.2g} nats in log Z: do not compare models by it, or "
-            f"{advice}."
+            f"deviations in the mean, and of {error.log_evidence:.2g} nats in log Z: do not compare models by it. "
+            f"{ADVICE.get() or advice}"
         )
     if messages:
         warnings.warn(" ".join(messages), ConvergenceWarning, stacklevel=stacklevel)

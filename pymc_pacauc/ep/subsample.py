@@ -396,7 +396,7 @@ class _Run:
             check_interrupt()
             moved.append(q.factor.T @ (aside.after(other, found).mean - q.mean))
             differences.append([found.seen.log_evidence - log_evidence])
-        return SamplingError(_own_error(np.array(differences)), _own_error(np.array(moved)))
+        return SamplingError(own_error(np.array(differences)), own_error(np.array(moved)))
 
     def iteration(self, sampled: SampledPairs, pairs: Pairs | None = None) -> Iteration[NaturalGaussian, GaussianSweep]:
         """The iteration whose fixed point is the posterior given pairs, estimated from those that are sampled."""
@@ -428,7 +428,7 @@ def sampling_error(
 
     A subsample along an older score is worse than these: then its own deviation from their average is what is reported.
     """
-    return SamplingError(*map(_own_error, deviations(problem, q, log_evidence, others, power)))
+    return SamplingError(*map(own_error, deviations(problem, q, log_evidence, others, power)))
 
 
 def deviations(
@@ -448,7 +448,7 @@ def deviations(
     return np.array(differences), np.array(steps)
 
 
-def _own_error(differences: FloatArray) -> float:
+def own_error(differences: FloatArray) -> float:
     """Standard error of one subsample from the differences[k, m] of K others to it, root mean square over m."""
     count = len(differences)
     alike = 0.5 * np.mean(differences**2)

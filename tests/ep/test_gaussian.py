@@ -133,7 +133,7 @@ def test_gamma_to_zero_gives_the_prior():
 def test_derivative_of_the_evidence_in_gamma_is_minus_the_expected_risk_for_vb():
     X, y = small_data()
     problem = linear_gaussian_problem(X, y, 10.0)
-    up, down = (fitting.fit(dataclasses, "vb".replace(problem, gamma=g), **TIGHT).log_evidence for g in (10.001, 9.999))
+    up, down = (fitting.fit(dataclasses.replace(problem, gamma=g), "vb", **TIGHT).log_evidence for g in (10.001, 9.999))
     assert (up - down) / 0.002 == pytest.approx(-fitting.fit(problem, "vb", **TIGHT).expected_risk, abs=1e-6)
 
 

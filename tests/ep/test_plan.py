@@ -12,6 +12,7 @@ from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import UnsupportedError
 from pymc_pacauc.ep.plan import ACCURACIES, Plan, Subsample, choose_plan
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
+from tests.ep.test_leading import process as smooth
 
 
 def linear(n, d=2, gamma=None, **options):
@@ -21,10 +22,9 @@ def linear(n, d=2, gamma=None, **options):
 
 
 def process(n, lengthscale, strata=None):
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((n, 2))
-    square = np.sum((X[:, None] - X) ** 2, axis=-1)
-    factor = np.linalg.cholesky(np.exp(-0.5 * square / lengthscale**2) + 1e-6 * np.eye(n))
+    x = np.random.default_rng(1).standard_normal(n)
+    kernel = np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2)
+    factor = np.linalg.cholesky(kernel + 1e-6 * np.eye(n))
     return linear_gaussian_problem(factor, label_comparison(np.arange(n) % 2, strata=strata), float(n))
 
 
@@ -35,10 +35,10 @@ TABLE = {
     "5 020 000 pairs": (linear(4482), "coefficients", 160, "prior"),
     "a large gamma needs more": (linear(6000, gamma=20_000), "coefficients", "gamma", "prior"),
     "a larger one all": (linear(6000, gamma=30_000), "coefficients", None, "prior"),
-    "smooth process": (process(200, 2.5), "features", None, "mean first"),
-    "rough process": (process(200, 0.05), "scores", None, "mean first"),
-    "rough process in small strata": (process(200, 0.05, SMALL_STRATA), "coefficients", None, "mean first"),
-    "few rows of a process": (process(60, 2.5), "coefficients", None, "prior"),
+    "smooth process": (linear_gaussian_problem(*smooth(), 260.0), "features", None, "mean first"),
+    "rough process": (process(200, 1e-4), "scores", None, "mean first"),
+    "rough process in small strata": (process(200, 1e-4, SMALL_STRATA), "coefficients", None, "mean first"),
+    "few rows of a process": (process(60, 1.0), "coefficients", None, "prior"),
 }
 
 
@@ -118,7 +118,7 @@ def test_a_fit_says_how_it_was_made():
     assert str(some.plan).startswith("225 000 of 2 250 000 pairs, coefficients, from a fit to some rows: ")
     sparse = fit(spike_slab_problem(problem.X, problem.pairs, 10.0, inclusion_probability=0.5, v0=0.1))
     assert str(sparse.plan) == f"all 900 pairs, coefficients, from a fit without spikes: {sparse.sweeps} sweeps"
-    assert "features, from the mean found first" in str(choose_plan(process(200, 2.5)))
+    assert "features, from the mean found first" in str(choose_plan(linear_gaussian_problem(*smooth(), 260.0)))
     large = str(choose_plan(replace(problem, gamma=600.0)))
     assert large == "all 900 pairs, coefficients, from the prior and along growing gammas"
 
@@ -145,7 +145,7 @@ def sparse():
         (sparse(), {"power": 0.5}, "use power=1, not 0.5"),
         (sparse(), {"pairs": Subsample(4)}, "subsampled for Gaussian priors"),
         (sparse(), {"coordinates": "features"}, 'Gaussian priors: use "coefficients"'),
-        (process(200, 0.05, SMALL_STRATA), {"coordinates": "scores"}, 'use "coefficients"'),
+        (process(200, 1e-4, SMALL_STRATA), {"coordinates": "scores"}, 'use "coefficients"'),
     ],
 )
 def test_plans_that_no_engine_can_carry_out(problem, change, message):

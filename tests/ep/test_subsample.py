@@ -573,6 +573,7 @@ def test_the_record_survives_a_file(tmp_path):
     assert f"{approx.pairs_used}, sampled" in pac.summary(approx).attrs["report"]
 
 
+@pytest.mark.filterwarnings("ignore:The subsample of:pymc_pacauc.results.ConvergenceWarning")  # as far as it got
 @pytest.mark.parametrize("sweep", [0, 1, 3, 6])
 def test_an_interrupted_fit_is_returned_as_it_is(sweep, monkeypatch):
     """In the pilot, in a step of the mean, at the end: with a posterior, what it was seen to be, and a warning."""

@@ -330,7 +330,7 @@ def test_copies(rows, fitted):
         ({"gamma": "best"}, "gamma must be one of"),
         ({"gamma": -1.0}, "gamma must be"),
         ({"prior": "laplace"}, "prior must be one of"),
-        ({"method": "nuts"}, "method must be one of"),
+        ({"method": "nuts"}, "method must be one of 'ep', 'vb', 'smc'; got 'nuts'"),
         ({"threshold": 2.0}, "threshold must be one of"),
         ({"multi_class": "ovo"}, "multi_class must be one of"),
         ({"cv": 1}, "Expected cv as an integer of at least 2"),
@@ -414,7 +414,7 @@ def test_folds_may_be_given(rows):
         fold[out] = k
     first = pac.AUCClassifier(cv=splitter).fit(X, y)
     other = pac.AUCClassifier(cv=list(splitter.split(X, y)), random_state=1).fit(X, y)
-    assert first.gamma_ == other.gamma_  # nothing is dealt, so that there is nothing random
+    assert first.gamma_ == other.gamma_  # there are no subsamples, so that there is nothing random
     np.testing.assert_array_equal(first.predict_proba(X), other.predict_proba(X))
     [score] = first.scores_
     np.testing.assert_array_equal(score.posterior.choice.folds, [fold])
@@ -502,7 +502,7 @@ def test_draws_are_arviz_data(rows, fitted):
         assert pac.certificate(each.idata_).auc == pytest.approx(each.certificate_.auc)
 
 
-def test_pairs_of_many_rows_are_dealt():
+def test_pairs_of_many_rows_are_subsampled():
     """Of 3000 rows one pair in ten, without changing what it learns: against the fit to all pairs, on arrays."""
     rng = np.random.default_rng(7)
     X = rng.normal(size=(3000, 5))
@@ -513,6 +513,15 @@ def test_pairs_of_many_rows_are_dealt():
     assert found.approximation_.pairs_used < 0.15 * every.problem.pairs.n_pairs
     off = (found.coef_[0] * X.std(axis=0) - every.posterior.mean) / np.sqrt(every.posterior.variance)
     assert 0.0 < np.sqrt(np.mean(off**2)) < 0.1
+
+
+def test_a_large_error_of_a_subsample_is_told_by_options_of_the_estimator(monkeypatch):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(1600, 2))
+    monkeypatch.setattr("pymc_pacauc.ep.results.LARGE_EVIDENCE_ERROR", 1e-6)
+    message = r'subsample of .* of 640000 pairs .* nats in log Z: .* Lower gamma, or use method="smc".$'
+    with pytest.warns(ConvergenceWarning, match=message):
+        pac.AUCClassifier(gamma=100.0, shrinkage=1.0).fit(X, np.arange(1600) % 2)
 
 
 @pytest.mark.parametrize(

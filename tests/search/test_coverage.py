@@ -70,6 +70,19 @@ def test_gamma_solves_its_equation():
     assert sandwich(fit(replace(choice.fit.problem, gamma=4 * choice.gamma))).ratio > 2
 
 
+def test_both_classes_vary():
+    """Each adds the variance of its own mean gradient, with 25 positives among 150 rows."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150, 3)) * np.where(np.arange(150) < 25, 0.5, 2.0)[:, None]
+    fitted = fit(linear_gaussian_problem(X, np.arange(150) < 25, 60.0), n_jobs=1)
+    q, positive = fitted.posterior.natural, np.arange(150) < 25
+    rows = _row_gradients(fitted.problem, positive, q.mean, q.root)
+    spread = np.cov(rows[positive].T) / 25 + np.cov(rows[~positive].T) / 125
+    moved = 60.0**2 * q.covariance @ spread @ q.covariance
+    form = q.precision - np.outer(q.shift, q.shift) / (q.mean @ q.shift)
+    assert sandwich(fitted).eigenvalues.sum() == pytest.approx(np.trace(form @ moved), rel=1e-6)
+
+
 def test_the_covariance_of_the_mean():
     """Over 60 data sets the mean of T(theta*) is what the sandwich says, within its standard error."""
     best, found, said = np.array([1.0, -0.5, 0.0]), [], []

@@ -3,7 +3,7 @@ More pairs than can be looked at
 ================================
 
 Ten thousand rows, eight in a hundred positive, make seven million pairs; fifty thousand make two hundred million.
-Expectation propagation need not look at all of them: rows are dealt along their score into groups, and compared within
+Expectation propagation need not look at all of them: rows are put into groups along their score, and compared within
 a group. Here is what that costs in accuracy, what the fit itself says of it, and what it saves.
 """
 
@@ -51,7 +51,7 @@ for rows in (2000, 600, 200):  # in a group
     print(f"    {approx.pairs_used:11,d} pairs: {seconds:5.1f} s, off by {found[-1]:.3f}, reported {promised[-1]:.3f}")
 
 # %%
-# Without being asked: ``EP()`` deals where pairs are many.
+# Without being asked: ``EP()`` subsamples where pairs are many.
 
 X, y = draw(50_000, seed=2)
 approx, seconds = fitted(X, y)

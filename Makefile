@@ -10,8 +10,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Each part of the package once, in a minute or two: for further versions of Python and of what the package needs.
-QUICK := tests/core tests/ep tests/estimator tests/test_package.py tests/test_versions.py tests/test_faults.py \
-	tests/model/test_op.py tests/model/test_potential.py tests/model/test_approximation.py
+QUICK := tests/core tests/ep/test_gaussian.py tests/ep/test_sparse.py tests/ep/test_plan.py tests/estimator \
+	tests/test_package.py tests/test_versions.py tests/model/test_op.py tests/model/test_potential.py \
+	tests/model/test_approximation.py
 
 .PHONY: demo test quick test-lowest slow lint types docs dist bench-risk bench reliability reproduce clean
 

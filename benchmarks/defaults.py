@@ -129,11 +129,9 @@ def classifier(scaler=None, **options):
 
 
 VARIANTS = {
-    "independent coefficients": classifier(shrinkage=1.0),
-    "variances by evidence": classifier(relevance="evidence"),
+    "independent coefficients": classifier(prior="ridge"),
     "gamma without folds": classifier(gamma="default"),
     "gamma by certificate": classifier(gamma="certificate"),
-    "tuned by 1000 rows": classifier(tuning_rows=1000),
     "robust scales": classifier(RobustScaler, standardize=False),
     "ranks": classifier(lambda: QuantileTransformer(n_quantiles=100, output_distribution="normal")),
 }

@@ -63,9 +63,7 @@ def main(out: Path | None) -> None:
     X, y = loans(ROWS + NEW_ROWS, 1)
     X, new, y, labels = train_test_split(X, y, train_size=ROWS, stratify=y, random_state=1)
 
-    search = GridSearchCV(
-        pipeline(pac.AUCClassifier(threshold="youden")), {"aucclassifier__gamma": ["cv", "default"]}, cv=3
-    ).fit(X, y)
+    search = GridSearchCV(pipeline(pac.AUCClassifier()), {"aucclassifier__gamma": ["cv", "default"]}, cv=3).fit(X, y)
     ours = search.best_estimator_
     classifier = ours[-1]
     logistic = pipeline(LogisticRegression()).fit(X, y)

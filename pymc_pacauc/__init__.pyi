@@ -17,8 +17,10 @@ from .analysis.gamma_path import log_evidence as log_evidence
 from .analysis.gamma_path import tempering_path as tempering_path
 from .analysis.maximize import maximize_evidence as maximize_evidence
 from .analysis.maximize import regularization_path as regularization_path
+from .analysis.precision_recall import precision_recall as precision_recall
 from .analysis.predict import export as export
 from .analysis.predict import predict_scores as predict_scores
+from .analysis.scorecard import scorecard as scorecard
 from .analysis.select_gamma import select_gamma as select_gamma
 from .analysis.summary import inclusion_probability as inclusion_probability
 from .analysis.summary import summary as summary
@@ -36,5 +38,6 @@ from .model.potential import AUCPotential as AUCPotential
 from .model.potential import ConcordancePotential as ConcordancePotential
 from .model.potential import auc_risk as auc_risk
 from .model.prior import SpikeSlab as SpikeSlab
+from .model.prior import prior_from as prior_from
 from .model.step import TemperingSMC as TemperingSMC
 from .tune.evidence import choose_lengthscale as choose_lengthscale

@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "analysis.evaluate": ["AUCComparison", "AUCInterval"],
         "analysis.maximize": ["EvidenceMaximum"],
+        "analysis.scorecard": ["Scorecard"],
         "analysis.select_gamma": ["GammaSelection"],
         "analysis.threshold": ["Threshold"],
         "certify.certificate": ["Certificate"],
@@ -20,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "model.approximation": ["EPApproximation", "ImportanceSample"],
         "model.auc_term": ["NotLinearGaussianError"],
         "model.inference": ["ScaleWarning"],
+        "model.nested": ["NestedApproximation"],
         "problem.provenance": ["Provenance"],
         "smc.evidence": ["LogEvidence"],
         "smc.tempering": ["TemperingWarning"],

@@ -1,4 +1,4 @@
-"""Properties that hold for every input: up to 50 examples each in the fast run, 500 in the slow one.
+"""Properties that hold for every input: up to 25 examples each in the fast run, 500 in the slow one.
 
 A property says which public names it is about, ``@fuzz("select_gamma", "results.GammaSelection", ...)``;
 ``tests/test_fuzzing`` checks that every public name has one.
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 import pymc_pacauc as pac
 
-FAST, SLOW = 50, 500
+FAST, SLOW = 25, 500
 TESTS = Path(__file__).parent
 
 

@@ -51,3 +51,42 @@ def listed(pairs):
         for j, b in zip(block.negative, block.column_weights, strict=True)
     ]
     return tuple(np.array(column) for column in zip(*sorted(found), strict=True))
+
+
+def _uncensored(time, codes, t, before=False):
+    """P(censored after t), or not before t: the product over censoring times; of ties the event comes first."""
+    value = 1.0
+    for u in np.unique(time[(time < t) if before else (time <= t)]):
+        at_risk = np.sum(time >= u) - np.sum((time == u) & (codes > 0))
+        if at_risk:
+            value *= 1 - np.sum((time == u) & (codes == 0)) / at_risk
+    return value
+
+
+def competing_pairs(time, codes, cause=1, tau=np.inf, ipcw=False):
+    """Wolbers' pairs: of a competing event, earlier or later, the score should be lower."""
+    found = []
+    for i in np.flatnonzero((codes == cause) & (time < tau)):
+        g, g_before = _uncensored(time, codes, time[i]), _uncensored(time, codes, time[i], before=True)
+        for j in range(len(time)):
+            other = codes[j] not in (0, cause)
+            if time[j] > time[i] or (time[j] == time[i] and codes[j] == 0):
+                found.append((i, j, 1 / (g_before * g) if ipcw else 1.0))
+            elif other:
+                found.append((i, j, 1 / (g_before * _uncensored(time, codes, time[j], before=True)) if ipcw else 1.0))
+    return tuple(np.array(column) for column in zip(*sorted(found), strict=True))
+
+
+def horizon_pairs(time, codes, horizon, cause=1):
+    """Cumulative/dynamic: events of the cause until the horizon, against those free of it then."""
+    found = []
+    for i in np.flatnonzero((codes == cause) & (time <= horizon)):
+        for j in range(len(time)):
+            if time[j] > horizon:
+                weight = 1 / _uncensored(time, codes, horizon)
+            elif codes[j] not in (0, cause):
+                weight = 1 / _uncensored(time, codes, time[j], before=True)
+            else:
+                continue
+            found.append((i, j, weight / _uncensored(time, codes, time[i])))
+    return tuple(np.array(column) for column in zip(*found, strict=True))

@@ -66,6 +66,7 @@ def test_no_folder_can_be_written(read_only, environment):
     assert "NUMBA_CACHE_DIR" in messages[0]
 
 
+@pytest.mark.slow
 def test_the_advice_can_be_followed(read_only, tmp_path_factory):
     writable = tmp_path_factory.mktemp("cache")
     assert run(read_only, ONE_PAIR_WRONG, **NO_HOME, NUMBA_CACHE_DIR=str(writable)) == ["0.5 1.0", ""]

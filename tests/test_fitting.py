@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from pymc_pacauc import arrays
 from pymc_pacauc.comparison.pairs import bipartite
@@ -248,17 +248,6 @@ class TestDraws:
         w = posterior.gaussian.draw(2000, np.random.default_rng(9))
         for k in range(theta.shape[1]):
             assert (np.diff(theta[np.argsort(w[:, k]), k]) >= 0.0).all()
-
-    def test_slab_and_latent_make_theta_and_have_their_prior(self):
-        problem = replace(sparse(v0=0.0), gamma=1e-3)
-        posterior = fit(problem).posterior
-        rng = np.random.default_rng(8)
-        theta = posterior.draw(40_000, rng)
-        slab, latent = posterior.slab_and_latent(theta, rng)
-        p = problem.spikes.inclusion_probability
-        np.testing.assert_array_equal(np.where(latent < ndtri(p), slab, 0.0), theta)
-        np.testing.assert_allclose(latent.std(axis=0), 1.0, atol=0.03)
-        np.testing.assert_allclose(slab.std(axis=0), problem.prior.factor, rtol=0.03)
 
 
 class TestRefusals:

@@ -21,10 +21,19 @@ from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.estimator import calibration
+from pymc_pacauc.estimator.calibration import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.smc import Settings
-from pymc_pacauc.tune.gamma import FOLD_SWEEPS, FOLD_TOLERANCE, gamma_grid, held_out, leave_out_folds
+from pymc_pacauc.tune.gamma import (
+    FOLD_SWEEPS,
+    FOLD_TOLERANCE,
+    assign_folds,
+    content_order,
+    gamma_grid,
+    held_out,
+    leave_out_folds,
+)
 
 N, D = 60, 10
 CALIBRATION = {"refine": FOLD_SWEEPS, "tolerance": calibration.TOLERANCE}
@@ -112,16 +121,19 @@ def labels(problem):
     return np.isin(np.arange(problem.n), problem.pairs.blocks[0].positive).astype(int)
 
 
-def classifier(problem, fold, sample_weight=None, **options):
+def classifier(problem, _, prior="ridge", gamma=None, sample_weight=None):
+    """Scores that probabilities are made of, in the folds that the classifier assigns itself."""
     y = labels(problem)
-    options = {"gamma": problem.gamma, "shrinkage": 1.0, "cv": [(np.flatnonzero(fold != k), np.flatnonzero(fold == k))
-               for k in range(5)], **options}  # fmt: skip
-    [score] = pac.AUCClassifier(**options).fit(problem.X, y, sample_weight).scores_
-    return np.mean([roc_auc_score(y[fold == k], score.held_out[fold == k]) for k in range(5)])
+    estimator = pac.AUCClassifier(prior, gamma=problem.gamma if gamma is None else gamma)
+    [score] = estimator.fit(problem.X, y, sample_weight).scores_
+    fitted = score.posterior.fit.problem
+    assigned = assign_folds(fitted.pairs, 5, None, content_order(fitted.X))
+    scored = zip(assigned, cross_fit(score.posterior, 5), strict=True)
+    return np.mean([roc_auc_score(y[at == k], scores[at == k]) for at, scores in scored for k in range(5)])
 
 
-def classifier_by_default(problem, fold):
-    return classifier(problem, fold, gamma="default", shrinkage="evidence")
+def classifier_by_default(problem, _):
+    return classifier(problem, _, "gaussian", "default")
 
 
 def chance(problem):
@@ -142,7 +154,7 @@ def at_one_gamma(estimator):
 
 
 def classifier_by_folds(problem, fold):
-    return at_one_gamma(pac.AUCClassifier(threshold="prior").fit(problem.X, labels(problem)))
+    return at_one_gamma(pac.AUCClassifier(calibration=None).fit(problem.X, labels(problem)))
 
 
 def concordance_by_folds(problem, fold):
@@ -167,7 +179,7 @@ WAYS = {
     "classifier, gamma by folds": classifier_by_folds,
     "concordance, gamma by folds": concordance_by_folds,
 }
-PAIRED = ("folds, calibration", "folds, selection", "paths", "classifier")
+PAIRED = ("folds, calibration", "folds, selection", "paths")
 SLOW_ONLY = ("smc", "spikes", "process", "concordance, gamma by folds")  # seconds each
 OWN_GAMMA = ("classifier by default", "classifier, gamma by folds", "concordance, gamma by folds")
 

@@ -32,6 +32,7 @@ def test_a_broken_engine_is_told(broken, monkeypatch):
     assert text.count("WRONG") == 1
 
 
+@pytest.mark.slow
 def test_warm_fills_the_caches(tmp_path):
     environment = {
         **os.environ,

@@ -126,7 +126,7 @@ def test_what_was_chosen_with_all_rows():
 def test_refusals():
     X = np.random.default_rng(1).normal(size=(20, 2))
     y = X[:, 0] > 0
-    with pytest.raises(ValueError, match="spike-and-slab"):
+    with pytest.raises(ValueError, match="spike and slab"):
         split_bounds(spike_slab_problem(X, y, 10.0, inclusion_probability=0.5, v0=0.0))
     with pytest.raises(ValueError, match="share"):
         split_bounds(linear_gaussian_problem(X, y, 10.0), share=1.0)

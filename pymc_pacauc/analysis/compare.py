@@ -178,9 +178,10 @@ def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> L
     Parameters
     ----------
     result
-        What ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` returned, or what holds it.
+        What ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` returned, or what holds it, or a fitted estimator.
     groups
-        Group label of each observation for k-fold or grouped cross-validation; by default each is left out alone.
+        Group label of each observation for k-fold or grouped cross-validation: what is left out together. By default
+        each is left out alone. (In certificates and intervals groups are the independent units.)
     **options
         ``refine``, ``n_jobs``, ``progressbar``.
     """
@@ -189,6 +190,8 @@ def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> L
         return found.leave_out(groups, **options)
     if hasattr(found, "fit"):
         return found.fit.leave_out(groups, **options)
+    if hasattr(result, "scores_"):
+        raise TypeError("This copy of an estimator has no training rows to leave out: fit it with keep_data=True.")
     raise TypeError(
         "Leaving observations out means removing EP's sites, and draws have none: use what pm.fit(method=pac.EP()) "
         'returned; for tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'

@@ -10,6 +10,10 @@ uniform random share. For the randomised score the draw is uncertain too, and ev
 another draw. Weights cannot show what no row did: where all positives are above the threshold, so they are in every
 reweighting. So a band is at least as wide as Clopper and Pearson's interval for the positives at that threshold.
 
+Where rows come in groups (visits of one patient), groups are what is independent: ``groups=`` weighs whole groups in
+the bootstrap, and adds up the shares of a group's rows in the AUC before they are squared (Obuchowski, 1997). The AUC
+itself is that of all pairs, those within a group among them.
+
 Curves, AUCs and rates are those of the scores as they are given: nothing is rounded, centred or scaled before it is
 ranked.
 
@@ -38,7 +42,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, ndtr, ndtri
 from scipy.stats import rankdata
 
+from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.comparison.sizes import effective_size, group_codes
 from pymc_pacauc.model.deployed import check_ci_prob, deployed_score, labelled_draws
 from pymc_pacauc.numerics import FloatArray, Mask
 
@@ -53,6 +59,7 @@ def roc(
     mean: ArrayLike | None = None,
     ci_prob: float = 0.9,
     positive: Any = None,
+    groups: ArrayLike | None = None,
     random_seed: Any = 0,
 ) -> xr.Dataset:
     """ROC curve of the mean score on labelled rows, with a band over rows; beside it, that of a randomised score.
@@ -71,6 +78,9 @@ def roc(
         Probability of the pointwise bands and of the intervals.
     positive
         Which of the two labels is the positive class.
+    groups : array-like of shape (rows,), optional
+        A label per row, such as its patient: groups, not rows, are then the independent units. (In
+        :func:`~pymc_pacauc.leave_out` groups are what is left out together.)
     random_seed
         Of the bootstrap.
 
@@ -81,7 +91,7 @@ def roc(
     ``tpr_of_draw_lower`` and ``tpr_of_draw_upper`` over rows and draws. Over ``sample``:
     ``auc_of_draw``. Attributes: ``auc`` of the mean score, ``auc_lower`` and ``auc_upper`` (:func:`auc_interval`, over
     rows) and ``auc_se``; ``auc_of_draw`` (mean), ``auc_of_draw_lower`` and ``auc_of_draw_upper`` (over rows and draws);
-    ``draws``, ``ci_prob``, ``n_pos`` and ``n_neg``.
+    ``draws``, ``ci_prob``, ``n_pos``, ``n_neg`` and ``n_groups`` (0 where rows are the units).
 
     Examples
     --------
@@ -91,11 +101,12 @@ def roc(
     """
     check_ci_prob(ci_prob)
     draws, mask = labelled_draws(scores, y, positive)
+    units = Units.of(mask, groups)
     deployed = deployed_score(scores, draws, mean)
     auc = 1.0 - empirical_risk(draws, mask)
     grid = np.linspace(0.0, 1.0, GRID)
     rng = np.random.default_rng(random_seed)
-    weights = [row_weights(mask.size, rng) for _ in range(BOOTSTRAP)]
+    weights = [units.random_weights(rng) for _ in range(BOOTSTRAP)]
     tail = np.array([0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
 
     def bands(rows: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -106,10 +117,8 @@ def roc(
         aucs = [area(false, true) for false, true in points]
         return np.quantile(curves, tail, axis=0), np.quantile(aucs, tail)
 
-    n_pos = int(mask.sum())
-
     def at_least_binomial(band: FloatArray, tpr: FloatArray) -> tuple[FloatArray, FloatArray]:
-        exact = np.array([binomial_interval(share, n_pos, ci_prob) for share in tpr]).T
+        exact = np.array([binomial_interval(share, units.positives, ci_prob) for share in tpr]).T
         return np.minimum(band[0], exact[0]), np.maximum(band[1], exact[1])
 
     curve = _curve(deployed, mask, grid)
@@ -119,7 +128,7 @@ def roc(
     chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
     band, (draw_auc_lower, draw_auc_upper) = bands([draws[k] for k in chosen])
     draw_lower, draw_upper = at_least_binomial(band, of_draws.mean(axis=0))
-    fixed = delong(deployed, mask, ci_prob)
+    fixed = delong(deployed, mask, ci_prob, groups)
     return xr.Dataset(
         {
             "tpr": ("fpr", curve),
@@ -143,14 +152,85 @@ def roc(
             "auc_of_draw_upper": float(draw_auc_upper),
             "draws": len(draws),
             "ci_prob": ci_prob,
-            "n_pos": n_pos,
+            "n_pos": int(mask.sum()),
             "n_neg": int((~mask).sum()),
+            "n_groups": units.number,
         },
     )
 
 
-def delong(score: FloatArray, mask: Mask, ci_prob: float) -> AUCInterval:
-    """Interval of the AUC of one score vector, over the sampling of the rows, from DeLong's variance.
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What is independent among labelled rows: the rows (``code`` None), or groups of them, by number.
+
+    Attributes
+    ----------
+    mask : array of bool
+        Which rows are positive.
+    code : array of int or None
+        The group of each row.
+    number : int
+        Of groups; 0 where rows are the units.
+    smaller : float
+        Independent pairs that the AUC is at least worth: the size of the smaller class, or m of a certificate.
+    positives : float
+        Positive units: rows, or groups by Kish's formula, (sum n_g)^2 / sum n_g^2 of their positive rows.
+    """
+
+    mask: Mask
+    code: NDArray[np.intp] | None
+    number: int
+    smaller: float
+    positives: float
+
+    @classmethod
+    def of(cls, mask: Mask, groups: ArrayLike | None) -> Units:
+        n_pos, n_neg = int(mask.sum()), int((~mask).sum())
+        if groups is None:
+            return cls(mask, None, 0, min(n_pos, n_neg), n_pos)
+        code = group_codes(groups, mask.size)
+        sizes = np.bincount(code[mask])
+        kish = n_pos**2 / float(sizes @ sizes)
+        return cls(mask, code, int(code.max()) + 1, effective_size(bipartite(mask), code), kish)
+
+    @property
+    def words(self) -> str:
+        return "rows" if self.code is None else "groups"
+
+    def check(self) -> None:
+        """Refuse fewer than two units of a class, which have no variance."""
+        kind = "rows" if self.code is None else "groups with rows"
+        units = np.arange(self.mask.size) if self.code is None else self.code
+        n_pos, n_neg = (np.unique(units[rows]).size for rows in (self.mask, ~self.mask))
+        if min(n_pos, n_neg) < 2:
+            raise ValueError(f"DeLong's variance needs two {kind} of each class; there are {n_pos} and {n_neg}.")
+
+    def variance(self, above: FloatArray, below: FloatArray) -> float:
+        """Variance of the mean of ``above`` (of positive rows) and of ``below`` (of negative ones), which are equal.
+
+        DeLong's; of groups, Obuchowski's: the sums of the deviations within a group take the place of a row's.
+        """
+        parts = []
+        for values, rows in ((above, self.mask), (below, ~self.mask)):
+            share = (values - values.mean()) / values.size
+            if self.code is None:
+                parts.append(share * np.sqrt(values.size / max(values.size - 1, 1)))
+            else:
+                present = np.unique(self.code[rows]).size
+                parts.append(np.bincount(self.code[rows], share, self.number) * np.sqrt(present / max(present - 1, 1)))
+        if self.code is None:
+            return float(parts[0] @ parts[0] + parts[1] @ parts[1])
+        return float(np.sum((parts[0] + parts[1]) ** 2))
+
+    def random_weights(self, rng: np.random.Generator) -> FloatArray:
+        """Weights of the rows, uniform on the simplex up to a factor: the Bayesian bootstrap, of rows or of groups."""
+        return rng.standard_exponential(self.mask.size if self.code is None else self.number)[
+            slice(None) if self.code is None else self.code
+        ]
+
+
+def delong(score: FloatArray, mask: Mask, ci_prob: float, groups: ArrayLike | None = None) -> AUCInterval:
+    """Interval of the AUC of one score vector, over the sampling of the rows (or groups), from DeLong's variance.
 
     The variance is that of a two-sample U-statistic, from each row's share in it (DeLong, DeLong and Clarke-Pearson,
     1988; by ranks as in Sun and Xu, 2014). It says how many independent pairs the AUC is worth, and the interval is
@@ -160,8 +240,9 @@ def delong(score: FloatArray, mask: Mask, ci_prob: float) -> AUCInterval:
     -----
     A mean of k independent comparisons has variance AUC (1 - AUC) / k, so k = AUC (1 - AUC) / variance is the effective
     number of comparisons. It is at least m, the size of the smaller class, because the AUC is an average over matchings
-    of m independent pairs each. Near 0 and 1 the estimates of AUC (1 - AUC) and of the variance vanish together (both
-    are 0 when the classes are separated), so k is drawn towards m by as much as AUC (1 - AUC) is uncertain, 1 / (4 m):
+    of m independent pairs each; with groups, m is that of a certificate. Near 0 and 1 the estimates of AUC (1 - AUC)
+    and of the variance vanish together (both are 0 when the classes are separated), so k is drawn towards m by as much
+    as AUC (1 - AUC) is uncertain, 1 / (4 m):
 
         1 / k = [variance + 1 / (4 m^2)] / [AUC (1 - AUC) + 1 / (4 m)].
 
@@ -173,17 +254,14 @@ def delong(score: FloatArray, mask: Mask, ci_prob: float) -> AUCInterval:
     >>> delong(np.array([0.1, 0.4, 0.35, 0.8, 0.3, 0.9]), np.array([0, 0, 1, 1, 0, 1]) == 1, 0.95)
     AUC 0.8889 (95% over rows: 0.2531 to 1.0000)
     """
-    n_pos, n_neg = int(mask.sum()), int((~mask).sum())
-    smaller = min(n_pos, n_neg)
-    if smaller < 2:
-        raise ValueError(f"DeLong's variance needs two rows of each class; there are {n_pos} and {n_neg}.")
-    above, below = placements(score, mask)
+    units = Units.of(mask, groups)
+    units.check()
     auc = 1.0 - float(empirical_risk(score, mask))
-    variance = above.var(ddof=1) / n_pos + below.var(ddof=1) / n_neg
-    pull = 0.25 / smaller
-    comparisons = max(smaller, (auc * (1.0 - auc) + pull) / (variance + pull / smaller))
+    variance = units.variance(*placements(score, mask))
+    pull = 0.25 / units.smaller
+    comparisons = max(units.smaller, (auc * (1.0 - auc) + pull) / (variance + pull / units.smaller))
     lower, upper = binomial_interval(auc, comparisons, ci_prob)
-    return AUCInterval(auc, lower, upper, float(np.sqrt(variance)), "rows", ci_prob)
+    return AUCInterval(auc, lower, upper, float(np.sqrt(variance)), units.words, ci_prob)
 
 
 def placements(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
@@ -228,11 +306,6 @@ def area(false: FloatArray, true: FloatArray) -> float:
     return float(np.sum(np.diff(false) * 0.5 * (true[1:] + true[:-1])))
 
 
-def row_weights(rows: int, rng: np.random.Generator) -> FloatArray:
-    """Shares of the rows of each class, uniform on the simplex up to a factor: the Bayesian bootstrap."""
-    return rng.standard_exponential(rows)
-
-
 def _curve(score: FloatArray, mask: NDArray[np.bool_], grid: FloatArray) -> FloatArray:
     """TPR at the FPRs of ``grid``; at a vertical step its top."""
     return np.interp(grid, *Ranking.of(score, mask).points())
@@ -255,7 +328,7 @@ class AUCInterval:
     se
         Standard error: DeLong's over rows, else the standard deviation of the AUC.
     over, ci_prob
-        What is uncertain, and the probability of the interval.
+        What is uncertain (``"groups"`` where these, not rows, are the units), and the probability of the interval.
     """
 
     auc: float
@@ -313,6 +386,7 @@ def auc_interval(
     mean: ArrayLike | None = None,
     ci_prob: float = 0.9,
     positive: Any = None,
+    groups: ArrayLike | None = None,
     random_seed: Any = 0,
 ) -> AUCInterval:
     """AUC of a score on labelled rows, with an interval.
@@ -326,7 +400,7 @@ def auc_interval(
     over
         ``"rows"``: what other rows would say of the mean score, the one to deploy. ``"posterior"``: what the draws say
         on these rows. ``"both"``: what the AUC of a draw may be in the population.
-    mean, positive, random_seed
+    mean, positive, groups, random_seed
         As in :func:`~pymc_pacauc.roc`.
     ci_prob
         Probability of the interval.
@@ -346,11 +420,11 @@ def auc_interval(
     draws, mask = labelled_draws(scores, y, positive)
     deployed = deployed_score(scores, draws, mean)
     if over == "rows":
-        return delong(deployed, mask, ci_prob)
+        return delong(deployed, mask, ci_prob, groups)
     _check_draws(len(draws))
-    aucs = 1.0 - empirical_risk(draws, mask)
+    aucs, units = 1.0 - empirical_risk(draws, mask), Units.of(mask, groups)
     values = (
-        aucs if over == "posterior" else _of_a_draw(aucs, draws, deployed, mask, np.random.default_rng(random_seed))
+        aucs if over == "posterior" else _of_a_draw(aucs, draws, deployed, units, np.random.default_rng(random_seed))
     )
     return AUCInterval(float(aucs.mean()), *_quantiles(values, ci_prob), float(values.std()), over, ci_prob)
 
@@ -363,6 +437,7 @@ def compare_auc(
     over: str | None = None,
     ci_prob: float = 0.9,
     positive: Any = None,
+    groups: ArrayLike | None = None,
     random_seed: Any = 0,
 ) -> AUCComparison:
     """Compare the AUCs of two scores on the same labelled rows.
@@ -378,7 +453,7 @@ def compare_auc(
         being always the same. By default ``"rows"`` for two vectors, and ``"both"`` where there are draws.
     ci_prob
         Probability of the interval of the difference.
-    positive, random_seed
+    positive, groups, random_seed
         As in :func:`~pymc_pacauc.roc`.
 
     Returns
@@ -406,14 +481,15 @@ def compare_auc(
     over = ("rows" if len(a) == len(b) == 1 else "both") if over is None else over
     _check_over(over)
     sizes = {"n_pos": int(mask.sum()), "n_neg": int((~mask).sum())}
+    units = Units.of(mask, groups)
     if over == "rows":
         first, second = deployed_score(scores_a, a, None), deployed_score(scores_b, b, None)
-        return _over_rows(first, second, mask, ci_prob, sizes)
+        return _over_rows(first, second, units, ci_prob, sizes)
     _check_draws(max(len(a), len(b)))
     aucs = [1.0 - empirical_risk(draws, mask) for draws in (a, b)]
     rng = np.random.default_rng(random_seed)
     if over == "both":
-        weights = _weights(mask, rng)
+        weights = _weights(units, rng)
         values = [_reweighted(rng.permutation(draws), mask, weights) for draws in (a, b)]
     else:
         number = max(BOOTSTRAP, len(a), len(b))
@@ -425,24 +501,22 @@ def compare_auc(
     return AUCComparison(auc_a, auc_b, auc_a - auc_b, *limits, probability, over, ci_prob, **sizes)
 
 
-def _over_rows(a: FloatArray, b: FloatArray, mask: Mask, ci_prob: float, sizes: dict[str, int]) -> AUCComparison:
-    n_pos, n_neg = sizes["n_pos"], sizes["n_neg"]
-    m = min(n_pos, n_neg)
-    if m < 2:
-        raise ValueError(f"DeLong's variance needs two rows of each class; there are {n_pos} and {n_neg}.")
+def _over_rows(a: FloatArray, b: FloatArray, units: Units, ci_prob: float, sizes: dict[str, int]) -> AUCComparison:
+    mask, m = units.mask, units.smaller
+    units.check()
     auc_a, auc_b = (1.0 - float(empirical_risk(score, mask)) for score in (a, b))
     (above_a, below_a), (above_b, below_b) = placements(a, mask), placements(b, mask)
-    variance = float(np.var(above_a - above_b, ddof=1) / n_pos + np.var(below_a - below_b, ddof=1) / n_neg)
+    variance = units.variance(above_a - above_b, below_a - below_b)
     difference = auc_a - auc_b
     square = _mean_square(a, b, mask)  # of a pair's difference: how often the two scores disagree about it
     pull = 0.25 / m
-    pairs = max(float(m), (square - difference**2 + pull) / (variance + pull / m))
+    pairs = max(m, (square - difference**2 + pull) / (variance + pull / m))
     trials = pairs + 2.0  # Agresti and Min: one half more in each cell of the table of matched pairs
     centre = pairs * difference / trials
     spread = np.sqrt(((pairs * square + 1.0) / trials - centre**2) / trials)
     half = float(ndtri(0.5 + 0.5 * ci_prob) * spread)
     limits = max(-1.0, float(centre) - half), min(1.0, float(centre) + half)
-    return AUCComparison(auc_a, auc_b, difference, *limits, float(ndtr(centre / spread)), "rows", ci_prob, **sizes)
+    return AUCComparison(auc_a, auc_b, difference, *limits, float(ndtr(centre / spread)), units.words, ci_prob, **sizes)
 
 
 def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:
@@ -456,8 +530,8 @@ def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:
     return total / (positive.size * int((~mask).sum()))
 
 
-def _weights(mask: Mask, rng: np.random.Generator) -> FloatArray:
-    return np.array([row_weights(mask.size, rng) for _ in range(BOOTSTRAP)])
+def _weights(units: Units, rng: np.random.Generator) -> FloatArray:
+    return np.array([units.random_weights(rng) for _ in range(BOOTSTRAP)])
 
 
 def _reweighted(draws: FloatArray, mask: Mask, weights: FloatArray) -> FloatArray:
@@ -467,19 +541,18 @@ def _reweighted(draws: FloatArray, mask: Mask, weights: FloatArray) -> FloatArra
 
 
 def _of_a_draw(
-    aucs: FloatArray, draws: FloatArray, deployed: FloatArray, mask: Mask, rng: np.random.Generator
+    aucs: FloatArray, draws: FloatArray, deployed: FloatArray, units: Units, rng: np.random.Generator
 ) -> FloatArray:
     """AUCs that draws may have in the population: other rows move all of them alike, as they move the mean score.
 
     How draws differ from each other is seen on these rows, and some of it is their noise: DeLong's variance of a draw's
     difference from the mean over draws. Differences are shrunk to what is left of their variance.
     """
-    weights = _weights(mask, rng)
+    mask, weights = units.mask, _weights(units, rng)
     rows = _reweighted(deployed[None], mask, weights) - (1.0 - float(empirical_risk(deployed, mask)))
-    noise = 0.0
-    for placed in zip(*(placements(draw, mask) for draw in draws[: len(weights)]), strict=True):
-        apart = np.array(placed) - np.mean(placed, axis=0)
-        noise += float(apart.var(axis=1).mean()) / apart.shape[1]
+    placed = [placements(draw, mask) for draw in draws[: len(weights)]]
+    above, below = (np.mean(side, axis=0) for side in zip(*placed, strict=True))
+    noise = float(np.mean([units.variance(each[0] - above, each[1] - below) for each in placed]))
     spread = float(aucs.var())
     left = np.sqrt(max(0.0, 1.0 - noise / spread)) if spread > 0.0 else 0.0
     return np.clip(aucs.mean() + rows + left * np.resize(aucs - aucs.mean(), len(weights)), 0.0, 1.0)
@@ -504,4 +577,4 @@ def _check_draws(number: int) -> None:
 
 
 def _words(over: str) -> str:
-    return {"rows": "rows", "posterior": "the posterior", "both": "rows and the posterior"}[over]
+    return {"rows": "rows", "groups": "groups", "posterior": "the posterior", "both": "rows and the posterior"}[over]

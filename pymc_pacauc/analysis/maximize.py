@@ -357,7 +357,7 @@ def regularization_path(
     start: Fit | None = None
     for value in grid[::-1]:  # from wide to narrow
         spikes = Spikes(problem.spikes.inclusion_probability, np.minimum(value / v1, 1.0))
-        target = replace(problem, spikes=spikes)
+        target = replace(problem, sites=spikes)
         found = fit(target, start=start, tolerance=tolerance, max_sweeps=max_sweeps, n_jobs=n_jobs)
         start = found if found.converged else start
         rows.append(_row(found))

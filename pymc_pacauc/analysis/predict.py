@@ -250,7 +250,10 @@ class _Source:
         return values.reshape(posterior.sizes["chain"], posterior.sizes["draw"], len(new.labels))
 
     def moments(self, new: NewRows, above: int = 0) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the scores of an approximation; of the first rows minus the last, if ``above``."""
+        """The mean score of an approximation, the one that is certified, and the variance of the scores.
+
+        Of the first rows minus the last, if ``above``.
+        """
         assert self.approx is not None
         assert self.scoring is not None
         part, offset = self.scoring.design(new)
@@ -259,8 +262,8 @@ class _Source:
         design[:, np.concatenate([np.r_[places[name]] for name, _ in self.function.variables])] = part
         if above:
             design, offset = design[:above] - design[above:], offset[:above] - offset[above:]
-        mean, variance = self.approx.posterior.moments_of(design, variances=True)
-        return mean + offset, variance
+        posterior = self.approx.posterior
+        return design @ posterior.score_mean + offset, posterior.moments_of(design, variances=True)[1]
 
     def exact_mean(self, new: NewRows) -> FloatArray | None:
         """The mean of the scores, where it is known exactly: scores of a fit are affine in its variables."""
@@ -494,14 +497,18 @@ def _points(source: _Source, gp: Any, X_new: Any) -> NewRows:
 
 def _process(source: _Source, gp: Any, new: NewRows, summary: bool, draws: int, random_seed: Any) -> Any:
     """Scores of a Gaussian process at new points."""
-    if isinstance(source.approx, NestedApproximation):
-        raise ValueError(
-            "New points of a Gaussian process whose kernel is integrated over have no score yet: hold its parameters "
-            'fixed at their mode, pm.fit(method=pac.EP(hyper="maximize")) says where, and fit the model with these.'
-        )
     if source.approx is None and source.model is None:
         raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")
     points, labels, rng = new.values[0], new.labels, np.random.default_rng(random_seed)
+    if isinstance(source.approx, NestedApproximation):  # a process given the hyper-parameters
+        approx = source.approx
+        known, weights = approx.mean_points()
+        with approx.as_fitted():
+            mean = weights @ conditional_draws(approx.model, gp, known, points, rng)[1][0]
+            drawn = dataset_of(approx.sample(draws, random_seed=random_seed), "posterior")
+            values = conditional_draws(approx.model, gp, drawn, points, rng)[0]
+        scores = source.labelled(values, labels, mean)
+        return _moments_of_draws(scores) if summary else scores
     if source.approx is not None:
         mean, spread = predict_gp(source.approx, gp, points, covariance=not summary)
         if summary:

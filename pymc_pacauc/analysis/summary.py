@@ -31,6 +31,9 @@ from pymc_pacauc.model.results import as_result, check_model, dataset_of
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
+# Draws for quantiles of an approximation: their error is 0.02 posterior standard deviations; doubled, 0.014.
+QUANTILE_DRAWS, MOST_NUMBERS = 20_000, 20_000_000  # the second: numbers drawn at most (160 MB), with many coefficients
+
 
 def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm.Model | None = None) -> xr.DataArray:
     """Inclusion probabilities of a :func:`~pymc_pacauc.SpikeSlab` variable, with the indicators averaged out.
@@ -135,7 +138,8 @@ def summary(
     ----------
     result : EPApproximation, InferenceData, DataTree, Dataset or DataArray
         What ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or draws read from a file;
-        or draws of scores, as :func:`~pymc_pacauc.predict_scores` returns them.
+        a fitted estimator (its coefficients with calibrated spread); or draws of scores, as
+        :func:`~pymc_pacauc.predict_scores` returns them.
     epsilon : float, default 0.05
         Of the certificate.
     ci_prob : float, default 0.9
@@ -200,7 +204,9 @@ def summary(
     if isinstance(fit_result, NestedApproximation):  # no Gaussian: its draws are summarised
         fit_result = as_result(fit_result.sample(NESTED_DRAWS, random_seed=0))
         options = {"kind": "stats", **options}
-    if isinstance(fit_result, EPApproximation):
+    if hasattr(result, "scores_"):
+        table = _of_estimator(result, ci_prob)
+    elif isinstance(fit_result, EPApproximation):
         table = _closed_form(fit_result, ci_prob, var_names)
     else:
         if fit_result.posterior is None:
@@ -227,6 +233,7 @@ def summary(
         log_evidence_se=evidence.standard_error,
         certificate=certified,
         note=note,
+        estimator=hasattr(result, "scores_"),
         pairs_used=fitted.pairs_used or None,
         sampling_error=fitted.mean_error,
     )
@@ -282,7 +289,7 @@ def _report(attrs: dict[str, Any], terms: int) -> str:
     error = "" if np.isnan(attrs["log_evidence_se"]) else f" ± {attrs['log_evidence_se']:.3f}"
     certified, measure = attrs["certificate"], attrs["measure"]
     rows = []
-    if np.isnan(attrs["auc"]) and terms == 1:
+    if np.isnan(attrs["auc"]) and terms == 1 and not attrs["estimator"]:
         rows.append((measure, "of the mean score, the one to deploy: pass model=, the model of these draws"))
     elif not np.isnan(attrs["auc"]):
         rows.append((measure, f"{attrs['auc']:.4f} of the mean score, the one to deploy (training rows)"))
@@ -308,7 +315,7 @@ def _report(attrs: dict[str, Any], terms: int) -> str:
 
 def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
     """AUC of the mean score on the training rows, where they are known; NaN elsewhere."""
-    known = float(fit_result.training_auc)
+    known = float(getattr(fit_result, "training_auc", np.nan))
     terms = auc_terms(model) if model is not None and np.isnan(known) else []
     if len(terms) != 1:
         return known
@@ -319,6 +326,32 @@ def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
 
 def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[str] | None) -> pd.DataFrame:
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
+    inclusion = approx.fit.inclusion_probability if approx.source.sparse else None
+    table = _intervals(mean, sd, coefficient_labels(approx.model, approx.variable_names), ci_prob, inclusion)
+    if approx.posterior is not approx.fit.posterior:  # with the exact length it is no Gaussian
+        number = int(np.clip(MOST_NUMBERS // mean.size, 1000, QUANTILE_DRAWS))
+        drawn, tail = approx.posterior.draw(number, np.random.default_rng(0)), 0.5 * (1.0 - ci_prob)
+        low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+        for name, values in zip(table.columns[2:5], (low, high, np.mean(drawn > 0.0, axis=0)), strict=True):
+            table[name] = values.round(3)
+    if var_names is None:
+        return table
+    return table[[label.partition("[")[0] in set(var_names) for label in table.index]]
+
+
+def _of_estimator(estimator: Any, ci_prob: float) -> pd.DataFrame:
+    """Coefficients of X with calibrated spread, in the units of X."""
+    posterior = estimator.scores_[0].posterior
+    if posterior.features is not None:
+        raise TypeError("A Gaussian process has no coefficients of X to summarise: see report().")
+    inclusion = posterior.fit.inclusion_probability
+    included = inclusion if (inclusion < 1.0).any() else None
+    return _intervals(posterior.coef, posterior.coef_sd, estimator._feature_names(), ci_prob, included)
+
+
+def _intervals(
+    mean: FloatArray, sd: FloatArray, names: Sequence[str], ci_prob: float, inclusion: FloatArray | None
+) -> pd.DataFrame:
     tail = 0.5 * (1.0 - ci_prob)
     columns = {
         "mean": mean,
@@ -327,12 +360,9 @@ def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[st
         f"{1 - tail:.1%}": mean - ndtri(tail) * sd,
         "P(> 0)": ndtr(mean / sd),
     }
-    if approx.source.sparse:
-        columns["inclusion"] = approx.fit.inclusion_probability
-    table = pd.DataFrame(columns, index=coefficient_labels(approx.model, approx.variable_names)).round(3)
-    if var_names is None:
-        return table
-    return table[[label.partition("[")[0] in set(var_names) for label in table.index]]
+    if inclusion is not None:
+        columns["inclusion"] = inclusion
+    return pd.DataFrame(columns, index=names).round(3)
 
 
 def _certificate(result: Any, epsilon: float) -> tuple[Certificate | None, str]:

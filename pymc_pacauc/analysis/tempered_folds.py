@@ -126,7 +126,7 @@ def tempered_model(model: pm.Model) -> TemperedModel:
     except NotLinearGaussianError:
         problem = None
     record = fitted_to(model, "TemperingSMC", problem)
-    if problem is not None and problem.spikes is None:
+    if problem is not None and problem.sites is None:
         return TemperedModel(problem.pairs, record, problem=problem)
     comparison = terms[0].comparison if len(terms) == 1 else joined_pairs(terms)[0]
     return TemperedModel(comparison, record, model=model)

@@ -26,7 +26,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, binomial_interval, row_weights
+from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, binomial_interval
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.model.deployed import (
     FIT,
@@ -390,7 +390,7 @@ def decision_curve(
 
     rng = np.random.default_rng(random_seed)
     equal = np.ones(mask.size)
-    weights = [row_weights(mask.size, rng) for _ in range(BOOTSTRAP)]
+    weights = [rng.standard_exponential(mask.size) for _ in range(BOOTSTRAP)]
     value, fpr, tpr = benefit(deployed, equal)
     tails = [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)]
     lower, upper = np.quantile([benefit(deployed, w)[0] for w in weights], tails, axis=0)

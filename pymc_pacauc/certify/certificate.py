@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pymc_pacauc.array_result import Estimate
 from pymc_pacauc.certify.bounds import (
@@ -25,6 +26,7 @@ from pymc_pacauc.certify.bounds import (
     pac_bayes_kl,
 )
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, deal_matchings, scores_under
+from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
@@ -63,6 +65,8 @@ class Certificate(HTMLReport):
     m
         Independent comparisons that the bound counts: the size of the smaller class for two classes, all pairs
         weighing the same.
+    groups
+        How many groups of observations are the independent units; 0 where observations are.
     comparison
         What is compared; ``auc`` is the AUC of two classes, the concordance of ordered classes or censored times.
     epsilon, selected_from
@@ -85,6 +89,7 @@ class Certificate(HTMLReport):
     n_pos: int
     n_neg: int
     m: float
+    groups: int
     comparison: str
     epsilon: float
     selected_from: int
@@ -121,12 +126,13 @@ def certificate(
     rate: float | None = None,
     tuned_prior: str = "refuse",
     sampling: str = "labels",
+    groups: ArrayLike | None = None,
     model: pm.Model | None = None,
 ) -> Certificate:
     """With probability 1 - epsilon, a number below which the population AUC of a posterior does not fall.
 
-    It holds whatever the distribution of the data, under the conditions that the certificate states: observations
-    independent and identically distributed within each class, the prior fixed before these data were seen.
+    It holds whatever the distribution of the data, under the conditions that the certificate states: observations (or
+    groups of them) independent, identically distributed within each class, the prior fixed before these data were seen.
 
     Parameters
     ----------
@@ -138,7 +144,8 @@ def certificate(
     epsilon
         Probability, over the drawing of the data, with which the bound may fail.
     selected_from
-        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them.
+        Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them. An
+        estimator's own choice among priors is counted besides.
         Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
     bound
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
@@ -158,8 +165,14 @@ def certificate(
         observations, labels and all, are independent and identically distributed, and the risk certified is that of a
         pair of new observations, given that they can be compared; half of epsilon is paid for how often they can. For
         pairs that weigh the same. Choose before looking.
+    groups : array-like of shape (n,), optional
+        A label per observation, such as its patient: groups are the independent units, and observations of one may
+        depend on each other in any way. m is then counted in groups (``docs/certificates.md``). For ``"kl"``,
+        ``"catoni"`` and ``"linear"``. (In :func:`~pymc_pacauc.leave_out` groups are what is left out together.) An
+        estimator that was fitted with ``groups=`` needs none here.
     model
-        Not needed: a result knows what it was fitted to. If given, it must be that model, data and all.
+        Not needed, but by draws with ``groups=``: a result knows what it was fitted to. If given, it must be that
+        model, data and all.
 
     Returns
     -------
@@ -184,19 +197,7 @@ def certificate(
     >>> 0.7 < certified.auc < certified.empirical_auc
     True
     """
-    if bound not in ("kl", "matchings", *BOUNDS):
-        raise ValueError(f'bound must be "kl", "catoni", "linear" or "matchings"; got {bound!r}.')
-    if tuned_prior not in ("refuse", "charge", "accept"):
-        raise ValueError(f'tuned_prior must be "refuse", "charge" or "accept"; got {tuned_prior!r}.')
-    if tuned_prior == "charge" and selected_from == 1:
-        raise ValueError('tuned_prior="charge" needs selected_from, the number of priors that were compared.')
-    if sampling not in ("labels", "iid"):
-        raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
-    check_epsilon(epsilon)
-    if not (selected_from >= 1 and selected_from % 1 == 0):
-        raise ValueError(f"selected_from counts priors or settings, an integer >= 1; got {selected_from!r}.")
-    if rate is not None and not 0.0 < rate < math.inf:
-        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
+    _check_options(epsilon, selected_from, bound, rate, tuned_prior, sampling)
     if not (hasattr(result, "fitted_to") and hasattr(result, "mean_risk")):
         from pymc_pacauc.model.results import as_result  # results on arrays are certified without PyMC
 
@@ -205,12 +206,18 @@ def certificate(
     fitted = result.fitted_to
     if tuned_prior == "charge":
         fitted = replace(fitted, tuned_prior=False)
-    if bound == "matchings" and sampling != "labels":
-        raise ValueError('bound="matchings" matches rows of given classes: sampling="labels".')
+    selected_from *= fitted.priors
     if model is not None:
         from pymc_pacauc.model.results import check_model
 
         check_model(fitted, model)
+    if groups is not None:
+        fitted = fitted.with_groups(_comparison(result, model), groups)
+    if fitted.groups and (bound == "matchings" or sampling != "labels"):
+        raise ValueError(
+            'bound="matchings" and sampling="iid" are for observations that are independent, not for groups of them: '
+            'use bound="kl" (or "catoni", "linear") with sampling="labels".'
+        )
     _check(result, fitted, tuned_prior)
     estimated, divergence = result.mean_risk, result.divergence
     kl, monte_carlo = divergence.value, None
@@ -255,6 +262,7 @@ def certificate(
         n_pos=fitted.n_pos,
         n_neg=fitted.n_neg,
         m=m,
+        groups=fitted.groups,
         comparison=fitted.comparison,
         epsilon=epsilon,
         selected_from=selected_from,
@@ -291,8 +299,8 @@ def check_certifiable(fitted: Provenance) -> None:
         )
     if fitted.m_eff == 0.0:
         raise ValueError(
-            'There is no certificate with estimated weights ("ipcw"): they depend on the outcomes of all '
-            "observations. Certify Harrell's concordance (weights=None)."
+            'There is no certificate with estimated weights (weights="ipcw", or horizon=): they depend on the outcomes '
+            "of all observations. Certify Harrell's concordance (weights=None, horizon=None)."
         )
 
 
@@ -320,10 +328,37 @@ def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tu
     return min(1.0, highest), epsilon - part
 
 
+def _check_options(
+    epsilon: float, selected_from: int, bound: str, rate: float | None, tuned_prior: str, sampling: str
+) -> None:
+    """Refuse arguments of :func:`certificate` that no result could go with."""
+    if bound not in ("kl", "matchings", *BOUNDS):
+        raise ValueError(f'bound must be "kl", "catoni", "linear" or "matchings"; got {bound!r}.')
+    if tuned_prior not in ("refuse", "charge", "accept"):
+        raise ValueError(f'tuned_prior must be "refuse", "charge" or "accept"; got {tuned_prior!r}.')
+    if tuned_prior == "charge" and selected_from == 1:
+        raise ValueError('tuned_prior="charge" needs selected_from, the number of priors that were compared.')
+    if sampling not in ("labels", "iid"):
+        raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
+    check_epsilon(epsilon)
+    if not (selected_from >= 1 and selected_from % 1 == 0):
+        raise ValueError(f"selected_from counts priors or settings, an integer >= 1; got {selected_from!r}.")
+    if rate is not None and not 0.0 < rate < math.inf:
+        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
+    if bound == "matchings" and sampling != "labels":
+        raise ValueError('bound="matchings" matches rows of given classes: sampling="labels".')
+
+
 def _check(result: Any, fitted: Provenance, tuned_prior: str) -> None:
     check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
+    if math.isinf(result.divergence.value):
+        raise ValueError(
+            "The prior gives some coefficients a sign or a range, which a Gaussian approximation leaves: its "
+            "divergence from the prior is infinite, and there is no certificate. Certify the exact posterior, sampled "
+            "by pm.sample(step=pac.TemperingSMC())."
+        )
     if math.isnan(result.divergence.value):
         raise ValueError(
             "The divergence of this approximation from its prior has no closed form: certify the exact posterior, "
@@ -351,7 +386,26 @@ def equal_matchings(fitted: Provenance) -> bool:
     return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
 
 
+def _comparison(result: Any, model: pm.Model | None) -> Comparison:
+    """Which observations are compared: known to a fit, and to a model."""
+    fit: Fit | None = getattr(result, "fit", None)
+    if fit is not None:
+        return fit.problem.pairs
+    if model is None:
+        raise ValueError(
+            "Draws do not hold which observations are compared, which groups= needs: pass their model= too, or certify "
+            "what pm.fit(method=pac.EP()) returned."
+        )
+    from pymc_pacauc.model.auc_term import auc_terms
+
+    return auc_terms(model)[0].comparison
+
+
 def _sizes(certified: Certificate) -> str:
+    return _class_sizes(certified) + (f", in {certified.groups} groups" if certified.groups else "")
+
+
+def _class_sizes(certified: Certificate) -> str:
     if certified.comparison == "two classes":
         return f"n+ = {certified.n_pos}, n- = {certified.n_neg}"
     if certified.comparison == "censored times":
@@ -360,6 +414,12 @@ def _sizes(certified: Certificate) -> str:
 
 
 def _independence(fitted: Provenance) -> str:
+    if fitted.groups:
+        return (
+            f"Assumes that, given the labels, the {fitted.groups} groups are independent (observations of one may "
+            "depend on each other); certifies the comparison of new covariates drawn given these, the pairs within a "
+            "group among them."
+        )
     if equal_matchings(fitted):
         return "Assumes that within each class observations are independent and identically distributed."
     given = "times, events" if fitted.comparison == "censored times" else "classes"
@@ -397,7 +457,13 @@ def _assumptions(
         sentences.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
     if fitted.tuned_prior:
         sentences.insert(0, "NO GUARANTEE: the prior was tuned on these very data.")
-    if fitted.standardized:
+    if fitted.own_scales:
+        sentences.append(
+            "The estimator took scales of the columns (for the prior, their correlations too) from these rows. Their "
+            "centre is free. The bound is exact for scales fixed beforehand: what this choice adds is not certified. "
+            'For a bound without it, scale the columns by reference values and use prior="ridge", standardize=False.'
+        )
+    elif fitted.standardized:
         sentences.append(
             "CAUTION: the covariates look centred, scaled or ranked over this very sample. Standardised with it, the "
             "prior on scores depends on the data and the bound is not exact; standardise with reference values or "

@@ -97,8 +97,10 @@ def split_bounds(
     True
     """
     positive = two_class_mask(problem)
-    if problem.spikes is not None:
-        raise ValueError("A split certificate is for Gaussian priors; this problem has a spike-and-slab prior.")
+    if problem.sites is not None:
+        raise ValueError(
+            f"A split certificate is for Gaussian priors; this problem has a prior that is {problem.sites.name}."
+        )
     if not 0.0 < share < 1.0:
         raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}.")
     rng = np.random.default_rng(seed)

@@ -1,22 +1,4 @@
-"""Kaplan and Meier's product-limit estimate: the share without an event, from times some of which are censored.
-
-Among those still followed at an event time, the share that has its event then is known whoever was censored before;
-one minus these shares, multiplied up, is the estimate. Of an event and a censoring at one time the event came first.
-
-Weights that undo censoring (Uno, Cai, Pencina, D'Agostino and Wei, 2011).
-
-Harrell's concordance compares an event with whoever is still followed then, and so estimates a quantity that depends
-on the censoring. Weighting every event at time t by 1 / G(t)^2, G(t) = P(censored after t), estimates
-P(score_i > score_j | t_i < t_j, t_i < tau) instead, if censoring is independent of times and scores. G is estimated by
-Kaplan and Meier with the roles of event and censoring exchanged; of an event and a censoring at one time, the event
-came first.
-
-With strata, every stratum has a G of its own. Pairs are within strata, so independence within strata is then enough:
-hospitals may follow their patients for different times. (R's ``survival::concordance`` does the same; scikit-survival
-and lifelines have no Uno's C with strata.) It needs strata with more than a handful of observations; for many small
-ones, say matched pairs, compare by Harrell's C.
-
-Concordance of scores with censored times: **a high score means an early event**.
+"""Concordance of scores with censored times: **a high score means an early event**.
 
 Observation i, whose event was seen at t_i, is compared with j when j was still followed then: t_j > t_i, or t_j = t_i
 and j censored (its event, if any, comes later). Two events at one time are not compared; equal scores count one half.
@@ -25,6 +7,23 @@ These are Harrell's rules, and 1 - risk is his C.
 *A staircase in blocks.* Sort by time. The pairs across the middle are {events of the earlier half} x {later half}, a
 complete bipartite block (or two, where the middle falls within tied times); those within each half are found in the
 same way. An observation is in one block for every halving, so n log n indices hold all of the up to n^2 / 2 pairs.
+
+*Weights that undo censoring* (Uno, Cai, Pencina, D'Agostino and Wei, 2011). Harrell's C depends on who was censored
+when. Weighting every event at time t by 1 / G(t)^2, G(t) = P(censored after t), estimates
+P(score_i > score_j | t_i < t_j, t_i < tau) instead, if censoring is independent of times and scores. G is Kaplan and
+Meier's estimate with the roles of event and censoring exchanged; of an event and a censoring at one time, the event
+came first. With strata, every stratum has a G of its own: pairs are within strata, so independence within strata is
+then enough. (R's ``survival::concordance`` does the same.) It needs strata with more than a handful of observations.
+
+*Competing risks* (Wolbers, Blanche, Koller, Witteman and Gerds, 2014). Who has an event of another cause will never
+have the one of interest, so it is compared with every event of the cause, earlier or later: a second staircase, of the
+competing events up to t_i. Only code 0 is censoring. With weights, pairs still at risk weigh 1 / (G(t_i-) G(t_i)),
+those with a competing event 1 / (G(t_i-) G(t_j-)), G(t-) = P(not censored before t).
+
+*A horizon* (Hung and Chiang, 2010; Blanche, Dartigues and Jacqmin-Gadda, 2013). Cumulative/dynamic AUC(t): events of
+the cause until t against those free of it at t, which are those followed longer than t and the competing events until
+t. Whoever was censored until t is in no pair; the others stand for them with weights 1 / G(t_i) for the events,
+1 / G(t) for those followed longer and 1 / G(t_j-) for the competing events. Of several horizons the risk is the mean.
 """
 
 from __future__ import annotations
@@ -70,21 +69,36 @@ class SurvivalCurve:
         return np.where(none_yet, 1.0, lower), np.where(none_yet, 1.0, upper)
 
 
-def survival_curve(time: FloatArray, event: NDArray[np.bool_]) -> SurvivalCurve:
-    """Share without event after each of the distinct times.
+def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> SurvivalCurve:
+    """Share without an event of the cause after each of the distinct times.
+
+    Kaplan and Meier's estimate; with events of other causes one minus Aalen and Johansen's cumulative incidence, with
+    the delta method's variance (Marubini and Valsecchi, 1995), of which Greenwood's is the case of one cause.
 
     Examples
     --------
     >>> survival_curve(np.array([1.0, 2.0, 2.0, 3.0]), np.array([True, True, False, True])).survival
     array([0.75, 0.5 , 0.  ])
+    >>> survival_curve(np.array([1.0, 2.0, 2.0, 3.0]), np.array([1, 2, 0, 1])).survival
+    array([0.75, 0.75, 0.25])
     """
     at, place = np.unique(time, return_inverse=True)
-    events, leaving = np.bincount(place, event), np.bincount(place)
+    events, leaving, mine = (np.bincount(place, each) for each in (event != 0, np.ones(time.size), event == cause))
     at_risk = time.size - np.concatenate([[0.0], np.cumsum(leaving)[:-1]])
-    share = np.zeros(at.size)
+    share, free = np.zeros(at.size), product_limit(at_risk, events)
     with np.errstate(divide="ignore"):
         np.divide(events, at_risk * (at_risk - events), out=share, where=events > 0)
-    return SurvivalCurve(at, product_limit(at_risk, events), at_risk, np.cumsum(share))
+    if (mine == events).all():
+        return SurvivalCurve(at, free, at_risk, np.cumsum(share))
+    before = np.concatenate([[1.0], free[:-1]])  # free of any event just before each time
+    incidence = np.cumsum(before * mine / at_risk)
+    share[~np.isfinite(share)] = 0.0  # the last event of all: what it adds is multiplied by nothing that comes later
+    own, both = before**2 * mine * (at_risk - mine) / at_risk**3, before * mine / at_risk**2
+    sums = [np.cumsum(each) for each in (share, incidence * share, incidence**2 * share, own, both, incidence * both)]
+    variance = incidence**2 * sums[0] - 2 * incidence * sums[1] + sums[2] + sums[3]
+    variance -= 2 * (incidence * sums[4] - sums[5])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return SurvivalCurve(at, 1.0 - incidence, at_risk, np.maximum(variance, 0.0) / (1.0 - incidence) ** 2)
 
 
 def product_limit(at_risk: NDArray[Any], leaving: NDArray[Any]) -> FloatArray:
@@ -97,33 +111,37 @@ def product_limit(at_risk: NDArray[Any], leaving: NDArray[Any]) -> FloatArray:
 LEAST_FOLLOWED = 0.01  # the smallest G: what Uno's C says of later times rests on a handful of events
 
 
-def censoring_survival(time: FloatArray, event: NDArray[np.bool_]) -> FloatArray:
-    """Kaplan and Meier's estimate of P(C > t) at each of the times given.
+def censoring_survival(
+    time: FloatArray, event: NDArray[np.bool_], *, at: FloatArray | None = None, before: bool = False
+) -> FloatArray:
+    """Kaplan and Meier's estimate of P(C > t), or ``before`` of P(C >= t), at each of the times, or ``at`` others.
 
     Examples
     --------
-    >>> censoring_survival(np.array([1.0, 2.0, 2.0, 3.0]), np.array([True, True, False, True]))
+    >>> time, event = np.array([1.0, 2.0, 2.0, 3.0]), np.array([True, True, False, True])
+    >>> censoring_survival(time, event)
     array([1. , 0.5, 0.5, 0.5])
+    >>> censoring_survival(time, event, before=True)
+    array([1. , 1. , 1. , 0.5])
     """
-    _, place = np.unique(time, return_inverse=True)
+    distinct, place = np.unique(time, return_inverse=True)
     events, censored = np.bincount(place, event), np.bincount(place, ~event)
     at_risk = time.size - np.concatenate([[0], np.cumsum(events + censored)[:-1]]) - events
-    return product_limit(at_risk, censored)[place.reshape(-1)]
+    survival = np.concatenate([[1.0], product_limit(at_risk, censored)])
+    found: FloatArray = survival[np.searchsorted(distinct, time if at is None else at, "left" if before else "right")]
+    return found
 
 
-def ipcw(time: FloatArray, event: NDArray[np.bool_], used: NDArray[np.bool_]) -> FloatArray:
-    """1 / G(t)^2 of the events ``used``, and 0 for everyone else; an error where that explodes."""
-    survival = censoring_survival(time, event)
+def _check_followed(time: FloatArray, survival: FloatArray, used: NDArray[np.bool_], option: str) -> None:
+    """Refuse weights that explode: events ``used`` beyond which hardly anyone would be followed."""
     lost = used & (survival < LEAST_FOLLOWED)
     if lost.any():
         raise ValueError(
             f"Inverse censoring weights explode for {int(lost.sum())} event(s) from time {time[lost].min():g} on: less "
             f"than {LEAST_FOLLOWED:.0%} would be followed longer than that, so that one event weighs as much as "
-            f"{LEAST_FOLLOWED**-2:g} or more others. Compare earlier events only, for example tau={time[lost].min():g}."
+            f"{LEAST_FOLLOWED**-2:g} or more others. Compare earlier events only, for example "
+            f"{option}={time[lost].min():g}."
         )
-    weights = np.zeros(time.size)
-    weights[used] = survival[used] ** -2.0
-    return weights
 
 
 def concordance_risk(
@@ -134,6 +152,8 @@ def concordance_risk(
     strata: ArrayLike | None = None,
     weights: ArrayLike | str | None = None,
     tau: float | None = None,
+    cause: int = 1,
+    horizon: ArrayLike | None = None,
     ties: str = "half",
 ) -> Any:
     """Exact risk ``1 - C`` of each score vector ``scores[..., n]``, C the concordance with censored times.
@@ -142,28 +162,54 @@ def concordance_risk(
 
     Parameters
     ----------
-    scores
-        Array of shape ``(..., n)``: one score per observation, any number of leading batch dimensions.
-    time
+    scores : array_like, shape (..., n)
+        One score per observation, any number of leading batch dimensions.
+    time : array_like, shape (n,)
         When each observation had its event or was last seen, at least 0.
-    event
-        Whether it was an event: booleans, or 0 and 1.
-    strata
+    event : array_like, shape (n,)
+        Whether it was an event: booleans, or 0 (censored) and 1; or the cause of the event, 0 where it was censored.
+    strata : array_like, shape (n,), default None
         Compare within these groups only.
-    weights
+    weights : array_like, shape (n,), or "ipcw", default None
         None for Harrell's C; ``"ipcw"`` for Uno's, in which inverse probabilities of censoring, estimated within each
         stratum, make up for those lost; or one positive number per observation, a pair weighing their product.
-    tau
+    tau : float, default None
         Compare events before this time only.
-    ties
+    cause : int, default 1
+        The code in ``event`` of the events of interest. Those of other causes count as never having it (Wolbers' C).
+    horizon : float or array_like, default None
+        Judge by the cumulative/dynamic AUC at this time instead: events until then against those free of it then, with
+        inverse probabilities of censoring as weights. Of several horizons the mean.
+    ties : {"half", "strict"}, default "half"
         What tied scores cost, as in :func:`~pymc_pacauc.empirical_risk`.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        The risk of each score vector.
+
+    Raises
+    ------
+    ValueError
+        Where there is nothing to compare, an argument has no meaning, or inverse censoring weights explode.
 
     Examples
     --------
     >>> float(concordance_risk([0.9, 0.4, 0.7], time=[1.0, 2.0, 3.0], event=[True, True, False]).round(4))
     0.3333
+
+    The third died of something else, and so counts as free of the event at any time:
+
+    >>> float(concordance_risk([0.9, 0.4, 0.7], time=[1.0, 3.0, 2.0], event=[1, 1, 2]).round(4))
+    0.3333
+
+    Who has the event within 2 years?
+
+    >>> float(concordance_risk([0.9, 0.4, 0.7], time=[1.0, 2.0, 3.0], event=[1, 1, 0], horizon=2.0))
+    0.5
     """
-    return checked_risk(scores, concordance(time, event, strata=strata, weights=weights, tau=tau), ties, "time")
+    pairs = concordance(time, event, strata=strata, weights=weights, tau=tau, cause=cause, horizon=horizon)
+    return checked_risk(scores, pairs, ties, "time")
 
 
 def concordance(
@@ -173,6 +219,8 @@ def concordance(
     strata: ArrayLike | None = None,
     weights: ArrayLike | str | None = None,
     tau: float | None = None,
+    cause: int = 1,
+    horizon: ArrayLike | None = None,
 ) -> Pairs:
     """The pairs of :func:`concordance_risk`.
 
@@ -184,62 +232,151 @@ def concordance(
     times = number_vector("time", time, "a finite time >= 0 per observation")
     if (times < 0.0).any():
         raise ValueError(f"time has {int((times < 0.0).sum())} negative value(s): a time is at least 0.")
-    events = event_mask(event, times.size)
-    used = events if tau is None else events & (times < _check_tau(tau))
-    if not used.any():
-        if tau is None:
-            raise ValueError(f"There is no event: all {times.size} observations are censored.")
-        raise ValueError(f"There is no event before tau={tau:g}: nothing can be compared.")
-    codes = None if strata is None else strata_codes(strata, times.size)
-    members = [np.arange(times.size)] if codes is None else members_of(codes)
-    parts = [list(_blocks(part, times[part], events[part], used[part])) for part in members]
-    blocks = tuple(block for part in parts for block in part)
-    if not blocks:
-        raise ValueError("No two observations can be compared: nobody is followed beyond an event.")
-    pairs = Pairs(times.size, blocks, "censored times", skipped_strata=sum(not part for part in parts))
-    if weights is None:
+    codes = event_codes(event, times.size)
+    _check_cause(cause, codes)
+    if isinstance(weights, str) and weights != "ipcw":
+        raise ValueError(f'weights must be None, "ipcw" or one number per observation; got {weights!r}.')
+    groups = None if strata is None else strata_codes(strata, times.size)
+    members = [np.arange(times.size)] if groups is None else members_of(groups)
+    if horizon is not None:
+        if tau is not None:
+            raise ValueError("tau and horizon exclude each other: a horizon looks at no later event anyway.")
+        pairs = _at_horizons(times, codes, cause, members, _check_horizon(horizon))
+    else:
+        pairs = _staircases(times, codes, cause, members, tau, ipcw=isinstance(weights, str))
+    if weights is None or isinstance(weights, str):
         return pairs
-    if isinstance(weights, str):
-        if weights != "ipcw":
-            raise ValueError(f'weights must be None, "ipcw" or one number per observation; got {weights!r}.')
-        factors, compared = np.zeros(times.size), np.zeros(times.size, dtype=bool)
-        for block in blocks:
-            compared[block.positive] = True  # an event that nobody is followed beyond is in no pair
-        for part in members:
-            factors[part] = ipcw(times[part], events[part], compared[part])
-        factors /= factors[compared].mean()
-        weighted = tuple(replace(b, positive_weights=factors[b.positive]) for b in blocks)
-        return replace(pairs, blocks=weighted, estimated_weights=True)
     return pairs.times(observation_weights(weights, times.size))
 
 
-def event_mask(event: ArrayLike, n: int) -> NDArray[np.bool_]:
-    """Whether each observation had its event, from booleans or from 0 and 1."""
+def _staircases(
+    time: FloatArray, codes: NDArray[np.intp], cause: int, members: list[NDArray[np.intp]], tau: Any, *, ipcw: bool
+) -> Pairs:
+    """Harrell's, Uno's and Wolbers' pairs, within each of the ``members``."""
+    events, competing = codes != 0, (codes != 0) & (codes != cause)
+    used = codes == cause if tau is None else (codes == cause) & (time < _check_time("tau", tau))
+    if not used.any():
+        raise ValueError(f"There is no event before tau={tau:g}: nothing can be compared.")
+    blocks: list[Block] = []
+    skipped = 0
+    for part in members:
+        found = list(_blocks(part, time[part], events[part], used[part]))
+        either = part[used[part] | competing[part]]
+        others = list(_blocks(either, -time[either], used[either], used[either], competing[either]))
+        skipped += not (found or others)
+        if ipcw and (found or others):
+            found, others = _undo_censoring(part, time, events, found, others, bool(competing.any()))
+        blocks += found + others
+    if not blocks:
+        raise ValueError("No two observations can be compared: nobody is followed beyond an event.")
+    return Pairs(time.size, tuple(blocks), "censored times", skipped_strata=skipped, estimated_weights=ipcw)
+
+
+def _undo_censoring(
+    part: NDArray[np.intp],
+    time: FloatArray,
+    events: NDArray[np.bool_],
+    found: list[Block],
+    others: list[Block],
+    causes: bool,
+) -> tuple[list[Block], list[Block]]:
+    """Inverse probabilities of censoring for pairs at risk (``found``) and with competing events (``others``)."""
+    after, before = np.ones(time.size), np.ones(time.size)
+    after[part] = censoring_survival(time[part], events[part])
+    before[part] = censoring_survival(time[part], events[part], before=True)
+    compared = np.zeros(time.size, dtype=bool)
+    for block in found + others:
+        compared[block.positive] = True  # an event that nobody is followed beyond is in no pair
+    _check_followed(time, after, compared, "tau")
+    at_risk = np.zeros(time.size)
+    at_risk[compared] = 1.0 / (after[compared] * (before if causes else after)[compared])
+    return (
+        [replace(b, positive_weights=at_risk[b.positive]) for b in found],
+        [replace(b, positive_weights=1 / before[b.positive], negative_weights=1 / before[b.negative]) for b in others],
+    )
+
+
+def _at_horizons(
+    time: FloatArray, codes: NDArray[np.intp], cause: int, members: list[NDArray[np.intp]], horizons: FloatArray
+) -> Pairs:
+    """The pairs of cumulative/dynamic AUCs, each horizon weighing the same."""
+    blocks: list[Block] = []
+    skipped: set[int] = set(range(len(members)))
+    for horizon in horizons:
+        here = []
+        for k, part in enumerate(members):
+            t, code = time[part], codes[part]
+            case, other = (code == cause) & (t <= horizon), (code != cause) & (code != 0) & (t <= horizon)
+            control = (t > horizon) | other
+            if not (case.any() and control.any()):
+                continue
+            after = censoring_survival(t, code != 0)
+            _check_followed(t, after, case, "horizon")
+            followed = censoring_survival(t, code != 0, at=np.array([horizon]))[0]
+            before = np.where(other, censoring_survival(t, code != 0, before=True), followed)
+            block = Block(part[case], part[control], 1.0 / after[case], 1.0 / before[control])
+            here.append(block)
+            skipped.discard(k)
+        if not here:
+            raise ValueError(
+                f"Nothing can be compared at horizon={horizon:g}: it needs events of cause {cause} until then, and "
+                f"observations free of it then; times go from {time.min():g} to {time.max():g}."
+            )
+        total = sum(block.total_weight for block in here)
+        blocks += [replace(block, weight=block.weight / total) for block in here]
+    return Pairs(time.size, tuple(blocks), "censored times", skipped_strata=len(skipped), estimated_weights=True)
+
+
+def event_codes(event: ArrayLike, n: int) -> NDArray[np.intp]:
+    """The cause of each event, 0 where there was none: from booleans, or from whole numbers >= 0."""
     given = np.asarray(event)
     if given.shape != (n,):
         raise ValueError(f"event must have shape ({n},), one per time; got {given.shape}.")
     if given.dtype != bool:
-        values = number_vector("event", event, "True where the event was seen, False where it was censored")
-        if not np.isin(values, (0.0, 1.0)).all():
+        values = number_vector("event", event, "0 where it was censored, 1 (or True) where the event was seen")
+        if ((values < 0.0) | (values % 1.0 != 0.0)).any():
             raise ValueError(
-                "event must be boolean, or 0 (censored) and 1 (event): several kinds of event are not one."
+                "event must be boolean, or 0 (censored) and 1 (event), or the code of each event's cause, a whole "
+                f"number > 0; got {values[(values < 0.0) | (values % 1.0 != 0.0)][0]:g}."
             )
-        given = values == 1.0
-    return given
+        given = values
+    return given.astype(np.intp)
 
 
-def _check_tau(tau: Any) -> float:
-    if not (np.ndim(tau) == 0 and isinstance(tau, int | float | np.number) and 0.0 < tau < np.inf):
-        raise ValueError(f"tau must be one finite time > 0; got {tau!r}.")
-    return float(tau)
+def _check_cause(cause: Any, codes: NDArray[np.intp]) -> None:
+    if not (np.ndim(cause) == 0 and isinstance(cause, int | np.integer) and cause > 0):
+        raise ValueError(f"cause must be a code of event, a whole number > 0; got {cause!r}.")
+    if not (codes == cause).any():
+        seen = ", ".join(map(str, np.unique(codes[codes > 0])[:5]))
+        if seen:
+            raise ValueError(f"There is no event of cause={cause}: event has the codes {seen}.")
+        raise ValueError(f"There is no event: all {codes.size} observations are censored.")
+
+
+def _check_time(name: str, value: Any) -> float:
+    if not (np.ndim(value) == 0 and isinstance(value, int | float | np.number) and 0.0 < value < np.inf):
+        raise ValueError(f"{name} must be one finite time > 0; got {value!r}.")
+    return float(value)
+
+
+def _check_horizon(horizon: ArrayLike) -> FloatArray:
+    values = np.atleast_1d(np.asarray(horizon))
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"horizon must be a time or a list of times; got {horizon!r}.")
+    return np.array([_check_time("horizon", value) for value in np.unique(values)])
 
 
 def _blocks(
-    members: NDArray[np.intp], time: FloatArray, event: NDArray[np.bool_], used: NDArray[np.bool_]
+    members: NDArray[np.intp],
+    time: FloatArray,
+    event: NDArray[np.bool_],
+    used: NDArray[np.bool_],
+    lower: NDArray[np.bool_] | None = None,
 ) -> Iterator[Block]:
-    """Blocks of the pairs among ``members``, of events that are ``used``."""
+    """Blocks of the pairs among ``members``: events that are ``used``, against later ones (of those in ``lower``)."""
     order = np.lexsort((~event, time))  # at one time, events before those censored
     index, t, e, u = members[order], time[order], event[order], used[order]
+    allowed = np.ones(t.size, dtype=bool) if lower is None else lower[order]
     segments = [(0, t.size)]
     while segments:
         low, high = segments.pop()
@@ -248,11 +385,10 @@ def _blocks(
             continue
         segments += [(middle, high), (low, middle)]
         start = low + int(np.searchsorted(t[low:middle], t[middle]))  # from here on tied with the first of the later
-        before = low + np.flatnonzero(u[low:start])
-        if before.size:
-            yield Block(index[before], index[middle:high])
-        at = start + np.flatnonzero(u[start:middle])
-        if at.size:
-            after = middle + np.flatnonzero((t[middle:high] > t[middle]) | ~e[middle:high])
-            if after.size:
-                yield Block(index[at], index[after])
+        later = allowed[middle:high]
+        for some, after in (
+            (low + np.flatnonzero(u[low:start]), later),
+            (start + np.flatnonzero(u[start:middle]), later & ((t[middle:high] > t[middle]) | ~e[middle:high])),
+        ):
+            if some.size and after.any():
+                yield Block(index[some], index[middle:high][after])

@@ -175,6 +175,36 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
     return Pairs(values.size, tuple(blocks), kind)
 
 
+def balanced(pairs: Pairs, place: NDArray[np.intp], weights: FloatArray | None = None) -> Pairs:
+    """The same pairs, those with each class (0, 1, ...) together weighing the same, however many rows it has."""
+    each = np.ones(place.size) if weights is None else weights
+    return pairs.times(each / np.bincount(place, each)[place])
+
+
+def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> tuple[Pairs, int]:
+    """Hand and Till's pairs among the scores of n rows for K classes, and K.
+
+    M is the mean over ordered pairs of classes (k, l) of A(k|l), the AUC of the k-th score between rows of class k and
+    of class l. Score k of row i is at position ``i * K + k``; classes are in the order of their sorted labels.
+
+    Examples
+    --------
+    >>> unordered_classes(["a", "b", "c", "a"])
+    (Pairs(n=12, blocks=[2 x 2, 1 x 3, 1 x 3]), 3)
+    """
+    place = np.unique(distinct_labels("y", y)[1], return_inverse=True)[1].astype(np.intp)
+    number = int(place.max()) + 1
+    if number < 2:
+        raise ValueError(f"y has one class only (all {place.size} labels are equal): there is no pair.")
+    each = None if weights is None else observation_weights(weights, place.size)
+    blocks = []
+    for k in range(number):
+        [block] = balanced(bipartite(place == k), place, each).blocks
+        positive, negative = (rows * number + k for rows in (block.positive, block.negative))
+        blocks.append(replace(block, positive=positive, negative=negative))  # each weighs K - 1 in all
+    return Pairs(place.size * number, tuple(blocks), "unordered classes"), number
+
+
 def _by_halves(members: list[NDArray[np.intp]]) -> Iterator[Block]:
     """The upper half of the classes against the lower half, then the pairs within each half in the same way.
 

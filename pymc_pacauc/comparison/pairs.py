@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.numerics import FloatArray, kernel, ranked
 
-KINDS = ("two classes", "ordered classes", "censored times", "other pairs")
+KINDS = ("two classes", "ordered classes", "unordered classes", "censored times", "other pairs")
 
 
 @dataclass(frozen=True, eq=False)

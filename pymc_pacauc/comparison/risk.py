@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.kinds import Comparison, label_comparison
+from pymc_pacauc.comparison.kinds import Comparison, label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Pairs, bipartite, scan_rows
 from pymc_pacauc.numerics import FloatArray, kernel, numeric_array
 
@@ -95,6 +95,7 @@ def empirical_risk(
     weights: ArrayLike | None = None,
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
+    multi_class: str | None = None,
 ) -> Any:
     """Exact pair risk of each score vector in a batch; ``1 - risk`` is the AUC.
 
@@ -119,10 +120,13 @@ def empirical_risk(
     max_fpr
         Area under the ROC curve up to this false positive rate only, divided by it: a partial AUC; see
         :mod:`pymc_pacauc.comparison.kinds`.
+    multi_class
+        ``"ovo"`` for K unordered classes with a score for each, ``scores[..., n, K]`` in the order of sorted labels:
+        one minus Hand and Till's M, the mean over pairs of classes (k, l) of the AUC of score k between their rows.
 
     Returns
     -------
-    Array of shape ``scores.shape[:-1]``.
+    Array of shape ``scores.shape[:-1]``, or ``scores.shape[:-2]`` with ``multi_class="ovo"``.
 
     Examples
     --------
@@ -131,6 +135,21 @@ def empirical_risk(
     >>> float(empirical_risk([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], weights=[1, 2, 1, 1]).round(4))
     0.3333
     """
+    if multi_class is not None:
+        if multi_class != "ovo":
+            raise ValueError(f'multi_class must be "ovo" or None; got {multi_class!r}.')
+        if positive is not None or strata is not None or ordered is not False or max_fpr is not None:
+            raise ValueError(
+                'multi_class="ovo" goes with weights alone, not with positive, strata, ordered or max_fpr.'
+            )
+        pairs, number = unordered_classes(y, weights)
+        values = score_array(scores)
+        if values.shape[-2:] != (pairs.n // number, number):
+            raise ValueError(
+                f"scores must have shape (..., {pairs.n // number}, {number}), a score of each row for each class; "
+                f"their shape is {values.shape}."
+            )
+        return checked_risk(values.reshape(*values.shape[:-2], pairs.n), pairs, ties, "y")
     comparison = label_comparison(
         y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr
     )

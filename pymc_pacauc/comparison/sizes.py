@@ -20,6 +20,10 @@ without a common observation, hence of independent comparisons, and the mean num
 
     m = 1 / Delta,    or    m = 2 / (3 Delta)    in a graph that is not bipartite.
 
+Where observations come in *groups* (visits of one patient), only groups are independent, and they are the vertices:
+Delta is the largest total weight of the pairs that touch one group, and the graph is bipartite where every group is
+pure, on one side of its pairs only.
+
 `docs/certificates.md` has the proof that the PAC-Bayesian bounds hold with this m. Two classes, all pairs weighing the
 same, have Delta = 1 / min(n+, n-). A partial AUC is no such mean, and estimated weights are not given: there is no m.
 """
@@ -29,9 +33,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.kinds import Comparison
-from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.pairs import Pairs, distinct_labels
 
 
 @dataclass(frozen=True)
@@ -87,26 +92,49 @@ def row_shares(comparison: Comparison) -> RowShares:
     return RowShares(float(up @ up), float(down @ down), pair / total**2)
 
 
-def effective_size(comparison: Comparison) -> float:
+def group_codes(groups: ArrayLike, n: int) -> NDArray[np.intp]:
+    """Labels of groups, one per observation, as integers from 0 on."""
+    if np.shape(groups) != (n,):
+        raise ValueError(f"groups must have shape ({n},), one label per observation; got {np.shape(groups)}.")
+    return distinct_labels("groups", groups)[1]
+
+
+def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> float:
     """m, at least 1; 0 where there is no bound.
+
+    Parameters
+    ----------
+    comparison : Pairs or PartialAUC
+        What is compared.
+    groups : array-like of shape (n,), optional
+        Group label of each observation; groups are independent then, not observations.
 
     Examples
     --------
     >>> from pymc_pacauc.comparison.pairs import bipartite
     >>> effective_size(bipartite([1, 1, 0, 0, 0]))
     2.0
+    >>> effective_size(bipartite([1, 1, 1, 1, 0, 0, 0, 0]), groups=[0, 0, 1, 1, 2, 2, 3, 3])
+    2.0
     """
     if not isinstance(comparison, Pairs) or comparison.estimated_weights:
         return 0.0
-    sides = np.zeros((2, comparison.n), dtype=bool)
-    for block in comparison.blocks:
-        sides[0, block.positive] = sides[1, block.negative] = True
-    if len(comparison.blocks) == 1 and comparison.blocks[0].constant:
+    codes = np.arange(comparison.n) if groups is None else group_codes(groups, comparison.n)
+    number = int(codes.max()) + 1
+    if number == comparison.n and len(comparison.blocks) == 1 and comparison.blocks[0].constant:
         [block] = comparison.blocks
         return float(min(block.positive.size, block.negative.size))
-    share = float(comparison.observation_weight.max() / comparison.total_weight)
-    bipartite = not (sides[0] & sides[1]).any()
-    return max(1.0, 1.0 / share if bipartite else 2.0 / (3.0 * share))
+    weight, sides = np.zeros(number), np.zeros((2, number), dtype=bool)
+    for block in comparison.blocks:
+        rows, columns = codes[block.positive], codes[block.negative]
+        present, place = np.unique(np.concatenate([rows, columns]), return_inverse=True)
+        higher = np.bincount(place[: rows.size], block.row_weights, present.size)
+        lower = np.bincount(place[rows.size :], block.column_weights, present.size)
+        within = higher * lower if groups is not None else 0.0  # pairs within a group, which count once
+        weight[present] += higher * lower.sum() + lower * higher.sum() - within
+        sides[0, rows] = sides[1, columns] = True
+    share = float(weight.max() / comparison.total_weight)
+    return max(1.0, (2.0 / 3.0 if (sides[0] & sides[1]).any() else 1.0) / share)
 
 
 def compared_share(comparison: Comparison) -> float:

@@ -21,6 +21,7 @@ ENGINES: dict[tuple[str, str], Any] = {
     ("gaussian", "all"): gaussian.solve,
     ("gaussian", "subsample"): subsample.solve,
     ("spike and slab", "all"): spike_slab.solve,
+    ("independent", "all"): spike_slab.solve,
 }
 
 
@@ -32,7 +33,7 @@ def fit(
     Parameters
     ----------
     problem : Problem
-        The target, with a Gaussian or a spike-and-slab prior.
+        The target, with a Gaussian prior or independent priors of single coefficients.
     plan : Plan, optional
         How to fit it.
     n_jobs : int, optional
@@ -63,7 +64,7 @@ def fit(
     if plan.start == "slab":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
-            dense = replace(problem, spikes=None)
+            dense = replace(problem, sites=None)
             rough = choose_plan(dense, pairs="all", accuracy="path", max_sweeps=plan.max_sweeps - 1)
             rough = replace(rough, coordinates="coefficients", start="prior", leading=0)
             options["rough"] = fit(dense, rough, **options)

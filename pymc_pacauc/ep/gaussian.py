@@ -28,7 +28,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 
 from pymc_pacauc.comparison.subsample import SampledPairs
-from pymc_pacauc.ep.importance import WeightedDraws, importance_draws
+from pymc_pacauc.ep.importance import FreeLengthPosterior, WeightedDraws, importance_draws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import (
     POLICY,
@@ -111,6 +111,8 @@ class EPFit:
     ----------
     posterior
         The Gaussian approximation q of the posterior of theta.
+    corrected
+        The posterior with the exact length, where scores have no offset (:class:`FreeLengthPosterior`); else q.
     table
         The site functions, with gamma per pair and the power: 1 for EP, in (0, 1) for fractional EP, 0 for variational
         Bayes.
@@ -177,6 +179,12 @@ class EPFit:
     def method(self) -> str:
         return "GaussianVB" if self.power == 0.0 else "EP"
 
+    @cached_property
+    def corrected(self) -> GaussianPosterior:
+        """The posterior with the exact length where that has a law of its own, else q."""
+        known = self.problem.scores.origin is not None
+        return FreeLengthPosterior(self.posterior, self.problem) if known else self.posterior
+
     @property
     def divergence(self) -> float:
         """KL(q, prior)."""
@@ -192,7 +200,7 @@ class EPFit:
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
         """Draws weighted by exact posterior / approximation; see :mod:`pymc_pacauc.ep.importance`."""
-        return importance_draws(self.problem, self.posterior, draws, rng)
+        return importance_draws(self.problem, self.corrected, draws, rng)
 
     @raises_interrupts
     def leave_out(

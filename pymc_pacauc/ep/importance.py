@@ -9,6 +9,18 @@ is kept, whose density under q is an integral over the radius,
 
 its weight is exp(-gamma risk(e)) / p(e) (up to the area of the sphere), and the radius is drawn from its exact law.
 
+:class:`FreeLengthPosterior` is that posterior: directions of q, corrected by these weights, and lengths of their own
+law, chi_k. q alone gets spreads 5 to 25 % too small on Pima. With N = |u|^2, u ~ q = N(m, V), the moments without the
+correction,
+
+    E[r] E[u / N^(1/2)],    k E[u u' / N],    r ~ chi_k,
+
+are integrals over one dimension, because N^(-a) is the integral of s^(a-1) exp(-s N) / Gamma(a), and q exp(-s N) is a
+Gaussian. The correction is the covariance of weight and direction over some draws, always the same.
+
+A prior that is not centred, N(c, I), gives the length the law r^(k-1) exp(-r^2/2 + r e'c), which depends on the
+direction through one number; moments are then sums over the draws.
+
 E_q[risk] over all pairs without visiting them: what a certificate needs of a fit on sampled pairs.
 
 Under q the pair (i, j) is wrong with probability Phi(-rho_ij), which has a closed form; its mean over all pairs is the
@@ -25,21 +37,41 @@ The second mean is estimated from pairs drawn independently, each in proportion 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
-from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
+from scipy.interpolate import CubicSpline
+from scipy.special import gammaln, log_ndtr, logsumexp, ndtr, poch
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
-from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, draw_natural
+from pymc_pacauc.comparison.risk import LinearRisk, pair_risk
+from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, draw_natural, natural_gaussian
 from pymc_pacauc.ep.sites import TIED
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
 RADIAL_NODES = np.linspace(0.0, 1.0, 241)
+SLOPE_STEP = 0.05  # of slopes between which integrals over the length are interpolated, to 1e-8; doubled, to 2e-7
+# Of log s, in integrals over s: the trapezoidal rule is accurate to 1e-12 with these, to 1e-6 with half as many.
+LOG_NODES = np.linspace(-60.0, 60.0, 400)
+# Reduced coefficients beyond which moments of the direction are expanded about E[N] instead, as the spectrum of V takes
+# too long (0.1 s here, 60 s at 5000): relative errors there are below 1e-4. Doubled, a GP's first sd takes 0.6 s.
+LARGEST_SPECTRUM = 500
+# Weighted directions that correct the moments: these leave errors of 0.005 (Pima) to 0.016 (Credit) posterior standard
+# deviations in 0.1 s; twice as many 0.7 of that, in twice the time.
+DIRECTIONS = 8192
+# Most scores, of all rows and those directions, computed for a correction: about a second. Doubled, two; beyond, and
+# where the effective share of the directions is below LEAST_SHARE, moments and draws are q's but for their length.
+MOST_SCORES = 40_000_000
+LEAST_SHARE = 0.25  # from here on the correction's own error of an sd is below 1.5 %; at half of it, below 2.3 %
+# Change of precision and mean, as a share of the largest of all directions, from which on the data count as telling
+# something of a direction. Ten times less, and a process's sd are 2 % off, as its idle directions dilute the length.
+TOLD = 0.01
+TRIMMED = 0.002  # share of the largest weights, made equal against outliers; doubled, drawing takes 0.8 of the time
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,20 +87,251 @@ def importance_draws(
     problem: Problem, posterior: GaussianPosterior, draws: int, rng: np.random.Generator
 ) -> WeightedDraws:
     """Draw from the approximation and weight by the exact posterior; see the module docstring."""
+    if isinstance(posterior, FreeLengthPosterior):
+        e, risk, log_weights = posterior.propose(draws, rng)
+        return WeightedDraws(posterior.with_lengths(e, rng), risk, log_weights)
     q = posterior.natural
     u = draw_natural(q, draws, rng)
-    if problem.scale_free:
-        direction = u / np.linalg.norm(u, axis=1, keepdims=True)
-        log_proposal = log_direction_density(direction, q)
-        u = direction * np.sqrt(rng.chisquare(q.mean.size, size=(draws, 1)))
-    else:
-        centred = (u - q.mean) @ q.factor
-        log_proposal = (
-            0.5 * (np.sum(u * u, axis=1) - np.sum(centred * centred, axis=1)) + np.log(np.diagonal(q.factor)).sum()
-        )
+    centred = (u - q.mean) @ q.factor
+    log_proposal = 0.5 * (np.sum(u * u, axis=1) - np.sum(centred * centred, axis=1))
     theta = posterior.scores.complete(u, rng)
     risk = problem.risk(theta)
-    return WeightedDraws(theta, risk, -problem.gamma * risk - log_proposal)
+    log_weights = -problem.gamma * risk - log_proposal - np.log(np.diagonal(q.factor)).sum()
+    return WeightedDraws(theta, risk, log_weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """``log_weights`` of fixed directions, log(exact / q), shape (draws,), whose mean weight is the evidence."""
+
+    log_weights: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class DirectionWeights(Weights):
+    """Weights, and what they do to moments of the direction.
+
+    Attributes
+    ----------
+    mean, second
+        Corrections of E[e] (k,) and E[e e'] (k, k).
+    error
+        Monte Carlo error of the corrected mean, in posterior standard deviations, the largest of all coefficients.
+    """
+
+    mean: FloatArray
+    second: FloatArray
+    error: float
+
+
+class FreeLengthPosterior(GaussianPosterior):
+    """Directions of the Gaussian ``q``, weighted by the exact posterior, and the length's exact law.
+
+    ``natural`` and ``divergence_from_prior`` are those of q, whose mean score is the one that has a certificate, so
+    that ``score_mean`` is q's. Moments and draws have the exact length, and directions corrected by importance
+    weights where these can be trusted.
+    """
+
+    def __init__(self, q: GaussianPosterior, problem: Problem):
+        super().__init__(q.scores, q.natural)
+        vars(self)["problem"] = problem  # the class is frozen
+
+    problem: Problem
+
+    @cached_property
+    def centre(self) -> FloatArray:
+        """c (m,) in the directions of ``told``; zero for a centred prior."""
+        origin, basis = self.scores.origin, self.told[0]
+        assert origin is not None
+        return origin if basis is None else origin @ basis
+
+    @cached_property
+    def _fixed(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Directions, risks and log weights, the same every time."""
+        return self.propose(DIRECTIONS, np.random.default_rng(0))
+
+    @cached_property
+    def weights(self) -> DirectionWeights | None:
+        """The correction, always the same; None where it would cost too much, or its weights degenerate."""
+        if self.problem.n * DIRECTIONS > MOST_SCORES:
+            return None
+        e, _, log_weights = self._fixed
+        trimmed = trim(log_weights)
+        weights = np.exp(trimmed - logsumexp(trimmed))
+        if DIRECTIONS * LEAST_SHARE * np.sum(weights**2) > 1.0:
+            return None
+        excess = weights - 1.0 / DIRECTIONS
+        mean = weights @ e
+        noise = np.sqrt(excess**2 @ (e - mean) ** 2) / np.sqrt(weights @ (e - mean) ** 2)
+        return DirectionWeights(log_weights, excess @ e, (e * excess[:, None]).T @ e, float(noise.max()))
+
+    @property
+    def monte_carlo_error(self) -> float:
+        """Of the mean, in posterior standard deviations; zero where no weights are used."""
+        if self.centre.any():
+            return self._summed[2]
+        return 0.0 if self.weights is None else self.weights.error
+
+    @cached_property
+    def told(self) -> tuple[FloatArray | None, NaturalGaussian]:
+        """Directions that the data tell something about, (k, m) or None for all, and u + c under q in these.
+
+        The others, such as those of a process that hardly reach the scores, keep their prior: the length is that of the
+        coefficients that count.
+        """
+        q, origin = self.natural, self.scores.origin
+        assert origin is not None
+        if q.mean.size > LARGEST_SPECTRUM:
+            moved = natural_gaussian(q.precision, q.precision @ (q.mean + origin)) if origin.any() else q
+            assert moved is not None
+            return None, moved
+        curvature, basis = np.linalg.eigh(q.precision)
+        mean, centre = basis.T @ q.mean, basis.T @ origin
+        change = np.abs(curvature - 1.0) + np.abs(mean)
+        told = (change > TOLD * change.max()) | (np.abs(centre) > TOLD * np.abs(centre).max())
+        if not told.any() or (told.all() and not origin.any()):
+            return None, q
+        inside = natural_gaussian(np.diag(curvature[told]), curvature[told] * (mean + centre)[told])
+        assert inside is not None  # eigenvalues of a positive definite matrix
+        return basis[:, told], inside
+
+    @cached_property
+    def _summed(self) -> tuple[FloatArray, FloatArray, float]:
+        """Mean and covariance of the coefficients told of, under a prior that is not centred, and the mean's error."""
+        e, _, log_weights = self._fixed
+        trimmed = trim(log_weights) if self.weights is not None else np.zeros(len(e))
+        weights = np.exp(trimmed - logsumexp(trimmed))
+        slope, k = e @ self.centre, e.shape[1]
+        mass, first, second = (_log_radial_integral(slope, power) for power in (k - 1, k, k + 1))
+        x = e * np.exp(first - mass)[:, None]
+        mean = weights @ x
+        covariance = (e * (weights * np.exp(second - mass))[:, None]).T @ e - np.outer(mean, mean)
+        error = np.sqrt(weights**2 @ (x - mean) ** 2 / np.diagonal(covariance)).max()
+        return mean, covariance, float(error)
+
+    @cached_property
+    def matched(self) -> GaussianPosterior:
+        """The Gaussian with the same mean and covariance."""
+        basis, inside = self.told
+        for weights in (self.weights, None):
+            centred = not self.centre.any()
+            mean, covariance = free_length_moments(inside, weights) if centred else self._summed[:2]
+            mean = mean - self.centre
+            if basis is not None:
+                mean = basis @ mean
+                covariance = np.eye(len(basis)) + basis @ (covariance - np.eye(len(covariance))) @ basis.T
+            precision = linalg.inv(covariance, check_finite=False)
+            found = natural_gaussian(0.5 * (precision + precision.T), precision @ mean)
+            if found is not None:
+                break
+        assert found is not None  # a covariance of full rank
+        return GaussianPosterior(self.scores, found)
+
+    @property
+    def mean(self) -> FloatArray:
+        return self.matched.mean
+
+    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of ``theta_map @ theta``; ``variances`` asks for the diagonal of the covariance only."""
+        return self.matched.moments_of(theta_map, variances=variances)
+
+    def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Independent draws of theta, shape (draws, d): directions by rejection where there are weights."""
+        if self.weights is None:
+            return self.with_lengths(self._directions(draws, rng), rng)
+        e = accepted(lambda count: self.propose(count, rng)[::2], draws, self.weights.log_weights, rng)
+        return self.with_lengths(e, rng)
+
+    def with_lengths(self, e: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """theta (draws, d) of directions e (draws, m), with lengths from their law."""
+        k, basis = e.shape[1], self.told[0]
+        slope = e @ self.centre
+        length = _draw_radius(slope, k - 1, rng) if slope.any() else np.sqrt(rng.chisquare(k, size=len(e)))
+        u = e * length[:, None] - self.centre
+        if basis is not None:
+            free = rng.standard_normal((len(e), len(basis)))
+            u = free + (u - free @ basis) @ basis.T
+        return self.scores.complete(u, rng)
+
+    def propose(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Unit vectors (draws, m) from q, their risks, and log(exact / q) of each."""
+        e, (basis, inside) = self._directions(draws, rng), self.told
+        risk = self._risk(e if basis is None else e @ basis.T)
+        log_weights = -self.problem.gamma * risk - log_direction_density(e, inside)
+        if self.centre.any():
+            prior = natural_gaussian(np.eye(self.centre.size), self.centre)
+            assert prior is not None
+            log_weights += log_direction_density(e, prior)
+        return e, risk, log_weights
+
+    def _directions(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        u = draw_natural(self.told[1], draws, rng)
+        return u / np.linalg.norm(u, axis=1, keepdims=True)
+
+    @cached_property
+    def _risk(self) -> LinearRisk:
+        """The map from reduced coefficients (draws, k) to the risk."""
+        scores, problem = self.scores, self.problem
+        return LinearRisk(scores.reduced.design, problem.pairs, ties=problem.ties, distinct=scores.distinct)
+
+
+def trim(log_weights: FloatArray) -> FloatArray:
+    """Log weights, the largest made equal."""
+    return np.minimum(log_weights, np.quantile(log_weights, 1.0 - TRIMMED))
+
+
+def accepted(
+    propose: Callable[[int], tuple[FloatArray, FloatArray]],
+    draws: int,
+    log_weights: FloatArray | None,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Independent draws by rejection, from proposals and their log weights; ``log_weights`` of others tell the bound.
+
+    Without them every proposal is accepted.
+    """
+    if log_weights is None:
+        return propose(draws)[0]
+    bound = trim(log_weights).max()
+    share = np.exp(trim(log_weights) - bound).mean()
+    found, count = [], 0
+    while count < draws:
+        proposed, own = propose(1 + int((draws - count) / share))
+        found.append(proposed[np.log(rng.random(len(proposed))) < own - bound])
+        count += len(found[-1])
+    return np.concatenate(found)[:draws]
+
+
+@np.errstate(under="ignore")
+def free_length_moments(q: NaturalGaussian, weights: DirectionWeights | None = None) -> tuple[FloatArray, FloatArray]:
+    """Mean (k,) and covariance (k, k) of r u / |u|, u ~ q and r ~ chi_k; with ``weights``, corrected by these."""
+    k, m = q.mean.size, q.mean
+    length = np.sqrt(2.0) * poch(0.5 * k, 0.5)  # E[r]
+    if k <= LARGEST_SPECTRUM:
+        curvature, basis = np.linalg.eigh(q.precision)
+        variance, m = 1.0 / curvature, basis.T @ m
+        s, step = np.exp(LOG_NODES), LOG_NODES[1] - LOG_NODES[0]
+        shrunk = 1.0 / (1.0 + 2.0 * np.multiply.outer(s, variance))  # (nodes, k)
+        log_mass = 0.5 * np.log(shrunk).sum(axis=1) - (s[:, None] * m**2 * shrunk).sum(axis=1)
+        tilted = m * shrunk  # mean of q exp(-s N)
+        by_root, by_square = (
+            step * np.exp(log_mass + power * LOG_NODES) / poch(1.0, power - 1.0) for power in (0.5, 1.0)
+        )
+        centre = length * (basis @ (by_root @ tilted))
+        second = (tilted * by_square[:, None]).T @ tilted + np.diag(by_square @ shrunk * variance)
+        second = basis @ second @ basis.T
+    else:
+        covariance, N = q.covariance, q.second_moment
+        along = covariance @ m
+        spread = (2.0 * np.vdot(covariance, covariance) + 4.0 * m @ along) / N**2  # of N / E[N], squared
+        centre = length / np.sqrt(N) * ((1.0 + 0.375 * spread) * m - along / N)
+        mixed = np.outer(m, along)
+        second = (1.0 + spread) / N * (covariance + np.outer(m, m))
+        second -= 2.0 / N**2 * (covariance @ covariance + mixed + mixed.T)
+        second /= np.trace(second)
+    if weights is not None:
+        centre, second = centre + length * weights.mean, second + weights.second
+    return centre, k * second - np.outer(centre, centre)
 
 
 def log_mean(log_weights: FloatArray) -> tuple[float, float]:
@@ -93,6 +356,23 @@ def _log_radial_integral(slope: FloatArray, power: int) -> FloatArray:
     """log int_0^inf t^power exp(-t^2/2 + slope t) dt, by the trapezoidal rule in x = log t."""
     if power == 0:
         return np.asarray(0.5 * slope * slope + 0.5 * math.log(2 * math.pi) + log_ndtr(slope))
+    grid = np.arange(slope.min(), slope.max() + SLOPE_STEP, SLOPE_STEP)
+    if 3 <= grid.size < slope.size:  # many slopes: between those of a grid
+        return np.asarray(CubicSpline(grid, _log_radial_integral(grid, power))(slope))
+    x, exponent = _radial_nodes(slope, power)
+    return np.asarray(logsumexp(exponent, axis=1) + np.log(x[:, 1] - x[:, 0]))
+
+
+def _draw_radius(slope: FloatArray, power: int, rng: np.random.Generator) -> FloatArray:
+    """Draws of t, density in proportion to t^power exp(-t^2/2 + slope t), one for each slope."""
+    x, exponent = _radial_nodes(slope, power)
+    below = np.cumsum(np.exp(exponent - exponent.max(axis=1, keepdims=True)), axis=1)
+    place = (below < rng.random((len(x), 1)) * below[:, -1:]).sum(axis=1)
+    return np.exp(x[np.arange(len(x)), place] + (x[:, 1] - x[:, 0]) * rng.uniform(-0.5, 0.5, len(x)))
+
+
+def _radial_nodes(slope: FloatArray, power: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes x = log t and the logarithm of the integrand there, shape (N, nodes)."""
     n = power + 1.0
     mode = np.log(0.5 * (slope + np.sqrt(slope * slope + 4.0 * n)))
 
@@ -111,8 +391,7 @@ def _log_radial_integral(slope: FloatArray, power: int) -> FloatArray:
         edges.append(far)
     low, high = edges
     x = low + (high - low) * RADIAL_NODES
-    step = (high - low)[:, 0] * RADIAL_NODES[1]
-    return np.asarray(top[:, 0] + np.log(np.exp(exponent(x) - top).sum(axis=1) * step))
+    return x, exponent(x)
 
 
 AT_ONCE = 2**16  # pairs

@@ -139,9 +139,12 @@ class TrainingScores:
 
 
 def moments(posterior: Any, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-    """Mean and covariance (or variances) of ``theta_map @ theta`` under any posterior with mean and covariance."""
+    """The mean score (the one that is certified) and the covariance (or variances) of ``theta_map @ theta``.
+
+    Any posterior with mean and covariance will do.
+    """
     if isinstance(posterior, GaussianPosterior):
-        return posterior.moments_of(theta_map, variances=variances)
+        return theta_map @ posterior.score_mean, posterior.moments_of(theta_map, variances=variances)[1]
     spread = theta_map @ posterior.covariance @ theta_map.T
     return theta_map @ posterior.mean, np.diagonal(spread) if variances else spread
 

@@ -104,7 +104,7 @@ class Plan:
     ----------
     n_pairs : int
         Pairs that there are.
-    prior : {"gaussian", "spike and slab"}
+    prior : {"gaussian", "spike and slab", "independent"}
         Kind of prior.
     power : float, default 1
         1 for EP, in (0, 1) for fractional EP, 0 for variational Bayes.
@@ -155,26 +155,27 @@ class Plan:
             raise UnsupportedError(
                 'coordinates="scores" are for blocks of many pairs on one machine: use "coefficients".'
             )
-        if problem.spikes is None:
+        if problem.sites is None:
             if self.where != "threads" and isinstance(self.pairs, Subsample):
                 raise UnsupportedError(
                     "A cluster compares all pairs of a problem; a subsample is quick on one machine: leave client or "
                     "pairs away. For rows that no machine holds alone there is pymc_pacauc.cluster.fit_rows."
                 )
             return
-        refused = 'this problem has a spike-and-slab prior: use method="ep"'
+        refused = f'that of this problem is {problem.sites.name}: use method="ep"'
         if self.where != "threads":
-            raise UnsupportedError("Spike-and-slab priors are fitted on one machine: leave client away.")
+            raise UnsupportedError(f"A prior that is {problem.sites.name} is fitted on one machine: leave client away.")
         if self.power == 0.0:
             raise UnsupportedError(f"Variational Bayes is for Gaussian priors; {refused}.")
         if self.power != 1.0:
             raise UnsupportedError(
-                "Fractional EP is for Gaussian priors; this problem has a spike-and-slab prior: use power=1, "
+                f"Fractional EP is for Gaussian priors; that of this problem is {problem.sites.name}: use power=1, "
                 f"not {self.power:g}."
             )
         if isinstance(self.pairs, Subsample):
             raise UnsupportedError(
-                "Pairs are subsampled for Gaussian priors; this problem has a spike-and-slab prior: leave pairs away."
+                f"Pairs are subsampled for Gaussian priors; that of this problem is {problem.sites.name}: leave pairs "
+                "away."
             )
         if self.coordinates != "coefficients":
             raise UnsupportedError(f'coordinates={self.coordinates!r} are for Gaussian priors: use "coefficients".')
@@ -292,7 +293,7 @@ def choose_plan(
         tolerance = ACCURACIES["fit" if accuracy == "estimator" and used == "all" else accuracy].tolerance
     plan = Plan(
         n_pairs=problem.pairs.n_pairs,
-        prior="gaussian" if problem.spikes is None else "spike and slab",
+        prior="gaussian" if problem.sites is None else problem.sites.name,
         power=0.0 if method == "vb" else power,
         coordinates=coordinates,
         pairs=used,
@@ -307,7 +308,7 @@ def choose_plan(
     if isinstance(plan.pairs, Subsample):
         return replace(plan, **_after_start(placed, plan.pairs, start))
     if start is None:
-        several = problem.spikes is None and several_fixed_points(problem)
+        several = problem.sites is None and several_fixed_points(problem)
         plan = replace(plan, start=_choose_start(placed), continuation=several)
     return replace(plan, leading=_leading(placed, tolerance) if local else 0)
 
@@ -336,7 +337,7 @@ def choose_coordinates(problem: Problem, local: bool = True) -> str:
 def _kind(problem: Problem) -> str:
     """A process, with about as many directions as rows or fewer, or scores that are linear in few coefficients."""
     scores, n = problem.scores, problem.n
-    if problem.spikes is not None or not scores.d >= n >= FEWEST_ROWS or scores.directions is None:
+    if problem.sites is not None or not scores.d >= n >= FEWEST_ROWS or scores.directions is None:
         return "linear"
     many = n >= MANY_ROWS and scores.directions.beyond(LEADING_LEFT) > WORTH_LEADING * n
     if scores.directions.rank <= WORTH_FEATURES * n and not many:
@@ -371,7 +372,7 @@ def _choose_pairs(problem: Problem, pairs: Any, accuracy: Accuracy, local: bool,
             raise ValueError(f'pairs must be "auto", "all" or a number of rows per group; got {pairs!r}.')
         enough = max(accuracy.pairs_per_row * problem.n, pairs_for(problem))
         few = problem.pairs.n_pairs <= max(accuracy.most_pairs, LEAST_SAVED * enough)
-        if pairs == "all" or few or not local or problem.spikes is not None:
+        if pairs == "all" or few or not local or problem.sites is not None:
             return "all"
         return Subsample(number_of_groups(problem.pairs, enough), thin, seed)
     check_count(pairs, 2 * LEAST_ROWS, "rows per group", '"auto", "all" or', 'for "auto"')
@@ -393,7 +394,7 @@ def _after_start(problem: Problem, pairs: Subsample, start: Fit | None) -> dict[
 
 
 def _choose_start(problem: Problem) -> str:
-    if problem.spikes is not None:
+    if problem.sites is not None:
         return "slab"
     process = _kind(problem) != "linear"
     return "mean first" if process and problem.pairs.n_pairs <= MOST_AT_ONCE else "prior"
@@ -418,7 +419,7 @@ def _leading(problem: Problem, tolerance: float) -> int:
 def _short_folds(problem: Problem) -> bool:
     blocks = problem.pairs.blocks
     few = len(blocks) <= MOST_BLOCKS and problem.pairs.n_pairs <= MOST_FOLD_PAIRS
-    return problem.spikes is None and few and all(block.constant for block in blocks)
+    return problem.sites is None and few and all(block.constant for block in blocks)
 
 
 def _thousands(number: int) -> str:

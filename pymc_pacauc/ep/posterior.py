@@ -134,9 +134,14 @@ class GaussianPosterior:
     natural: NaturalGaussian
 
     @cached_property
-    def mean(self) -> FloatArray:
+    def score_mean(self) -> FloatArray:
+        """Coefficients of the mean score, the one that is deployed and certified: the mean of the Gaussian."""
         u, rotation = self.natural.mean, self.scores.reduced.rotation
         return self.scores.prior.color(u if rotation is None else u @ rotation)
+
+    @property
+    def mean(self) -> FloatArray:
+        return self.score_mean
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -169,7 +174,7 @@ class GaussianPosterior:
         return self.scores.complete(draw_natural(self.natural, draws, rng), rng)
 
     def __repr__(self) -> str:
-        return f"GaussianPosterior(d={self.scores.d})"
+        return f"{type(self).__name__}(d={self.scores.d})"
 
 
 def _gram(root: FloatArray) -> FloatArray:

@@ -1,19 +1,19 @@
-"""The site of a spike-and-slab prior, one per coefficient (the paper's section 3.4 and its appendix).
+"""The site of a coefficient's own prior, one per coefficient (the paper's section 3.4 and its appendix, and beyond).
 
-In units of the slab the prior of a coefficient is t(w) = p N(w; 0, 1) + (1 - p) N(w; 0, v0); the indicator z of the
-slab appears nowhere else, so a product of a Bernoulli site for z and a Gaussian site for w is a Gaussian site for w
-alone, and the Bernoulli's parameter is read off at the end. The cavity is exp(-tau w^2 / 2 + nu w). With c_j = v_j /
-(1 + v_j tau) the component j of cavity times prior has mean nu c_j, variance c_j and mass
+The prior is a mixture of components j, N(a_j, v_j) with weight p_j, in units of the Gaussian prior: spike and slab, or
+with v_j = 0 the points of a quadrature of any density, a point mass among them. The cavity is exp(-tau w^2 / 2 + nu w).
+Component j of cavity times prior has mean and variance
 
-    Z_j = (1 + v_j tau)^(-1/2) exp(nu^2 c_j / 2)     times p or 1 - p,
+    (a_j + v_j nu) / (1 + v_j tau),    v_j / (1 + v_j tau),
 
-so that r = p Z_1 / (p Z_1 + (1 - p) Z_0) is the probability of the slab, and the moments to match are
+and mass p_j (1 + v_j tau)^(-1/2) exp((v_j nu^2 + 2 a_j nu - tau a_j^2) / (2 (1 + v_j tau))); the moments M, W of their
+mixture are those to match. For spike and slab, whose indicator appears nowhere else, a product of a Bernoulli site for
+it and a Gaussian site for w is a Gaussian site for w alone, and the Bernoulli's parameter r, the share of the slab, is
+read off at the end.
 
-    M = nu (r c_1 + (1 - r) c_0),     W = r c_1 + (1 - r) c_0 + r (1 - r) nu^2 (c_1 - c_0)^2.
-
-The site exp(-u w^2 / 2 + h w) has u = 1 / W - tau and h = M / W - nu. Written in tau and nu all this holds for a Dirac
-spike, v0 = 0, and for cavities that are not densities, as long as 1 + tau > 0. u is negative where spike and slab are
-both likely and far apart (the mixture is wider than the cavity), and stays so: cutting it at zero would be stabler,
+The site exp(-u w^2 / 2 + h w) has u = 1 / W - tau and h = M / W - nu. Written in tau and nu all this holds for
+cavities that are not densities, as long as their product with the prior is one. u is negative where components are both
+likely and far apart (the mixture is wider than the cavity), and stays so: cutting it at zero would be stabler,
 but another fixed point, with an evidence that means nothing.
 
 A Gaussian over d coefficients whose precision is a diagonal, of either sign, plus what k directions carry.
@@ -32,7 +32,7 @@ in O(k^2 d + k^3). The cavity of a site is q without it: its precision tau follo
 one coefficient, as tau = H / (1 - H / base), and its shift from the residual e = A'(r - P A m) as nu = e + tau m. Both
 keep their digits when u dwarfs them.
 
-The sites of a spike-and-slab prior given those of the pairs: sequential EP, which costs no pair.
+The sites of the priors given those of the pairs: sequential EP, which costs no pair.
 
 Given the sums P, r of the pair sites, q has precision diag(u) + A'PA and shift h + A'r (rows of A: the directions that
 reach the scores), and the prior sites u, h are those of a regression with a Gaussian likelihood. They are matched one
@@ -58,22 +58,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import exp, log1p
+from math import exp, log
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
-from scipy.special import log_expit
 
 from pymc_pacauc.ep.loop import Iteration, Pace, Policy, solve_fixed_point
 from pymc_pacauc.numerics import FloatArray, kernel
+from pymc_pacauc.problem.problem import PriorSites, Spikes
 
+NOTHING = 30.0  # nats below the largest mass at which the ends of a table are beyond the density
 NARROWEST = 1e-10  # variance of a coefficient that is certainly at a Dirac spike
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureSite:
-    """Sites given their cavities.
+class MatchedSites:
+    """Sites given their cavities, each attribute of shape (d,).
 
     Attributes
     ----------
@@ -84,9 +86,7 @@ class MixtureSite:
     narrowest
         Where W is held at ``NARROWEST``: the coefficient is certainly at a Dirac spike.
     inclusion
-        r, the probability of the slab.
-    slab_mean, slab_variance
-        Moments of the slab's component.
+        Share of the last component: the probability of the slab; one for priors that have no spike.
     """
 
     precision: FloatArray
@@ -94,49 +94,110 @@ class MixtureSite:
     log_constant: FloatArray
     narrowest: NDArray[np.bool_]
     inclusion: FloatArray
-    slab_mean: FloatArray
-    slab_variance: FloatArray
 
 
 @np.errstate(under="ignore")
-def mixture_site(tau: FloatArray, nu: FloatArray, log_odds: FloatArray, spike: FloatArray) -> MixtureSite:
-    """Match the moments of cavity times prior; ``log_odds`` is log(p / (1 - p)), infinite for a Gaussian N(0, 1)."""
-    inclusion, mean, precision = _match_all(tau, nu, log_odds, spike)
-    slab_variance, spike_variance = 1.0 / (1.0 + tau), spike / (1.0 + spike * tau)
-    log_z = np.logaddexp(
-        log_expit(log_odds) + 0.5 * (nu**2 * slab_variance - np.log1p(tau)),
-        log_expit(-log_odds) + 0.5 * (nu**2 * spike_variance - np.log1p(spike * tau)),
-    )
-    return MixtureSite(
+def matched_sites(tau: FloatArray, nu: FloatArray, prior: PriorSites) -> MatchedSites:
+    """Match the moments of cavity times prior."""
+    log_z, mean, precision, share = _match_all(tau, nu, *_components(prior))
+    return MatchedSites(
         precision=precision - tau,
         shift=mean * precision - nu,
         log_constant=log_z + 0.5 * np.log(precision) - 0.5 * mean**2 * precision,
         narrowest=precision >= 1.0 / NARROWEST,
-        inclusion=inclusion,
-        slab_mean=nu * slab_variance,
-        slab_variance=slab_variance,
+        inclusion=share if isinstance(prior, Spikes) else np.ones(tau.size),
     )
 
 
-@kernel
-def match_mixture(tau, nu, log_odds, spike):
-    """r, M and 1 / W of one coefficient; see the module docstring."""
-    slab_variance, spike_variance = 1.0 / (1.0 + tau), spike / (1.0 + spike * tau)
-    apart = slab_variance - spike_variance
-    log_ratio = log_odds + 0.5 * (nu * nu * apart - log1p(tau) + log1p(spike * tau))
-    slab = 1.0 / (1.0 + exp(-log_ratio))
-    within = slab * slab_variance + (1.0 - slab) * spike_variance
-    variance = within + slab * (1.0 - slab) * (nu * apart) ** 2
-    precision = 1.0 / max(variance, NARROWEST)
-    return slab, nu * within, precision
+def _components(prior: PriorSites) -> tuple[Any, ...]:
+    return prior.log_weight, prior.centre, prior.variance, prior.first, prior.last
 
 
 @kernel
-def _match_all(tau, nu, log_odds, spike):
-    inclusion, mean, precision = np.empty_like(tau), np.empty_like(tau), np.empty_like(tau)
+def _log_mass(tau, nu, log_weight, centre, variance):
+    if variance == 0.0:
+        return log_weight + centre * (nu - 0.5 * tau * centre)
+    width = 1.0 + variance * tau
+    exponent = (variance * nu * nu + 2.0 * centre * nu - tau * centre * centre) / width
+    return log_weight + 0.5 * (exponent - log(width))
+
+
+@kernel
+def relevant(tau, nu, log_weight, centre, variance, first, last):
+    """First and last component that count.
+
+    A cavity of negative precision is least at nu / tau, and grows without bound beyond: the points of a density that
+    are there, away from where it has its mass, are left out.
+    """
+    if tau >= 0.0 or variance[first] > 0.0 or variance[last - 1] > 0.0:
+        return first, last
+    turn, heaviest = nu / tau, first
+    for j in range(first, last):
+        if log_weight[j] > log_weight[heaviest]:
+            heaviest = j
+    if centre[heaviest] < turn:
+        while centre[last - 1] > turn:
+            last -= 1
+    else:
+        while centre[first] < turn:
+            first += 1
+    return first, last
+
+
+@kernel
+def _is_proper(tau, nu, floor, opened, log_weight, centre, variance, first, last):
+    """Whether cavity times prior can be normalised; or, of a density, is nothing at the ends of what counts."""
+    if tau > floor:
+        return True
+    if variance[first] > 0.0 or variance[last - 1] > 0.0:
+        return False
+    start, end = relevant(tau, nu, log_weight, centre, variance, first, last)
+    top = -np.inf
+    for j in range(start, end):
+        top = max(top, _log_mass(tau, nu, log_weight[j], centre[j], 0.0))
+    low = _log_mass(tau, nu, log_weight[start], centre[start], 0.0)
+    high = _log_mass(tau, nu, log_weight[end - 1], centre[end - 1], 0.0)
+    low_ends = low < top - NOTHING or not (opened[0] or start > first)
+    return low_ends and (high < top - NOTHING or not (opened[1] or end < last))
+
+
+@kernel
+def _all_proper(tau, nu, floor, opened, log_weight, centre, variance, first, last):
     for k in range(tau.size):
-        inclusion[k], mean[k], precision[k] = match_mixture(tau[k], nu[k], log_odds[k], spike[k])
-    return inclusion, mean, precision
+        if not _is_proper(tau[k], nu[k], floor[k], opened[k], log_weight, centre, variance, first[k], last[k]):
+            return False
+    return True
+
+
+@kernel
+def match(tau, nu, log_weight, centre, variance, first, last):
+    """log Z, M, 1 / W and the share of the last component, of one coefficient; see the module docstring."""
+    first, last = relevant(tau, nu, log_weight, centre, variance, first, last)
+    top = -np.inf
+    for j in range(first, last):
+        top = max(top, _log_mass(tau, nu, log_weight[j], centre[j], variance[j]))
+    total, mean, square, mass = 0.0, 0.0, 0.0, 0.0
+    for j in range(first, last):
+        mass = exp(_log_mass(tau, nu, log_weight[j], centre[j], variance[j]) - top)
+        width = 1.0 + variance[j] * tau
+        at, within = (centre[j] + variance[j] * nu) / width, variance[j] / width
+        new = total + mass
+        if new > 0.0:  # moments about the mean so far: no digits are lost where it is far from zero
+            apart = at - mean
+            mean += apart * mass / new
+            square += mass * within + apart * apart * mass * total / new
+            total = new
+    return top + log(total), mean, 1.0 / max(square / total, NARROWEST), mass / total
+
+
+@kernel
+def _match_all(tau, nu, log_weight, centre, variance, first, last):
+    log_z, mean, precision, share = np.empty_like(tau), np.empty_like(tau), np.empty_like(tau), np.empty_like(tau)
+    for k in range(tau.size):
+        log_z[k], mean[k], precision[k], share[k] = match(
+            tau[k], nu[k], log_weight, centre, variance, first[k], last[k]
+        )
+    return log_z, mean, precision, share
 
 
 FLOOR = 0.1  # site precisions below this join the pair sites; the slab's is 1
@@ -180,10 +241,10 @@ class SparseGaussian:
         """Marginal variances."""
         return 1.0 / (self.cavity_precision + self.site_precision)
 
-    @property
-    def proper(self) -> NDArray[np.bool_]:
-        """Where cavity times slab, of precision one, can be normalised."""
-        return 1.0 + self.cavity_precision > 0.0
+    def proper(self, prior: PriorSites) -> bool:
+        """Whether every cavity times its prior can be normalised."""
+        tau, nu = self.cavity_precision, self.cavity_shift
+        return bool(_all_proper(tau, nu, prior.floor, prior.opened, *_components(prior)))
 
     def covariance(self) -> FloatArray:
         inner = linalg.cho_solve((self.factor, True), np.eye(len(self.factor)))
@@ -330,19 +391,14 @@ class _Pass:
 
 
 def settle_prior_sites(
-    q: SparseGaussian,
-    log_odds: FloatArray,
-    spike: FloatArray,
-    rotation: FloatArray | None,
-    tolerance: float,
-    *,
-    scaled: bool,
+    q: SparseGaussian, prior: PriorSites, rotation: FloatArray | None, tolerance: float, *, scaled: bool
 ) -> SettledSites:
     """q with its prior sites, and if ``scaled`` its scale, at their fixed point.
 
     ``rotation`` is A, None standing for the identity.
     """
     d = q.mean.size
+    components = _components(prior)
     columns = np.empty((0, d)) if rotation is None else np.ascontiguousarray(rotation.T)
 
     def sweep(point: FloatArray, pace: Pace) -> _Pass:
@@ -350,7 +406,8 @@ def settle_prior_sites(
         precision, shift = q.precision * scale**2, q.shift * scale
         H, c = _others(precision, shift, u, h, columns)
         order = np.random.default_rng(pace.turn).permutation(d)  # in which coefficients are visited
-        squared, reset, rescaling = _pass(H, c, shift, columns, u, h, tau, log_odds, spike, order, pace.damping)
+        limits = prior.floor, prior.opened
+        squared, reset, rescaling = _pass(H, c, shift, columns, u, h, tau, components, limits, order, pace.damping)
         rescaling = rescaling if scaled else 0.0
         clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
         led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
@@ -379,7 +436,7 @@ def settle_prior_sites(
         u, h, scale = found.point[:d], found.point[d:-1], np.exp(found.point[-1])
         settled = sparse_gaussian(q.precision * scale**2, q.shift * scale, u, h, rotation)
     reset, clipped = (sum(int(row[name]) for row in found.history) for name in ("reset", "clipped"))
-    proper = settled is not None and settled.proper.all()
+    proper = settled is not None and settled.proper(prior)
     return SettledSites(settled if proper else None, len(found.history), reset, clipped)
 
 
@@ -399,12 +456,14 @@ def _others(
 
 
 @kernel
-def _pass(H, c, r, columns, u, h, tau, log_odds, spike, order, damping):
+def _pass(H, c, r, columns, u, h, tau, components, limits, order, damping):
     """Match each site in turn, in place; fill tau. No columns: they are the identity's.
 
     Returns the squared change, were there no damping, in units of q; how many sites could not be matched, and were put
-    back into the slab; and the step of l, the excess over the identity by the number of coefficients the data hold.
+    back to the Gaussian prior; and the step of l, the excess over the identity by the number of coefficients that are
+    not at a spike.
     """
+    (log_weight, centre, variance, first, last), (floor, opened) = components, limits
     change, reset, excess, held = 0.0, 0, 0.0, 1e-3
     for k in order:
         if len(columns):
@@ -418,13 +477,13 @@ def _pass(H, c, r, columns, u, h, tau, log_odds, spike, order, damping):
         weight = (along + h[k]) / u[k]  # and c without k is c - weight a
         tau[k] = gain * seen
         nu = along - gain * (Ha @ c - seen * weight)
-        matched = tau[k] > -1.0
+        matched = _is_proper(tau[k], nu, floor[k], opened[k], log_weight, centre, variance, first[k], last[k])
         if matched:
-            slab, mean, precision = match_mixture(tau[k], nu, log_odds[k], spike[k])
+            _, mean, precision, _ = match(tau[k], nu, log_weight, centre, variance, first[k], last[k])
             target_u, target_h = precision - tau[k], mean * precision - nu
             new_u, new_h = u[k] + damping * (target_u - u[k]), h[k] + damping * (target_h - h[k])
             excess += target_u * (1.0 / precision + mean * mean) - target_h * mean - 1.0
-            held += slab + (1.0 - slab) * abs(1.0 - 1.0 / (1.0 + spike[k] * tau[k]))
+            held += min(1.0, 1.0 / precision + mean * mean)
         if not matched or new_u + tau[k] <= 0.0:  # its neighbours are too wide
             reset += 1
             new_u, new_h = 1.0 + abs(tau[k]), 0.0

@@ -111,6 +111,10 @@ class Posterior(Protocol):
     def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
         """Mean and covariance (or ``variances``) of ``theta_map @ theta``."""
 
+    @property
+    def score_mean(self) -> FloatArray:
+        """Coefficients (d,) of the mean score, the one that is deployed and certified: along the mean of ``q``."""
+
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (draws, d); where a Dirac spike holds a coefficient, it is exactly zero."""
 
@@ -129,6 +133,10 @@ class Fit(Protocol):
     @property
     def posterior(self) -> Any:
         """The approximation q, a :class:`Posterior`."""
+
+    @property
+    def corrected(self) -> Any:
+        """A :class:`Posterior` with the exact length of theta, where that has a law of its own; else ``posterior``."""
 
     @property
     def log_evidence(self) -> float:

@@ -38,7 +38,7 @@ from scipy.special import logsumexp
 from pymc_pacauc.ep.importance import WeightedDraws, log_direction_density, log_mean
 from pymc_pacauc.ep.loop import Interventions, Iteration, Pace, Policy, Solution, possible, solve_fixed_point
 from pymc_pacauc.ep.posterior import draw_natural, natural_gaussian
-from pymc_pacauc.ep.prior_sites import MixtureSite, SparseGaussian, mixture_site, settle_prior_sites, sparse_gaussian
+from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, matched_sites, settle_prior_sites, sparse_gaussian
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, sum_sites
 from pymc_pacauc.numerics import FloatArray, Mask, systematic
@@ -235,7 +235,7 @@ class SparseSweep:
 
     precision_step: FloatArray
     shift_step: FloatArray
-    sites: MixtureSite
+    sites: MatchedSites
     change: float
     final: bool
     log_evidence: float
@@ -297,15 +297,9 @@ def solve_sparse(
 
 def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint | None:
     """q with its prior sites at their fixed point given the pair sites; None where they do not get there."""
-    assert problem.spikes is not None
-    found = settle_prior_sites(
-        q,
-        problem.spikes.log_odds,
-        problem.spikes.ratio,
-        problem.scores.reduced.rotation,
-        tolerance,
-        scaled=problem.scale_free,
-    )
+    assert problem.sites is not None
+    rotation = problem.scores.reduced.rotation
+    found = settle_prior_sites(q, problem.sites, rotation, tolerance, scaled=problem.scale_free)
     acted = Interventions(reset_sites=found.reset_sites, clipped_rescalings=found.clipped_rescalings)
     return None if found.q is None else SparsePoint(found.q, tolerance, found.passes, acted)
 
@@ -314,14 +308,14 @@ def _iteration(
     problem: Problem, map_tiles: Callable[..., Any], tolerance: float, most_passes: int, *, together: bool
 ) -> Iteration[SparsePoint, SparseSweep]:
     """EP's map of the pair sites, the prior sites settling after each step, or of all sites ``together``."""
-    assert problem.spikes is not None
-    spikes, rotation = problem.spikes, problem.scores.reduced.rotation
+    assert problem.sites is not None
+    prior, rotation = problem.sites, problem.scores.reduced.rotation
     table = site_table(problem.gamma_per_pair)
 
     def sweep(point: SparsePoint, pace: Pace) -> SparseSweep:
         q = point.q
         pairs = pair_sums(problem, q, table, map_tiles)
-        sites = mixture_site(q.cavity_precision, q.cavity_shift, spikes.log_odds, spikes.ratio)
+        sites = matched_sites(q.cavity_precision, q.cavity_shift, prior)
         precision, shift = pairs.precision - q.precision, pairs.shift - q.shift
         # The integral of the new sites' product, to first order from q's: at the fixed point they agree.
         integral = (
@@ -355,7 +349,7 @@ def _iteration(
         if moved is None:
             return None
         if together:
-            return SparsePoint(moved, 0.0, acted=point.acted) if moved.proper.all() else None
+            return SparsePoint(moved, 0.0, acted=point.acted) if moved.proper(prior) else None
         if point.passes > most_passes:
             return None
         inner = INNER_SHARE * min(max(seen.change, tolerance), 0.1)
@@ -378,7 +372,7 @@ def pair_sums(problem: Problem, q: SparseGaussian, table: SiteTable, map_tiles: 
 
 
 def _step(
-    q: SparseGaussian, precision: FloatArray, shift: FloatArray, sites: MixtureSite, *, together: bool
+    q: SparseGaussian, precision: FloatArray, shift: FloatArray, sites: MatchedSites, *, together: bool
 ) -> FloatArray:
     """Steps of P (k, k) and r (k,), and perhaps of u and h (d,), one after the other."""
     parts = [precision.ravel(), shift]

@@ -1,11 +1,14 @@
-"""Draws of an estimator's posterior as ArviZ data. This imports PyMC and ArviZ, which nothing else here does.
+"""What the estimators have in common: input as scikit-learn checks it, attributes of the posterior, pickles.
 
-What the estimators have in common: input as scikit-learn checks it, attributes of the posterior, all or nothing.
+A pickle (and a copy) of a fitted estimator holds no training row, unless ``keep_data=True``: coefficients, covariances,
+calibration, the numbers that certificates and the report are made of, and, of a Gaussian process, its pivots, which
+*are* training rows. Draws of the posterior as ArviZ data import PyMC, which nothing else here does.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +17,15 @@ from typing import Any
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from pymc_pacauc.certify.certificate import certificate
+from pymc_pacauc.comparison.folds import comparison_folds
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.sizes import group_codes
 from pymc_pacauc.estimator.posterior import Recipe, ScorePosterior
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.export import write_score
@@ -31,9 +38,8 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
 
     rng = np.random.default_rng(seed)
     result = posterior.result
-    fitted = posterior.fitted_to
+    fitted = result.fitted_to
     theta = posterior.draw(draws, rng)
-    risk = posterior.fit.problem.risk(theta)
     evidence, mean_risk = result.evidence, result.mean_risk
     constants = {
         **fitted.as_stats(),
@@ -48,7 +54,8 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
         "converged": int(posterior.fit.converged),
         "run": 0,
     }
-    stats = dataset({"risk": risk[None]}).assign({name: ((), value) for name, value in constants.items()})
+    stats = {"risk": posterior.fit.problem.risk(theta)[None]} if posterior.has_data else {"draw_number": [range(draws)]}
+    stats = dataset(stats).assign({name: ((), value) for name, value in constants.items()})
     if posterior.features is None:
         coords = {"feature": list(features)}
         drawn = dataset({"coef": (theta / posterior.columns.scale)[None]}, coords=coords, dims={"coef": ["feature"]})
@@ -67,6 +74,8 @@ except ImportError:  # scikit-learn 1.5
 
 
 DRAWS = 1000  # of ``idata_``
+FOLDS = 5  # of all cross-validation, where there are rows for as many; ten take twice as long for the same AUC
+KEEP = "The training rows are not kept in a pickle or a copy: fit with keep_data=True, before pickling."
 
 
 @contextmanager
@@ -95,6 +104,28 @@ def check_weights(sample_weight: Any, X: FloatArray) -> FloatArray | None:
     return weights
 
 
+def usable_folds(pairs: Pairs, groups: NDArray[np.intp] | None, needed: bool) -> int:
+    """Number of folds: five, or fewer, with a warning, where one of five would have nothing to compare.
+
+    Where they are not ``needed`` there is no warning, and there may be none, 0.
+    """
+    for folds in range(FOLDS, 1, -1):
+        try:
+            comparison_folds(pairs, folds, np.random.default_rng(0), groups)
+        except ValueError as error:
+            reason = str(error)
+            continue
+        if folds < FOLDS and needed:
+            warnings.warn(f"There are rows for {folds} folds only, not for {FOLDS}. ({reason})", stacklevel=6)
+        return folds
+    if not needed:
+        return 0
+    raise ValueError(
+        f"There must be two observations (or groups) of each class, or two events, at least: one to fit, one to leave "
+        f"out. {reason}"
+    )
+
+
 def check_rows(name: str, values: Any, n: int) -> NDArray[Any] | None:
     """One label per row, or None."""
     if values is None:
@@ -105,89 +136,94 @@ def check_rows(name: str, values: Any, n: int) -> NDArray[Any] | None:
     return labels
 
 
-def recipe_of(estimator: Any) -> Recipe:
-    """The parameters of an estimator that make its posterior."""
-    return Recipe(
-        prior=estimator.prior,
-        method=estimator.method,
-        gamma=estimator.gamma,
-        shrinkage=estimator.shrinkage,
-        relevance=estimator.relevance,
-        inclusion_probability=estimator.inclusion_probability,
-        standardize=estimator.standardize,
-        epsilon=estimator.epsilon,
-        tuning_rows=estimator.tuning_rows,
-        particles=estimator.particles,
-        n_jobs=effective_n_jobs(estimator.n_jobs),
-    )
-
-
-class PosteriorMixin:
-    """Attributes and methods of an estimator that holds ``scores_``: one score, or one for each class."""
+class ScoreEstimator(BaseEstimator):
+    """An estimator that holds ``scores_`` after the fit: one score with its posterior, or one for each class."""
 
     scores_: tuple[Any, ...]
 
     def predict_interval(self, X: Any, ci_prob: float = 0.9) -> FloatArray:
-        """Central posterior interval of each row's score, shape (rows, 2)."""
+        """Central interval of each row's score, shape (rows, 2), with calibrated spread.
+
+        Parameters
+        ----------
+        X : array-like of shape (rows, columns)
+            Rows.
+        ci_prob : float, default 0.9
+            Probability of the interval.
+        """
         if not 0.0 < ci_prob < 1.0:
             raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
         X = self._validate_rows(X)
         if len(self.scores_) > 1:
-            raise ValueError("An interval is for one score; one-vs-rest see scores_[k].posterior.interval(X, ci_prob).")
+            raise ValueError("An interval is for one score; of several see scores_[k].posterior.interval(X, ci_prob).")
         return self.scores_[0].posterior.interval(X, ci_prob) - self.scores_[0].origin
+
+    @property
+    def coef_sd_(self) -> FloatArray:
+        check_is_fitted(self)
+        if self.scores_[0].posterior.features is not None:
+            raise AttributeError("A Gaussian process has no coefficients of X.")
+        return self._shaped([each.posterior.coef_sd for each in self.scores_])
 
     @property
     def inclusion_probability_(self) -> FloatArray:
         check_is_fitted(self)
-        return np.array([each.posterior.fit.inclusion_probability for each in self.scores_])
+        return self._shaped([each.posterior.fit.inclusion_probability for each in self.scores_])
+
+    @property
+    def approximation_(self) -> Any:
+        return self._each(self._fit_of)
+
+    @staticmethod
+    def _fit_of(score: Any) -> Any:
+        if not score.posterior.has_data:
+            raise AttributeError(KEEP)
+        return score.posterior.fit
 
     @property
     def certificate_(self) -> Any:
         return self._each(self._certificate)
 
     def _certificate(self, score: Any) -> Any:
-        posterior = score.posterior
-        if posterior.tuned:
+        if score.posterior.record.tuned_prior:
             raise AttributeError(
-                "There is no certificate: the prior was tuned on the data it would be certified with (lengthscale or "
-                "relevance by evidence)."
+                "There is no certificate: the prior (its lengthscale) was tuned on the data it would be certified with."
             )
         try:
-            epsilon, priors = self.epsilon, posterior.priors  # type: ignore[attr-defined]
-            tuned_prior = "charge" if priors > 1 else "refuse"
-            return certificate(posterior.result, epsilon, selected_from=priors, tuned_prior=tuned_prior)
+            return certificate(score.posterior.result, 0.05 / len(self.scores_))
         except ValueError as error:
             raise AttributeError(f"There is no certificate. {error}") from error
 
-    def report(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> str:
-        """The fit on one self-contained HTML page: summary, ROC curve, gamma, coefficients, certificate, convergence.
+    def report(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Any:
+        """The fit on one self-contained HTML page: what it ranks, how well, its coefficients, its certificate.
 
         Parameters
         ----------
-        path
+        path : path-like, optional
             Where to write it, if anywhere.
-        title
+        title : str, optional
             Of the page; by default the name of the estimator.
 
         Returns
         -------
-        The page.
+        The path, where one is given; else the page, a string.
         """
         from pymc_pacauc.estimator.report import report_page
 
         check_is_fitted(self)
         page = report_page(self, type(self).__name__ if title is None else title)
-        if path is not None:
-            Path(path).write_text(page, encoding="utf-8")
-        return page
+        if path is None:
+            return page
+        Path(path).write_text(page, encoding="utf-8")
+        return path
 
     def export(self, path: str | os.PathLike[str] | None = None, *, covariance: bool = True) -> dict[str, Any]:
         """Write a score that is linear in X as JSON: :func:`pymc_pacauc.export`."""
         check_is_fitted(self)
         if len(self.scores_) > 1:
             raise ValueError(
-                "One-vs-rest scores are log-odds of calibrated probabilities, not linear in X: export the score of "
-                "each class against the others, AUCClassifier().fit(X, y == label).export(path)."
+                f"There is a score for each of the {len(self.scores_)} classes: export one of them, "
+                "AUCClassifier().fit(X, y == label).export(path)."
             )
         [score] = self.scores_
         posterior, names = score.posterior, self._feature_names()
@@ -195,29 +231,39 @@ class PosteriorMixin:
         if not function.refusal:
             function = linear_scores("theta", (len(names),), names)
         columns = {"centre": posterior.columns.center, "scale": posterior.columns.scale, "intercept": -score.origin}
-        spread = posterior.covariance if covariance else None
-        return write_score(function, posterior.mean, spread, posterior.fitted_to, path, **columns)
+        spread = posterior.spread.covariance if covariance else None
+        return write_score(function, posterior.mean, spread, posterior.result.fitted_to, path, **columns)
 
     @property
     def idata_(self) -> Any:
-        from pymc_pacauc.estimator.base import inference_data_of
-
         check_is_fitted(self)
+        posterior = self.scores_[0].posterior
+        if not (posterior.has_data or posterior.result.gaussian or posterior.fit.draws is not None):
+            raise AttributeError(KEEP)
         names = self._feature_names()
         return self._each(lambda each: inference_data_of(each.posterior, names, DRAWS, self._seed()))
 
     # -- for the estimators ------------------------------------------------------------------------------------------
+
+    def _recipe(self) -> Recipe:
+        """The parameters that make the posterior, checked."""
+        if not (isinstance(self.keep_data, int | np.bool_) and self.keep_data in (False, True)):
+            raise ValueError(f"keep_data must be True or False; got {self.keep_data!r}.")
+        n_jobs = effective_n_jobs(self.n_jobs)
+        return Recipe(self.prior, self.method, self.gamma, self.standardize, n_jobs, self.verbose)
 
     def _keep(self, scores: Sequence[Any]) -> None:
         """Set what is known of the fit."""
         posteriors = [each.posterior for each in scores]
         self.scores_ = tuple(scores)
         if posteriors[0].features is None:
-            self.coef_ = np.array([each.coef for each in posteriors])
-            self.coef_sd_ = np.array([each.coef_sd for each in posteriors])
-        self.gamma_ = self._each(lambda each: each.posterior.fit.problem.gamma)
+            self.coef_ = self._shaped([each.coef for each in posteriors])
+        self.gamma_ = self._each(lambda each: each.posterior.record.gamma)
         self.log_evidence_ = self._each(lambda each: each.posterior.log_evidence)
-        self.approximation_ = self._each(lambda each: each.posterior.fit)
+
+    def _shaped(self, rows: Sequence[FloatArray]) -> FloatArray:
+        """One row for each score."""
+        return np.array(rows)
 
     def _each(self, read: Callable[[Any], Any]) -> Any:
         """What is read of the score, or of each of several, as a list."""
@@ -225,16 +271,42 @@ class PosteriorMixin:
         found = [read(each) for each in self.scores_]
         return found[0] if len(found) == 1 else found
 
-    def _validate_training(self, X: Any, y: Any = "no_validation") -> Any:
-        return validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+    def _training(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any
+    ) -> tuple[FloatArray, Any, FloatArray | None, NDArray[np.intp] | None]:
+        """Rows, labels, weights and the number of each row's group, as scikit-learn checks them."""
+        checked = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, accept_sparse="csr")
+        X, y = (checked, None) if isinstance(y, str) else checked
+        X = dense(X)
+        weights, labels = check_weights(sample_weight, X), check_rows("groups", groups, len(X))
+        return X, y, weights, None if labels is None else group_codes(labels, len(X))
 
     def _validate_rows(self, X: Any) -> FloatArray:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
+        return dense(validate_data(self, X, dtype=np.float64, reset=False, accept_sparse="csr"))
 
     def _seed(self) -> int:
         """``random_state`` as a number; a RandomState moves on with every use, as everywhere in scikit-learn."""
-        return int(check_random_state(self.random_state).randint(2**31 - 1))  # type: ignore[attr-defined]
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _feature_names(self) -> list[str]:
-        return [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(self.n_features_in_)])]  # type: ignore[attr-defined]
+        return [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(self.n_features_in_)])]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        if self.keep_data or "scores_" not in state:
+            return state
+        from pymc_pacauc.estimator.report import with_figures
+
+        kept = tuple(with_figures(self, each).without_data() for each in self.scores_)
+        return {**state, "scores_": kept}
+
+
+def dense(X: Any) -> FloatArray:
+    """Rows as an array: sparse ones take 8 bytes for each cell, zeros too, as centred columns have no zeros."""
+    return X.toarray() if issparse(X) else X

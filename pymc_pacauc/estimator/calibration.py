@@ -1,45 +1,51 @@
 """From scores to probabilities and classes, by scores of rows that the posterior has not seen.
 
-A Gibbs posterior ranks; it has no opinion on probabilities. They are read off the data: every row is scored by a
-posterior that has not seen its fold (*cross-fitting*), scores of different folds are brought to one scale, and an
-isotonic regression of the labels on them says how often rows with about this score are positive. That is calibrated on
-rows like the training rows, whatever the scores mean. An isotonic regression is a staircase, flat between steps and
-exactly 0 or 1 at the ends, as if a few rows made a certainty; so one more row is counted at every score, which is
-positive with probability Phi(score). Probabilities then lie strictly between 0 and 1 and rank rows just as scores do.
+A Gibbs posterior ranks; scores are not probabilities. These are read off the data: every row is scored by a posterior
+that has not seen its fold (*cross-fitting*), scores of different folds are brought to one scale, and a regression of
+the labels on them says how often rows with about this score are positive. Folds are assigned several times, always
+alike for the same rows, so that neither a seed nor the order of the rows changes a probability.
 
-Classes come from a threshold: of the probability, or of the score, put between two cross-fitted ones.
+Two regressions: a *sigmoid* with two parameters (Platt, 1999, with his targets, which are neither 0 nor 1), for few
+rows; and *isotonic* regression, right whatever the scores mean, for many. That one is a staircase, flat between steps
+and exactly 0 or 1 at the ends, as if a few rows made a certainty; so one more row is counted at every score, which is
+positive with probability Phi(score). Probabilities lie strictly between 0 and 1 and rank rows as scores do.
 
-More than two ordered classes have one score: then there is one regression, and one threshold, for each boundary between
-classes, of "above it" against "not above it". Isotonic regression keeps the order of what it is given, so that their
-differences are probabilities.
+A row is called positive where its probability exceeds 1/2. More than two ordered classes have one score: then there is
+one regression for each boundary between classes, of "above it" against "not above it", and probabilities of classes are
+differences, none below zero. Unordered classes have a score each; probabilities are the softmax of increasing linear
+maps of these.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
-from scipy.special import ndtr
+from numpy.typing import NDArray
+from scipy.optimize import brentq, minimize
+from scipy.special import expit, log_expit, log_softmax, logit, ndtr
 from sklearn.isotonic import IsotonicRegression
-from sklearn.metrics import roc_curve
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from pymc_pacauc.ep.leave_out import FoldPaths
-from pymc_pacauc.estimator.folds import Folds, check_folds
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.tune.gamma import FOLD_SWEEPS
+from pymc_pacauc.tune.gamma import FOLD_SWEEPS, MANY_ROWS, assign_folds, content_order
 
+CALIBRATIONS = ("auto", "sigmoid", "isotonic", None)
+# Rows of the smaller class from which on "auto" is isotonic. On logistic data its log-loss is worse than a sigmoid's by
+# 0.028, 0.012, 0.010 with 300, 1000, 2500 rows (benchmarks/probabilities.py); doubled, scores that are not logistic in
+# log-odds wait longer for it.
+ISOTONIC_ROWS = 2500
 TOLERANCE = 0.2  # relative change of the folds' natural parameters in their last sweep
-THRESHOLDS = ("youden", "prior")
 FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
+# Least slope of a sigmoid, per standard deviation of the score: where rows left out rank worse than chance, the
+# probabilities are the base rate, and rank as scores do. Doubled, they differ from it by 0.0005 more.
+LEAST_SLOPE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
+class Steps:
     """Probability of a positive given the score: ``rows`` rows by isotonic regression, and one by Phi."""
 
     steps: IsotonicRegression
@@ -59,36 +65,152 @@ class Shares:
         return brentq(lambda s: self(np.array([s]))[0] - probability, low, high, maxiter=1000)
 
 
+@dataclass(frozen=True)
+class Sigmoid:
+    """Probability of a positive given the score, 1 / (1 + exp(-slope * score - shift))."""
+
+    slope: float
+    shift: float
+
+    def __call__(self, scores: FloatArray) -> FloatArray:
+        return np.asarray(expit(self.slope * scores + self.shift))
+
+    def crossing(self, probability: float) -> float:
+        """The score of this probability."""
+        return float((logit(probability) - self.shift) / self.slope)
+
+
+def fit_sigmoid(scores: FloatArray, above: FloatArray, weights: FloatArray) -> Sigmoid:
+    """Platt's sigmoid by maximum likelihood; a class of N rows has (N + 1) / (N + 2) as its target.
+
+    Examples
+    --------
+    >>> found = fit_sigmoid(np.array([-1.0, 0.0, 1.0, 2.0]), np.array([0.0, 1.0, 0.0, 1.0]), np.ones(4))
+    >>> 0.1 < found.slope < 1.0, bool(found(np.array([0.5]))[0].round(6) == 0.5)
+    (True, True)
+    """
+    n_pos, n_neg = float(weights @ above), float(weights @ (1.0 - above))
+    target = np.where(above > 0.0, (n_pos + 1.0) / (n_pos + 2.0), 1.0 / (n_neg + 2.0))
+    total = weights.sum()
+
+    def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
+        at = parameters[0] * scores + parameters[1]
+        value = -weights @ (target * log_expit(at) + (1.0 - target) * log_expit(-at))
+        slope = weights * (expit(at) - target)
+        return value / total, np.array([slope @ scores, slope.sum()]) / total
+
+    start = np.array([1.0, logit(weights @ target / total)])
+    bounds = [(LEAST_SLOPE, None), (None, None)]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"gtol": 1e-9, "ftol": 1e-14})
+    return Sigmoid(float(found.x[0]), float(found.x[1]))
+
+
+def fit_softmax(
+    scores: FloatArray, place: NDArray[np.intp], weights: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Slopes > 0 and shifts by which the softmax of ``slope_k score_k + shift_k`` are probabilities of K classes.
+
+    By maximum likelihood (Guo, Pleiss, Sun and Weinberger, 2017, call it vector scaling), as if one more row for each
+    class and score had slope 1: every class's score keeps its order, which a multinomial regression would not.
+
+    Examples
+    --------
+    >>> scores = np.array([[2.0, 0.0, 0.0], [0.0, 2.0, 0.5], [0.0, 0.5, 2.0], [1.0, 1.5, 0.0], [0.5, 1.0, 1.5]])
+    >>> slopes, shifts = fit_softmax(scores, np.array([0, 1, 2, 0, 2]), None)
+    >>> bool((slopes > 0.5).all()), round(float(shifts.sum()), 6)
+    (True, 0.0)
+    """
+    rows, number = scores.shape
+    each = np.ones(rows) if weights is None else weights / weights.mean()
+
+    def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
+        slopes, shifts = parameters[:number], parameters[number:]
+        at = slopes * scores + shifts
+        log_probability = log_softmax(at, axis=1)
+        value = -each @ log_probability[np.arange(rows), place] + 0.5 * np.sum((slopes - 1.0) ** 2 + shifts**2)
+        excess = np.exp(log_probability)
+        excess[np.arange(rows), place] -= 1.0
+        excess *= each[:, None]
+        slope = np.concatenate([(excess * scores).sum(axis=0) + slopes - 1.0, excess.sum(axis=0) + shifts])
+        return value / rows, slope / rows
+
+    start = np.concatenate([np.ones(number), np.zeros(number)])
+    bounds = [(LEAST_SLOPE, None)] * number + [(None, None)] * number
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"gtol": 1e-9, "ftol": 1e-14}).x
+    return found[:number], found[number:] - found[number:].mean()
+
+
+def cross_fit(posterior: ScorePosterior, folds: int) -> FloatArray:
+    """Scores of the training rows by posteriors that have not seen their fold, in standard units.
+
+    Returns
+    -------
+    Array of shape (assignments of rows to folds, rows).
+    """
+    problem = posterior.fit.problem
+    assigned = assign_folds(problem.pairs, folds, posterior.groups, content_order(problem.X))
+    assigned = assigned[:1] if problem.n > MANY_ROWS else assigned
+    options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False}
+    found = []
+    for fold in assigned:
+        if posterior.fit.plan.folds == "paths":
+            paths = FoldPaths(problem, fold, 0.0 if posterior.fit.method == "GaussianVB" else 1.0)
+            found.append(paths.leave_out(problem.gamma, **options).scores)
+        else:
+            found.append(posterior.fit.leave_out(fold, gamma=problem.gamma, n_jobs=1, **options).scores)
+    return np.array(found)
+
+
 @dataclass(frozen=True, eq=False)
 class CalibratedScore:
     """A score, the probabilities that it stands for, and where classes begin.
 
     Attributes
     ----------
-    posterior
+    posterior : ScorePosterior
         Of the score.
-    center, spread
+    center, spread : float
         Of the scores of the training rows: calibration sees ``(score - center) / spread``.
-    maps
-        For each boundary between classes, the probability of being above it, given the score.
-    cuts
+    maps : tuple
+        For each boundary between classes, the probability of being above it, given the score; empty where scores are
+        not calibrated.
+    cuts : array
         For each boundary, the score above which a row is called so.
-    held_out, place
-        The cross-fitted score of each training row, in units of the score, and its class.
+    held_out : array or None
+        The cross-fitted score of each training row, in units of the score; None where it is not kept, or there is none.
+    place : array or None
+        The class of each training row; None where it is not kept.
+    figures : Figures or None
+        What the report shows, where the rows that it is computed from are not kept.
     """
 
     posterior: ScorePosterior
     center: float
     spread: float
-    maps: tuple[Shares, ...]
+    maps: tuple[Any, ...]
     cuts: FloatArray
-    held_out: FloatArray
-    place: NDArray[np.intp]
+    held_out: FloatArray | None
+    place: NDArray[np.intp] | None
+    figures: Any = None
+
+    def above(self, X: FloatArray) -> FloatArray:
+        """Probability of being above each boundary between classes, shape (rows, boundaries)."""
+        scores = self.standard(X)
+        return np.minimum.accumulate(np.column_stack([each(scores) for each in self.maps]), axis=1)
+
+    def standard(self, X: FloatArray) -> FloatArray:
+        """Scores in standard units."""
+        return (self.posterior.score(X) - self.center) / self.spread
+
+    @property
+    def held_out_standard(self) -> FloatArray:
+        """The cross-fitted scores in standard units."""
+        assert self.held_out is not None
+        return (self.held_out - self.center) / self.spread
 
     def probability(self, X: FloatArray) -> FloatArray:
         """Of each class, shape (rows, classes)."""
-        scores = (self.posterior.score(X) - self.center) / self.spread
-        above = np.column_stack([np.ones(len(X)), *(each(scores) for each in self.maps), np.zeros(len(X))])
+        above = np.column_stack([np.ones(len(X)), self.above(X), np.zeros(len(X))])
         return above[:, :-1] - above[:, 1:]
 
     def decision(self, X: FloatArray) -> FloatArray:
@@ -109,61 +231,49 @@ class CalibratedScore:
         """The place of each row's class."""
         return (self.posterior.score(X)[:, None] > self.cuts).sum(axis=1)
 
+    def without_data(self) -> CalibratedScore:
+        """The same without anything that has a row for each training row."""
+        return replace(self, posterior=self.posterior.without_data(), held_out=None, place=None)
+
 
 def calibrate(
     posterior: ScorePosterior,
     place: NDArray[np.intp],
     *,
     sample_weight: FloatArray | None,
-    groups: ArrayLike | None,
-    threshold: str | float,
-    folds: Folds,
-    seed: int,
+    calibration: str | None,
+    folds: int,
 ) -> CalibratedScore:
-    """Calibrate a posterior on its own rows, of which ``place`` is the class, 0, 1, ..., by leaving out folds."""
-    problem = posterior.fit.problem
-    if isinstance(folds, int):
-        deal = StratifiedKFold if groups is None else StratifiedGroupKFold
-        fold: Any = check_folds(deal(folds, shuffle=True, random_state=seed), problem.X, place, groups)
-    else:
-        fold = folds
-    options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False}
-    if posterior.fit.plan.folds == "paths":
-        paths = FoldPaths(problem, fold, 0.0 if posterior.fit.method == "GaussianVB" else 1.0)
-        held_out = paths.leave_out(problem.gamma, **options).scores
-    else:
-        held_out = posterior.fit.leave_out(fold, gamma=problem.gamma, n_jobs=1, **options).scores
-    score = problem.X @ posterior.mean
+    """Calibrate a posterior on its own rows, of which ``place`` is the class, 0, 1, ..., by leaving out folds.
+
+    Without calibration a row is called positive where its score is above that of the average training row, and of
+    ordered classes, where so many training rows are above it as are of higher classes.
+    """
+    score = posterior.fit.problem.X @ posterior.mean
     center, spread = float(score.mean()), float(score.std()) or 1.0
-    maps, cuts = [], []
-    for boundary in range(1, int(place.max()) + 1):
-        above = (place >= boundary).astype(float)
-        steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-        maps.append(Shares(steps.fit(held_out, above, sample_weight=sample_weight), problem.n))
-        if isinstance(threshold, str):
-            cuts.append(_cut(held_out, above, sample_weight, threshold))
+    weights = np.ones(place.size) if sample_weight is None else sample_weight / sample_weight.mean()
+    boundaries = range(1, int(place.max()) + 1)
+    if calibration is None:
+        shares = [float(np.average(place < boundary, weights=weights)) for boundary in boundaries]
+        cuts = np.quantile(score, shares) if len(shares) > 1 else np.array([center])
+        return CalibratedScore(posterior, center, spread, (), cuts, None, place)
+    scores = cross_fit(posterior, folds)
+    maps: list[Any] = []
+    for boundary in boundaries:
+        above = np.tile((place >= boundary).astype(float), len(scores))
+        each = np.tile(weights, len(scores)) / len(scores)
+        smaller = min(int((place >= boundary).sum()), int((place < boundary).sum()))
+        if calibration == "isotonic" or (calibration == "auto" and smaller >= ISOTONIC_ROWS):
+            steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+            maps.append(Steps(steps.fit(scores.ravel(), above, sample_weight=each), place.size))
         else:
-            cuts.append(maps[-1].crossing(threshold))
-    ordered = center + spread * np.maximum.accumulate(cuts)
-    return CalibratedScore(posterior, center, spread, tuple(maps), ordered, center + spread * held_out, place)
+            maps.append(fit_sigmoid(scores.ravel(), above, each))
+    cuts = center + spread * np.maximum.accumulate([each.crossing(0.5) for each in maps])
+    held_out = center + spread * scores.mean(axis=0)
+    return CalibratedScore(posterior, center, spread, tuple(maps), cuts, held_out, place)
 
 
-def check_threshold(threshold: Any) -> None:
-    if isinstance(threshold, str) and threshold in THRESHOLDS:
-        return
-    if not (isinstance(threshold, int | float | np.number) and 0.0 < threshold < 1.0):
-        names = ", ".join(map(repr, THRESHOLDS))
-        raise ValueError(f"threshold must be one of {names}, or a probability in (0, 1); got {threshold!r}.")
-
-
-def _cut(scores: FloatArray, above: FloatArray, sample_weight: FloatArray | None, threshold: str) -> float:
-    """Half-way between the lowest score that is called positive and the highest one that is not."""
-    false, true, at = roc_curve(above, scores, sample_weight=sample_weight, drop_intermediate=False)
-    if threshold == "youden":
-        best = int(np.argmax(true - false))
-    else:
-        share = np.average(above, weights=sample_weight)
-        best = int(np.argmin(np.abs(true * share + false * (1.0 - share) - share)))
-    lowest = scores.max() + 1.0 if best == 0 else at[best]
-    highest = scores.min() - 1.0 if best == at.size - 1 else at[best + 1]
-    return 0.5 * (lowest + highest)
+def check_calibration(calibration: Any) -> None:
+    """One of ``CALIBRATIONS``, or a ValueError."""
+    if not (calibration is None or (isinstance(calibration, str) and calibration in CALIBRATIONS)):
+        raise ValueError(f"calibration must be one of {', '.join(map(repr, CALIBRATIONS))}; got {calibration!r}.")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 
-from pymc_pacauc.comparison.censored import concordance, event_mask
+from pymc_pacauc.comparison.censored import concordance, event_codes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.estimator.base import PosteriorMixin, all_or_nothing, check_rows, check_weights, recipe_of
-from pymc_pacauc.estimator.folds import check_folds
+from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
+from pymc_pacauc.estimator.calibration import cross_fit
 from pymc_pacauc.estimator.posterior import ScorePosterior, fit_scores
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, numeric_array
@@ -23,33 +24,52 @@ WEIGHTS = (None, "ipcw")
 
 @dataclass(frozen=True, eq=False)
 class RiskScore:
-    """A score of censored times: no classes, so no threshold; zero is the average training row."""
+    """A score of censored times: no classes, so no threshold; zero is the average training row.
+
+    ``event`` (1 for the cause of interest, 2 for others, 0 where it was censored) and ``time`` of the training rows are
+    None where they are not kept; then ``figures`` are what the report shows.
+    """
 
     posterior: ScorePosterior
+    folds: int
+    event: NDArray[np.intp] | None
+    time: FloatArray | None
+    figures: Any = None
 
     origin = 0.0
 
+    @cached_property
+    def held_out(self) -> FloatArray | None:
+        """The cross-fitted score of each training row, in standard units; None where there are too few for folds."""
+        return None if self.folds == 0 else cross_fit(self.posterior, self.folds).mean(axis=0)
 
-class ConcordanceEstimator(PosteriorMixin, BaseEstimator):
+    def without_data(self) -> RiskScore:
+        """The same without anything that has a row for each training row."""
+        return replace(self, posterior=self.posterior.without_data(), event=None, time=None)
+
+
+class ConcordanceEstimator(ScoreEstimator):
     """A linear risk score with the Gibbs posterior prior(theta) exp(-gamma (1 - C(theta))) of its coefficients.
 
     C is the concordance with censored times, Harrell's or Uno's.
 
     Parameters
     ----------
-    prior, method, gamma, shrinkage, relevance, inclusion_probability, standardize
+    prior, method, gamma, standardize, random_state, n_jobs, verbose, keep_data
         As in :class:`~pymc_pacauc.AUCClassifier`.
-    cv, epsilon, tuning_rows, particles, n_jobs, random_state
-        As in :class:`~pymc_pacauc.AUCClassifier`.
-    weights
+    weights : {None, "ipcw"}, default None
         None for Harrell's C, ``"ipcw"`` for Uno's, which makes up for those lost to censoring.
-    tau
+    tau : float, optional
         Compare events before this time only.
+    cause : int, default 1
+        The code of the events of interest in y; those of other causes count as never having it (Wolbers' C).
+    horizon : float or sequence of floats, optional
+        Judge by the cumulative/dynamic AUC at this time (or its mean over several) instead of C.
 
     Attributes
     ----------
-    coef_, coef_sd_
-        Posterior mean and standard deviation of the coefficients of X, shape (d,).
+    coef_, coef_sd_ : array of shape (d,)
+        Posterior mean, and calibrated standard deviation, of the coefficients of X.
     inclusion_probability_, gamma_, log_evidence_, certificate_, approximation_, idata_
         As in :class:`~pymc_pacauc.AUCClassifier`.
 
@@ -71,34 +91,28 @@ class ConcordanceEstimator(PosteriorMixin, BaseEstimator):
         *,
         method: str = "ep",
         gamma: Any = "cv",
-        shrinkage: Any = "evidence",
-        relevance: str | None = None,
-        inclusion_probability: float | None = None,
         standardize: Any = True,
         weights: str | None = None,
         tau: float | None = None,
-        cv: Any = 5,
-        epsilon: float = 0.05,
-        tuning_rows: int = 500,
-        particles: int = 1000,
-        n_jobs: int | None = None,
+        cause: int = 1,
+        horizon: Any = None,
         random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: Any = False,
+        keep_data: Any = False,
     ):
         self.prior = prior
         self.method = method
         self.gamma = gamma
-        self.shrinkage = shrinkage
-        self.relevance = relevance
-        self.inclusion_probability = inclusion_probability
         self.standardize = standardize
         self.weights = weights
         self.tau = tau
-        self.cv = cv
-        self.epsilon = epsilon
-        self.tuning_rows = tuning_rows
-        self.particles = particles
-        self.n_jobs = n_jobs
+        self.cause = cause
+        self.horizon = horizon
         self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.keep_data = keep_data
 
     @raises_interrupts
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
@@ -106,12 +120,17 @@ class ConcordanceEstimator(PosteriorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X
-            Matrix or DataFrame (rows, columns) of numbers.
-        y
-            Event and time of each row: scikit-survival's structured array, or two columns in this order.
+        X : array-like or sparse matrix of shape (rows, columns)
+            Numbers.
+        y : structured array of shape (rows,), or array-like of shape (rows, 2)
+            Event (or its cause, 0 where it was censored) and time of each row: scikit-survival's structured array, or
+            two columns in this order.
         sample_weight, strata, groups
             As in :meth:`AUCClassifier.fit`.
+
+        Returns
+        -------
+        The estimator.
         """
         with all_or_nothing(self):
             self._fit(X, y, sample_weight, strata, groups)
@@ -120,29 +139,25 @@ class ConcordanceEstimator(PosteriorMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
         if self.weights not in WEIGHTS:
             raise ValueError(f'weights must be None or "ipcw"; got {self.weights!r}.')
-        recipe = recipe_of(self)
-        X = self._validate_training(X)
+        recipe = self._recipe()
+        X, _, weights, groups = self._training(X, "no_validation", sample_weight, groups)
         event, time = event_and_time(y, len(X))
-        weights = check_weights(sample_weight, X)
-        groups = check_rows("groups", groups, len(X))
-        folds = check_folds(self.cv, X, event, groups)
         pairs = self._pairs(event, time, strata, weights)
         if weights is not None:
             seen = weights > 0.0
-            X, weights, groups = X[seen], weights[seen], None if groups is None else groups[seen]
-            folds = folds if isinstance(folds, int) else folds[seen]
+            X, weights, event, time = X[seen], weights[seen], event[seen], time[seen]
+            groups = None if groups is None else groups[seen]
+        folds = usable_folds(pairs, groups, recipe.gamma == "cv")
         rng = np.random.default_rng(self._seed())
         posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
-        self._keep([RiskScore(posterior)])
-        if hasattr(self, "coef_"):
-            self.coef_, self.coef_sd_ = self.coef_[0], self.coef_sd_[0]
+        mine = np.where(event == self.cause, 1, np.where(event > 0, 2, 0))
+        self._keep([RiskScore(posterior, folds, mine, time)])
 
-    @property
-    def inclusion_probability_(self) -> FloatArray:
-        return super().inclusion_probability_[0]
+    def _shaped(self, rows: Sequence[FloatArray]) -> FloatArray:
+        return rows[0]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Mean risk score of each row, the higher the earlier the event; with its posterior standard deviation."""
+        """Mean risk score of each row, the higher the earlier the event; with its calibrated standard deviation."""
         X = self._validate_rows(X)
         posterior = self.scores_[0].posterior
         return (posterior.score(X), posterior.std(X)) if return_std else posterior.score(X)
@@ -156,24 +171,29 @@ class ConcordanceEstimator(PosteriorMixin, BaseEstimator):
         seen = scores if weights is None else scores[weights > 0.0]
         return 1.0 - float(pair_risk(seen[None], pairs)[0])
 
-    def _pairs(self, event: NDArray[np.bool_], time: FloatArray, strata: Any, weights: FloatArray | None) -> Pairs:
+    def _pairs(self, event: NDArray[np.intp], time: FloatArray, strata: Any, weights: FloatArray | None) -> Pairs:
         """What is compared among the rows of positive weight."""
         strata = check_rows("strata", strata, len(time))
-        if weights is None:
-            return concordance(time, event, strata=strata, weights=self.weights, tau=self.tau)
-        seen = weights > 0.0
-        strata = None if strata is None else strata[seen]
-        pairs = concordance(time[seen], event[seen], strata=strata, weights=self.weights, tau=self.tau)
-        return pairs.times(weights[seen] / weights[seen].mean())
+        seen = np.ones(len(time), dtype=bool) if weights is None else weights > 0.0
+        pairs = concordance(
+            time[seen],
+            event[seen],
+            strata=None if strata is None else strata[seen],
+            weights=self.weights,
+            tau=self.tau,
+            cause=self.cause,
+            horizon=self.horizon,
+        )
+        return pairs if weights is None else pairs.times(weights[seen] / weights[seen].mean())
 
 
-def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.bool_], FloatArray]:
+def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.intp], FloatArray]:
     """Event and time of each row, from a structured array or two columns.
 
     Examples
     --------
     >>> event_and_time([[1, 2.5], [0, 3.0]], 2)
-    (array([ True, False]), array([2.5, 3. ]))
+    (array([1, 0]), array([2.5, 3. ]))
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
@@ -191,7 +211,6 @@ def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.bool_], FloatArray]
     if event.shape != (n,):
         raise ValueError(f"Found input variables with inconsistent numbers of samples: [{n}, {event.size}]")
     event, time = numeric_array("event", event), numeric_array("time", time)
-    if not np.isin(event[np.isfinite(event)], (0, 1)).all():
-        swapped = " (the second column is: is their order reversed?)" * bool(np.isin(time, (0, 1)).all())
-        raise ValueError(f"The first column of y, whether the event was seen, is not 0 and 1{swapped}.")
-    return event_mask(event, n), time
+    if np.isin(time, (0, 1)).all() and not np.isin(event[np.isfinite(event)], (0, 1)).all():
+        raise ValueError("The second column of y, the time, is 0 and 1, and the first is not: is their order reversed?")
+    return event_codes(event, n), time

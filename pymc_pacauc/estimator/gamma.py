@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,6 @@ from pymc_pacauc.certify.certificate import Certificate, certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.estimator.folds import Folds, check_pairs_in_folds
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.provenance import sides
@@ -58,27 +58,27 @@ def fit_at_gamma(
     gamma: Any,
     *,
     method: str,
-    folds: Folds,
+    folds: int,
     groups: ArrayLike | None,
-    epsilon: float,
     priors: int,
     pilot: Fit | None,
     n_jobs: int | None,
+    tell: Callable[[str], None],
 ) -> tuple[Fit, Choice | None]:
     """The fit at the gamma asked for, and how it was chosen where it was.
 
     Folds choose gamma by the pairs ``tuning``. A ``pilot``, a fit to these at any gamma, saves a fit.
     """
     if isinstance(gamma, str) and gamma == "cv":
-        if not isinstance(folds, int):
-            check_pairs_in_folds(tuning, folds)
         options: dict[str, Any] = {"method": method, "groups": groups, "n_jobs": n_jobs}
+        options["callback"] = lambda number: tell(f"choosing gamma by {folds} folds: {number} looked at")
         choice = choose_gamma(problem, folds=folds, tuning=tuning, start=pilot, **options)
         start = pilot if tuning is problem.pairs else None
+        tell(f"fitting at gamma = {choice.gamma:.4g}")
         at = replace(problem, gamma=choice.gamma)
         return fit(at, method, accuracy="estimator", start=start, n_jobs=n_jobs), choice
     if isinstance(gamma, str) and gamma == "certificate":
-        certified = _by_certificate(problem, method, epsilon, priors, n_jobs)
+        certified = _by_certificate(problem, method, priors, groups, n_jobs)
         return certified.fit, certified
     if isinstance(gamma, str) and gamma == "coverage":
         covering = coverage_gamma(problem, n_jobs=n_jobs)
@@ -98,11 +98,13 @@ def _number(gamma: Any, problem: Problem) -> float:
     return theorem_defaults(n_pos, n_neg, problem.d, assumption=gamma).gamma
 
 
-def _by_certificate(problem: Problem, method: str, epsilon: float, priors: int, n_jobs: int | None) -> CertifiedGamma:
+def _by_certificate(
+    problem: Problem, method: str, priors: int, groups: ArrayLike | None, n_jobs: int | None
+) -> CertifiedGamma:
     """From a quarter of Theorem 2.3's gamma to 32 times it; choosing gamma alone costs a certificate nothing."""
     grid = certificate_gammas(row_shares(problem.pairs))
     fits = list(fits_along_gamma(problem, grid, method, n_jobs=n_jobs))
     fits = [each for each in fits if each.converged] or fits
-    tuned_prior = "charge" if priors > 1 else "accept"  # without a certificate it is a criterion still
-    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": tuned_prior}
-    return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), epsilon, **options) for each in fits))
+    # where the prior was tuned it is no certificate, but a criterion still
+    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": groups}
+    return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), **options) for each in fits))

@@ -22,19 +22,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import ndtri
 from sklearn.preprocessing import StandardScaler
 
 from pymc_pacauc.array_result import ArrayResult, Estimate, Result
-from pymc_pacauc.certify.bounds import check_epsilon
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import UnsupportedError
 from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import ADVICE, Fit
-from pymc_pacauc.estimator.folds import Folds
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.kernel_features import KernelFeatures
@@ -47,14 +45,8 @@ from pymc_pacauc.problem.problem import (
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
-from pymc_pacauc.tune.evidence import (
-    SIZES,
-    PriorChoice,
-    choose_lengthscale,
-    choose_relevance,
-    choose_shrinkage,
-    shrunk_prior,
-)
+from pymc_pacauc.tune.coverage import calibrated_posterior
+from pymc_pacauc.tune.evidence import SIZES, choose_lengthscale, choose_shrinkage
 from pymc_pacauc.tune.gamma import content_order, pairs_of_few
 
 
@@ -90,7 +82,9 @@ class Tempered:
     parent
         The particle that each draw was resampled from: draws of different ones are independent.
     stages
-        The record of the run.
+        The stages of the run.
+    record
+        What was sampled, where that is known already.
     """
 
     problem: Problem
@@ -98,13 +92,14 @@ class Tempered:
     risk: FloatArray
     parent: NDArray[np.intp]
     stages: tuple[Stage, ...]
+    record: Provenance | None = None
 
     gaussian = False
     caveat = ""
 
     @cached_property
     def fitted_to(self) -> Provenance:
-        return fitted_to_problem(self.problem, "TemperingSMC")
+        return fitted_to_problem(self.problem, "TemperingSMC") if self.record is None else self.record
 
     @property
     def evidence(self) -> LogEvidence:
@@ -131,7 +126,9 @@ def temper(start: Fit, particles: int, rng: np.random.Generator) -> Tempered:
     return Tempered(start.problem, theta, risk, state.population.parent, state.stages)
 
 
-PRIORS = ("gaussian", "spike_slab", "gp")
+PRIORS = ("gaussian", "ridge", "spike_slab", "gp")
+TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many take four times as long, see docs/gamma.md
+PARTICLES = 1000  # of SMC; the Monte Carlo error of the mean is 1 / sqrt(1000) posterior standard deviations
 
 
 @dataclass(frozen=True)
@@ -141,42 +138,16 @@ class Recipe:
     prior: str
     method: str
     gamma: Any
-    shrinkage: Any
-    relevance: str | None
-    inclusion_probability: float | None
     standardize: Any
-    epsilon: float
-    tuning_rows: int
-    particles: int
     n_jobs: int
+    verbose: Any
 
     def __post_init__(self) -> None:
         _check_choice("prior", self.prior, PRIORS)
         _check_choice("method", self.method, (*METHODS, "smc"))
-        number = isinstance(self.shrinkage, int | float | np.number) and 0.0 < self.shrinkage <= 1.0
-        if not (number or (isinstance(self.shrinkage, str) and self.shrinkage == "evidence")):
-            raise ValueError(f'shrinkage must be "evidence" or a number in (0, 1]; got {self.shrinkage!r}.')
         if not (isinstance(self.standardize, int | np.bool_) and self.standardize in (False, True)):
             raise ValueError(f"standardize must be True or False; got {self.standardize!r}.")
-        if self.inclusion_probability is not None and self.prior != "spike_slab":
-            raise UnsupportedError(
-                f"inclusion_probability={self.inclusion_probability!r} is of spikes: use it with "
-                f'prior="spike_slab", or leave it away; got prior={self.prior!r}.'
-            )
-        if number and (self.prior != "gaussian" or self.relevance is not None):
-            raise UnsupportedError(
-                f"shrinkage={self.shrinkage!r} is of a Gaussian prior with one variance: leave it away; got "
-                f"prior={self.prior!r}, relevance={self.relevance!r}."
-            )
         check_gamma_choice(self.gamma)
-        check_epsilon(self.epsilon)
-        Settings(particles=self.particles)
-        if not (isinstance(self.tuning_rows, int | np.integer) and self.tuning_rows >= 100):
-            raise ValueError(f"tuning_rows must be an integer of at least 100; got {self.tuning_rows!r}.")
-        if self.relevance is not None:
-            _check_choice("relevance", self.relevance, ("evidence",))
-            if self.prior == "spike_slab":
-                raise UnsupportedError('relevance="evidence" is for a Gaussian prior or a GP; spikes do its work here.')
         if self.prior == "spike_slab" and self.method != "ep":
             raise UnsupportedError(
                 f'prior="spike_slab" has method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
@@ -186,9 +157,62 @@ class Recipe:
     @property
     def advice(self) -> str:
         """What to do about a fit that does not converge."""
-        if self.prior == "spike_slab":
-            return "Lower gamma, or raise inclusion_probability."
-        return 'Lower gamma, or use method="smc".'
+        return "Lower gamma." if self.prior == "spike_slab" else 'Lower gamma, or use method="smc".'
+
+    def tell(self, sentence: str) -> None:
+        """Print what is done next, where ``verbose`` asks for it."""
+        if self.verbose:
+            print(f"[pymc_pacauc] {sentence}", flush=True)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredGaussian:
+    """A Gaussian by its ``mean`` and ``covariance``: what is kept of a posterior without its rows."""
+
+    mean: FloatArray
+    covariance: FloatArray
+
+    @property
+    def variance(self) -> FloatArray:
+        return np.diagonal(self.covariance)
+
+    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance (or ``variances``) of ``theta_map @ theta``."""
+        moved = theta_map @ self.covariance
+        spread = np.einsum("ij,ij->i", moved, theta_map) if variances else moved @ theta_map.T
+        return theta_map @ self.mean, spread
+
+    def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Independent draws, shape (draws, d)."""
+        return rng.multivariate_normal(self.mean, self.covariance, size=draws, method="eigh")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredResult:
+    """A :class:`~pymc_pacauc.array_result.Result` as numbers, without the rows they were computed from."""
+
+    fitted_to: Provenance
+    evidence: LogEvidence
+    mean_risk: Estimate
+    divergence: Estimate
+    gaussian: bool
+    caveat: str
+
+
+@dataclass(frozen=True, eq=False)
+class StoredFit:
+    """What is kept of a fit without its rows: its posterior as moments, the calibrated one, and how it went."""
+
+    posterior: StoredGaussian
+    spread: StoredGaussian
+    calibrated: bool
+    result: StoredResult
+    method: str
+    converged: bool
+    sweeps: int
+    interventions: Any
+    inclusion_probability: FloatArray
+    draws: FloatArray | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,46 +221,64 @@ class ScorePosterior:
 
     Attributes
     ----------
-    columns
+    columns : Columns
         Centre and scale of the columns of X.
-    features
+    features : KernelFeatures or None
         Of a Gaussian process, made from these columns; None for linear scores.
-    prior
-        The choice among shrinkages; None where there was none.
-    tuned
-        Whether the prior was tuned on the data beyond that.
-    fit
+    shrinkage : float or None
+        Of a Gaussian prior, chosen by evidence; None where there was no choice.
+    record : Provenance
+        What was fitted to.
+    fit : Fit or StoredFit
         The approximation; with SMC the one it started from.
-    choice
-        How gamma was chosen; None where it was given.
-    tempered
+    choice : GammaChoice, CertifiedGamma, CoverageChoice or None
+        How gamma was chosen; None where it was given, or is not kept.
+    tempered : Tempered or None
         Draws, with SMC.
+    groups : array or None
+        Group of each row, where groups are the independent units.
     """
 
     columns: Columns
     features: KernelFeatures | None
-    prior: PriorChoice | None
-    tuned: bool
-    fit: Fit
-    choice: Choice | None
-    tempered: Tempered | None
+    shrinkage: float | None
+    record: Provenance
+    fit: Any
+    choice: Choice | None = None
+    tempered: Tempered | None = None
+    groups: NDArray[np.intp] | None = None
 
     def covariates(self, X: FloatArray) -> FloatArray:
         """What theta are the coefficients of, for rows of X."""
         columns = self.columns.apply(X)
         return columns if self.features is None else self.features.transform(columns)
 
+    @property
+    def has_data(self) -> bool:
+        """Whether the rows it was fitted to are kept."""
+        return not isinstance(self.fit, StoredFit)
+
     @cached_property
     def mean(self) -> FloatArray:
-        """Posterior mean of theta."""
+        """Coefficients of the mean score: of a fit the mean of q, which is certified; else the posterior mean."""
         return self.fit.posterior.mean if self.tempered is None else self.tempered.theta.mean(axis=0)
 
+    @cached_property
+    def spread(self) -> Any:
+        """The Gaussian whose covariance is reported: calibrated, or the posterior's own where that cannot be."""
+        if not self.has_data:
+            return self.fit.spread
+        if self.features is not None:
+            return self.fit.posterior
+        try:
+            return calibrated_posterior(self.fit, self.groups)
+        except ValueError:
+            return self.fit.posterior
+
     @property
-    def covariance(self) -> FloatArray:
-        """Posterior covariance of theta."""
-        if self.tempered is None:
-            return self.fit.posterior.covariance
-        return np.atleast_2d(np.cov(self.tempered.theta.T, bias=True))
+    def calibrated(self) -> bool:
+        """Whether standard deviations are those that cover."""
+        return self.spread is not self.fit.posterior if self.has_data else self.fit.calibrated
 
     @property
     def coef(self) -> FloatArray:
@@ -245,34 +287,28 @@ class ScorePosterior:
 
     @property
     def coef_sd(self) -> FloatArray:
-        variance = self.fit.posterior.variance if self.tempered is None else self.tempered.theta.var(axis=0)
-        return np.sqrt(variance) / self.columns.scale
+        """Standard deviations of the coefficients of X, calibrated, shape (d,)."""
+        return np.sqrt(self.spread.variance) / self.columns.scale
 
     def score(self, X: FloatArray) -> FloatArray:
         """Mean score of each row; of linear scores, zero for the average training row."""
         return self.covariates(X) @ self.mean
 
     def std(self, X: FloatArray) -> FloatArray:
-        """Standard deviation of each row's score about :meth:`score`."""
-        rows = self.covariates(X)
-        if self.tempered is not None:
-            return (rows @ self.tempered.theta.T).std(axis=1)
-        return np.sqrt(self.fit.posterior.moments_of(rows, variances=True)[1])
+        """Calibrated standard deviation of each row's score about :meth:`score`."""
+        return np.sqrt(self.spread.moments_of(self.covariates(X), variances=True)[1])
 
     def interval(self, X: FloatArray, ci_prob: float) -> FloatArray:
         """Central interval of each row's score, shape (rows, 2)."""
-        tail = 0.5 * (1.0 - ci_prob)
-        if self.tempered is not None:
-            drawn = self.covariates(X) @ self.tempered.theta.T
-            return np.quantile(drawn, [tail, 1.0 - tail], axis=1).T
-        half = -ndtri(tail) * self.std(X)
+        half = -ndtri(0.5 * (1.0 - ci_prob)) * self.std(X)
         return self.score(X)[:, None] + np.column_stack([-half, half])
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Draws of theta, shape (draws, d)."""
-        if self.tempered is None:
+        """Draws of theta from the Gibbs posterior, shape (draws, d)."""
+        drawn = self.fit.draws if not self.has_data else None if self.tempered is None else self.tempered.theta
+        if drawn is None:
             return self.fit.posterior.draw(draws, rng)
-        return self.tempered.theta[rng.integers(len(self.tempered.theta), size=draws)]
+        return drawn[rng.integers(len(drawn), size=draws)]
 
     def score_function(self, features: Sequence[str]) -> ScoreFunction:
         """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for kernel features."""
@@ -286,21 +322,38 @@ class ScorePosterior:
     @cached_property
     def result(self) -> Result:
         """What certificates and summaries ask for."""
-        return ArrayResult(self.fit) if self.tempered is None else self.tempered
-
-    @property
-    def fitted_to(self) -> Provenance:
-        """What was fitted to, with the prior's history."""
-        return replace(self.result.fitted_to, tuned_prior=self.tuned or self.priors > 1)
-
-    @property
-    def priors(self) -> int:
-        """Among how many priors this one was chosen: what a certificate pays for."""
-        return 1 if self.prior is None else len(self.prior.shrinkages)
+        if not self.has_data:
+            return self.fit.result
+        return (
+            ArrayResult(self.fit, self.record) if self.tempered is None else replace(self.tempered, record=self.record)
+        )
 
     @property
     def log_evidence(self) -> float:
         return self.result.evidence.estimate
+
+    def without_data(self) -> ScorePosterior:
+        """The same posterior as moments and numbers, without anything that has a row for each training row."""
+        if not self.has_data:
+            return self
+        result, fit = self.result, self.fit
+        stored = StoredResult(
+            result.fitted_to, result.evidence, result.mean_risk, result.divergence, result.gaussian, result.caveat
+        )
+        own, spread = (StoredGaussian(self.mean, each.covariance) for each in (fit.posterior, self.spread))
+        kept = StoredFit(
+            own,
+            spread,
+            self.calibrated,
+            stored,
+            fit.method,
+            fit.converged,
+            fit.sweeps,
+            fit.interventions,
+            fit.inclusion_probability,
+            None if self.tempered is None else self.tempered.theta,
+        )
+        return replace(self, fit=kept, record=stored.fitted_to, choice=None, tempered=None, groups=None)
 
 
 def fit_scores(
@@ -309,8 +362,8 @@ def fit_scores(
     recipe: Recipe,
     *,
     sample_weight: FloatArray | None,
-    folds: Folds,
-    groups: ArrayLike | None,
+    folds: int,
+    groups: NDArray[np.intp] | None,
     rng: np.random.Generator,
 ) -> ScorePosterior:
     """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
@@ -324,54 +377,52 @@ def _fit_scores(
     pairs: Pairs,
     recipe: Recipe,
     sample_weight: FloatArray | None,
-    folds: Folds,
-    groups: ArrayLike | None,
+    folds: int,
+    groups: NDArray[np.intp] | None,
     rng: np.random.Generator,
 ) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
     design, features, prior = columns.apply(X), None, None
-    tuning = pairs_of_few(pairs, recipe.tuning_rows, content_order(design))
+    tuning = pairs_of_few(pairs, TUNING_ROWS, content_order(design))
     if recipe.prior == "gp":
-        features = _kernel(design, tuning, recipe)
+        recipe.tell("choosing the lengthscale")
+        gamma = SIZES * row_shares(tuning).size
+        features = choose_lengthscale(design, tuning, gamma, n_jobs=recipe.n_jobs).features
         design = features.transform(design)
-    problem = replace(_problem(design, tuning, recipe), tuned_prior=recipe.prior == "gp")
-    if recipe.prior == "gaussian" and recipe.relevance is not None:
-        problem = choose_relevance(problem, n_jobs=recipe.n_jobs)
-    elif recipe.prior == "gaussian" and recipe.shrinkage == "evidence":
+    if recipe.prior == "spike_slab":
+        p = default_inclusion_probability(design.shape[1])
+        problem = spike_slab_problem(design, tuning, gamma=1.0, inclusion_probability=p, v0=0.0)
+    else:
+        problem = replace(linear_gaussian_problem(design, tuning, gamma=1.0), tuned_prior=recipe.prior == "gp")
+    if recipe.prior == "gaussian":
+        recipe.tell("choosing the prior's covariance")
         prior = choose_shrinkage(problem, weights=sample_weight, n_jobs=recipe.n_jobs)
         problem = prior.problem
-    elif recipe.prior == "gaussian":
-        problem = shrunk_prior(problem, recipe.shrinkage, sample_weight)
+    priors = 1 if prior is None else len(prior.shrinkages)
+    problem = replace(problem, pairs=pairs)
     found, choice = fit_at_gamma(
-        replace(problem, pairs=pairs),
+        problem,
         tuning,
         recipe.gamma,
         method="ep" if recipe.method == "smc" else recipe.method,
         folds=folds,
         groups=groups,
-        epsilon=recipe.epsilon,
-        priors=1 if prior is None else len(prior.shrinkages),
+        priors=priors,
         pilot=None if prior is None or recipe.method == "vb" else prior.fit,
         n_jobs=recipe.n_jobs,
+        tell=recipe.tell,
     )
-    tempered = temper(found, recipe.particles, rng) if recipe.method == "smc" else None
-    tuned = recipe.prior == "gp" or recipe.relevance is not None
-    return ScorePosterior(columns, features, prior, tuned, found, choice, tempered)
-
-
-def _problem(Z: FloatArray, pairs: Pairs, recipe: Recipe) -> Problem:
-    if recipe.prior != "spike_slab":
-        return linear_gaussian_problem(Z, pairs, gamma=1.0)
-    given = recipe.inclusion_probability
-    p = default_inclusion_probability(Z.shape[1]) if given is None else given
-    return spike_slab_problem(Z, pairs, gamma=1.0, inclusion_probability=p, v0=0.0)
-
-
-def _kernel(rows: FloatArray, pairs: Pairs, recipe: Recipe) -> KernelFeatures:
-    """Features of a Gaussian process, their lengthscale (or one for each column) by evidence."""
-    gamma = SIZES * row_shares(pairs).size
-    each = recipe.relevance is not None
-    return choose_lengthscale(rows, pairs, gamma, each=each, n_jobs=recipe.n_jobs).features
+    method = "TemperingSMC" if recipe.method == "smc" else found.method
+    record = fitted_to_problem(found.problem, method)
+    own_scales = bool(recipe.standardize) or recipe.prior == "gaussian"
+    record = replace(record, tuned_prior=recipe.prior == "gp", priors=priors, own_scales=own_scales)
+    record = record if groups is None else record.with_groups(pairs, groups)
+    tempered = None
+    if recipe.method == "smc":
+        recipe.tell("tempering")
+        tempered = temper(found, PARTICLES, rng)
+    shrinkage = None if prior is None else prior.shrinkage
+    return ScorePosterior(columns, features, shrinkage, record, found, choice, tempered, groups)
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

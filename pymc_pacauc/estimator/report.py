@@ -1,149 +1,386 @@
 """A fitted estimator on one page: HTML that needs nothing else, figures included.
 
 What it says of ranking it says of rows that were left out of the fit, by the cross-fitted scores that the probabilities
-are made of too.
+are made of too. The page is made of :class:`Figures`, a few hundred numbers, which a pickle keeps in place of the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
 from html import escape
+from importlib.metadata import version
 from io import StringIO
+from platform import python_version
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+import pymc_pacauc
+from pymc_pacauc.comparison.censored import survival_curve
+from pymc_pacauc.comparison.folds import strata_of
+from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.estimator.calibration import CalibratedScore
 from pymc_pacauc.estimator.gamma import CertifiedGamma
+from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.tune.gamma import GammaChoice
 
 MOST_COEFFICIENTS = 40  # the largest, in units of their columns
 CI_PROB = 0.9
+BINS = 10  # of the calibration plot, with as many rows each
+RATES = (0.05, 0.1, 0.2, 0.5)  # false positive rates of the threshold table
+THIRDS = ("low", "middle", "high")  # of the scores, whose survival is drawn
+MOST_STEPS = 200  # of a survival curve that is kept
+BLUE, GREY, VERMILION = "#0072B2", "#999999", "#D55E00"
 
 STYLE = """
 :root { color-scheme: light; --ink: #1c2733; --soft: #5b6875; --line: #dfe4ea; --blue: #0072B2; }
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; color: var(--ink); background: #fff;
-       margin: 0 auto; padding: 1.5rem clamp(1rem, 4vw, 3rem); max-width: 72rem; }
+       margin: 0 auto; padding: 1.5rem clamp(1rem, 4vw, 3rem); max-width: 72rem; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
-p { max-width: 46rem; } .soft { color: var(--soft); }
+p, ul { max-width: 46rem; } .soft { color: var(--soft); }
 .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
 .facts div { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem; }
 .facts b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
 .facts span { color: var(--soft); font-size: .85rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.2rem; }
-figure { margin: 0; } figure svg { width: 100%; height: auto; } figcaption { color: var(--soft); font-size: .9rem; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; overflow-wrap: anywhere;
-       min-width: 5rem; } td.bar { min-width: 12rem; width: 40%; }
+figure { margin: 0; max-width: 34rem; } figure svg { width: 100%; height: auto; }
+figcaption { color: var(--soft); font-size: .9rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
+td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; }
+td.bar { min-width: 12rem; width: 40%; }
 .range { position: relative; height: .9rem; }
 .range i { position: absolute; top: .4rem; height: 2px; background: var(--blue); }
 .range u { position: absolute; top: .15rem; width: .6rem; height: .6rem; margin-left: -.3rem; border-radius: 50%;
            background: var(--blue); }
 .range s { position: absolute; top: 0; bottom: 0; width: 1px; background: #b6c0ca; }
+@media (max-width: 40rem) {
+  td.bar, th.bar { display: none; } table { font-size: .75rem; width: 100%; } th, td { padding: .25rem .2rem; }
+}
 """
+
+
+@dataclass(frozen=True, eq=False)
+class Boundary:
+    """Rows above a boundary between classes against the others, by scores of rows left out.
+
+    Attributes
+    ----------
+    name : str
+        What positive means.
+    share : float
+        Of the rows, that are positive.
+    auc, interval : float, tuple of float
+        Of rows left out.
+    roc : array of shape (4, grid)
+        False positive rate, true positive rate, and the ends of its band.
+    bins : array of shape (3, bins)
+        Mean probability, share of positives, and number of rows.
+    cuts : array of shape (rates, 5)
+        Probability of the threshold, sensitivity, specificity, and the predictive values.
+    """
+
+    name: str
+    share: float
+    auc: float
+    interval: tuple[float, float]
+    roc: FloatArray
+    bins: FloatArray
+    cuts: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """What a report shows of one score besides its posterior.
+
+    Attributes
+    ----------
+    rows, pairs : int
+        Training rows, and pairs compared.
+    kind : str
+        What is compared, in words.
+    strata : bool
+        Whether only rows of one stratum are compared.
+    held_out : float
+        AUC or concordance of rows left out, NaN where none were.
+    boundaries : tuple of Boundary
+        One for two classes, one less than there are ordered classes, none for censored times.
+    survival : tuple of array
+        Kaplan-Meier curve, times and survival, of each third of the scores of rows left out; empty for classes.
+    events : int
+        Events of censored times.
+    gammas : array of shape (4, candidates) or None
+        gamma, AUC of the mean score, its standard error, AUC of a draw: what gamma was chosen by.
+    chosen : int
+        Which of them it is.
+    by : str
+        How gamma was chosen.
+    """
+
+    rows: int
+    pairs: int
+    kind: str
+    strata: bool
+    held_out: float
+    boundaries: tuple[Boundary, ...]
+    survival: tuple[FloatArray, ...]
+    events: int
+    gammas: FloatArray | None
+    chosen: int
+    by: str
+
+
+def with_figures(estimator: Any, score: Any) -> Any:
+    """The score with its figures, computed if it has none yet."""
+    return score if score.figures is not None else replace(score, figures=figures_of(estimator, score))
+
+
+def figures_of(estimator: Any, score: Any) -> Figures:
+    """Compute the figures of a score whose rows are at hand."""
+    posterior = score.posterior
+    pairs, groups = posterior.fit.problem.pairs, posterior.record.groups
+    strata = pairs.kind == "two classes" and len(pairs.blocks) > 1 and np.unique(strata_of(pairs)).size > 1
+    kind = pairs.kind + " within strata" * strata + ", weighted" * pairs.weighted
+    kind += f", in {groups} groups that are the independent units" if groups else ""
+    held_out = np.nan if score.held_out is None else 1.0 - float(pair_risk(score.held_out[None], pairs)[0])
+    boundaries: tuple[Boundary, ...] = ()
+    survival: tuple[FloatArray, ...] = ()
+    events = 0
+    if not isinstance(score, CalibratedScore) and score.held_out is not None:
+        third = np.digitize(score.held_out, np.quantile(score.held_out, [1 / 3, 2 / 3]))
+        survival = tuple(_survival(score.time[third == k], score.event[third == k]) for k in range(3))
+        events = int((score.event == 1).sum())
+    elif isinstance(score, CalibratedScore) and score.maps:
+        boundaries = tuple(_boundary(score, k, name) for k, name in enumerate(_names_above(estimator, score)))
+    gammas, chosen, by = _choice(posterior)
+    rows = posterior.fit.problem.n
+    return Figures(rows, pairs.n_pairs, kind, strata, held_out, boundaries, survival, events, gammas, chosen, by)
+
+
+def _names_above(estimator: Any, score: Any) -> list[str]:
+    """What positive means, for each boundary."""
+    classes = [str(each) for each in estimator.classes_]
+    if len(estimator.scores_) > 1:
+        return [classes[next(k for k, each in enumerate(estimator.scores_) if each is score)]]
+    return [classes[1]] if len(classes) == 2 else [f"above {name}" for name in classes[:-1]]
+
+
+def _boundary(score: CalibratedScore, k: int, name: str) -> Boundary:
+    from pymc_pacauc.analysis.evaluate import roc
+
+    assert score.held_out is not None
+    assert score.place is not None
+    positive = score.place > k
+    curves = roc(score.held_out, positive, ci_prob=CI_PROB, groups=score.posterior.groups)
+    lines = np.array([curves["fpr"].values, *(curves[each].values for each in ("tpr", "tpr_lower", "tpr_upper"))])
+    probability = score.maps[k]((score.held_out - score.center) / score.spread)
+    order = np.array_split(np.argsort(probability, kind="stable"), min(BINS, positive.size))
+    bins = np.array([[probability[each].mean(), positive[each].mean(), each.size] for each in order]).T
+    n_pos, n_neg = int(positive.sum()), int((~positive).sum())
+    cuts = []
+    for rate in RATES:
+        at = float(np.quantile(probability[~positive], 1.0 - rate))
+        called = probability > at
+        true, false = int((called & positive).sum()), int((called & ~positive).sum())
+        predictive = [true / (true + false) if true + false else np.nan]
+        predictive.append((n_neg - false) / (~called).sum() if not called.all() else np.nan)
+        cuts.append([at, true / n_pos, 1.0 - false / n_neg, *predictive])
+    auc, *interval = (float(curves.attrs[each]) for each in ("auc", "auc_lower", "auc_upper"))
+    return Boundary(name, float(positive.mean()), auc, (interval[0], interval[1]), lines, bins, np.array(cuts))
+
+
+def _survival(time: FloatArray, event: Any) -> FloatArray:
+    curve = survival_curve(time, event)
+    kept = np.unique(np.linspace(0, curve.time.size - 1, min(MOST_STEPS, curve.time.size)).astype(int))
+    return np.array([np.append(0.0, curve.time[kept]), np.append(1.0, curve.survival[kept])])
+
+
+def _choice(posterior: Any) -> tuple[FloatArray | None, int, str]:
+    choice = posterior.choice
+    if isinstance(choice, CertifiedGamma):
+        values = [[each.gamma, each.auc, 0.0, np.nan] for each in choice.certificates]
+        return np.array(values).T, choice.chosen, "by the certificate"
+    if not isinstance(choice, GammaChoice):
+        return None, 0, "given" if choice is None else "where credible sets cover as often as they say"
+    values = []
+    for each in choice.candidates:
+        error = np.sqrt(each.auc.var(axis=1, ddof=1).mean() / each.auc.shape[1])
+        values.append([each.gamma, each.auc.mean(), error, each.expected_auc.mean()])
+    some = "" if choice.rows == choice.folds.shape[1] else f" of {choice.rows} of the rows"
+    return np.array(values).T, choice.chosen, f"by folds{some}"
+
+
+# -- the page --------------------------------------------------------------------------------------------------------
 
 
 def report_page(estimator: Any, title: str) -> str:
     """The page of a fitted estimator."""
-    scores = estimator.scores_
     parts = []
-    for k, score in enumerate(scores):
-        name = None if len(scores) == 1 else str(estimator.classes_[k])
+    for k, score in enumerate(estimator.scores_):
+        name = None if len(estimator.scores_) == 1 else str(estimator.classes_[k])
         heading = "" if name is None else f"<h2>{escape(name)} against the rest</h2>"
-        parts.append(heading + _part(estimator, score))
-    posterior = scores[0].posterior
-    problem = posterior.fit.problem
-    what = f"{problem.n} rows, {estimator.n_features_in_} columns, {problem.pairs.n_pairs} pairs compared"
+        parts.append(heading + _part(estimator, with_figures(estimator, score)))
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
+    made = f"{date.today().isoformat()}, pymc_pacauc {pymc_pacauc.__version__}, {versions}, Python {python_version()}"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>"
-        f'<p class="soft">{escape(str(estimator))}<br>{escape(problem.pairs.kind.capitalize())}: {what}.</p>'
+        f'<p class="soft">{escape(str(estimator))}<br>{escape(made)}</p>'
         f"{''.join(parts)}</body></html>"
     )
 
 
 def _part(estimator: Any, score: Any) -> str:
-    posterior = score.posterior
-    fit = posterior.fit
-    facts = [("gamma", f"{fit.problem.gamma:.4g}"), ("log evidence", f"{posterior.log_evidence:.2f}")]
-    figures = []
-    classified = hasattr(score, "held_out")
-    if classified and len(score.maps) == 1:
-        curves, figure = _roc(score)
-        interval = f"{curves.attrs['auc_lower']:.3f} to {curves.attrs['auc_upper']:.3f}"
-        facts = [("AUC of rows left out", f"{curves.attrs['auc']:.4f}"), (f"{CI_PROB:.0%} over rows", interval), *facts]
-        figures.append(figure)
+    posterior, figures = score.posterior, score.figures
+    facts, drawings = _facts(figures, posterior.record.groups), []
     certified, words = _certificate(estimator, score)
-    if certified is not None:
-        facts.append((f"certified AUC of a draw, {1 - certified.epsilon:.0%}", f"{certified.auc:.4f}"))
-    if isinstance(posterior.choice, GammaChoice | CertifiedGamma):
-        figures.append(_gamma(posterior.choice))
+    if certified is not None and certified.auc > 0.5:
+        unit = "groups" if certified.groups else "rows"
+        condition = f"certified for a draw, {1 - certified.epsilon:.0%}, if {unit} are independent: see below"
+        facts.append((condition, f"≥ {certified.auc:.3f}"))
+    for boundary in figures.boundaries:
+        drawings += [_roc(boundary), _calibration(boundary)]
+    if figures.survival:
+        drawings.append(_kaplan_meier(figures))
     cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in facts)
+    sizes = f"{figures.rows} rows, {estimator.n_features_in_} columns, {figures.pairs} pairs"
+    what = f"{figures.kind[0].upper()}{figures.kind[1:]}: {sizes}."
+    thresholds = "".join(_thresholds(boundary) for boundary in figures.boundaries)
     return (
-        f'<div class="facts">{cells}</div><div class="figures">{"".join(figures)}</div>'
-        f"{_coefficients(estimator, posterior)}<h2>Certificate</h2>{words}<h2>Convergence</h2>{_convergence(posterior)}"
+        f'<p>{escape(what)}</p><div class="facts">{cells}</div><div class="figures">{"".join(drawings)}</div>'
+        f"{thresholds}{_coefficients(estimator, posterior)}<h2>Certificate</h2>{words}"
+        f"<h2>How it was fitted</h2>{_fitted(posterior, figures)}"
     )
+
+
+def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
+    """The headline: how well rows left out are ranked, and how many are positive."""
+    if figures.survival:
+        share = figures.events / figures.rows
+        return [
+            ("concordance of rows left out", f"{figures.held_out:.3f}"),
+            (f"events among {figures.rows} rows ({share:.0%})", str(figures.events)),
+        ]
+    facts = []
+    if len(figures.boundaries) > 1:
+        facts.append(("share of pairs of rows left out that are in order", f"{figures.held_out:.3f}"))
+    elif figures.strata:
+        facts.append(("AUC within strata, of rows left out", f"{figures.held_out:.3f}"))
+    which = "AUC over all strata" if figures.strata else "AUC"
+    for each in figures.boundaries:
+        facts.append((f"{which} of rows left out, positive: {each.name}", f"{each.auc:.3f}"))
+        interval = f"{each.interval[0]:.3f} to {each.interval[1]:.3f}"
+        facts.append((f"its {CI_PROB:.0%} interval over {'groups' if groups else 'rows'}", interval))
+        facts.append((f"of the rows are {each.name}", f"{each.share:.1%}"))
+    return facts
 
 
 # -- figures ---------------------------------------------------------------------------------------------------------
 
 
-def _roc(score: Any) -> tuple[Any, str]:
-    from pymc_pacauc.analysis.evaluate import roc
-    from pymc_pacauc.analysis.plots.ranking import plot_roc
+def _roc(each: Boundary) -> str:
+    def draw(axes: Any) -> None:
+        false, true, lower, upper = each.roc
+        axes.fill_between(false, lower, upper, color=BLUE, alpha=0.15, linewidth=0)
+        axes.plot(false, true, color=BLUE)
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
+        axes.set(xlabel="false positive rate", ylabel="true positive rate", aspect="equal")
 
-    curves = roc(score.held_out, score.place, ci_prob=CI_PROB)
-    text = "Each row is scored by a posterior that has not seen its fold; the band is over rows."
-    return curves, _figure(lambda axes: plot_roc(curves, ax=axes), "ROC curve of rows left out. " + text)
+    return _figure(
+        draw,
+        f"ROC curve of rows left out, positive: {each.name}; area {each.auc:.3f}. Every row is scored by a posterior "
+        f"that has not seen its fold. Shaded: {CI_PROB:.0%} at each rate.",
+    )
 
 
-def _gamma(choice: GammaChoice | CertifiedGamma) -> str:
-    from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION
+def _calibration(each: Boundary) -> str:
+    def draw(axes: Any) -> None:
+        probability, share, rows = each.bins
+        half = -ndtri(0.5 * (1.0 - CI_PROB)) * np.sqrt(np.maximum(share * (1.0 - share), 0.25 / rows) / rows)
+        axes.errorbar(probability, share, half, fmt="o", color=BLUE, linewidth=1)
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
+        axes.set(xlabel="probability", ylabel=f"share of {each.name}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+
+    number = each.bins.shape[1]
+    text = f"Calibration: rows left out in {number} bins by their probability of {each.name}, and how many were."
+    return _figure(draw, text)
+
+
+def _kaplan_meier(figures: Figures) -> str:
+    def draw(axes: Any) -> None:
+        for curve, name, color in zip(figures.survival, THIRDS, (BLUE, GREY, VERMILION), strict=True):
+            axes.step(*curve, where="post", color=color, label=name)
+        axes.set(xlabel="time", ylabel="share without the event", ylim=(0, 1.02))
+        axes.legend(frameon=False, title="risk score", loc="lower left")
+
+    return _figure(
+        draw,
+        "Kaplan-Meier curves of thirds of the rows by risk score. Every row is scored by a posterior that has not seen "
+        "its fold; a high score means an early event.",
+    )
+
+
+def _gamma(figures: Figures, measure: str) -> str:
+    assert figures.gammas is not None
+    gammas, auc, error, of_draw = figures.gammas
+    certified = "certificate" in figures.by
 
     def draw(axes: Any) -> None:
-        if isinstance(choice, CertifiedGamma):
-            gammas = [each.gamma for each in choice.certificates]
-            axes.plot(gammas, [each.auc for each in choice.certificates], "o-", color=BLUE, label="certified")
-        else:
-            gammas = [each.gamma for each in choice.candidates]
-            auc = np.array([each.auc.mean() for each in choice.candidates])
-            spread = np.array([np.sqrt(e.auc.var(axis=1, ddof=1).mean() / e.auc.shape[1]) for e in choice.candidates])
-            axes.fill_between(gammas, auc - spread, auc + spread, color=BLUE, alpha=0.15, linewidth=0)
-            axes.plot(gammas, auc, "o-", color=BLUE, label="mean score")
-            of_draw = [each.expected_auc.mean() for each in choice.candidates]
+        axes.fill_between(gammas, auc - error, auc + error, color=BLUE, alpha=0.15, linewidth=0)
+        axes.plot(gammas, auc, "o-", color=BLUE, label="a draw" if certified else "mean score")
+        if not certified:
             axes.plot(gammas, of_draw, "s--", color=VERMILION, label="a draw")
-        axes.axvline(gammas[choice.chosen], color=GREY, linewidth=0.8, linestyle=":")
-        axes.set(xscale="log", xlabel="gamma", ylabel="AUC")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, title="certified AUC" if isinstance(choice, CertifiedGamma) else "held-out AUC")
+        axes.axvline(gammas[figures.chosen], color=GREY, linewidth=0.8, linestyle=":")
+        axes.set(xscale="log", xlabel="gamma", ylabel=f"{'certified' if certified else 'held-out'} {measure}")
+        axes.legend(frameon=False, loc="lower right")
 
-    if isinstance(choice, CertifiedGamma):
-        return _figure(draw, "How gamma was chosen: by the certificate (dotted: the choice).")
-    by = "" if choice.rows == choice.folds.shape[1] else f" By {choice.rows} of the rows; gammas are those for all."
-    legend = "dotted: the mean of those near the best; shaded: one standard error over folds"
-    return _figure(draw, f"How gamma was chosen ({legend}).{by}")
+    text = f"How gamma was chosen, {figures.by} (dotted: the choice)."
+    if not certified:
+        text += (
+            f" Shaded: one standard error over folds. These are means of the {measure} within each fold; the one at "
+            "the top of the page ranks rows of all folds together, so the two differ a little."
+        )
+    return _figure(draw, text)
 
 
 def _figure(draw: Any, caption: str) -> str:
     """An inline SVG, drawn without pyplot, so that no figure of the user's is touched."""
     try:
+        from matplotlib import rc_context
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("A report has figures, which need matplotlib: pip install 'pymc-pacauc[plots]'.") from None
     figure = Figure(figsize=(5.2, 4.6), layout="constrained")
     FigureCanvasSVG(figure)
-    draw(figure.subplots())
+    axes = figure.subplots()
+    draw(axes)
+    axes.spines[["top", "right"]].set_visible(False)
     page = StringIO()
-    figure.savefig(page, format="svg", metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "pymc_pacauc"}):  # the same page every time
+        figure.savefig(page, format="svg", metadata={"Date": None})
     drawing = page.getvalue()
-    return f"<figure>{drawing[drawing.index('<svg') :]}<figcaption>{escape(caption)}</figcaption></figure>"
+    drawing = drawing[drawing.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
+    return f"<figure>{drawing}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 # -- tables and words ------------------------------------------------------------------------------------------------
+
+
+def _thresholds(each: Boundary) -> str:
+    header = ["probability above", "sensitivity", "specificity", "PPV", "NPV"]
+    rows = []
+    for at, *shares in each.cuts:
+        cells = [f"{at:.3f}", *(f"{share:.1%}" for share in shares)]
+        rows.append("".join(f"<td>{cell}</td>" for cell in cells))
+    name = escape(each.name)
+    said = f"Calling rows left out {name}; predictive values (PPV, NPV) are those at the share of {name} in these rows."
+    return f"<h2>Thresholds for {name}</h2><p>{said}</p>" + _table(header, rows)
 
 
 def _coefficients(estimator: Any, posterior: Any) -> str:
@@ -156,22 +393,25 @@ def _coefficients(estimator: Any, posterior: Any) -> str:
     shown = np.argsort(-np.abs(mean), kind="stable")[:MOST_COEFFICIENTS]
     half = -ndtri(0.5 * (1.0 - CI_PROB)) * sd
     reach = float(np.abs(np.concatenate([mean - half, mean + half])).max()) or 1.0
-    included = posterior.fit.problem.spikes is not None
-    inclusion = posterior.fit.inclusion_probability if included else mean
+    inclusion = posterior.fit.inclusion_probability
+    included = bool((inclusion < 1.0).any())
     header = ["column", "mean", f"{CI_PROB:.0%} interval", "P(> 0)", *(["P(included)"] if included else []), ""]
     rows = []
     for k in shown:
         low, high = mean[k] - half[k], mean[k] + half[k]
-        cells = [names[k], f"{mean[k]:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{ndtr(mean[k] / sd[k]):.3f}"]
+        above = f"{ndtr(mean[k] / sd[k]):.3f}" if sd[k] > 0.0 else "-"
+        cells = [names[k], f"{mean[k]:+.3f}", f"{low:+.3f} to {high:+.3f}", above]
         cells += [f"{inclusion[k]:.3f}"] if included else []
         rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells) + _range(low, mean[k], high, reach))
-    more = f" The {len(shown)} largest of {len(names)}." if len(names) > len(shown) else ""
-    return (
-        "<h2>Coefficients</h2><p>Of columns in units of their standard deviation"
-        f" (a score has no unit: only proportions mean something).{more}</p>"
-        if (posterior.columns.scale != 1.0).any()
-        else f"<h2>Coefficients</h2><p>A score has no unit: only proportions mean something.{more}</p>"
-    ) + _table(header, rows)
+    words = ["Of columns in units of their standard deviation."] if (scale != 1.0).any() else []
+    words.append("A score has no unit: only proportions mean something.")
+    words.append(
+        "Intervals are calibrated: they cover as often as they say, whatever gamma is."
+        if posterior.calibrated
+        else "Intervals are those of the posterior at this gamma, not calibrated."
+    )
+    words += [f"The {len(shown)} largest of {len(names)}."] if len(names) > len(shown) else []
+    return f"<h2>Coefficients</h2><p>{' '.join(words)}</p>" + _table(header, rows)
 
 
 def _range(low: float, middle: float, high: float, reach: float) -> str:
@@ -183,9 +423,9 @@ def _range(low: float, middle: float, high: float, reach: float) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    head = "".join(f"<th>{escape(name)}</th>" if name else '<th class="bar"></th>' for name in header)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _certificate(estimator: Any, score: Any) -> tuple[Any, str]:
@@ -193,25 +433,27 @@ def _certificate(estimator: Any, score: Any) -> tuple[Any, str]:
         certified = estimator._certificate(score)
     except AttributeError as error:
         return None, f"<p>{escape(str(error))}</p>"
+    measure = "an AUC" if certified.comparison == "two classes" else "a concordance"
     said = (
         f"With probability {1 - certified.epsilon:g} over the drawing of the data, a score drawn from this posterior "
-        f"has an AUC of at least {certified.auc:.4f} on new rows ({certified.bound}; on the training rows it is "
+        f"has {measure} of at least {certified.auc:.4f} on new rows ({certified.bound}; on the training rows it is "
         f"{certified.empirical_auc:.4f}, the posterior is {certified.divergence:.2f} nats from the prior)."
     )
     conditions = "".join(f"<li>{escape(sentence)}</li>" for sentence in certified.assumptions)
     return certified, f"<p>{escape(said)}</p><ul>{conditions}</ul>"
 
 
-def _convergence(posterior: Any) -> str:
-    fit = posterior.fit
+def _fitted(posterior: Any, figures: Figures) -> str:
+    fit, record = posterior.fit, posterior.record
     state = "converged" if fit.converged else "did NOT converge"
     acted = [f"{name.replace('_', ' ')} {count}" for name, count in vars(fit.interventions).items() if count]
-    lines = [f"{fit.method} {state} in {fit.sweeps} sweeps" + (f" ({', '.join(acted)})." if acted else ".")]
-    if posterior.prior is not None:
-        lines.append(f"Prior covariance at shrinkage {posterior.prior.shrinkage:g}, by evidence.")
-    if posterior.tempered is not None:
-        stages, evidence = posterior.tempered.stages, posterior.tempered.evidence
-        lines.append(
-            f"Tempering SMC: {len(posterior.tempered.theta)} draws, {len(stages) - 1} stages, log evidence {evidence}."
-        )
-    return f"<p>{'<br>'.join(map(escape, lines))}</p>"
+    lines = [
+        f"gamma = {record.gamma:.4g} ({figures.by}), log evidence {posterior.log_evidence:.2f}.",
+        f"{fit.method} {state} in {fit.sweeps} sweeps" + (f" ({', '.join(acted)})." if acted else "."),
+    ]
+    if posterior.shrinkage is not None:
+        lines.append(f"Prior covariance at shrinkage {posterior.shrinkage:g}, by evidence.")
+    if record.method == "TemperingSMC":
+        lines.append(f"Draws by tempering SMC, log evidence {posterior.result.evidence}.")
+    words = f"<p>{'<br>'.join(map(escape, lines))}</p>"
+    return words if figures.gammas is None else f'{words}<div class="figures">{_gamma(figures, record.measure)}</div>'

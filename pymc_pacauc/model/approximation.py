@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ from pymc.variational.opvi import node_property
 from pymc_pacauc.array_result import ArrayResult, Estimate, with_pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.ep.leave_out import LeaveOut, expected_pair_auc
 from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.results import Fit, SamplingError
 from pymc_pacauc.html_report import HTMLReport
@@ -36,13 +36,14 @@ from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.read import ModelProblem
-from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, fitted_to
+from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, fitted_to
 from pymc_pacauc.model.score_function import ModelScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.export import write_score
 from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.tune.coverage import calibrated_posterior
 
 FEWEST_WEIGHTED = 25  # a tail of five
 
@@ -54,18 +55,48 @@ class _GaussianGroup(FullRankGroup):
     short_name = "pacauc_gaussian"
     alias_names: frozenset[str] = frozenset()
 
-    posterior: Any = None
+    posterior: Any = None  # mean and factor are set when they are first asked for: O(d^3), and perhaps weighted draws
 
     def create_shared_params(self, start=None):
         mean = np.zeros(self.ddim, dtype=pytensor.config.floatX)
         return {"mu": pytensor.shared(mean, "mu"), "chol": pytensor.shared(np.eye(mean.size, dtype=mean.dtype), "chol")}
 
+    refusal = ""
+
+    @node_property
+    def mean(self):
+        if self.refusal:
+            raise ValueError(self.refusal)
+        if self.posterior is not None:
+            self.shared_params["mu"].set_value(self.posterior.mean.astype(pytensor.config.floatX))
+        return self.params_dict["mu"]
+
     @node_property
     def L(self):
-        if self.posterior is not None:  # not before it is asked for: O(d^3)
+        if self.refusal:
+            raise ValueError(self.refusal)
+        if self.posterior is not None:
             factor = np.linalg.cholesky(self.posterior.covariance)
             self.shared_params["chol"].set_value(factor.astype(pytensor.config.floatX))
         return self.params_dict["chol"]
+
+
+@dataclass(frozen=True, eq=False)
+class PlainEP:
+    """What plain EP gives: the moments of ``posterior`` and ``log_evidence``."""
+
+    posterior: Any
+    log_evidence: float
+
+    @property
+    def mean(self) -> FloatArray:
+        """Shape (d,)."""
+        return np.asarray(self.posterior.mean)
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Shape (d, d)."""
+        return np.asarray(self.posterior.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +147,17 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     ----------
     posterior
         ``.mean`` and ``.covariance``, NumPy arrays over the flat free variables in the model's order (a
-        :func:`~pymc_pacauc.SpikeSlab` variable with a point mass standing where its slab does).
+        :func:`~pymc_pacauc.SpikeSlab` variable with a point mass standing where its slab does). Where scores are
+        scale-free (no offset, a centred prior), the length of the coefficients has its exact law, in draws too, and
+        ``.monte_carlo_error`` says how exact the mean is, in standard deviations.
+    q
+        The Gaussian itself: ``.mean``, ``.covariance``, ``.log_evidence``, what plain EP gives. The mean score that is
+        deployed (by :func:`~pymc_pacauc.predict_scores`, :meth:`export`) and certified is that of its mean.
     log_evidence
-        EP's approximation of log Z (for variational Bayes, the lower bound).
+        EP's approximation of log Z (for variational Bayes, the lower bound), of which there are gradients.
+    evidence
+        log Z corrected by importance weights, with its standard error: ``.estimate``, ``.standard_error``. Where the
+        weights cannot be trusted, or are not affordable, it is ``log_evidence``.
     expected_risk
         Expectation of the pair risk under the approximation, in closed form.
     converged, interrupted, sweeps, history, interventions
@@ -134,6 +173,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     """
 
     _group_class = _GaussianGroup
+    calibrated_spread = False
 
     def __init__(self, fit: Fit, source: ModelProblem):
         super().__init__(model=source.model)
@@ -141,9 +181,14 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         self.source = source
         self._scoring: dict[str | None, ModelScores] = {}
         self._result = ArrayResult(fit)
-        if not any(sparse.dirac for sparse in source.sparse):
-            group = self.groups[0]
-            group.shared_params["mu"].set_value(self.posterior.mean.astype(pytensor.config.floatX))
+        group, moved = self.groups[0], [each.variable.name for each in source.sparse if each.dirac]
+        moved += [each.variable.name for each in source.densities if each.transformed or each.local is not None]
+        if moved:
+            group.refusal = (
+                f"PyMC's mean, cov and std are of the free variables, of which the coefficients {', '.join(moved)} are "
+                "functions: use approx.posterior.mean and .covariance, or approx.sample()."
+            )
+        else:
             group.posterior = self.posterior
         self.fitted_to: Provenance = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
@@ -155,7 +200,17 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @property
     def posterior(self) -> Any:
-        return self.fit.posterior
+        return self.fit.posterior if self.calibrated_spread else self.fit.corrected
+
+    @property
+    def q(self) -> PlainEP:
+        """The Gaussian itself, without the exact length."""
+        return PlainEP(self.fit.posterior, self.fit.log_evidence)
+
+    def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
+        """Weight, mean (k,) and covariance (k, k) of the Gaussians that a variable's posterior is a mixture of."""
+        part, q = self.source.parts[name], self.fit.posterior
+        return [(1.0, q.mean[part], q.covariance[part, part])]
 
     @property
     def log_evidence(self) -> float:
@@ -207,9 +262,10 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     # -- a result like any other -------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def evidence(self) -> LogEvidence:
-        return self._result.evidence
+        """log Z by importance weights, with its error; see the class docstring."""
+        return corrected_evidence(self.fit, self.posterior)
 
     @property
     def mean_risk(self) -> Estimate:
@@ -231,7 +287,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     def training_auc(self) -> float:
         """AUC of the mean score, the one to deploy, on the training pairs."""
         problem = self.fit.problem
-        scores = problem.X @ self.posterior.mean + problem.offset
+        scores = problem.X @ self.posterior.score_mean + problem.offset
         return 1.0 - float(pair_risk(scores[None], problem.pairs)[0])
 
     # -- sparse coefficients -----------------------------------------------------------------------------------------
@@ -320,9 +376,43 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             k for name, _ in function.variables for k in range(self.source.layout.dimension)[self.source.parts[name]]
         ]
         spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
-        return write_score(function, self.posterior.mean[places], spread, self.fitted_to, path)
+        return write_score(function, self.posterior.score_mean[places], spread, self.fitted_to, path)
 
     # -- by-products -------------------------------------------------------------------------------------------------
+
+    def calibrated(self, groups: ArrayLike | None = None) -> EPApproximation:
+        """The same mean with a spread that covers: credible sets of directions hold what they say at any gamma.
+
+        The covariance is the one that the mean has over data sets, across its direction (see
+        :func:`~pymc_pacauc.tune.coverage.calibrated_posterior`): of ratios of coefficients, differences of scores,
+        coefficients that are zero. The length of the coefficients is not identified, and hardly varies here.
+        ``log_evidence`` is that of the model still; risk and divergence, hence certificates, are of the new Gaussian.
+
+        Parameters
+        ----------
+        groups : array-like of shape (n,), optional
+            A label per observation, such as its patient: groups are the independent units, not observations.
+
+        Returns
+        -------
+        EPApproximation
+
+        Raises
+        ------
+        ValueError
+            For priors that are not Gaussian, and with fewer than two observations (or groups) for each coefficient.
+        """
+        posterior = calibrated_posterior(self.fit, groups)
+        problem = self.fit.problem
+        space = problem.scores.reduced
+        mean, root = space.design @ posterior.natural.mean + space.offset, posterior.natural.rooted(space.design)
+        unpaid = (0.5 - problem.tie_cost) * problem.tied_share  # half of a tie, which a fit may count otherwise
+        risk = 1.0 - expected_pair_auc(mean, root, problem.pairs) - unpaid
+        fit: Any = self.fit
+        found = EPApproximation(replace(fit, posterior=posterior, expected_risk=risk), self.source)
+        found.calibrated_spread = True
+        found.groups[0].posterior = posterior
+        return found
 
     @raises_interrupts
     def leave_out(
@@ -351,6 +441,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         -------
         :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores, the cross-validated AUC and an error indicator.
         """
+        if self.calibrated_spread:
+            raise ValueError("A calibrated spread has no sites: leave out of the approximation that it was made of.")
         with LateBar("leaving out", show=progressbar) as bar:
             return self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
 
@@ -363,6 +455,18 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         """
         return self.fit.evidence_gradient() if gp is None else gp_evidence_gradient(self, gp, over)
 
+    @node_property
+    def sample_dict_fn(self):
+        """Draws of each free variable, from which PyMC makes its traces."""
+        free = self.source.free
+
+        def draw(draws: int = 100, *, random_seed: Any = None) -> dict[str, FloatArray]:
+            values, _ = self._draw(draws, get_random_generator(random_seed))
+            parts = zip(free.names, free.slices, free.shapes, strict=True)
+            return {name: values[:, part].reshape(draws, *shape) for name, part, shape in parts}
+
+        return draw
+
     def sample(
         self, draws: int = 500, *, random_seed: Any = None, return_inferencedata: bool = True, **kwargs: Any
     ) -> Any:
@@ -370,14 +474,12 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         if draws < 1:
             raise ValueError(f"draws must be at least 1; got {draws!r}.")
         if not return_inferencedata:
-            if any(sparse.dirac for sparse in self.source.sparse):
-                raise ValueError("Draws with a point mass at zero come as ArviZ data: leave return_inferencedata=True.")
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
         rng = get_random_generator(random_seed)
         values, risk = self._draw(draws, rng)
         constants = {**self._constants, DEPLOYED: self.training_auc}
         for variable in self._exact_means:
-            constants[EXACT_MEAN + variable.name] = self._labelled(variable, self.posterior.mean)
+            constants[EXACT_MEAN + variable.name] = self._labelled(variable, self.posterior.score_mean)
         return self._inference_data(values, {"risk": risk}, constants)
 
     def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -402,10 +504,10 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         weighted = self.fit.importance(draws, rng)
         log_weights, pareto_k = pareto_smooth(weighted.log_weights)
         log_evidence, error = log_mean(log_weights)
-        if pareto_k > 0.7:
+        if pareto_k > LARGEST_K:
             warnings.warn(
-                f"The importance weights have Pareto k = {pareto_k:.2f} > 0.7: their averages, the corrected evidence "
-                "included, are unreliable. Use pm.sample(step=pac.TemperingSMC(start=approx)).",
+                f"The importance weights have Pareto k = {pareto_k:.2f} > {LARGEST_K}: their averages, the corrected "
+                "evidence included, are unreliable. Use pm.sample(step=pac.TemperingSMC(start=approx)).",
                 stacklevel=2,
             )
         relative = np.exp(log_weights - log_evidence)
@@ -425,8 +527,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         return {
             **self.fitted_to.as_stats(),
             "gamma": self.fitted_to.gamma,
-            "log_evidence": self.log_evidence,
-            "log_evidence_variance": self.fit.log_evidence_error**2,
+            "log_evidence": self.evidence.estimate,
+            "log_evidence_variance": self.evidence.standard_error**2,
             "expected_risk": self.mean_risk.value,
             **(
                 {"expected_risk_error": self.mean_risk.error, "expected_risk_terms": self.mean_risk.terms}

@@ -16,6 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
 from scipy import linalg
 
 from pymc_pacauc.ep.gaussian import EPFit
@@ -91,17 +92,29 @@ def conditional_draws(
     if isinstance(gp, pm.gp.HSGP):
         found = evaluate_at_draws(model, gp._build_conditional(points), posterior)
         return found, found
-    rows = _telling_rows(gp)
+    random = [rv for rv in model.free_RVs if rv in set(ancestors([gp.cov_func(points), gp.mean_func(points)]))]
+    rows = None if random else _telling_rows(gp)
     X = _rows_of(gp, rows)
-    outputs = [gp.cov_func(X), gp.mean_func(X), gp.cov_func(X, points), gp.cov_func(points)]
-    kernel, centre, cross, new, new_centre = compile_function([], [*outputs, gp.mean_func(points)], mode=MODE)()
-    factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
-    c = linalg.solve_triangular(factor, cross, lower=True)
+    outputs = [gp.cov_func(X), gp.mean_func(X), gp.cov_func(X, points), gp.cov_func(points), gp.mean_func(points)]
+    kernel_at = compile_function(random, outputs, mode=MODE, on_unused_input="ignore")
     scores = evaluate_at_draws(model, gp.f, posterior)
     scores = scores if rows is None else scores[..., rows]
-    whitened = linalg.solve_triangular(factor, (scores - centre).reshape(-1, len(kernel)).T, lower=True)
-    mean = new_centre + (c.T @ whitened).T
-    noise = rng.multivariate_normal(np.zeros(len(points)), new - c.T @ c, size=len(mean), method="eigh")
+    flat = scores.reshape(-1, scores.shape[-1])
+    held = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in random]
+    held = [value.reshape(len(flat), -1) for value in held]
+    values, which = np.unique(np.column_stack([np.zeros(len(flat)), *held]), axis=0, return_inverse=True)
+    stops = np.cumsum([1, *(value.shape[1] for value in held)])
+    mean, noise = np.empty((2, len(flat), len(points)))
+    for k, value in enumerate(values):  # draws that share the parameters of the kernel
+        parts = np.split(value, stops)[1:-1]
+        given = [part.reshape(posterior[rv.name].shape[2:]) for part, rv in zip(parts, random, strict=True)]
+        kernel, centre, cross, new, new_centre = kernel_at(*given)
+        factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
+        c, some = linalg.solve_triangular(factor, cross, lower=True), which.ravel() == k
+        whitened = linalg.solve_triangular(factor, (flat[some] - centre).T, lower=True)
+        mean[some] = new_centre + (c.T @ whitened).T
+        spread = new - c.T @ c
+        noise[some] = rng.multivariate_normal(np.zeros(len(points)), spread, size=int(some.sum()), method="eigh")
     shape = (*scores.shape[:2], len(points))
     return (mean + noise).reshape(shape), mean.reshape(shape)
 
@@ -141,7 +154,7 @@ def gp_evidence_gradient(
         if _few_features(approx.fit) and _scores_are(gp, approx.model):
             found = derivative.along(pivoted_gradient(approx.fit))
         else:
-            found = derivative.along(kernel_gradient(_training_scores(approx, gp, jitter)))
+            found = derivative.along(kernel_gradient(_training_scores(approx, gp, jitter, approx.fit.posterior)))
     return dict(zip(names, found, strict=True))
 
 
@@ -170,7 +183,7 @@ def _predict_latent(
     rows = _telling_rows(gp)
     outputs = [gp.cov_func(_rows_of(gp, rows), points), gp.cov_func(points, diag=not covariance), gp.mean_func(points)]
     cross, new, centre = compile_function([], outputs, mode=MODE)()
-    mean, spread = predict_scores_at(_training_scores(approx, gp, jitter, rows), cross, new)
+    mean, spread = predict_scores_at(_training_scores(approx, gp, jitter, approx.posterior, rows), cross, new)
     return mean + centre, spread
 
 
@@ -178,24 +191,24 @@ def _predict_features(
     approx: EPApproximation, gp: Any, points: FloatArray, covariance: bool, jitter: float
 ) -> tuple[FloatArray, FloatArray]:
     """Of an HSGP: new scores are affine in the coefficients of its features."""
-    offset, change = affine_map(approx.function(gp._build_conditional(points)), approx.posterior.mean.size)
+    offset, change = affine_map(approx.function(gp._build_conditional(points)), approx.fit.problem.d)
     mean, spread = moments(approx.posterior, change.T, variances=not covariance)
     return mean + offset, spread
 
 
 def _training_scores(
-    approx: EPApproximation, gp: Any, jitter: float, rows: NDArray[np.intp] | None = None
+    approx: EPApproximation, gp: Any, jitter: float, posterior: Any, rows: NDArray[np.intp] | None = None
 ) -> TrainingScores:
-    """EP's posterior of the training scores, or of some of them, and the kernel's factor."""
+    """The training scores, or some of them, under a posterior of the approximation's, and the kernel's factor."""
     X = _rows_of(gp, rows)
     kernel, centre = compile_function([], [gp.cov_func(X), gp.mean_func(X)], mode=MODE)()
     factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
     if _scores_are(gp, approx.model):
         problem, some = approx.fit.problem, slice(None) if rows is None else rows
-        return TrainingScores(factor, problem.X[some], problem.offset[some] - centre, approx.posterior)
+        return TrainingScores(factor, problem.X[some], problem.offset[some] - centre, posterior)
     graph = gp.f if rows is None else gp.f[rows]
-    offset, change = affine_map(approx.function(graph), approx.posterior.mean.size)
-    return TrainingScores(factor, change.T, offset - centre, approx.posterior)
+    offset, change = affine_map(approx.function(graph), approx.fit.problem.d)
+    return TrainingScores(factor, change.T, offset - centre, posterior)
 
 
 def _telling_rows(gp: Any) -> NDArray[np.intp] | None:

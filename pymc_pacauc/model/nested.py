@@ -29,12 +29,12 @@ from scipy import special
 from pymc_pacauc.array_result import Estimate
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.model.approximation import EPApproximation, ImportanceSample
+from pymc_pacauc.model.approximation import EPApproximation, ImportanceSample, PlainEP
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.graph import FlatVariables, HeldData, Unreadable, evaluate, flat_variables
-from pymc_pacauc.model.prior import is_normal
-from pymc_pacauc.model.read import ModelProblem, checked_terms, problem_of, problem_reader
+from pymc_pacauc.model.prior import is_normal, local_scales
+from pymc_pacauc.model.read import ModelProblem, checked_terms, coefficients, problem_of, problem_reader
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.smc.evidence import LogEvidence
 from pymc_pacauc.tune.nested import (
@@ -135,20 +135,11 @@ class HyperModel:
             replace(each, variable=own(each.variable), slab=own(each.slab), latent=own(each.latent))
             for each in inner.sparse
         )
+        densities = tuple(replace(e, variable=own(e.variable), local=own(e.local)) for e in inner.densities)
         free = flat_variables(self.model)
-        inputs = dict(zip(inner.names, zip(inner.layout.values, inner.layout.shapes, strict=True), strict=True))
-        variables, values, shapes = [], [], []
-        in_place_of = {each.slab: each.variable for each in sparse if each.dirac}
-        hidden = {each.latent for each in sparse if each.dirac}
-        for value, shape in zip(free.values, free.shapes, strict=True):
-            rv = self.model.values_to_rvs[value]
-            if rv in hidden:
-                continue
-            variables.append(in_place_of.get(rv, rv))
-            values.append(inputs[in_place_of[rv].name][0] if rv in in_place_of else value)
-            shapes.append(shape)
-        layout = FlatVariables(tuple(values), tuple(shapes))
-        return ModelProblem(self.model, inner.problem, tuple(variables), layout, sparse, free, HeldData.of(self.model))
+        variables, layout = coefficients(self.model, free, sparse, densities)
+        held = HeldData.of(self.model)
+        return ModelProblem(self.model, inner.problem, variables, layout, sparse, free, held, densities)
 
 
 def read_model(model: pm.Model) -> ModelProblem | HyperModel:
@@ -160,7 +151,9 @@ def read_model(model: pm.Model) -> ModelProblem | HyperModel:
         Where EP cannot read it even then, or these are too many.
     """
     scores = [term.scores for term in checked_terms(model)]
-    hyper = {rv for rv in model.free_RVs if not is_normal(model, rv) and _acts_on_others(model, rv, scores)}
+    local = local_scales(model, scores)
+    others = [rv for rv in model.free_RVs if not is_normal(model, rv) and rv not in local]
+    hyper = {rv for rv in others if _acts_on_others(model, rv, scores)}
     refusal: NotLinearGaussianError | None = None
     try:
         return _given(model, hyper) if hyper else problem_of(model)
@@ -229,11 +222,6 @@ def _normal_by_size(model: pm.Model) -> list[Variable]:
     return sorted(few, key=lambda rv: sizes[rv])
 
 
-def _posterior(fit: Fit) -> Any:
-    """The best that a fit has: with its exact length, where it knows that, else the Gaussian."""
-    return getattr(fit, "corrected", fit.posterior)
-
-
 @dataclass(frozen=True, eq=False)
 class MixturePosterior:
     """A posterior over hyper-parameters and coefficients, in the order of the model's variables.
@@ -244,17 +232,23 @@ class MixturePosterior:
         The mixture.
     inner, outer : ndarray of int
         Where the coefficients, in the order of the fits, and the hyper-parameters are.
+    exact : bool
+        Whether coefficients have their exact length, where that has a law of its own; else they are EP's Gaussians.
     """
 
     nested: NestedFit
     inner: Any
     outer: Any
+    exact: bool = True
 
     def _joined(self, coefficients: list[FloatArray]) -> FloatArray:
         """Hyper-parameters and coefficients of each component, shape (K, D)."""
         found = np.empty((len(coefficients), self.inner.size + self.outer.size))
         found[:, self.outer], found[:, self.inner] = self.nested.phi, coefficients
         return found
+
+    def _of(self, fit: Fit) -> Any:
+        return fit.corrected if self.exact else fit.posterior
 
     @cached_property
     def score_means(self) -> FloatArray:
@@ -264,7 +258,7 @@ class MixturePosterior:
     @cached_property
     def means(self) -> FloatArray:
         """The mean of each component, shape (K, D)."""
-        return self._joined([_posterior(each).mean for each in self.nested.fits])
+        return self._joined([self._of(each).mean for each in self.nested.fits])
 
     @cached_property
     def score_mean(self) -> FloatArray:
@@ -279,13 +273,13 @@ class MixturePosterior:
     def covariance(self) -> FloatArray:
         centred = self.means - self.mean
         found = centred.T @ (centred * self.nested.weights[:, None])
-        found[np.ix_(self.inner, self.inner)] += self.nested.mean(lambda each: _posterior(each).covariance)
+        found[np.ix_(self.inner, self.inner)] += self.nested.mean(lambda each: self._of(each).covariance)
         return found
 
     @cached_property
     def variance(self) -> FloatArray:
         found = self.nested.weights @ (self.means - self.mean) ** 2
-        found[self.inner] += self.nested.mean(lambda each: _posterior(each).variance)
+        found[self.inner] += self.nested.mean(lambda each: self._of(each).variance)
         return found
 
     def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
@@ -348,8 +342,13 @@ class NestedApproximation(EPApproximation):
         return sum(each.sweeps for each in self.nested.fits)
 
     @property
+    def q(self) -> PlainEP:
+        return PlainEP(replace(self.posterior, exact=False), self.log_evidence)
+
+    @cached_property
     def evidence(self) -> LogEvidence:
-        return replace(super().evidence, estimate=self.log_evidence)
+        unknown = float("nan")
+        return LogEvidence(self.log_evidence, unknown, unknown, unknown, self.converged)
 
     @property
     def mean_risk(self) -> Estimate:
@@ -399,6 +398,18 @@ class NestedApproximation(EPApproximation):
             found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
         return xr.Dataset(found), self.nested.weights
 
+    def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
+        """Weight, mean (k,) and covariance (k, k) of the Gaussians that a variable's posterior is a mixture of."""
+        inner = self.hyper.source_at(self.nested.phi[0])
+        if name not in inner.parts:
+            raise ValueError(
+                f"{name} is a hyper-parameter, whose posterior is no mixture of Gaussians: hand on "
+                f"{', '.join(inner.names)}, and write a prior for {name} with the moments of approx.hyper_posterior."
+            )
+        part = inner.parts[name]
+        parts = zip(self.nested.weights, self.nested.fits, strict=True)
+        return [(float(w), each.posterior.mean[part], each.posterior.covariance[part, part]) for w, each in parts]
+
     def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Free variables ``[draws, D]`` and the risk of each."""
         nested, free = self.nested, self.source.free
@@ -409,7 +420,7 @@ class NestedApproximation(EPApproximation):
         for k in np.unique(chosen):
             rows = np.flatnonzero(chosen == k)
             source, each = self.hyper.source_at(nested.phi[k]), nested.fits[k]
-            theta = _posterior(each).draw(rows.size, rng)
+            theta = each.corrected.draw(rows.size, rng)
             inner = source.free_values(theta, rng)
             for name, part in zip(source.free.names, source.free.slices, strict=True):
                 values[rows[:, None], np.arange(free.dimension)[place[name]]] = inner[:, part]

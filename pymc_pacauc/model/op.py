@@ -65,6 +65,8 @@ class ComparisonKind:
     max_fpr: float | None = None
     ipcw: bool = False
     tau: float | None = None
+    cause: int = 1
+    horizon: tuple[float, ...] | None = None
 
     def comparison(self, *values: NDArray[Any]) -> Comparison:
         """The pairs of these arrays, or an error that says what is wrong with them."""
@@ -80,7 +82,13 @@ class ComparisonKind:
         strata, weights = given.get("strata"), given.get("weights")
         if "time" in given:
             return concordance(
-                given["time"], given["event"], strata=strata, weights="ipcw" if self.ipcw else weights, tau=self.tau
+                given["time"],
+                given["event"],
+                strata=strata,
+                weights="ipcw" if self.ipcw else weights,
+                tau=self.tau,
+                cause=self.cause,
+                horizon=self.horizon,
             )
         y = given["y"]
         if not self.ordered:

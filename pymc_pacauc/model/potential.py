@@ -113,7 +113,14 @@ def compared_labels(
 
 
 def compared_times(
-    time: Any, event: Any, *, strata: Any = None, weights: Any = None, tau: float | None = None
+    time: Any,
+    event: Any,
+    *,
+    strata: Any = None,
+    weights: Any = None,
+    tau: float | None = None,
+    cause: int = 1,
+    horizon: Any = None,
 ) -> Compared:
     """Censored times, with the options of :func:`~pymc_pacauc.concordance_risk`."""
     ipcw = isinstance(weights, str)
@@ -127,8 +134,12 @@ def compared_times(
             strata=values["strata"],
             weights=weights if ipcw else values["weights"],
             tau=tau,
+            cause=cause,
+            horizon=horizon,
         )
-    kind = ComparisonKind(tuple(name for name in given if given[name] is not None), ipcw=ipcw, tau=tau)
+    horizons = None if horizon is None else tuple(np.atleast_1d(horizon).tolist())
+    arrays = tuple(name for name in given if given[name] is not None)
+    kind = ComparisonKind(arrays, ipcw=ipcw, tau=tau, cause=cause, horizon=horizons)
     return Compared(kind, (_numbers("time", time), _numbers("event", event), *_further(given)), comparison)
 
 
@@ -315,6 +326,8 @@ def ConcordancePotential(
     strata: Any = None,
     weights: Any = None,
     tau: float | None = None,
+    cause: int = 1,
+    horizon: Any = None,
     loss: str = "exact",
     ties: str = "half",
     track_risk: bool = True,
@@ -331,7 +344,8 @@ def ConcordancePotential(
     scores
         Expression of length n: the score of each observation, the higher the earlier its event.
     time, event
-        When each observation had its event or was last seen, and whether it was an event: arrays or ``pm.Data``.
+        When each observation had its event or was last seen, and whether it was an event, or its cause (0 where it was
+        censored): arrays or ``pm.Data``.
     gamma
         Inverse temperature, multiplying 1 - C: a number, ``pm.Data``, or ``"default"``, as in :func:`AUCPotential`.
     strata
@@ -340,6 +354,11 @@ def ConcordancePotential(
         None for Harrell's C; ``"ipcw"`` for Uno's; or a positive number per observation, an array or ``pm.Data``.
     tau
         Compare events before this time only.
+    cause
+        The code in ``event`` of the events of interest; those of other causes count as never having it (Wolbers' C).
+    horizon
+        Judge by the cumulative/dynamic AUC at this time, or by the mean of it over several, instead of C: events until
+        then against those free of it then, with inverse probabilities of censoring as weights.
     loss, ties, track_risk, model
         As in :func:`AUCPotential`.
 
@@ -357,7 +376,7 @@ def ConcordancePotential(
     >>> [v.name for v in model.potentials], [v.name for v in model.deterministics]
     (['c'], ['c_risk'])
     """
-    compared = compared_times(time, event, strata=strata, weights=weights, tau=tau)
+    compared = compared_times(time, event, strata=strata, weights=weights, tau=tau, cause=cause, horizon=horizon)
     return _add_potential(name, scores, compared, gamma, loss, ties, track_risk, model)
 
 

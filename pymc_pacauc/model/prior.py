@@ -23,24 +23,32 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.distributions.distribution import SymbolicRandomVariable, support_point
 from pymc.distributions.mixture import MixtureRV
+from pymc.pytensorf import compile as compile_function
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace
+from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import LT
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import TensorType
 from scipy import linalg
-from scipy.special import ndtr, ndtri
+from scipy.special import logsumexp, ndtr, ndtri
+from scipy.stats import norm
 
 from pymc_pacauc.model.auc_term import refuse
 from pymc_pacauc.model.graph import (
+    MODE,
     Evaluate,
     FlatVariables,
     Unreadable,
@@ -52,7 +60,7 @@ from pymc_pacauc.model.graph import (
     shape_now,
 )
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.problem import default_inclusion_probability
+from pymc_pacauc.problem.problem import Table, default_inclusion_probability, tabulate
 from pymc_pacauc.theorems import theorem_defaults
 
 
@@ -377,6 +385,93 @@ def SpikeSlab(
         return pm.NormalMixture(name, w=weights, mu=0.0, sigma=scales, **place)
 
 
+LEAST_WEIGHT = 1e-4  # of a component of a mixture that is kept as a prior; ten times more, and tails are 0.1 % lighter
+
+
+def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.Model | None = None) -> Variable:
+    """Yesterday's posterior of a variable as its prior in today's model.
+
+    Parameters
+    ----------
+    approx : EPApproximation
+        What ``pm.fit(method=pac.EP())`` returned.
+    name : str
+        Of a variable of its model.
+    as_name : str, optional
+        Of the new variable; by default the same.
+    model : pm.Model, optional
+        Today's; by default the one on the context stack.
+
+    Returns
+    -------
+    Variable
+        A Normal or MvNormal, or a Mixture of MvNormals where hyper-parameters were integrated, with the dims of the old
+        variable where today's model has them. A matrix of coefficients is a Deterministic of a flat MvNormal,
+        ``{name}_flat``.
+
+    Notes
+    -----
+    The Gaussian is EP's ``approx.q``, which has the direction of the coefficients right. Pairs of a row of yesterday
+    and one of today are never compared: ``docs/priors.md`` has what that loses.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(80, 2))
+    >>> y = X[:, 0] > 0.2
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", shape=2)
+    ...     auc = pac.AUCPotential("auc", X[:40] @ theta, y[:40], gamma=40)
+    ...     yesterday = pm.fit(method=pac.EP(), progressbar=False)
+    >>> with pm.Model():
+    ...     theta = pac.prior_from(yesterday, "theta")
+    ...     auc = pac.AUCPotential("auc", X[40:] @ theta, y[40:], gamma=40)
+    ...     today = pm.fit(method=pac.EP(), progressbar=False)
+    >>> bool(today.q.mean[0] > 3 * abs(today.q.mean[1]))
+    True
+    """
+    for holder in ("refit", "approx"):
+        approx = getattr(approx, holder, approx)
+    shape = _shape_handed_on(approx, name)
+    kept = [each for each in approx.components(name) if each[0] >= LEAST_WEIGHT]
+    model, new = pm.modelcontext(model), as_name or name
+    lengths = {dim: int(length.eval()) for dim, length in model.dim_lengths.items()}
+    dims = approx.model.named_vars_to_dims.get(name)
+    dims = dims if dims is not None and [lengths.get(dim) for dim in dims] == list(shape) else None
+    with model:
+        if not shape and len(kept) == 1:
+            return pm.Normal(new, kept[0][1][0], float(np.sqrt(kept[0][2][0, 0])))
+        place = {"dims": dims} if dims is not None and len(shape) == 1 else {}
+        label = new if len(shape) == 1 else f"{new}_flat"
+        if len(kept) == 1:
+            variable = pm.MvNormal(label, kept[0][1], chol=np.linalg.cholesky(kept[0][2]), **place)
+        else:
+            parts = [pm.MvNormal.dist(mean, chol=np.linalg.cholesky(covariance)) for _, mean, covariance in kept]
+            weights = np.array([weight for weight, _, _ in kept])
+            variable = pm.Mixture(label, w=weights / weights.sum(), comp_dists=parts, **place)
+        return variable if len(shape) == 1 else pm.Deterministic(new, variable.reshape(shape), dims=dims)
+
+
+def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
+    """The shape of a variable of an approximation; an error where its posterior cannot be handed on."""
+    source = getattr(approx, "source", None)
+    if source is None:
+        raise TypeError(
+            f"approx must be what pm.fit(method=pac.EP()) returned; got {type(approx).__name__}. Of draws, write the "
+            "prior yourself: pm.MvNormal(name, mean of the draws, their covariance)."
+        )
+    if name not in source.parts:
+        raise ValueError(f"approx has no variable {name!r}; it has {', '.join(source.names)}.")
+    signed = [each.variable.name for each in source.densities if each.transformed]
+    if name in signed or name in [each.variable.name for each in source.sparse]:
+        raise ValueError(
+            f"The posterior of {name} has a sign, a range or a spike, which a Gaussian has not: it cannot be handed "
+            "on. Fit all batches together, or give the variable a prior with a density everywhere."
+        )
+    shape: tuple[int, ...] = source.layout.shapes[source.names.index(name)]
+    return shape
+
+
 def sparse_variables(model: pm.Model) -> tuple[SparseVariable, ...]:
     """The spike-and-slab variables of a model: those of :func:`SpikeSlab`, and any mixture of two centred normals."""
     found = [_point_mass(model, variable) for variable in model.deterministics]
@@ -427,6 +522,207 @@ def _mixture(model: pm.Model, variable: Variable) -> SparseVariable | None:
         return share[row, slab], sd[row, 1 - slab] ** 2, sd[row, slab] ** 2
 
     return SparseVariable(variable, hyperparameters)
+
+
+@dataclass(frozen=True, eq=False)
+class DensityVariable:
+    """A variable of independent coefficients whose prior is known by its density: Laplace, Student-t, half-normal, ...
+
+    Attributes
+    ----------
+    variable
+        The coefficients.
+    tables
+        Reads from the model the tables of their densities, and which table each coefficient has, shape (k,).
+    unconstrained
+        The model's value of the variable, which a transform may have moved, at coefficients ``theta[N, k]``.
+    transformed
+        Whether there is such a transform.
+    local
+        A variable with the scale of each coefficient, as of a horseshoe, which is integrated out; None for others.
+    local_values
+        Its unconstrained values given the coefficients, drawn.
+    """
+
+    variable: Variable
+    tables: Callable[[], tuple[list[Table], NDArray[np.intp]]]
+    unconstrained: Callable[[FloatArray], FloatArray]
+    transformed: bool
+    local: Variable | None = None
+    local_values: Callable[[FloatArray, np.random.Generator], FloatArray] | None = None
+
+
+def density_variables(model: pm.Model, taken: set[Variable], scores: list[Variable]) -> tuple[DensityVariable, ...]:
+    """The variables with independent entries that are not normal, and on which no other variable's prior depends.
+
+    Or the one of a normal variable does, entry by entry, and the scores do not: a horseshoe.
+    """
+    found = []
+    above = _parents(model)
+    scales = {scale: rv for scale, rv in local_scales(model, scores).items() if above[rv] == {scale}}
+    for rv, others in above.items():
+        below = [other for other, each in above.items() if rv in each]
+        if rv in scales and model.rvs_to_transforms[scales[rv]] is None:
+            found.append(_scale_mixture(scales[rv], _density_variable(model, rv)))
+        elif rv not in taken and _is_single(rv) and not others and not below:
+            found.append(_density_variable(model, rv))
+    return tuple(found)
+
+
+def local_scales(model: pm.Model, scores: list[Variable]) -> dict[Variable, Variable]:
+    """Variables, each a scale of one entry of one normal variable and of nothing else, and that normal variable."""
+    above = _parents(model)
+    found = {}
+    for scale in model.free_RVs:
+        below = [rv for rv, others in above.items() if scale in others]
+        if above[scale] or len(below) != 1 or not isinstance(below[0].owner.op, NormalRV):
+            continue
+        rv, reached = below[0], set(ancestors(scores, blockers=below))
+        if scale.type.ndim and scale not in reached and _is_single(scale) and shape_now(scale) == shape_now(rv):
+            found[scale] = rv
+    return found
+
+
+def _parents(model: pm.Model) -> dict[Variable, set[Variable]]:
+    """The free variables that the prior of each depends on."""
+    return {rv: set(model.free_RVs) & set(ancestors(rv.owner.inputs)) for rv in model.free_RVs}
+
+
+def _is_single(rv: Variable) -> bool:
+    op = rv.owner.op
+    return getattr(op, "ndim_supp", 1) == 0 and not isinstance(op, NormalRV) and rv.type.dtype == "float64"
+
+
+def _scale_mixture(rv: Variable, scale: DensityVariable) -> DensityVariable:
+    """A normal variable each of whose entries has a scale of its own, of known prior, as of a horseshoe."""
+    mu, sigma = rv.owner.op.dist_params(rv.owner)
+    value = scale.variable.type("scale")
+    batch = pt.tensor("scales", dtype=value.type.dtype, shape=(None, *value.type.shape))
+    [graph] = graph_replace([sigma + pt.zeros_like(value)], {scale.variable: value}, strict=False)
+    spread = compile_function([batch], vectorize_graph([graph], {value: batch})[0], mode=MODE)
+
+    def read() -> tuple[FloatArray, list[Table], NDArray[np.intp]]:
+        shape = shape_now(rv)
+        if not is_known([mu]):
+            raise refuse(f"the mean of {rv.name} depends on other variables")
+        probe = np.exp(np.random.default_rng(0).standard_normal((2, *shape)))
+        for k in range(int(np.prod(shape))):
+            probe[1], moved = probe[0], np.unravel_index(k, shape)
+            probe[1][moved] *= 2.0
+            if np.count_nonzero(np.diff(spread(probe), axis=0)) > 1:
+                raise refuse(f"an entry of {scale.variable.name} is the scale of several entries of {rv.name}")
+        return np.broadcast_to(evaluate([mu])[0], shape).astype(np.float64).ravel(), *scale.tables()
+
+    def sd_at(table: Table) -> FloatArray:
+        """Standard deviations at the nodes of a scale, one column a coefficient."""
+        shape = shape_now(rv)
+        nodes = np.broadcast_to(table.nodes.reshape(-1, *[1] * len(shape)), (table.nodes.size, *shape)).copy()
+        return np.asarray(spread(nodes)).reshape(table.nodes.size, -1)
+
+    def tables() -> tuple[list[Table], NDArray[np.intp]]:
+        mean, local, which = read()
+        made: dict[bytes, int] = {}
+        found: list[Table] = []
+        places = np.empty(which.size, dtype=np.intp)
+        sds = [sd_at(table) for table in local]
+        for k, held in enumerate(which):
+            sd, log_mass, centre = sds[held][:, k], local[held].log_mass, mean[k]
+            key = sd.tobytes() + np.float64(centre).tobytes() + bytes([held])
+            if key not in made:
+
+                def density(
+                    x: FloatArray, sd: FloatArray = sd, log_mass: FloatArray = log_mass, centre: float = centre
+                ) -> FloatArray:
+                    return np.asarray(logsumexp(log_mass + norm.logpdf(x[:, None], centre, sd), axis=1))
+
+                made[key] = len(found)
+                found.append(_tabulated(rv.name, density, [centre], list))
+            places[k] = made[key]
+        return found, places
+
+    def local_values(theta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        mean, local, which = read()
+        values = np.empty_like(theta)
+        for k, held in enumerate(which):
+            log_mass = local[held].log_mass + norm.logpdf(theta[:, k, None], mean[k], sd_at(local[held])[:, k])
+            mass = np.exp(log_mass - log_mass.max(axis=1, keepdims=True)).cumsum(axis=1)
+            places = (mass < rng.random((len(theta), 1)) * mass[:, -1:]).sum(axis=1)
+            values[:, k] = local[held].nodes[places]
+        return scale.unconstrained(values)
+
+    return DensityVariable(rv, tables, lambda theta: theta, False, scale.variable, local_values)
+
+
+def _density_variable(model: pm.Model, rv: Variable) -> DensityVariable:
+    try:
+        return _compiled_density(model, rv)
+    except Exception as error:  # whatever PyMC has no rule for
+        raise refuse(f"the prior of {rv.name} has no density that PyMC could give ({error})") from error
+
+
+def _compiled_density(model: pm.Model, rv: Variable) -> DensityVariable:
+    value = rv.type(f"{rv.name}_value")
+    batch = pt.tensor(f"{rv.name}_values", dtype=rv.type.dtype, shape=(None, *rv.type.shape))
+    [log_density] = vectorize_graph([pm.logp(rv, value)], {value: batch})
+    evaluate_density = compile_function([batch], log_density, mode=MODE)
+    transform = model.rvs_to_transforms[rv]
+    moved: Any = None
+    if transform is not None:
+        forward = transform.forward(value, *rv.owner.inputs)
+        [many] = vectorize_graph([forward], {value: batch})
+        moved = compile_function([batch], many, mode=MODE)
+    parts = [v for v in ancestors(rv.owner.inputs) if v.owner is not None and _is_random(v)]  # of a mixture
+    guesses = [v.owner.op.dist_params(v.owner)[0] for v in parts] or [support_point(rv)]
+    others = [v for v in rv.owner.inputs if isinstance(v.type, TensorType) and v.type.dtype == "float64"]
+
+    def tables() -> tuple[list[Table], NDArray[np.intp]]:
+        shape = shape_now(rv)
+        size = int(np.prod(shape))
+
+        def at(x: FloatArray) -> FloatArray:
+            return evaluate_density(np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (x.size, *shape)).copy())
+
+        with np.errstate(all="ignore"):
+            probes = at(np.random.default_rng(0).standard_cauchy(16)).reshape(16, size)
+        _, first, which = np.unique(np.nan_to_num(probes), axis=1, return_index=True, return_inverse=True)
+        made = []
+        for k in first:
+
+            def near(graphs: list[Variable], k: int = int(k)) -> list[float]:
+                """Values of the coefficient's own parameters; of a mixture's components, all there are."""
+                values = evaluate(graphs)
+                return [x for each in values for x in (each.ravel()[[k]] if each.shape == shape else np.unique(each))]
+
+            def density(x: FloatArray, k: int = int(k)) -> FloatArray:
+                return at(x).reshape(x.size, size)[:, k]
+
+            made.append(_tabulated(rv.name, density, near(guesses), partial(near, others)))
+        return made, which.ravel().astype(np.intp)
+
+    def unconstrained(theta: FloatArray) -> FloatArray:
+        if moved is None:
+            return theta
+        return moved(theta.reshape(len(theta), *shape_now(rv))).reshape(len(theta), -1)
+
+    return DensityVariable(rv, tables, unconstrained, transform is not None)
+
+
+def _tabulated(
+    name: str, density: Callable[[FloatArray], FloatArray], centres: list[float], more: Callable[[], list[float]]
+) -> Table:
+    """The table, its nodes finest about the centres; if these will not do, about the parameters of the prior too."""
+    try:
+        return tabulate(density, centres)
+    except ValueError:
+        inside = [x for x in more() if np.isfinite(x) and np.isfinite(density(np.array([x]))[0])]
+        try:
+            return tabulate(density, [*centres, *inside], f"the prior of {name}")
+        except ValueError as error:
+            raise refuse(str(error)) from None
+
+
+def _is_random(variable: Variable) -> bool:
+    return isinstance(variable.owner.op, RandomVariable | SymbolicRandomVariable)
 
 
 def _is_less_than(variable: Variable) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -46,9 +46,16 @@ from pymc_pacauc.model.graph import (
     flat_variables,
     read_affine,
 )
-from pymc_pacauc.model.prior import GaussianPriorReader, SparseVariable, conditioned, sparse_variables
+from pymc_pacauc.model.prior import (
+    DensityVariable,
+    GaussianPriorReader,
+    SparseVariable,
+    conditioned,
+    density_variables,
+    sparse_variables,
+)
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.problem import Problem, Spikes, linear_gaussian_problem
+from pymc_pacauc.problem.problem import Problem, Spikes, Table, Tabulated, linear_gaussian_problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +79,8 @@ class ModelProblem:
         Layout of the model's own free variables.
     data
         What the model's ``pm.Data`` held.
+    densities
+        The variables among them whose priors are known by their densities.
     """
 
     model: pm.Model
@@ -81,6 +90,7 @@ class ModelProblem:
     sparse: tuple[SparseVariable, ...]
     free: FlatVariables
     data: HeldData
+    densities: tuple[DensityVariable, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,14 +114,19 @@ class ModelProblem:
 
         The two parts of a point-mass coefficient are not functions of it: they are drawn from their prior given it.
         """
-        if not self.sparse:
+        if not (self.sparse or self.densities):
             return theta
         flat = np.empty((len(theta), self.free.dimension))
         place = dict(zip(self.free.names, self.free.slices, strict=True))
         split = {sparse.variable: sparse for sparse in self.sparse if sparse.dirac}
         for variable, part in zip(self.variables, self.layout.slices, strict=True):
             if variable not in split:
-                flat[:, place[self.model.rvs_to_values[variable].name]] = theta[:, part]
+                known = next((each for each in self.densities if each.variable is variable), None)
+                value = theta[:, part] if known is None else known.unconstrained(theta[:, part])
+                flat[:, place[self.model.rvs_to_values[variable].name]] = value
+                if known is not None and known.local_values is not None:
+                    local = self.model.rvs_to_values[known.local].name
+                    flat[:, place[local]] = known.local_values(theta[:, part], rng)
                 continue
             sparse = split[variable]
             slab, latent = sparse.free_values(theta[:, part], rng)
@@ -146,15 +161,22 @@ class ProblemReader:
         self._terms = checked_terms(model)
         self._free = flat_variables(model)
         self._sparse = sparse_variables(model)
-        self._variables, self._layout = _coefficients(model, self._free, self._sparse)
-        spiked = {each.variable for each in self._sparse}
+        taken = {v for each in self._sparse for v in (each.variable, each.slab, each.latent)}
+        self._densities = density_variables(model, taken, [term.scores for term in self._terms])
+        if self._sparse and self._densities:
+            names = names_of(each.variable for each in self._densities)
+            raise refuse(f"beside a spike-and-slab prior, that of {names} must be Gaussian")
+        self._variables, self._layout = coefficients(model, self._free, self._sparse, self._densities)
+        spiked = {each.variable for each in self._sparse} | {each.variable for each in self._densities}
         self._gaussian = [i for i, v in enumerate(self._variables) if v not in spiked]
         self._prior = GaussianPriorReader(model, self._layout.part(self._gaussian)) if self._gaussian else None
         scores = [term.scores for term in self._terms]
-        self._scores = _AffineGraph(self._variables, self._layout, scores, "scores")
+        known = {each.variable for each in self._densities}
+        self._scores = _AffineGraph(self._variables, self._layout, scores, "scores", known)
         self._observed = [_GaussianObservation(model, rv, self._variables, self._layout) for rv in model.observed_RVs]
         self._made_of = _made_of(model)
-        self._folded = _digest(self._made_of) if self._prior is not None and self._prior.compiled else None
+        compiled = bool(self._densities) or (self._prior is not None and self._prior.compiled)
+        self._folded = _digest(self._made_of) if compiled else None
         self._lock = Lock()  # a compiled function is not for two threads at once
 
     def is_of(self, model: pm.Model) -> bool:
@@ -182,8 +204,8 @@ class ProblemReader:
             mean[places], found = self._prior()
             if found.ndim == 1:
                 factor[places] = found
-            elif self._sparse:
-                raise refuse("beside a spike-and-slab prior, the other variables must be independent")
+            elif self._sparse or self._densities:
+                raise refuse("beside priors that are not Gaussian, the other variables must be independent")
             else:
                 factor = found
         p, ratio = np.ones(d), np.ones(d)
@@ -191,26 +213,46 @@ class ProblemReader:
             part = layout.slices[self._variables.index(each.variable)]
             p[part], v0, v1 = each.hyperparameters()
             factor[part], ratio[part] = np.sqrt(v1), v0 / v1
+        tables: list[Table] = []
+        which = np.full(d, -1)
+        for density in self._densities:
+            part = layout.slices[self._variables.index(density.variable)]
+            made, places = density.tables()
+            which[part] = places + len(tables)
+            factor[part] = np.array([table.spread for table in made])[places]
+            tables += made
         absorbed = 0.0
-        if observed and self._sparse:
-            raise refuse("beside a spike-and-slab prior, it has a likelihood")
+        if observed and (self._sparse or self._densities):
+            raise refuse("beside priors that are not Gaussian, it has a likelihood")
         for residual, map_, spread in observed:
-            mean, factor, density = conditioned(mean, factor, residual, map_.T, spread)
-            absorbed += density
+            mean, factor, log_density = conditioned(mean, factor, residual, map_.T, spread)
+            absorbed += log_density
         problem = linear_gaussian_problem(
             slope.T, pairs, gamma, prior_mean=mean, prior_factor=factor, offset=offset, ties=terms[0].ties
         )
         if self._sparse:
-            problem = replace(problem, spikes=Spikes(p, ratio))
+            problem = replace(problem, sites=Spikes(p, ratio))
+        if self._densities:
+            problem = replace(problem, sites=Tabulated(tuple(tables), which, factor))
         problem = replace(problem, absorbed=absorbed)
-        return ModelProblem(model, problem, self._variables, layout, self._sparse, self._free, HeldData.of(model))
+        return ModelProblem(
+            model, problem, self._variables, layout, self._sparse, self._free, HeldData.of(model), self._densities
+        )
 
 
 class _AffineGraph:
     """Graphs of a model, joined, as an affine function of its coefficients: read off, or probed and verified."""
 
-    def __init__(self, variables: tuple[Variable, ...], layout: FlatVariables, graphs: list[Variable], what: str):
+    def __init__(
+        self,
+        variables: tuple[Variable, ...],
+        layout: FlatVariables,
+        graphs: list[Variable],
+        what: str,
+        known: Iterable[Variable] = (),
+    ):
         self._variables, self._layout, self._graphs, self._what = variables, layout, graphs, what
+        self._known = set(known)  # variables that stand as they are though PyMC transforms them
         self._compiled: Evaluate | None = None
 
     @property
@@ -233,7 +275,7 @@ class _AffineGraph:
         return offset, slope
 
     def _read_off(self, model: pm.Model) -> tuple[FloatArray, FloatArray]:
-        if any(model.rvs_to_transforms.get(v) is not None for v in self._variables):
+        if any(model.rvs_to_transforms.get(v) is not None and v not in self._known for v in self._variables):
             raise Unreadable("a variable is transformed")
         found = [read_affine(graph, self._variables, self._layout.shapes) for graph in self._graphs]
         offsets, slopes = zip(*found, strict=True)
@@ -338,12 +380,19 @@ def joined_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
     return Pairs(start, tuple(blocks)), total
 
 
-def _coefficients(
-    model: pm.Model, free: FlatVariables, sparse: tuple[SparseVariable, ...]
+def coefficients(
+    model: pm.Model,
+    free: FlatVariables,
+    sparse: tuple[SparseVariable, ...],
+    densities: tuple[DensityVariable, ...] = (),
 ) -> tuple[tuple[Variable, ...], FlatVariables]:
-    """The variables that make up theta, and their layout: a point-mass coefficient stands where its slab stands."""
-    in_place_of = {each.slab: each for each in sparse if each.dirac}
-    hidden = {each.latent for each in sparse if each.dirac}
+    """The variables that make up theta, and their layout: a point-mass coefficient stands where its slab stands.
+
+    A variable that PyMC transforms stands as it is, not as its unconstrained value.
+    """
+    in_place_of: dict[Variable, Any] = {each.slab: each for each in sparse if each.dirac}
+    in_place_of |= {each.variable: each for each in densities if each.transformed}
+    hidden = {each.latent for each in sparse if each.dirac} | {each.local for each in densities}
     variables, inputs, shapes = [], [], []
     for value, shape in zip(free.values, free.shapes, strict=True):
         rv = model.values_to_rvs[value]
@@ -362,7 +411,7 @@ def _of_theta(
     replaced = {
         variable: value
         for variable, value in zip(variables, layout.values, strict=True)
-        if variable not in model.rvs_to_values
+        if model.rvs_to_values.get(variable) is not value
     }
     outputs = model.replace_rvs_by_values(graph_replace([graph], replaced, strict=False))
     unknown = set(model.value_vars) & set(ancestors(outputs)) - set(layout.values)

@@ -28,6 +28,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_pacauc.array_result import ArrayResult, Estimate
 from pymc_pacauc.comparison.sizes import compared_share, effective_size
+from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.kernel_features import TransformRows
@@ -217,14 +218,42 @@ class Draws:
         return np.array([float(run[name][0]) for run in self.runs()])
 
 
+LARGEST_K = 0.7  # Pareto shape beyond which averages of weights are not trusted (Vehtari et al. 2024); no unit
+
+
+def corrected_evidence(fit: Any, posterior: Any) -> LogEvidence:
+    """log Z by the importance weights of ``posterior``, with its error; EP's own where they are not to be trusted."""
+    from pymc_pacauc.model.compat import pareto_smooth  # ArviZ, which need not be imported with every model
+
+    weights = getattr(posterior, "weights", None)
+    if weights is not None and fit.converged:
+        log_weights, pareto_k = pareto_smooth(weights.log_weights)
+        if pareto_k <= LARGEST_K:
+            estimate, error = log_mean(log_weights)
+            return LogEvidence(estimate, error, error, float("nan"), True)
+    return ArrayResult(fit).evidence
+
+
+class CorrectedResult(ArrayResult):
+    """A fit on arrays whose evidence is that of the same model's approximation: two of them can be compared."""
+
+    @cached_property
+    def evidence(self) -> LogEvidence:
+        return corrected_evidence(self.fit, self.fit.corrected)
+
+
 def as_result(result: Any) -> Any:
     """The :class:`Result` in ``result``, or a TypeError that says what is accepted."""
     for holder in ("refit", "approx"):  # a choice of gamma, a maximum of the evidence
         result = getattr(result, holder, result)
+    if scores := getattr(result, "scores_", ()):  # a fitted estimator
+        if len(scores) > 1:
+            raise TypeError("This estimator has a score for each class: pass estimator.scores_[k].posterior.result.")
+        result = scores[0].posterior.result
     if hasattr(result, "fitted_to") and hasattr(result, "divergence"):
         return result
     if hasattr(result, "problem") and hasattr(result, "log_evidence"):
-        return ArrayResult(result)
+        return CorrectedResult(result)
     result = group_of(result)
     stats = dataset_of(result, "sample_stats")
     if stats is None and isinstance(result, xr.Dataset) and "fitted_gamma" in result:

@@ -421,7 +421,7 @@ def _target(model: pm.Model) -> tuple[Any, Problem | None]:
             problem = problem_of(model).problem
     except NotLinearGaussianError:
         return PyMCPath(model), None
-    return (prior_path(problem) if problem.spikes is None else PyMCPath(model)), problem
+    return (prior_path(problem) if problem.sites is None else PyMCPath(model)), problem
 
 
 def _started(path: Any, start: Any) -> Any:
@@ -441,7 +441,14 @@ def _gaussian_of(fit: Any) -> tuple[Any, Any]:
             "start is an approximation with a point mass at zero, which is no Gaussian over the free variables: start "
             "from the prior (leave start away)."
         )
-    posterior = getattr(fit, "posterior", fit)
+    source = getattr(fit, "source", None)
+    moved = [each.variable.name for each in getattr(source, "densities", ()) if each.transformed]
+    if moved:
+        raise TypeError(
+            f"start is an approximation of {', '.join(moved)}, which PyMC samples transformed: it is no Gaussian over "
+            "the free variables. Start from the prior (leave start away)."
+        )
+    posterior = getattr(getattr(fit, "fit", fit), "posterior", fit)  # the Gaussian as it was fitted
     if hasattr(posterior, "mean") and hasattr(posterior, "covariance"):
         return posterior.mean, posterior.covariance
     if isinstance(fit, tuple | list) and len(fit) == 2:

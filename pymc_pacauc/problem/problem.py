@@ -2,23 +2,26 @@
 
     target(theta) = prior(theta) * exp(-gamma * risk(X theta + offset))
 
-The prior is Gaussian, or a *spike and slab*: the same Gaussian, its slab, with a spike at zero on some of the
-coefficients. A :class:`Problem` is cheap to vary: ``dataclasses.replace(problem, gamma=...)`` or other pairs, or other
-spikes, share the scores and all that was worked out about them.
+The prior is Gaussian, or coefficients have independent priors of other kinds (:class:`PriorSites`), among them the
+*spike and slab*: the same Gaussian, its slab, with a spike at zero. A :class:`Problem` is cheap to vary:
+``dataclasses.replace(problem, gamma=...)`` or other pairs, or other spikes, share the scores and all that was worked
+out about them.
 
-To add a kind of prior, describe it relative to a Gaussian, as ``Spikes`` does, and give
-:mod:`pymc_pacauc.ep.fit` an engine for it; to add a kind of comparison, add a function to
-:mod:`pymc_pacauc.comparison.pairs`.
+To add a kind of prior, give its components or a :func:`tabulate` of its density as :class:`PriorSites`; to add a kind
+of comparison, add a function to :mod:`pymc_pacauc.comparison.pairs`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_expit, logsumexp
 
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import DistinctRows, LinearRisk, check_ties
@@ -30,8 +33,202 @@ Members = tuple[NDArray[np.intp], FloatArray]  # one side of a block: observatio
 LEAST_INCLUSION = 0.1
 
 
+class PriorSites:
+    """Independent priors of coefficients, each a mixture of normals and of points, in units of the Gaussian prior.
+
+    A density is as many points as its quadrature takes (:func:`tabulate`): sums over them are its integrals.
+
+    Attributes
+    ----------
+    log_weight, centre, variance
+        Of all components, one prior after the other, shape (K,); variance 0 for a point.
+    first, last
+        Where the components of each coefficient begin and end, shape (d,). Coefficients may share them.
+    floor
+        Least precision of a cavity whose product with the prior is a density, shape (d,).
+    opened
+        Whether the support is unbounded below and above, shape (d, 2).
+    name
+        What the prior is called in messages.
+    """
+
+    name = "independent"
+    log_weight: FloatArray
+    centre: FloatArray
+    variance: FloatArray
+    first: NDArray[np.intp]
+    last: NDArray[np.intp]
+    floor: FloatArray
+    opened: Mask
+
+
 @dataclass(frozen=True, eq=False)
-class Spikes:
+class Tabulated(PriorSites):
+    """Priors given by tables of their densities, or normal, N(0, 1) in units of the Gaussian prior.
+
+    Attributes
+    ----------
+    tables
+        Nodes of the densities.
+    which
+        The table of each coefficient, -1 for a normal one, shape (d,).
+    scale
+        Units of the nodes: theta = scale * w, shape (d,).
+    """
+
+    tables: tuple[Table, ...]
+    which: NDArray[np.intp]
+    scale: FloatArray
+
+    def __post_init__(self) -> None:
+        points, log_weight, variance, floor = [np.zeros(1)], [np.zeros(1)], [np.ones(1)], np.full(self.which.size, -1.0)
+        first, last, size = np.zeros_like(self.which), np.ones_like(self.which), 1
+        known: dict[tuple[int, float], int] = {}
+        opened = np.ones((self.which.size, 2), dtype=bool)
+        for k, (table, scale) in enumerate(zip(self.which, self.scale, strict=True)):
+            if table < 0:
+                continue
+            held = self.tables[table]
+            if (int(table), scale) not in known:
+                known[int(table), scale] = size
+                points.append(held.nodes / scale)
+                log_weight.append(held.log_mass)
+                variance.append(np.zeros(held.nodes.size))
+                size += held.nodes.size
+            first[k] = known[int(table), scale]
+            last[k] = first[k] + held.nodes.size
+            floor[k] = held.floor * scale**2
+            opened[k] = held.opened
+        vars(self).update(
+            log_weight=np.concatenate(log_weight),
+            centre=np.concatenate(points),
+            variance=np.concatenate(variance),
+            first=first,
+            last=last,
+            floor=floor,
+            opened=opened,
+        )
+
+    @property
+    def log_scale(self) -> float:
+        """Sum of log(scale) over tabulated coefficients: from densities of theta to those of w."""
+        return float(np.log(self.scale[self.which >= 0]).sum())
+
+    def log_density(self, w: FloatArray) -> FloatArray:
+        """log prior of theta (of normal ones without the constant), one by one, at ``w[..., d]`` in its units."""
+        found = -0.5 * w * w
+        for k in np.flatnonzero(self.which >= 0):
+            found[..., k] = self.tables[self.which[k]].log_density(w[..., k] * self.scale[k])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A density by its values at nodes: the sum of f(node) exp(log_mass) is the expectation of f.
+
+    Attributes
+    ----------
+    nodes, log_mass, log_values
+        In increasing order, shape (N,).
+    floor
+        Least precision of a Gaussian whose product with the density can be normalised.
+    opened
+        Whether its support is unbounded below, and above.
+    """
+
+    nodes: FloatArray
+    log_mass: FloatArray
+    log_values: FloatArray
+    floor: float
+    opened: tuple[bool, bool]
+
+    @property
+    def spread(self) -> float:
+        """Root of the mean square, or of heavy tails, of what is left without the outermost 2 %."""
+        mass = np.exp(self.log_mass)
+        inner = np.abs(np.cumsum(mass) - 0.5) <= 0.49
+        return float(np.sqrt(np.sum(mass * inner * self.nodes**2) / np.sum(mass * inner)))
+
+    def refined(self, parts: int) -> Table:
+        """The same with each interval divided into so many parts."""
+        between = (np.arange(parts) + 0.5) / parts
+        x = (self.nodes[:-1, None] + np.diff(self.nodes)[:, None] * between).ravel()
+        log_values = self.log_density(x)
+        log_mass = log_values + np.repeat(np.log(np.diff(self.nodes) / parts), parts)
+        return Table(x, log_mass - logsumexp(log_mass), log_values, self.floor, self.opened)
+
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """log density between the nodes; -inf beyond a finite end of the support."""
+        inside = np.interp(x, self.nodes, self.log_values)
+        low, high = self.nodes[[0, -1]]
+        return np.where((x < low - 1e-9 * abs(low)) | (x > high + 1e-9 * abs(high)), -np.inf, inside)
+
+
+# Of the logarithm of the distance from a centre or an end, between nodes: a coefficient may be 25 posterior standard
+# deviations from it; others refine their table. Doubled, more of them do.
+STEP = 0.04
+DEEPEST = 700.0  # drop of the log density, nats, beyond which there are no nodes: exp underflows
+FARTHEST = 27.0  # logarithm of distances over which a density is looked at, either way: 1e-12 to 1e12
+
+
+def tabulate(log_density: Callable[[FloatArray], FloatArray], centres: ArrayLike, name: str = "the prior") -> Table:
+    """Nodes for integrals of a density, finer towards ``centres`` (modes, kinks) and the ends of its support.
+
+    Between two of these a the nodes are those of the trapezoidal rule in the logarithm of the distance, or of the odds
+    of the distances, whose accuracy is spectral. Raises ValueError where the density does not integrate to one.
+    """
+
+    def value(x: FloatArray) -> FloatArray:
+        with np.errstate(all="ignore"):
+            found = np.asarray(log_density(x), dtype=np.float64)
+        return np.where(np.isnan(found), -np.inf, found)
+
+    inner = np.unique(np.asarray(centres, dtype=np.float64))
+    inner = inner[np.isfinite(inner)]
+    reach = np.exp(np.arange(-FARTHEST, FARTHEST, STEP))
+    low, high = _end(value, inner[0], -reach), _end(value, inner[-1], reach)
+    stops = np.unique([low, *inner, high])
+    nodes, log_step = [], []
+    odds = np.arange(-FARTHEST, FARTHEST, STEP)
+    for left, right in pairwise(stops):
+        if np.isinf(left) or np.isinf(right):
+            nodes.append(right - reach[::-1] if np.isinf(left) else left + reach)
+            log_step.append(np.log(STEP) + (odds[::-1] if np.isinf(left) else odds))
+        else:
+            nodes.append(left + (right - left) * expit(odds))
+            log_step.append(np.log(STEP * (right - left)) + log_expit(odds) + log_expit(-odds))
+    x, order = np.unique(np.concatenate(nodes), return_index=True)
+    log_values = value(x)
+    log_mass = np.concatenate(log_step)[order] + log_values
+    top, height = log_mass.max(), log_values.max()
+    kept = (log_mass > top - DEEPEST) & ((log_mass > top - 20.0) | (log_values < height - 20.0))
+    x, log_mass, log_values = x[kept], log_mass[kept], log_values[kept]
+    total = logsumexp(log_mass)
+    if not abs(total) < 1e-3:
+        raise ValueError(f"{name} integrates to {np.exp(total):.4g}, not to 1: it is improper, or too uneven for EP")
+    far = [(end, log_values[place]) for end, place in ((low, 0), (high, -1)) if np.isinf(end)]
+    drop = [2.0 * (at - log_values.max() + 50.0) / x[0 if end < 0 else -1] ** 2 for end, at in far]
+    floor = max([*(min(each, 0.0) for each in drop), -1e12])
+    return Table(x, log_mass - total, log_values, floor, (bool(np.isinf(low)), bool(np.isinf(high))))
+
+
+def _end(value: Callable[[FloatArray], FloatArray], centre: float, reach: FloatArray) -> float:
+    """The end of the support on one side of a centre, infinite where there is none within reach."""
+    outside = ~np.isfinite(value(centre + reach))
+    if not outside.any():
+        return float(np.copysign(np.inf, reach[0]))
+    first = int(outside.argmax())
+    near, far = centre + (reach[first - 1] if first else 0.0), centre + reach[first]
+    if np.abs(value(np.array([near]))[0]) > 0.5 * DEEPEST:  # it has just fallen below what numbers can say
+        return float(np.copysign(np.inf, reach[0]))
+    for _ in range(100):
+        middle = 0.5 * (near + far)
+        near, far = (middle, far) if np.isfinite(value(np.array([middle]))[0]) else (near, middle)
+    return near
+
+
+@dataclass(frozen=True, eq=False)
+class Spikes(PriorSites):
     """Independent ``theta_k ~ p N(0, v1) + (1 - p) N(0, v0)``, v1 the variance that the Gaussian prior gives.
 
     Attributes
@@ -44,12 +241,22 @@ class Spikes:
 
     inclusion_probability: FloatArray
     ratio: FloatArray
+    name = "spike and slab"
 
-    @cached_property
-    def log_odds(self) -> FloatArray:
-        """log(p / (1 - p)), infinite where p = 1."""
+    def __post_init__(self) -> None:
+        p = self.inclusion_probability
         with np.errstate(divide="ignore"):
-            return np.log(self.inclusion_probability) - np.log1p(-self.inclusion_probability)
+            log_weight = np.column_stack([np.log1p(-p), np.log(p)]).ravel()
+        first = 2 * np.arange(p.size)
+        vars(self).update(
+            log_weight=log_weight,
+            centre=np.zeros(2 * p.size),
+            variance=np.column_stack([self.ratio, np.ones(p.size)]).ravel(),
+            first=first,
+            last=first + 2,
+            floor=np.full(p.size, -1.0),
+            opened=np.ones((p.size, 2), dtype=bool),
+        )
 
     @property
     def sparse(self) -> NDArray[np.bool_]:
@@ -71,8 +278,8 @@ class Problem:
         Inverse temperature, multiplying the pair risk.
     ties
         Cost convention of tied pairs, ``"half"`` or ``"strict"``.
-    spikes
-        None for a Gaussian prior.
+    sites
+        Priors of single coefficients that are not Gaussian; None for a Gaussian prior.
     tuned_prior
         Whether the prior was chosen with these very data, which a certificate has to know.
     absorbed
@@ -84,19 +291,24 @@ class Problem:
     pairs: Pairs
     gamma: float
     ties: str = "half"
-    spikes: Spikes | None = None
+    sites: PriorSites | None = None
     tuned_prior: bool = False
     absorbed: float = 0.0
 
     def __post_init__(self) -> None:
         # A direction that is nothing among all coefficients may be all there is once spikes have taken most of them.
-        if self.spikes is not None and self.scores.coordinates != "coefficients":
+        if self.sites is not None and self.scores.coordinates != "coefficients":
             object.__setattr__(self, "scores", self.scores.in_coordinates("coefficients"))
 
     def in_coordinates(self, coordinates: str) -> Problem:
         """The same problem in other coordinates; itself where it is in these."""
         scores = self.scores.in_coordinates(coordinates)
         return self if scores is self.scores else replace(self, scores=scores)
+
+    @property
+    def spikes(self) -> Spikes | None:
+        """The spike-and-slab prior, where it is one."""
+        return self.sites if isinstance(self.sites, Spikes) else None
 
     @property
     def X(self) -> FloatArray:
@@ -195,7 +407,7 @@ class Problem:
         return offset if offset.any() else None
 
     def __repr__(self) -> str:
-        prior = "Gaussian" if self.spikes is None else "spike-and-slab"
+        prior = "Gaussian" if self.sites is None else self.sites.name
         return f"Problem(n={self.n}, d={self.d}, pairs={self.pairs.n_pairs}, gamma={self.gamma:g}, {prior} prior)"
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import KINDS, Pairs
-from pymc_pacauc.comparison.sizes import compared_share, effective_size
+from pymc_pacauc.comparison.sizes import compared_share, effective_size, group_codes
 from pymc_pacauc.problem.problem import Problem
 
 METHODS = ("EP", "GaussianVB", "TemperingSMC")
@@ -35,6 +35,9 @@ NOT_COMPARED = (
     "log_evidence_error",
     "pairs",
     "sample_features",
+    "groups",
+    "priors",
+    "own_scales",
 )
 
 
@@ -81,6 +84,12 @@ class Provenance:
         A fingerprint of which rows are compared with which, and with what weights; 0 where it is not known.
     sample_features
         Whether the scores are of kernel features that were made from rows of this very sample.
+    groups
+        How many groups of observations are the independent units; 0 where observations are.
+    priors
+        Among how many priors, fixed beforehand, an estimator chose this one on these data: certificates pay for it.
+    own_scales
+        Whether an estimator took scales of the columns, or their correlations for the prior, from these rows.
     """
 
     method: str
@@ -102,6 +111,14 @@ class Provenance:
     log_evidence_error: float = 0.0
     pairs: int = 0
     sample_features: bool = False
+    groups: int = 0
+    priors: int = 1
+    own_scales: bool = False
+
+    def with_groups(self, comparison: Comparison, groups: ArrayLike) -> Provenance:
+        """The record with groups of observations as the independent units, one label per observation."""
+        number = int(group_codes(groups, comparison.n).max()) + 1
+        return replace(self, m_eff=effective_size(comparison, groups), compared=0.0, groups=number)
 
     @property
     def measure(self) -> str:

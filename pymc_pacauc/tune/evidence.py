@@ -12,10 +12,6 @@ where it is not. Between the two lies
 at shrinkage 1 independent coefficients. Evidence compares priors on the same pairs at the same gamma, so four fits at
 one gamma choose. It is a choice on the data: a certificate pays for it (``selected_from``).
 
-*Which columns matter?* Independent coefficients may each have a variance of its own; those of highest evidence are
-found by L-BFGS in their logarithms, with EP's gradient (automatic relevance determination). Their common scale has no
-effect. After such a search there is no certificate.
-
 Lengthscales of kernel features by maximal evidence.
 
 The evidence of a few multiples of the median distance is compared, and its maximum approached from the best of them by
@@ -46,7 +42,7 @@ from pymc_pacauc.ep.fit import fit as fit_by_plan
 from pymc_pacauc.ep.gaussian import EPFit, carried_over
 from pymc_pacauc.ep.kernel import feature_slopes
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.plan import ACCURACIES, Subsample, choose_plan
+from pymc_pacauc.ep.plan import Subsample, choose_plan
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
@@ -64,8 +60,6 @@ from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 SIZES = 2.0  # gamma at which priors are compared, in units of the comparison's size (n+ n- / n for two classes)
-FARTHEST_SCALE = 10.0  # logarithms of variances move at most so far
-MOST_EVALUATIONS, SCALE_SLOPE = 50, 1e-2  # of the search for relevance; nats per unit of a logarithm at which it ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,49 +149,8 @@ def choose_shrinkage(
     return PriorChoice(candidates, evidence, gamma, replace(problems[best], tuned_prior=True), chosen)
 
 
-def choose_relevance(problem: Problem, *, n_jobs: int | None = None) -> Problem:
-    """The problem with independent coefficients, each variance by evidence: small where a column does not matter.
-
-    Examples
-    --------
-    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> rng = np.random.default_rng(1)
-    >>> X = rng.normal(size=(200, 3))
-    >>> y = X[:, 0] + 0.5 * rng.normal(size=200) > 0
-    >>> scale = choose_relevance(linear_gaussian_problem(X, y, gamma=1.0)).prior.factor
-    >>> bool(scale[0] > 5 * scale[1:].max())
-    True
-    """
-    at = replace(problem.of_compared_rows(), gamma=SIZES * row_shares(problem.pairs).size)
-    last: Fit | None = None
-
-    def scaled(log_variance: FloatArray) -> Problem:
-        return replace(at, scores=replace(at.scores, prior=_independent(log_variance)))
-
-    def objective(log_variance: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal last
-        last = fit(scaled(log_variance), start=last, tolerance=ACCURACIES["estimator"].tolerance, n_jobs=n_jobs)
-        return -last.log_evidence, -last.evidence_gradient().variances * np.exp(log_variance)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        found = optimize.minimize(
-            objective,
-            np.zeros(problem.d),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(-FARTHEST_SCALE, FARTHEST_SCALE)] * problem.d,
-            options={"maxfun": MOST_EVALUATIONS, "gtol": SCALE_SLOPE},
-        )
-    return replace(problem, scores=replace(problem.scores, prior=_independent(found.x)), tuned_prior=True)
-
-
 def _column_covariance(problem: Problem, weights: FloatArray | None) -> FloatArray:
     return np.atleast_2d(np.cov(problem.X, rowvar=False, bias=True, aweights=weights))
-
-
-def _independent(log_variance: FloatArray) -> GaussianPrior:
-    return GaussianPrior(np.zeros(log_variance.size), np.exp(0.5 * log_variance))
 
 
 def _best(log_evidences: FloatArray) -> int:

@@ -116,7 +116,7 @@ def test_draws_of_samplers_and_selections(tmp_path):
 
 ESTIMATORS = {
     "classifier": lambda: pac.AUCClassifier(gamma=20.0, random_state=1).fit(pd.DataFrame(X * 9 + 4, columns=NAMES), y),
-    "draws": lambda: pac.AUCClassifier(gamma=20.0, method="smc", particles=100, random_state=1).fit(X, y),
+    "draws": lambda: pac.AUCClassifier(gamma=20.0, method="smc", random_state=1).fit(X, y),
     "not standardised": lambda: pac.AUCClassifier(gamma=20.0, standardize=False, random_state=1).fit(X, y),
     "spikes": lambda: pac.AUCClassifier(gamma=20.0, prior="spike_slab", random_state=1).fit(X, y),
     "ordered": lambda: pac.AUCClassifier(gamma=20.0, multi_class="ordered", random_state=1).fit(X, THREE),
@@ -177,7 +177,7 @@ def test_what_is_not_linear_is_refused():
     refused = {
         r"not linear in its columns.*predict_scores": [fit(model), fit(model).sample(3), fit(groups)],
         "gp=": [fit(process)],
-        r"log-odds.*AUCClassifier\(\)\.fit\(X, y == label\)": [pac.AUCClassifier(gamma=9.0).fit(X, THREE)],
+        r"3 classes.*AUCClassifier\(\)\.fit\(X, y == label\)": [pac.AUCClassifier(gamma=9.0).fit(X, THREE)],
         "kernel features": [pac.AUCClassifier(gamma=9.0, prior="gp").fit(X, y)],
     }
     for words, results in refused.items():

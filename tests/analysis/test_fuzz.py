@@ -88,7 +88,7 @@ def test_columns_are_found_by_name_in_any_order(order, rows, seed):
     X = np.random.default_rng(seed).normal(size=(rows, 3)) * 10.0 ** np.random.default_rng(seed).integers(-3, 4)
     frame = pd.DataFrame(X, columns=NAMES)[order]
     exact = pac.predict_scores(approx, frame, summary=True)
-    np.testing.assert_allclose(exact["mean"], X @ approx.posterior.mean, rtol=1e-9)
+    np.testing.assert_allclose(exact["mean"], X @ approx.q.mean, rtol=1e-9)
     drawn = pac.predict_scores(idata, frame)
     np.testing.assert_allclose(drawn, idata["posterior"]["theta"].values @ X.T, rtol=1e-9)
     above = pac.predict_scores(approx, frame, versus=frame.iloc[0], summary=True)["probability_above"]
@@ -412,12 +412,12 @@ def test_thresholds_apply_to_draws_summaries_and_numbers_alike(rows, seed, fpr):
     problem = approx.fit.problem
     y = np.zeros(ROWS, dtype=bool)
     y[problem.pairs.blocks[0].positive] = True
-    known = problem.X @ approx.posterior.mean
+    known = problem.X @ approx.q.mean
     chosen = pac.choose_threshold(known, y, fpr=fpr)
     X = np.random.default_rng(seed).normal(size=(rows, 3))
     summary = pac.predict_scores(approx, X, summary=True)
     draws = pac.predict_scores(approx, X, draws=7, random_seed=seed)
-    called = X @ approx.posterior.mean > chosen.value
+    called = X @ approx.q.mean > chosen.value
     np.testing.assert_array_equal(chosen.apply(summary), called)
     np.testing.assert_array_equal(chosen.apply(draws), called)  # they carry their exact mean
     assert [chosen.apply(float(score)) for score in summary["mean"]] == called.tolist()

@@ -11,6 +11,7 @@ from scipy.special import softmax
 
 import pymc_pacauc as pac
 from pymc_pacauc.fitting import fit
+from pymc_pacauc.model.results import as_result
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.analysis.test_fuzz_plots import canvas
 from tests.analysis.test_roc import finite
@@ -49,7 +50,7 @@ def test_models_side_by_side(data, method, order, share):
         turned = {name: fits[name] for name in reversed(fits)}
         again = pac.compare(turned, prior=[prior[name] for name in turned], folds=2)
         other = fit(linear_gaussian_problem(X, y, 2 * gamma), method)
-    logs = np.array([fits[name].log_evidence for name in table.index])
+    logs = np.array([as_result(fits[name]).evidence.estimate for name in table.index])
     np.testing.assert_array_equal(table["log_evidence"], logs)
     np.testing.assert_array_equal(logs, np.sort(logs)[::-1])
     np.testing.assert_allclose(table["probability"], softmax(logs + np.log([prior[name] for name in table.index])))

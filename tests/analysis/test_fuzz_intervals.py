@@ -41,6 +41,40 @@ def test_intervals_and_comparisons(data, seed):
     assert (ranked.lower, ranked.upper) == pytest.approx((one.lower, one.upper), abs=1e-9)
 
 
+@fuzz("precision_recall", fast=10, data=finite, seed=st.integers(0, 10**6))
+def test_precision_and_recall(data, seed):
+    """Within [0, 1] and around the curve; only the ranking counts; a useless score has the event rate on average."""
+    score, y = data
+    found = pac.precision_recall(score, y, calls=y.size, random_seed=seed)
+    said = found.attrs
+    assert 0.0 <= said["average_precision_lower"] <= said["average_precision"] <= said["average_precision_upper"] <= 1.0
+    assert bool(((found["precision_lower"] >= 0.0) & (found["precision_upper"] <= 1.0)).all())
+    assert (said["recall_at_calls"], said["precision_at_calls"]) == pytest.approx((1.0, y.mean()))
+    ranked = pac.precision_recall(rankdata(score), y, random_seed=seed)
+    assert ranked.attrs["average_precision"] == pytest.approx(said["average_precision"])
+    assert pac.precision_recall(np.zeros(y.size), y).attrs["average_precision"] == pytest.approx(y.mean())
+
+
+@fuzz(
+    "scorecard", "results.Scorecard", fast=5, data=small(columns=3), points=st.integers(1, 9), terms=st.integers(1, 3)
+)
+def test_scorecards(data, points, terms):
+    """Whole points within their limits, whose total has the AUC that is said."""
+    X, y, gamma, _ = data
+    assume(min(y.sum(), (~y).sum()) > 1)
+    assume((X.std(axis=0) > 1e-3).any())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = pac.AUCClassifier(gamma=max(gamma, 0.1), calibration=None).fit(X, y)
+        assume((fitted.coef_ != 0.0).any())
+        card = pac.scorecard(fitted, X, y, points=points, max_terms=terms)
+    assert 1 <= len(card.columns) <= terms
+    assert 1 <= np.abs(card.points).max() <= points
+    total = card.score(X[:, [int(name[1:]) for name in card.columns]])
+    assert card.auc == pytest.approx(1.0 - pac.empirical_risk(total, y))
+    assert card.loss == pytest.approx(card.auc_of_score - card.auc)
+
+
 @fuzz("certify.holdout", "results.HoldOutCertificate", fast=15, data=finite, epsilon=st.floats(1e-4, 0.5))
 def test_certificates_of_a_fixed_score(data, epsilon):
     """Below the AUC it certifies, and the lower the surer; only the ranking counts."""

@@ -40,6 +40,17 @@ def canvas(*shape):
     return np.array(figure.axes)
 
 
+@fuzz("plots.plot_precision_recall", fast=5, data=finite, band=st.booleans())
+def test_precision_recall_curves_are_drawn_as_they_are(data, band):
+    score, y = data
+    curve = pac.precision_recall(score, y)
+    [axes] = canvas(1)
+    pac.plots.plot_precision_recall({"one": curve, "two": curve}, band=band, ax=axes)
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), curve["precision"])
+    assert len(axes.collections) == 2 * band
+    assert f"{curve.attrs['average_precision']:.3f}" in axes.get_legend().get_texts()[0].get_text()
+
+
 @fuzz("plots.plot_roc", fast=10, data=finite, band=st.booleans())
 def test_roc_curves_are_drawn_as_they_are(data, band):
     score, y = data

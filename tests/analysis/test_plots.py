@@ -39,6 +39,17 @@ def draw(axes):
     return axes
 
 
+def test_precision_recall(fitted):
+    curve = pac.precision_recall(pac.predict_scores(fitted[1], X, draws=50, random_seed=1), y)
+    axes = draw(pac.plots.plot_precision_recall(curve))
+    assert axes.get_legend().get_texts()[0].get_text().startswith(f"{curve.attrs['average_precision']:.3f} (")
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), curve["precision"])
+    named = draw(pac.plots.plot_precision_recall({"EP": curve, "x": pac.precision_recall(X[:, 0], y)}, band=False))
+    assert [text.get_text()[:2] for text in named.get_legend().get_texts()] == ["EP", "x:"]
+    with pytest.raises(TypeError, match="precision_recall"):
+        pac.plots.plot_precision_recall(pac.roc(X[:, 0], y))
+
+
 def test_roc(fitted):
     _, approx, idata = fitted
     scores = pac.predict_scores(approx, X, draws=50, random_seed=1)

@@ -79,6 +79,7 @@ def test_the_exact_mean_where_it_is_known():
         pac.roc(draws, y, mean=theta)
 
 
+@pytest.mark.slow
 def test_the_bootstrap_of_a_curve_covers():
     """Binormal scores, whose curve is known: pointwise coverage of the band, and of the AUC."""
     rng = np.random.default_rng(6)
@@ -153,6 +154,7 @@ def test_the_interval_covers(shape, n_pos, n_neg, auc):
         assert cell.width < 1.12 * cell.logit_width
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_fitted_score_covers_its_auc_in_the_population():
     found = measure_deployed(80, ci_prob=0.9)
     assert found.coverage > 0.9 - 2.5 * np.sqrt(0.09 / 80)

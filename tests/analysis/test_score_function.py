@@ -91,7 +91,7 @@ def fits():
 def test_every_way_to_predict(fits, name, held, tmp_path):
     pytest.importorskip("h5py")
     approx, form = fits[name, held], FORMS[name]
-    mean = expected(form, approx.posterior.mean[None])[0]
+    mean = expected(form, approx.q.mean[None])[0]
     np.testing.assert_allclose(pac.predict_scores(approx, NEW, summary=True)["mean"], mean, rtol=1e-10)
     draws = approx.sample(4, random_seed=1)
     truth = expected(form, draws_of(draws))
@@ -188,7 +188,7 @@ def test_concordance_and_surrogates():
         build(FORMS["negative"], "pm.Data", lambda s: pac.ConcordancePotential("c", s, time, event, gamma=9.0))
     )
     mean = pac.predict_scores(survival, NEW, summary=True)["mean"]
-    np.testing.assert_allclose(mean, -NEW @ survival.posterior.mean, rtol=1e-10)
+    np.testing.assert_allclose(mean, -NEW @ survival.q.mean, rtol=1e-10)
     smooth = build(FORMS["signs"], "written", lambda s: pac.AUCPotential("auc", s, y, gamma=5.0, loss="logistic"))
     draws = xr.Dataset({"b": (("chain", "draw", "k"), rng.normal(size=(1, 4, 3)))})
     found = pac.predict_scores(draws, NEW, model=smooth)
@@ -203,7 +203,7 @@ def test_as_the_model_was_when_it_was_fitted():
         approx = pm.fit(method=pac.EP(), progressbar=False)
         pm.set_data({"signs": -SIGNS, "X": X[:5]})
         draws = approx.sample(4, random_seed=1)
-    truth = NEW @ (SIGNS * approx.posterior.mean)
+    truth = NEW @ (SIGNS * approx.q.mean)
     np.testing.assert_allclose(pac.predict_scores(approx, NEW, summary=True)["mean"], truth)
     np.testing.assert_allclose(pac.predict_scores(draws, NEW)["mean_score"], truth)
     with pytest.raises(ValueError, match="another way"):
@@ -220,13 +220,13 @@ def test_names_from_the_coefficients():
         pac.AUCPotential("auc", X @ b[::-1], y, gamma=20.0)
         turned = pm.fit(method=pac.EP(), progressbar=False)
     found = pac.predict_scores(turned, FRAME, summary=True)["mean"]  # b[0] is age's
-    np.testing.assert_allclose(found, FRAME[NAMES] @ turned.posterior.mean)
+    np.testing.assert_allclose(found, FRAME[NAMES] @ turned.q.mean)
     with pm.Model(coords=coords):
         g, b = pm.Normal("g", dims="gene"), pm.Normal("b", dims="covariate")
         pac.AUCPotential("auc", X @ b + G @ g, y, gamma=20.0)
         blocks = pm.fit(method=pac.EP(), progressbar=False)
     wide = FRAME.assign(g2=0.5, g1=-2.0)
-    truth = wide[["g1", "g2", *NAMES]].to_numpy() @ blocks.posterior.mean
+    truth = wide[["g1", "g2", *NAMES]].to_numpy() @ blocks.q.mean
     for rows in (wide, wide[["bmi", "g2", "age", "g1", "glu"]], wide[["g1", "g2", *NAMES]].to_numpy()):
         np.testing.assert_allclose(pac.predict_scores(blocks, rows, summary=True)["mean"], truth)
     with pm.Model(coords=coords):
@@ -234,7 +234,7 @@ def test_names_from_the_coefficients():
         numbered = pm.fit(method=pac.EP(), progressbar=False)
     frame = pd.DataFrame(NEW, columns=[7, 3, 5])[[3, 5, 7]]
     found = pac.predict_scores(numbered, frame, summary=True)["mean"]
-    np.testing.assert_allclose(found, NEW @ numbered.posterior.mean)
+    np.testing.assert_allclose(found, NEW @ numbered.q.mean)
     with pytest.raises(ValueError, match="missing: 7, 3, 5; unknown: age"):
         pac.predict_scores(numbered, FRAME)
 
@@ -276,7 +276,7 @@ def test_rows_or_columns():
             approx = pm.fit(method=pac.EP(), progressbar=False)
         if held:
             found = pac.predict_scores(approx, square[:2] + 1.0, summary=True)["mean"]
-            np.testing.assert_allclose(found, (square[:2] + 1.0) @ factor @ approx.posterior.mean, rtol=1e-8)
+            np.testing.assert_allclose(found, (square[:2] + 1.0) @ factor @ approx.q.mean, rtol=1e-8)
         else:
             with pytest.raises(ValueError, match=r"cannot be told: hold the covariates in a pm\.Data"):
                 pac.predict_scores(approx, square[:2])
@@ -294,7 +294,7 @@ def test_by_the_name_of_the_scores(fits):
         np.testing.assert_allclose(pac.predict_scores(draws, NEW, var_name=name, model=model).values[0], truth)
     np.testing.assert_allclose(pac.predict_scores(draws, NEW, var_name="score").values[0], -b @ NEW.T)
     mean = pac.predict_scores(approx, NEW, var_name="other", summary=True)["mean"]
-    np.testing.assert_allclose(mean, NEW @ (SIGNS * approx.posterior.mean))
+    np.testing.assert_allclose(mean, NEW @ (SIGNS * approx.q.mean))
     with pytest.raises(ValueError, match=r"no pm\.Deterministic named 'none'"):
         pac.predict_scores(approx, NEW, var_name="none")
 

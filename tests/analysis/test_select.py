@@ -250,11 +250,11 @@ def test_the_order_of_rows_and_the_unit_of_the_covariates_do_not_matter(kind):
 
 
 def test_an_estimator_chooses_by_the_same_rule():
-    classifier = pac.AUCClassifier(shrinkage=1.0).fit(X, y)
+    classifier = pac.AUCClassifier(prior="ridge").fit(X, y)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     found = pac.select_gamma(linear_gaussian_problem(Z, y, 1.0), progressbar=False)
     assert classifier.gamma_ == pytest.approx(found.best, rel=1e-6)
-    other = pac.AUCClassifier(shrinkage=1.0, random_state=7).fit(X[::-1], y[::-1])
+    other = pac.AUCClassifier(prior="ridge", random_state=7).fit(X[::-1], y[::-1])
     assert other.gamma_ == pytest.approx(found.best, rel=0.02)
 
 

@@ -5,6 +5,7 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc.model.results import as_result
+from tests.oracles import exact_plane
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Passing a dict or None as alias_mapping",  # ArviZ 0.23 with matplotlib 3.11
@@ -35,8 +36,8 @@ def test_of_an_approximation(fitted):
     assert list(summary.columns) == ["mean", "sd", "10.0%", "90.0%", "P(> 0)"]
     np.testing.assert_allclose(summary["mean"], approx.posterior.mean, atol=5e-4)
     assert summary.attrs["certificate"].auc == pac.certificate(approx).auc
-    assert summary.attrs["log_evidence"] == approx.log_evidence
-    auc = 1 - pac.empirical_risk(X @ approx.posterior.mean, y)
+    assert summary.attrs["log_evidence"] == approx.evidence.estimate
+    auc = 1 - pac.empirical_risk(X @ approx.q.mean, y)
     assert summary.attrs["auc"] == pytest.approx(auc)
     lines = summary.attrs["report"].splitlines()
     assert lines[1] == f"  AUC            {auc:.4f} of the mean score, the one to deploy (training rows)"
@@ -114,7 +115,7 @@ def test_other_comparisons_are_called_what_they_are():
     attrs = pac.summary(approx).attrs
     assert attrs["report"].startswith("Concordance Gibbs posterior by EP")
     assert "\n  concordance of a draw  " in attrs["report"]
-    assert attrs["auc"] == pytest.approx(1 - pac.empirical_risk(X @ approx.posterior.mean, classes, ordered=True))
+    assert attrs["auc"] == pytest.approx(1 - pac.empirical_risk(X @ approx.q.mean, classes, ordered=True))
     assert "a concordance Gibbs posterior" in repr(approx)
     assert repr(attrs["certificate"]).startswith("Certified concordance >= ")
     with pytest.raises(ValueError, match=r"y has 3 distinct values; ROC.*ordered=True.*concordance_risk"):
@@ -135,3 +136,23 @@ def test_partial_auc_of_the_mean_score():
     assert attrs["auc"] == pytest.approx(1 - pac.empirical_risk(X @ mean, y, max_fpr=0.3))
     assert attrs["report"].startswith("Partial AUC Gibbs posterior by TemperingSMC")
     assert "no certificate for a partial AUC" in attrs["note"]
+
+
+def test_signs_and_intervals_are_the_posteriors():
+    """Against the exact angle of two coefficients and its length: the posterior is skewed, and no Gaussian tells."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(80, 2))
+    y = X @ [1.0, 0.4] + rng.logistic(size=80) > 0.0
+    with pm.Model():
+        theta = pm.Normal("theta", size=2)
+        pac.AUCPotential("auc", X @ theta, y, gamma=15.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    exact = exact_plane(X, y, 15.0)
+    cells = rng.choice(exact.mass.size, size=400_000, p=exact.mass)
+    angle = rng.uniform(exact.edges[:-1][cells], exact.edges[1:][cells])
+    drawn = np.sqrt(rng.chisquare(2, angle.size))[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    table = pac.summary(approx, ci_prob=0.9)
+    np.testing.assert_allclose(table["P(> 0)"], (drawn > 0.0).mean(axis=0), atol=0.012)
+    sd = drawn.std(axis=0)
+    np.testing.assert_allclose(table["5.0%"] / sd, np.quantile(drawn, 0.05, axis=0) / sd, atol=0.06)
+    np.testing.assert_allclose(table["95.0%"] / sd, np.quantile(drawn, 0.95, axis=0) / sd, atol=0.06)

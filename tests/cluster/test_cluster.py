@@ -67,6 +67,7 @@ def kill_one(client, record, at=3):
 
 
 def same(found, expected, tolerance=1e-10):
+    found, expected = getattr(found, "fit", found), getattr(expected, "fit", expected)
     np.testing.assert_allclose(found.posterior.mean, expected.posterior.mean, atol=tolerance)
     np.testing.assert_allclose(found.posterior.covariance, expected.posterior.covariance, atol=tolerance)
     assert found.log_evidence == pytest.approx(expected.log_evidence, abs=tolerance * 1e3)
@@ -82,6 +83,7 @@ def problems():
     yield "strata and weights", arrays.label_comparison(Y, strata=strata, weights=weights)
     yield "ordered", arrays.label_comparison(levels, ordered=True)
     yield "censored", arrays.concordance(times, RNG.uniform(size=N) < 0.7)
+    yield "horizon", arrays.concordance(times, RNG.integers(0, 3, N), horizon=1.0)
 
 
 def test_tied_pairs_of_all_shards_are_counted():
@@ -124,6 +126,7 @@ def test_a_worker_killed_in_mid_fit_changes_nothing(client):
     same(arrays.fit(alone.fit.problem, "vb", client=client), arrays.fit(alone.fit.problem, "vb"))
 
 
+@pytest.mark.slow
 def test_many_coefficients(client):
     """They begin with a fit to few directions, which is made here; the rest on the workers."""
     wide = np.random.default_rng(6).standard_normal((300, 140))
@@ -131,6 +134,7 @@ def test_many_coefficients(client):
     same(arrays.fit(problem, client=client), arrays.fit(problem), tolerance=1e-8)
 
 
+@pytest.mark.slow
 def test_rows_on_the_workers(client, tmp_path):
     """Files, a Dask array and futures are the same rows; a worker that dies loads its files again."""
     cuts = np.split(np.arange(N), [300, 700])
@@ -173,6 +177,7 @@ def test_all_pairs_of_one_part_are_the_exact_fit(client):
     assert found.sampling_error == exact.sampling_error
 
 
+@pytest.mark.slow
 def test_sampling_errors_of_rows_cover():
     """Other deals of other random parts against all pairs: errors as large as claimed, of the mean and of log Z."""
     exact = arrays.fit(arrays.linear_gaussian_problem(X, Y, GAMMA))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
+from sklearn.metrics import roc_auc_score
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.kinds import label_comparison, ordered_classes, stratified
@@ -113,3 +114,39 @@ def test_against_scikit_learn():
 def test_bad_input(y, options, message):
     with pytest.raises(ValueError, match=message):
         pac.empirical_risk([1.0, 2.0, 3.0, 4.0], y, **options)
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(6, 40), weighted=st.booleans())
+def test_hand_and_tills_m(seed, n, weighted):
+    """The mean over ordered pairs of classes of the AUC between them, by scikit-learn two classes at a time."""
+    rng = np.random.default_rng(seed)
+    y = np.array(["b", "a", "c"])[np.r_[0, 1, 2, 0, 1, 2, rng.integers(0, 3, n - 6)]]
+    scores, weights = rng.integers(0, 5, (2, n, 3)).astype(float), rng.gamma(1.0, size=n) + 0.01 if weighted else None
+    for row, found in zip(scores, pac.empirical_risk(scores, y, weights=weights, multi_class="ovo"), strict=True):
+        each = []
+        for k, label in enumerate("abc"):
+            for other in sorted(set("abc") - {label}):
+                both = np.isin(y, (label, other))
+                share = None if weights is None else weights[both]
+                each.append(roc_auc_score(y[both] == label, row[both, k], sample_weight=share))
+        assert found == pytest.approx(1.0 - np.mean(each), abs=1e-12)
+    if not weighted:
+        probability = rng.dirichlet([1.0, 1.0, 1.0], n)
+        theirs = roc_auc_score(y, probability, multi_class="ovo")
+        assert 1.0 - pac.empirical_risk(probability, y, multi_class="ovo") == pytest.approx(theirs, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"multi_class": "ovr"}, 'multi_class must be "ovo" or None'),
+        ({"ordered": True}, "goes with weights alone"),
+        ({"scores": np.zeros(4)}, r"scores must have shape \(..., 4, 3\).*their shape is \(4,\)"),
+        ({"scores": np.zeros((4, 2))}, r"scores must have shape \(..., 4, 3\)"),
+        ({"y": [1, 1, 1, 1]}, "one class only"),
+    ],
+)
+def test_bad_unordered_classes(options, message):
+    given = {"scores": np.zeros((4, 3)), "y": [0, 1, 2, 0], "multi_class": "ovo", **options}
+    with pytest.raises(ValueError, match=message):
+        pac.empirical_risk(**given)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pymc_pacauc as pac
-from pymc_pacauc.comparison.censored import censoring_survival, concordance
-from tests.pair_lists import censored_pairs, listed, listed_risk
+from pymc_pacauc.comparison.censored import censoring_survival, concordance, survival_curve
+from tests.pair_lists import censored_pairs, competing_pairs, horizon_pairs, listed, listed_risk
 
 TIES = pytest.mark.parametrize("ties", ["half", "strict"])
 
@@ -97,6 +97,97 @@ def test_against_lifelines(seed):
     assert pac.concordance_risk(scores, time, event) == pytest.approx(1 - c, abs=1e-12)
 
 
+def competing_data(seed, n, distinct=12):
+    rng = np.random.default_rng(seed)
+    time, codes = rng.integers(1, distinct, n).astype(float), rng.integers(0, 4, n)
+    time[:3], codes[:3] = (1.0, distinct, 2.0), (1, 0, 2)
+    return rng.integers(-3, 4, (2, n)).astype(float), time, codes
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(4, 40), ipcw=st.booleans())
+def test_competing_risks_against_a_list_of_pairs(seed, n, ipcw):
+    scores, time, codes = competing_data(seed, n)
+    tau = 5.5
+    brute = competing_pairs(time, codes, tau=tau, ipcw=ipcw)
+    options = {"tau": tau, "weights": "ipcw" if ipcw else None}
+    found = pac.concordance_risk(scores, time, codes, **options)
+    np.testing.assert_allclose(found, [listed_risk(row, brute) for row in scores], atol=1e-13)
+    i, j, _ = listed(concordance(time, codes, **options))
+    np.testing.assert_array_equal(np.stack([i, j]), brute[:2])  # each once
+    by_label = pac.concordance_risk(
+        scores, time, np.where(codes == 1, 2, np.where(codes == 2, 1, codes)), cause=2, tau=tau
+    )
+    np.testing.assert_allclose(by_label, pac.concordance_risk(scores, time, codes, tau=tau), atol=1e-15)
+
+
+def test_one_cause_is_harrells_c_and_unos():
+    scores, time, event = survival_data(5)
+    for options in ({}, {"weights": "ipcw", "tau": 8.0}):
+        both = [pac.concordance_risk(scores, time, each, **options) for each in (event, 7 * event)[:1]]
+        both.append(pac.concordance_risk(scores, time, 7 * event, cause=7, **options))
+        assert both[0] == both[1]
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(4, 40))
+def test_horizons_against_a_list_of_pairs(seed, n):
+    scores, time, codes = competing_data(seed, n)
+    lists = [horizon_pairs(time, codes, horizon) for horizon in (2.5, 6.0)]
+    for row in scores:
+        risks = [listed_risk(row, brute) for brute in lists]
+        assert pac.concordance_risk(row, time, codes, horizon=2.5) == pytest.approx(risks[0], abs=1e-13)
+        assert pac.concordance_risk(row, time, codes, horizon=[6.0, 2.5]) == pytest.approx(np.mean(risks), abs=1e-13)
+
+
+def test_horizons_and_strata():
+    scores, time, codes = competing_data(3, 60)
+    scores, strata = scores[0], np.arange(60) % 2
+    parts = [horizon_pairs(time[strata == k], codes[strata == k], 6.0) for k in (0, 1)]
+    wrong, total = 0.0, 0.0
+    for k in (0, 1):
+        total += parts[k][2].sum()
+        wrong += listed_risk(scores[strata == k], parts[k]) * parts[k][2].sum()
+    found = pac.concordance_risk(scores, time, codes, horizon=6.0, strata=strata)
+    assert found == pytest.approx(wrong / total, abs=1e-13)
+
+
+@pytest.mark.filterwarnings("ignore:.trapz. is deprecated:DeprecationWarning")  # in scikit-survival before 0.24
+@pytest.mark.parametrize("seed", range(5))
+def test_horizon_against_scikit_survival(seed):
+    metrics = pytest.importorskip("sksurv.metrics")
+    scores, time, event = survival_data(seed, n=150)
+    outcome = np.array(list(zip(event, time, strict=True)), dtype=[("event", bool), ("time", float)])
+    times = np.unique(np.quantile(time, [0.2, 0.5, 0.8]))
+    auc, _ = metrics.cumulative_dynamic_auc(outcome, outcome, scores, times)
+    ours = [pac.concordance_risk(scores, time, event, horizon=t) for t in times]
+    np.testing.assert_allclose(ours, 1 - auc, atol=1e-12)
+
+
+def test_cumulative_incidence():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        time, codes = rng.integers(1, 12, 40).astype(float), rng.integers(0, 3, 40)
+        curves = [survival_curve(time, codes, cause) for cause in (1, 2)]
+        free = survival_curve(time, codes > 0).survival
+        np.testing.assert_allclose(curves[0].survival + curves[1].survival - 1.0, free, atol=1e-12)
+        one, merged = survival_curve(time, codes > 0), np.where(codes > 0, 1, 0)
+        merged[np.argmax(time)] = 2  # the last time of all: everything before it is of one cause
+        both = survival_curve(time, merged)
+        early = one.time < time.max()
+        np.testing.assert_allclose(both.survival[early], one.survival[early], atol=1e-12)
+        np.testing.assert_allclose(both.log_variance[early], one.log_variance[early], rtol=1e-8, atol=1e-12)
+
+
+def test_cumulative_incidence_against_scikit_survival():
+    nonparametric = pytest.importorskip("sksurv.nonparametric")
+    if not hasattr(nonparametric, "cumulative_incidence_competing_risks"):
+        pytest.skip("scikit-survival before 0.24 has no cumulative incidence")
+    rng = np.random.default_rng(1)
+    time, codes = rng.integers(1, 30, 200).astype(float), rng.integers(0, 3, 200)
+    at, incidence, _ = nonparametric.cumulative_incidence_competing_risks(codes, time, conf_type="log-log")
+    ours = survival_curve(time, codes)
+    np.testing.assert_allclose(1.0 - ours.survival, incidence[1][np.searchsorted(at, ours.time)], atol=1e-12)
+
+
 def test_many_observations_in_little_memory():
     n = 20_000
     rng = np.random.default_rng(0)
@@ -123,7 +214,17 @@ GOOD = {"time": [1.0, 2.0, 3.0, 4.0], "event": [True, True, False, True]}
         ({"time": [1.0, 2.0, np.inf, 4.0]}, "time has 1 NaN or infinite"),
         ({"time": [1.0, 2.0, 3.0]}, r"event must have shape \(3,\)"),
         ({"event": [True, True]}, r"event must have shape \(4,\)"),
-        ({"event": [0, 1, 2, 1]}, "event must be boolean"),
+        ({"event": [0, 1, 0.5, 1]}, "event must be boolean.* got 0.5"),
+        ({"event": [0, 1, -1, 1]}, "event must be boolean.* got -1"),
+        ({"event": [0, 2, 2, 0]}, "no event of cause=1: event has the codes 2"),
+        ({"cause": 2}, "no event of cause=2: event has the codes 1"),
+        ({"cause": "death"}, "cause must be a code of event.* got 'death'"),
+        ({"cause": 0}, "cause must be a code of event.* got 0"),
+        ({"horizon": 0.5}, "Nothing can be compared at horizon=0.5"),
+        ({"horizon": 9.0}, "Nothing can be compared at horizon=9.*from 1 to 4"),
+        ({"horizon": -1.0}, "horizon must be one finite time > 0; got"),
+        ({"horizon": [[1.0]]}, "horizon must be a time or a list of times"),
+        ({"horizon": 2.5, "tau": 2.5}, "tau and horizon exclude each other"),
         ({"event": ["yes", "no", "yes", "no"]}, "event must be a rectangular array of numbers"),
         ({"event": [0.0, np.nan, 1.0, 1.0]}, "event has 1 NaN"),
         ({"strata": [1, 2]}, r"strata must have shape \(4,\)"),

@@ -268,6 +268,7 @@ class TestLeaveOut:
             fit.leave_out(whole_class)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folds", [5, None], ids=["folds", "single rows"])
 def test_nothing_of_what_is_left_out_is_left_at_a_large_gamma(folds):
     """Labels are noise, so the AUC of rows left out is one half on average, whatever gamma: there is nothing to learn.

@@ -94,6 +94,7 @@ def test_the_mean_is_where_a_function_is_stationary(power):
     np.testing.assert_allclose(values, [force, gain(rho), f.precision], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pima", "simulated"])
 def test_held_out_auc_is_that_of_refits(name):
     """Along gamma up to 32 times the comparison's size, beyond the usual choices, at their tolerance."""

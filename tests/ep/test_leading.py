@@ -108,6 +108,7 @@ def test_more_digits_take_more_directions():
     assert cut.distinct is problem.scores.distinct
 
 
+@pytest.mark.slow
 def test_starts_and_ends():
     problem = PROBLEMS["two covariates"]()
     found = fit(problem)

@@ -138,6 +138,7 @@ def test_what_cannot_be_inverted_is_left_to_coefficients(monkeypatch):
     assert found.sweeps == expected.sweeps
 
 
+@pytest.mark.slow
 def test_starts_and_ends():
     design, y = process()
     problem = linear_gaussian_problem(design, y, float(N))

@@ -2,16 +2,27 @@
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.ep import spike_search as search
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.prior_sites import mixture_site, settle_prior_sites, sparse_gaussian
-from pymc_pacauc.problem.problem import default_inclusion_probability, linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.ep.prior_sites import matched_sites, settle_prior_sites, sparse_gaussian
+from pymc_pacauc.problem.problem import (
+    Spikes,
+    default_inclusion_probability,
+    linear_gaussian_problem,
+    spike_slab_problem,
+)
 from tests.oracles import plane_data, sparse_data
 from tests.quadrature import exact_spike_slab_plane
+
+
+def mixture_site(tau, nu, log_odds, v0):
+    """The site of a spike and slab with these log odds of the slab."""
+    return matched_sites(tau, nu, Spikes(special.expit(log_odds), v0))
+
 
 # -- the site ----------------------------------------------------------------------------------------------------------
 
@@ -179,7 +190,7 @@ def test_sequential_prior_sites_are_matched():
     X, y, _ = sparse_data(100, 6, active=(1.5, -1.0))
     problem = spike_slab_problem(X, y, 80.0, inclusion_probability=0.2, v0=0.01)
     q = fitting.fit(problem, tolerance=1e-8).posterior.gaussian
-    matched = mixture_site(q.cavity_precision, q.cavity_shift, problem.spikes.log_odds, problem.spikes.ratio)
+    matched = matched_sites(q.cavity_precision, q.cavity_shift, problem.spikes)
     np.testing.assert_allclose(q.site_precision, matched.precision, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(q.site_shift, matched.shift, rtol=1e-5, atol=1e-6)
     assert np.sum(q.site_precision * (q.variance + q.mean**2) - q.site_shift * q.mean) == pytest.approx(6.0, abs=1e-5)
@@ -194,6 +205,7 @@ def test_the_evidence_is_that_of_the_last_history_row_and_flat_under_a_common_sc
     np.testing.assert_allclose(other.posterior.mean, one.posterior.mean * np.sqrt(10.0), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_sparse_truth_is_found_and_ranks_better():
     X, y, theta = sparse_data(400, 200)
     fit = fitting.fit(spike_slab_problem(X, y, 400.0, inclusion_probability=5 / 200, v0=0.0))
@@ -257,6 +269,7 @@ def few_positives(kind, seed, n=600, d=81, positives=60):
     return X, (scores >= np.sort(scores)[-positives]).astype(int)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["signal", "binary", "noise"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_default_converges_with_few_positives(kind, seed):

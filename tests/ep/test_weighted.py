@@ -41,6 +41,8 @@ def kinds():
         "strata": stratified(bipartite(y), strata).times(weights),
         "censored": concordance(time, event),
         "uno": concordance(time, event, weights="ipcw", tau=float(np.quantile(time, 0.8))),
+        "competing": concordance(time, event * (1 + strata), weights="ipcw", tau=float(np.quantile(time, 0.8))),
+        "horizons": concordance(time, event * (1 + strata), horizon=np.quantile(time, [0.4, 0.7])),
     }
 
 

@@ -7,18 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from scipy.special import ndtr
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
-from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
-    LeaveOneOut,
-    ShuffleSplit,
     StratifiedKFold,
     TunedThresholdClassifierCV,
     cross_val_score,
@@ -31,23 +28,27 @@ from sklearn.utils.fixes import parse_version
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.estimator import gamma
+from pymc_pacauc.estimator.calibration import LEAST_SLOPE, cross_fit, fit_sigmoid
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.tune.gamma import pairs_of_few
+from pymc_pacauc.tune.coverage import calibrated_posterior
+from pymc_pacauc.tune.gamma import assign_folds, content_order, pairs_of_few
 
 SCIKIT_1_5 = parse_version(sklearn.__version__) < parse_version("1.6")
 
 # EP approximates a pair of weight four by one Gaussian factor and four pairs by four, which are not the same, and
 # probabilities count the rows behind them. That variational Bayes, which has no such factors, obeys is tested below.
-EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "EP's factor of a weighted pair is not that of several"}
-# Classes by Youden's index are those that tell positives from negatives best, not the most probable ones.
-YOUDEN = {"check_classifiers_train": "predict need not be the class of highest probability"}
+EXPECTED = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "EP's factor of a weighted pair is not that of several"
+    for kind in ("dense", "sparse")
+}
 
 
 def expected(estimator):
-    return EXPECTED | (YOUDEN if getattr(estimator, "threshold", None) == "youden" else {})
+    return EXPECTED
 
 
 def checked(estimators):
@@ -66,9 +67,9 @@ def test_scikit_learns_checks(estimator, check):
 @checked(
     [
         pac.AUCClassifier(),
-        pac.AUCClassifier(threshold="youden", gamma="default", method="vb"),
+        pac.AUCClassifier(calibration="isotonic", gamma="default", method="vb"),
         pac.AUCClassifier("spike_slab", gamma="default"),
-        pac.AUCClassifier(gamma="default", method="smc", particles=100),
+        pac.AUCClassifier(gamma="default", method="smc"),
     ]
 )
 def test_scikit_learns_checks_with_other_parameters(estimator, check):
@@ -90,15 +91,16 @@ def fitted(rows):
 
 def test_it_is_the_fit_on_standardised_arrays(rows):
     X, y = rows
-    found = pac.AUCClassifier(gamma=50.0, shrinkage=1.0).fit(X, y)
+    found = pac.AUCClassifier(gamma=50.0, prior="ridge").fit(X, y)
     problem = linear_gaussian_problem(StandardScaler().fit_transform(X), y == "well", gamma=50.0)
     expected = fit(problem)
     scale = X.std(axis=0)
     np.testing.assert_allclose(found.coef_[0], expected.posterior.mean / scale)
-    np.testing.assert_allclose(found.coef_sd_[0], np.sqrt(expected.posterior.variance) / scale)
+    wide = calibrated_posterior(expected)
+    np.testing.assert_allclose(found.coef_sd_[0], np.sqrt(wide.variance) / scale)
     assert found.log_evidence_ == expected.log_evidence
     mean, sd = found.decision_function(X, return_std=True)
-    np.testing.assert_allclose(sd, np.sqrt(expected.posterior.moments_of(problem.X, variances=True)[1]))
+    np.testing.assert_allclose(sd, np.sqrt(wide.moments_of(problem.X, variances=True)[1]))
     np.testing.assert_allclose(mean, X @ found.coef_[0] + found.intercept_[0])
     low, high = found.predict_interval(X, 0.5).T
     np.testing.assert_allclose(high - low, 2 * 0.6744897501960817 * sd)
@@ -141,7 +143,7 @@ def test_weights_count_rows(rows):
     """With variational Bayes, to which one pair of weight four is four pairs; EP's sites are not additive."""
     X, y = rows
     repeats = np.random.default_rng(2).integers(0, 3, size=len(y))
-    options = {"gamma": 40.0, "method": "vb", "shrinkage": 0.3}
+    options = {"gamma": 40.0, "method": "vb", "prior": "ridge"}
     weighted = pac.AUCClassifier(**options).fit(X, y, sample_weight=repeats)
     repeated = pac.AUCClassifier(**options).fit(np.repeat(X, repeats, axis=0), np.repeat(y, repeats))
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-4)
@@ -155,23 +157,9 @@ def test_strata_are_compared_within(rows):
     strata = np.arange(len(y)) % 3
     X = StandardScaler().fit_transform(X)
     shifted = X + 20.0 * strata[:, None]  # which no comparison within strata sees
-    options = {"gamma": 40.0, "standardize": False, "shrinkage": 1.0}
+    options = {"gamma": 40.0, "standardize": False, "prior": "ridge"}
     plain, moved = (pac.AUCClassifier(**options).fit(rows, y, strata=strata) for rows in (X, shifted))
     np.testing.assert_allclose(moved.coef_, plain.coef_, rtol=1e-4)
-
-
-@pytest.mark.parametrize("threshold", [0.5, 0.2, "youden", "prior"])
-def test_thresholds(rows, threshold):
-    X, y = rows
-    found = pac.AUCClassifier(gamma="default", threshold=threshold).fit(X, y)
-    positive = found.predict(X) == "well"
-    np.testing.assert_array_equal(positive, found.decision_function(X) > 0)
-    if not isinstance(threshold, str):
-        np.testing.assert_array_equal(positive, found.predict_proba(X)[:, 1] > threshold)
-    elif threshold == "prior":
-        assert abs(positive.mean() - (y == "well").mean()) < 0.06
-    else:
-        assert positive[y == "well"].mean() - positive[y == "sick"].mean() > 0.4
 
 
 def test_probabilities_rank_as_scores_do_and_are_calibrated():
@@ -188,43 +176,135 @@ def test_probabilities_rank_as_scores_do_and_are_calibrated():
         assert abs(probability[inside].mean() - chance[inside].mean()) < 0.04
 
 
-@pytest.fixture(scope="module")
-def noise():
-    """Noise that a fit takes for signal, with integer weights and folds, and options of a classifier of it."""
-    rng = np.random.default_rng(11)
-    X, y, fold = rng.normal(size=(90, 20)), rng.permutation(np.arange(90) % 2), np.arange(90) // 2 % 3
-    splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
-    return X, y, rng.integers(1, 6, size=90), splits, {"gamma": 60.0, "shrinkage": 1.0, "standardize": False}
-
-
-def test_probabilities_are_of_rows_that_were_left_out(noise):
-    """Scores of each fold are those of a fit to the others, and a row of weight 3 counts as three."""
-    X, y, weights, splits, options = noise
-    found = pac.AUCClassifier(cv=splits, **options).fit(X, y, sample_weight=weights)
+def test_probabilities_are_of_rows_that_were_left_out():
+    """Scores of each fold are those of a fit to the others, and the sigmoid is that of these scores."""
+    rng = np.random.default_rng(11)  # noise that a fit takes for signal
+    X, y, weights = rng.normal(size=(90, 20)), rng.permutation(np.arange(90) % 2), rng.integers(1, 6, size=90)
+    options = {"gamma": 60.0, "prior": "ridge", "standardize": False}
+    found = pac.AUCClassifier(**options).fit(X, y, sample_weight=weights)
     [score] = found.scores_
-    for train, test in splits:
-        without = pac.AUCClassifier(**options).fit(X[train], y[train], sample_weight=weights[train])
-        refitted, fitted = without.decision_function(X[test]), found.decision_function(X[test])
-        assert np.corrcoef(score.held_out[test], refitted)[0, 1] > 0.99
-        assert np.corrcoef(fitted, refitted)[0, 1] < 0.9
-    units = (score.held_out - score.center) / score.spread
-    steps = IsotonicRegression(out_of_bounds="clip").fit(np.repeat(units, weights), np.repeat(y, weights))
-    at = (score.posterior.score(X) - score.center) / score.spread
-    np.testing.assert_allclose(found.predict_proba(X)[:, 1], (90 * steps.predict(at) + ndtr(at)) / 91, atol=1e-12)
+    pairs = bipartite(y).times(weights / weights.mean())
+    assigned = assign_folds(pairs, 5, None, content_order(X - np.average(X, axis=0, weights=weights)))
+    held_out = cross_fit(score.posterior, 5)
+    for each, fold in zip(held_out, assigned, strict=True):
+        for k in range(2):
+            train, test = fold != k, fold == k
+            without = pac.AUCClassifier(calibration=None, **options).fit(X[train], y[train], weights[train])
+            refitted, fitted = without.decision_function(X[test]), found.decision_function(X[test])
+            assert np.corrcoef(each[test], refitted)[0, 1] > 0.99
+            assert np.corrcoef(fitted, refitted)[0, 1] < 0.9
+    sigmoid = fit_sigmoid(held_out.ravel(), np.tile(y, len(held_out)), np.tile(weights / weights.mean(), 4) / 4)
+    np.testing.assert_allclose(found.predict_proba(X)[:, 1], sigmoid(score.standard(X)), atol=1e-12)
+    assert sigmoid.slope == pytest.approx(LEAST_SLOPE)  # rows left out of noise are ranked by chance, or worse
 
 
-@pytest.mark.parametrize("threshold", ["youden", "prior"])
-def test_thresholds_count_a_row_by_its_weight(noise, threshold):
-    X, y, weights, splits, options = noise
-    [score] = pac.AUCClassifier(cv=splits, threshold=threshold, **options).fit(X, y, sample_weight=weights).scores_
+def test_calibration(rows):
+    X, y = rows
+    smooth, steps, plain = (
+        pac.AUCClassifier(gamma="default", calibration=each).fit(X, y) for each in ("auto", "isotonic", None)
+    )
+    for found in (smooth, steps):
+        positive = found.predict(X) == "well"
+        np.testing.assert_array_equal(positive, found.predict_proba(X)[:, 1] > 0.5)
+        np.testing.assert_array_equal(positive, found.decision_function(X) > 0)
+        np.testing.assert_array_equal(found.predict_log_proba(X), np.log(found.predict_proba(X)))
+        ranks = np.argsort(found.decision_function(X))
+        np.testing.assert_array_equal(np.argsort(found.predict_proba(X)[:, 1]), ranks)
+    assert np.unique(smooth.predict_proba(X)).size > 250
+    assert not hasattr(plain, "predict_proba")
+    assert 0.3 < np.mean(plain.predict(X) == "well") < 0.7
 
-    def behind(cut):
-        called, positive = score.held_out > cut, y == 1
-        true, false = (weights[called & rows].sum() / weights[rows].sum() for rows in (positive, ~positive))
-        return false - true if threshold == "youden" else abs(weights[called].sum() - weights[positive].sum())
 
-    best = min(behind(cut) for cut in [-np.inf, *score.held_out])
-    assert behind(score.cuts[0]) == pytest.approx(best, abs=1e-12)
+def test_neither_seed_nor_order_changes_anything(rows):
+    X, y = rows
+    order = np.random.default_rng(4).permutation(len(y))
+    first, other = (
+        pac.AUCClassifier(random_state=seed).fit(X[rows], y[rows]) for seed, rows in ((0, slice(None)), (7, order))
+    )
+    np.testing.assert_allclose(other.predict_proba(X), first.predict_proba(X), atol=1e-6)
+    np.testing.assert_allclose(other.coef_sd_, first.coef_sd_, rtol=1e-5)
+
+
+def test_score_within_strata():
+    """A search with strata selects by what the fit compares."""
+    rng = np.random.default_rng(5)
+    strata = np.arange(240) % 4
+    X = rng.normal(size=(240, 2))
+    y = X[:, 0] + rng.normal(size=240) > 0
+    X[:, 0] += 3.0 * strata
+    found = pac.AUCClassifier(gamma="default").fit(X, y, strata=strata)
+    within = found.score(X, y, strata=strata)
+    assert within == 1 - pac.empirical_risk(found.decision_function(X), y, strata=strata)
+    assert within > found.score(X, y) + 0.1
+    with sklearn.config_context(enable_metadata_routing=True):
+        asked = pac.AUCClassifier().set_fit_request(strata=True).set_score_request(strata=True)
+        search = GridSearchCV(asked, {"gamma": [20.0, 80.0]}, cv=3).fit(X, y, strata=strata)
+    assert search.best_score_ > found.score(X, y) + 0.1
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "smc"}, {"prior": "spike_slab"}, {"multi_class": "ordered"}])
+def test_pickles_hold_no_rows(options):
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(600, 20))
+    y = np.digitize(X[:, 0] + rng.normal(size=600), [-0.5, 0.5] if "multi_class" in options else [0.0])
+    found = pac.AUCClassifier(gamma="default", **options).fit(X, y)
+    kept = pickle.dumps(found)
+    assert len(kept) < (300_000 if "method" in options else 100_000)  # 1000 draws of 20 coefficients are 160 kB
+    values = {each.tobytes() for each in X[:, :1]}
+    assert not any(value in kept for value in values)
+    loaded = pickle.loads(kept)
+    np.testing.assert_array_equal(loaded.predict_proba(X), found.predict_proba(X))
+    np.testing.assert_allclose(loaded.predict_interval(X[:5]), found.predict_interval(X[:5]))
+    np.testing.assert_allclose(loaded.coef_sd_, found.coef_sd_)
+    np.testing.assert_array_equal(loaded.inclusion_probability_, found.inclusion_probability_)
+    if "prior" not in options:
+        assert loaded.certificate_ == found.certificate_
+    assert "ROC" in loaded.report()
+    with pytest.raises(AttributeError, match="keep_data=True"):
+        loaded.approximation_  # noqa: B018
+    assert len(pickle.dumps(loaded)) <= len(kept) + 100
+
+
+def test_data_are_kept_where_asked_for(rows):
+    found = pickle.loads(pickle.dumps(pac.AUCClassifier(gamma="default", keep_data=True).fit(*rows)))
+    assert found.approximation_.problem.n == 150
+
+
+def test_results_of_an_estimator(rows):
+    pytest.importorskip("pymc")
+    found = pac.AUCClassifier(gamma="default").fit(*rows)
+    assert pac.certificate(found) == found.certificate_
+    assert pac.certificate(found, 0.01).auc < found.certificate_.auc
+    assert pac.certificate(found.idata_).auc == pytest.approx(found.certificate_.auc)
+    table = pac.summary(found)
+    np.testing.assert_allclose(table["sd"], found.coef_sd_[0], atol=5e-4)
+    assert table.attrs["certificate"] == found.certificate_
+    left = pac.leave_out(found, np.arange(150) % 5)
+    assert left.auc == pytest.approx(found.approximation_.leave_out(np.arange(150) % 5).auc)
+    with pytest.raises(TypeError, match="keep_data=True"):
+        pac.leave_out(pickle.loads(pickle.dumps(found)))
+
+
+def test_sparse_rows(rows):
+    X, y = rows
+    found, same = (pac.AUCClassifier(gamma="default").fit(each, y) for each in (csr_array(X), X))
+    np.testing.assert_array_equal(found.predict_proba(csr_array(X)), same.predict_proba(X))
+
+
+def test_groups_are_the_independent_units():
+    """Six rows of each of 40 patients, all of noise: more rows of the same patients certify nothing."""
+    rng = np.random.default_rng(3)
+    patient = np.repeat(np.arange(40), 6)
+    X = rng.normal(size=(40, 3))[patient] + 0.3 * rng.normal(size=(240, 3))
+    y = (rng.permutation(40) < 20)[patient]
+    rows, groups = (pac.AUCClassifier(gamma="default").fit(X, y, groups=each) for each in (None, patient))
+    assert rows.certificate_.m == 120
+    assert groups.certificate_.m == 20
+    assert groups.certificate_.auc < 0.5 < groups.certificate_.empirical_auc
+    assert pac.certificate(rows, groups=patient).auc < 0.5
+    assert np.median(groups.coef_sd_ / rows.coef_sd_) > 1.5
+    times = np.column_stack([y, rng.exponential(size=240)])
+    assert pac.ConcordanceEstimator(gamma="default").fit(X, times, groups=patient).certificate_.groups == 40
 
 
 def test_the_certificate_pays_for_four_priors(rows):
@@ -246,22 +326,29 @@ def test_gamma_chosen_on_some_rows_grows_with_all():
     y = X[:, 0] + rng.logistic(size=2000) > 0
 
     def in_units(n):
-        found = pac.AUCClassifier(shrinkage=1.0, tuning_rows=200).fit(X[:n], y[:n])
+        found = pac.AUCClassifier("ridge", calibration=None).fit(X[:n], y[:n])
         return found.gamma_ * n / (y[:n].sum() * (~y[:n]).sum())
 
-    assert in_units(2000) == pytest.approx(in_units(200), rel=1e-6)
+    assert in_units(2000) == pytest.approx(in_units(500), rel=1e-6)
 
 
 def test_more_than_two_classes():
     rng = np.random.default_rng(4)
     X = rng.normal(size=(210, 2))
     y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=210), [-0.7, 0.7])
-    ovr = pac.AUCClassifier(gamma="default").fit(X, y)
-    assert ovr.coef_.shape == (3, 2)
-    assert len(ovr.gamma_) == 3
-    assert ovr.decision_function(X).shape == (210, 3)
-    assert ovr.score(X, y) == pytest.approx(
-        np.mean([roc_auc_score(y == k, ovr.decision_function(X)[:, k]) for k in range(3)])
+    ovo = pac.AUCClassifier(gamma="default").fit(X, y)
+    assert ovo.coef_.shape == (3, 2)
+    assert len(ovo.gamma_) == 3
+    assert ovo.decision_function(X).shape == (210, 3)
+    assert ovo.score(X, y) == pytest.approx(
+        np.mean(
+            [
+                roc_auc_score(y[np.isin(y, (k, other))] == k, ovo.decision_function(X)[np.isin(y, (k, other)), k])
+                for k in range(3)
+                for other in range(3)
+                if other != k
+            ]
+        )
     )
     ordered = pac.AUCClassifier(gamma="default", multi_class="ordered").fit(X, y)
     assert ordered.coef_.shape == (1, 2)
@@ -272,7 +359,21 @@ def test_more_than_two_classes():
     np.testing.assert_allclose(probability.sum(axis=1), 1.0)
     assert np.mean(ordered.predict(X) == y) > 0.7
     with pytest.raises(ValueError, match="one score"):
-        ovr.predict_interval(X)
+        ovo.predict_interval(X)
+
+
+def test_every_class_weighs_the_same_and_m_is_certified():
+    """However rare: M is a mean over pairs of classes. Each of K certificates may fail with probability 0.05 / K."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(200, 2))
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=200), [0.5, 1.5])
+    fitted = pac.AUCClassifier("ridge", gamma="default").fit(X, y)
+    for k, (approximation, certified) in enumerate(zip(fitted.approximation_, fitted.certificate_, strict=True)):
+        weight = np.bincount(y, approximation.problem.pairs.observation_weight)
+        np.testing.assert_allclose(weight / weight[k], np.where(np.arange(3) == k, 1.0, 0.5))
+        smallest = np.bincount(y)[np.arange(3) != k].min()
+        assert effective_size(approximation.problem.pairs) == pytest.approx(min(np.sum(y == k), 2 * smallest))
+        assert certified.epsilon == pytest.approx(0.05 / 3)
 
 
 def test_it_lives_in_scikit_learn(rows):
@@ -297,7 +398,7 @@ def test_metadata_are_routed(rows):
     groups = np.arange(150) // 5
     with sklearn.config_context(enable_metadata_routing=True):
         classifier = pac.AUCClassifier(gamma="default").set_fit_request(groups=True, strata=True, sample_weight=True)
-        classifier.set_score_request(sample_weight=True)
+        classifier.set_score_request(sample_weight=True, strata=True)
         scores = cross_val_score(
             classifier,
             X,
@@ -331,19 +432,10 @@ def test_copies(rows, fitted):
         ({"gamma": -1.0}, "gamma must be"),
         ({"prior": "laplace"}, "prior must be one of"),
         ({"method": "nuts"}, "method must be one of 'ep', 'vb', 'smc'; got 'nuts'"),
-        ({"threshold": 2.0}, "threshold must be one of"),
-        ({"multi_class": "ovo"}, "multi_class must be one of"),
-        ({"cv": 1}, "Expected cv as an integer of at least 2"),
-        ({"cv": "five"}, "Expected cv as an integer of at least 2"),
-        ({"cv": ShuffleSplit(2, random_state=0)}, "cv must leave out every sample once"),
-        ({"cv": LeaveOneOut()}, "has nothing to compare"),
-        ({"shrinkage": 0.0}, "shrinkage must be"),
-        ({"shrinkage": None}, "shrinkage must be"),
-        ({"tuning_rows": 10}, "tuning_rows must be"),
-        ({"threshold": None}, "threshold must be one of"),
+        ({"calibration": "beta"}, "calibration must be one of"),
+        ({"keep_data": "yes"}, "keep_data must be True or False"),
+        ({"multi_class": "ovr"}, "multi_class must be one of"),
         ({"standardize": "robust"}, "standardize must be True or False; got 'robust'"),
-        ({"epsilon": 2.0}, "epsilon must lie strictly between 0 and 1"),
-        ({"particles": 1}, "particles must be at least 2"),
         (
             {"gamma": "coverage", "sample_weight": np.arange(150.0)},
             "gamma can be calibrated to coverage for two classes",
@@ -406,27 +498,6 @@ def test_a_failed_fit_keeps_the_last_one(rows, fitted):
         fitted.predict(X[:, :2])
 
 
-def test_folds_may_be_given(rows):
-    X, y = rows
-    splitter = StratifiedKFold(3)
-    fold = np.empty(len(y), dtype=int)
-    for k, (_, out) in enumerate(splitter.split(X, y)):
-        fold[out] = k
-    first = pac.AUCClassifier(cv=splitter).fit(X, y)
-    other = pac.AUCClassifier(cv=list(splitter.split(X, y)), random_state=1).fit(X, y)
-    assert first.gamma_ == other.gamma_  # there are no subsamples, so that there is nothing random
-    np.testing.assert_array_equal(first.predict_proba(X), other.predict_proba(X))
-    [score] = first.scores_
-    np.testing.assert_array_equal(score.posterior.choice.folds, [fold])
-    weights = np.where(np.arange(len(y)) < 10, 0.0, 1.0)  # rows of weight zero leave, and their folds with them
-    without = pac.AUCClassifier(cv=[(np.flatnonzero(fold[10:] != k), np.flatnonzero(fold[10:] == k)) for k in range(3)])
-    np.testing.assert_allclose(
-        pac.AUCClassifier(cv=splitter).fit(X, y, sample_weight=weights).coef_, without.fit(X[10:], y[10:]).coef_
-    )
-    one_by_one = pac.AUCClassifier(gamma="default", cv=LeaveOneOut()).fit(X[::3], y[::3])  # for probabilities
-    assert one_by_one.predict_proba(X).shape == (150, 2)
-
-
 @pytest.mark.parametrize(("positives", "rows"), [(300, (50, 50)), (20, (20, 125)), (2, (2, 400))])
 def test_gamma_is_chosen_by_some_rows(positives, rows):
     rng = np.random.default_rng(6)
@@ -452,6 +523,7 @@ def test_a_choice_by_some_rows_is_that_of_these_rows_alone():
     assert whole.of_compared_rows() is whole
 
 
+@pytest.mark.slow
 def test_dependent_columns():
     """Of these rows, in which categories have a column each, LAPACK's gesdd finds no singular values."""
     data = pac.datasets.load_credit()
@@ -460,9 +532,12 @@ def test_dependent_columns():
     assert found.score(data.X[new], data.y[new]) > 0.7
 
 
+@pytest.mark.slow
 def test_spikes_on_many_rows():
     rng = np.random.default_rng(8)
-    X = rng.normal(size=(700, 3))  # more rows than tuning_rows: the final fit is to other pairs than those tuned by
+    X = rng.normal(
+        size=(700, 3)
+    )  # more rows than prior and gamma are chosen by: the final fit is to other pairs than those tuned by
     y = X[:, 0] + rng.normal(size=700) > 0
     found = pac.AUCClassifier("spike_slab").fit(X, y)
     assert found.inclusion_probability_[0, 0] > 0.9
@@ -471,7 +546,7 @@ def test_spikes_on_many_rows():
 def test_few_positives_have_few_folds():
     X = np.random.default_rng(5).normal(size=(40, 2))
     y = np.arange(40) < 3
-    with pytest.warns(UserWarning, match="less than cv=5: there will be 3 folds"):
+    with pytest.warns(UserWarning, match="rows for 3 folds only"):
         assert pac.AUCClassifier().fit(X, y).coef_.shape == (1, 2)
 
 
@@ -495,9 +570,8 @@ def test_draws_are_arviz_data(rows, fitted):
     draws = idata["posterior"]["coef"]
     assert draws.shape == (1, 1000, 3)
     np.testing.assert_allclose(draws.mean(("chain", "draw")), fitted.coef_[0], atol=4 * fitted.coef_sd_[0].max() / 30)
-    with pytest.raises(ValueError, match="tuned"):  # among four, for which certificate_ pays
-        pac.certificate(idata)
-    fixed = [pac.AUCClassifier(gamma=40.0, shrinkage=1.0, method=method).fit(*rows) for method in ("ep", "smc")]
+    assert pac.certificate(idata).selected_from == 4
+    fixed = [pac.AUCClassifier(gamma=40.0, prior="ridge", method=method).fit(*rows) for method in ("ep", "smc")]
     for each in fixed:
         assert pac.certificate(each.idata_).auc == pytest.approx(each.certificate_.auc)
 
@@ -507,7 +581,7 @@ def test_pairs_of_many_rows_are_subsampled():
     rng = np.random.default_rng(7)
     X = rng.normal(size=(3000, 5))
     y = X[:, 0] - 0.5 * X[:, 1] + 2.0 * rng.logistic(size=3000) > 0.5
-    found = pac.AUCClassifier(gamma=2000.0, shrinkage=1.0).fit(X, y)
+    found = pac.AUCClassifier(gamma=2000.0, prior="ridge").fit(X, y)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     every = fit(linear_gaussian_problem(Z, y, 2000.0), pairs="all")
     assert found.approximation_.pairs_used < 0.15 * every.problem.pairs.n_pairs
@@ -521,23 +595,7 @@ def test_a_large_error_of_a_subsample_is_told_by_options_of_the_estimator(monkey
     monkeypatch.setattr("pymc_pacauc.ep.results.LARGE_EVIDENCE_ERROR", 1e-6)
     message = r'subsample of .* of 640000 pairs .* nats in log Z: .* Lower gamma, or use method="smc".$'
     with pytest.warns(ConvergenceWarning, match=message):
-        pac.AUCClassifier(gamma=100.0, shrinkage=1.0).fit(X, np.arange(1600) % 2)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"inclusion_probability": 0.5}, r'inclusion_probability=0.5 .* prior="spike_slab"'),
-        ({"inclusion_probability": 1.5, "prior": "gp"}, "inclusion_probability=1.5"),
-        ({"shrinkage": 0.5, "prior": "gp"}, "shrinkage=0.5 is of a Gaussian prior"),
-        ({"shrinkage": 0.5, "prior": "spike_slab"}, "shrinkage=0.5 is of a Gaussian prior"),
-        ({"shrinkage": 0.5, "relevance": "evidence"}, "relevance='evidence'"),
-    ],
-)
-def test_options_of_another_prior_are_refused(options, message):
-    X = np.random.default_rng(1).normal(size=(40, 2))
-    with pytest.raises(ValueError, match=message):
-        pac.AUCClassifier(**options).fit(X, X[:, 0] > 0.0)
+        pac.AUCClassifier("ridge", gamma=100.0).fit(X, np.arange(1600) % 2)
 
 
 @pytest.mark.parametrize("prior", ["gaussian", "spike_slab"])

@@ -1,3 +1,4 @@
+import pickle
 import re
 from html.parser import HTMLParser
 
@@ -31,10 +32,21 @@ class Balanced(HTMLParser):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, ["AUC of rows left out", "<svg", "Certified".lower(), "EP converged", "P(&gt; 0)", "a&lt;b"]),
+        (
+            {},
+            [
+                "AUC of rows left out",
+                "positive: True",
+                "sensitivity",
+                "Calibration",
+                "certified",
+                "P(&gt; 0)",
+                "a&lt;b",
+            ],
+        ),
         ({"prior": "spike_slab", "gamma": "default"}, ["P(included)", "There is no certificate"]),
         ({"gamma": "certificate", "method": "vb"}, ["GaussianVB converged"]),
-        ({"multi_class": "ovr", "gamma": "default"}, ["2 against the rest"]),
+        ({"multi_class": "ovo", "gamma": "default"}, ["2 against the rest"]),
     ],
 )
 def test_the_page_stands_alone(tmp_path, options, words):
@@ -44,8 +56,12 @@ def test_the_page_stands_alone(tmp_path, options, words):
     X = pd.DataFrame(rng.normal(size=(120, 2)), columns=["a<b", "c"])
     score = X["c"] + 0.7 * rng.normal(size=120)
     y = np.digitize(score, [-0.5, 0.5]) if "multi_class" in options else score > 0
-    page = pac.AUCClassifier(**options).fit(X, y).report(tmp_path / "page.html")
-    assert (tmp_path / "page.html").read_text() == page
+    found = pac.AUCClassifier(**options).fit(X, y)
+    assert found.report(tmp_path / "page.html") == tmp_path / "page.html"
+    page = (tmp_path / "page.html").read_text()
+    assert page == found.report()
+    assert pickle.loads(pickle.dumps(found)).report() == page
+    assert page.count("<svg") == page.count('<svg role="img" aria-label=')
     for word in words:
         assert word in page
     parser = Balanced()
@@ -60,4 +76,6 @@ def test_the_page_of_censored_times():
     y = np.column_stack([rng.random(60) < 0.7, rng.exponential(np.exp(-X[:, 0]))])
     page = pac.ConcordanceEstimator(gamma="default").fit(X, y).report(title="Times & events")
     assert "<h1>Times &amp; events</h1>" in page
-    assert "Censored times" in page
+    for words in ("Censored times", "concordance of rows left out", "Kaplan-Meier", "an early event"):
+        assert words in page
+    assert "AUC" not in page

@@ -37,9 +37,10 @@ def approx(model):
 
 def test_is_the_engines_fit(data, approx):
     fit = fitting.fit(linear_gaussian_problem(*data, 60.0, prior_covariance=1.5**2))
-    np.testing.assert_allclose(approx.posterior.mean, [1.0, *fit.posterior.mean], atol=1e-5)
+    np.testing.assert_allclose(approx.q.mean, [1.0, *fit.posterior.mean], atol=1e-5)
     assert approx.posterior.covariance[0, 0] == pytest.approx(4.0, rel=1e-6)
-    np.testing.assert_allclose(approx.posterior.covariance[1:, 1:], fit.posterior.covariance, atol=1e-5)
+    np.testing.assert_allclose(approx.q.covariance[1:, 1:], fit.posterior.covariance, atol=1e-5)
+    assert approx.q.log_evidence == approx.log_evidence
     assert approx.log_evidence == pytest.approx(fit.log_evidence, abs=1e-6)
     assert approx.expected_risk == pytest.approx(fit.expected_risk, abs=1e-6)
     assert approx.converged
@@ -153,8 +154,8 @@ def test_model_argument(model):
 
 def test_refusal_through_fit(data):
     with pm.Model():
-        pac.AUCPotential("auc", data[0] @ pm.Laplace("theta", 0, 1, size=3), data[1], 1.0)
-        with pytest.raises(NotLinearGaussianError, match="theta is not Gaussian"):
+        pac.AUCPotential("auc", data[0] @ pm.math.exp(pm.Normal("theta", size=3)), data[1], 1.0)
+        with pytest.raises(NotLinearGaussianError, match="scores are not affine in theta"):
             pm.fit(method=pac.EP())
 
 

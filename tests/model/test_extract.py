@@ -58,10 +58,6 @@ def test_arrays_reproduce_the_model(build):
     assert prior[0] - prior[1] == pytest.approx(-0.5 * (w[0] @ w[0] - w[1] @ w[1]), rel=1e-6)
 
 
-def heavy_tails():
-    potential(X @ pm.StudentT("theta", 4, size=3) + pm.Normal("alpha"))
-
-
 def hierarchy():
     potential(X @ pm.Normal("theta", 0.0, pm.HalfNormal("tau"), size=3))
 
@@ -110,7 +106,6 @@ def shifted():
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (heavy_tails, "prior of theta is not Gaussian"),
         (hierarchy, "prior of tau is not Gaussian"),
         (population, "prior of tau is not Gaussian"),
         (saturated, "not affine in theta"),

@@ -48,8 +48,9 @@ def test_few_features_are_the_process(method, reparameterize):
     assert few.log_evidence == pytest.approx(full.log_evidence, abs=1e-3)
     spread = float(full_scores["mean"].std())
     np.testing.assert_allclose(few_scores["mean"], full_scores["mean"], atol=2e-3 * spread)
-    np.testing.assert_allclose(few_scores["sd"], full_scores["sd"], atol=2e-3)
-    np.testing.assert_allclose(few.posterior.variance, full.posterior.variance, atol=5e-3)
+    np.testing.assert_allclose(np.diagonal(few.q.covariance), np.diagonal(full.q.covariance), atol=5e-3)
+    error = few.posterior.monte_carlo_error + full.posterior.monte_carlo_error  # each by its own weighted directions
+    np.testing.assert_allclose(few_scores["sd"], full_scores["sd"], atol=2e-3 + error)
 
 
 def test_kernel_gradients_of_few_features():
@@ -117,7 +118,7 @@ def test_features_in_a_model():
             theta = pm.Normal("theta", shape=features.rank)
             pac.AUCPotential("auc", features(rows) @ theta, y, gamma=120.0)
             approx = pm.fit(method=pac.EP(), progressbar=False)
-        expected = features.transform(new) @ approx.posterior.mean
+        expected = features.transform(new) @ approx.q.mean
         np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected)
         np.testing.assert_allclose(features(X), features.transform(X))
         assert np.isfinite(model.compile_logp()(model.initial_point()))
@@ -125,6 +126,7 @@ def test_features_in_a_model():
         features(model["theta"])
 
 
+@pytest.mark.slow
 def test_smc_moves_the_features():
     model, gp = model_of(n=80)
     approx = fit(model)

@@ -169,6 +169,7 @@ def test_smc_and_the_average_over_models_agree_for_six_coefficients(v0):
 # -- the path ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_path_agrees_with_single_fits():
     X, y, _ = sparse_data(150, 6, active=(1.5, -1.0))
     path = pac.regularization_path((X, y), v0=[1e-4, 1e-2, 1e-1], gamma=150.0, p=0.2, tolerance=1e-6)

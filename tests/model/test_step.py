@@ -161,6 +161,7 @@ def test_keeping_particles_does_not_change_draws(idata):
     np.testing.assert_array_equal(plain["posterior"]["theta"].values, idata["posterior"]["theta"].values)
 
 
+@pytest.mark.slow
 def test_same_seed_same_draws_in_processes_and_whatever_the_tuning(idata):
     for options in ({"cores": 2, "mp_ctx": "fork"}, {"tune": 0}, {"tune": 2}):
         again = sample(plane_model(), draws=1000, chains=4, **options)

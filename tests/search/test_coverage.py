@@ -8,9 +8,12 @@ import pytest
 from scipy.special import ndtr
 
 import pymc_pacauc as pac
+from pymc_pacauc.comparison.kinds import ordered_classes, stratified
+from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.tune.coverage import _row_gradients, coverage_gamma, sandwich
+from pymc_pacauc.tune.coverage import _row_gradients, calibrated_posterior, coverage_gamma, sandwich
 
 
 def simulated(seed, n=150):
@@ -123,3 +126,87 @@ def test_refusals():
         coverage_gamma(linear_gaussian_problem(X[:, :1], y, 1.0))
     with pytest.raises(ValueError, match="level"):
         coverage_gamma(linear_gaussian_problem(X, y, 1.0), level=1.0)
+
+
+def directions(rng, n, d, kind="two classes"):
+    """Rows, pairs, and the coefficients of the best score, half of them zero."""
+    X, best = rng.normal(size=(n, d)), np.where(np.arange(d) < d // 2, 1.0 / (1 + np.arange(d)), 0.0)
+    latent = X @ best + rng.logistic(size=n)
+    if kind == "ordered":
+        return X, ordered_classes(np.digitize(latent, [-0.7, 0.7])), best
+    pairs = bipartite(latent > 0.0)
+    if kind == "strata":
+        return X, stratified(pairs, np.arange(n) % 5), best
+    return X, pairs.times(rng.uniform(0.5, 2.0, size=n)) if kind == "weights" else pairs, best
+
+
+@pytest.mark.parametrize("kind", ["two classes", "strata", "weights", "ordered"])
+def test_calibrated_spread_covers(kind):
+    """Null coefficients of 40 data sets, two each, at gamma and at 5 times it: 9 in 10, within 3 binomial errors."""
+    rng, inside = np.random.default_rng(1), []
+    for _ in range(40):
+        X, pairs, _ = directions(rng, 200, 4, kind)
+        size, start = row_shares(pairs).size, None
+        for gamma in (1.0 * size, 5.0 * size):
+            start = fit(linear_gaussian_problem(X, pairs, gamma=gamma), start=start, tolerance=1e-2)
+            found = calibrated_posterior(start)
+            inside.append(np.abs(found.mean[2:]) < 1.645 * np.sqrt(found.variance[2:]))
+    for each in (inside[::2], inside[1::2]):
+        assert abs(np.mean(each) - 0.9) < 3 * np.sqrt(0.09 / 80)
+
+
+def test_calibrated_spread_counts_groups():
+    """Rows that are repeated four times say nothing new: with groups the spread is that of the rows once."""
+    rng = np.random.default_rng(2)
+    X, pairs, _ = directions(rng, 150, 3)
+    positive = np.zeros(150, dtype=bool)
+    positive[pairs.blocks[0].positive] = True
+    once = fit(linear_gaussian_problem(X, positive, gamma=300.0))
+    four = fit(linear_gaussian_problem(np.repeat(X, 4, axis=0), np.repeat(positive, 4), gamma=300.0))
+    sd = [
+        np.sqrt(each.variance)
+        for each in (
+            calibrated_posterior(once),
+            calibrated_posterior(four, np.repeat(np.arange(150), 4)),
+            calibrated_posterior(four),
+        )
+    ]
+    np.testing.assert_allclose(sd[1], sd[0], rtol=0.02)
+    assert (sd[2] < 0.7 * sd[0]).all()
+
+
+def test_what_cannot_be_calibrated():
+    X = np.random.default_rng(3).normal(size=(20, 12))
+    with pytest.raises(ValueError, match="there are 20 for 12"):
+        calibrated_posterior(fit(linear_gaussian_problem(X, X[:, 0] > 0.0, gamma=5.0)))
+
+
+def test_an_approximation_is_calibrated():
+    rng = np.random.default_rng(4)
+    X, pairs, _ = directions(rng, 200, 3)
+    y = np.isin(np.arange(200), pairs.blocks[0].positive)
+    with pm.Model():
+        theta = pm.Normal("theta", size=3)
+        pac.AUCPotential("auc", X @ theta, y, gamma=2000.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    wide = approx.calibrated()
+    np.testing.assert_array_equal(wide.posterior.mean, calibrated_posterior(approx.fit).mean)
+    assert wide.posterior.variance[2] > 2.0 * approx.posterior.variance[2]
+    drawn = wide.sample(4000, random_seed=1)["posterior"]["theta"].values[0]
+    np.testing.assert_allclose(np.cov(drawn.T), wide.posterior.covariance, atol=0.1 * wide.posterior.variance.max())
+    assert wide.mean_risk.value == pytest.approx(float(np.mean(approx.fit.problem.risk(drawn))), abs=0.002)
+    assert pac.certificate(wide).divergence == pytest.approx(wide.posterior.divergence_from_prior)
+    with pytest.raises(ValueError, match="no sites"):
+        wide.leave_out()
+
+
+def test_a_spread_under_another_prior_is_refused():
+    rng = np.random.default_rng(5)
+    X, pairs, _ = directions(rng, 60, 2)
+    y = np.isin(np.arange(60), pairs.blocks[0].positive)
+    with pm.Model():
+        theta = pm.Laplace("theta", 0.0, 1.0, size=2)
+        pac.AUCPotential("auc", X @ theta, y, gamma=20.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    with pytest.raises(ValueError, match="calibrated under Gaussian priors"):
+        approx.calibrated()

@@ -52,6 +52,7 @@ def test_gradient_of_a_subsample_against_differences():
     assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_many_pairs_are_subsampled_and_the_choice_is_that_of_all():
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((1500, 3))

@@ -152,7 +152,7 @@ def test_a_centred_hierarchy_is_the_non_centred_one():
     sd = drawn[0].std(("chain", "draw"))
     assert float(np.abs((drawn[0] - drawn[1]).mean(("chain", "draw")) / sd).max()) < 0.12
     assert float(np.abs(drawn[1].std(("chain", "draw")) / sd - 1.0).max()) < 0.12
-    theta = centred.posterior.mean[centred.source.parts["theta"]].reshape(5, 2)
+    theta = centred.posterior.score_mean[centred.source.parts["theta"]].reshape(5, 2)
     scores = (X * theta[GROUPS]).sum(axis=1)
     assert centred.training_auc == pytest.approx(1.0 - pac.empirical_risk(scores, Y))
     assert not_centred.training_auc == pytest.approx(centred.training_auc, abs=1e-9)
@@ -377,3 +377,37 @@ def test_the_funnel_of_a_scale_near_zero_is_sampled_exactly():
     for sample, exact in ((np.array(shares), [0.01, 0.05, 0.2, 0.5]), (np.array(ratios)[:, None], [1.0])):
         error = sample.std(axis=0, ddof=1) / np.sqrt(len(sample))
         assert (np.abs(sample.mean(axis=0) - exact) < 3.5 * error + 1e-3 * np.array(exact)).all()
+
+
+def test_other_priors_given_a_learned_scale():
+    """Laplace coefficients, and a horseshoe: local scales by the prior's sites, the common one integrated over."""
+    for kind in ("laplace", "horseshoe"):
+        with pm.Model() as model:
+            tau = pm.HalfNormal("tau", 1.0)
+            if kind == "laplace":
+                theta = pm.Laplace("theta", 0.0, tau, shape=2)
+            else:
+                theta = pm.Normal("theta", 0.0, tau * pm.HalfCauchy("local", 1.0, shape=2), shape=2)
+            pac.AUCPotential("auc", X @ theta, Y, 20.0)
+        found = fitted(model)
+        assert [rv.name for rv in found.hyper.hyper] == ["tau"]
+        hyper = found.hyper_posterior
+        assert float((hyper["tau"] * hyper["weight"]).sum()) == pytest.approx(np.sqrt(2.0 / np.pi), rel=0.03)
+        drawn = found.sample(200, random_seed=1)["posterior"]
+        np.testing.assert_allclose(drawn["theta"].shape, (1, 200, 2))
+
+
+def test_a_process_with_a_learned_lengthscale_predicts_new_points():
+    """At its own points, given one of its lengthscales, a process predicts the scores that it has there."""
+    x = np.linspace(0.0, 4.0, 30)[:, None]
+    labels = np.sin(2.0 * x[:, 0]) + 0.5 * rng.normal(size=30) > 0
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, pm.InverseGamma("lengthscale", 3.0, 3.0)))
+        pac.AUCPotential("auc", gp.prior("f", X=x), labels, 15.0)
+    found = fitted(model)
+    own = pac.predict_scores(found, x, gp=gp, summary=True, draws=300, random_seed=1)
+    expected = found.nested.mean(lambda each: each.problem.X @ each.posterior.mean)
+    np.testing.assert_allclose(own["mean"] - own["mean"].mean(), expected - expected.mean(), atol=0.02)
+    far = pac.predict_scores(found, np.array([[40.0]]), gp=gp, summary=True, draws=300, random_seed=1)
+    assert float(far["mean"][0]) == pytest.approx(0.0, abs=1e-6)
+    assert float(far["sd"][0]) == pytest.approx(1.0, abs=0.15)  # the prior's

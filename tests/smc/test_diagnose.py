@@ -49,6 +49,7 @@ def test_silent_from_a_fit_that_is_right(gamma):
     assert abs(ours.estimate - reference.estimate) < 3 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waste_free", [20, 60])
 def test_silent_with_few_chains(waste_free):
     """The correlation of 16 independent pairs is large by chance."""

@@ -11,8 +11,10 @@ from benchmarks.starts import CASES, bias
 from tests.marginals import exact_single
 from tests.oracles import exact_line, line_data
 
+QUICK = ("prior mean, data 0", "one coefficient", "integer covariates")  # the others are among the slow tests
 
-@pytest.fixture(scope="module", params=CASES)
+
+@pytest.fixture(scope="module", params=[c if c in QUICK else pytest.param(c, marks=pytest.mark.slow) for c in CASES])
 def case(request):
     return CASES[request.param]()
 

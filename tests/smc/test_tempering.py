@@ -177,6 +177,7 @@ def test_bridge_is_exact_whatever_the_fit(plane):
     assert_evidence(states, exact.log_evidence)
 
 
+@pytest.mark.slow
 def test_bridge_keeps_the_other_hemisphere():
     """At a small gamma a fifth of the posterior lies opposite the fit; a one-sided bridge would miss it."""
     X, y = plane_data()

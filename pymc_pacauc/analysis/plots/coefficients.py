@@ -19,6 +19,7 @@ from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.results import dataset_of
 
+SHAPE_DRAWS = 4000  # of an approximation that is no Gaussian, for the shape of its marginals; doubled, smoother curves
 MOST_PANELS = 40
 
 
@@ -64,7 +65,9 @@ def plot_marginals(
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
     axes = new_axes(ax, backend, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
-    mean, sd = approx.posterior.mean, np.sqrt(np.diagonal(approx.posterior.covariance))
+    mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
+    gaussian = approx.posterior is approx.fit.posterior
+    own = None if gaussian else approx.posterior.draw(SHAPE_DRAWS, np.random.default_rng(0))
     for axis, label in zip(axes, shown, strict=False):
         k = labels.index(label)
         low, high = mean[k] - 4 * sd[k], mean[k] + 4 * sd[k]
@@ -75,7 +78,8 @@ def plot_marginals(
             density = gaussian_kde(draws[:, k])(grid)
             axis.fill_between(grid, density, color=BLUE, alpha=0.3, linewidth=0, label="draws")
         line = getattr(approx, "method", "approximation")
-        axis.plot(grid, norm.pdf(grid, mean[k], sd[k]), color=VERMILION, label=line)
+        density = norm.pdf(grid, mean[k], sd[k]) if own is None else gaussian_kde(own[:, k])(grid)
+        axis.plot(grid, density, color=VERMILION, label=line)
         axis.axvline(0.0, color=GREY, linewidth=0.8, linestyle=":")
         axis.set(title=label, yticks=[], ylim=(0, None))
         axis.title.set_fontsize("medium")

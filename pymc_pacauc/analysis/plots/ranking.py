@@ -15,7 +15,7 @@ from scipy.stats import gaussian_kde
 
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
 from pymc_pacauc.analysis.threshold import Threshold
-from pymc_pacauc.comparison.censored import concordance_risk, event_mask, survival_curve
+from pymc_pacauc.comparison.censored import concordance_risk, event_codes, survival_curve
 from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.model.deployed import mean_score
@@ -63,10 +63,48 @@ def plot_roc(
     return axes
 
 
-def _label(name: str, curve: xr.Dataset) -> str:
-    attrs = curve.attrs
-    auc = f"{attrs['auc']:.3f} ({attrs['auc_lower']:.3f} to {attrs['auc_upper']:.3f})"
-    return f"{name}: {auc}" if name else auc
+def plot_precision_recall(
+    curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
+) -> Any:
+    """Draw precision-recall curves of mean scores, with their bands over rows.
+
+    Parameters
+    ----------
+    curves : Dataset or mapping of Datasets
+        What :func:`~pymc_pacauc.precision_recall` returned, or several of them by name.
+    band : bool, default True
+        Show the pointwise band.
+    ax : Axes, default None
+        Where to draw; by default a new figure.
+    backend : "matplotlib", default None
+        The only one there is.
+
+    Returns
+    -------
+    Axes
+        With the event rate, which is the precision of a random score, as a dotted line.
+    """
+    named = named_curves(curves, "", "precision_recall", "precision")
+    [axes] = new_axes(ax, backend, figsize=(7.6, 4.6))
+    for k, (name, curve) in enumerate(named.items()):
+        color, line, recall = COLORS[k % len(COLORS)], LINES[k % len(LINES)], curve["recall"]
+        if band:
+            lower, upper = curve["precision_lower"], curve["precision_upper"]
+            axes.fill_between(recall, lower, upper, step="pre", color=color, alpha=0.2, linewidth=0)
+        label = _label(name, curve, "average_precision")
+        axes.step(recall, curve["precision"], where="pre", color=color, linestyle=line, label=label)
+        axes.axhline(curve.attrs["event_rate"], color=GREY, linewidth=0.8, linestyle=":")
+    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
+    level = next(iter(named.values())).attrs["ci_prob"]
+    title = f"average precision of the mean score\n({level:.0%} over rows; dotted: event rate)"
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, title=title, alignment="left")
+    return axes
+
+
+def _label(name: str, curve: xr.Dataset, measure: str = "auc") -> str:
+    value, lower, upper = (curve.attrs[f"{measure}{end}"] for end in ("", "_lower", "_upper"))
+    said = f"{value:.3f} ({lower:.3f} to {upper:.3f})"
+    return f"{name}: {said}" if name else said
 
 
 def plot_scores(
@@ -175,6 +213,7 @@ def plot_survival(
     time: ArrayLike,
     event: ArrayLike,
     *,
+    cause: int = 1,
     groups: int = 3,
     ci_prob: float = 0.9,
     ax: Any = None,
@@ -182,7 +221,8 @@ def plot_survival(
 ) -> Any:
     """Share without event over time, in groups of equal size by their mean score (Kaplan and Meier's estimate).
 
-    A high score means an early event: the curve of the highest scores should fall first. On rows that were fitted the
+    Where there are competing events: the share that has had one of the ``cause`` (Aalen and Johansen's estimate). A
+    high score means an early event: the curve of the highest scores should move first. On rows that were fitted the
     curves are further apart than on others.
 
     Parameters
@@ -191,7 +231,9 @@ def plot_survival(
         What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
         (..., rows); or one score per row.
     time, event
-        When each row had its event or was last seen, and whether it was an event.
+        When each row had its event or was last seen, and whether it was an event, or its cause (0: censored).
+    cause
+        The code in ``event`` of the events of interest.
     groups
         Number of groups, cut at quantiles of the score; rows with equal scores stay together.
     ci_prob
@@ -206,9 +248,10 @@ def plot_survival(
     score = np.asarray(mean_score(scores), dtype=np.float64)
     if not (isinstance(groups, int | np.integer) and 2 <= groups <= len(COLORS)):
         raise ValueError(f"groups must be an integer from 2 to {len(COLORS)}; got {groups!r}.")
-    c = 1.0 - float(concordance_risk(score, time, event))  # also checks the three
+    c = 1.0 - float(concordance_risk(score, time, event, cause=cause))  # also checks the three
     times = np.asarray(time, dtype=np.float64)
-    events = event_mask(event, times.size)
+    codes = event_codes(event, times.size)
+    events, competing = codes == cause, bool((codes[codes > 0] != cause).any())
     group = np.searchsorted(np.quantile(score, np.arange(1, groups) / groups), score, side="left")
     empty = groups - np.unique(group).size
     if empty:
@@ -216,16 +259,19 @@ def plot_survival(
     [axes] = new_axes(ax, backend, figsize=(7.2, 4.2))
     for k in range(groups):
         inside = group == k
-        curve = survival_curve(times[inside], events[inside])
+        curve = survival_curve(times[inside], codes[inside], cause)
         at, share = np.concatenate([[0.0], curve.time]), np.concatenate([[1.0], curve.survival])
         lower, upper = (np.concatenate([[1.0], bound]) for bound in curve.interval(ci_prob))
+        if competing:
+            lower, share, upper = 1.0 - upper, 1.0 - share, 1.0 - lower
         color = COLORS[k]
         axes.fill_between(at, lower, upper, step="post", color=color, alpha=0.15, linewidth=0)
         label = f"{_name(k, groups)}: {int(events[inside].sum())} events, {int(inside.sum())} rows"
         axes.step(at, share, where="post", color=color, linestyle=LINES[k % len(LINES)], label=label)
-        censored = np.unique(times[inside & ~events])
+        censored = np.unique(times[inside & (codes == 0)])
         axes.plot(censored, share[np.searchsorted(at, censored, side="right") - 1], "|", color=color, markersize=6)
-    axes.set(xlabel="time", ylabel="share without event", xlim=(0.0, None), ylim=(0.0, 1.02))
+    what_share = f"share with an event of cause {cause}" if competing else "share without event"
+    axes.set(xlabel="time", ylabel=what_share, xlim=(0.0, None), ylim=(0.0, 1.02))
     axes.spines[["top", "right"]].set_visible(False)
     what = "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
     title = f"by {what}\n(concordance {c:.3f})"

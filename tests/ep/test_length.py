@@ -1,0 +1,116 @@
+"""The exact length of scale-free posteriors, against finite sums over the angle and against tempering SMC."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pymc_pacauc import datasets
+from pymc_pacauc.ep import importance
+from pymc_pacauc.ep.importance import FreeLengthPosterior, free_length_moments, log_mean
+from pymc_pacauc.ep.posterior import natural_gaussian
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.smc import Settings, prior_path, run_tempering
+from tests.oracles import exact_plane, plane_data
+
+
+def random_gaussian(k, seed=1):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(k, k))
+    covariance = 0.3 * root @ root.T / k + 0.1 * np.eye(k)
+    mean = rng.normal(size=k)
+    return natural_gaussian(np.linalg.inv(covariance), np.linalg.solve(covariance, mean)), mean, covariance
+
+
+def test_moments_of_the_projected_gaussian_against_draws():
+    q, mean, covariance = random_gaussian(5)
+    rng = np.random.default_rng(2)
+    u = rng.multivariate_normal(mean, covariance, size=400_000)
+    draws = u / np.linalg.norm(u, axis=1, keepdims=True) * stats.chi(5).rvs((len(u), 1), random_state=rng)
+    found, spread = free_length_moments(q)
+    np.testing.assert_allclose(found, draws.mean(axis=0), atol=4 * draws.std(axis=0).max() / np.sqrt(len(u)))
+    np.testing.assert_allclose(spread, np.cov(draws.T), atol=0.02)
+
+
+def test_many_coefficients_have_the_same_moments_by_expansion(monkeypatch):
+    q, _, _ = random_gaussian(200)
+    mean, covariance = free_length_moments(q)
+    monkeypatch.setattr(importance, "LARGEST_SPECTRUM", 10)
+    near, close = free_length_moments(q)
+    sd = np.sqrt(np.diagonal(covariance))
+    assert np.abs((near - mean) / sd).max() < 1e-4
+    assert np.abs(np.sqrt(np.diagonal(close)) / sd - 1.0).max() < 1e-3
+
+
+@pytest.mark.parametrize("gamma", [1.0, 20.0, 60.0])
+def test_two_coefficients_against_the_angles_finite_sums(gamma):
+    X, y = plane_data()
+    exact = exact_plane(X, y, gamma)
+    low, high = exact.edges[:-1], exact.edges[1:]
+    half = np.array([np.sin(2 * high) - np.sin(2 * low), np.cos(2 * low) - np.cos(2 * high)]) / (high - low) / 4
+    mean, mass = exact.mean, exact.mass
+    cos2, cos_sin = 0.5 + half[0] @ mass, half[1] @ mass
+    covariance = 2.0 * np.array([[cos2, cos_sin], [cos_sin, 1.0 - cos2]]) - np.outer(mean, mean)
+    posterior = fit(linear_gaussian_problem(X, y, gamma)).corrected
+    sd = np.sqrt(np.diagonal(covariance))
+    assert posterior.monte_carlo_error < 0.01
+    assert np.abs((posterior.mean - mean) / sd).max() < 0.02
+    np.testing.assert_allclose(posterior.covariance / np.outer(sd, sd), covariance / np.outer(sd, sd), atol=0.04)
+    draws = posterior.draw(20_000, np.random.default_rng(3))
+    assert np.abs((draws.mean(axis=0) - mean) / sd).max() < 0.02 + 4.0 / np.sqrt(len(draws))
+    assert stats.kstest(np.linalg.norm(draws, axis=1), stats.chi(2).cdf).pvalue > 1e-3
+    estimate, error = log_mean(posterior.weights.log_weights)
+    assert abs(estimate - exact.log_evidence) < 4 * error + 1e-3
+
+
+def test_where_scores_have_an_offset_the_gaussian_is_used_as_it_is():
+    X, y = plane_data()
+    for options in ({"offset": X[:, 0]}, {"prior_mean": [0.5, 0.0]}):
+        found = fit(linear_gaussian_problem(X, y, 60.0, **options))
+        assert found.corrected is found.posterior
+
+
+def test_directions_that_reach_no_score_keep_their_prior():
+    X, y = plane_data()
+    widened = np.column_stack([X, np.ones(len(X)), X[:, 0] + X[:, 1]])  # an intercept, and a dependent column
+    found = fit(linear_gaussian_problem(widened, y, 60.0)).corrected
+    assert isinstance(found, FreeLengthPosterior)
+    assert found.natural.mean.size == 2
+    assert abs(found.variance[2] - 1.0) < 1e-8
+    draws = found.draw(20_000, np.random.default_rng(4))
+    np.testing.assert_allclose(draws.std(axis=0), np.sqrt(found.variance), rtol=0.05)
+
+
+def test_the_deployed_mean_is_the_certified_one():
+    X, y = plane_data()
+    found = fit(linear_gaussian_problem(X, y, 60.0))
+    np.testing.assert_array_equal(found.corrected.score_mean, found.posterior.mean)
+
+
+def tempered_moments(problem, particles, runs):
+    moments = []
+    for seed in range(runs):
+        rng, path = np.random.default_rng(seed), prior_path(problem)
+        theta, _ = path.finish(run_tempering(path, Settings(particles=particles), rng).population, rng)
+        moments.append((theta.mean(axis=0), theta.std(axis=0)))
+    return np.mean(moments, axis=0)
+
+
+def check_against_tempering(name, share, particles, runs):
+    data = getattr(datasets, f"load_{name}")().standardized()
+    problem = linear_gaussian_problem(data.X, data.y, share * data.n)
+    mean, sd = tempered_moments(problem, particles, runs)
+    posterior = fit(problem).corrected
+    assert np.abs((posterior.mean - mean) / sd).max() < 0.04
+    assert np.abs(np.sqrt(posterior.variance) / sd - 1.0).max() < 0.04
+
+
+def test_pima_against_tempering():
+    check_against_tempering("pima", 1.0, 5000, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1.0 / 3.0, 1.0])
+@pytest.mark.parametrize("name", ["pima", "spect", "credit"])
+def test_shipped_data_against_long_tempering(name, share):
+    check_against_tempering(name, share, 20_000, 4)

@@ -1,0 +1,102 @@
+"""A posterior as the prior of the next batch."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_pacauc as pac
+from pymc_pacauc.model.prior import LEAST_WEIGHT
+
+rng = np.random.default_rng(5)
+X = rng.normal(size=(120, 3))
+y = (X @ [1.0, -0.5, 0.0] + rng.logistic(size=120) > 0).astype(int)
+COORDS = {"covariate": ["a", "b", "c"]}
+
+
+def fitted(rows, prior, gamma=40.0):
+    with pm.Model(coords=COORDS) as model:
+        pac.AUCPotential("auc", X[rows] @ prior(), y[rows], gamma=gamma)
+        return model, pm.fit(method=pac.EP(tolerance=1e-9), progressbar=False)
+
+
+@pytest.fixture(scope="module")
+def yesterday():
+    return fitted(slice(0, 60), lambda: pm.Normal("theta", dims="covariate"))[1]
+
+
+def test_the_variable_has_the_moments_and_dims_of_q(yesterday):
+    with pm.Model(coords=COORDS) as model:
+        theta = pac.prior_from(yesterday, "theta")
+    assert model.named_vars_to_dims["theta"] == ("covariate",)
+    mean, covariance = (each.eval() for each in theta.owner.op.dist_params(theta.owner))
+    np.testing.assert_allclose(mean, yesterday.q.mean)
+    np.testing.assert_allclose(covariance, yesterday.q.covariance, atol=1e-12)
+    with pm.Model() as bare:
+        pac.prior_from(yesterday, "theta", as_name="b")
+    assert [v.name for v in bare.free_RVs] == ["b"]
+
+
+def test_two_batches_are_one_problem_with_a_stratum_each(yesterday):
+    """EP on today's rows from yesterday's posterior is close to EP on the pairs within both batches at once."""
+    _, today = fitted(slice(60, 120), lambda: pac.prior_from(yesterday, "theta"))
+    with pm.Model():
+        theta = pm.Normal("theta", shape=3)
+        pac.AUCPotential("one", X[:60] @ theta, y[:60], gamma=40.0)
+        pac.AUCPotential("two", X[60:] @ theta, y[60:], gamma=40.0)
+        both = pm.fit(method=pac.EP(), progressbar=False)
+    sd = np.sqrt(np.diagonal(both.q.covariance))
+    directions = [each.q.mean / np.linalg.norm(each.q.mean) for each in (today, both)]
+    assert np.abs(directions[0] - directions[1]).max() < 0.1 * sd.max()
+
+
+def test_scalars_and_matrices():
+    with pm.Model():
+        level, theta = pm.Normal("level", 0.0, 2.0), pm.Normal("theta", shape=(3, 1))
+        pac.AUCPotential("auc", (X @ theta)[:, 0] + level * X[:, 0], y, gamma=40.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    with pm.Model() as model:
+        scalar, matrix = pac.prior_from(approx, "level"), pac.prior_from(approx, "theta")
+    assert scalar.type.ndim == 0
+    assert matrix.eval(mode="FAST_COMPILE").shape == (3, 1)
+    assert [v.name for v in model.free_RVs] == ["level", "theta_flat"]
+
+
+@pytest.fixture(scope="module")
+def mixture():
+    with pm.Model(coords=COORDS):
+        s = pm.HalfNormal("s", 1.0)
+        theta = pm.Normal("theta", 0.0, pm.math.stack([1.0, s, s]), dims="covariate")
+        pac.AUCPotential("auc", X[:60] @ theta, y[:60], gamma=40.0)
+        return pm.fit(method=pac.EP(), progressbar=False)
+
+
+def test_where_hyper_parameters_were_integrated_the_prior_is_their_mixture(mixture):
+    part = mixture.source.parts["theta"]
+    mean, covariance = mixture.q.mean[part], mixture.q.covariance[part, part]
+    parts = mixture.components("theta")
+    weights = np.array([weight for weight, _, _ in parts])
+    assert len(parts) > 3
+    np.testing.assert_allclose(sum(w * m for w, m, _ in parts), mean)
+    spread = sum(w * (c + np.outer(m - mean, m - mean)) for w, m, c in parts)
+    np.testing.assert_allclose(spread, covariance)
+    with pm.Model(coords=COORDS) as model:
+        theta = pac.prior_from(mixture, "theta")
+    assert model.named_vars_to_dims["theta"] == ("covariate",)
+    kept = [stats.multivariate_normal(m, c) for w, m, c in parts if w >= LEAST_WEIGHT]
+    heavy = weights[weights >= LEAST_WEIGHT] / weights[weights >= LEAST_WEIGHT].sum()
+    at = mean + 0.3
+    expected = np.log(heavy @ np.array([each.pdf(at) for each in kept]))
+    assert float(pm.logp(theta, at).eval(mode="FAST_COMPILE")) == pytest.approx(expected)
+    with pm.Model(), pytest.raises(ValueError, match=r"s is a hyper-parameter.*hand on theta"):
+        pac.prior_from(mixture, "s")
+
+
+def test_what_cannot_be_handed_on_is_refused(yesterday):
+    with pm.Model(), pytest.raises(ValueError, match="has no variable 'beta'; it has theta"):
+        pac.prior_from(yesterday, "beta")
+    with pm.Model(), pytest.raises(TypeError, match=r"must be what pm\.fit"):
+        pac.prior_from(yesterday.sample(10), "theta")
+    _, signed = fitted(slice(0, 60), lambda: pm.HalfNormal("theta", dims="covariate"))
+    with pm.Model(), pytest.raises(ValueError, match="a sign, a range or a spike"):
+        pac.prior_from(signed, "theta")

@@ -328,9 +328,7 @@ def test_inclusion_probabilities_with_a_learned_weight():
     drawn = found.sample(1000, random_seed=1)["posterior"]
     included = drawn["theta_included"].values
     np.testing.assert_array_equal(drawn["theta"].values != 0.0, included == 1)
-    generator = np.random.default_rng(2)
-    expected = found.nested.mean(lambda each: (each.posterior.draw(2000, generator) != 0.0).mean(axis=0))
-    np.testing.assert_allclose(included.mean(axis=(0, 1)), expected, atol=0.06)  # EP's own, not the exact ones
+    np.testing.assert_allclose(included.mean(axis=(0, 1)), found.inclusion_probability, atol=0.06)
 
 
 def ratio_model(rows, labels, centred=True):

@@ -213,15 +213,17 @@ def holdout(
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         One score per row; or what :func:`~pymc_pacauc.predict_scores` returned, of which the mean score is certified.
-    y
+    y : array_like, shape (n,)
         Labels of rows that had no part in making the score.
-    epsilon
+    epsilon : float, default 0.05
         Probability, over the drawing of these rows, with which the bound may fail.
-    selected_from
+    selected_from : int, default 1
         Number of scores compared on these rows, this one among them.
-    mean, positive
+    mean : array_like, shape (n,), optional
+        As in :func:`~pymc_pacauc.roc`.
+    positive : label, optional
         As in :func:`~pymc_pacauc.roc`.
 
     Notes
@@ -315,18 +317,18 @@ def split(
 
     Parameters
     ----------
-    model
+    model : pymc.Model, optional
         A model with scores affine in Gaussian variables and two classes, by default the one on the context stack; or a
         :class:`~pymc_pacauc.problem.problem.Problem` of arrays. Its gamma is used for both fits.
-    share
+    share : float, default 0.5
         Of each class, in the part. A third to a half is about best (``benchmarks/certificates.py``).
-    epsilon
+    epsilon : float, default 0.05
         Probability, over the drawing of the rows, with which each bound may fail.
-    selected_from
+    selected_from : int, default 1
         Number of certificates compared, this one among them: models, gammas, shares, or the three bounds of one.
-    random_seed
+    random_seed : int, Generator or None, optional
         Of the deal: fixed before looking.
-    n_jobs
+    n_jobs : int, optional
         Threads.
 
     Examples

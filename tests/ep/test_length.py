@@ -65,7 +65,7 @@ def test_two_coefficients_against_the_angles_finite_sums(gamma):
 
 def test_where_scores_have_an_offset_the_gaussian_is_used_as_it_is():
     X, y = plane_data()
-    for options in ({"offset": X[:, 0]}, {"prior_mean": [0.5, 0.0]}):
+    for options in ({"offset": X[:, 0]}, {"offset": X[:, 0], "prior_mean": [0.5, 0.0]}):
         found = fit(linear_gaussian_problem(X, y, 60.0, **options))
         assert found.corrected is found.posterior
 

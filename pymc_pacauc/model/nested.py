@@ -34,8 +34,9 @@ from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.graph import FlatVariables, HeldData, Unreadable, evaluate, flat_variables
 from pymc_pacauc.model.prior import is_normal, local_scales
-from pymc_pacauc.model.read import ModelProblem, checked_terms, coefficients, problem_of, problem_reader
+from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of, reader_of
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.evidence import LogEvidence
 from pymc_pacauc.tune.nested import (
     MOST_HYPER,
@@ -74,11 +75,15 @@ class HyperModel:
     hyper: tuple[Variable, ...]
     layout: FlatVariables
 
-    def source_at(self, phi: FloatArray) -> ModelProblem:
-        """The problem given phi."""
+    def source_at(self, phi: FloatArray, like: Problem | None = None) -> ModelProblem:
+        """The problem given phi; with the scores, pairs and gamma of ``like``, where these are known to be the same."""
         for variable, value in zip(self.hyper, self.natural(phi[None]), strict=True):
             self.given[variable.name].set_value(value[0].astype(variable.dtype))
-        return problem_reader(self.given)()
+        return self._reader.read(self.given, like)
+
+    @cached_property
+    def _reader(self) -> ProblemReader:
+        return reader_of(self.given)
 
     @cached_property
     def natural(self) -> Callable[[FloatArray], list[FloatArray]]:
@@ -102,10 +107,12 @@ class HyperModel:
     def conditional(self) -> Conditional:
         log_prior = self.layout.function([pt.sum([pt.sum(t) for t in self.model.logp(list(self.hyper), sum=False)])])
         low, middle, high = np.quantile(self.prior_draws, [0.16, 0.5, 0.84], axis=0)
-        pairs = self.source_at(middle).problem.pairs  # the same at every phi, with all that is worked out about them
+        first = self.source_at(middle).problem
+        like = None if self._reader.depends_on(self.given[rv.name] for rv in self.hyper) else first
 
-        def problem_at(phi: FloatArray) -> Any:
-            return replace(self.source_at(phi).problem, pairs=pairs)
+        def problem_at(phi: FloatArray) -> Problem:
+            # pairs are the same at every phi, with all that is worked out about them
+            return replace(self.source_at(phi, like).problem, pairs=first.pairs)
 
         return Conditional(problem_at, lambda phi: log_prior(phi)[0], middle, np.maximum(0.5 * (high - low), 1e-3))
 
@@ -527,7 +534,7 @@ def fit_nested(
     hyper: HyperModel, method: str, how: str, *, progressbar: bool = True, **options: Any
 ) -> NestedApproximation:
     """Integrate over (``how="integrate"``) or maximise (``"maximize"``) the hyper-parameters of a model."""
-    tolerance = max(options.pop("tolerance"), TOLERANCE)
+    tolerance = max(options.pop("tolerance"), TOLERANCE if how == "integrate" else 0.01 * TOLERANCE)
     conditional = hyper.conditional
     columns = [TextColumn("log Z {task.fields[log_evidence]:.2f}")]
     with LateBar("Fits given hyper-parameters", *columns, show=progressbar) as bar:

@@ -145,10 +145,15 @@ def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
 
     What has to be compiled is compiled once per model, and again when its variables, their shapes or a constant change.
     """
+    return partial(reader_of(model).read, model)
+
+
+def reader_of(model: pm.Model) -> ProblemReader:
+    """The reader of a model, made anew when the model has changed."""
     reader = _readers.get(model)
     if reader is None or not reader.is_of(model):
         reader = _readers[model] = ProblemReader(model)
-    return partial(reader.read, model)
+    return reader
 
 
 class ProblemReader:
@@ -185,18 +190,25 @@ class ProblemReader:
         same = same and flat_variables(model).shapes == self._free.shapes
         return same and (self._folded is None or self._folded == _digest(made_of))
 
-    def read(self, model: pm.Model) -> ModelProblem:
+    def read(self, model: pm.Model, like: Problem | None = None) -> ModelProblem:
+        """The problem; where its scores as functions of theta, pairs and gamma are known to be those of ``like``, with
+        these as they are.
+        """
         with self._lock:
-            return self._read(model)
+            return self._read(model, like)
 
-    def _read(self, model: pm.Model) -> ModelProblem:
+    def depends_on(self, variables: Iterable[Variable]) -> bool:
+        """Whether what ``like`` holds depends on some variables."""
+        return bool(set(variables) & set(ancestors([term.potential for term in self._terms], blockers=self._variables)))
+
+    def _read(self, model: pm.Model, like: Problem | None) -> ModelProblem:
         layout, terms = self._layout, self._terms
         compiled = self._scores.compiled
-        offset, slope = self._scores.read(model)
+        offset, slope = self._scores.read(model) if like is None else (like.offset, like.X.T)
         observed = [each.read(model) for each in self._observed]
         if self._scores.compiled and not compiled:
             self._folded = _digest(self._made_of)
-        pairs, gamma = joined_pairs(terms)
+        pairs, gamma = joined_pairs(terms) if like is None else (like.pairs, like.gamma)
         d = layout.dimension
         mean, factor = np.zeros(d), np.ones(d)
         if self._prior is not None:

@@ -26,7 +26,7 @@ from scipy.special import ndtr
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import FIT, MEAN
 from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
-from pymc_pacauc.model.nested import NestedApproximation
+from pymc_pacauc.model.nested import NestedApproximation, mean_points
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
 from pymc_pacauc.model.score_function import Groups, ModelScores, draw_groups, input_of, read_scores
 from pymc_pacauc.numerics import FloatArray
@@ -50,7 +50,7 @@ def predict_scores(
     model: pm.Model | None = None,
     random_seed: Any = None,
 ) -> Any:
-    """Scores of new rows under the posterior.
+    """Compute the scores of new rows under the posterior.
 
     Parameters
     ----------
@@ -86,16 +86,25 @@ def predict_scores(
 
     Returns
     -------
-    DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row, and with
-    ``versus`` of ``probability_above``: the posterior probability of the higher score, a tie of two draws counting one
-    half. Rows of a DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the exact mean of
-    each row's score, the one to deploy, as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and
-    :func:`~pymc_pacauc.choose_threshold` use; so do those of a Gaussian process, that of its mean given each draw.
+    xarray.DataArray or xarray.Dataset
+        ``scores`` with dims (chain, draw, row), or with ``summary=True`` a Dataset of ``mean`` and ``sd`` with dim row,
+        and with ``versus`` of ``probability_above``: the posterior probability of the higher score, a tie of two draws
+        counting one half. Rows of a DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the
+        exact mean of each row's score, the one to deploy, as the coordinate ``mean_score``, which
+        :func:`~pymc_pacauc.roc` and :func:`~pymc_pacauc.choose_threshold` use; so do those of a Gaussian process, that
+        of its mean given each draw.
+
+    Raises
+    ------
+    ValueError
+        If ``X_new`` does not have the columns of the model, names groups the model does not know, or the score function
+        of ``result`` is not known and ``model`` is not given.
 
     See Also
     --------
-    summary : ranks of rows, and the probability of being among the highest, of draws of scores.
-    export : the score as JSON, to be used without this package.
+    summary : Ranks of rows, and the probability of being among the highest, of draws of scores.
+    export : The score as JSON, to be used without this package.
+    choose_threshold : A threshold for the scores.
 
     Examples
     --------
@@ -166,6 +175,11 @@ def export(
     ValueError
         Where scores are not linear in the columns: Gaussian processes, kernel features, coefficients by group,
         one-vs-rest.
+
+    See Also
+    --------
+    predict_scores : Score new rows with the posterior itself.
+    scorecard : Round the score to whole points.
 
     Examples
     --------
@@ -268,7 +282,7 @@ class _Source:
     def exact_mean(self, new: NewRows) -> FloatArray | None:
         """The mean of the scores, where it is known exactly: scores of a fit are affine in its variables."""
         if isinstance(self.approx, NestedApproximation):  # affine given the hyper-parameters
-            points, weights = self.approx.mean_points()
+            points, weights = mean_points(self.approx)
             return weights @ self.scores(new, points)[0]
         if self.approx is not None:
             return self.moments(new)[0]
@@ -502,7 +516,7 @@ def _process(source: _Source, gp: Any, new: NewRows, summary: bool, draws: int, 
     points, labels, rng = new.values[0], new.labels, np.random.default_rng(random_seed)
     if isinstance(source.approx, NestedApproximation):  # a process given the hyper-parameters
         approx = source.approx
-        known, weights = approx.mean_points()
+        known, weights = mean_points(approx)
         with approx.as_fitted():
             mean = weights @ conditional_draws(approx.model, gp, known, points, rng)[1][0]
             drawn = dataset_of(approx.sample(draws, random_seed=random_seed), "posterior")

@@ -298,22 +298,46 @@ class MixturePosterior:
 class NestedApproximation(EPApproximation):
     """A mixture of EP's fits over hyper-parameters: what ``pm.fit(method=pac.EP())`` returns for hierarchies.
 
-    It has what :class:`~pymc_pacauc.results.EPApproximation` has, and
+    It has what :class:`~pymc_pacauc.results.EPApproximation` has, and more. ``fit`` is the fit of the heaviest point;
+    ``leave_out`` and ``history`` are its own, given those hyper-parameters.
 
-    Attributes
+    Parameters
     ----------
     nested : NestedFit
         Values of the hyper-parameters, unconstrained, their weights, and EP's fit given each.
-    hyper_posterior : Dataset
-        The hyper-parameters at these values, over ``point``, with ``weight`` and ``log_evidence`` (given them).
+    hyper : HyperModel
+        The model given its hyper-parameters.
+    integrated : bool
+        Whether hyper-parameters are integrated over; else they are at their mode.
     flat : tuple of str
         What the data cannot move: its posterior is its prior.
+
+    Attributes
+    ----------
+    hyper_posterior : Dataset
+        The hyper-parameters at these values, over ``point``, with ``weight`` and ``log_evidence`` (given them).
     log_evidence : float
         Of the whole model, hyper-parameters integrated out; given their mode, if they were maximised.
-    posterior
+    posterior : MixturePosterior
         Mean and covariance of all free variables, hyper-parameters in their unconstrained coordinates.
 
-    ``fit`` is the fit of the heaviest point; ``leave_out`` and ``history`` are its own, given those hyper-parameters.
+    See Also
+    --------
+    pymc_pacauc.EP : Makes one.
+    pymc_pacauc.maximize_evidence : The mode without a prior of the hyper-parameters.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X, group = rng.normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    >>> with pm.Model():
+    ...     spread = pm.HalfNormal("spread", 1.0)
+    ...     theta = pm.Normal("theta", pm.Normal("common", shape=2), spread, shape=(6, 2))
+    ...     auc = pac.AUCPotential("auc", (X * theta[group]).sum(axis=1), X[:, 0] > 0.2, gamma=30)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> sorted(approx.hyper_posterior.data_vars)
+    ['log_evidence', 'spread', 'weight']
     """
 
     def __init__(self, nested: NestedFit, hyper: HyperModel, *, integrated: bool, flat: tuple[str, ...]):
@@ -324,6 +348,7 @@ class NestedApproximation(EPApproximation):
 
     @cached_property
     def posterior(self) -> Any:
+        """Mean and covariance of all free variables."""
         parts, inner = self.source.parts, self.hyper.source_at(self.nested.phi[0])
         everything = np.arange(self.source.layout.dimension)
         return MixturePosterior(
@@ -334,31 +359,38 @@ class NestedApproximation(EPApproximation):
 
     @property
     def log_evidence(self) -> float:
+        """Log evidence of the whole model in nats; given the mode of the hyper-parameters, if they were maximised."""
         return self.nested.log_evidence
 
     @property
     def expected_risk(self) -> float:
+        """Expected risk of a draw."""
         return float(self.nested.mean(lambda each: each.expected_risk))
 
     @property
     def converged(self) -> bool:
+        """Whether every fit converged, and the density of the hyper-parameters had fallen where their values end."""
         return all(each.converged for each in self.nested.fits) and not self.nested.truncated
 
     @property
     def sweeps(self) -> int:
+        """Number of sweeps of all fits."""
         return sum(each.sweeps for each in self.nested.fits)
 
     @property
     def q(self) -> PlainEP:
+        """What plain EP gives: the mixture of its Gaussians."""
         return PlainEP(replace(self.posterior, exact=False), self.log_evidence)
 
     @cached_property
     def evidence(self) -> LogEvidence:
+        """Log evidence of the whole model; its error is not known."""
         unknown = float("nan")
         return LogEvidence(self.log_evidence, unknown, unknown, unknown, self.converged)
 
     @property
     def mean_risk(self) -> Estimate:
+        """Expected risk, as an estimate."""
         return Estimate(self.expected_risk, 0.0)
 
     @property
@@ -368,6 +400,7 @@ class NestedApproximation(EPApproximation):
 
     @property
     def gaussian(self) -> bool:
+        """Whether the posterior is one Gaussian."""
         return not self.integrated and super().gaussian
 
     @property
@@ -378,6 +411,7 @@ class NestedApproximation(EPApproximation):
 
     @cached_property
     def hyper_posterior(self) -> xr.Dataset:
+        """Values of the hyper-parameters, their weights, and the log evidence given them."""
         values = self.hyper.natural(self.nested.phi)
         found = {
             str(rv.name): (("point", *(f"{rv.name}_dim_{i}" for i in range(value.ndim - 1))), value)
@@ -388,25 +422,38 @@ class NestedApproximation(EPApproximation):
 
     @cached_property
     def training_auc(self) -> float:
+        """AUC of the mean score, the one to deploy, on the training pairs."""
         mean = self.nested.mean(lambda each: each.problem.X @ each.posterior.mean + each.problem.offset)
         return 1.0 - float(pair_risk(mean[None], self.fit.problem.pairs)[0])
 
-    def mean_points(self) -> tuple[xr.Dataset, FloatArray]:
-        """All variables at the mean given each value of the hyper-parameters, as if they were draws, and weights.
-
-        Scores are affine given the hyper-parameters: their mean is that of their values at these.
-        """
-        hyper = dict(zip([rv.name for rv in self.hyper.hyper], self.hyper.natural(self.nested.phi), strict=True))
-        found = {}
-        for name, part, shape in zip(
-            self.source.names, self.source.layout.slices, self.source.layout.shapes, strict=True
-        ):
-            values = hyper[name] if name in hyper else self.posterior.score_means[:, part].reshape(-1, *shape)
-            found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
-        return xr.Dataset(found), self.nested.weights
-
     def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
-        """Weight, mean (k,) and covariance (k, k) of the Gaussians that a variable's posterior is a mixture of."""
+        """Return the Gaussians that a variable's posterior is a mixture of.
+
+        Parameters
+        ----------
+        name : str
+            Name of a free variable that is no hyper-parameter.
+
+        Returns
+        -------
+        list of tuple
+            Weight, mean, shape (k,), and covariance, shape (k, k), of each.
+
+        See Also
+        --------
+        pymc_pacauc.prior_from : Use them as a prior.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(30, 2))
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", 0.0, pm.math.stack([1.0, pm.HalfNormal("s", 1.0)]), shape=2)
+        ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.2, gamma=10)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> bool(np.isclose(sum(weight for weight, _, _ in approx.components("theta")), 1.0))
+        True
+        """
         inner = self.hyper.source_at(self.nested.phi[0])
         if name not in inner.parts:
             raise ValueError(
@@ -437,15 +484,38 @@ class NestedApproximation(EPApproximation):
         values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
         return values, risk
 
-    def draw_free(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws of the model's free variables, in their unconstrained coordinates, shape (draws, D)."""
-        return self._draw(draws, rng)[0]
-
     @property
     def _exact_means(self) -> tuple[Variable, ...]:
         return self.source.variables if self.score_function.linear else ()
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
+        """Refuse: a mixture over hyper-parameters has no importance weights.
+
+        Parameters
+        ----------
+        draws : int, default 1000
+            Number of draws.
+        random_seed : int, Generator or None, optional
+            Seed of the draws.
+
+        Returns
+        -------
+        ImportanceSample
+            Never.
+
+        Raises
+        ------
+        NotImplementedError
+            Always.
+
+        See Also
+        --------
+        pymc_pacauc.TemperingSMC : Draws of the exact posterior.
+
+        Examples
+        --------
+        Given hyper-parameters held fixed, ``pm.do(model, {"spread": 0.5})``, there are weights.
+        """
         raise NotImplementedError(
             "A mixture over hyper-parameters has no importance weights: for exact draws and an exact evidence use "
             "pm.sample(step=pac.TemperingSMC(start=approx)); given hyper-parameters held fixed, this works."
@@ -472,6 +542,20 @@ class NestedApproximation(EPApproximation):
         return "\n".join(lines)
 
     __str__ = __repr__
+
+
+def mean_points(approx: NestedApproximation) -> tuple[xr.Dataset, FloatArray]:
+    """All variables at the mean given each value of the hyper-parameters, as if they were draws, and weights.
+
+    Scores are affine given the hyper-parameters: their mean is that of their values at these.
+    """
+    source, nested = approx.source, approx.nested
+    hyper = dict(zip([rv.name for rv in approx.hyper.hyper], approx.hyper.natural(nested.phi), strict=True))
+    found = {}
+    for name, part, shape in zip(source.names, source.layout.slices, source.layout.shapes, strict=True):
+        values = hyper[name] if name in hyper else approx.posterior.score_means[:, part].reshape(-1, *shape)
+        found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
+    return xr.Dataset(found), nested.weights
 
 
 @dataclass(frozen=True, eq=False)

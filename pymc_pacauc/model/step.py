@@ -63,7 +63,7 @@ class TemperingSMCState(StepMethodState):
 
 
 class TemperingSMC(BlockedStep):
-    """Exact sampling of AUC Gibbs posteriors by tempering SMC (the paper's Algorithm 1), as a PyMC step.
+    """Sample AUC Gibbs posteriors exactly by tempering SMC (the paper's Algorithm 1), as a PyMC step.
 
     Parameters
     ----------
@@ -98,6 +98,23 @@ class TemperingSMC(BlockedStep):
     blocked : bool, default True
         Passed by PyMC: all variables move together.
 
+    Raises
+    ------
+    ValueError
+        If an option is out of its range, ``vars`` are not all free variables, or the model has no AUC term.
+
+    Warns
+    -----
+    TemperingWarning
+        Where a run may be wrong: few distinct particles, moves that are not accepted or do not decorrelate.
+
+    See Also
+    --------
+    EP : A Gaussian approximation, much quicker.
+    log_evidence : Log evidence of the draws.
+    tempering_path : Stages of the runs.
+    at_gamma : The posterior at a smaller gamma.
+
     Notes
     -----
     ``sample_stats`` has, for each draw, ``gamma``, ``log_evidence``, ``particle_ess`` (of the last stage's weights),
@@ -108,6 +125,15 @@ class TemperingSMC(BlockedStep):
     Models whose scores are affine in Gaussian variables run on arrays without any call into PyTensor; all others are
     evaluated as one vectorised graph. ``pm.sample_smc`` tempers the same path for any PyMC model; its kernels fit one
     proposal per stage and do a number of moves that is not checked, and its evidence has no error bar.
+
+    References
+    ----------
+    J. Ridgway, P. Alquier, N. Chopin, F. Liang (2014), PAC-Bayesian AUC classification and scoring, NeurIPS 27.
+
+    P. Del Moral, A. Doucet, A. Jasra (2006), Sequential Monte Carlo samplers, JRSS B 68(3),
+    doi:10.1111/j.1467-9868.2006.00553.x.
+
+    H.-D. Dau, N. Chopin (2022), Waste-free sequential Monte Carlo, JRSS B 84(1), doi:10.1111/rssb.12475.
 
     Examples
     --------
@@ -148,6 +174,7 @@ class TemperingSMC(BlockedStep):
     }
     _state_class = TemperingSMCState
 
+    @raises_interrupts
     def __init__(
         self,
         vars: Any = None,  # noqa: A002 (PyMC's name)
@@ -206,10 +233,12 @@ class TemperingSMC(BlockedStep):
     # -- chains ------------------------------------------------------------------------------------------------------
 
     def set_rng(self, rng: Any) -> None:  # PyMC up to 6.2
+        """Set the source of randomness; PyMC up to 6.2 calls this."""
         self.rng = get_random_generator(rng, copy=False)
         self._reset()
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:  # PyMC from 6.3
+        """Set the source of randomness of a chain; PyMC from 6.3 on calls this."""
         self.set_rng(rng)
 
     def _reset(self) -> None:
@@ -227,6 +256,7 @@ class TemperingSMC(BlockedStep):
 
     @raises_interrupts
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Return the next draw with its statistics; PyMC calls this."""
         try:
             return self._step(point)
         except KeyboardInterrupt:
@@ -345,7 +375,7 @@ class TemperingSMC(BlockedStep):
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
-        """Ideal for every variable of a model with an exact AUC term, unless one of them needs a step of its own.
+        """Tell PyMC whether to choose this step for a variable: ideal in a model with an exact AUC term.
 
         PyMC asks about one variable at a time and does not pass the model. Inside ``with model:`` it is on the context
         stack; elsewhere the variables that feed an AUC risk carry a tag that lists them, and those without a gradient
@@ -436,8 +466,7 @@ def _started(path: Any, start: Any) -> Any:
     for holder in ("refit", "approx"):
         start = getattr(start, holder, start)
     if isinstance(start, NestedApproximation) and isinstance(path, PyMCPath):
-        draws = np.random.default_rng(0)
-        return path.bridge_from(start.draw_free(FITTED * path.dimension, draws))
+        return path.bridge_from(start._draw(FITTED * path.dimension, np.random.default_rng(0))[0])
     return bridge_path(path, *_gaussian_of(start))
 
 

@@ -7,7 +7,7 @@ delta_g ~ N(0, s^2) independent. Three ways to choose s:
 
 full pooling      s = 0: one score for all hospitals
 no pooling        every hospital a posterior of its own, theta_g ~ N(0, 1)
-partial pooling   s by EP's evidence (maximize_evidence), or s ~ HalfNormal(1) within tempering SMC
+partial pooling   s ~ HalfNormal(1), integrated over by EP or sampled by tempering SMC
 
 The data are simulated: 12 hospitals of 25 rows each, three covariates, the log odds of hospital g are
 X (beta + tau u_g) + a_g with u_g ~ N(0, I). AUC within hospitals on 400 new rows of each; gamma = n. SMC, which takes
@@ -72,14 +72,13 @@ def no_pooling(X, y, hospital):
 
 
 def partial_pooling_ep(X, y, hospital):
-    with pm.Model() as model:
-        s = pm.Data("s", 0.5)
+    with pm.Model():
+        s = pm.HalfNormal("s", 1.0)
         mu = pm.Normal("mu", size=D)
-        delta = pm.Normal("delta", 0.0, s, shape=(HOSPITALS, D))
-        pac.AUCPotential("auc", (X * (mu + delta[hospital])).sum(axis=1), y, float(len(y)), strata=hospital)
-        best = pac.maximize_evidence(model, over=["s"], progressbar=False)
-    mean = best.approx.posterior.mean
-    return mean[:D] + mean[D:].reshape(HOSPITALS, D)
+        theta = pm.Normal("theta", mu, s, shape=(HOSPITALS, D))
+        pac.AUCPotential("auc", (X * theta[hospital]).sum(axis=1), y, float(len(y)), strata=hospital)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    return approx.posterior.mean[approx.source.parts["theta"]].reshape(HOSPITALS, D)
 
 
 def partial_pooling_smc(X, y, hospital):

@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "model.approximation": ["EPApproximation", "ImportanceSample"],
         "model.auc_term": ["NotLinearGaussianError"],
         "model.inference": ["ScaleWarning"],
+        "model.nested": ["NestedApproximation"],
         "problem.provenance": ["Provenance"],
         "smc.log_evidence": ["LogEvidence"],
         "smc.tempering": ["TemperingWarning"],

@@ -5,10 +5,8 @@ v0 and v1 of a spike-and-slab prior. They are optimised by L-BFGS in their logar
 The model is compiled once; for other values its prior and its scores are evaluated anew, and EP starts from its last
 fit.
 
-The gradient. Where a hyper-parameter moves the prior covariance alone, EP's evidence gradient is chained with the
-derivative of the covariance; for a Gaussian process, with PyTensor's derivative of its kernel. Where it moves the
-scores in other ways (non-centred models) or a spike-and-slab prior, the evidence itself is differenced; it is
-stationary in the sites, so warm-started fits differ smoothly.
+The search is the mode of :mod:`pymc_pacauc.tune.nested` with a flat prior, gradient and all; to integrate over
+hyper-parameters instead, give them priors and ``pm.fit(method=pac.EP())``.
 
 Flat directions. The risk ignores the length of whitened theta, so multiplying all prior scales by one number changes
 nothing: evidence is constant along a common scale, and an optimiser would follow rounding errors. Such directions are
@@ -21,7 +19,7 @@ The regularisation path of a spike-and-slab prior over the spike's variance (the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,12 +30,10 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
-from scipy import linalg, optimize
 from scipy.special import expit, logit
 
 from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import MAX_SWEEPS
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
@@ -45,18 +41,14 @@ from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import LateBar
-from pymc_pacauc.model.gp import KernelDerivative
 from pymc_pacauc.model.inference import approximate
 from pymc_pacauc.model.read import problem_of, problem_reader
 from pymc_pacauc.model.results import mark_tuned
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, Spikes, default_inclusion_probability, spike_slab_problem
 from pymc_pacauc.theorems import theorem_defaults
+from pymc_pacauc.tune.nested import Conditional, Density, Search, find_mode, flat_directions
 
-STEP = 1e-4  # of central differences, in log-parameters
-EVIDENCE_STEP = 1e-2  # the same where the evidence is differenced
-FLAT = 1e-6  # relative residual below which a direction counts as flat
-ROWS = 80  # rows whose score covariance is looked at for flat directions
 TOLERANCE = 1e-8  # of the fits: their evidence is differenced
 FARTHEST = 12.0  # log-parameters move at most so far
 
@@ -129,7 +121,6 @@ def maximize_evidence(
     model: pm.Model | None = None,
     over: Sequence[str] | Mapping[str, str] | str = (),
     *,
-    gp: Any = None,
     max_evaluations: int = 100,
     tolerance: float = 1e-3,
     progressbar: bool = True,
@@ -144,9 +135,6 @@ def maximize_evidence(
         Names of the ``pm.Data`` that hold the hyper-parameters: positive numbers, or arrays of them. A mapping from
         names to ``"log"`` or ``"logit"`` says how to transform them; probabilities, such as p of a
         :func:`~pymc_pacauc.SpikeSlab`, need ``"logit"``.
-    gp : pymc.gp.Latent, optional
-        The ``pm.gp.Latent`` whose prior the scores are, if ``over`` are parameters of its kernel: the gradient is then
-        analytic, by PyTensor, instead of by differences of fits.
     max_evaluations : int, default 100
         Evaluations of evidence and gradient after which to stop.
     tolerance : float, default 0.001
@@ -202,7 +190,7 @@ def maximize_evidence(
     space = _Parameters(model, dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, "log"))
     original = space.read()
     try:
-        return _maximize(model, space, original, gp, max_evaluations, tolerance, progressbar)
+        return _maximize(model, space, original, max_evaluations, tolerance, progressbar)
     except BaseException:
         space.write(original)
         raise
@@ -212,7 +200,6 @@ def _maximize(
     model: pm.Model,
     space: _Parameters,
     start: FloatArray,
-    gp: Any,
     max_evaluations: int,
     tolerance: float,
     progressbar: bool,
@@ -223,32 +210,22 @@ def _maximize(
         space.write(x)
         return read().problem
 
-    flat, free = _flat_directions(problem_at, start)
+    flat, free = flat_directions(problem_at, start)
     descriptions = tuple(space.describe(direction) for direction in flat)
-    evidence = _Evidence(problem_at, space, None if gp is None else KernelDerivative(model, gp, space.names))
     column = TextColumn("log Z {task.fields[log_evidence]:.3f}", markup=False)
-    with LateBar("Evaluations of the evidence", column, show=progressbar) as bar, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-
-        def objective(t: FloatArray) -> tuple[float, FloatArray]:
-            value, gradient = evidence(start + free @ t, free)
-            bar.update(len(evidence.trace), max_evaluations, log_evidence=value)
-            return -value, -gradient
-
-        if free.shape[1] == 0:
-            objective(np.zeros(0))
-            message, converged, t = "every direction is flat", True, np.zeros(0)
+    with LateBar("Evaluations of the evidence", column, show=progressbar) as bar:
+        density = Density(
+            Conditional(problem_at, lambda x: np.zeros(len(x)), start, np.ones(start.size)),
+            tolerance=TOLERANCE,
+            callback=lambda point: bar.update(
+                len(density.points), max_evaluations, log_evidence=point.fit.log_evidence
+            ),
+        )
+        if free.shape[1]:
+            found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free, farthest=FARTHEST)
         else:
-            found = optimize.minimize(
-                objective,
-                np.zeros(free.shape[1]),
-                jac=True,
-                method="L-BFGS-B",
-                bounds=[(-FARTHEST, FARTHEST)] * free.shape[1],
-                options={"maxfun": max_evaluations, "gtol": tolerance, "ftol": 1e-10},
-            )
-            message, converged, t = str(found.message), bool(found.success), found.x
-    best = start + free @ t
+            found = Search(density.at(start), [(density.points[0], np.zeros(0))], True, "every direction is flat")
+    best = found.best.phi
     limit = tuple(space.labels[k] for k in np.flatnonzero(np.abs(best - start) > 0.99 * FARTHEST))
     space.write(best)
     if free.shape[1]:
@@ -261,15 +238,24 @@ def _maximize(
             + ". Nothing was changed.",
             stacklevel=4,
         )
+    rows = [
+        {
+            "log_evidence": point.fit.log_evidence,
+            "gradient": float(np.linalg.norm(gradient)),
+            "sweeps": point.fit.sweeps,
+            **dict(zip(space.labels, space.flat_values(point.phi), strict=True)),
+        }
+        for point, gradient in found.trace
+    ]
     return EvidenceMaximum(
         values=space.values(best),
         approx=approx,
         log_evidence=approx.log_evidence,
-        start_log_evidence=float(evidence.trace["log_evidence"].iloc[0]),
+        start_log_evidence=found.trace[0][0].log_density,
         flat=descriptions,
-        trace=evidence.trace,
-        converged=converged and approx.converged,
-        message=message,
+        trace=pd.DataFrame(rows),
+        converged=found.converged and approx.converged,
+        message=found.message,
         at_limit=limit,
     )
 
@@ -345,14 +331,6 @@ class _Parameters:
     def flat_values(self, x: FloatArray) -> FloatArray:
         return np.concatenate([np.ravel(value) for value in self.values(x).values()])
 
-    def derivative(self, x: FloatArray) -> FloatArray:
-        """Of the values in x."""
-        logits = np.repeat(
-            [kind == "logit" for kind in self._transforms.values()], [int(np.prod(shape)) for shape in self._shapes]
-        )
-        value = self.flat_values(x)
-        return np.where(logits, value * (1.0 - value), value)
-
     def describe(self, direction: FloatArray) -> str:
         """``a * b^0.5 * c^-1``: the product of powers that can change without effect."""
         powers = direction / direction[np.argmax(np.abs(direction))]
@@ -362,102 +340,6 @@ class _Parameters:
             if abs(power) > 1e-3
         ]
         return f"a common scale of {' * '.join(terms)}" if len(terms) > 1 else f"the scale of {terms[0]}"
-
-
-class _Evidence:
-    """Log evidence and its gradient along ``free`` directions, each fit started from the last."""
-
-    def __init__(
-        self,
-        problem_at: Callable[[FloatArray], Problem],
-        space: _Parameters,
-        kernel: KernelDerivative | None,
-    ):
-        self._problem_at, self._space, self._kernel = problem_at, space, kernel
-        self.last: Any = None
-        self._rows: list[dict[str, float]] = []
-
-    def __call__(self, x: FloatArray, free: FloatArray) -> tuple[float, FloatArray]:
-        fit = _refit(self._problem_at(x), self.last)
-        if self._kernel is not None:
-            parts = [np.ravel(part) for part in self._kernel.of_fit(fit)]
-            gradient = free.T @ (np.concatenate(parts) * self._space.derivative(x))
-        else:
-            gradient = np.array([self._slope(fit, x, direction) for direction in free.T])
-        self.last = fit
-        self._rows.append(
-            {
-                "log_evidence": fit.log_evidence,
-                "gradient": float(np.linalg.norm(gradient)),
-                "sweeps": fit.sweeps,
-                **dict(zip(self._space.labels, self._space.flat_values(x), strict=True)),
-            }
-        )
-        return fit.log_evidence, gradient
-
-    @property
-    def trace(self) -> pd.DataFrame:
-        return pd.DataFrame(self._rows)
-
-    def _slope(self, fit: Any, x: FloatArray, direction: FloatArray) -> float:
-        if fit.problem.sites is None:
-            up, down = (self._problem_at(x + sign * STEP * direction) for sign in (1.0, -1.0))
-            if np.array_equal(up.X, down.X) and np.array_equal(up.offset, down.offset):
-                gradient = fit.evidence_gradient()
-                moved = (up.prior.covariance - down.prior.covariance) / (2.0 * STEP)
-                shifted = (up.prior.mean - down.prior.mean) / (2.0 * STEP)
-                return gradient.along(moved) + float(gradient.mean @ shifted)
-        ends = [_refit(self._problem_at(x + sign * EVIDENCE_STEP * direction), fit) for sign in (1.0, -1.0)]
-        return (ends[0].log_evidence - ends[1].log_evidence) / (2.0 * EVIDENCE_STEP)
-
-
-def _refit(problem: Problem, start: Fit | None) -> Fit:
-    """A fit from the last one, where that is of the same scores, or of the same subsample, whose noise cancels."""
-    same = (
-        start is not None
-        and start.converged
-        and (start.pairs_used < start.problem.pairs.n_pairs or np.array_equal(start.problem.X, problem.X))
-        and (problem.sites is None or np.array_equal(start.problem.prior.factor, problem.prior.factor))
-    )
-    return fit(problem, start=start if same else None, tolerance=TOLERANCE)
-
-
-def _flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray) -> tuple[list[FloatArray], FloatArray]:
-    """Directions of log-parameters without effect on any ranking, and an orthonormal basis of the others."""
-    here = problem_at(x)
-    rows = np.random.default_rng(0).permutation(here.n)[:ROWS]
-
-    def scaled(problem: Problem) -> FloatArray:
-        """What a common scale of the prior multiplies: the prior covariance of some scores."""
-        part = problem.scores.whitened_design[rows]
-        return (part @ part.T).ravel()
-
-    def unscaled(problem: Problem) -> FloatArray:
-        """And what it must leave alone."""
-        if problem.spikes is not None:
-            return np.concatenate([problem.spikes.inclusion_probability, problem.spikes.ratio])
-        return problem.scores.whitened_offset[rows]
-
-    covariance, fixed = scaled(here), unscaled(here)
-    size = float(np.linalg.norm(covariance)) or 1.0
-    columns = []
-    for e in np.eye(x.size):
-        up, down = problem_at(x + STEP * e), problem_at(x - STEP * e)
-        moved = np.concatenate([(scaled(up) - scaled(down)) / size, unscaled(up) - unscaled(down)])
-        columns.append(moved / (2 * STEP))
-    change = np.stack(columns, axis=1)
-    scale = np.concatenate([covariance / size, np.zeros(fixed.size)])
-    flat: list[FloatArray] = []
-    _, singular, right = linalg.svd(change, full_matrices=True)
-    padded = np.append(singular, np.zeros(x.size - singular.size))
-    flat += [direction for value, direction in zip(padded, right, strict=True) if value < FLAT]
-    if here.scale_free:  # a common factor of the covariance has no effect either
-        common = linalg.lstsq(change, scale, cond=FLAT)[0]
-        if np.linalg.norm(change @ common - scale) < 100 * FLAT:
-            flat.append(common / np.linalg.norm(common))
-    if not flat:
-        return [], np.eye(x.size)
-    return flat, linalg.null_space(np.stack(flat), rcond=1e-6)
 
 
 @raises_interrupts

@@ -26,6 +26,7 @@ from scipy.special import ndtr
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import FIT, MEAN
 from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
+from pymc_pacauc.model.nested import NestedApproximation, mean_points
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
 from pymc_pacauc.model.score_function import Groups, ModelScores, draw_groups, input_of, read_scores
 from pymc_pacauc.numerics import FloatArray
@@ -132,7 +133,7 @@ def predict_scores(
         scores = _process(source, gp, new, summary and not count, draws, random_seed)
         if isinstance(scores, xr.Dataset):
             return scores
-    elif summary and source.approx is not None and source.unknown_groups(new) is None:
+    elif summary and source.gaussian and source.unknown_groups(new) is None:
         return _moments(source, new, count)
     else:
         scores = _drawn(source, new, draws, new_groups, random_seed)
@@ -227,6 +228,11 @@ class _Source:
     exact: xr.Dataset | None  # the mean of the variables, where draws carry it
     fit: int | None  # which fit the scores are of
 
+    @property
+    def gaussian(self) -> bool:
+        """Whether scores have moments in closed form: those of an approximation that is no mixture."""
+        return self.approx is not None and not isinstance(self.approx, NestedApproximation)
+
     def unknown_groups(self, new: NewRows) -> _UnknownGroups | None:
         """The rows of groups that the model has no coefficients for; None where there are none."""
         found = []
@@ -275,6 +281,9 @@ class _Source:
 
     def exact_mean(self, new: NewRows) -> FloatArray | None:
         """The mean of the scores, where it is known exactly: scores of a fit are affine in its variables."""
+        if isinstance(self.approx, NestedApproximation):  # affine given the hyper-parameters
+            points, weights = mean_points(self.approx)
+            return weights @ self.scores(new, points)[0]
         if self.approx is not None:
             return self.moments(new)[0]
         known = self.variables_mean
@@ -510,6 +519,15 @@ def _process(source: _Source, gp: Any, new: NewRows, summary: bool, draws: int, 
     if source.approx is None and source.model is None:
         raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")
     points, labels, rng = new.values[0], new.labels, np.random.default_rng(random_seed)
+    if isinstance(source.approx, NestedApproximation):  # a process given the hyper-parameters
+        approx = source.approx
+        known, weights = mean_points(approx)
+        with approx.as_fitted():
+            mean = weights @ conditional_draws(approx.model, gp, known, points, rng)[1][0]
+            drawn = dataset_of(approx.sample(draws, random_seed=random_seed), "posterior")
+            values = conditional_draws(approx.model, gp, drawn, points, rng)[0]
+        scores = source.labelled(values, labels, mean)
+        return _moments_of_draws(scores) if summary else scores
     if source.approx is not None:
         mean, spread = predict_gp(source.approx, gp, points, covariance=not summary)
         if summary:

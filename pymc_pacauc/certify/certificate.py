@@ -232,6 +232,7 @@ def certificate(
         from pymc_pacauc.model.results import as_result  # results on arrays are certified without PyMC
 
         result = as_result(result)
+    result = getattr(result, "certified", result)  # of a mixture over hyper-parameters
     fitted = result.fitted_to
     if tuned_prior == "charge":
         fitted = replace(fitted, tuned_prior=False)
@@ -299,7 +300,10 @@ def certificate(
         method=fitted.method,
         gamma=fitted.gamma,
         monte_carlo=monte_carlo,
-        assumptions=_assumptions(fitted, sampling, selected_from, monte_carlo, drawn, risk - estimated.value),
+        assumptions=(
+            *_assumptions(fitted, sampling, selected_from, monte_carlo, drawn, risk - estimated.value),
+            *([result.assumption] if hasattr(result, "assumption") else []),
+        ),
     )
 
 

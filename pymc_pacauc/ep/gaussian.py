@@ -112,7 +112,7 @@ class EPFit:
     posterior
         The Gaussian approximation q of the posterior of theta.
     corrected
-        The posterior with the exact length, where scores are scale-free (:class:`FreeLengthPosterior`); else q.
+        The posterior with the exact length, where scores have no offset (:class:`FreeLengthPosterior`); else q.
     table
         The site functions, with gamma per pair and the power: 1 for EP, in (0, 1) for fractional EP, 0 for variational
         Bayes.
@@ -181,9 +181,9 @@ class EPFit:
 
     @cached_property
     def corrected(self) -> GaussianPosterior:
-        """The posterior with the exact length where scores are scale-free, else q."""
-        scale_free = self.problem.scale_free
-        return FreeLengthPosterior(self.posterior, self.problem) if scale_free else self.posterior
+        """The posterior with the exact length where that has a law of its own, else q."""
+        known = self.problem.scores.origin is not None
+        return FreeLengthPosterior(self.posterior, self.problem) if known else self.posterior
 
     @property
     def divergence(self) -> float:

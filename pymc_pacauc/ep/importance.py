@@ -18,6 +18,9 @@ correction,
 are integrals over one dimension, because N^(-a) is the integral of s^(a-1) exp(-s N) / Gamma(a), and q exp(-s N) is a
 Gaussian. The correction is the covariance of weight and direction over some draws, always the same.
 
+A prior that is not centred, N(c, I), gives the length the law r^(k-1) exp(-r^2/2 + r e'c), which depends on the
+direction through one number; moments are then sums over the draws.
+
 E_q[risk] over all pairs without visiting them: what a certificate needs of a fit on sampled pairs.
 
 Under q the pair (i, j) is wrong with probability Phi(-rho_ij), which has a closed form; its mean over all pairs is the
@@ -41,6 +44,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.interpolate import CubicSpline
 from scipy.special import gammaln, log_ndtr, logsumexp, ndtr, poch
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
@@ -51,6 +55,7 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
 RADIAL_NODES = np.linspace(0.0, 1.0, 241)
+SLOPE_STEP = 0.05  # of slopes between which integrals over the length are interpolated, to 1e-8; doubled, to 2e-7
 # Of log s, in integrals over s: the trapezoidal rule is accurate to 1e-12 with these, to 1e-6 with half as many.
 LOG_NODES = np.linspace(-60.0, 60.0, 400)
 # Reduced coefficients beyond which moments of the direction are expanded about E[N] instead, as the spectrum of V takes
@@ -134,12 +139,23 @@ class FreeLengthPosterior(GaussianPosterior):
     problem: Problem
 
     @cached_property
+    def centre(self) -> FloatArray:
+        """c (m,) in the directions of ``told``; zero for a centred prior."""
+        origin, basis = self.scores.origin, self.told[0]
+        assert origin is not None
+        return origin if basis is None else origin @ basis
+
+    @cached_property
+    def _fixed(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Directions, risks and log weights, the same every time."""
+        return self.propose(DIRECTIONS, np.random.default_rng(0))
+
+    @cached_property
     def weights(self) -> DirectionWeights | None:
         """The correction, always the same; None where it would cost too much, or its weights degenerate."""
         if self.problem.n * DIRECTIONS > MOST_SCORES:
             return None
-        rng = np.random.default_rng(0)
-        e, _, log_weights = self.propose(DIRECTIONS, rng)
+        e, _, log_weights = self._fixed
         trimmed = trim(log_weights)
         weights = np.exp(trimmed - logsumexp(trimmed))
         if DIRECTIONS * LEAST_SHARE * np.sum(weights**2) > 1.0:
@@ -152,34 +168,55 @@ class FreeLengthPosterior(GaussianPosterior):
     @property
     def monte_carlo_error(self) -> float:
         """Of the mean, in posterior standard deviations; zero where no weights are used."""
+        if self.centre.any():
+            return self._summed[2]
         return 0.0 if self.weights is None else self.weights.error
 
     @cached_property
     def told(self) -> tuple[FloatArray | None, NaturalGaussian]:
-        """Directions that the data tell something about, (k, m) or None for all, and q in these.
+        """Directions that the data tell something about, (k, m) or None for all, and u + c under q in these.
 
         The others, such as those of a process that hardly reach the scores, keep their prior: the length is that of the
         coefficients that count.
         """
-        q = self.natural
+        q, origin = self.natural, self.scores.origin
+        assert origin is not None
         if q.mean.size > LARGEST_SPECTRUM:
-            return None, q
+            moved = natural_gaussian(q.precision, q.precision @ (q.mean + origin)) if origin.any() else q
+            assert moved is not None
+            return None, moved
         curvature, basis = np.linalg.eigh(q.precision)
-        mean = basis.T @ q.mean
+        mean, centre = basis.T @ q.mean, basis.T @ origin
         change = np.abs(curvature - 1.0) + np.abs(mean)
-        told = change > TOLD * change.max()
-        if told.all() or not told.any():
+        told = (change > TOLD * change.max()) | (np.abs(centre) > TOLD * np.abs(centre).max())
+        if not told.any() or (told.all() and not origin.any()):
             return None, q
-        inside = natural_gaussian(np.diag(curvature[told]), curvature[told] * mean[told])
+        inside = natural_gaussian(np.diag(curvature[told]), curvature[told] * (mean + centre)[told])
         assert inside is not None  # eigenvalues of a positive definite matrix
         return basis[:, told], inside
+
+    @cached_property
+    def _summed(self) -> tuple[FloatArray, FloatArray, float]:
+        """Mean and covariance of the coefficients told of, under a prior that is not centred, and the mean's error."""
+        e, _, log_weights = self._fixed
+        trimmed = trim(log_weights) if self.weights is not None else np.zeros(len(e))
+        weights = np.exp(trimmed - logsumexp(trimmed))
+        slope, k = e @ self.centre, e.shape[1]
+        mass, first, second = (_log_radial_integral(slope, power) for power in (k - 1, k, k + 1))
+        x = e * np.exp(first - mass)[:, None]
+        mean = weights @ x
+        covariance = (e * (weights * np.exp(second - mass))[:, None]).T @ e - np.outer(mean, mean)
+        error = np.sqrt(weights**2 @ (x - mean) ** 2 / np.diagonal(covariance)).max()
+        return mean, covariance, float(error)
 
     @cached_property
     def matched(self) -> GaussianPosterior:
         """The Gaussian with the same mean and covariance."""
         basis, inside = self.told
         for weights in (self.weights, None):
-            mean, covariance = free_length_moments(inside, weights)
+            centred = not self.centre.any()
+            mean, covariance = free_length_moments(inside, weights) if centred else self._summed[:2]
+            mean = mean - self.centre
             if basis is not None:
                 mean = basis @ mean
                 covariance = np.eye(len(basis)) + basis @ (covariance - np.eye(len(covariance))) @ basis.T
@@ -207,7 +244,10 @@ class FreeLengthPosterior(GaussianPosterior):
 
     def with_lengths(self, e: FloatArray, rng: np.random.Generator) -> FloatArray:
         """theta (draws, d) of directions e (draws, m), with lengths from their law."""
-        u, basis = e * np.sqrt(rng.chisquare(e.shape[1], size=(len(e), 1))), self.told[0]
+        k, basis = e.shape[1], self.told[0]
+        slope = e @ self.centre
+        length = _draw_radius(slope, k - 1, rng) if slope.any() else np.sqrt(rng.chisquare(k, size=len(e)))
+        u = e * length[:, None] - self.centre
         if basis is not None:
             free = rng.standard_normal((len(e), len(basis)))
             u = free + (u - free @ basis) @ basis.T
@@ -217,7 +257,12 @@ class FreeLengthPosterior(GaussianPosterior):
         """Unit vectors (draws, m) from q, their risks, and log(exact / q) of each."""
         e, (basis, inside) = self._directions(draws, rng), self.told
         risk = self._risk(e if basis is None else e @ basis.T)
-        return e, risk, -self.problem.gamma * risk - log_direction_density(e, inside)
+        log_weights = -self.problem.gamma * risk - log_direction_density(e, inside)
+        if self.centre.any():
+            prior = natural_gaussian(np.eye(self.centre.size), self.centre)
+            assert prior is not None
+            log_weights += log_direction_density(e, prior)
+        return e, risk, log_weights
 
     def _directions(self, draws: int, rng: np.random.Generator) -> FloatArray:
         u = draw_natural(self.told[1], draws, rng)
@@ -311,6 +356,23 @@ def _log_radial_integral(slope: FloatArray, power: int) -> FloatArray:
     """log int_0^inf t^power exp(-t^2/2 + slope t) dt, by the trapezoidal rule in x = log t."""
     if power == 0:
         return np.asarray(0.5 * slope * slope + 0.5 * math.log(2 * math.pi) + log_ndtr(slope))
+    grid = np.arange(slope.min(), slope.max() + SLOPE_STEP, SLOPE_STEP)
+    if 3 <= grid.size < slope.size:  # many slopes: between those of a grid
+        return np.asarray(CubicSpline(grid, _log_radial_integral(grid, power))(slope))
+    x, exponent = _radial_nodes(slope, power)
+    return np.asarray(logsumexp(exponent, axis=1) + np.log(x[:, 1] - x[:, 0]))
+
+
+def _draw_radius(slope: FloatArray, power: int, rng: np.random.Generator) -> FloatArray:
+    """Draws of t, density in proportion to t^power exp(-t^2/2 + slope t), one for each slope."""
+    x, exponent = _radial_nodes(slope, power)
+    below = np.cumsum(np.exp(exponent - exponent.max(axis=1, keepdims=True)), axis=1)
+    place = (below < rng.random((len(x), 1)) * below[:, -1:]).sum(axis=1)
+    return np.exp(x[np.arange(len(x)), place] + (x[:, 1] - x[:, 0]) * rng.uniform(-0.5, 0.5, len(x)))
+
+
+def _radial_nodes(slope: FloatArray, power: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes x = log t and the logarithm of the integrand there, shape (N, nodes)."""
     n = power + 1.0
     mode = np.log(0.5 * (slope + np.sqrt(slope * slope + 4.0 * n)))
 
@@ -329,8 +391,7 @@ def _log_radial_integral(slope: FloatArray, power: int) -> FloatArray:
         edges.append(far)
     low, high = edges
     x = low + (high - low) * RADIAL_NODES
-    step = (high - low)[:, 0] * RADIAL_NODES[1]
-    return np.asarray(top[:, 0] + np.log(np.exp(exponent(x) - top).sum(axis=1) * step))
+    return x, exponent(x)
 
 
 AT_ONCE = 2**16  # pairs

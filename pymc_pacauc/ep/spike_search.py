@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from pymc_pacauc.ep.importance import WeightedDraws, log_direction_density, log_mean
+from pymc_pacauc.ep.importance import log_direction_density, log_mean
 from pymc_pacauc.ep.loop import Interventions, Iteration, Pace, Policy, Solution, possible, solve_fixed_point
 from pymc_pacauc.ep.posterior import draw_natural, natural_gaussian
 from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, matched_sites, settle_prior_sites, sparse_gaussian
@@ -77,7 +77,7 @@ def average_models(problem: Problem, q: SparseGaussian, rng: np.random.Generator
         return None
     assert problem.spikes is not None
     sparse = problem.spikes.sparse
-    proposal = _Proposal(problem, q)
+    proposal = ModelProposal(problem, q)
     by_pilot = proposal.improved(rng)
     for draws in DRAWS:
         numbers, w, log_weights = proposal.draw(by_pilot, draws, rng)
@@ -90,17 +90,6 @@ def average_models(problem: Problem, q: SparseGaussian, rng: np.random.Generator
         if error.max() < WANTED_ERROR:
             return ModelAverage(inclusion, error, *log_mean(log_weights), float(1.0 / np.sum(weights**2)))
     return None
-
-
-def draw_models(problem: Problem, q: SparseGaussian, draws: int, rng: np.random.Generator) -> WeightedDraws:
-    """Draws of theta weighted by the exact posterior, from the pair sites of q.
-
-    Given model and direction the length of x is free: its law is that of the prior, chi with d degrees of freedom.
-    """
-    proposal = _Proposal(problem, q)
-    _, w, log_weights = proposal.draw(proposal.improved(rng), draws, rng)
-    theta = problem.prior.color(w * np.sqrt(rng.chisquare(problem.d, size=(draws, 1))))
-    return WeightedDraws(theta, problem.risk(theta), log_weights)
 
 
 def models_can_be_listed(problem: Problem) -> bool:
@@ -131,7 +120,7 @@ def _slab_given_direction(problem: Problem, w: FloatArray) -> FloatArray:
     return slab
 
 
-class _Proposal:
+class ModelProposal:
     """Models z, and for each the Gaussian of x that the pair sites imply."""
 
     def __init__(self, problem: Problem, q: SparseGaussian):

@@ -37,7 +37,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
-from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp
+from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp, poch
 
 from pymc_pacauc.ep.gaussian import Callback, dropped
 from pymc_pacauc.ep.importance import LEAST_SHARE, MOST_SCORES, WeightedDraws, Weights, accepted, trim
@@ -51,8 +51,8 @@ from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.spike_search import (
     MOST_SPARSE,
     ModelAverage,
+    ModelProposal,
     average_models,
-    draw_models,
     models_can_be_listed,
     pair_sums,
     settle,
@@ -242,10 +242,11 @@ class LengthOfSites:
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws of theta, shape (draws, d)."""
         log_weights = None if self.weights is None else self.weights.log_weights
-        w = accepted(lambda count: self._with_lengths(count, rng), draws, log_weights, rng)
+        w = accepted(lambda count: self.with_lengths(count, rng), draws, log_weights, rng)
         return self.q.problem.prior.mean + w * self.q.problem.prior.factor
 
-    def _with_lengths(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    def with_lengths(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Draws of w and their log weights."""
         w, end, log_law, log_weights = self.propose(draws, rng)
         places = (np.cumsum(np.exp(log_law), axis=1) < rng.random((draws, 1))).sum(axis=1)
         between = np.minimum(places, LENGTHS - 1) + rng.uniform(-0.5, 0.5, size=draws)
@@ -309,6 +310,49 @@ class LengthOfSites:
         theta = problem.prior.mean + w * problem.prior.factor
         log_weights = -problem.gamma * problem.risk(theta) + total - log_proposal + log_constant
         return w, end, log_law - total[:, None], log_weights
+
+
+@dataclass(frozen=True, eq=False)
+class LengthOfSpikes(LengthOfSites):
+    """The same with Dirac spikes: given the model, which coefficients are zero, the length is chi-distributed.
+
+    Models and directions are weighted towards the exact posterior where models can be listed.
+    """
+
+    @cached_property
+    def _proposal(self) -> tuple[ModelProposal, FloatArray] | None:
+        """Of models and directions, and the probabilities of models to draw with."""
+        if not models_can_be_listed(self.q.problem):
+            return None
+        found = ModelProposal(self.q.problem, self.q.gaussian)
+        return found, found.improved(np.random.default_rng(0))
+
+    def _directions(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, NDArray[np.intp], FloatArray]:
+        """Directions (draws, d), how many coefficients their length is of, and log weights."""
+        problem = self.q.problem
+        if self._proposal is None:
+            w = (self.q.draw(draws, rng) - problem.prior.mean) / problem.prior.factor
+            length = np.linalg.norm(w, axis=1, keepdims=True)
+            return w / np.where(length > 0.0, length, 1.0), np.count_nonzero(w, axis=1), np.zeros(draws)
+        proposal, probability = self._proposal
+        _, w, log_weights = proposal.draw(probability, draws, rng)
+        return w, np.full(draws, problem.d), log_weights
+
+    @cached_property
+    def _fixed(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        w, size, log_weights = self._directions(DIRECTIONS, np.random.default_rng(0))
+        first, second = np.sqrt(2.0) * poch(0.5 * size, 0.5), np.sqrt(size)
+        return w * first[:, None], w * second[:, None], log_weights
+
+    @cached_property
+    def weights(self) -> Weights | None:
+        """log weights of the fixed directions, if there are any and they can be trusted."""
+        return None if self._proposal is None else super().weights
+
+    def with_lengths(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Draws of w and their log weights."""
+        w, size, log_weights = self._directions(draws, rng)
+        return w * np.sqrt(rng.chisquare(np.maximum(size, 1)))[:, None], log_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,10 +447,13 @@ class SitesFit:
 
     @cached_property
     def corrected(self) -> SitesPosterior | LengthOfSites:
-        """The posterior with the exact length, where scores are scale-free and the prior has a density."""
-        has_law = self.problem.scale_free and isinstance(self.problem.sites, Tabulated)
-        quick = self.problem.d <= MOST_LENGTHS and self.problem.n * DIRECTIONS <= MOST_SCORES
-        return LengthOfSites(self.posterior) if has_law and quick else self.posterior
+        """The posterior with the exact length, where scores are scale-free; else, and with spikes of a width, q."""
+        problem, spikes = self.problem, self.problem.spikes
+        if not problem.scale_free or problem.d > MOST_LENGTHS or problem.n * DIRECTIONS > MOST_SCORES:
+            return self.posterior
+        if spikes is None:
+            return LengthOfSites(self.posterior)
+        return self.posterior if spikes.ratio[spikes.sparse].any() else LengthOfSpikes(self.posterior)
 
     @cached_property
     def model_average(self) -> ModelAverage | None:
@@ -433,22 +480,23 @@ class SitesFit:
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
         """Draws weighted by exact posterior / proposal; see :mod:`pymc_pacauc.ep.spike_search`."""
-        if isinstance(self.corrected, LengthOfSites):
-            w, log_weights = self.corrected._with_lengths(draws, rng)
-            theta = self.problem.prior.mean + w * self.problem.prior.factor
-            return WeightedDraws(theta, self.problem.risk(theta), log_weights)
-        if self.problem.spikes is None:
+        if self.problem.spikes is not None:
+            if not models_can_be_listed(self.problem):
+                raise UnsupportedError(
+                    f"Weighted draws under a spike-and-slab prior are for at most {MOST_SPARSE} coefficients with a "
+                    "spike, and scores without an offset: draw from the exact posterior with "
+                    "pm.sample(step=pac.TemperingSMC())."
+                )
+            w, log_weights = LengthOfSpikes(self.posterior).with_lengths(draws, rng)
+        elif isinstance(self.corrected, LengthOfSites):
+            w, log_weights = self.corrected.with_lengths(draws, rng)
+        else:
             raise UnsupportedError(
                 "Weighted draws under a prior that is not Gaussian are for scores without an offset, up to "
-                f"{MOST_LENGTHS} coefficients: draw from the "
-                "exact posterior with pm.sample(step=pac.TemperingSMC())."
+                f"{MOST_LENGTHS} coefficients: draw from the exact posterior with pm.sample(step=pac.TemperingSMC())."
             )
-        if not models_can_be_listed(self.problem):
-            raise UnsupportedError(
-                f"Weighted draws under a spike-and-slab prior are for at most {MOST_SPARSE} coefficients with a spike, "
-                "and scores without an offset: draw from the exact posterior with pm.sample(step=pac.TemperingSMC())."
-            )
-        return draw_models(self.problem, self.posterior.gaussian, draws, rng)
+        theta = self.problem.prior.mean + w * self.problem.prior.factor
+        return WeightedDraws(theta, self.problem.risk(theta), log_weights)
 
     @raises_interrupts
     def leave_out(

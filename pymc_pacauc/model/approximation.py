@@ -82,21 +82,20 @@ class _GaussianGroup(FullRankGroup):
 
 @dataclass(frozen=True, eq=False)
 class PlainEP:
-    """The Gaussian of a fit: ``mean`` (d,), ``covariance`` (d, d) and ``log_evidence``, what plain EP gives."""
+    """What plain EP gives: the moments of ``posterior`` and ``log_evidence``."""
 
-    fit: Fit
+    posterior: Any
+    log_evidence: float
 
     @property
     def mean(self) -> FloatArray:
-        return np.asarray(self.fit.posterior.mean)
+        """Shape (d,)."""
+        return np.asarray(self.posterior.mean)
 
     @property
     def covariance(self) -> FloatArray:
-        return np.asarray(self.fit.posterior.covariance)
-
-    @property
-    def log_evidence(self) -> float:
-        return self.fit.log_evidence
+        """Shape (d, d)."""
+        return np.asarray(self.posterior.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +264,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 "functions: use approx.posterior.mean and .covariance, or approx.sample()."
             )
         else:
-            group.posterior = fit.corrected
+            group.posterior = self.posterior
         self.fitted_to: Provenance = with_pairs(fitted_to(source.model, fit.method, fit.problem), fit)
 
     # -- the fit -----------------------------------------------------------------------------------------------------
@@ -283,7 +282,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def q(self) -> PlainEP:
         """The Gaussian itself, without the exact length."""
-        return PlainEP(self.fit)
+        return PlainEP(self.fit.posterior, self.fit.log_evidence)
 
     def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
         """Return the Gaussians that a variable's posterior is a mixture of.
@@ -319,7 +318,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def log_evidence(self) -> float:
         """EP's log evidence in nats; for variational Bayes the lower bound."""
-        return self.fit.log_evidence
+        return self.fit.log_evidence + self.fit.problem.absorbed
 
     @property
     def expected_risk(self) -> float:
@@ -415,7 +414,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 "The model has no pac.SpikeSlab variable: every coefficient is included with probability 1."
             )
         found = {
-            sparse.variable.name: self._labelled(sparse.variable, self.fit.inclusion_probability).rename(
+            sparse.variable.name: self._labelled(sparse.variable, self._inclusion).rename(
                 f"{sparse.variable.name}_inclusion"
             )
             for sparse in self.source.sparse
@@ -430,9 +429,12 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def expected_model_size(self) -> float:
         """Expected number of coefficients from the slab, of those that have a spike."""
-        return float(
-            sum(self.fit.inclusion_probability[self.source.parts[s.variable.name]].sum() for s in self.source.sparse)
-        )
+        return float(sum(self._inclusion[self.source.parts[s.variable.name]].sum() for s in self.source.sparse))
+
+    @property
+    def _inclusion(self) -> FloatArray:
+        """Of every coefficient, in the order of ``posterior``."""
+        return self.fit.inclusion_probability
 
     @property
     def model_average(self) -> Any:
@@ -587,7 +589,9 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         ['age']
         """
         function = self.scoring(var_name).function
-        places = [k for name, _ in function.variables for k in range(self.fit.problem.d)[self.source.parts[name]]]
+        places = [
+            k for name, _ in function.variables for k in range(self.source.layout.dimension)[self.source.parts[name]]
+        ]
         spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
         return write_score(function, self.posterior.score_mean[places], spread, self.fitted_to, path)
 
@@ -742,8 +746,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         free = self.source.free
 
         def draw(draws: int = 100, *, random_seed: Any = None) -> dict[str, FloatArray]:
-            rng = get_random_generator(random_seed)
-            values = self.source.free_values(self.posterior.draw(draws, rng), rng)
+            values, _ = self._draw(draws, get_random_generator(random_seed))
             parts = zip(free.names, free.slices, free.shapes, strict=True)
             return {name: values[:, part].reshape(draws, *shape) for name, part, shape in parts}
 
@@ -795,11 +798,21 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         if not return_inferencedata:
             return super().sample(draws, random_seed=random_seed, return_inferencedata=False, **kwargs)
         rng = get_random_generator(random_seed)
-        theta = self.posterior.draw(draws, rng)
+        values, risk = self._draw(draws, rng)
         constants = {**self._constants, DEPLOYED: self.training_auc}
-        for variable in self.source.variables:
+        for variable in self._exact_means:
             constants[EXACT_MEAN + variable.name] = self._labelled(variable, self.posterior.score_mean)
-        return self._inference_data(theta, {"risk": self.fit.problem.risk(theta)}, constants, rng)
+        return self._inference_data(values, {"risk": risk}, constants)
+
+    def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Free variables ``[draws, D]`` and the risk of each."""
+        theta = self.posterior.draw(draws, rng)
+        return self.source.free_values(theta, rng), self.fit.problem.risk(theta)
+
+    @property
+    def _exact_means(self) -> Sequence[Any]:
+        """The variables whose means give that of the scores."""
+        return self.source.variables
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
         """Draw from the approximation and weight by exact posterior / approximation, with Pareto-smoothed weights.
@@ -866,7 +879,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             "log_evidence_variance": error**2,
             "pareto_k": pareto_k,
         }
-        idata = self._inference_data(weighted.theta, stats, constants, rng)
+        idata = self._inference_data(self.source.free_values(weighted.theta, rng), stats, constants)
         return ImportanceSample(idata, pareto_k, float(draws / np.mean(relative**2)), log_evidence, error)
 
     @cached_property
@@ -883,18 +896,17 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 if self.fitted_to.pairs_used
                 else {}
             ),
-            "divergence": self.fit.divergence if self.gaussian else np.nan,
+            "divergence": self.divergence.value if self.gaussian else np.nan,
             "converged": int(self.converged),
         }
 
-    def _inference_data(
-        self, theta: FloatArray, stats: dict[str, Any], constants: dict[str, Any], rng: np.random.Generator
-    ) -> Any:
+    def _inference_data(self, values: FloatArray, stats: dict[str, Any], constants: dict[str, Any]) -> Any:
+        """ArviZ data of the free variables ``values[N, D]``."""
         score_function = self.score_function
         with self.as_fitted():
             return draws_to_inference_data(
                 self.model,
-                self.source.free_values(theta, rng)[None],
+                values[None],
                 variables=self.source.free,
                 sample_stats={name: value[None] for name, value in stats.items()},
                 constants=constants,
@@ -908,7 +920,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         measure, of_draw = self.fitted_to.measure, 1.0 - self.expected_risk
         lines = [
             f"{self.method} approximation of {'an AUC' if measure == 'AUC' else f'a {measure}'} Gibbs posterior",
-            f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {problem.d} free parameters",
+            f"  observations   {problem.n} ({problem.pairs.n_pairs} pairs), {self.source.layout.dimension} parameters",
             f"  gamma          {problem.gamma:g}",
             f"  log evidence   {self.log_evidence:.4f}",
             f"  {measure:<15}{self.training_auc:.4f} of the mean score, {of_draw:.4f} of a draw (training)",

@@ -16,6 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
 from scipy import linalg
 
 from pymc_pacauc.ep.gaussian import EPFit
@@ -51,7 +52,6 @@ class CompiledCovariance:
 
 
 JITTER = 1e-6  # what gp.prior adds by default
-ROWS = 50  # of the kernel that are compared with the prior covariance of the scores
 FEWEST_ROWS = 64  # from which on fewer of them are looked for that tell the others' scores,
 LEFT = 1e-7  # to this share of the largest prior variance,
 SHARE = 0.25  # and used if they are at most so many
@@ -92,17 +92,29 @@ def conditional_draws(
     if isinstance(gp, pm.gp.HSGP):
         found = evaluate_at_draws(model, gp._build_conditional(points), posterior)
         return found, found
-    rows = _telling_rows(gp)
+    random = [rv for rv in model.free_RVs if rv in set(ancestors([gp.cov_func(points), gp.mean_func(points)]))]
+    rows = None if random else _telling_rows(gp)
     X = _rows_of(gp, rows)
-    outputs = [gp.cov_func(X), gp.mean_func(X), gp.cov_func(X, points), gp.cov_func(points)]
-    kernel, centre, cross, new, new_centre = compile_function([], [*outputs, gp.mean_func(points)], mode=MODE)()
-    factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
-    c = linalg.solve_triangular(factor, cross, lower=True)
+    outputs = [gp.cov_func(X), gp.mean_func(X), gp.cov_func(X, points), gp.cov_func(points), gp.mean_func(points)]
+    kernel_at = compile_function(random, outputs, mode=MODE, on_unused_input="ignore")
     scores = evaluate_at_draws(model, gp.f, posterior)
     scores = scores if rows is None else scores[..., rows]
-    whitened = linalg.solve_triangular(factor, (scores - centre).reshape(-1, len(kernel)).T, lower=True)
-    mean = new_centre + (c.T @ whitened).T
-    noise = rng.multivariate_normal(np.zeros(len(points)), new - c.T @ c, size=len(mean), method="eigh")
+    flat = scores.reshape(-1, scores.shape[-1])
+    held = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in random]
+    held = [value.reshape(len(flat), -1) for value in held]
+    values, which = np.unique(np.column_stack([np.zeros(len(flat)), *held]), axis=0, return_inverse=True)
+    stops = np.cumsum([1, *(value.shape[1] for value in held)])
+    mean, noise = np.empty((2, len(flat), len(points)))
+    for k, value in enumerate(values):  # draws that share the parameters of the kernel
+        parts = np.split(value, stops)[1:-1]
+        given = [part.reshape(posterior[rv.name].shape[2:]) for part, rv in zip(parts, random, strict=True)]
+        kernel, centre, cross, new, new_centre = kernel_at(*given)
+        factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
+        c, some = linalg.solve_triangular(factor, cross, lower=True), which.ravel() == k
+        whitened = linalg.solve_triangular(factor, (flat[some] - centre).T, lower=True)
+        mean[some] = new_centre + (c.T @ whitened).T
+        spread = new - c.T @ c
+        noise[some] = rng.multivariate_normal(np.zeros(len(points)), spread, size=int(some.sum()), method="eigh")
     shape = (*scores.shape[:2], len(points))
     return (mean + noise).reshape(shape), mean.reshape(shape)
 
@@ -141,7 +153,7 @@ def gp_evidence_gradient(
     respect to it is zero, up to the jitter and the tolerance of the fit.
     """
     names = [over] if isinstance(over, str) else list(over)
-    derivative = KernelDerivative(approx.model, gp, names, jitter)
+    derivative = KernelDerivative(approx.model, gp, names)
     with approx.as_fitted():
         if _few_features(approx.fit) and _scores_are(gp, approx.model):
             found = derivative.along(pivoted_gradient(approx.fit))
@@ -153,7 +165,7 @@ def gp_evidence_gradient(
 class KernelDerivative:
     """d log Z / d parameters of a kernel, held by ``pm.Data`` of the model; compiled once, read when called."""
 
-    def __init__(self, model: pm.Model, gp: Any, names: Sequence[str], jitter: float = JITTER):
+    def __init__(self, model: pm.Model, gp: Any, names: Sequence[str]):
         if not hasattr(gp, "f"):
             raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
         parameters = [model[name] for name in names]
@@ -163,25 +175,10 @@ class KernelDerivative:
         kernel, slope = gp.cov_func(gp.X), pt.matrix("slope")
         gradients = pytensor.grad(pt.sum(slope * kernel), parameters, disconnected_inputs="ignore")
         self._gradients = compile_function([slope], gradients, mode=MODE)
-        self._kernel = compile_function([], [kernel, gp.mean_func(gp.X)], mode=MODE)
-        self._jitter = jitter
 
     def along(self, slope: FloatArray) -> list[FloatArray]:
         """From d log Z / d kernel matrix."""
         return [np.asarray(value) for value in self._gradients(slope)]
-
-    def of_fit(self, fit: Fit) -> list[FloatArray]:
-        """The same for a fit to scores that are those of the process."""
-        problem = fit.problem
-        kernel, centre = self._kernel()
-        kernel = kernel + self._jitter * np.eye(len(kernel))
-        part = problem.prior.whiten_rows(problem.X[:ROWS])
-        if len(kernel) != problem.n or not np.allclose(part @ part.T, kernel[:ROWS, :ROWS], rtol=1e-5):
-            raise ValueError("The scores of the AUC potential are not those of gp.prior, or its jitter is another one.")
-        if _few_features(fit):
-            return self.along(pivoted_gradient(fit))
-        scores = TrainingScores(np.linalg.cholesky(kernel), problem.X, problem.offset - centre, fit.posterior)
-        return self.along(kernel_gradient(scores))
 
 
 def _predict_latent(

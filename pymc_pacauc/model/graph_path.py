@@ -4,12 +4,20 @@ The model's graphs are vectorised over a matrix of particles (one row per partic
 unconstrained space one after the other), so that a move of the whole population is one call. The scores come out of
 the graph, and the risk is counted outside it by the batched kernel.
 
+Gaussian variables are moved in whitened coordinates, however the model was written: of ``b ~ Normal(mu, tau)`` it is
+``w = (b - mu) / tau`` that a particle holds, a standard normal variable a priori whatever mu and tau are. So a centred
+hierarchy costs what a non-centred one does, and a scale near zero (a funnel) is a place like any other.
+
 What is tempered is everything PyMC counts as data: the AUC term, and any observed variable or further potential, all
 raised to the power ``gamma / gamma_T``. In a model with one AUC term this is the paper's path. With several, gamma is
 the sum of theirs and the risk their mean weighted by gamma, so that the terms still multiply to exp(-gamma * risk).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -18,17 +26,23 @@ from pymc.initial_point import make_initial_point_expression
 from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import reseed_rngs
 from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.model.auc_term import auc_terms
-from pymc_pacauc.model.graph import flat_variables
+from pymc_pacauc.model.graph import FlatVariables, flat_variables
+from pymc_pacauc.model.prior import is_normal, noncentred
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.smc.paths import Energies, FromPrior
+from pymc_pacauc.smc.coordinates import fit_gaussian
+from pymc_pacauc.smc.paths import Energies, FromPrior, GaussianBridge, Path, Population
 
 NUMBERS_AT_ONCE = 2**22  # scores in one batch of evaluations
+FITTED = 50  # draws per dimension that a start is fitted to: more make it no better a start
 
 
 class PyMCPath(FromPrior):
@@ -49,52 +63,141 @@ class PyMCPath(FromPrior):
         self._compared: list[Comparison] = [term.comparison for term in terms]
         self._ties = [term.ties for term in terms]
         self._joined = compared
-        outputs = [model.varlogp, model.datalogp]
-        if terms:
-            of_terms = {term.risk for term in terms}
-            others = [v for v in model.potentials if not of_terms & set(ancestors([v]))]
-            graphs = model.replace_rvs_by_values([*(term.scores for term in terms), *others])
-            scores, others = graphs[: len(terms)], graphs[len(terms) :]
-            outputs = [model.varlogp, model.observedlogp + sum(pt.sum(other) for other in others), *scores]
-        theta, batched = self.variables.vectorize(outputs)
-        self._evaluate = compile_function([theta], batched, mode=_mode(), on_unused_input="ignore")
+        others = [v for v in model.potentials if not {term.risk for term in terms} & set(ancestors([v]))]
+        graphs = model.replace_rvs_by_values([*(term.scores for term in terms), *others])
+        self._outputs = [model.observedlogp + sum(pt.sum(v) for v in graphs[len(terms) :]), *graphs[: len(terms)]]
+        self._density = [model.varlogp, *self._outputs]
+        self._whiten(model)
         prior = make_initial_point_expression(
-            free_rvs=[model.values_to_rvs[value] for value in model.value_vars],
+            free_rvs=self._left,
             rvs_to_transforms=model.rvs_to_transforms,
             initval_strategies={},  # a user's initval is a place to start, not the prior
             default_strategy="prior",
             return_transformed=True,
         )
-        self._draw = compile_function([], prior, mode=_mode())
+        self._draw = compile_function([], prior, mode=_mode()) if self._left else None
+
+    def _whiten(self, model: pm.Model) -> None:
+        """The coordinates of a particle: whitened Gaussian variables, and the values of all others."""
+        rvs = [model.values_to_rvs[value] for value in model.value_vars]
+        before = set(ancestors([rv for rv in rvs if not is_normal(model, rv)]))
+        written, inputs = noncentred(model, [rv for rv in rvs if rv not in before])
+        standard = dict(zip(written, inputs, strict=True))
+        self._left = [rv for rv in rvs if rv not in written]
+        values = dict(zip(written, model.replace_rvs_by_values(list(written.values())), strict=True))
+        replaced = {model.rvs_to_values[rv]: values[rv].astype(rv.dtype) for rv in written}
+        log_left = sum((pt.sum(term) for term in model.logp(self._left, sum=False)), start=pt.zeros(()))
+        log_standard = sum((-0.5 * pt.sum(w**2 + np.log(2.0 * np.pi)) for w in inputs), start=pt.zeros(()))
+        self.coordinates = FlatVariables(
+            tuple(standard.get(rv, value) for rv, value in zip(rvs, model.value_vars, strict=True)),
+            self.variables.shapes,
+        )
+        self._gaussian = np.zeros(self.dimension, dtype=bool)
+        for rv, part in zip(rvs, self.variables.slices, strict=True):
+            self._gaussian[part] = rv in written
+        outputs = graph_replace([log_left + log_standard, *self._outputs], replaced, strict=False)
+        self._evaluate = self._compiled(self.coordinates, outputs)
+        self._theta = [replaced.get(value, value) for value in model.value_vars]
+        self._x = [_whitened(model, rv) if rv in written else model.rvs_to_values[rv] for rv in rvs]
+
+    @staticmethod
+    def _compiled(layout: FlatVariables, outputs: list[Variable]) -> Callable[[FloatArray], list[FloatArray]]:
+        theta, batched = layout.vectorize(outputs)
+        return compile_function([theta], batched, mode=_mode(), on_unused_input="ignore")
+
+    @cached_property
+    def _to_theta(self) -> Callable[[FloatArray], list[FloatArray]]:
+        return self._compiled(self.coordinates, [pt.as_tensor(value).ravel() for value in self._theta])
+
+    @cached_property
+    def _to_x(self) -> Callable[[FloatArray], list[FloatArray]]:
+        return self._compiled(self.variables, [pt.as_tensor(value).ravel() for value in self._x])
+
+    @cached_property
+    def _of_theta(self) -> Callable[[FloatArray], list[FloatArray]]:
+        return self._compiled(self.variables, self._density)
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        shared = [v for v in self._draw.get_shared() if isinstance(v.type, RandomGeneratorType)]
-        reseed_rngs(shared, int(rng.integers(2**30)))
-        rows = [np.concatenate([np.ravel(value) for value in self._draw()]) for _ in range(size)]
-        return np.asarray(rows, dtype=np.float64)
+        found = np.empty((size, self.dimension))
+        found[:, self._gaussian] = rng.standard_normal((size, int(self._gaussian.sum())))
+        if self._draw is not None:
+            shared = [v for v in self._draw.get_shared() if isinstance(v.type, RandomGeneratorType)]
+            reseed_rngs(shared, int(rng.integers(2**30)))
+            rows = [np.concatenate([np.ravel(value) for value in self._draw()]) for _ in range(size)]
+            found[:, ~self._gaussian] = np.asarray(rows, dtype=np.float64)
+        return found
 
-    def scores(self, x: FloatArray) -> FloatArray:
-        """Scores of all observations at each point, of one term after the other."""
-        return np.concatenate(self._evaluate(x)[2:], axis=1)
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        return self.theta_of(population.x), population.energies.risk
+
+    def theta_of(self, x: FloatArray) -> FloatArray:
+        """The model's free variables ``[N, D]`` at particles."""
+        return np.concatenate(_in_parts(self._to_theta, x, self._width), axis=1) if self._gaussian.any() else x
+
+    def x_of(self, theta: FloatArray) -> FloatArray:
+        """Inverse of :meth:`theta_of`."""
+        return np.concatenate(_in_parts(self._to_x, theta, self._width), axis=1) if self._gaussian.any() else theta
+
+    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+        energies = self._energies(self._of_theta, theta)
+        return energies.log_base + self.end * energies.log_tilt, energies.log_tilt
+
+    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
+        """From the moments, in whitened coordinates, of N(mean, covariance) of the free variables."""
+        rng = np.random.default_rng(0)
+        return self.bridge_from(
+            rng.multivariate_normal(mean, covariance, size=FITTED * self.dimension, method="cholesky")
+        )
+
+    def bridge_from(self, theta: FloatArray) -> Path:
+        """From the moments, in whitened coordinates, of draws ``theta[N, D]`` of the free variables."""
+        x = self.x_of(theta)
+        x = x[np.isfinite(x).all(axis=1)]
+        return GaussianBridge(self, fit_gaussian(x, np.full(len(x), 1.0 / len(x))))
+
+    def scores(self, theta: FloatArray) -> FloatArray:
+        """Scores of all observations at each point of the free variables, of one term after the other."""
+        return np.concatenate(self._of_theta(theta)[2:], axis=1)
+
+    @property
+    def _width(self) -> int:
+        return max([self.dimension, *(compared.n for compared in self._compared)])
 
     def evaluate(self, x: FloatArray) -> Energies:
-        width = max([self.dimension, *(compared.n for compared in self._compared)])
-        step = max(1, NUMBERS_AT_ONCE // width)
-        parts = [self._evaluate_batch(x[i : i + step]) for i in range(0, len(x), step)]
-        return Energies(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        return self._energies(self._evaluate, x)
 
-    def _evaluate_batch(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _energies(self, function: Callable[[FloatArray], list[FloatArray]], x: FloatArray) -> Energies:
         with np.errstate(all="ignore"):  # what is not finite is counted by the engine
-            log_prior, other, *scores = self._evaluate(x)
+            return Energies(*_in_parts(lambda part: self._of_values(function(part)), x, self._width))
+
+    def _of_values(self, values: list[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        log_prior, other, *scores = values
         if not scores:
             return log_prior, other, -other
         if self._joined is not None:
             risk = comparison_risk(np.concatenate(scores, axis=1), self._joined, ties=self._ties[0])
             return log_prior, other / self.gamma - risk, risk
-        risk = np.zeros(len(x))
-        for share, values, compared, ties in zip(self._shares, scores, self._compared, self._ties, strict=True):
-            risk += share * comparison_risk(np.ascontiguousarray(values), compared, ties=ties)
+        risk = np.zeros(len(log_prior))
+        for share, each, compared, ties in zip(self._shares, scores, self._compared, self._ties, strict=True):
+            risk += share * comparison_risk(np.ascontiguousarray(each), compared, ties=ties)
         return log_prior, other / self.gamma - risk, risk
+
+
+def _in_parts(function: Callable[[FloatArray], Any], x: FloatArray, width: int) -> list[FloatArray]:
+    """The outputs of a function of rows, evaluated in pieces that fit in memory."""
+    step = max(1, NUMBERS_AT_ONCE // width)
+    parts = [function(x[i : i + step]) for i in range(0, len(x), step)]
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+
+
+def _whitened(model: pm.Model, rv: Variable) -> Variable:
+    """A Gaussian variable, standardised by its mean and standard deviation or covariance given the others."""
+    mean, spread = model.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
+    centred = model.rvs_to_values[rv] - mean
+    if not isinstance(rv.owner.op, MvNormalRV):
+        return centred / spread
+    factor = pt.linalg.cholesky(spread)
+    return pt.linalg.solve_triangular(factor, centred if rv.type.ndim == 1 else centred.T, lower=True).T
 
 
 def _mode() -> Mode:

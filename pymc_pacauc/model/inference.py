@@ -34,7 +34,8 @@ from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import LateBar
-from pymc_pacauc.model.read import ModelProblem, problem_of
+from pymc_pacauc.model.nested import HyperModel, fit_nested, read_model
+from pymc_pacauc.model.read import ModelProblem
 
 MOST = 100.0  # ratio of standard deviations
 
@@ -143,6 +144,10 @@ class EP(Inference):
         Of the subsample: the same each time, unless another is given.
     client : dask.distributed.Client, optional
         A ``dask.distributed.Client`` whose workers share the pairs instead; see :mod:`pymc_pacauc.cluster`.
+    hyper : {"integrate", "maximize"}, default "integrate"
+        What is done with hyper-parameters, where the model is Gaussian given up to six of them (scales, lengthscales,
+        weights of a mixture): integrate over their posterior, or take the mode of it (in PyMC's unconstrained
+        coordinates). See :mod:`pymc_pacauc.tune.nested`.
     model : pymc.Model, optional
         The model; by default the one on the context stack when :meth:`fit` is called.
 
@@ -185,13 +190,17 @@ class EP(Inference):
         n_jobs: int | None = None,
         random_seed: Any = 0,
         client: Any = None,
+        hyper: str = "integrate",
         model: pm.Model | None = None,
     ):
         # No super().__init__: there is no operator or objective to optimise.
         self.hist: NDArray[np.float64] = np.empty(0)
         self.state = None
+        if hyper not in ("integrate", "maximize"):
+            raise ValueError(f'hyper must be "integrate" or "maximize"; got {hyper!r}.')
         self.model = model
         self.start = start
+        self.hyper = hyper
         self.n_jobs = n_jobs
         self.options: dict[str, Any] = {
             "power": power,
@@ -258,12 +267,18 @@ class EP(Inference):
         >>> pac.EP(model=model).fit(progressbar=False).converged
         True
         """
-        source = problem_of(pm.modelcontext(self.model))
-        warn_of_scales(source)
+        model = pm.modelcontext(self.model)
         options: dict[str, Any] = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
-        start = None if self.start is None else self.start.fit
-        plan = plan_of(source.problem, self.method, start=start, **options)
-        self._approx = approximate(source, plan, n_jobs=self.n_jobs, progressbar=progressbar)
+        source = read_model(model)
+        if isinstance(source, HyperModel):
+            self._approx = fit_nested(
+                source, self.method, self.hyper, n_jobs=self.n_jobs, progressbar=progressbar, **options
+            )
+        else:
+            warn_of_scales(source)
+            start = None if self.start is None else self.start.fit
+            plan = plan_of(source.problem, self.method, start=start, **options)
+            self._approx = approximate(source, plan, n_jobs=self.n_jobs, progressbar=progressbar)
         self.hist = self._approx.hist
         for callback in callbacks or ():
             callback(self._approx, self.hist, len(self.hist))
@@ -326,6 +341,8 @@ class GaussianVB(EP):
         Seed of the subsample of pairs.
     client : dask.distributed.Client, optional
         Whose workers share the pairs; see :mod:`pymc_pacauc.cluster`.
+    hyper : {"integrate", "maximize"}, default "integrate"
+        What is done with hyper-parameters, as in :class:`EP`.
     model : pymc.Model, optional
         The model; by default the one on the context stack when :meth:`fit` is called.
 
@@ -358,6 +375,7 @@ class GaussianVB(EP):
         n_jobs: int | None = None,
         random_seed: Any = 0,
         client: Any = None,
+        hyper: str = "integrate",
         model: pm.Model | None = None,
     ):
         super().__init__(
@@ -368,5 +386,6 @@ class GaussianVB(EP):
             n_jobs=n_jobs,
             random_seed=random_seed,
             client=client,
+            hyper=hyper,
             model=model,
         )

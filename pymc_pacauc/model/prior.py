@@ -1,9 +1,11 @@
 """The Gaussian prior of a model's variables: read off where it is written down, else found from its log-density.
 
 The parameters of a Normal or an MvNormal that depend on no other variable are evaluated as they stand, so that no
-covariance is inverted (a kernel matrix is often too close to singular for it) and each is factorised once. For all
-others the gradient of the log-density is evaluated at zero and at the unit vectors, which gives mean and precision, and
-at random probes, which verify that the prior is Gaussian.
+covariance is inverted (a kernel matrix is often too close to singular for it) and each is factorised once. Normal
+variables that depend on one another (centred hierarchies) are written as affine functions of independent standard
+normal ones, :func:`noncentred`, and these are read off. For all others the gradient of the log-density is evaluated at
+zero and at the unit vectors, which gives mean and precision, and at random probes, which verify that the prior is
+Gaussian.
 
 The spike-and-slab prior in a PyMC model (the paper's section 2.4), and how it is found there again.
 
@@ -40,6 +42,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
+from scipy import linalg
 from scipy.special import logsumexp, ndtr, ndtri
 from scipy.stats import norm
 
@@ -48,10 +51,12 @@ from pymc_pacauc.model.graph import (
     MODE,
     Evaluate,
     FlatVariables,
+    Unreadable,
     affine_map,
     evaluate,
     first_departure,
     is_known,
+    read_affine,
     shape_now,
 )
 from pymc_pacauc.numerics import FloatArray
@@ -73,8 +78,11 @@ class GaussianPriorReader:
         rest = [i for i, moments in enumerate(self._written) if moments is None]
         self._rest = layout.part(rest)
         self._places = layout.places(rest)
-        self.compiled = bool(rest)
+        self._affine: tuple[Variable, list[Variable]] | None = None
         if rest:
+            self._affine = _readable(model, [rvs[i] for i in rest], self._rest)
+        self.compiled = bool(rest) and self._affine is None
+        if self.compiled:
             self._names = [rvs[i].name for i in rest]
             self._others = [rvs[i].name for i in rest if not isinstance(rvs[i].owner.op, NormalRV | MvNormalRV)]
             self._gradient = _gradient(model, [rvs[i] for i in rest], self._rest)
@@ -86,7 +94,9 @@ class GaussianPriorReader:
             for moments, part in zip(self._written, parts, strict=True)
             if moments is not None
         ]
-        if self.compiled:
+        if self._affine is not None:
+            found.append((self._places, *_affine_prior(*self._affine, self._rest)))
+        elif self.compiled:
             found.append((self._places, *_gaussian_prior(self._names, self._others, self._rest, self._gradient)))
         mean = np.zeros(d)
         independent = all(factor.ndim == 1 for _, _, factor in found)
@@ -98,6 +108,87 @@ class GaussianPriorReader:
             else:
                 factors[np.ix_(places, places)] = np.diag(factor) if factor.ndim == 1 else factor
         return mean, factors
+
+
+def is_normal(model: pm.Model, rv: Variable) -> bool:
+    """Whether a variable is an untransformed Normal or MvNormal given the others."""
+    return isinstance(rv.owner.op, NormalRV | MvNormalRV) and model.rvs_to_transforms.get(rv) is None
+
+
+def noncentred(model: pm.Model, rvs: list[Variable]) -> tuple[dict[Variable, Variable], list[Variable]]:
+    """Normal variables as functions of as many independent standard normal ones, and these.
+
+    ``mean + sd * w``, or ``mean + chol(covariance) w``, with the means and covariances of those before them put in.
+    Others than untransformed Normal and MvNormal variables are left as they are.
+    """
+    written: dict[Variable, Variable] = {}
+    inputs = []
+    for rv in rvs:
+        op = rv.owner.op
+        if not is_normal(model, rv):
+            continue
+        w = rv.type(f"{rv.name}_whitened")
+        mean, spread = graph_replace(list(op.dist_params(rv.owner)), written, strict=False)
+        if isinstance(op, MvNormalRV):
+            factor = pt.linalg.cholesky(spread)
+            noise = factor @ w if rv.type.ndim == 1 else w @ factor.mT
+        else:
+            noise = spread * w
+        written[rv] = rv.type.filter_variable(mean + noise, allow_convert=True) if rv.type.ndim == 0 else mean + noise
+        inputs.append(w)
+    return written, inputs
+
+
+def _readable(model: pm.Model, rvs: list[Variable], layout: FlatVariables) -> tuple[Variable, list[Variable]] | None:
+    """The variables, joined, as a graph of standard normal ones that is readably affine in these; or None."""
+    written, inputs = noncentred(model, rvs)
+    if len(inputs) < len(rvs):
+        return None
+    joined = pt.concatenate([written[rv].ravel() for rv in rvs])
+    try:
+        offset, _ = read_affine(joined, inputs, layout.shapes)
+    except (Unreadable, np.linalg.LinAlgError):
+        return None
+    return (joined, inputs) if offset.size == layout.dimension else None
+
+
+def _affine_prior(graph: Variable, inputs: list[Variable], layout: FlatVariables) -> tuple[FloatArray, FloatArray]:
+    """Mean and factor (or standard deviations) of an affine function of standard normal variables."""
+    mean, slope = read_affine(graph, inputs, layout.shapes)
+    factor = slope.T
+    diagonal = np.diagonal(factor)
+    if not (np.isfinite(mean).all() and np.isfinite(factor).all() and (diagonal > 0.0).all()):
+        raise refuse("its prior has means or standard deviations that are not possible")
+    if not np.any(factor - np.diag(diagonal)):
+        return mean, diagonal.copy()
+    if np.triu(factor, 1).any():  # variables in another order than that of their dependence
+        factor = linalg.qr(factor.T, mode="r", check_finite=False)[0].T
+        factor = factor * np.sign(np.diagonal(factor))
+    return mean, np.ascontiguousarray(factor)
+
+
+def conditioned(
+    mean: FloatArray, factor: FloatArray, residual: FloatArray, map_: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """N(mean, F F') of theta given that ``residual = map_ @ theta + noise``: mean, lower factor, log density.
+
+    ``spread`` are the standard deviations of the noise, or its covariance.
+    """
+    if spread.ndim == 1:
+        log_volume = float(np.log(spread).sum())
+        H, r = map_ / spread[:, None], (residual - map_ @ mean) / spread
+    else:
+        lower = np.linalg.cholesky(spread)
+        log_volume = float(np.log(np.diagonal(lower)).sum())
+        H, r = (linalg.solve_triangular(lower, each, lower=True) for each in (map_, residual - map_ @ mean))
+    H = H * factor if factor.ndim == 1 else H @ factor
+    C = linalg.cholesky(np.eye(mean.size) + H.T @ H, lower=True)  # precision of whitened theta
+    v = linalg.solve_triangular(C, H.T @ r, lower=True)
+    density = 0.5 * float(v @ v - r @ r) - float(np.log(np.diagonal(C)).sum()) - log_volume
+    root = linalg.solve_triangular(C, np.diag(factor) if factor.ndim == 1 else factor.T, lower=True)  # C^-1 F'
+    triangle = np.asarray(linalg.qr(root, mode="r", check_finite=False)[0][: mean.size].T, dtype=np.float64)
+    found = np.ascontiguousarray(triangle * np.sign(np.diagonal(triangle)))
+    return mean + root.T @ v, found, density - 0.5 * r.size * float(np.log(2.0 * np.pi))
 
 
 def _gradient(model: pm.Model, rvs: list[Variable], layout: FlatVariables) -> Evaluate:
@@ -366,6 +457,28 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
     """
     for holder in ("refit", "approx"):
         approx = getattr(approx, holder, approx)
+    shape = _shape_handed_on(approx, name)
+    kept = [each for each in approx.components(name) if each[0] >= LEAST_WEIGHT]
+    model, new = pm.modelcontext(model), as_name or name
+    lengths = {dim: int(length.eval()) for dim, length in model.dim_lengths.items()}
+    dims = approx.model.named_vars_to_dims.get(name)
+    dims = dims if dims is not None and [lengths.get(dim) for dim in dims] == list(shape) else None
+    with model:
+        if not shape and len(kept) == 1:
+            return pm.Normal(new, kept[0][1][0], float(np.sqrt(kept[0][2][0, 0])))
+        place = {"dims": dims} if dims is not None and len(shape) == 1 else {}
+        label = new if len(shape) == 1 else f"{new}_flat"
+        if len(kept) == 1:
+            variable = pm.MvNormal(label, kept[0][1], chol=np.linalg.cholesky(kept[0][2]), **place)
+        else:
+            parts = [pm.MvNormal.dist(mean, chol=np.linalg.cholesky(covariance)) for _, mean, covariance in kept]
+            weights = np.array([weight for weight, _, _ in kept])
+            variable = pm.Mixture(label, w=weights / weights.sum(), comp_dists=parts, **place)
+        return variable if len(shape) == 1 else pm.Deterministic(new, variable.reshape(shape), dims=dims)
+
+
+def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
+    """The shape of a variable of an approximation; an error where its posterior cannot be handed on."""
     source = getattr(approx, "source", None)
     if source is None:
         raise TypeError(
@@ -380,27 +493,8 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
             f"The posterior of {name} has a sign, a range or a spike, which a Gaussian has not: it cannot be handed "
             "on. Fit all batches together, or give the variable a prior with a density everywhere."
         )
-    kept = [each for each in approx.components(name) if each[0] >= LEAST_WEIGHT]
-    model, new = pm.modelcontext(model), as_name or name
-    shape = source.layout.shapes[source.names.index(name)]
-    dims = approx.model.named_vars_to_dims.get(name)
-    same = dims is not None and all(
-        dim in model.dim_lengths and int(model.dim_lengths[dim].eval()) == n for dim, n in zip(dims, shape, strict=True)
-    )
-    dims = dims if same else None
-    with model:
-        if len(kept) == 1 and not shape:
-            return pm.Normal(new, kept[0][1][0], float(np.sqrt(kept[0][2][0, 0])))
-        flat = len(shape) != 1
-        place = {"dims": dims} if dims is not None and not flat else {}
-        label = f"{new}_flat" if flat else new
-        if len(kept) == 1:
-            variable = pm.MvNormal(label, kept[0][1], chol=np.linalg.cholesky(kept[0][2]), **place)
-        else:
-            parts = [pm.MvNormal.dist(mean, chol=np.linalg.cholesky(covariance)) for _, mean, covariance in kept]
-            weights = np.array([weight for weight, _, _ in kept])
-            variable = pm.Mixture(label, w=weights / weights.sum(), comp_dists=parts, **place)
-        return pm.Deterministic(new, variable.reshape(shape), dims=dims) if flat else variable
+    shape: tuple[int, ...] = source.layout.shapes[source.names.index(name)]
+    return shape
 
 
 def sparse_variables(model: pm.Model) -> tuple[SparseVariable, ...]:
@@ -488,15 +582,9 @@ def density_variables(model: pm.Model, taken: set[Variable], scores: list[Variab
 
     Or the one of a normal variable does, entry by entry, and the scores do not: a horseshoe.
     """
-    found, scales = [], {}
-    above = {rv: (set(model.free_RVs) & set(ancestors(rv.owner.inputs))) for rv in model.free_RVs}
-    for rv, others in above.items():
-        if isinstance(rv.owner.op, NormalRV) and len(others) == 1:
-            [scale] = others
-            alone = not above[scale] and sum(scale in each for each in above.values()) == 1
-            alone = alone and scale not in set(ancestors(scores, blockers=[rv]))
-            if alone and scale.type.ndim and shape_now(scale) == shape_now(rv) and _is_single(scale):
-                scales[scale] = rv
+    found = []
+    above = _parents(model)
+    scales = {scale: rv for scale, rv in local_scales(model, scores).items() if above[rv] == {scale}}
     for rv, others in above.items():
         below = [other for other, each in above.items() if rv in each]
         if rv in scales and model.rvs_to_transforms[scales[rv]] is None:
@@ -504,6 +592,25 @@ def density_variables(model: pm.Model, taken: set[Variable], scores: list[Variab
         elif rv not in taken and _is_single(rv) and not others and not below:
             found.append(_density_variable(model, rv))
     return tuple(found)
+
+
+def local_scales(model: pm.Model, scores: list[Variable]) -> dict[Variable, Variable]:
+    """Variables, each a scale of one entry of one normal variable and of nothing else, and that normal variable."""
+    above = _parents(model)
+    found = {}
+    for scale in model.free_RVs:
+        below = [rv for rv, others in above.items() if scale in others]
+        if above[scale] or len(below) != 1 or not isinstance(below[0].owner.op, NormalRV):
+            continue
+        rv, reached = below[0], set(ancestors(scores, blockers=below))
+        if scale.type.ndim and scale not in reached and _is_single(scale) and shape_now(scale) == shape_now(rv):
+            found[scale] = rv
+    return found
+
+
+def _parents(model: pm.Model) -> dict[Variable, set[Variable]]:
+    """The free variables that the prior of each depends on."""
+    return {rv: set(model.free_RVs) & set(ancestors(rv.owner.inputs)) for rv in model.free_RVs}
 
 
 def _is_single(rv: Variable) -> bool:

@@ -1,14 +1,7 @@
-"""An affine graph read off: its value at zero and its slopes, node by node, without compiling or probing.
-
-Each value on the way is a constant, or :class:`Affine` in some of the inputs. The rules below are exact, and cover what
-linear scores are written with: products with matrices and numbers, sums, indexing, reshaping, stacking. Any other node
-that an input reaches makes the graph :class:`~pymc_pacauc.model.graph.Unreadable`, which says nothing about it: it
-may be affine all the same.
-
-From a PyMC model to the arrays of a :class:`~pymc_pacauc.problem.problem.Problem`: the only way from PyMC to arrays.
+"""From a PyMC model to the arrays of a :class:`~pymc_pacauc.problem.problem.Problem`: the only way from PyMC to arrays.
 
 The scores are read off the graph where they are written with what linear scores are usually written with
-(:mod:`pymc_pacauc.model.read`), and so are Gaussian priors (:mod:`pymc_pacauc.model.prior`), without compiling
+(:mod:`pymc_pacauc.model.graph`), and so are Gaussian priors (:mod:`pymc_pacauc.model.prior`), without compiling
 anything. Everything else is *evaluated*, at zero and at the unit vectors of the free variables, which gives the affine
 map, the prior mean and its precision; then random probes verify that the model really is affine and Gaussian. So any
 parametrisation works (scalar or vector sigma, ``pm.Data``, MvNormal, intercepts, Deterministics, non-centred
@@ -22,8 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -36,214 +28,34 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.vartypes import discrete_types
-from pytensor.compile.ops import ViewOp
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.scalar import basic as scalar
-from pytensor.tensor.basic import Join, MakeVector
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Dot, Sum
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.model.auc_term import AUCTerm, found_terms, names_of, refuse
 from pymc_pacauc.model.graph import (
     Evaluate,
     FlatVariables,
+    HeldData,
     Unreadable,
     affine_map,
+    evaluate,
     first_departure,
     flat_variables,
-    leaf_value,
-    perform,
+    read_affine,
 )
 from pymc_pacauc.model.prior import (
     DensityVariable,
     GaussianPriorReader,
     SparseVariable,
+    conditioned,
     density_variables,
     sparse_variables,
 )
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, Spikes, Table, Tabulated, linear_gaussian_problem
-
-# Linear in their first input, the others being indices and shapes
-STRUCTURAL = (Subtensor, AdvancedSubtensor, Reshape, SpecifyShape, Sum)
-JOINING = (Join, MakeVector)
-
-
-@dataclass(frozen=True, eq=False)
-class HeldData:
-    """What a model's ``pm.Data``, mutable dimensions and coords held at some time; frozen data need no holding."""
-
-    values: dict[SharedVariable, NDArray[Any]]
-    coords: dict[str, Any]
-
-    @classmethod
-    def of(cls, model: pm.Model) -> HeldData:
-        held = [v for v in (*model.data_vars, *model.dim_lengths.values()) if isinstance(v, SharedVariable)]
-        return cls({v: v.get_value(borrow=True) for v in held}, dict(model.coords))
-
-    def write(self, model: pm.Model) -> None:
-        for variable, value in self.values.items():
-            variable.set_value(value, borrow=True)
-        model._coords.update({name: self.coords[name] for name in self.coords if name in model.coords})
-
-    @contextmanager
-    def held_by(self, model: pm.Model) -> Iterator[None]:
-        """The model as it was, for the duration of the block."""
-        now = HeldData.of(model)
-        self.write(model)
-        try:
-            yield
-        finally:
-            now.write(model)
-
-
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """``offset + sum_i u_i . slopes[i]`` with u_i the flattened i-th input: slopes ``[size of u_i, *shape]``.
-
-    ``unit`` says that the value is an input itself, but for its shape: slopes are then the identity.
-    """
-
-    offset: FloatArray
-    slopes: dict[int, FloatArray]
-    unit: bool = False
-
-
-def read_affine(
-    graph: Variable, inputs: Sequence[Variable], shapes: Sequence[tuple[int, ...]]
-) -> tuple[FloatArray, FloatArray]:
-    """The value at zero, and its change towards each unit vector of the flat inputs, a row each."""
-    sizes = [int(np.prod(shape)) for shape in shapes]
-    values: dict[Variable, Any] = {
-        variable: Affine(np.zeros(shape), {i: np.eye(size).reshape(size, *shape)}, unit=True)
-        for i, (variable, shape, size) in enumerate(zip(inputs, shapes, sizes, strict=True))
-    }
-    if any(v.type.dtype != "float64" for v in inputs):
-        raise Unreadable("the inputs are not float64")
-    for node in toposort([graph], blockers=values):
-        operands = [values[v] if v in values else leaf_value(v) for v in node.inputs]
-        if any(isinstance(each, Affine) for each in operands):
-            values[_only_output(node)] = _apply(node, operands)
-        else:
-            values.update(zip(node.outputs, perform(node, operands), strict=True))
-    found = values[graph] if graph in values else leaf_value(graph)
-    if not isinstance(found, Affine):
-        found = Affine(np.asarray(found), {})
-    shape = found.offset.shape
-    slopes = [np.broadcast_to(found.slopes.get(i, 0.0), (size, *shape)) for i, size in enumerate(sizes)]
-    return np.array(found.offset), np.concatenate(slopes)
-
-
-def _only_output(node: Apply) -> Variable:
-    if len(node.outputs) != 1:
-        raise Unreadable(f"{node} has {len(node.outputs)} outputs")
-    return node.outputs[0]
-
-
-def _apply(node: Apply, operands: list[Any]) -> Any:
-    op, affine = node.op, [isinstance(each, Affine) for each in operands]
-    if isinstance(op, Shape | Shape_i):
-        return perform(node, [operands[0].offset])[0]
-    if node.outputs[0].type.dtype != "float64":
-        raise Unreadable(f"{node} is not float64")
-    if isinstance(op, Elemwise):
-        return _elemwise(node, operands, affine)
-    if isinstance(op, ViewOp):
-        return operands[0]
-    if isinstance(op, DimShuffle):
-        return _dimshuffle(node, operands[0])
-    if isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot) and sum(affine) == 1:
-        return _dot(operands, affine)
-    if isinstance(op, JOINING) or (isinstance(op, STRUCTURAL) and affine == [True] + [False] * (len(affine) - 1)):
-        return _one_by_one(node, operands, keep=isinstance(op, STRUCTURAL))
-    raise Unreadable(f"no rule for {node}")
-
-
-def _elemwise(node: Apply, operands: list[Any], affine: list[bool]) -> Affine:
-    op = node.op.scalar_op
-    linear = isinstance(op, scalar.Add | scalar.Sub | scalar.Neg | scalar.Identity | scalar.Cast)
-    product = isinstance(op, scalar.Mul) and sum(affine) == 1
-    quotient = isinstance(op, scalar.TrueDiv) and affine == [True, False]
-    if not (linear or product or quotient):
-        raise Unreadable(f"no rule for {node}")
-    [offset] = perform(node, [each.offset if isinstance(each, Affine) else each for each in operands])
-    shape = np.shape(offset)
-    slopes: dict[int, FloatArray] = {}
-    for position, each in enumerate(operands):
-        if not isinstance(each, Affine):
-            continue
-        for i, slope in each.slopes.items():
-            if product:
-                for factor in operands[:position] + operands[position + 1 :]:
-                    slope = slope * factor
-            elif quotient:
-                slope = slope / operands[1]
-            elif isinstance(op, scalar.Neg) or (isinstance(op, scalar.Sub) and position == 1):
-                slope = -slope
-            slope = np.broadcast_to(slope, (len(slope), *shape))
-            slopes[i] = slopes[i] + slope if i in slopes else slope
-    return Affine(offset, slopes, unit=False)
-
-
-def _dimshuffle(node: Apply, operand: Affine) -> Affine:
-    [offset] = perform(node, [operand.offset])
-    kept = [axis + 1 for axis in node.op.new_order if axis != "x"]
-
-    def shuffled(slope: FloatArray) -> FloatArray:
-        dropped = tuple(axis for axis in range(1, slope.ndim) if axis not in kept)
-        return slope.transpose(0, *kept, *dropped).reshape(len(slope), *offset.shape)
-
-    same_order = kept == sorted(kept)
-    return Affine(offset, {i: shuffled(slope) for i, slope in operand.slopes.items()}, unit=operand.unit and same_order)
-
-
-def _dot(operands: list[Any], affine: list[bool]) -> Affine:
-    """One product of a constant matrix or vector and an affine one."""
-    left = affine[0]
-    value, matrix = (operands[0], operands[1]) if left else (operands[1], operands[0])
-    matrix = np.asarray(matrix)
-    if max(matrix.ndim, value.offset.ndim) > 2:
-        raise Unreadable("a batch of products")
-
-    def product(array: FloatArray) -> FloatArray:
-        return array @ matrix if left else matrix @ array
-
-    def slope_of(slope: FloatArray) -> FloatArray:
-        rows = len(slope)
-        if value.unit and not left and slope.shape == (rows, rows, 1) and matrix.ndim == 2:
-            return matrix.T[:, :, None]
-        axis = value.offset.ndim if left else 1  # of the slope: what is summed over
-        along = np.tensordot(slope, matrix, axes=(axis, 0 if left else matrix.ndim - 1))
-        if not left and slope.ndim == 3 and matrix.ndim == 2:
-            along = along.transpose(0, 2, 1)
-        return along
-
-    return Affine(product(value.offset), {i: slope_of(slope) for i, slope in value.slopes.items()})
-
-
-def _one_by_one(node: Apply, operands: list[Any], *, keep: bool) -> Affine:
-    """A node that is linear in its affine inputs; constants among them count for the offset alone, unless ``keep``."""
-    [offset] = perform(node, [each.offset if isinstance(each, Affine) else each for each in operands])
-
-    def part(each: Any, position: int, i: int, k: int) -> Any:
-        if isinstance(each, Affine):
-            return np.asarray(each.slopes[i][k]) if i in each.slopes else np.zeros_like(each.offset)
-        is_axis = isinstance(node.op, Join) and position == 0 and np.ndim(each) == 0  # before PyTensor 3
-        return each if keep or is_axis else np.zeros_like(each)
-
-    sizes = {i: len(slope) for each in operands if isinstance(each, Affine) for i, slope in each.slopes.items()}
-    slopes = {}
-    for i, size in sizes.items():
-        rows = [perform(node, [part(each, p, i, k) for p, each in enumerate(operands)])[0] for k in range(size)]
-        slopes[i] = np.array(rows)
-    return Affine(offset, slopes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,10 +145,15 @@ def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
 
     What has to be compiled is compiled once per model, and again when its variables, their shapes or a constant change.
     """
+    return partial(reader_of(model).read, model)
+
+
+def reader_of(model: pm.Model) -> ProblemReader:
+    """The reader of a model, made anew when the model has changed."""
     reader = _readers.get(model)
     if reader is None or not reader.is_of(model):
         reader = _readers[model] = ProblemReader(model)
-    return partial(reader.read, model)
+    return reader
 
 
 class ProblemReader:
@@ -346,7 +163,7 @@ class ProblemReader:
     """
 
     def __init__(self, model: pm.Model):
-        self._terms = _checked_terms(model)
+        self._terms = checked_terms(model)
         self._free = flat_variables(model)
         self._sparse = sparse_variables(model)
         taken = {v for each in self._sparse for v in (each.variable, each.slab, each.latent)}
@@ -354,11 +171,14 @@ class ProblemReader:
         if self._sparse and self._densities:
             names = names_of(each.variable for each in self._densities)
             raise refuse(f"beside a spike-and-slab prior, that of {names} must be Gaussian")
-        self._variables, self._layout = _coefficients(model, self._free, self._sparse, self._densities)
+        self._variables, self._layout = coefficients(model, self._free, self._sparse, self._densities)
         spiked = {each.variable for each in self._sparse} | {each.variable for each in self._densities}
         self._gaussian = [i for i, v in enumerate(self._variables) if v not in spiked]
         self._prior = GaussianPriorReader(model, self._layout.part(self._gaussian)) if self._gaussian else None
-        self._scores: Evaluate | None = None
+        scores = [term.scores for term in self._terms]
+        known = {each.variable for each in self._densities}
+        self._scores = _AffineGraph(self._variables, self._layout, scores, "scores", known)
+        self._observed = [_GaussianObservation(model, rv, self._variables, self._layout) for rv in model.observed_RVs]
         self._made_of = _made_of(model)
         compiled = bool(self._densities) or (self._prior is not None and self._prior.compiled)
         self._folded = _digest(self._made_of) if compiled else None
@@ -370,14 +190,25 @@ class ProblemReader:
         same = same and flat_variables(model).shapes == self._free.shapes
         return same and (self._folded is None or self._folded == _digest(made_of))
 
-    def read(self, model: pm.Model) -> ModelProblem:
+    def read(self, model: pm.Model, like: Problem | None = None) -> ModelProblem:
+        """The problem; where its scores as functions of theta, pairs and gamma are known to be those of ``like``, with
+        these as they are.
+        """
         with self._lock:
-            return self._read(model)
+            return self._read(model, like)
 
-    def _read(self, model: pm.Model) -> ModelProblem:
+    def depends_on(self, variables: Iterable[Variable]) -> bool:
+        """Whether what ``like`` holds depends on some variables."""
+        return bool(set(variables) & set(ancestors([term.potential for term in self._terms], blockers=self._variables)))
+
+    def _read(self, model: pm.Model, like: Problem | None) -> ModelProblem:
         layout, terms = self._layout, self._terms
-        offset, slope = self._affine_scores(model)
-        pairs, gamma = joined_pairs(terms)
+        compiled = self._scores.compiled
+        offset, slope = self._scores.read(model) if like is None else (like.offset, like.X.T)
+        observed = [each.read(model) for each in self._observed]
+        if self._scores.compiled and not compiled:
+            self._folded = _digest(self._made_of)
+        pairs, gamma = joined_pairs(terms) if like is None else (like.pairs, like.gamma)
         d = layout.dimension
         mean, factor = np.zeros(d), np.ones(d)
         if self._prior is not None:
@@ -402,6 +233,12 @@ class ProblemReader:
             which[part] = places + len(tables)
             factor[part] = np.array([table.spread for table in made])[places]
             tables += made
+        absorbed = 0.0
+        if observed and (self._sparse or self._densities):
+            raise refuse("beside priors that are not Gaussian, it has a likelihood")
+        for residual, map_, spread in observed:
+            mean, factor, log_density = conditioned(mean, factor, residual, map_.T, spread)
+            absorbed += log_density
         problem = linear_gaussian_problem(
             slope.T, pairs, gamma, prior_mean=mean, prior_factor=factor, offset=offset, ties=terms[0].ties
         )
@@ -409,35 +246,74 @@ class ProblemReader:
             problem = replace(problem, sites=Spikes(p, ratio))
         if self._densities:
             problem = replace(problem, sites=Tabulated(tuple(tables), which, factor))
+        problem = replace(problem, absorbed=absorbed)
         return ModelProblem(
             model, problem, self._variables, layout, self._sparse, self._free, HeldData.of(model), self._densities
         )
 
-    def _affine_scores(self, model: pm.Model) -> tuple[FloatArray, FloatArray]:
-        """The scores at zero, and their slopes, a row for each coefficient: read off, or probed and verified."""
-        if self._scores is None:
+
+class _AffineGraph:
+    """Graphs of a model, joined, as an affine function of its coefficients: read off, or probed and verified."""
+
+    def __init__(
+        self,
+        variables: tuple[Variable, ...],
+        layout: FlatVariables,
+        graphs: list[Variable],
+        what: str,
+        known: Iterable[Variable] = (),
+    ):
+        self._variables, self._layout, self._graphs, self._what = variables, layout, graphs, what
+        self._known = set(known)  # variables that stand as they are though PyMC transforms them
+        self._compiled: Evaluate | None = None
+
+    @property
+    def compiled(self) -> bool:
+        return self._compiled is not None
+
+    def read(self, model: pm.Model) -> tuple[FloatArray, FloatArray]:
+        """The values at zero, and their slopes, a row for each coefficient."""
+        if self._compiled is None:
             try:
                 offset, slope = self._read_off(model)
                 if np.isfinite(offset).all() and np.isfinite(slope).all():
                     return offset, slope
             except Unreadable:
                 pass
-            joined = (
-                pt.concatenate([term.scores for term in self._terms]) if len(self._terms) > 1 else self._terms[0].scores
-            )
-            self._scores = _of_theta(model, self._variables, self._layout, joined)
-            self._folded = _digest(self._made_of)
-        offset, slope = affine_map(self._scores, self._layout.dimension)
-        _check_scores(self._variables, self._layout, self._scores, slope, offset)
+            joined = pt.concatenate(self._graphs) if len(self._graphs) > 1 else self._graphs[0]
+            self._compiled = _of_theta(model, self._variables, self._layout, joined)
+        offset, slope = affine_map(self._compiled, self._layout.dimension)
+        _check_affine(self._variables, self._layout, self._compiled, slope, offset, self._what)
         return offset, slope
 
     def _read_off(self, model: pm.Model) -> tuple[FloatArray, FloatArray]:
-        known = {each.variable for each in self._densities}
-        if any(model.rvs_to_transforms.get(v) is not None and v not in known for v in self._variables):
+        if any(model.rvs_to_transforms.get(v) is not None and v not in self._known for v in self._variables):
             raise Unreadable("a variable is transformed")
-        found = [read_affine(term.scores, self._variables, self._layout.shapes) for term in self._terms]
+        found = [read_affine(graph, self._variables, self._layout.shapes) for graph in self._graphs]
         offsets, slopes = zip(*found, strict=True)
         return np.concatenate(offsets), np.concatenate(slopes, axis=1)
+
+
+class _GaussianObservation:
+    """An observed Normal or MvNormal whose mean is affine in the coefficients."""
+
+    def __init__(self, model: pm.Model, rv: Variable, variables: tuple[Variable, ...], layout: FlatVariables):
+        mean, self._spread = rv.owner.op.dist_params(rv.owner)
+        self._rv = rv
+        whole = (mean + pt.zeros_like(model.rvs_to_values[rv], dtype="float64")).ravel()
+        self.mean = _AffineGraph(variables, layout, [whole], f"mean of {rv.name}")
+
+    def read(self, model: pm.Model) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What was observed minus its mean at zero, the slopes of the mean, and its sd's or covariance."""
+        if random := set(model.free_RVs) & set(ancestors([self._spread])):
+            raise refuse(f"the spread of the likelihood {self._rv.name} depends on {names_of(random)}")
+        offset, slope = self.mean.read(model)
+        value, spread = evaluate([model.rvs_to_values[self._rv], self._spread])
+        joint = isinstance(self._rv.owner.op, MvNormalRV)
+        if joint and np.ndim(value) > 1:
+            raise refuse(f"the likelihood {self._rv.name} is a batch of multivariate normals")
+        value = np.asarray(value, dtype=np.float64)
+        return value.ravel() - offset, slope, spread if joint else np.broadcast_to(spread, value.shape).ravel()
 
 
 _readers: WeakKeyDictionary[pm.Model, ProblemReader] = WeakKeyDictionary()
@@ -460,11 +336,12 @@ def _digest(made_of: list[Any]) -> bytes:
     return digest.digest()
 
 
-def _checked_terms(model: pm.Model) -> list[AUCTerm]:
+def checked_terms(model: pm.Model) -> list[AUCTerm]:
     """The terms of a model, after the refusals that need no evaluation."""
     terms = linear_terms(model)
-    if model.observed_RVs:
-        raise refuse(f"it has a likelihood besides the AUC term ({names_of(model.observed_RVs)})")
+    others = [rv for rv in model.observed_RVs if not isinstance(rv.owner.op, NormalRV | MvNormalRV)]
+    if others:
+        raise refuse(f"it has a likelihood besides the AUC term that is not Gaussian ({names_of(others)})")
     risks = {term.risk for term in terms}
     others = [v for v in model.potentials if not risks & set(ancestors([v]))]
     if others:
@@ -490,7 +367,7 @@ def linear_terms(model: pm.Model) -> list[AUCTerm]:
     """The terms of a model, at least one; their ties must have one cost."""
     terms = found_terms(model)
     if len({term.ties for term in terms}) > 1:
-        raise refuse("its potentials differ in ties=, what a tie costs")
+        raise refuse("its potentials differ in what a tie costs")
     return terms
 
 
@@ -515,7 +392,7 @@ def joined_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
     return Pairs(start, tuple(blocks)), total
 
 
-def _coefficients(
+def coefficients(
     model: pm.Model,
     free: FlatVariables,
     sparse: tuple[SparseVariable, ...],
@@ -556,22 +433,23 @@ def _of_theta(
     return layout.function(outputs)
 
 
-def _check_scores(
+def _check_affine(
     variables: tuple[Variable, ...],
     layout: FlatVariables,
     evaluate: Evaluate,
     slope: FloatArray,
     offset: FloatArray,
+    what: str,
 ) -> None:
     if not (np.isfinite(slope).all() and np.isfinite(offset).all()):
         probes = evaluate(np.random.default_rng(0).standard_normal((4, layout.dimension)))[0]
         bad = np.flatnonzero(~np.isfinite(probes).any(axis=0))  # whatever theta: it is the data
         if 0 < bad.size < offset.size:
             raise ValueError(
-                f"The scores of {bad.size} observation(s) are NaN or infinite (rows {_some(bad)}): look for NaN, "
+                f"The {what} of {bad.size} observation(s) are NaN or infinite (rows {_some(bad)}): look for NaN, "
                 "infinities or overflow in the covariates; impute or drop them first."
             )
-        raise refuse("its scores are not finite everywhere")
+        raise refuse(f"its {what} are not finite everywhere")
 
     def departs(theta: FloatArray) -> bool:
         values = evaluate(theta)[0]
@@ -579,7 +457,7 @@ def _check_scores(
 
     name = first_departure([v.name for v in variables], layout, departs)
     if name is not None:
-        raise refuse(f"the scores are not affine in {name}")
+        raise refuse(f"the {what} {'are' if what == 'scores' else 'is'} not affine in {name}")
 
 
 def _some(numbers: NDArray[np.intp]) -> str:

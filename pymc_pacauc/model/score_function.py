@@ -35,9 +35,16 @@ from pytensor.tensor.type import TensorType
 from scipy import sparse
 
 from pymc_pacauc.model.auc_term import score_graphs
-from pymc_pacauc.model.graph import FlatVariables, Unreadable, evaluate, flat_variables, leaf_value, shape_now
+from pymc_pacauc.model.graph import (
+    FlatVariables,
+    Unreadable,
+    evaluate,
+    flat_variables,
+    leaf_value,
+    read_affine,
+    shape_now,
+)
 from pymc_pacauc.model.predictive import predictive_model
-from pymc_pacauc.model.read import read_affine
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 
@@ -178,43 +185,50 @@ def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | Non
     name = named.get(scores) or next((named[v] for v in getattr(scores.owner, "inputs", ()) if v in named), "")
     used = set(ancestors([scores]))
     free = [v for v in (model.free_RVs if variables is None else variables) if v in used]
+    found = _by_rows(model, scores, free)
+    if isinstance(found, str):
+        return _refused(name, found)
+    rows, function = found
+    inputs = [_input(model, leaf) for leaf in rows]
+    function.groups = {k: _groups(model, scores, leaf) for k, leaf in enumerate(rows) if leaf.index}
+    for k, groups in function.groups.items():
+        inputs[k] = replace(inputs[k], levels=groups.labels or tuple(range(groups.size)))
+    function.function = replace(function.function, inputs=tuple(inputs), name=name)
+    if function.groups:
+        return function
+    nearest = _nearest(model, scores, rows)
+    for chosen in [free] + [nearest] * (variables is None and set(nearest) != set(free)):
+        tried = function if chosen is free else _built(scores, chosen, rows)
+        weights = _weights(tried, rows, _points(model, chosen))
+        if weights is not None:
+            linear = replace(tried.function, name=name, matrix=weights[0], constant=weights[1])
+            tried.function = replace(linear, inputs=_labelled(model, tuple(inputs), linear))
+            return tried
+    return function
+
+
+def _by_rows(model: pm.Model, scores: Variable, free: Sequence[Variable]) -> tuple[list[_Leaf], ModelScores] | str:
+    """The arrays whose rows are scored one by one, and the scores as a function of them; or why there are none."""
     points = _points(model, free)
     whole = [evaluate([scores], dict(zip(free, at, strict=True)))[0] for at in points[:2]]
     if whole[0].ndim != 1:
-        return _refused(name, NOT_BY_ROWS.format(why=f"they have {whole[0].ndim} dimensions"))
+        return NOT_BY_ROWS.format(why=f"they have {whole[0].ndim} dimensions")
     n = whole[0].size
     order = {each: k for k, each in enumerate(model.named_vars)}  # of the pm.Data, after arrays written into the model
     leaves = sorted(_leaves(scores, free, n), key=lambda leaf: order.get(leaf.name(model), -1))
-    held = [leaf for leaf in leaves if leaf.name(model)]
-    for rows in (leaves, held):
+    written = [leaf for leaf in leaves if not leaf.name(model)]
+
+    def tried(rows: list[_Leaf]) -> ModelScores | None:
         found = _built(scores, free, rows)
-        if rows and _is_by_rows(found, rows, points, whole):
-            break
-    else:
-        written = [leaf for leaf in leaves if leaf not in held]
-        subsets = [[leaf for leaf in leaves if leaf is not left] for left in written]
-        if any(rows and _is_by_rows(_built(scores, free, rows), rows, points, whole) for rows in subsets):
-            return _refused(name, AMBIGUOUS.format(n=n, what=", ".join(f"shape {w.value.shape}" for w in written)))
-        why = "a row alone scores differently" if leaves else "no array with a row per observation feeds them"
-        return _refused(name, NOT_BY_ROWS.format(why=why))
-    inputs = tuple(_input(model, leaf) for leaf in rows)
-    found.groups = {k: _groups(model, scores, leaf) for k, leaf in enumerate(rows) if leaf.index}
-    for k, groups in found.groups.items():
-        levels = groups.labels or tuple(range(groups.size))
-        inputs = (*inputs[:k], replace(inputs[k], levels=levels), *inputs[k + 1 :])
-    function = replace(found.function, inputs=inputs, name=name)
-    if not found.groups:
-        nearest = _nearest(model, scores, rows)
-        for chosen in [free] + [nearest] * (variables is None and set(nearest) != set(free)):
-            tried = found if chosen is free else _built(scores, chosen, rows)
-            weights = _weights(tried, rows, points if chosen is free else _points(model, chosen))
-            if weights is not None:
-                found = tried
-                function = replace(tried.function, name=name, matrix=weights[0], constant=weights[1])
-                function = replace(function, inputs=_labelled(model, inputs, function))
-                break
-    found.function = function
-    return found
+        return found if rows and _is_by_rows(found, rows, points, whole) else None
+
+    for rows in (leaves, [leaf for leaf in leaves if leaf not in written]):
+        if (found := tried(rows)) is not None:
+            return rows, found
+    if any(tried([leaf for leaf in leaves if leaf is not left]) for left in written):
+        return AMBIGUOUS.format(n=n, what=", ".join(f"shape {leaf.value.shape}" for leaf in written))
+    why = "a row alone scores differently" if leaves else "no array with a row per observation feeds them"
+    return NOT_BY_ROWS.format(why=why)
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,14 +399,14 @@ def _selection(seen: Sequence[FloatArray], thetas: Sequence[FloatArray]) -> Any:
     if not thetas[0].size:
         return sparse.csr_array((one.size, 0))
     used = np.flatnonzero(np.abs(one) + np.abs(two) > 0)
-    ratios = thetas[0] / thetas[1]
+    with np.errstate(all="ignore"):  # coefficients that a spike holds at zero
+        ratios, wanted = thetas[0] / thetas[1], one[used] / two[used]
     order = np.argsort(ratios)
-    with np.errstate(all="ignore"):
-        wanted = one[used] / two[used]
     right = np.clip(np.searchsorted(ratios[order], wanted), 1, max(1, order.size - 1))
     near = np.stack([order[np.minimum(right, order.size - 1)], order[right - 1]])
-    chosen = near[np.abs(ratios[near] - wanted).argmin(axis=0), np.arange(used.size)]
-    value = one[used] / thetas[0][chosen]
+    with np.errstate(all="ignore"):
+        chosen = near[np.abs(ratios[near] - wanted).argmin(axis=0), np.arange(used.size)]
+        value = one[used] / thetas[0][chosen]
     whole = np.abs(value - np.round(value)) < 1e-12 * np.abs(value)
     value = np.where(whole, np.round(value), value)
     return sparse.csr_array((value, (used, chosen)), shape=(one.size, thetas[0].size))

@@ -38,7 +38,8 @@ from rich.table import Column
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, is_auc_risk
 from pymc_pacauc.model.graph import flat_variables
-from pymc_pacauc.model.graph_path import PyMCPath
+from pymc_pacauc.model.graph_path import FITTED, PyMCPath
+from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.model.score_function import read_scores
@@ -213,7 +214,7 @@ class TemperingSMC(BlockedStep):
             waste_free=waste_free,
         )
         _check_start(self._target, model)  # also compiles what the first call compiles: here once, not in every process
-        self._path = self._target if start is None else bridge_path(self._target, *_gaussian_of(start))
+        self._path = self._target if start is None else _started(self._target, start)
         choose_move(move, self._path, particles)  # or say now that this model has no such move
         free = flat_variables(model)
         zero = {v.name: np.zeros(shape, v.dtype) for v, shape in zip(free.values, free.shapes, strict=True)}
@@ -460,10 +461,17 @@ def _target(model: pm.Model) -> tuple[Any, Problem | None]:
     return (prior_path(problem) if problem.sites is None else PyMCPath(model)), problem
 
 
-def _gaussian_of(fit: Any) -> tuple[Any, Any]:
-    """Mean and covariance of an approximation, of what holds one, or of a pair."""
+def _started(path: Any, start: Any) -> Any:
+    """The path that starts from a fit."""
     for holder in ("refit", "approx"):
-        fit = getattr(fit, holder, fit)
+        start = getattr(start, holder, start)
+    if isinstance(start, NestedApproximation) and isinstance(path, PyMCPath):
+        return path.bridge_from(start._draw(FITTED * path.dimension, np.random.default_rng(0))[0])
+    return bridge_path(path, *_gaussian_of(start))
+
+
+def _gaussian_of(fit: Any) -> tuple[Any, Any]:
+    """Mean and covariance of an approximation or of a pair."""
     if any(sparse.dirac for sparse in getattr(getattr(fit, "source", None), "sparse", ())):
         raise TypeError(
             "start is an approximation with a point mass at zero, which is no Gaussian over the free variables: start "

@@ -284,6 +284,9 @@ class Problem:
         Priors of single coefficients that are not Gaussian; None for a Gaussian prior.
     tuned_prior : bool
         Whether the prior was chosen with these very data, which a certificate has to know.
+    absorbed : float
+        Log density of the Gaussian observations that the prior was conditioned on beforehand; the evidence of the whole
+        model is log Z plus this.
 
     See Also
     --------
@@ -304,6 +307,7 @@ class Problem:
     ties: str = "half"
     sites: PriorSites | None = None
     tuned_prior: bool = False
+    absorbed: float = 0.0
 
     def __post_init__(self) -> None:
         # A direction that is nothing among all coefficients may be all there is once spikes have taken most of them.

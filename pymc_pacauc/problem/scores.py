@@ -224,6 +224,18 @@ class LinearScores:
         """True when rankings depend on the direction of w alone, so that its length stays chi-distributed."""
         return not self.whitened_offset.any()
 
+    @cached_property
+    def origin(self) -> FloatArray | None:
+        """c (k,): scores are ``reduced.design @ (u + c)`` up to a constant, so that rankings ignore the length of
+        u + c, whose prior is N(c, I). Zero where scores are scale-free; None with an offset that is not constant.
+        """
+        if self.scale_free:
+            return np.zeros(self.reduced.dimension)
+        if np.ptp(self.offset) > 0.0:
+            return None
+        centre, rotation = -self.prior.whiten(np.zeros((1, self.d)))[0], self.reduced.rotation
+        return centre if rotation is None else rotation @ centre
+
     def in_coordinates(self, coordinates: str) -> LinearScores:
         """The same scores in other coordinates, made once."""
         known = self._known
@@ -231,7 +243,7 @@ class LinearScores:
             return self
         if coordinates not in known:
             other = replace(self, coordinates=coordinates)
-            vars(other).update((k, v) for k, v in vars(self).items() if k not in ("coordinates", "reduced"))
+            vars(other).update((k, v) for k, v in vars(self).items() if k not in ("coordinates", "reduced", "origin"))
             known[coordinates] = other
             other.reduced  # noqa: B018  # from the factor that the choice was made by, which then is not needed any more
             for each in known.values():

@@ -174,6 +174,10 @@ class Path(Protocol):
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
         """The path from N(mean, covariance) of theta to the same target; see :mod:`pymc_pacauc.smc.paths`."""
 
+    @property
+    def absorbed(self) -> float:
+        """Log density of observations that the base was conditioned on beforehand, part of the evidence."""
+
     # What moves ask for.
 
     @property
@@ -205,6 +209,10 @@ class Path(Protocol):
 
 class PathDefaults:
     """Coordinates that are theta itself, and moved as they are."""
+
+    @property
+    def absorbed(self) -> float:
+        return 0.0
 
     @property
     def coefficients(self: Path) -> int:
@@ -308,6 +316,10 @@ class Bridge(PathDefaults):
         return self.path.coefficients
 
     @property
+    def absorbed(self) -> float:
+        return self.path.absorbed
+
+    @property
     def from_prior(self) -> bool:
         return False
 
@@ -402,6 +414,10 @@ class LinearPath(FromPrior):
         return self.problem.gamma
 
     @property
+    def absorbed(self) -> float:
+        return self.problem.absorbed
+
+    @property
     def ep_problem(self) -> Problem | None:
         return self.problem
 
@@ -413,7 +429,7 @@ class LinearPath(FromPrior):
     def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
         prior = self.problem.prior
         log_prior = standard_fit(self.dimension).logp(prior.whiten(theta)) - prior.log_volume
-        return log_prior - self.gamma * risk, -risk
+        return log_prior + self.absorbed - self.gamma * risk, -risk
 
     def whitened_moments(self, mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and covariance of theta in the coordinates whose prior is N(0, I)."""
@@ -511,7 +527,7 @@ class FeaturePath:
     def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
         prior = self.problem.prior
         log_prior = standard_fit(self.problem.d).logp(prior.whiten(theta)) - prior.log_volume
-        return log_prior - self.inner.gamma * risk, -risk
+        return log_prior + self.problem.absorbed - self.inner.gamma * risk, -risk
 
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
         scores = self.problem.scores

@@ -293,7 +293,7 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
     first = Stage(
         temperature=0.0,
         gamma=0.0 if path.from_prior else float("nan"),
-        log_evidence=0.0,
+        log_evidence=path.absorbed,
         log_evidence_variance=0.0,
         ess=float(usable.sum()),
         acceptance_rate=float("nan"),

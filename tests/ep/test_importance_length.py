@@ -5,11 +5,11 @@ import pytest
 from scipy import stats
 
 from pymc_pacauc import datasets
-from pymc_pacauc.ep import importance
+from pymc_pacauc.ep import importance, spike_search
 from pymc_pacauc.ep.importance import FreeLengthPosterior, free_length_moments, log_mean
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.smc import Settings, prior_path, run_tempering
 from tests.oracles import exact_plane, plane_data
 
@@ -65,7 +65,7 @@ def test_two_coefficients_against_the_angles_finite_sums(gamma):
 
 def test_where_scores_have_an_offset_the_gaussian_is_used_as_it_is():
     X, y = plane_data()
-    for options in ({"offset": X[:, 0]}, {"prior_mean": [0.5, 0.0]}):
+    for options in ({"offset": X[:, 0]}, {"offset": X[:, 0], "prior_mean": [0.5, 0.0]}):
         found = fit(linear_gaussian_problem(X, y, 60.0, **options))
         assert found.corrected is found.posterior
 
@@ -114,3 +114,56 @@ def test_pima_against_tempering():
 @pytest.mark.parametrize("name", ["pima", "spect", "credit"])
 def test_shipped_data_against_long_tempering(name, share):
     check_against_tempering(name, share, 20_000, 4)
+
+
+def from_the_prior(problem, theta):
+    """Posterior mean and standard deviation by prior draws, weighted, and their error in standard deviations."""
+    log_weights = -problem.gamma * problem.risk(theta)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    mean = weights @ theta
+    return mean, np.sqrt(weights @ (theta - mean) ** 2), np.sqrt(np.sum(weights**2))
+
+
+@pytest.mark.parametrize("centre", [1.0, [1.5, 0.0, -0.5]])
+def test_a_prior_that_is_not_centred(centre):
+    """Its length has a law too, given the direction: q alone has spreads of 0.83 of the exact ones here."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 3))
+    y = X @ [1.0, -0.5, 0.2] + rng.logistic(size=60) > 0
+    problem = linear_gaussian_problem(X, y, 40.0, prior_mean=centre, prior_covariance=0.49)
+    found = fit(problem)
+    theta = problem.prior.mean + 0.7 * rng.normal(size=(100_000, 3))
+    mean, sd, error = from_the_prior(problem, theta)
+    posterior = found.corrected
+    assert np.sqrt(found.posterior.variance / sd**2).min() < 0.93
+    assert np.abs((posterior.mean - mean) / sd).max() < 0.02 + 4 * error
+    np.testing.assert_allclose(np.sqrt(posterior.variance), sd, rtol=0.02 + 4 * error)
+    drawn = posterior.draw(10_000, rng)
+    assert np.abs((drawn.mean(axis=0) - mean) / sd).max() < 0.02 + 4 * error + 4 / np.sqrt(10_000)
+    np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=0.02 + 4 * error + 4 / np.sqrt(10_000))
+    np.testing.assert_array_equal(posterior.score_mean, found.posterior.mean)
+    log_evidence, log_error = log_mean(posterior.weights.log_weights)
+    exact = log_mean(-40.0 * problem.risk(theta))
+    assert log_evidence == pytest.approx(exact[0], abs=4 * np.hypot(log_error, exact[1]))
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_dirac_spikes(listed, monkeypatch):
+    """Given the model the length is chi-distributed; where models can be listed they are weighted too."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(60, 4))
+    y = X @ [1.0, -0.5, 0.0, 0.0] + rng.logistic(size=60) > 0
+    problem = spike_slab_problem(X, y, 40.0, inclusion_probability=0.5, v0=0.0)
+    included = rng.random((200_000, 4)) < 0.5
+    mean, sd, error = from_the_prior(problem, included * rng.normal(size=included.shape))
+    if not listed:
+        monkeypatch.setattr(spike_search, "MOST_SPARSE", 1)
+    posterior = fit(problem).corrected
+    off, ratio = (0.02, 0.02) if listed else (0.12, 0.12)  # EP's own error
+    assert np.abs((posterior.mean - mean) / sd).max() < off + 4 * error + 4 * posterior.monte_carlo_error
+    np.testing.assert_allclose(np.sqrt(posterior.variance), sd, rtol=ratio + 4 * error + 0.04)
+    drawn = posterior.draw(10_000, rng)
+    assert (drawn == 0.0).any(axis=0).all()
+    np.testing.assert_allclose(drawn.std(axis=0), np.sqrt(posterior.variance), rtol=0.08)
+    assert (posterior.weights is not None) == listed

@@ -29,9 +29,8 @@ def test_model_argument(model):
 
 def test_refusal_through_fit(data):
     with pm.Model():
-        scale = pm.HalfNormal("scale")
-        pac.AUCPotential("auc", data[0] @ pm.Laplace("theta", 0, scale, size=3), data[1], 1.0)
-        with pytest.raises(NotLinearGaussianError, match="scale is not Gaussian"):
+        pac.AUCPotential("auc", data[0] @ pm.math.exp(pm.Normal("theta", size=3)), data[1], 1.0)
+        with pytest.raises(NotLinearGaussianError, match="scores are not affine in theta"):
             pm.fit(method=pac.EP())
 
 

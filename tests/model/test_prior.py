@@ -3,8 +3,10 @@
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import stats
 
 import pymc_pacauc as pac
+from pymc_pacauc.model.prior import LEAST_WEIGHT
 
 rng = np.random.default_rng(5)
 X = rng.normal(size=(120, 3))
@@ -48,7 +50,7 @@ def test_two_batches_are_one_problem_with_a_stratum_each(yesterday):
     assert np.abs(directions[0] - directions[1]).max() < 0.1 * sd.max()
 
 
-def test_scalars_matrices_and_mixtures(yesterday):
+def test_scalars_and_matrices():
     with pm.Model():
         level, theta = pm.Normal("level", 0.0, 2.0), pm.Normal("theta", shape=(3, 1))
         pac.AUCPotential("auc", (X @ theta)[:, 0] + level * X[:, 0], y, gamma=40.0)
@@ -59,18 +61,35 @@ def test_scalars_matrices_and_mixtures(yesterday):
     assert matrix.eval(mode="FAST_COMPILE").shape == (3, 1)
     assert [v.name for v in model.free_RVs] == ["level", "theta_flat"]
 
-    class Mixture:
-        source, model = yesterday.source, yesterday.model
 
-        def components(self, name):
-            [(_, mean, covariance)] = yesterday.components(name)
-            return [(0.7, mean, covariance), (0.3, -mean, covariance), (1e-9, mean, covariance)]
+@pytest.fixture(scope="module")
+def mixture():
+    with pm.Model(coords=COORDS):
+        s = pm.HalfNormal("s", 1.0)
+        theta = pm.Normal("theta", 0.0, pm.math.stack([1.0, s, s]), dims="covariate")
+        pac.AUCPotential("auc", X[:60] @ theta, y[:60], gamma=40.0)
+        return pm.fit(method=pac.EP(), progressbar=False)
 
-    with pm.Model() as model:
-        theta = pac.prior_from(Mixture(), "theta")
-    drawn = pm.draw(theta, 2000, random_seed=1, mode="FAST_COMPILE")
-    sd = drawn.std(axis=0) / np.sqrt(2000)
-    assert (np.abs(drawn.mean(axis=0) - 0.4 * yesterday.q.mean) < 4 * sd).all()
+
+def test_where_hyper_parameters_were_integrated_the_prior_is_their_mixture(mixture):
+    part = mixture.source.parts["theta"]
+    mean, covariance = mixture.q.mean[part], mixture.q.covariance[part, part]
+    parts = mixture.components("theta")
+    weights = np.array([weight for weight, _, _ in parts])
+    assert len(parts) > 3
+    np.testing.assert_allclose(sum(w * m for w, m, _ in parts), mean)
+    spread = sum(w * (c + np.outer(m - mean, m - mean)) for w, m, c in parts)
+    np.testing.assert_allclose(spread, covariance)
+    with pm.Model(coords=COORDS) as model:
+        theta = pac.prior_from(mixture, "theta")
+    assert model.named_vars_to_dims["theta"] == ("covariate",)
+    kept = [stats.multivariate_normal(m, c) for w, m, c in parts if w >= LEAST_WEIGHT]
+    heavy = weights[weights >= LEAST_WEIGHT] / weights[weights >= LEAST_WEIGHT].sum()
+    at = mean + 0.3
+    expected = np.log(heavy @ np.array([each.pdf(at) for each in kept]))
+    assert float(pm.logp(theta, at).eval(mode="FAST_COMPILE")) == pytest.approx(expected)
+    with pm.Model(), pytest.raises(ValueError, match=r"s is a hyper-parameter.*hand on theta"):
+        pac.prior_from(mixture, "s")
 
 
 def test_what_cannot_be_handed_on_is_refused(yesterday):

@@ -82,7 +82,7 @@ def test_fit_through_pymc(v0):
     with model:
         approx = pm.fit(method=pac.EP(), progressbar=False)
     direct = fitting.fit(spike_slab_problem(X, y, 120.0, inclusion_probability=0.2, v0=v0), tolerance=1e-6)
-    np.testing.assert_allclose(approx.posterior.mean, direct.posterior.mean, atol=1e-5)
+    np.testing.assert_allclose(approx.q.mean, direct.posterior.mean, atol=1e-5)
     assert approx.inclusion_probability.dims == ("feature",)
     assert approx.inclusion_probability.sel(feature="a") > (0.8 if v0 == 0 else 0.4)  # v0 > 0: all may be spikes
     assert approx.inclusion_probability.sel(feature="c") < 0.1
@@ -94,10 +94,10 @@ def test_fit_through_pymc(v0):
     np.testing.assert_allclose(draws["theta"].std(("chain", "draw")), sd, rtol=0.1, atol=0.01)
     if v0 == 0:
         included = draws["theta_included"].mean(("chain", "draw"))
-        np.testing.assert_allclose(included, approx.posterior.inclusion_probability, atol=0.03)
+        np.testing.assert_allclose(included, approx.inclusion_probability, atol=0.03)
         np.testing.assert_array_equal(draws["theta"].values != 0, draws["theta_included"].values)
     predicted = pac.predict_scores(approx, X[:5], summary=True)
-    np.testing.assert_allclose(predicted["mean"], X[:5] @ approx.posterior.mean, atol=1e-10)
+    np.testing.assert_allclose(predicted["mean"], X[:5] @ approx.q.mean, atol=1e-10)
 
 
 def test_gaussian_variables_beside_a_spike_slab():

@@ -67,7 +67,7 @@ def test_kernel_gradients_of_few_features():
 def test_evidence_is_maximised_the_same_way():
     """At the maximum found with few features the evidence of all directions has no slope either."""
     model, gp = model_of(n=100)
-    few = pac.maximize_evidence(model, over=["ls"], gp=gp, progressbar=False)
+    few = pac.maximize_evidence(model, over=["ls"], progressbar=False)
     model["ls"].set_value(few.values["ls"])
     full = whole(model, tolerance=1e-10)
     assert few.log_evidence == pytest.approx(full.log_evidence, abs=2e-3)

@@ -1,0 +1,138 @@
+"""Hyper-parameters integrated over by EP, against tempering SMC of the same model.
+
+    python -m benchmarks.nested [--models hospitals two_levels process spikes] [--particles 2000]
+
+A row per model: CPU seconds of each, log Z of each (SMC with its standard error), the largest difference of means in
+SMC's posterior standard deviations and the range of ratios of standard deviations, over hyper-parameters and over
+scores. Two runs of SMC with ``--particles`` each. First fits that are not counted load what is compiled once
+per machine.
+"""
+
+import os
+
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import argparse
+from time import process_time
+
+import numpy as np
+import pymc as pm
+
+import pymc_pacauc as pac
+
+
+def hospitals():
+    """Twelve hospitals whose coefficients spread by s around common ones."""
+    rng = np.random.default_rng(3)
+    g = np.repeat(np.arange(12), 25)
+    X = rng.normal(size=(g.size, 3))
+    B = np.array([1.0, 0.5, -0.5]) + 0.6 * rng.normal(size=(12, 3))
+    y = (X * B[g]).sum(axis=1) + rng.logistic(size=g.size) > 0.3
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1.0)
+        mu = pm.Normal("mu", size=3)
+        theta = pm.Normal("theta", mu, s, shape=(12, 3))
+        pac.AUCPotential("auc", (X * theta[g]).sum(axis=1), y, 150.0)
+    return model
+
+
+def two_levels():
+    """Levels and slopes of ten groups, each with a scale of its own."""
+    rng = np.random.default_rng(5)
+    g = np.repeat(np.arange(10), 25)
+    X = rng.normal(size=(g.size, 2))
+    level, slope = 0.8 * rng.normal(size=10), np.array([1.0, -0.5]) + 0.5 * rng.normal(size=(10, 2))
+    y = (X * slope[g]).sum(axis=1) + level[g] + rng.logistic(size=g.size) > 0
+    with pm.Model() as model:
+        s_level, s_slope = pm.HalfNormal("s_level", 1.0), pm.HalfNormal("s_slope", 1.0)
+        a = pm.Normal("a", 0.0, s_level, shape=10)
+        b = pm.Normal("b", pm.Normal("mu", size=2), s_slope, shape=(10, 2))
+        pac.AUCPotential("auc", (X * b[g]).sum(axis=1) + a[g], y, 125.0)
+    return model
+
+
+def process(n=300):
+    """A Gaussian process on a line, its lengthscale learned."""
+    rng = np.random.default_rng(7)
+    x = np.sort(rng.uniform(0.0, 10.0, n))[:, None]
+    y = np.sin(1.5 * x[:, 0]) + 0.7 * rng.normal(size=n) > 0
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, pm.InverseGamma("lengthscale", 3.0, 3.0)))
+        pac.AUCPotential("auc", gp.prior("f", X=x), y, n / 2.0)
+    return model
+
+
+def spikes():
+    """Eight coefficients, three of which matter, with a learned probability of the slab."""
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(200, 8))
+    y = X[:, 0] - 0.8 * X[:, 1] + 0.5 * X[:, 2] + rng.logistic(size=200) > 0
+    with pm.Model() as model:
+        theta = pac.SpikeSlab("theta", p=pm.Beta("p", 1.0, 3.0), v0=0.0, shape=8)
+        pac.AUCPotential("auc", X @ theta, y, 200.0)
+    return model
+
+
+MODELS = {"hospitals": hospitals, "two_levels": two_levels, "process": process, "spikes": spikes}
+
+
+def compare(model, particles):
+    """CPU seconds, log Z and posterior draws of EP and of SMC."""
+    with model:
+        began = process_time()
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+        ep = process_time() - began
+        began = process_time()
+        idata = pm.sample(
+            particles,
+            step=pac.TemperingSMC(particles=particles),
+            chains=2,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+        smc = process_time() - began
+    drawn = approx.sample(2000, random_seed=1)["posterior"]
+    return approx, ep, idata, smc, drawn
+
+
+def distances(name, drawn, exact):
+    """Largest difference of means in standard deviations, and the range of ratios of standard deviations."""
+    ours = drawn[name].transpose("chain", "draw", ...).values.astype(float)
+    theirs = exact[name].transpose("chain", "draw", ...).values.astype(float)
+    ours, theirs = ours.reshape(ours.shape[1], -1), theirs.reshape(theirs.shape[0] * theirs.shape[1], -1)
+    sd = theirs.std(axis=0)
+    moving = sd > 1e-3 * sd.max()
+    off = np.abs(ours.mean(axis=0) - theirs.mean(axis=0))[moving] / sd[moving]
+    ratio = ours.std(axis=0)[moving] / sd[moving]
+    return off.max(), ratio.min(), ratio.max()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--particles", type=int, default=2000)
+    arguments = parser.parse_args()
+    for first in (hospitals, spikes):
+        with first():
+            pm.fit(method=pac.EP(), progressbar=False)
+    print("| model | variable | means off (sd) | sd / SMC's | log Z EP | log Z SMC | EP s | SMC s | times |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+    for name in arguments.models:
+        approx, ep, idata, smc, drawn = compare(MODELS[name](), arguments.particles)
+        evidence = pac.log_evidence(idata)
+        shown = [v for v in idata["posterior"].data_vars if not str(v).endswith(("_risk", "_slab", "_latent"))]
+        for k, variable in enumerate(shown):
+            off, low, high = distances(variable, drawn, idata["posterior"])
+            cells = [name, str(variable), f"{off:.3f}", f"{low:.2f} to {high:.2f}"]
+            if k == 0:
+                cells += [f"{approx.log_evidence:.2f}", f"{evidence.estimate:.2f} ± {evidence.standard_error:.2f}"]
+                cells += [f"{ep:.2f}", f"{smc:.1f}", f"{smc / ep:.0f}"]
+            print(f"| {' | '.join(cells)} |" + " |" * (9 - len(cells)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

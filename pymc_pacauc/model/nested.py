@@ -1,0 +1,639 @@
+"""Models that are Gaussian given a few hyper-parameters, and EP's answer for them: a mixture.
+
+A model that EP cannot read as it stands is read with some of its variables held fixed (``pm.do``): those whose prior is
+not Gaussian and that other variables depend on (scales, lengthscales, mixture weights), or that multiply others in the
+scores. What is left is a :class:`~pymc_pacauc.model.read.ModelProblem` for every value of these, read by one reader, so
+that whatever EP can fit it can fit here too, however the hierarchy was written. :mod:`pymc_pacauc.tune.nested`
+integrates over the hyper-parameters, in the unconstrained coordinates that PyMC gives them.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from pymc.initial_point import make_initial_point_expression
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from rich.progress import TextColumn
+from scipy import special
+
+from pymc_pacauc.array_result import Estimate
+from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.model.approximation import EPApproximation, ImportanceSample, PlainEP
+from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
+from pymc_pacauc.model.compat import LateBar
+from pymc_pacauc.model.graph import FlatVariables, HeldData, Unreadable, evaluate, flat_variables
+from pymc_pacauc.model.prior import is_normal, local_scales
+from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of, reader_of
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.smc.log_evidence import LogEvidence
+from pymc_pacauc.tune.nested import (
+    MOST_HYPER,
+    TOLERANCE,
+    Conditional,
+    Density,
+    NestedFit,
+    flat_directions,
+    integrate,
+    maximum,
+)
+
+logger = logging.getLogger("pymc")  # where people look for messages of pm.fit
+
+PRIOR_DRAWS = 400  # of the hyper-parameters, for their centre and scale: these only have to be roughly right
+CERTIFIED_VALUES = 32  # of the hyper-parameters, in a certificate: twice as many cost at most 0.7 nats more
+SEED = 1410  # of the prior draws, fixed before looking at any data
+
+
+@dataclass(frozen=True, eq=False)
+class HyperModel:
+    """A model, and how it reads given its hyper-parameters.
+
+    Attributes
+    ----------
+    model, given : pm.Model
+        The model, and its copy in which the hyper-parameters are ``pm.Data``.
+    hyper : tuple of TensorVariable
+        The hyper-parameters, free variables of ``model``.
+    layout : FlatVariables
+        phi: their unconstrained values, one after the other.
+    """
+
+    model: pm.Model
+    given: pm.Model
+    hyper: tuple[Variable, ...]
+    layout: FlatVariables
+
+    def source_at(self, phi: FloatArray, like: Problem | None = None) -> ModelProblem:
+        """The problem given phi; with the scores, pairs and gamma of ``like``, where these are known to be the same."""
+        for variable, value in zip(self.hyper, self.natural(phi[None]), strict=True):
+            self.given[variable.name].set_value(value[0].astype(variable.dtype))
+        return self._reader.read(self.given, like)
+
+    @cached_property
+    def _reader(self) -> ProblemReader:
+        return reader_of(self.given)
+
+    @cached_property
+    def natural(self) -> Callable[[FloatArray], list[FloatArray]]:
+        """The hyper-parameters themselves, ``phi[N, k] -> [N, *shape]`` each."""
+        return self.layout.function(self.model.replace_rvs_by_values(list(self.hyper)))
+
+    @cached_property
+    def prior_draws(self) -> FloatArray:
+        """Draws of phi from its prior, shape (N, k), the same every time."""
+        graph = make_initial_point_expression(
+            free_rvs=list(self.hyper),
+            rvs_to_transforms={rv: self.model.rvs_to_transforms[rv] for rv in self.hyper},
+            initval_strategies={},
+            default_strategy="prior",
+            return_transformed=True,
+        )
+        drawn = pm.draw(graph, draws=PRIOR_DRAWS, random_seed=SEED)
+        return np.concatenate([np.reshape(each, (PRIOR_DRAWS, -1)) for each in drawn], axis=1).astype(np.float64)
+
+    @cached_property
+    def conditional(self) -> Conditional:
+        log_prior = self.layout.function([pt.sum([pt.sum(t) for t in self.model.logp(list(self.hyper), sum=False)])])
+        low, middle, high = np.quantile(self.prior_draws, [0.16, 0.5, 0.84], axis=0)
+        first = self.source_at(middle).problem
+        like = None if self._reader.depends_on(self.given[rv.name] for rv in self.hyper) else first
+
+        def problem_at(phi: FloatArray) -> Problem:
+            # pairs are the same at every phi, with all that is worked out about them
+            return replace(self.source_at(phi, like).problem, pairs=first.pairs)
+
+        return Conditional(problem_at, lambda phi: log_prior(phi)[0], middle, np.maximum(0.5 * (high - low), 1e-3))
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """A name for each entry of phi."""
+        return [
+            f"{rv.name}[{', '.join(map(str, at))}]" if at else str(rv.name)
+            for rv, shape in zip(self.hyper, self.layout.shapes, strict=True)
+            for at in np.ndindex(*shape)
+        ]
+
+    def describe(self, direction: FloatArray) -> str:
+        """A direction of phi, in words."""
+        moved = [label for label, part in zip(self.labels, direction, strict=True) if abs(part) > 1e-3]
+        return moved[0] if len(moved) == 1 else f"a common scale of {', '.join(moved)}"
+
+    @property
+    def source(self) -> ModelProblem:
+        """The model's own variables, hyper-parameters among them, with the problem given the centre of their prior."""
+        inner = self.source_at(self.conditional.centre)
+
+        def own(variable: Variable | None) -> Variable | None:
+            return None if variable is None else self.model[variable.name]
+
+        sparse = tuple(
+            replace(each, variable=own(each.variable), slab=own(each.slab), latent=own(each.latent))
+            for each in inner.sparse
+        )
+        densities = tuple(replace(e, variable=own(e.variable), local=own(e.local)) for e in inner.densities)
+        free = flat_variables(self.model)
+        variables, layout = coefficients(self.model, free, sparse, densities)
+        held = HeldData.of(self.model)
+        return ModelProblem(self.model, inner.problem, variables, layout, sparse, free, held, densities)
+
+
+def read_model(model: pm.Model) -> ModelProblem | HyperModel:
+    """The problem of a model, or, where EP cannot read it as it stands, its problem given some of its variables.
+
+    Raises
+    ------
+    NotLinearGaussianError
+        Where EP cannot read it even then, or these are too many.
+    """
+    scores = [term.scores for term in checked_terms(model)]
+    local = local_scales(model, scores)
+    others = [rv for rv in model.free_RVs if not is_normal(model, rv) and rv not in local]
+    hyper = {rv for rv in others if _acts_on_others(model, rv, scores)}
+    refusal: NotLinearGaussianError | None = None
+    try:
+        return _given(model, hyper) if hyper else problem_of(model)
+    except NotLinearGaussianError as error:
+        refusal = error
+    for rv in _normal_by_size(model):  # such as the logarithm of a scale
+        if len(hyper) + 1 < len(model.free_RVs) and _acts_on_others(model, rv, scores):
+            try:
+                return _given(model, hyper | {rv})
+            except NotLinearGaussianError:
+                continue
+    raise refusal
+
+
+def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
+    """The model given some variables, after a trial."""
+    chosen = tuple(rv for rv in model.free_RVs if rv in hyper)
+    if len(chosen) == len(model.free_RVs):
+        raise refuse(f"the scores depend on {names_of(chosen)} other than as hyper-parameters of Gaussian variables")
+    values = [model.rvs_to_values[rv] for rv in chosen]
+    free = flat_variables(model)
+    layout = free.part([free.values.index(value) for value in values])
+    names = names_of(chosen)
+    if layout.dimension > MOST_HYPER:
+        raise refuse(
+            f"it has {layout.dimension} hyper-parameters ({names}), and at most {MOST_HYPER} are integrated over",
+            "Hold some of them fixed, let several share one, or use pm.sample(step=pac.TemperingSMC()), which has no "
+            "such limit.",
+        )
+    others = set(model.free_RVs) - set(chosen)
+    if random := others & set(ancestors(list(chosen))):
+        raise refuse(f"the prior of {names} depends on {names_of(random)}, which is no hyper-parameter")
+    somewhere = pm.draw(list(chosen), random_seed=SEED)
+    with warnings.catch_warnings():  # that the copy has no use for the objects of gp.prior: only its arrays are read
+        warnings.filterwarnings("ignore", "Detected variables likely created by GP objects")
+        given = pm.do(model, {rv.name: np.asarray(v, dtype=rv.dtype) for rv, v in zip(chosen, somewhere, strict=True)})
+    found = HyperModel(model, given, chosen, layout)
+    with np.errstate(all="ignore"):
+        found.source_at(found.conditional.centre)
+    return found
+
+
+def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
+    """Whether other variables, or their effect on the scores, depend on a variable."""
+    children = [other for other in model.free_RVs if other is not rv]
+    children += [] if is_normal(model, rv) else model.observed_RVs
+    return rv in set(ancestors(children)) or not _adds(model, rv, scores)
+
+
+def _adds(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
+    """Whether the effect of a variable on the scores is the same whatever the others are."""
+    first, second = (dict(zip(model.free_RVs, pm.draw(model.free_RVs, random_seed=s), strict=True)) for s in (1, 2))
+    mixed = {**second, rv: first[rv]}, {**first, rv: second[rv]}
+    try:
+        a, b, c, d = (np.concatenate(evaluate(scores, at)) for at in (first, second, *mixed))
+    except Unreadable:
+        return False
+    return bool(np.allclose(a + b, c + d, rtol=1e-8, atol=1e-10 * (1.0 + np.abs(a).max())))
+
+
+def _normal_by_size(model: pm.Model) -> list[Variable]:
+    """Gaussian variables small enough to be hyper-parameters, such as the logarithm of a scale; small ones first."""
+    free = flat_variables(model)
+    sizes = {model.values_to_rvs[v]: int(np.prod(s)) for v, s in zip(free.values, free.shapes, strict=True)}
+    few = [rv for rv, size in sizes.items() if size <= MOST_HYPER and is_normal(model, rv)]
+    return sorted(few, key=lambda rv: sizes[rv])
+
+
+@dataclass(frozen=True, eq=False)
+class MixturePosterior:
+    """A posterior over hyper-parameters and coefficients, in the order of the model's variables.
+
+    Attributes
+    ----------
+    nested : NestedFit
+        The mixture.
+    inner, outer : ndarray of int
+        Where the coefficients, in the order of the fits, and the hyper-parameters are.
+    exact : bool
+        Whether coefficients have their exact length, where that has a law of its own; else they are EP's Gaussians.
+    """
+
+    nested: NestedFit
+    inner: Any
+    outer: Any
+    exact: bool = True
+
+    def _joined(self, coefficients: list[FloatArray]) -> FloatArray:
+        """Hyper-parameters and coefficients of each component, shape (K, D)."""
+        found = np.empty((len(coefficients), self.inner.size + self.outer.size))
+        found[:, self.outer], found[:, self.inner] = self.nested.phi, coefficients
+        return found
+
+    def _of(self, fit: Fit) -> Any:
+        return fit.corrected if self.exact else fit.posterior
+
+    @cached_property
+    def score_means(self) -> FloatArray:
+        """Of each component: hyper-parameters, and the coefficients of the mean score given them, shape (K, D)."""
+        return self._joined([each.posterior.mean for each in self.nested.fits])
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """The mean of each component, shape (K, D)."""
+        return self._joined([self._of(each).mean for each in self.nested.fits])
+
+    @cached_property
+    def score_mean(self) -> FloatArray:
+        """Coefficients of the mean score, the one to deploy, where scores are linear in the coefficients."""
+        return self.nested.weights @ self.score_means
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        return self.nested.weights @ self.means
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        centred = self.means - self.mean
+        found = centred.T @ (centred * self.nested.weights[:, None])
+        found[np.ix_(self.inner, self.inner)] += self.nested.mean(lambda each: self._of(each).covariance)
+        return found
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        found = self.nested.weights @ (self.means - self.mean) ** 2
+        found[self.inner] += self.nested.mean(lambda each: self._of(each).variance)
+        return found
+
+    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance (or ``variances``) of ``theta_map @ theta``."""
+        spread = theta_map @ self.covariance
+        return theta_map @ self.mean, np.einsum("ij,ij->i", spread, theta_map) if variances else spread @ theta_map.T
+
+
+class NestedApproximation(EPApproximation):
+    """A mixture of EP's fits over hyper-parameters: what ``pm.fit(method=pac.EP())`` returns for hierarchies.
+
+    It has what :class:`~pymc_pacauc.results.EPApproximation` has, and more. ``fit`` is the fit of the heaviest point;
+    ``leave_out`` and ``history`` are its own, given those hyper-parameters.
+
+    Parameters
+    ----------
+    nested : NestedFit
+        Values of the hyper-parameters, unconstrained, their weights, and EP's fit given each.
+    hyper : HyperModel
+        The model given its hyper-parameters.
+    integrated : bool
+        Whether hyper-parameters are integrated over; else they are at their mode.
+    flat : tuple of str
+        What the data cannot move: its posterior is its prior.
+
+    Attributes
+    ----------
+    hyper_posterior : Dataset
+        The hyper-parameters at these values, over ``point``, with ``weight`` and ``log_evidence`` (given them).
+    log_evidence : float
+        Of the whole model, hyper-parameters integrated out; given their mode, if they were maximised.
+    posterior : MixturePosterior
+        Mean and covariance of all free variables, hyper-parameters in their unconstrained coordinates.
+
+    See Also
+    --------
+    pymc_pacauc.EP : Makes one.
+    pymc_pacauc.maximize_evidence : The mode without a prior of the hyper-parameters.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X, group = rng.normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    >>> with pm.Model():
+    ...     spread = pm.HalfNormal("spread", 1.0)
+    ...     theta = pm.Normal("theta", pm.Normal("common", shape=2), spread, shape=(6, 2))
+    ...     auc = pac.AUCPotential("auc", (X * theta[group]).sum(axis=1), X[:, 0] > 0.2, gamma=30)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> sorted(approx.hyper_posterior.data_vars)
+    ['log_evidence', 'spread', 'weight']
+    """
+
+    def __init__(self, nested: NestedFit, hyper: HyperModel, *, integrated: bool, flat: tuple[str, ...]):
+        self.nested, self.hyper, self.integrated, self.flat = nested, hyper, integrated, flat
+        super().__init__(nested.central, hyper.source)
+        if not integrated:
+            self.fitted_to = replace(self.fitted_to, tuned_prior=True)
+
+    @cached_property
+    def posterior(self) -> Any:
+        """Mean and covariance of all free variables."""
+        parts, inner = self.source.parts, self.hyper.source_at(self.nested.phi[0])
+        everything = np.arange(self.source.layout.dimension)
+        return MixturePosterior(
+            self.nested,
+            np.concatenate([everything[parts[name]] for name in inner.names]),
+            np.concatenate([everything[parts[rv.name]] for rv in self.hyper.hyper]),
+        )
+
+    @property
+    def log_evidence(self) -> float:
+        """Log evidence of the whole model in nats; given the mode of the hyper-parameters, if they were maximised."""
+        return self.nested.log_evidence
+
+    @property
+    def expected_risk(self) -> float:
+        """Expected risk of a draw."""
+        return float(self.nested.mean(lambda each: each.expected_risk))
+
+    @property
+    def converged(self) -> bool:
+        """Whether every fit converged, and the density of the hyper-parameters had fallen where their values end."""
+        return all(each.converged for each in self.nested.fits) and not self.nested.truncated
+
+    @property
+    def sweeps(self) -> int:
+        """Number of sweeps of all fits."""
+        return sum(each.sweeps for each in self.nested.fits)
+
+    @property
+    def q(self) -> PlainEP:
+        """What plain EP gives: the mixture of its Gaussians."""
+        return PlainEP(replace(self.posterior, exact=False), self.log_evidence)
+
+    @cached_property
+    def evidence(self) -> LogEvidence:
+        """Log evidence of the whole model; its error is not known."""
+        unknown = float("nan")
+        return LogEvidence(self.log_evidence, unknown, unknown, unknown, self.converged)
+
+    @property
+    def mean_risk(self) -> Estimate:
+        """Expected risk, as an estimate."""
+        return Estimate(self.expected_risk, 0.0)
+
+    @property
+    def divergence(self) -> Estimate:
+        """NaN where hyper-parameters are integrated over: that of a mixture has no closed form; see ``certified``."""
+        return Estimate(float("nan"), 0.0) if self.integrated else super().divergence
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the posterior is one Gaussian."""
+        return not self.integrated and super().gaussian
+
+    @property
+    def _inclusion(self) -> FloatArray:
+        found = np.ones(self.source.layout.dimension)
+        found[self.posterior.inner] = self.nested.mean(lambda each: each.inclusion_probability)
+        return found
+
+    @cached_property
+    def hyper_posterior(self) -> xr.Dataset:
+        """Values of the hyper-parameters, their weights, and the log evidence given them."""
+        values = self.hyper.natural(self.nested.phi)
+        found = {
+            str(rv.name): (("point", *(f"{rv.name}_dim_{i}" for i in range(value.ndim - 1))), value)
+            for rv, value in zip(self.hyper.hyper, values, strict=True)
+        }
+        evidence = [each.log_evidence + each.problem.absorbed for each in self.nested.fits]
+        return xr.Dataset({**found, "weight": ("point", self.nested.weights), "log_evidence": ("point", evidence)})
+
+    @cached_property
+    def training_auc(self) -> float:
+        """AUC of the mean score, the one to deploy, on the training pairs."""
+        mean = self.nested.mean(lambda each: each.problem.X @ each.posterior.mean + each.problem.offset)
+        return 1.0 - float(pair_risk(mean[None], self.fit.problem.pairs)[0])
+
+    def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
+        """Return the Gaussians that a variable's posterior is a mixture of.
+
+        Parameters
+        ----------
+        name : str
+            Name of a free variable that is no hyper-parameter.
+
+        Returns
+        -------
+        list of tuple
+            Weight, mean, shape (k,), and covariance, shape (k, k), of each.
+
+        See Also
+        --------
+        pymc_pacauc.prior_from : Use them as a prior.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(30, 2))
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", 0.0, pm.math.stack([1.0, pm.HalfNormal("s", 1.0)]), shape=2)
+        ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.2, gamma=10)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> bool(np.isclose(sum(weight for weight, _, _ in approx.components("theta")), 1.0))
+        True
+        """
+        inner = self.hyper.source_at(self.nested.phi[0])
+        if name not in inner.parts:
+            raise ValueError(
+                f"{name} is a hyper-parameter, whose posterior is no mixture of Gaussians: hand on "
+                f"{', '.join(inner.names)}, and write a prior for {name} with the moments of approx.hyper_posterior."
+            )
+        part = inner.parts[name]
+        parts = zip(self.nested.weights, self.nested.fits, strict=True)
+        return [(float(w), each.posterior.mean[part], each.posterior.covariance[part, part]) for w, each in parts]
+
+    def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Free variables ``[draws, D]`` and the risk of each."""
+        nested, free = self.nested, self.source.free
+        place = dict(zip(free.names, free.slices, strict=True))
+        values, risk = np.empty((draws, free.dimension)), np.empty(draws)
+        chosen = rng.choice(nested.weights.size, size=draws, p=nested.weights)
+        outer = np.concatenate([np.arange(free.dimension)[place[value.name]] for value in self.hyper.layout.values])
+        for k in np.unique(chosen):
+            rows = np.flatnonzero(chosen == k)
+            source, each = self.hyper.source_at(nested.phi[k]), nested.fits[k]
+            theta = each.corrected.draw(rows.size, rng)
+            inner = source.free_values(theta, rng)
+            for name, part in zip(source.free.names, source.free.slices, strict=True):
+                values[rows[:, None], np.arange(free.dimension)[place[name]]] = inner[:, part]
+            risk[rows] = each.problem.risk(theta)
+        dirac = any(sparse.dirac for sparse in self.source.sparse)  # its indicators are cut at p: no other p will do
+        lattice = None if dirac else nested.lattice
+        values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
+        return values, risk
+
+    @property
+    def _exact_means(self) -> tuple[Variable, ...]:
+        return self.source.variables if self.score_function.linear else ()
+
+    def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
+        """Refuse: a mixture over hyper-parameters has no importance weights.
+
+        Parameters
+        ----------
+        draws : int, default 1000
+            Number of draws.
+        random_seed : int, Generator or None, optional
+            Seed of the draws.
+
+        Returns
+        -------
+        ImportanceSample
+            Never.
+
+        Raises
+        ------
+        NotImplementedError
+            Always.
+
+        See Also
+        --------
+        pymc_pacauc.TemperingSMC : Draws of the exact posterior.
+
+        Examples
+        --------
+        Given hyper-parameters held fixed, ``pm.do(model, {"spread": 0.5})``, there are weights.
+        """
+        raise NotImplementedError(
+            "A mixture over hyper-parameters has no importance weights: for exact draws and an exact evidence use "
+            "pm.sample(step=pac.TemperingSMC(start=approx)); given hyper-parameters held fixed, this works."
+        )
+
+    @property
+    def certified(self) -> Any:
+        """What a certificate is of: see :class:`CertifiedMixture`."""
+        return certified_mixture(self) if self.integrated else self
+
+    def __repr__(self) -> str:
+        what = "integrated over" if self.integrated else "at the mode of"
+        hyper = self.hyper_posterior
+        lines = [
+            super().__repr__(),
+            f"  hyper          {what} {', '.join(self.hyper.labels)}; {len(hyper['weight'])} points",
+        ]
+        for rv in self.hyper.hyper:
+            mean = (hyper[rv.name] * hyper["weight"]).sum("point")
+            sd = np.sqrt((hyper[rv.name] ** 2 * hyper["weight"]).sum("point") - mean**2)
+            shown = zip(np.ravel(mean), np.ravel(sd), strict=True)
+            lines.append(f"  {rv.name:<15}" + ", ".join(f"{m:.4g} (sd {s:.2g})" for m, s in shown))
+        lines += [f"  unmoved        {each}: the posterior is the prior" for each in self.flat]
+        return "\n".join(lines)
+
+    __str__ = __repr__
+
+
+def mean_points(approx: NestedApproximation) -> tuple[xr.Dataset, FloatArray]:
+    """All variables at the mean given each value of the hyper-parameters, as if they were draws, and weights.
+
+    Scores are affine given the hyper-parameters: their mean is that of their values at these.
+    """
+    source, nested = approx.source, approx.nested
+    hyper = dict(zip([rv.name for rv in approx.hyper.hyper], approx.hyper.natural(nested.phi), strict=True))
+    found = {}
+    for name, part, shape in zip(source.names, source.layout.slices, source.layout.shapes, strict=True):
+        values = hyper[name] if name in hyper else approx.posterior.score_means[:, part].reshape(-1, *shape)
+        found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
+    return xr.Dataset(found), nested.weights
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedMixture:
+    """The mixture over values of the hyper-parameters that were fixed before the data: what has a certificate.
+
+    Points that the data placed have no prior mass, so that a mixture over them is infinitely far from the prior. Here
+    the hyper-parameters have K values, drawn from their prior by a fixed seed (its quantiles, where there is one
+    hyper-parameter), each with prior mass p_k = 1 / K. Their posterior weights are w_k, EP's fits given them q_k, and
+
+        KL = sum_k w_k [KL(q_k, prior given k) + log(w_k / p_k)].
+
+    A result like any other (:class:`~pymc_pacauc.array_result.Result`).
+    """
+
+    fitted_to: Any
+    evidence: LogEvidence
+    mean_risk: Estimate
+    divergence: Estimate
+    gaussian: bool
+    caveat: str
+    assumption: str
+
+
+def certified_mixture(approx: NestedApproximation) -> CertifiedMixture:
+    """The certifiable mixture of a fit; a ValueError where EP does not converge at some of its values."""
+    hyper = approx.hyper
+    drawn = hyper.prior_draws
+    shares = (np.arange(CERTIFIED_VALUES) + 0.5) / CERTIFIED_VALUES
+    values = np.quantile(drawn, shares, axis=0) if drawn.shape[1] == 1 else drawn[:CERTIFIED_VALUES]
+    density = Density(hyper.conditional, approx.density_method, approx.density_options)
+    points = [density.at(phi) for phi in values]
+    fits = [point.fit for point in points if point.log_density > -np.inf]
+    if not fits:
+        raise ValueError(
+            "Expectation-Propagation converged at none of the values of the hyper-parameters that a certificate is "
+            "of: hold the hyper-parameters fixed, or certify draws of pm.sample(step=pac.TemperingSMC())."
+        )
+    logs = np.array([each.log_evidence for each in fits]) - np.log(CERTIFIED_VALUES)
+    evidence = float(special.logsumexp(logs))
+    weights = np.exp(logs - evidence)
+    divergence = weights @ np.array([each.divergence for each in fits])
+    divergence += float(special.xlogy(weights, weights * CERTIFIED_VALUES).sum())
+    risk = float(weights @ np.array([each.expected_risk for each in fits]))
+    return CertifiedMixture(
+        approx.fitted_to,
+        LogEvidence(evidence, float("nan"), float("nan"), float("nan"), True),
+        Estimate(risk, 0.0),
+        Estimate(float(divergence), 0.0),
+        gaussian=False,
+        caveat=approx.caveat,
+        assumption=(
+            f"Certifies the randomised score with the hyper-parameters ({', '.join(hyper.labels)}) at {len(fits)} "
+            "values that were fixed by their prior alone, not at those that the fit chose."
+        ),
+    )
+
+
+def fit_nested(
+    hyper: HyperModel, method: str, how: str, *, progressbar: bool = True, **options: Any
+) -> NestedApproximation:
+    """Integrate over (``how="integrate"``) or maximise (``"maximize"``) the hyper-parameters of a model."""
+    tolerance = max(options.pop("tolerance"), TOLERANCE if how == "integrate" else 0.01 * TOLERANCE)
+    conditional = hyper.conditional
+    columns = [TextColumn("log Z {task.fields[log_evidence]:.2f}")]
+    with LateBar("Fits given hyper-parameters", *columns, show=progressbar) as bar:
+        density = Density(
+            conditional,
+            method,
+            options,
+            tolerance,
+            lambda point: bar.update(len(density.points), len(density.points) + 1, log_evidence=point.fit.log_evidence),
+        )
+        nested = integrate(density) if how == "integrate" else maximum(density)
+    flat, _ = flat_directions(conditional.problem_at, nested.mode.phi)
+    said = tuple(hyper.describe(direction) for direction in flat)
+    for each in said:
+        logger.info("The data cannot move %s: no ranking depends on it, and its posterior is its prior.", each)
+    found = NestedApproximation(nested, hyper, integrated=how == "integrate", flat=said)
+    found.density_method, found.density_options = method, options
+    return found

@@ -1,0 +1,521 @@
+"""Hyper-parameters integrated over: EP inside, quadrature outside.
+
+Many models are Gaussian *given* a few hyper-parameters phi: scales, lengthscales, mixture weights. EP gives Z(phi) in
+milliseconds, so that p(phi | data) is prior(phi) Z(phi) at some points, and the posterior of everything else a mixture
+of the fits at these (integrated nested Laplace approximations, Rue, Martino and Chopin 2009,
+doi:10.1111/j.1467-9868.2008.00700.x, with EP in the place of Laplace's method).
+
+1. :func:`find_mode` climbs prior x Z by L-BFGS with EP's gradient, in coordinates that are unconstrained and scaled by
+   the prior. With the prior's density left away this is the maximum of the evidence.
+2. With one or two hyper-parameters a lattice around the mode, in the axes of the Hessian, is filled outwards until the
+   density has fallen far enough, so that skewness and long tails (a scale near zero) are followed wherever they lead.
+3. With three to six, quasi-random points of a multivariate t are weighted by density / proposal; a second round is
+   drawn around the moments that the first one found. Weights correct whatever the proposal misses, and their effective
+   number says how well.
+
+Every fit begins from the sites of the one nearby. Points where EP does not converge are left out, and counted.
+
+The gradient. With whitened scores A(phi) w, w ~ N(0, I), log Z is stationary in the sites, and where dA = A D for some
+D, as with scales and kernels, d log Z = sum(D * (V + m m' - I)), V and m those of q. That of spike-and-slab priors is
+known too. Elsewhere (offsets that move, tables of densities) evidences are differenced.
+"""
+
+from __future__ import annotations
+
+import heapq
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, optimize, special, stats
+from scipy.stats import qmc
+
+from pymc_pacauc.ep.gaussian import EPFit, carried_over
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.plan import FEWEST_ROWS
+from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.problem import Problem
+
+MOST_HYPER = 6  # beyond that points are too few for the dimension; doubled, effective points fall below a tenth
+TOLERANCE = 1e-2  # of the fits: log Z to 1e-3 nats, means to 0.01 sd; a tenth of it takes twice as many sweeps
+STEP = 1e-4  # of differences of problems, in prior standard deviations
+EVIDENCE_STEP = 0.05  # the same where evidences are differenced, which are known to TOLERANCE
+SLOPE = 0.1  # gradient at the mode, nats per prior standard deviation: the lattice only has to begin near it
+FARTHEST = 8.0  # of the mode from the prior's centre, in its standard deviations
+CURVATURE = 0.25  # least, per squared prior standard deviation: a posterior is no wider than twice its prior
+EXPLAINED = 1e-3  # share of dA that may be outside the span of A
+# Lattice, by dimension: step in posterior standard deviations, and nats below the mode where it ends. Moments of two
+# scales are off by 0.01 sd, log Z by 0.006 nats (benchmarks/nested.py); half the step takes four times as many fits.
+LATTICE = {1: (1.0, 6.0), 2: (1.4, 4.5)}
+STRETCH = 0.4  # steps grow as cosh(STRETCH t), t in steps from the mode: long tails take half the points
+MOST_POINTS = 300  # of a lattice: density that has not fallen by then has no end that is worth following
+POINTS = 32  # quasi-random points per hyper-parameter and round: twice as many halve the error, at twice the time
+DEGREES = 8.0  # of freedom of the t they come from: tails heavier than those of log-scales
+FEWEST_EFFECTIVE = 20.0  # weighted points below which a warning says that the integral is rough: an error of 0.2 sd
+NEXT_TO_FAILED = (
+    0.02  # weight of the points next to those that failed from which on a warning says so: 0.05 sd of error
+)
+NEGLIGIBLE = 1e-4  # total weight of the points that are dropped from the mixture
+FLAT, ROWS = 1e-6, 80  # relative residual below which a direction counts as flat; rows that are looked at for it
+
+
+@dataclass(frozen=True, eq=False)
+class Conditional:
+    """A problem that is Gaussian (or has another prior that EP knows) given hyper-parameters phi.
+
+    Attributes
+    ----------
+    problem_at : callable
+        ``phi[k] -> Problem``, phi in unconstrained coordinates.
+    log_prior : callable
+        ``phi[N, k] -> [N]``: the log density of phi, in the same coordinates, normalised.
+    centre, scale : ndarray, shape (k,)
+        About the middle and the standard deviation of the prior.
+    """
+
+    problem_at: Callable[[FloatArray], Problem]
+    log_prior: Callable[[FloatArray], FloatArray]
+    centre: FloatArray
+    scale: FloatArray
+
+    @property
+    def dimension(self) -> int:
+        return self.centre.size
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A value of phi, EP's fit given it, and log prior(phi) Z(phi): minus infinity where EP did not converge."""
+
+    phi: FloatArray
+    fit: Fit
+    log_density: float
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """Points ``mode + axes @ z``, z = sinh(STRETCH t) / STRETCH, t on a lattice of given ``step``: shape (K, k)."""
+
+    mode: FloatArray
+    axes: FloatArray
+    t: FloatArray
+    step: float
+
+    @staticmethod
+    def stretched(t: FloatArray) -> FloatArray:
+        return np.asarray(np.sinh(STRETCH * t) / STRETCH)
+
+    @property
+    def phi(self) -> FloatArray:
+        return self.mode + self.stretched(self.t) @ self.axes.T
+
+    @property
+    def log_volume(self) -> FloatArray:
+        """Of the cell of each point, shape (K,)."""
+        whole = np.linalg.slogdet(self.axes)[1] + self.mode.size * np.log(self.step)
+        volume: FloatArray = whole + np.log(np.cosh(STRETCH * self.t)).sum(axis=1)
+        return volume
+
+    def take(self, index: NDArray[np.intp]) -> Lattice:
+        return replace(self, t=self.t[index])
+
+    def draw(self, index: NDArray[np.intp], weights: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Points within the cells at ``index``, with the first two moments of the weighted lattice, shape (N, k)."""
+        nodes, shares = np.polynomial.legendre.leggauss(3)  # moments of a cell along each axis
+        z = self.stretched(self.t[..., None] + 0.5 * self.step * nodes)  # (K, k, 3)
+        first, second = weights @ (z @ shares / 2.0), weights @ (z**2 @ shares / 2.0)
+        exact = self.stretched(self.t)
+        mean = weights @ exact
+        ratio = np.sqrt((weights @ exact**2 - mean**2) / (second - first**2))
+        within = self.t[index] + self.step * (rng.random((index.size, self.mode.size)) - 0.5)
+        return self.mode + (mean + ratio * (self.stretched(within) - first)) @ self.axes.T
+
+
+@dataclass(frozen=True, eq=False)
+class NestedFit:
+    """A posterior as a mixture over hyper-parameters; what :func:`integrate` returns.
+
+    Attributes
+    ----------
+    phi, weights : ndarray, shapes (K, k) and (K,)
+        Values of the hyper-parameters, and the posterior probability that each stands for.
+    fits : tuple of Fit
+        EP's fit given each.
+    lattice : Lattice or None
+        Where the points are on a lattice, the cells that they stand for.
+    mode : Point
+        The mode of prior x Z, or the maximum that was asked for.
+    log_evidence : float
+        log of the integral of prior x Z.
+    effective : float
+        1 / sum(weights^2), the effective number of points.
+    evaluated, failed : int
+        Fits made, and those that did not converge, which are left out.
+    truncated : bool
+        Whether the lattice ended before the density had fallen.
+    """
+
+    phi: FloatArray
+    weights: FloatArray
+    fits: tuple[Fit, ...]
+    lattice: Lattice | None
+    mode: Point
+    log_evidence: float
+    evaluated: int
+    failed: int
+    truncated: bool
+
+    @property
+    def effective(self) -> float:
+        return float(1.0 / np.sum(self.weights**2))
+
+    @property
+    def central(self) -> Fit:
+        """The fit of the heaviest point."""
+        return self.fits[int(np.argmax(self.weights))]
+
+    def mean(self, quantity: Callable[[Fit], Any]) -> Any:
+        """The posterior mean of a quantity whose mean given phi is known."""
+        return sum(weight * quantity(each) for weight, each in zip(self.weights, self.fits, strict=True))
+
+
+@dataclass(eq=False)
+class Density:
+    """prior(phi) Z(phi), each fit begun from one nearby."""
+
+    conditional: Conditional
+    method: str = "ep"
+    options: dict[str, Any] = field(default_factory=dict)
+    tolerance: float = TOLERANCE
+    callback: Callable[[Point], None] | None = None
+    points: list[Point] = field(default_factory=list)
+
+    @property
+    def failed(self) -> int:
+        return sum(point.log_density == -np.inf for point in self.points)
+
+    @property
+    def best(self) -> float:
+        return max(point.log_density for point in self.points)
+
+    def at(self, phi: FloatArray, near: Point | None = None) -> Point:
+        """The density at phi; the fit starts from that of ``near``, by default of the nearest point so far."""
+        if near is None and self.points:
+            usable = [point for point in self.points if point.fit.converged] or self.points
+            scale = self.conditional.scale
+            near = min(usable, key=lambda point: float(np.sum(((point.phi - phi) / scale) ** 2)))
+        problem = self.conditional.problem_at(phi)
+        options = {"tolerance": self.tolerance, **self.options}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # counted, and warned of once
+            found = fit(problem, self.method, start=None if near is None else _start(near.fit, problem), **options)
+            if not found.converged and near is not None:
+                found = fit(problem, self.method, **options)
+        log_density = -np.inf
+        if found.converged and np.isfinite(found.log_evidence):
+            log_density = found.log_evidence + problem.absorbed + float(self.conditional.log_prior(phi[None])[0])
+        point = Point(phi, found, log_density)
+        self.points.append(point)
+        if self.callback is not None:
+            self.callback(point)
+        return point
+
+    def gradient(self, point: Point) -> FloatArray:
+        """d log density / d phi, shape (k,)."""
+        conditional, k = self.conditional, self.conditional.dimension
+        steps = EVIDENCE_STEP * np.diag(conditional.scale)
+        ends = conditional.log_prior(np.concatenate([point.phi + 0.01 * steps, point.phi - 0.01 * steps]))
+        found = (ends[:k] - ends[k:]) / (0.02 * EVIDENCE_STEP * conditional.scale)
+        for j, step in enumerate(conditional.scale):
+            move = np.zeros(k)
+            move[j] = STEP * step
+            slope = _slope(point.fit, conditional.problem_at(point.phi + move), STEP * step)
+            if slope is None:
+                up, down = (self._log_evidence(point.phi + sign * steps[j], point) for sign in (1.0, -1.0))
+                slope = (up - down) / (2.0 * EVIDENCE_STEP * step)
+            found[j] += slope
+        return found
+
+    def _log_evidence(self, phi: FloatArray, near: Point) -> float:
+        fitted = self.at(phi, near).fit
+        return fitted.log_evidence + fitted.problem.absorbed
+
+
+def _start(near: Fit, problem: Problem) -> Fit | None:
+    """The sites of a fit as a start for another prior."""
+    if isinstance(near, EPFit) and problem.spikes is None:
+        # A process has directions of its own at every lengthscale, and begins best where its mean is found first
+        return None if problem.d >= problem.n >= FEWEST_ROWS else carried_over(near, problem)
+    same = near.converged and np.array_equal(near.problem.X, problem.X)
+    return near if same and np.array_equal(near.problem.prior.factor, problem.prior.factor) else None
+
+
+def _slope(here: Fit, moved: Problem, step: float) -> float | None:
+    """d log Z along a move of the prior by ``step``, by EP's gradient; None where that does not know it."""
+    scores, others = here.problem.scores, moved.scores
+    if here.problem.spikes is not None and moved.spikes is not None and np.array_equal(scores.X, others.X):
+        gradient, now, then = here.evidence_gradient(), here.problem.spikes, moved.spikes
+        v1, wider = scores.prior.factor**2, others.prior.factor**2
+        change = gradient.inclusion_probability @ (then.inclusion_probability - now.inclusion_probability)
+        change += gradient.v0 @ (then.ratio * wider - now.ratio * v1) + gradient.v1 @ (wider - v1)
+        return float(change) / step
+    if not isinstance(here, EPFit) or not np.array_equal(scores.whitened_offset, others.whitened_offset):
+        return None
+    space, q = scores.reduced, here.posterior.natural
+    change = (others.whitened_design - scores.whitened_design) / step
+    size = float(np.linalg.norm(change))
+    if size > 0.0 and space.rotation is not None:
+        change = change @ space.rotation.T
+    D = linalg.lstsq(space.design, change, check_finite=False)[0] if size > 0.0 else np.zeros((q.mean.size,) * 2)
+    if np.linalg.norm(space.design @ D - change) > EXPLAINED * size:
+        return None
+    half = q.covariance + np.outer(q.mean, q.mean) - np.eye(q.mean.size)
+    return float(np.sum(D * half)) + (moved.absorbed - here.problem.absorbed) / step
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What :func:`find_mode` found: the best point, each point and its gradient, and how the search ended."""
+
+    best: Point
+    trace: list[tuple[Point, FloatArray]]
+    converged: bool
+    message: str
+
+
+def find_mode(
+    density: Density,
+    *,
+    slope: float = SLOPE,
+    max_evaluations: int = 60,
+    free: FloatArray | None = None,
+    farthest: float = FARTHEST,
+) -> Search:
+    """Climb prior x Z in coordinates ``(phi - centre) / scale``, along the orthonormal columns of ``free``.
+
+    ``slope`` is the largest entry of the gradient at which to stop; each coordinate moves at most ``farthest``.
+    """
+    conditional = density.conditional
+    free = np.eye(conditional.dimension) if free is None else free
+    trace: list[tuple[Point, FloatArray]] = []
+
+    def best() -> Point | None:
+        return max((point for point, _ in trace), key=lambda point: point.log_density, default=None)
+
+    def objective(t: FloatArray) -> tuple[float, FloatArray]:
+        point = density.at(conditional.centre + conditional.scale * (free @ t), best())
+        if point.log_density == -np.inf:
+            return 1e10, np.zeros(t.size)
+        trace.append((point, free.T @ (density.gradient(point) * conditional.scale)))
+        return -point.log_density, -trace[-1][1]
+
+    found = optimize.minimize(
+        objective,
+        np.zeros(free.shape[1]),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-farthest, farthest)] * free.shape[1],
+        options={"maxfun": max_evaluations, "gtol": slope, "ftol": 1e-10},
+    )
+    mode = best()
+    if mode is None:
+        raise ValueError(
+            "Expectation-Propagation did not converge at any value of the hyper-parameters that was tried: use a "
+            "smaller gamma, or pm.sample(step=pac.TemperingSMC())."
+        )
+    return Search(mode, trace, bool(found.success), str(found.message))
+
+
+def integrate(density: Density) -> NestedFit:
+    """The posterior as a mixture over hyper-parameters."""
+    mode = find_mode(density).best
+    axes = _axes(density, mode)
+    if density.conditional.dimension in LATTICE:
+        return _lattice(density, mode, axes)
+    return _weighted(density, mode, axes)
+
+
+def maximum(density: Density) -> NestedFit:
+    """The mode of prior x Z alone, as a mixture of one; its evidence is that given the mode."""
+    mode = find_mode(density, slope=0.01).best
+    log_evidence = mode.fit.log_evidence + mode.fit.problem.absorbed
+    return NestedFit(
+        mode.phi[None],
+        np.ones(1),
+        (mode.fit,),
+        None,
+        mode,
+        log_evidence,
+        len(density.points),
+        density.failed,
+        False,
+    )
+
+
+def _axes(density: Density, mode: Point) -> FloatArray:
+    """Columns: about one posterior standard deviation along each eigenvector of the Hessian at the mode."""
+    scale = density.conditional.scale
+    k, step = scale.size, 0.3
+    curvature = np.empty((k, k))
+    for j in range(k):
+        ends = []
+        for sign in (1.0, -1.0):
+            point = density.at(mode.phi + sign * step * scale * np.eye(k)[j], mode)
+            ends.append(density.gradient(point) * scale if point.log_density > -np.inf else np.full(k, np.nan))
+        curvature[j] = -(ends[0] - ends[1]) / (2.0 * step)
+    if not np.isfinite(curvature).all():
+        curvature = np.eye(k)
+    values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
+    return scale[:, None] * vectors / np.sqrt(np.maximum(values, CURVATURE))
+
+
+def _lattice(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
+    """Points of a lattice around the mode, from the densest outwards, until all that are left are negligible."""
+    k = axes.shape[0]
+    step, drop = LATTICE[k]
+    found = {(0,) * k: mode}
+    queue = [(-mode.log_density, (0,) * k)]
+    moves = [move for move in product((-1, 0, 1), repeat=k) if sum(map(abs, move)) == 1]
+    best = mode.log_density
+    while queue and len(found) < MOST_POINTS:
+        _, place = heapq.heappop(queue)
+        for move in moves:
+            beside = tuple(a + b for a, b in zip(place, move, strict=True))
+            if beside in found:
+                continue
+            there = Lattice(mode.phi, axes, step * np.array([beside], dtype=float), step).phi[0]
+            point = found[beside] = density.at(there, found[place])
+            best = max(best, point.log_density)
+            if point.log_density > best - drop:
+                heapq.heappush(queue, (-point.log_density, beside))
+    lattice = Lattice(mode.phi, axes, step * np.array(list(found), dtype=float), step)
+    points = list(found.values())
+    logs = np.array([point.log_density for point in points]) + lattice.log_volume
+    return _mixture(density, mode, points, logs, float(special.logsumexp(logs)), lattice, bool(queue))
+
+
+def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
+    """Quasi-random points of a t around the mode, then around the moments of these, each weighted by the mixture of
+    both.
+    """
+    k = axes.shape[0]
+    count = 2 ** int(np.ceil(np.log2(POINTS * k)))  # a Sobol sequence is balanced at powers of two
+    proposals: list[tuple[FloatArray, FloatArray]] = [(mode.phi, axes)]
+    points: list[Point] = []
+    for seed in range(2):
+        centre, factor = proposals[-1]
+        u = qmc.Sobol(k + 1, seed=seed).random(count)
+        z = special.ndtri(u[:, :k]) / np.sqrt(special.gammaincinv(DEGREES / 2, u[:, k:]) * 2.0 / DEGREES)
+        points += [density.at(phi) for phi in centre + z @ factor.T]
+        phi = np.array([point.phi for point in points])
+        proposed = special.logsumexp([_t(*each).logpdf(phi) for each in proposals], axis=0) - np.log(len(proposals))
+        logs = np.array([point.log_density for point in points]) - proposed
+        if seed == 0:
+            weights = special.softmax(logs)
+            mean = weights @ phi
+            spread = (phi - mean).T @ ((phi - mean) * weights[:, None])
+            if 1.0 / np.sum(weights**2) > 2.0 * k:
+                proposals.append((mean, np.linalg.cholesky(spread)))
+            else:
+                proposals.append((mode.phi, 1.5 * axes))
+    return _mixture(density, mode, points, logs, float(special.logsumexp(logs)) - np.log(len(points)), None, False)
+
+
+def _t(centre: FloatArray, factor: FloatArray) -> Any:
+    return stats.multivariate_t(centre, factor @ factor.T, DEGREES)
+
+
+def _mixture(
+    density: Density,
+    mode: Point,
+    points: list[Point],
+    logs: FloatArray,
+    log_evidence: float,
+    lattice: Lattice | None,
+    truncated: bool,
+) -> NestedFit:
+    """Normalised weights, without the points that carry next to none."""
+    weights = special.softmax(logs)
+    order = np.argsort(-weights)
+    kept = order[: int(np.searchsorted(np.cumsum(weights[order]), 1.0 - NEGLIGIBLE)) + 1]
+    found = NestedFit(
+        np.array([points[i].phi for i in kept]),
+        weights[kept] / weights[kept].sum(),
+        tuple(points[i].fit for i in kept),
+        None if lattice is None else lattice.take(kept),
+        mode,
+        log_evidence,
+        len(density.points),
+        density.failed,
+        truncated,
+    )
+    said = []
+    scale = density.conditional.scale
+    beside = [
+        int(np.argmin(np.sum(((found.phi - point.phi) / scale) ** 2, axis=1)))
+        for point in density.points
+        if point.log_density == -np.inf
+    ]
+    if beside and found.weights[np.unique(beside)].sum() > NEXT_TO_FAILED:
+        said.append(
+            f"Expectation-Propagation did not converge at {found.failed} of {found.evaluated} values of the "
+            "hyper-parameters, which are left out, next to values that count."
+        )
+    if truncated:
+        said.append(
+            "The posterior of the hyper-parameters has no end that was found: their prior may be improper or much too "
+            "wide."
+        )
+    if found.effective < FEWEST_EFFECTIVE and lattice is None:
+        said.append(f"The integral over the hyper-parameters rests on {found.effective:.1f} effective points.")
+    if said:
+        advice = "Compare with pm.sample(step=pac.TemperingSMC(start=approx))."
+        warnings.warn(" ".join([*said, advice]), ConvergenceWarning, stacklevel=5)
+    return found
+
+
+def flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray) -> tuple[list[FloatArray], FloatArray]:
+    """Directions of hyper-parameters without effect on any ranking, and an orthonormal basis of the others.
+
+    The risk ignores the length of whitened theta: evidence is constant where the prior covariance of the scores stays
+    or is multiplied by a number.
+    """
+    here = problem_at(x)
+    rows = np.random.default_rng(0).permutation(here.n)[:ROWS]
+
+    def scaled(problem: Problem) -> FloatArray:
+        """What a common scale of the prior multiplies: the prior covariance of some scores."""
+        part = problem.scores.whitened_design[rows]
+        return (part @ part.T).ravel()
+
+    def unscaled(problem: Problem) -> FloatArray:
+        """And what it must leave alone."""
+        if problem.spikes is not None:
+            return np.concatenate([problem.spikes.inclusion_probability, problem.spikes.ratio])
+        return np.append(problem.scores.whitened_offset[rows], problem.absorbed)
+
+    covariance, fixed = scaled(here), unscaled(here)
+    size = float(np.linalg.norm(covariance)) or 1.0
+    columns = []
+    for e in np.eye(x.size):
+        up, down = problem_at(x + STEP * e), problem_at(x - STEP * e)
+        moved = np.concatenate([(scaled(up) - scaled(down)) / size, unscaled(up) - unscaled(down)])
+        columns.append(moved / (2 * STEP))
+    change = np.stack(columns, axis=1)
+    scale = np.concatenate([covariance / size, np.zeros(fixed.size)])
+    flat: list[FloatArray] = []
+    _, singular, right = linalg.svd(change, full_matrices=False)
+    flat += [direction for value, direction in zip(singular, right, strict=True) if value < FLAT]
+    if here.scale_free:  # a common factor of the covariance has no effect either
+        common = linalg.lstsq(change, scale, cond=FLAT)[0]
+        if np.linalg.norm(change @ common - scale) < 100 * FLAT:
+            flat.append(common / np.linalg.norm(common))
+    if not flat:
+        return [], np.eye(x.size)
+    return flat, linalg.null_space(np.stack(flat), rcond=1e-6)

@@ -85,7 +85,8 @@ def predict_scores(
 
     Returns
     -------
-    DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row, and with
+    DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row (and class, for
+    the scores of several classes, in the order of sorted labels), and with
     ``versus`` of ``probability_above``: the posterior probability of the higher score, a tie of two draws counting one
     half. Rows of a DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the exact mean of
     each row's score, the one to deploy, as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and
@@ -114,6 +115,26 @@ def predict_scores(
     True
     """
     source = _source(result, model, None if gp is not None else var_name, gp)
+    options: dict[str, Any] = {"versus": versus, "summary": summary, "draws": draws, "new_groups": new_groups}
+    if not source.function.classes:
+        return _predicted(source, X_new, **options, random_seed=random_seed, gp=gp)
+    seed = int(np.random.default_rng(random_seed).integers(2**31))  # the same draws for all classes
+    found = [_predicted(each, X_new, **options, random_seed=seed) for each in source.by_class()]
+    return xr.concat(found, "class", coords="different", compat="equals").transpose(..., "row", "class")
+
+
+def _predicted(
+    source: _Source,
+    X_new: Any,
+    *,
+    versus: Any,
+    summary: bool,
+    draws: int,
+    new_groups: str,
+    random_seed: Any,
+    gp: Any = None,
+) -> Any:
+    """Of one score."""
     read = source.function.rows if gp is None else partial(_points, source, gp)
     new, count = read(X_new), 0
     if versus is not None:
@@ -213,6 +234,12 @@ class _Source:
     exact: xr.Dataset | None  # the mean of the variables, where draws carry it
     fit: int | None  # which fit the scores are of
 
+    def by_class(self) -> list[_Source]:
+        """The same for each class's score."""
+        scoring = self.scoring.classes if self.scoring is not None else [None] * len(self.function.classes)
+        pairs = zip(self.function.classes, scoring, strict=True)
+        return [replace(self, function=function, scoring=each) for function, each in pairs]
+
     def unknown_groups(self, new: NewRows) -> _UnknownGroups | None:
         """The rows of groups that the model has no coefficients for; None where there are none."""
         found = []
@@ -307,7 +334,11 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
         raise ValueError("The posterior has no draws.")
     fitted, exact = getattr(found, "fitted_to", None), getattr(found, "exact_mean", None)
     carried = getattr(found, "score_function", None) or ScoreFunction.from_stats(posterior)
-    if model is None and (carried is None or not carried.linear) and pm.Model.get_context(error_if_none=False):
+    if (
+        model is None
+        and not (carried and (carried.linear or carried.classes))
+        and pm.Model.get_context(error_if_none=False)
+    ):
         model = pm.modelcontext(None)
     if gp is not None:
         return _Source(None, posterior, model, ScoreFunction(()), None, exact, _fit_of(fitted, ScoreFunction(())))
@@ -337,7 +368,7 @@ def _scores_of_draws(
             )
         return carried, None
     scoring = read_scores(model)
-    if carried is None or not carried.linear:
+    if carried is None or not (carried.linear or carried.classes) or scoring.function.classes:
         return scoring.function, scoring
     one = posterior.isel(chain=slice(1), draw=slice(3))
     known = [function for function in (carried, scoring.function) if function.linear]

@@ -142,14 +142,14 @@ def empirical_risk(
             raise ValueError(
                 'multi_class="ovo" goes with weights alone, not with positive, strata, ordered or max_fpr.'
             )
-        pairs, number = unordered_classes(y, weights)
-        values = score_array(scores)
-        if values.shape[-2:] != (pairs.n // number, number):
+        classes = unordered_classes(y, weights)
+        values, shape = score_array(scores), (classes[0].n, len(classes))
+        if values.shape[-2:] != shape:
             raise ValueError(
-                f"scores must have shape (..., {pairs.n // number}, {number}), a score of each row for each class; "
-                f"their shape is {values.shape}."
+                f"scores must have shape (..., {shape[0]}, {shape[1]}), a score of each row for each class; their "
+                f"shape is {values.shape}."
             )
-        return checked_risk(values.reshape(*values.shape[:-2], pairs.n), pairs, ties, "y")
+        return np.mean([checked_risk(values[..., k], each, ties, "y") for k, each in enumerate(classes)], axis=0)
     comparison = label_comparison(
         y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr
     )

@@ -435,12 +435,21 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
         Returns
         -------
-        :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores, the cross-validated AUC and an error indicator.
+        :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores (of unordered classes (n, K)), the cross-validated
+        AUC and an error indicator.
         """
         if self.calibrated_spread:
             raise ValueError("A calibrated spread has no sites: leave out of the approximation that it was made of.")
+        classes = self.fitted_to.terms if self.fitted_to.comparison == "unordered classes" else 1
+        if classes > 1:  # a row has a score for each class, which go together
+            n = self.fit.problem.n // classes
+            groups = np.tile(np.arange(n) if groups is None else np.asarray(groups), classes)
         with LateBar("leaving out", show=progressbar) as bar:
-            return self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
+            found = self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
+        if classes == 1:
+            return found
+        scores, variance = (each.reshape(classes, n).T for each in (found.scores, found.variance))
+        return replace(found, scores=scores, variance=variance, groups=found.groups[:n])
 
     def evidence_gradient(self, gp: Any = None, over: Sequence[str] | str = ()) -> Any:
         """Derivatives of ``log_evidence`` with respect to the prior.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pymc as pm
@@ -24,12 +24,13 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.comparison.kinds import Comparison, check_max_fpr, label_comparison
+from pymc_pacauc.comparison.kinds import Comparison, check_max_fpr, label_comparison, sorted_classes
 from pymc_pacauc.comparison.pairs import Pairs, distinct_labels, encode_labels
 from pymc_pacauc.comparison.risk import check_ties
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
+from pymc_pacauc.model.graph import shape_now
 from pymc_pacauc.model.op import (
     TWO_CLASSES,
     AUCRisk,
@@ -110,6 +111,21 @@ def compared_labels(
     )
     labels = _numbers("y", y) if kind.ordered else _mask(y, positive)
     return Compared(kind, (labels, *_further(given)), comparison)
+
+
+def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any) -> list[Compared]:
+    """Unordered classes: what the score of each of them is compared by, in the order of sorted labels."""
+    if any(value is not None and value is not False for value in others.values()):
+        raise ValueError(f'multi_class="ovo" goes with weights alone, not with {", ".join(others)}.')
+    if not isinstance(y, Variable):
+        y = sorted_classes(y)
+    given = {"y": y, "strata": None, "weights": weights}
+    arrays = tuple(name for name in given if given[name] is not None)
+    tensors = (_numbers("y", y), *_further(given))
+    values = [_value(given[name]) for name in arrays]
+    known = all(value is not None for value in values)
+    kinds = [ComparisonKind(arrays, of_class=(k, number)) for k in range(number)]
+    return [Compared(kind, tensors, kind.comparison(*map(np.asarray, values)) if known else None) for kind in kinds]
 
 
 def compared_times(
@@ -210,25 +226,27 @@ def auc_risk(
     weights: Any = None,
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
+    multi_class: str | None = None,
 ) -> TensorVariable:
     """Pair risk of ``scores`` as a PyTensor expression; ``1 - auc_risk`` is the AUC.
 
     Parameters
     ----------
-    scores : TensorVariable, shape (..., n)
-        Any expression of shape ``(..., n)``.
-    y : array_like or pm.Data, shape (n,)
+    scores : TensorVariable or array-like
+        Any expression of shape ``(..., n)``; of shape ``(..., n, K)`` with ``multi_class="ovo"``.
+    y : array-like or pm.Data
         Labels of length n: an array (bool, {0, 1}, {-1, 1}, or any two values with ``positive``) or ``pm.Data``.
     ties : {"half", "strict"}, default "half"
         ``"half"``: a tied pair costs one half, as in the AUC; ``"strict"``: it costs nothing.
     positive : label, optional
         Which of the two labels is the positive class.
-    strata, weights : array_like or pm.Data, shape (n,), optional
+    strata, weights, ordered, max_fpr, multi_class
         As in :func:`~pymc_pacauc.empirical_risk`; strata and weights may be ``pm.Data``.
-    ordered : bool or mapping of (label, label) to float, default False
-        As in :func:`~pymc_pacauc.empirical_risk`; strata and weights may be ``pm.Data``.
-    max_fpr : float, optional
-        As in :func:`~pymc_pacauc.empirical_risk`; strata and weights may be ``pm.Data``.
+
+    Returns
+    -------
+    TensorVariable
+        Of shape ``(...)``.
 
     Notes
     -----
@@ -241,13 +259,51 @@ def auc_risk(
     0.25
     """
     tensor = score_tensor(scores)
-    compared = compared_labels(y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr)
-    return compared.risk(tensor, ties)
+    options = {"positive": positive, "strata": strata, "ordered": ordered, "max_fpr": max_fpr}
+    if multi_class is None:
+        return compared_labels(y, weights=weights, **options).risk(tensor, ties)
+    columns = class_scores(tensor, multi_class)
+    compared = compared_classes(y, len(columns), weights=weights, **options)
+    return sum(each.risk(column, ties) for each, column in zip(compared, columns, strict=True)) / len(columns)
+
+
+def class_scores(scores: TensorVariable, multi_class: str) -> list[TensorVariable]:
+    """The score of each class, ``scores[..., k]``."""
+    if multi_class != "ovo":
+        raise ValueError(f'multi_class must be "ovo" or None; got {multi_class!r}.')
+    if scores.type.ndim < 2:
+        raise ValueError(
+            'With multi_class="ovo" scores have shape (n, K), a score of each row for each class, such as X @ W with '
+            'W = pm.Normal("W", size=(d, K)); these have one dimension.'
+        )
+    number = scores.type.shape[-1]
+    return [scores[..., k] for k in range(shape_now(scores)[-1] if number is None else number)]
 
 
 def surrogate_risk(scores: Any, y: Any, loss: str, *, positive: Any = None) -> TensorVariable:
     """Mean convex pair loss, ``"logistic"`` or ``"hinge"``: differentiable, and never below :func:`auc_risk`."""
     return compared_labels(y, positive=positive).surrogate(score_tensor(scores), loss)
+
+
+class PotentialOptions(TypedDict, total=False):
+    """Further options of :func:`AUCPotential` and :func:`ConcordancePotential`.
+
+    Attributes
+    ----------
+    loss : {"exact", "logistic", "hinge"}, default "exact"
+        The risk itself, or a smooth surrogate with which NUTS can be used.
+    ties : {"half", "strict"}, default "half"
+        What a pair of equal scores costs: one half, as in the AUC, or nothing.
+    track_risk : bool, default True
+        Also register the exact risk of the training data as the Deterministic ``f"{name}_risk"``.
+    model : pm.Model, optional
+        The model; by default the one on the context stack.
+    """
+
+    loss: str
+    ties: str
+    track_risk: bool
+    model: pm.Model | None
 
 
 def AUCPotential(
@@ -256,15 +312,13 @@ def AUCPotential(
     y: Any,
     gamma: Any,
     *,
-    loss: str = "exact",
-    ties: str = "half",
     positive: Any = None,
     strata: Any = None,
     weights: Any = None,
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
-    track_risk: bool = True,
-    model: pm.Model | None = None,
+    multi_class: str | None = None,
+    **options: Unpack[PotentialOptions],
 ) -> TensorVariable:
     """Multiply the model's density by ``exp(-gamma * risk)``: the AUC Gibbs posterior.
 
@@ -272,41 +326,43 @@ def AUCPotential(
     ----------
     name : str
         Name of the potential.
-    scores : TensorVariable, shape (n,)
+    scores : TensorVariable
         Expression of length n: the score of each observation, the higher the more positive. (A DataFrame does not know
         how to multiply a PyMC variable: write ``frame.to_numpy() @ theta``, or hold it in ``pm.Data("X", frame)``.)
-    y : array_like or pm.Data, shape (n,)
+        With ``multi_class="ovo"`` of shape (n, K), a score for each class in the order of sorted labels.
+    y : array-like or pm.Data
         Labels, as in :func:`auc_risk`.
-    gamma : float, str, pm.Data or TheoremDefaults
+    gamma : float, pm.Data, TheoremDefaults or str
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
         :class:`~pymc_pacauc.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
         cross-validation chooses (:func:`~pymc_pacauc.theorems.default_gamma`; for other comparisons than two
         classes what takes its place, see :mod:`pymc_pacauc.comparison.sizes`); ``"MA1"`` or ``"MAinf"``, a margin
-        assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorems.theorem_defaults`).
-    loss : {"exact", "logistic", "hinge"}, default "exact"
-        ``"exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used.
-    ties : {"half", "strict"}, default "half"
-        As in :func:`auc_risk`.
+        assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorems.theorem_defaults`). With
+        ``multi_class="ovo"`` it multiplies 1 - M, so that the risk of each class's own score is multiplied by gamma /
+        K; K numbers multiply each class's own risk.
     positive : label, optional
-        As in :func:`auc_risk`.
-    strata : array_like or pm.Data, shape (n,), optional
-        Compare within these groups only (patients of one hospital, documents of one query): labels or ``pm.Data``.
-        Strata with one class are skipped.
-    weights : array_like or pm.Data, shape (n,), optional
-        A positive number per observation, an array or ``pm.Data``; a pair weighs the product of its two.
-    ordered : bool or mapping of (label, label) to float, default False
+        Which of the two labels is the positive class.
+    strata : array-like or pm.Data, optional
+        Compare within these groups only (patients of one hospital, documents of one query). Strata with one class are
+        skipped.
+    weights : array-like or pm.Data, optional
+        A positive number per observation; a pair weighs the product of its two.
+    ordered : bool or mapping, default False
         True for y with more than two values, of which the larger should score higher; or a mapping
         ``{(higher, lower): weight}`` of what a pair of these classes weighs.
     max_fpr : float, optional
         The partial AUC up to this false positive rate; sampled by :class:`~pymc_pacauc.TemperingSMC` only.
-    track_risk : bool, default True
-        Also register the exact risk of the training data as the Deterministic ``f"{name}_risk"``.
-    model : pymc.Model, optional
-        The model; by default the one on the context stack.
+    multi_class : {"ovo"}, optional
+        K unordered classes, with a score each: Hand and Till's M, the mean over pairs of classes (k, l) of the AUC of
+        score k between their rows. Where each class has coefficients of its own, independent a priori, EP fits K
+        problems of two classes.
+    **options
+        ``loss``, ``ties``, ``track_risk`` and ``model``, see :class:`~pymc_pacauc.results.PotentialOptions`.
 
     Returns
     -------
-    The potential, ``-gamma * risk``.
+    TensorVariable
+        The potential, ``-gamma * risk``.
 
     Examples
     --------
@@ -318,8 +374,13 @@ def AUCPotential(
     >>> [v.name for v in model.potentials], [v.name for v in model.deterministics]
     (['auc'], ['auc_risk'])
     """
-    compared = compared_labels(y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr)
-    return _add_potential(name, scores, compared, gamma, loss, ties, track_risk, model)
+    tensor = score_tensor(scores)
+    kinds: dict[str, Any] = {"positive": positive, "strata": strata, "ordered": ordered, "max_fpr": max_fpr}
+    if multi_class is None:
+        return _add_potential(name, [tensor], [compared_labels(y, weights=weights, **kinds)], gamma, **options)
+    columns = class_scores(tensor, multi_class)
+    compared = compared_classes(y, len(columns), weights=weights, **kinds)
+    return _add_potential(name, columns, compared, gamma, **options)
 
 
 def ConcordancePotential(
@@ -334,10 +395,7 @@ def ConcordancePotential(
     tau: float | None = None,
     cause: int = 1,
     horizon: Any = None,
-    loss: str = "exact",
-    ties: str = "half",
-    track_risk: bool = True,
-    model: pm.Model | None = None,
+    **options: Unpack[PotentialOptions],
 ) -> TensorVariable:
     """Multiply the model's density by ``exp(-gamma * (1 - C))``, C the concordance of scores with censored times.
 
@@ -347,17 +405,17 @@ def ConcordancePotential(
     ----------
     name : str
         Name of the potential.
-    scores : TensorVariable, shape (n,)
+    scores : TensorVariable
         Expression of length n: the score of each observation, the higher the earlier its event.
-    time, event : array_like or pm.Data, shape (n,)
+    time, event : array-like or pm.Data
         When each observation had its event or was last seen, and whether it was an event, or its cause (0 where it was
-        censored): arrays or ``pm.Data``.
-    gamma : float, str or pm.Data
-        Inverse temperature, multiplying 1 - C: a number, ``pm.Data``, or ``"default"``, as in :func:`AUCPotential`.
-    strata : array_like or pm.Data, shape (n,), optional
-        Compare within these groups only: labels or ``pm.Data``.
-    weights : "ipcw", array_like or pm.Data, shape (n,), optional
-        None for Harrell's C; ``"ipcw"`` for Uno's; or a positive number per observation, an array or ``pm.Data``.
+        censored).
+    gamma : float, pm.Data or "default"
+        Inverse temperature, multiplying 1 - C, as in :func:`AUCPotential`.
+    strata : array-like or pm.Data, optional
+        Compare within these groups only.
+    weights : "ipcw", array-like or pm.Data, optional
+        None for Harrell's C; ``"ipcw"`` for Uno's; or a positive number per observation.
     tau : float, optional
         Compare events before this time only.
     cause : int, default 1
@@ -365,18 +423,13 @@ def ConcordancePotential(
     horizon : float or sequence of float, optional
         Judge by the cumulative/dynamic AUC at this time, or by the mean of it over several, instead of C: events until
         then against those free of it then, with inverse probabilities of censoring as weights.
-    loss : {"exact", "logistic", "hinge"}, default "exact"
-        As in :func:`AUCPotential`.
-    ties : {"half", "strict"}, default "half"
-        As in :func:`AUCPotential`.
-    track_risk : bool, default True
-        As in :func:`AUCPotential`.
-    model : pymc.Model, optional
-        As in :func:`AUCPotential`.
+    **options
+        ``loss``, ``ties``, ``track_risk`` and ``model``, see :class:`~pymc_pacauc.results.PotentialOptions`.
 
     Returns
     -------
-    The potential, ``-gamma * (1 - C)``.
+    TensorVariable
+        The potential, ``-gamma * (1 - C)``.
 
     Examples
     --------
@@ -389,34 +442,65 @@ def ConcordancePotential(
     (['c'], ['c_risk'])
     """
     compared = compared_times(time, event, strata=strata, weights=weights, tau=tau, cause=cause, horizon=horizon)
-    return _add_potential(name, scores, compared, gamma, loss, ties, track_risk, model)
+    return _add_potential(name, [score_tensor(scores)], [compared], gamma, **options)
 
 
 def _add_potential(
     name: str,
-    scores: Any,
-    compared: Compared,
+    scores: list[TensorVariable],
+    compared: list[Compared],
     gamma: Any,
-    loss: str,
-    ties: str,
-    track_risk: bool,
-    model: pm.Model | None,
+    *,
+    loss: str = "exact",
+    ties: str = "half",
+    track_risk: bool = True,
+    model: pm.Model | None = None,
 ) -> TensorVariable:
+    """The potential of one score, or of one for each class."""
     if loss not in ("exact", *LOSSES):
         raise ValueError(f'loss must be "exact", {", ".join(map(repr, LOSSES))}; got {loss!r}.')
     model = pm.modelcontext(model)
-    scores = score_tensor(scores)
-    if scores.type.ndim != 1:
+    if scores[0].type.ndim != 1:
+        dimensions = scores[0].type.ndim + (len(scores) > 1)
         raise ValueError(
-            f"scores must be one vector, a score per observation; this expression has {scores.type.ndim} dimensions."
+            f"scores must be one vector, a score per observation; this expression has {dimensions} dimensions. (A "
+            'score for each of K unordered classes, shape (n, K): multi_class="ovo".)'
         )
-    temperature = _gamma_tensor(name, gamma, scores, compared, model)
+    temperatures = _gammas(name, gamma, scores, compared, model)
     with model:
-        risk = compared.risk(scores, ties) if loss == "exact" else compared.surrogate(scores, loss)
-        potential = pm.Potential(name, -temperature * risk)
+        risks = [each.risk(score, ties) for each, score in zip(compared, scores, strict=True)]
+        losses = risks
+        if loss != "exact":
+            losses = [each.surrogate(score, loss) for each, score in zip(compared, scores, strict=True)]
+        potential = pm.Potential(name, -sum(t * each for t, each in zip(temperatures, losses, strict=True)))
         if track_risk:
-            pm.Deterministic(f"{name}_risk", risk if loss == "exact" else compared.risk(scores, ties))
+            pm.Deterministic(f"{name}_risk", sum(risks) / len(risks))
     return potential
+
+
+def _gammas(
+    name: str, gamma: Any, scores: list[TensorVariable], compared: list[Compared], model: pm.Model
+) -> list[Any]:
+    """What each class's risk is multiplied by: gamma / K, or one of K numbers."""
+    number = len(scores)
+    if isinstance(gamma, Variable):
+        length, held = (gamma.type.shape or (None,))[0], gamma.type.ndim == 1
+    else:
+        held = not isinstance(gamma, str | TheoremDefaults) and np.ndim(gamma) == 1
+        length = len(gamma) if held else None
+    if held and number > 1:
+        if length not in (None, number):
+            raise ValueError(f"gamma must be one number, or one for each of the {number} classes; it has {length}.")
+        each = [gamma[k] for k in range(number)]
+    elif number > 1 and isinstance(gamma, str):
+        if gamma != "default":
+            raise ValueError(f'gamma={gamma!r} is for two classes: pass a number, {number} of them, or "default".')
+        each = [gamma] * number
+    else:
+        found = _gamma_tensor(name, gamma, scores[0], compared[0], model)
+        return [found / number if number > 1 else found] * number
+    parts = zip(each, scores, compared, strict=True)
+    return [_gamma_tensor(name, one, score, kind, model) for one, score, kind in parts]
 
 
 def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compared, model: pm.Model) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import linalg
 
 from pymc_pacauc.array_result import Estimate
 from pymc_pacauc.certify.bounds import (
@@ -420,7 +421,7 @@ def _of_classes(
         pairs = replace(problem.pairs, blocks=blocks, kind="two classes").map(place, n)
         columns = np.flatnonzero((problem.X[rows] != 0.0).any(axis=0))  # the risk is a function of these alone
         prior = GaussianPrior(
-            problem.prior.mean[columns], np.linalg.cholesky(problem.prior.covariance[np.ix_(columns, columns)])
+            problem.prior.mean[columns], linalg.cholesky(problem.prior.covariance[np.ix_(columns, columns)], lower=True)
         )
         scores = LinearScores(problem.X[np.ix_(rows, columns)], problem.offset[rows], prior)
         q = marginal(fit.posterior, scores, columns)
@@ -428,12 +429,12 @@ def _of_classes(
         space = scores.reduced
         risk = 1.0 - expected_pair_auc(space.design @ q.mean + space.offset, q.rooted(space.design), pairs)
         n_pos, n_neg = sides(pairs)
-        sizes = {"n_pos": n_pos, "n_neg": n_neg, "m_eff": effective_size(pairs)}
+        sizes: dict[str, Any] = {"n_pos": n_pos, "n_neg": n_neg, "m_eff": effective_size(pairs)}
         own = replace(fitted, comparison="two classes", terms=1, priors=1, **sizes)
         own = own if groups is None else own.with_groups(pairs, groups)
         one = _ClassResult(own, Estimate(risk, 0.0), Estimate(q.divergence, 0.0), result.caveat)
         found.append(certificate(one, epsilon / number, **options))
-    mean = {name: float(np.mean([getattr(each, name) for each in found])) for name in CLASS_MEANS}
+    mean: dict[str, Any] = {name: float(np.mean([getattr(each, name) for each in found])) for name in CLASS_MEANS}
     return replace(
         found[0],
         **mean,
@@ -444,7 +445,7 @@ def _of_classes(
         comparison="unordered classes",
         epsilon=epsilon,
         selected_from=options["selected_from"],
-        assumptions=(*found[0].assumptions, f"each of the {number} scores is certified at epsilon / {number}"),
+        assumptions=(*found[0].assumptions, f"Each of the {number} scores is certified at epsilon / {number}; M is their mean."),
     )
 
 

@@ -65,8 +65,8 @@ FEWEST_ROWS = 64  # below which a process is fitted in a few hundredths of a sec
 WORTH_FEATURES, MANY_ROWS, WORTH_LEADING, LEADING_LEFT = 0.8, 160, 0.5, 1e-3
 LEADING_TIMES, FEW_LEADING = 1000.0, 0.9  # tolerances of variance that leading directions leave; worth it if fewer
 MOST_AT_ONCE = 20_000_000  # pairs whose standard deviations fit in memory (80 MB), where the mean is found first
-# Of folds along paths of their own; more blocks: removed sites are quicker. Ten classes, of 9 blocks each, are fitted in
-# 35 s instead of 116 (`benchmarks/multi_class.py`, digits).
+# Of folds along paths of their own; more blocks: removed sites are quicker. Ten classes, of 9 blocks each, are fitted
+# in 35 s instead of 116 (`benchmarks/multi_class.py`, digits).
 MOST_BLOCKS, MOST_FOLD_PAIRS = 16, 5_000_000
 
 

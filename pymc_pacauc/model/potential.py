@@ -285,20 +285,8 @@ def surrogate_risk(scores: Any, y: Any, loss: str, *, positive: Any = None) -> T
     return compared_labels(y, positive=positive).surrogate(score_tensor(scores), loss)
 
 
-class PotentialOptions(TypedDict, total=False):
-    """Further options of :func:`AUCPotential` and :func:`ConcordancePotential`.
-
-    Attributes
-    ----------
-    loss : {"exact", "logistic", "hinge"}, default "exact"
-        The risk itself, or a smooth surrogate with which NUTS can be used.
-    ties : {"half", "strict"}, default "half"
-        What a pair of equal scores costs: one half, as in the AUC, or nothing.
-    track_risk : bool, default True
-        Also register the exact risk of the training data as the Deterministic ``f"{name}_risk"``.
-    model : pm.Model, optional
-        The model; by default the one on the context stack.
-    """
+class _Options(TypedDict, total=False):
+    """Options that all potentials share."""
 
     loss: str
     ties: str
@@ -318,7 +306,7 @@ def AUCPotential(
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
     multi_class: str | None = None,
-    **options: Unpack[PotentialOptions],
+    **options: Unpack[_Options],
 ) -> TensorVariable:
     """Multiply the model's density by ``exp(-gamma * risk)``: the AUC Gibbs posterior.
 
@@ -357,7 +345,9 @@ def AUCPotential(
         score k between their rows. Where each class has coefficients of its own, independent a priori, EP fits K
         problems of two classes.
     **options
-        ``loss``, ``ties``, ``track_risk`` and ``model``, see :class:`~pymc_pacauc.results.PotentialOptions`.
+        ``loss="exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used;
+        ``ties="half"`` or ``"strict"``, as in :func:`auc_risk`; ``track_risk=False`` not to register the exact risk of
+        the training data as the Deterministic ``f"{name}_risk"``; ``model=``, by default the one on the context stack.
 
     Returns
     -------
@@ -395,7 +385,7 @@ def ConcordancePotential(
     tau: float | None = None,
     cause: int = 1,
     horizon: Any = None,
-    **options: Unpack[PotentialOptions],
+    **options: Unpack[_Options],
 ) -> TensorVariable:
     """Multiply the model's density by ``exp(-gamma * (1 - C))``, C the concordance of scores with censored times.
 
@@ -424,7 +414,9 @@ def ConcordancePotential(
         Judge by the cumulative/dynamic AUC at this time, or by the mean of it over several, instead of C: events until
         then against those free of it then, with inverse probabilities of censoring as weights.
     **options
-        ``loss``, ``ties``, ``track_risk`` and ``model``, see :class:`~pymc_pacauc.results.PotentialOptions`.
+        ``loss="exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used;
+        ``ties="half"`` or ``"strict"``, as in :func:`auc_risk`; ``track_risk=False`` not to register the exact risk of
+        the training data as the Deterministic ``f"{name}_risk"``; ``model=``, by default the one on the context stack.
 
     Returns
     -------

@@ -445,7 +445,10 @@ def _of_classes(
         comparison="unordered classes",
         epsilon=epsilon,
         selected_from=options["selected_from"],
-        assumptions=(*found[0].assumptions, f"Each of the {number} scores is certified at epsilon / {number}; M is their mean."),
+        assumptions=(
+            *found[0].assumptions,
+            f"Each of the {number} scores is certified at epsilon / {number}; M is their mean.",
+        ),
     )
 
 

@@ -91,6 +91,7 @@ class ComparisonKind:
                 tau=self.tau,
                 cause=self.cause,
                 horizon=self.horizon,
+                entry=given.get("entry"),
             )
         y = given["y"]
         if self.of_class is not None:

@@ -137,10 +137,11 @@ def compared_times(
     tau: float | None = None,
     cause: int = 1,
     horizon: Any = None,
+    entry: Any = None,
 ) -> Compared:
     """Censored times, with the options of :func:`~pymc_pacauc.concordance_risk`."""
     ipcw = isinstance(weights, str)
-    given = {"time": time, "event": event, "strata": strata, "weights": None if ipcw else weights}
+    given = {"time": time, "event": event, "strata": strata, "weights": None if ipcw else weights, "entry": entry}
     values = {name: _value(each) for name, each in given.items()}
     comparison = None
     if all(values[name] is not None for name in given if given[name] is not None):
@@ -152,6 +153,7 @@ def compared_times(
             tau=tau,
             cause=cause,
             horizon=horizon,
+            entry=values["entry"],
         )
     horizons = None if horizon is None else tuple(np.atleast_1d(horizon).tolist())
     arrays = tuple(name for name in given if given[name] is not None)
@@ -203,8 +205,9 @@ def _further(given: Mapping[str, Any]) -> list[TensorVariable]:
         strata = given["strata"]
         known = isinstance(strata, Variable)
         found.append(_numbers("strata", strata) if known else pt.as_tensor(distinct_labels("strata", strata)[1]))
-    if given["weights"] is not None:
-        found.append(_numbers("weights", given["weights"]))
+    for name in ("weights", "entry"):
+        if given.get(name) is not None:
+            found.append(_numbers(name, given[name]))
     return found
 
 
@@ -292,6 +295,10 @@ class _Options(TypedDict, total=False):
     ties: str
     track_risk: bool
     model: pm.Model | None
+
+
+class _TimeOptions(_Options, total=False):
+    entry: Any
 
 
 def AUCPotential(
@@ -385,7 +392,7 @@ def ConcordancePotential(
     tau: float | None = None,
     cause: int = 1,
     horizon: Any = None,
-    **options: Unpack[_Options],
+    **options: Unpack[_TimeOptions],
 ) -> TensorVariable:
     """Multiply the model's density by ``exp(-gamma * (1 - C))``, C the concordance of scores with censored times.
 
@@ -414,9 +421,8 @@ def ConcordancePotential(
         Judge by the cumulative/dynamic AUC at this time, or by the mean of it over several, instead of C: events until
         then against those free of it then, with inverse probabilities of censoring as weights.
     **options
-        ``loss="exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used;
-        ``ties="half"`` or ``"strict"``, as in :func:`auc_risk`; ``track_risk=False`` not to register the exact risk of
-        the training data as the Deterministic ``f"{name}_risk"``; ``model=``, by default the one on the context stack.
+        ``entry=``, an array or ``pm.Data``: when each came under observation, if later than time 0; it is compared with
+        later events only (Harrell's and Wolbers' C). And those of :func:`AUCPotential`.
 
     Returns
     -------
@@ -433,8 +439,10 @@ def ConcordancePotential(
     >>> [v.name for v in model.potentials], [v.name for v in model.deterministics]
     (['c'], ['c_risk'])
     """
-    compared = compared_times(time, event, strata=strata, weights=weights, tau=tau, cause=cause, horizon=horizon)
-    return _add_potential(name, [score_tensor(scores)], [compared], gamma, **options)
+    kinds: dict[str, Any] = {"strata": strata, "weights": weights, "tau": tau, "cause": cause, "horizon": horizon}
+    further: Any = dict(options)
+    compared = compared_times(time, event, **kinds, entry=further.pop("entry", None))
+    return _add_potential(name, [score_tensor(scores)], [compared], gamma, **further)
 
 
 def _add_potential(

@@ -145,7 +145,7 @@ def test_certificate_of_m(approx, draws):
     grouped = pac.certificate(approx, groups=np.arange(N) // 3)
     assert grouped.auc < pac.certificate(approx).auc
     assert grouped.groups == N / 3
-    with pytest.raises(ValueError, match="pass what pm.fit"):
+    with pytest.raises(ValueError, match=r"pass what pm\.fit"):
         pac.certificate(draws)
     with pytest.raises(ValueError, match="M is certified given the labels"):
         pac.certificate(approx, sampling="iid")

@@ -2,8 +2,8 @@
 Which of three?
 ===============
 
-178 wines of three cultivars, thirteen measurements each. The classes have no order, so each gets a score of its own, which
-is judged by the AUC between its class and each of the others: the mean of these is Hand and Till's M.
+178 wines of three cultivars, thirteen measurements each. The classes have no order, so each gets a score of its own,
+which is judged by the AUC between its class and each of the others: the mean of these is Hand and Till's M.
 
 ``python examples/wine_classes.py [--out out]`` writes the figure to a file.
 """

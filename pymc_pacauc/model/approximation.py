@@ -396,8 +396,13 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         Raises
         ------
         ValueError
-            For priors that are not Gaussian, and with fewer than two observations (or groups) for each coefficient.
+            For priors that are not Gaussian, for unordered classes, and with fewer than two observations (or groups) for each coefficient.
         """
+        if self.fitted_to.comparison == "unordered classes":
+            raise ValueError(
+                "A calibrated spread is that of one score, whose length is not identified; here each class has one. "
+                "pac.AUCClassifier has calibrated standard deviations of each, coef_sd_."
+            )
         posterior = calibrated_posterior(self.fit, groups)
         problem = self.fit.problem
         space = problem.scores.reduced
@@ -441,8 +446,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         if self.calibrated_spread:
             raise ValueError("A calibrated spread has no sites: leave out of the approximation that it was made of.")
         classes = self.fitted_to.terms if self.fitted_to.comparison == "unordered classes" else 1
+        n = self.fit.problem.n // classes
         if classes > 1:  # a row has a score for each class, which go together
-            n = self.fit.problem.n // classes
             groups = np.tile(np.arange(n) if groups is None else np.asarray(groups), classes)
         with LateBar("leaving out", show=progressbar) as bar:
             found = self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)

@@ -151,6 +151,11 @@ def test_certificate_of_m(approx, draws):
         pac.certificate(approx, sampling="iid")
 
 
+def test_no_calibrated_spread(approx):
+    with pytest.raises(ValueError, match="each class has one"):
+        approx.calibrated()
+
+
 def test_predictions_and_files(approx, draws, tmp_path):
     summary = pac.predict_scores(approx, NEW, summary=True)
     assert summary["mean"].dims == ("row", "class")

@@ -396,7 +396,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         Raises
         ------
         ValueError
-            For priors that are not Gaussian, for unordered classes, and with fewer than two observations (or groups) for each coefficient.
+            For priors that are not Gaussian, for unordered classes, and with fewer than two observations (or groups)
+            for each coefficient.
         """
         if self.fitted_to.comparison == "unordered classes":
             raise ValueError(

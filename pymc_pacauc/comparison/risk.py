@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.kinds import Comparison, label_comparison, unordered_classes
+from pymc_pacauc.comparison.kinds import TILE_SCORES, Comparison, label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Pairs, bipartite, scan_rows
 from pymc_pacauc.numerics import FloatArray, kernel, numeric_array
 
@@ -30,7 +30,6 @@ BUCKETS_PER_MEMBER = 4
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
 LARGEST_SAFE_SCORE = 1e300
 MOST_COUNTED = 8  # blocks counted one by one; where there are more, one walk through the sorted scores serves them all
-TILE_SCORES = 2**18  # scores computed before they are counted: about what a core's cache holds
 
 
 FEW = 16  # columns, which mostly tell rows apart

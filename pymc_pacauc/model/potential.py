@@ -97,12 +97,10 @@ def compared_labels(
     """Labels, with the options of :func:`~pymc_pacauc.empirical_risk`."""
     if max_fpr is not None:
         check_max_fpr(max_fpr)
-    values = {"y": _value(y), "strata": _value(strata), "weights": _value(weights)}
     given = {"y": y, "strata": strata, "weights": weights}
     options: dict[str, Any] = {"positive": positive, "ordered": ordered, "max_fpr": max_fpr}
-    comparison = None
-    if all(values[name] is not None for name in given if given[name] is not None):
-        comparison = label_comparison(values["y"], strata=values["strata"], weights=values["weights"], **options)
+    values = _values(given)
+    comparison = None if values is None else label_comparison(**values, **options)
     kind = ComparisonKind(
         tuple(name for name in given if given[name] is not None),
         ordered=ordered is not False,
@@ -122,10 +120,11 @@ def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any)
     given = {"y": y, "strata": None, "weights": weights}
     arrays = tuple(name for name in given if given[name] is not None)
     tensors = (_numbers("y", y), *_further(given))
-    values = [_value(given[name]) for name in arrays]
-    known = all(value is not None for value in values)
+    values = _values(given)
     kinds = [ComparisonKind(arrays, of_class=(k, number)) for k in range(number)]
-    return [Compared(kind, tensors, kind.comparison(*map(np.asarray, values)) if known else None) for kind in kinds]
+    if values is None:
+        return [Compared(kind, tensors, None) for kind in kinds]
+    return [Compared(kind, tensors, kind.comparison(*map(np.asarray, values.values()))) for kind in kinds]
 
 
 def compared_times(
@@ -142,19 +141,9 @@ def compared_times(
     """Censored times, with the options of :func:`~pymc_pacauc.concordance_risk`."""
     ipcw = isinstance(weights, str)
     given = {"time": time, "event": event, "strata": strata, "weights": None if ipcw else weights, "entry": entry}
-    values = {name: _value(each) for name, each in given.items()}
-    comparison = None
-    if all(values[name] is not None for name in given if given[name] is not None):
-        comparison = concordance(
-            values["time"],
-            values["event"],
-            strata=values["strata"],
-            weights=weights if ipcw else values["weights"],
-            tau=tau,
-            cause=cause,
-            horizon=horizon,
-            entry=values["entry"],
-        )
+    options: dict[str, Any] = {"tau": tau, "cause": cause, "horizon": horizon} | ({"weights": weights} if ipcw else {})
+    values = _values(given)
+    comparison = None if values is None else concordance(**values, **options)
     horizons = None if horizon is None else tuple(np.atleast_1d(horizon).tolist())
     arrays = tuple(name for name in given if given[name] is not None)
     kind = ComparisonKind(arrays, ipcw=ipcw, tau=tau, cause=cause, horizon=horizons)
@@ -176,11 +165,12 @@ def score_tensor(scores: Any) -> TensorVariable:
     return pt.cast(tensor, "float64")
 
 
-def _value(given: Any) -> Any:
-    """What is known of an argument now; None for expressions without a value, and for what was not given."""
-    if isinstance(given, SharedVariable):
-        return given.get_value()
-    return None if isinstance(given, Variable) else given
+def _values(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The values of the arguments that were given; None where one of them is an expression without a value yet."""
+    found = {name: each for name, each in given.items() if each is not None}
+    if any(isinstance(each, Variable) and not isinstance(each, SharedVariable) for each in found.values()):
+        return None
+    return {name: each.get_value() if isinstance(each, SharedVariable) else each for name, each in found.items()}
 
 
 def _mask(y: Any, positive: Any) -> TensorVariable:

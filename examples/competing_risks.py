@@ -46,7 +46,8 @@ def main(out: Path | None) -> None:
         at_half = 1 - pac.concordance_risk(new, time[~train], event[~train], cause=1, horizon=0.5)
         print(f"{name:32s} Wolbers' C {c:.3f}, AUC at 0.5 {at_half:.3f} (new rows)")
         pac.plots.plot_survival(new, time[~train], event[~train], cause=1, ax=ax)
-        ax.set(title=f"{name}: C = {c:.3f}", xlim=(0, 2))
+        ax.legend(loc="upper left", fontsize=8, frameon=False)
+        ax.set(title=f"{name}: C = {c:.3f}", xlim=(0, 2), ylim=(0, 1))
         ax.title.set_fontsize(10)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Certified AUCs with a part of the rows kept for the certificate, and of a posterior without that; on arrays.
 
-Deal the rows of each class into a part A, from which something is learned, and the rest B, on which it is certified by
+Split the rows of each class into a part A, from which something is learned, and the rest B, on which it is certified by
 the bounds of :mod:`pymc_pacauc.certify.matchings`. Three scores have a certificate then:
 
 - *the mean score of the posterior of A*: on B it is a fixed score, and nothing is paid for having learned it;
@@ -31,16 +31,16 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.certify.bounds import check_epsilon
 from pymc_pacauc.certify.certificate import SEED, TUNED
-from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_matchings, holdout_bound, scores_under
+from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import deployed_score, labelled_draws
@@ -104,12 +104,12 @@ def split_bounds(
     if not 0.0 < share < 1.0:
         raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}.")
     rng = np.random.default_rng(seed)
-    in_part = _deal(positive, share, rng)
+    in_part = _split(positive, share, rng)
     part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
     whole = fit(problem, start=part, n_jobs=n_jobs)
     rest = ~in_part
     prior, posterior = part.posterior.natural, whole.posterior.natural
-    deal = deal_matchings(positive[rest])
+    grouping = matching_groups(positive[rest])
     sizes = int(positive[rest].sum()), int((~positive[rest]).sum())
     before, after = (scores_under(problem, q, rest) for q in (prior, posterior))
     divergence = divergence_between(posterior, prior)
@@ -119,10 +119,10 @@ def split_bounds(
     shift = float(np.sum((prior.factor.T @ (scale * posterior.mean - prior.mean)) ** 2)) / SHRINK**2
 
     def certified(scores: GaussianScores, kl: float) -> float:
-        return bound_of_draws(scores, kl, deal, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
+        return bound_of_draws(scores, kl, grouping, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
 
     return SplitBounds(
-        part_auc=holdout_bound(deal.of(before.mean), *sizes, epsilon),
+        part_auc=holdout_bound(grouping.of(before.mean), *sizes, epsilon),
         draw_auc=1.0 - certified(after, divergence),
         mean_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
         part=part,
@@ -150,7 +150,7 @@ def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
     return max(0.0, 0.5 * (spread + shift) + volumes)
 
 
-def _deal(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
+def _split(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
     chosen = np.zeros(positive.size, dtype=bool)
     for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
         if rows.size < 2:
@@ -169,18 +169,32 @@ def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
 
 @dataclass(frozen=True)
 class HoldOutCertificate(HTMLReport):
-    """A lower bound on the AUC of a score that was fixed before these rows were seen.
+    """Lower bound on the AUC of a score that was fixed before these rows were seen.
 
     Attributes
     ----------
-    auc
+    auc : float
         The certified AUC.
-    empirical_auc
+    empirical_auc : float
         The AUC on these rows.
-    n_pos, n_neg
+    n_pos, n_neg : int
         Rows of the two classes.
-    epsilon, selected_from
-        Probability with which the bound may fail, and between how many scores it is shared.
+    epsilon : float
+        Probability with which the bound may fail.
+    selected_from : int
+        Number of scores that epsilon is shared between.
+
+    See Also
+    --------
+    holdout : Compute it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> y = np.arange(300) < 100
+    >>> certified = pac.certify.holdout(np.random.default_rng(1).normal(size=300) + 1.5 * y, y)
+    >>> certified.n_pos, certified.auc < certified.empirical_auc
+    (100, True)
     """
 
     auc: float
@@ -209,7 +223,7 @@ def holdout(
     mean: ArrayLike | None = None,
     positive: Any = None,
 ) -> HoldOutCertificate:
-    """With probability 1 - epsilon, a number below which the AUC of a fixed score does not fall: for any classifier.
+    """Certify the AUC of a fixed score of any classifier on rows that had no part in making it.
 
     Parameters
     ----------
@@ -225,6 +239,22 @@ def holdout(
         As in :func:`~pymc_pacauc.roc`.
     positive : label, optional
         As in :func:`~pymc_pacauc.roc`.
+
+    Returns
+    -------
+    HoldOutCertificate
+        With probability 1 - epsilon, its ``auc`` is not above the population AUC of the score.
+
+    Raises
+    ------
+    ValueError
+        If y does not have two classes, ``scores`` has another number of rows, or ``epsilon`` or ``selected_from`` is
+        out of its range.
+
+    See Also
+    --------
+    split : Fit a part of the rows and certify on the others.
+    pymc_pacauc.certificate : Certify a posterior on the rows it was fitted to.
 
     Notes
     -----
@@ -246,7 +276,7 @@ def holdout(
     draws, mask = labelled_draws(scores, y, positive)
     score = deployed_score(scores, draws, mean)
     n_pos, n_neg = int(mask.sum()), int((~mask).sum())
-    bound = holdout_bound(deal_matchings(mask).of(score), n_pos, n_neg, epsilon / selected_from)
+    bound = holdout_bound(matching_groups(mask).of(score), n_pos, n_neg, epsilon / selected_from)
     auc = 1.0 - float(empirical_risk(score, mask))
     return HoldOutCertificate(bound, auc, n_pos, n_neg, epsilon, int(selected_from))
 
@@ -257,23 +287,37 @@ class SplitCertificate(HTMLReport):
 
     Attributes
     ----------
-    auc
+    auc : float
         Of the mean score of ``part``, the posterior of a part of the rows: the one to deploy if the certificate
         matters.
-    draw_auc, mean_score_auc
+    draw_auc, mean_score_auc : float
         Of a draw from the posterior of all rows, ``whole``, and of its mean score.
-    empirical_auc
+    empirical_auc : float
         AUC of the part's mean score on the other rows.
-    divergence
-        KL(whole, part): what ``draw_auc`` pays for having seen all rows.
-    part, whole
+    divergence : float
+        KL(whole, part), in nats: what ``draw_auc`` pays for having seen all rows.
+    part, whole : EPApproximation or Fit
         Approximations as :class:`~pymc_pacauc.EP` returns them (fits, for a problem of arrays).
-    in_part
+    in_part : ndarray of bool, shape (n,)
         Which rows the part had.
-    epsilon, selected_from
-        Probability with which each bound may fail, and among how many it is shared.
-    standardized
+    epsilon : float
+        Probability with which each bound may fail.
+    selected_from : int
+        Number of certificates that epsilon is shared between.
+    standardized : bool
         Whether the covariates look centred, scaled or ranked over all of these rows.
+
+    See Also
+    --------
+    split : Compute it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(300, 2))
+    >>> certified = pac.certify.split(pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.0, gamma=100.0))
+    >>> certified.auc < certified.empirical_auc, int(certified.in_part.sum())
+    (True, 150)
     """
 
     auc: float
@@ -313,23 +357,38 @@ def split(
     random_seed: int = SEED,
     n_jobs: int | None = None,
 ) -> SplitCertificate:
-    """Fit a part of the rows, and all of them, by EP, and certify the AUC of both on the rows outside the part.
+    """Certify the AUC of a fit to a part of the rows, and of a fit to all of them, on the rows outside the part.
 
     Parameters
     ----------
-    model : pymc.Model, optional
+    model : pymc.Model or Problem, optional
         A model with scores affine in Gaussian variables and two classes, by default the one on the context stack; or a
-        :class:`~pymc_pacauc.problem.problem.Problem` of arrays. Its gamma is used for both fits.
+        :class:`~pymc_pacauc.problem.problem.Problem` of arrays. Its gamma is used for both fits, by EP.
     share : float, default 0.5
-        Of each class, in the part. A third to a half is about best (``benchmarks/certificates.py``).
+        Share of each class in the part. A third to a half is about best (``benchmarks/certificates.py``).
     epsilon : float, default 0.05
         Probability, over the drawing of the rows, with which each bound may fail.
     selected_from : int, default 1
         Number of certificates compared, this one among them: models, gammas, shares, or the three bounds of one.
     random_seed : int, Generator or None, optional
-        Of the deal: fixed before looking.
+        Seed of the choice of the part: fixed before looking.
     n_jobs : int, optional
-        Threads.
+        Threads, by default one per core.
+
+    Returns
+    -------
+    SplitCertificate
+        Certified AUCs of the mean score of the part, of a draw and of the mean score of the fit to all rows.
+
+    Raises
+    ------
+    ValueError
+        If the model has other than two classes or scores EP cannot fit, or an option is out of its range.
+
+    See Also
+    --------
+    holdout : Certify any score on rows that had no part in making it.
+    pymc_pacauc.certificate : Certify a posterior on the rows it was fitted to.
 
     Examples
     --------

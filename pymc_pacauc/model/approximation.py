@@ -698,7 +698,9 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         (4,)
         """
         if self.calibrated_spread:
-            raise ValueError("A calibrated spread has no sites: leave out of the approximation that it was made of.")
+            raise ValueError(
+                "leave_out needs the approximation that calibrated() was called on: call leave_out() of that one."
+            )
         classes = self.fitted_to.terms if self.fitted_to.comparison == "unordered classes" else 1
         n = self.fit.problem.n // classes
         if classes > 1:  # a row has a score for each class, which go together

@@ -13,6 +13,8 @@ NAMES = [
     "gp_nonlinear",
     "imbalanced_noisy",
     "survival_gbsg2",
+    "competing_risks",
+    "wine_classes",
     "hierarchical_hospitals",
     "sklearn_pipeline",
     "large_subsample",

@@ -87,9 +87,10 @@ def predict_scores(
     Returns
     -------
     xarray.DataArray or xarray.Dataset
-        ``scores`` with dims (chain, draw, row), or with ``summary=True`` a Dataset of ``mean`` and ``sd`` with dim row,
-        and with ``versus`` of ``probability_above``: the posterior probability of the higher score, a tie of two draws
-        counting one half. Rows of a DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the
+        ``scores`` with dims (chain, draw, row), or with ``summary=True`` a Dataset of ``mean`` and ``sd`` with dim row
+        (and class, for a score for each class, in the order of sorted labels), and with ``versus`` of
+        ``probability_above``: the posterior probability of the higher score, a tie of two draws counting one half. Rows
+        of a DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the
         exact mean of each row's score, the one to deploy, as the coordinate ``mean_score``, which
         :func:`~pymc_pacauc.roc` and :func:`~pymc_pacauc.choose_threshold` use; so do those of a Gaussian process, that
         of its mean given each draw.
@@ -124,6 +125,26 @@ def predict_scores(
     True
     """
     source = _source(result, model, None if gp is not None else var_name, gp)
+    options: dict[str, Any] = {"versus": versus, "summary": summary, "draws": draws, "new_groups": new_groups}
+    if not source.function.classes:
+        return _predicted(source, X_new, **options, random_seed=random_seed, gp=gp)
+    seed = int(np.random.default_rng(random_seed).integers(2**31))  # the same draws for all classes
+    found = [_predicted(each, X_new, **options, random_seed=seed) for each in source.by_class()]
+    return xr.concat(found, "class", coords="different", compat="equals").transpose(..., "row", "class")
+
+
+def _predicted(
+    source: _Source,
+    X_new: Any,
+    *,
+    versus: Any,
+    summary: bool,
+    draws: int,
+    new_groups: str,
+    random_seed: Any,
+    gp: Any = None,
+) -> Any:
+    """Of one score."""
     read = source.function.rows if gp is None else partial(_points, source, gp)
     new, count = read(X_new), 0
     if versus is not None:
@@ -233,6 +254,12 @@ class _Source:
         """Whether scores have moments in closed form: those of an approximation that is no mixture."""
         return self.approx is not None and not isinstance(self.approx, NestedApproximation)
 
+    def by_class(self) -> list[_Source]:
+        """The same for each class's score."""
+        scoring = self.scoring.classes if self.scoring is not None else [None] * len(self.function.classes)
+        pairs = zip(self.function.classes, scoring, strict=True)
+        return [replace(self, function=function, scoring=each) for function, each in pairs]
+
     def unknown_groups(self, new: NewRows) -> _UnknownGroups | None:
         """The rows of groups that the model has no coefficients for; None where there are none."""
         found = []
@@ -330,7 +357,11 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
         raise ValueError("result has no draws in its posterior: select at least one chain and draw.")
     fitted, exact = getattr(found, "fitted_to", None), getattr(found, "exact_mean", None)
     carried = getattr(found, "score_function", None) or ScoreFunction.from_stats(posterior)
-    if model is None and (carried is None or not carried.linear) and pm.Model.get_context(error_if_none=False):
+    if (
+        model is None
+        and not (carried and (carried.linear or carried.classes))
+        and pm.Model.get_context(error_if_none=False)
+    ):
         model = pm.modelcontext(None)
     if gp is not None:
         return _Source(None, posterior, model, ScoreFunction(()), None, exact, _fit_of(fitted, ScoreFunction(())))
@@ -360,7 +391,7 @@ def _scores_of_draws(
             )
         return carried, None
     scoring = read_scores(model)
-    if carried is None or not carried.linear:
+    if carried is None or not (carried.linear or carried.classes) or scoring.function.classes:
         return scoring.function, scoring
     if not _agree(carried, scoring.function, posterior.isel(chain=slice(1), draw=slice(3))):
         raise ValueError(

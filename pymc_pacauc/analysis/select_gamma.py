@@ -458,15 +458,17 @@ def _gamma_data(model: pm.Model, terms: Sequence[AUCTerm]) -> dict[SharedVariabl
     """The ``pm.Data`` that are the gammas of the model's terms, and the share of each in the sum of all."""
     total = sum(term.gamma for term in terms)
     found = {}
-    for term in terms:
-        others = set(ancestors([term.risk]))
-        data = [v for v in ancestors([term.potential]) if v in set(model.data_vars) and v not in others]
-        if not (len(data) == 1 and isinstance(data[0], SharedVariable) and np.isclose(data[0].get_value(), term.gamma)):
+    for potential in dict.fromkeys(term.potential for term in terms):
+        risks = {term.risk: term.gamma for term in terms if term.potential is potential}  # one, or that of each class
+        gamma, others = sum(risks.values()), set(ancestors(list(risks)))
+        data = [v for v in ancestors([potential]) if v in set(model.data_vars) and v not in others]
+        holds = len(data) == 1 and isinstance(data[0], SharedVariable) and data[0].type.ndim == 0
+        if not (holds and np.isclose(data[0].get_value(), gamma)):
             raise ValueError(
-                f"set_data=True sets the pm.Data that is the gamma of {term.potential.name}, and there is none: write "
+                f"set_data=True sets the pm.Data that is the gamma of {potential.name}, and there is none: write "
                 'gamma = pm.Data("gamma", 1.0) in the model and pac.AUCPotential(..., gamma=gamma).'
             )
-        found[data[0]] = term.gamma / total
+        found[data[0]] = gamma / total
     return found
 
 

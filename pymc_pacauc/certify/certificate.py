@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import linalg
 
 from pymc_pacauc.array_result import Estimate, HTMLReport
 from pymc_pacauc.certify.bounds import (
@@ -27,10 +28,14 @@ from pymc_pacauc.certify.bounds import (
 )
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, matching_groups, scores_under
 from pymc_pacauc.comparison.kinds import Comparison
+from pymc_pacauc.comparison.sizes import effective_size
+from pymc_pacauc.ep.leave_out import expected_pair_auc
+from pymc_pacauc.ep.posterior import marginal
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.problem.problem import two_class_mask
-from pymc_pacauc.problem.provenance import Provenance, measure_of
+from pymc_pacauc.problem.provenance import Provenance, measure_of, sides
+from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -241,6 +246,9 @@ def certificate(
         from pymc_pacauc.model.results import check_model
 
         check_model(fitted, model)
+    if fitted.comparison == "unordered classes":
+        options = {"bound": bound, "rate": rate, "tuned_prior": tuned_prior, "selected_from": selected_from}
+        return _of_classes(result, fitted, epsilon, groups, sampling, options)
     if groups is not None:
         fitted = fitted.with_groups(_comparison(result, model), groups)
     if fitted.groups and (bound == "matchings" or sampling != "labels"):
@@ -411,6 +419,76 @@ def _fit_of(result: Any) -> Fit:
             "pass what pm.fit(method=pac.EP()) returned."
         )
     return fit
+
+
+@dataclass(frozen=True, eq=False)
+class _ClassResult:
+    """What a bound on the AUC of one class's score against the others asks of a result."""
+
+    fitted_to: Provenance
+    mean_risk: Estimate
+    divergence: Estimate
+    caveat: str
+    gaussian = True
+
+
+def _of_classes(
+    result: Any, fitted: Provenance, epsilon: float, groups: Any, sampling: str, options: dict[str, Any]
+) -> Certificate:
+    """Hand and Till's M: the mean of a bound for each class's score, at epsilon / K each (docs/certificates.md)."""
+    if sampling != "labels" or options["bound"] == "matchings":
+        raise ValueError('M is certified given the labels by bound="kl", "catoni" or "linear": leave the others away.')
+    fit: Fit | None = getattr(result, "fit", None)
+    if fit is None:
+        raise ValueError(
+            "Draws do not hold how far each class's coefficients are from their prior, which a certificate of M pays "
+            "for: pass what pm.fit(method=pac.EP()) returned."
+        )
+    problem = fit.problem
+    if problem.sites is not None:
+        raise ValueError(f"M is certified for Gaussian priors; the prior here is {problem.sites.name}.")
+    number, n = fitted.terms, problem.n // fitted.terms
+    found = []
+    for k in range(number):
+        rows = np.arange(n) + k * n
+        blocks = tuple(b for b in problem.pairs.blocks if k * n <= b.positive[0] < (k + 1) * n)
+        place = np.zeros(problem.n, dtype=np.intp)
+        place[rows] = np.arange(n)
+        pairs = replace(problem.pairs, blocks=blocks, kind="two classes").map(place, n)
+        columns = np.flatnonzero((problem.X[rows] != 0.0).any(axis=0))  # the risk is a function of these alone
+        prior = GaussianPrior(
+            problem.prior.mean[columns], linalg.cholesky(problem.prior.covariance[np.ix_(columns, columns)], lower=True)
+        )
+        scores = LinearScores(problem.X[np.ix_(rows, columns)], problem.offset[rows], prior)
+        q = marginal(fit.posterior, scores, columns)
+        assert q is not None  # the marginal of a Gaussian
+        space = scores.reduced
+        risk = 1.0 - expected_pair_auc(space.design @ q.mean + space.offset, q.rooted(space.design), pairs)
+        n_pos, n_neg = sides(pairs)
+        sizes: dict[str, Any] = {"n_pos": n_pos, "n_neg": n_neg, "m_eff": effective_size(pairs)}
+        own = replace(fitted, comparison="two classes", terms=1, priors=1, **sizes)
+        own = own if groups is None else own.with_groups(pairs, groups)
+        one = _ClassResult(own, Estimate(risk, 0.0), Estimate(q.divergence, 0.0), result.caveat)
+        found.append(certificate(one, epsilon / number, **options))
+    mean: dict[str, Any] = {name: float(np.mean([getattr(each, name) for each in found])) for name in CLASS_MEANS}
+    return replace(
+        found[0],
+        **mean,
+        divergence=sum(each.divergence for each in found),
+        m=min(each.m for each in found),
+        n_pos=fitted.n_pos,
+        n_neg=fitted.n_neg,
+        comparison="unordered classes",
+        epsilon=epsilon,
+        selected_from=options["selected_from"],
+        assumptions=(
+            *found[0].assumptions,
+            f"Each of the {number} scores is certified at epsilon / {number}; M is their mean.",
+        ),
+    )
+
+
+CLASS_MEANS = ("auc", "mean_score_auc", "empirical_auc")
 
 
 def equal_matchings(fitted: Provenance) -> bool:

@@ -15,6 +15,10 @@ Meier's estimate with the roles of event and censoring exchanged; of an event an
 came first. With strata, every stratum has a G of its own: pairs are within strata, so independence within strata is
 then enough. (R's ``survival::concordance`` does the same.) It needs strata with more than a handful of observations.
 
+*Entry times.* Who came under observation at ``entry_j`` only, and would not have been seen had its event come before,
+was at risk at t_i if entry_j < t_i: pairs without that are left out (left truncation). They are a staircase again,
+within each block, of the events by time and the others by entry.
+
 *Competing risks* (Wolbers, Blanche, Koller, Witteman and Gerds, 2014). Who has an event of another cause will never
 have the one of interest, so it is compared with every event of the cause, earlier or later: a second staircase, of the
 competing events up to t_i. Only code 0 is censoring. With weights, pairs still at risk weigh 1 / (G(t_i-) G(t_i)),
@@ -154,6 +158,7 @@ def concordance_risk(
     tau: float | None = None,
     cause: int = 1,
     horizon: ArrayLike | None = None,
+    entry: ArrayLike | None = None,
     ties: str = "half",
 ) -> Any:
     """Compute the exact risk ``1 - C`` of each score vector ``scores[..., n]``, C the concordance with censored times.
@@ -180,6 +185,9 @@ def concordance_risk(
     horizon : float or array_like, default None
         Judge by the cumulative/dynamic AUC at this time instead: events until then against those free of it then, with
         inverse probabilities of censoring as weights. Of several horizons the mean.
+    entry : array_like, shape (n,), default None
+        When each observation came under observation, before its ``time``, where that was later than time 0: it is
+        compared with later events only. For Harrell's and Wolbers' C.
     ties : {"half", "strict"}, default "half"
         What tied scores cost, as in :func:`~pymc_pacauc.empirical_risk`.
 
@@ -222,8 +230,8 @@ def concordance_risk(
     >>> float(concordance_risk([0.9, 0.4, 0.7], time=[1.0, 2.0, 3.0], event=[1, 1, 0], horizon=2.0))
     0.5
     """
-    pairs = concordance(time, event, strata=strata, weights=weights, tau=tau, cause=cause, horizon=horizon)
-    return checked_risk(scores, pairs, ties, "time")
+    options: dict[str, Any] = {"strata": strata, "weights": weights, "tau": tau, "cause": cause}
+    return checked_risk(scores, concordance(time, event, **options, horizon=horizon, entry=entry), ties, "time")
 
 
 def concordance(
@@ -235,6 +243,7 @@ def concordance(
     tau: float | None = None,
     cause: int = 1,
     horizon: ArrayLike | None = None,
+    entry: ArrayLike | None = None,
 ) -> Pairs:
     """Find the pairs of observations that censored times can compare: those of :func:`concordance_risk`.
 
@@ -284,6 +293,9 @@ def concordance(
     _check_cause(cause, codes)
     if isinstance(weights, str) and weights != "ipcw":
         raise ValueError(f'weights must be None, "ipcw" or one number per observation; got {weights!r}.')
+    entered = None if entry is None else _check_entry(entry, times)
+    if entered is not None and (horizon is not None or isinstance(weights, str)):
+        raise ValueError("entry goes with Harrell's and Wolbers' C: leave weights=\"ipcw\" and horizon away.")
     groups = None if strata is None else strata_codes(strata, times.size)
     members = [np.arange(times.size)] if groups is None else members_of(groups)
     if horizon is not None:
@@ -292,9 +304,39 @@ def concordance(
         pairs = _at_horizons(times, codes, cause, members, _check_horizon(horizon))
     else:
         pairs = _staircases(times, codes, cause, members, tau, ipcw=isinstance(weights, str))
+    if entered is not None:
+        pairs = replace(pairs, blocks=tuple(part for b in pairs.blocks for part in _entered(b, times, entered)))
+        if not pairs.blocks:
+            raise ValueError("No two observations can be compared: nobody had entered before another one's event.")
     if weights is None or isinstance(weights, str):
         return pairs
     return pairs.times(observation_weights(weights, times.size))
+
+
+def _check_entry(entry: ArrayLike, time: FloatArray) -> FloatArray:
+    entered = number_vector("entry", entry, "a finite time per observation")
+    if entered.shape != time.shape:
+        raise ValueError(f"entry must have shape {time.shape}, one per time; got {entered.shape}.")
+    late = int((entered >= time).sum())
+    if late:
+        raise ValueError(f"entry must be before time; for {late} observation(s) it is not.")
+    return entered
+
+
+def _entered(block: Block, time: FloatArray, entry: FloatArray) -> Iterator[Block]:
+    """Blocks of the pairs of a block whose lower one had entered before the event of the higher one.
+
+    Who had entered before the earliest of some events is compared with all of these, the others with halves of them.
+    """
+    segments = [(block.positive[np.argsort(time[block.positive], kind="stable")], block.negative)]
+    while segments:
+        events, others = segments.pop()
+        early = entry[others] < time[events[0]]
+        if early.any():
+            yield Block(events, others[early])
+        others, half = others[~early], events.size // 2
+        if others.size and half:
+            segments += [(events[half:], others), (events[:half], others)]
 
 
 def _staircases(

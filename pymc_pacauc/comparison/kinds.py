@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
 from pymc_pacauc.numerics import FloatArray, kernel, number_vector, ranked
 
+# Scores computed before they are counted: about what a core's cache holds; twice as many change nothing measurable
 TILE_SCORES = 2**18
 
 
@@ -228,34 +229,57 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
     return Pairs(values.size, tuple(blocks), kind)
 
 
-def balanced(pairs: Pairs, place: NDArray[np.intp], weights: FloatArray | None = None) -> Pairs:
-    """The same pairs, those with each class (0, 1, ...) together weighing the same, however many rows it has."""
-    each = np.ones(place.size) if weights is None else weights
-    return pairs.times(each / np.bincount(place, each)[place])
+def class_against_rest(place: NDArray[np.intp], k: int, weights: FloatArray | None = None) -> Pairs:
+    """Class k above every other one, the pairs with each class together weighing the same, however many rows it has.
+
+    One block for each other class: without ``weights`` of rows all its pairs weigh the same, which engines like.
+
+    Examples
+    --------
+    >>> class_against_rest(np.array([0, 1, 2, 2]), 0)
+    Pairs(n=4, blocks=[1 x 1, 1 x 2])
+    """
+    members = members_of(place)
+    blocks = [Block(members[k], rows) for other, rows in enumerate(members) if other != k]
+    blocks = blocks if weights is None else [block.times(weights) for block in blocks]
+    even = tuple(replace(block, weight=block.weight / block.total_weight) for block in blocks)
+    return Pairs(place.size, even, "two classes")
 
 
-def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> tuple[Pairs, int]:
-    """Hand and Till's pairs among the scores of n rows for K classes, and K.
+def sorted_classes(y: ArrayLike) -> NDArray[np.intp]:
+    """Which class each label is, from 0 on in the order of sorted labels, as scikit-learn numbers them; two at least.
+
+    Examples
+    --------
+    >>> sorted_classes(["pear", "apple", "pear"])
+    array([1, 0, 1])
+    """
+    classes, place = distinct_labels("y", y)
+    if len(classes) < 2:
+        raise ValueError(f"y has one class only (all {place.size} labels are equal): there is no pair.")
+    try:
+        order = sorted(range(len(classes)), key=classes.__getitem__)
+    except TypeError as error:
+        raise ValueError(
+            f"y has labels that cannot be sorted ({error}), so whose score is whose is not known."
+        ) from None
+    return np.argsort(order)[place]
+
+
+def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> list[Pairs]:
+    """Hand and Till's pairs: for each class, in the order of sorted labels, those that its score is judged by.
 
     M is the mean over ordered pairs of classes (k, l) of A(k|l), the AUC of the k-th score between rows of class k and
-    of class l. Score k of row i is at position ``i * K + k``; classes are in the order of their sorted labels.
+    of class l: the mean over k of one minus the risk of the k-th score.
 
     Examples
     --------
     >>> unordered_classes(["a", "b", "c", "a"])
-    (Pairs(n=12, blocks=[2 x 2, 1 x 3, 1 x 3]), 3)
+    [Pairs(n=4, blocks=[2 x 1, 2 x 1]), Pairs(n=4, blocks=[1 x 2, 1 x 1]), Pairs(n=4, blocks=[1 x 2, 1 x 1])]
     """
-    place = np.unique(distinct_labels("y", y)[1], return_inverse=True)[1].astype(np.intp)
-    number = int(place.max()) + 1
-    if number < 2:
-        raise ValueError(f"y has one class only (all {place.size} labels are equal): there is no pair.")
+    place = sorted_classes(y)
     each = None if weights is None else observation_weights(weights, place.size)
-    blocks = []
-    for k in range(number):
-        [block] = balanced(bipartite(place == k), place, each).blocks
-        positive, negative = (rows * number + k for rows in (block.positive, block.negative))
-        blocks.append(replace(block, positive=positive, negative=negative))  # each weighs K - 1 in all
-    return Pairs(place.size * number, tuple(blocks), "unordered classes"), number
+    return [class_against_rest(place, k, each) for k in range(place.max() + 1)]
 
 
 def _by_halves(members: list[NDArray[np.intp]]) -> Iterator[Block]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.comparison.kinds import Comparison, label_comparison, unordered_classes
+from pymc_pacauc.comparison.kinds import TILE_SCORES, Comparison, label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Pairs, bipartite, scan_rows
 from pymc_pacauc.numerics import FloatArray, kernel, numeric_array
 
@@ -30,7 +30,6 @@ BUCKETS_PER_MEMBER = 4
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
 LARGEST_SAFE_SCORE = 1e300
 MOST_COUNTED = 8  # blocks counted one by one; where there are more, one walk through the sorted scores serves them all
-TILE_SCORES = 2**18  # scores computed before they are counted: about what a core's cache holds
 
 
 FEW = 16  # columns, which mostly tell rows apart
@@ -155,14 +154,14 @@ def empirical_risk(
             raise ValueError(
                 'multi_class="ovo" goes with weights alone, not with positive, strata, ordered or max_fpr.'
             )
-        pairs, number = unordered_classes(y, weights)
-        values = score_array(scores)
-        if values.shape[-2:] != (pairs.n // number, number):
+        classes = unordered_classes(y, weights)
+        values, shape = score_array(scores), (classes[0].n, len(classes))
+        if values.shape[-2:] != shape:
             raise ValueError(
-                f"scores must have shape (..., {pairs.n // number}, {number}), a score of each row for each class; "
-                f"their shape is {values.shape}."
+                f"scores must have shape (..., {shape[0]}, {shape[1]}), a score of each row for each class; their "
+                f"shape is {values.shape}."
             )
-        return checked_risk(values.reshape(*values.shape[:-2], pairs.n), pairs, ties, "y")
+        return np.mean([checked_risk(values[..., k], each, ties, "y") for k, each in enumerate(classes)], axis=0)
     comparison = label_comparison(
         y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr
     )

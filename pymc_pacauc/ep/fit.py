@@ -7,8 +7,10 @@ and plan that returns a :class:`~pymc_pacauc.ep.results.Fit`), and add it to ``E
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from pymc_pacauc.ep import gaussian, spike_slab, subsample
 from pymc_pacauc.ep.gaussian import Callback
@@ -16,6 +18,7 @@ from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import ACCURACIES, METHODS, Plan, Subsample, choose_plan
 from pymc_pacauc.ep.results import TRUSTED_ERROR, warn_of_subsample
 from pymc_pacauc.ep.subsample import NeedsAllPairs
+from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
 ENGINES: dict[tuple[str, str], Any] = {
@@ -72,15 +75,50 @@ def fit(
             rough = choose_plan(dense, pairs="all", accuracy="path", max_sweeps=plan.max_sweeps - 1)
             rough = replace(rough, coordinates="coefficients", start="prior", leading=0)
             options["rough"] = fit(dense, rough, **options)
+    if plan.start == "parts":
+        plan = replace(plan, start=_fitted_parts(problem, plan, n_jobs))
     engine = ENGINES[plan.prior, plan.pairs if isinstance(plan.pairs, str) else "subsample"]
     try:
         found: Any = engine(problem.in_coordinates(plan.coordinates), plan, **options)
     except NeedsAllPairs as reason:
         _say_all_pairs(reason, plan)
         return fit(problem, _all_pairs(problem, plan), **options)
+    if isinstance(plan.start, _Start):
+        found = replace(found, plan=replace(found.plan, start="parts"))
     if isinstance(plan.pairs, Subsample) and plan.accuracy in SAID:
         _warn_of_error(found, plan.pairs)
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """A Gaussian to start from, as if it were the posterior of a fit of the problem."""
+
+    problem: Problem
+    mean: FloatArray
+    covariance: FloatArray
+
+    @property
+    def posterior(self) -> _Start:
+        return self
+
+    def moments_of(self, theta_map: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return theta_map @ self.mean, theta_map @ self.covariance @ theta_map.T
+
+
+def _fitted_parts(problem: Problem, plan: Plan, n_jobs: int | None) -> Any:
+    """The product of the fits of a problem's independent parts, where an iteration of the whole ends at once.
+
+    By itself it would take the slowest part's sweeps, each K^2 times as long as a sweep of K parts.
+    """
+    mean, covariance = np.zeros(problem.d), np.zeros((problem.d, problem.d))
+    for part in problem.parts:
+        method = "ep" if plan.power else "vb"
+        how = choose_plan(part.problem, method=method, power=plan.power or 1.0, pairs="all", accuracy=plan.accuracy)
+        found = fit(part.problem, replace(how, tolerance=plan.tolerance, max_sweeps=plan.max_sweeps), n_jobs=n_jobs)
+        mean[part.columns] = found.posterior.mean
+        covariance[np.ix_(part.columns, part.columns)] = found.posterior.covariance
+    return _Start(problem, mean, covariance)
 
 
 def _all_pairs(problem: Problem, plan: Plan) -> Plan:

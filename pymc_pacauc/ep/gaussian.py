@@ -33,10 +33,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import linalg
 
 from pymc_pacauc.comparison.subsample import SampledPairs
-from pymc_pacauc.ep.importance import FreeLengthPosterior, WeightedDraws, importance_draws
+from pymc_pacauc.ep.importance import WeightedDraws, free_lengths, importance_draws
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import (
     POLICY,
@@ -51,7 +50,14 @@ from pymc_pacauc.ep.loop import (
     sweep_sums,
 )
 from pymc_pacauc.ep.plan import Plan, several_fixed_points
-from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
+from pymc_pacauc.ep.posterior import (
+    GaussianPosterior,
+    NaturalGaussian,
+    at_gamma,
+    marginal,
+    natural_gaussian,
+    standard_gaussian,
+)
 from pymc_pacauc.ep.process import LEADING_TIMES, ScoreSweep, all_directions, leading_problem, score_fixed_point
 from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
@@ -112,7 +118,8 @@ class EPFit:
     posterior
         The Gaussian approximation q of the posterior of theta.
     corrected
-        The posterior with the exact length, where scores have no offset (:class:`FreeLengthPosterior`); else q.
+        The posterior with the exact length of each independent part, where scores have no offset
+        (:class:`~pymc_pacauc.ep.importance.FreeLengthPosterior`); else q.
     table
         The site functions, with gamma per pair and the power: 1 for EP, in (0, 1) for fractional EP, 0 for variational
         Bayes.
@@ -183,7 +190,7 @@ class EPFit:
     def corrected(self) -> GaussianPosterior:
         """The posterior with the exact length where that has a law of its own, else q."""
         known = self.problem.scores.origin is not None
-        return FreeLengthPosterior(self.posterior, self.problem) if known else self.posterior
+        return free_lengths(self.posterior, self.problem) if known else self.posterior
 
     @property
     def divergence(self) -> float:
@@ -457,12 +464,7 @@ def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
         raise ValueError(f"start has {start.problem.d} coefficients, the problem has {problem.d}.")
     if isinstance(start, EPFit) and start.problem.scores is scores:
         return at_gamma(start.posterior.natural, problem.gamma / start.problem.gamma)
-    rotation = scores.reduced.rotation
-    to_u = scores.prior.unwhiten_rows(np.eye(problem.d) if rotation is None else rotation)
-    mean, covariance = start.posterior.moments_of(to_u)
-    precision = linalg.inv(0.5 * (covariance + covariance.T))
-    shift = precision @ (mean - to_u @ scores.prior.mean)
-    return natural_gaussian(0.5 * (precision + precision.T), shift) or prior
+    return marginal(start.posterior, scores, slice(None)) or prior
 
 
 def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:

@@ -49,7 +49,7 @@ from scipy.special import gammaln, log_ndtr, logsumexp, ndtr, poch
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.comparison.risk import LinearRisk, pair_risk
-from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, draw_natural, natural_gaussian
+from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, draw_natural, marginal, natural_gaussian
 from pymc_pacauc.ep.sites import TIED
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -87,6 +87,10 @@ def importance_draws(
     problem: Problem, posterior: GaussianPosterior, draws: int, rng: np.random.Generator
 ) -> WeightedDraws:
     """Draw from the approximation and weight by the exact posterior; see the module docstring."""
+    if isinstance(posterior, PartsPosterior):
+        found = [importance_draws(each.problem, each, draws, rng) for each in posterior.parts]
+        theta = posterior.joined([each.theta for each in found])
+        return WeightedDraws(theta, problem.risk(theta), np.sum([each.log_weights for each in found], axis=0))
     if isinstance(posterior, FreeLengthPosterior):
         e, risk, log_weights = posterior.propose(draws, rng)
         return WeightedDraws(posterior.with_lengths(e, rng), risk, log_weights)
@@ -273,6 +277,63 @@ class FreeLengthPosterior(GaussianPosterior):
         """The map from reduced coefficients (draws, k) to the risk."""
         scores, problem = self.scores, self.problem
         return LinearRisk(scores.reduced.design, problem.pairs, ties=problem.ties, distinct=scores.distinct)
+
+
+class PartsPosterior(GaussianPosterior):
+    """Independent parts, such as the scores of unordered classes, each with the exact law of its own length.
+
+    ``natural``, ``score_mean`` and ``divergence_from_prior`` are those of q.
+    """
+
+    def __init__(self, q: GaussianPosterior, problem: Problem):
+        super().__init__(q.scores, q.natural)
+        found = [(part, marginal(q, part.problem.scores, part.columns)) for part in problem.parts]
+        parts = [
+            FreeLengthPosterior(GaussianPosterior(part.problem.scores, own), part.problem)
+            for part, own in found
+            if own is not None
+        ]
+        vars(self).update(parts=parts, columns=[part.columns for part in problem.parts])  # the class is frozen
+
+    parts: list[FreeLengthPosterior]
+    columns: list[NDArray[np.intp]]
+
+    @cached_property
+    def weights(self) -> Weights | None:
+        """The weights of all parts together; None where one has none."""
+        found = [each.weights for each in self.parts]
+        return None if None in found else Weights(np.sum([each.log_weights for each in found if each], axis=0))
+
+    @property
+    def monte_carlo_error(self) -> float:
+        """Of the mean, in posterior standard deviations; zero where no weights are used."""
+        return max(each.monte_carlo_error for each in self.parts)
+
+    @property
+    def mean(self) -> FloatArray:
+        return self.joined([each.mean[None] for each in self.parts])[0]
+
+    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of ``theta_map @ theta``; ``variances`` asks for the diagonal of the covariance only."""
+        maps = [theta_map[:, columns] for columns in self.columns]
+        found = [each.moments_of(part, variances=variances) for each, part in zip(self.parts, maps, strict=True)]
+        return np.sum([mean for mean, _ in found], axis=0), np.sum([spread for _, spread in found], axis=0)
+
+    def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Independent draws of theta, shape (draws, d)."""
+        return self.joined([each.draw(draws, rng) for each in self.parts])
+
+    def joined(self, parts: list[FloatArray]) -> FloatArray:
+        """theta (draws, d) of that of each part."""
+        theta = np.empty((len(parts[0]), self.scores.d))
+        for columns, part in zip(self.columns, parts, strict=True):
+            theta[:, columns] = part
+        return theta
+
+
+def free_lengths(q: GaussianPosterior, problem: Problem) -> GaussianPosterior:
+    """q with the exact law of the length of each independent part of the coefficients."""
+    return FreeLengthPosterior(q, problem) if len(problem.parts) == 1 else PartsPosterior(q, problem)
 
 
 def trim(log_weights: FloatArray) -> FloatArray:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.numerics import FloatArray
@@ -183,3 +185,14 @@ def _gram(root: FloatArray) -> FloatArray:
 
 def _row_squares(root: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("ij,ij->i", root, root))
+
+
+def marginal(posterior: Any, scores: LinearScores, columns: NDArray[np.intp] | slice) -> NaturalGaussian | None:
+    """What a posterior says of the coefficients at ``columns``, in the reduced coordinates of their ``scores``."""
+    rotation = scores.reduced.rotation
+    to_u = scores.prior.unwhiten_rows(np.eye(scores.d) if rotation is None else rotation)
+    of_all = np.zeros((len(to_u), posterior.mean.size))
+    of_all[:, columns] = to_u
+    mean, covariance = posterior.moments_of(of_all)
+    precision = linalg.inv(0.5 * (covariance + covariance.T))
+    return natural_gaussian(0.5 * (precision + precision.T), precision @ (mean - to_u @ scores.prior.mean))

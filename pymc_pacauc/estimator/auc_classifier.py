@@ -12,8 +12,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from pymc_pacauc.comparison.kinds import balanced, ordered_classes, stratified
-from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.kinds import class_against_rest, ordered_classes, stratified
+from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
 from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_calibration, fit_softmax
@@ -209,22 +209,21 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         _check_classes(classes, place)
         rng = np.random.default_rng(self._seed())
 
-        def score(part: NDArray[np.intp]) -> CalibratedScore:
-            pairs = bipartite(part) if part.max() == 1 else ordered_classes(part)
+        def score(part: NDArray[np.intp], pairs: Pairs) -> CalibratedScore:
             pairs = pairs if strata is None else stratified(pairs, strata)
-            if one_score:
-                pairs = pairs if weights is None else pairs.times(weights / weights.mean())
-            else:
-                pairs = balanced(pairs, place, weights)
             folds = usable_folds(pairs, groups, self.calibration is not None or recipe.gamma == "cv")
             posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
             recipe.tell("calibrating")
             return calibrate(posterior, part, sample_weight=weights, calibration=self.calibration, folds=folds)
 
         one_score = classes.size == 2 or self.multi_class == "ordered"
-        parts = [place] if one_score else [(place == k).astype(np.intp) for k in range(classes.size)]
-        fitted = [score(part) for part in parts]
-        self.class_slopes_, self.class_shifts_ = np.ones(len(parts)), np.zeros(len(parts))
+        if one_score:
+            pairs = bipartite(place) if classes.size == 2 else ordered_classes(place)
+            fitted = [score(place, pairs if weights is None else pairs.times(weights / weights.mean()))]
+        else:
+            numbers = range(classes.size)
+            fitted = [score((place == k).astype(np.intp), class_against_rest(place, k, weights)) for k in numbers]
+        self.class_slopes_, self.class_shifts_ = np.ones(len(fitted)), np.zeros(len(fitted))
         if not one_score and self.calibration is not None:
             held_out = np.column_stack([each.held_out_standard for each in fitted])
             self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, weights)

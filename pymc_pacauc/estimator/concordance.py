@@ -21,6 +21,8 @@ from pymc_pacauc.numerics import FloatArray, numeric_array
 
 WEIGHTS = (None, "ipcw")
 
+Observed = tuple[NDArray[np.intp], FloatArray, FloatArray | None]  # events, times, entry times
+
 
 @dataclass(frozen=True, eq=False)
 class RiskScore:
@@ -150,7 +152,7 @@ class ConcordanceEstimator(ScoreEstimator):
             Covariates, finite numbers.
         y : structured array, shape (rows,), or array_like, shape (rows, 2)
             Event (or its cause, 0 where it was censored) and time of each row: scikit-survival's structured array, or
-            two columns in this order.
+            two columns in this order. A third one holds entry times, before which a row was not under observation.
         sample_weight, strata, groups : array_like, shape (rows,), optional
             As in :meth:`AUCClassifier.fit`.
 
@@ -190,8 +192,8 @@ class ConcordanceEstimator(ScoreEstimator):
             raise ValueError(f'weights must be None or "ipcw"; got {self.weights!r}.')
         recipe = self._recipe()
         X, _, weights, groups = self._training(X, "no_validation", sample_weight, groups)
-        event, time = event_and_time(y, len(X))
-        pairs = self._pairs(event, time, strata, weights)
+        event, time, entry = event_and_time(y, len(X))
+        pairs = self._pairs((event, time, entry), strata, weights)
         if weights is not None:
             seen = weights > 0.0
             X, weights, event, time = X[seen], weights[seen], event[seen], time[seen]
@@ -270,14 +272,15 @@ class ConcordanceEstimator(ScoreEstimator):
         1.0
         """
         scores = self.predict(X)
-        event, time = event_and_time(y, len(scores))
+        observed = event_and_time(y, len(scores))
         weights = check_weights(sample_weight, scores)
-        pairs = self._pairs(event, time, strata, weights)
+        pairs = self._pairs(observed, strata, weights)
         seen = scores if weights is None else scores[weights > 0.0]
         return 1.0 - float(pair_risk(seen[None], pairs)[0])
 
-    def _pairs(self, event: NDArray[np.intp], time: FloatArray, strata: Any, weights: FloatArray | None) -> Pairs:
+    def _pairs(self, observed: Observed, strata: Any, weights: FloatArray | None) -> Pairs:
         """What is compared among the rows of positive weight."""
+        event, time, entry = observed
         strata = check_rows("strata", strata, len(time))
         seen = np.ones(len(time), dtype=bool) if weights is None else weights > 0.0
         pairs = concordance(
@@ -288,17 +291,18 @@ class ConcordanceEstimator(ScoreEstimator):
             tau=self.tau,
             cause=self.cause,
             horizon=self.horizon,
+            entry=None if entry is None else entry[seen],
         )
         return pairs if weights is None else pairs.times(weights[seen] / weights[seen].mean())
 
 
-def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.intp], FloatArray]:
-    """Event and time of each row, from a structured array or two columns.
+def event_and_time(y: ArrayLike, n: int) -> Observed:
+    """Event, time and, where there is a third one, entry time of each row, from a structured array or columns.
 
     Examples
     --------
     >>> event_and_time([[1, 2.5], [0, 3.0]], 2)
-    (array([1, 0]), array([2.5, 3. ]))
+    (array([1, 0]), array([2.5, 3. ]), None)
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
@@ -307,15 +311,15 @@ def event_and_time(y: ArrayLike, n: int) -> tuple[NDArray[np.intp], FloatArray]:
         columns = [rows[name] for name in rows.dtype.names]
     else:
         columns = list(rows.T) if rows.ndim == 2 else []
-    if len(columns) != 2:
+    if len(columns) not in (2, 3):
         raise ValueError(
             "y must hold the event and the time of each sample: a structured array of two fields, as scikit-survival "
-            f"has it, or two columns in this order; got shape {rows.shape}."
+            f"has it, or two columns in this order (and a third one of entry times, if any); got shape {rows.shape}."
         )
-    event, time = columns
+    event, time, entry = *columns[:2], numeric_array("entry", columns[2]) if len(columns) == 3 else None
     if event.shape != (n,):
         raise ValueError(f"Found input variables with inconsistent numbers of samples: [{n}, {event.size}]")
     event, time = numeric_array("event", event), numeric_array("time", time)
     if np.isin(time, (0, 1)).all() and not np.isin(event[np.isfinite(event)], (0, 1)).all():
         raise ValueError("The second column of y, the time, is 0 and 1, and the first is not: is their order reversed?")
-    return event_codes(event, n), time
+    return event_codes(event, n), time, entry

@@ -618,7 +618,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         Raises
         ------
         ValueError
-            For priors that are not Gaussian, and with fewer than two observations (or groups) for each coefficient.
+            For priors that are not Gaussian, for unordered classes, and with fewer than two observations (or groups)
+            for each coefficient.
 
         See Also
         --------
@@ -635,6 +636,11 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         >>> approx.calibrated().posterior.covariance.shape
         (2, 2)
         """
+        if self.fitted_to.comparison == "unordered classes":
+            raise ValueError(
+                "A calibrated spread is that of one score, whose length is not identified; here each class has one. "
+                "pac.AUCClassifier has calibrated standard deviations of each, coef_sd_."
+            )
         posterior = calibrated_posterior(self.fit, groups)
         problem = self.fit.problem
         space = problem.scores.reduced
@@ -673,7 +679,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         Returns
         -------
         LeaveOut
-            Scores, shape (n,), the cross-validated AUC and an error indicator.
+            Scores, shape (n,), of unordered classes (n, K), the cross-validated AUC and an error indicator.
 
         Raises
         ------
@@ -699,8 +705,16 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             raise ValueError(
                 "leave_out needs the approximation that calibrated() was called on: call leave_out() of that one."
             )
+        classes = self.fitted_to.terms if self.fitted_to.comparison == "unordered classes" else 1
+        n = self.fit.problem.n // classes
+        if classes > 1:  # a row has a score for each class, which go together
+            groups = np.tile(np.arange(n) if groups is None else np.asarray(groups), classes)
         with LateBar("leaving out", show=progressbar) as bar:
-            return self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
+            found = self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
+        if classes == 1:
+            return found
+        scores, variance = (each.reshape(classes, n).T for each in (found.scores, found.variance))
+        return replace(found, scores=scores, variance=variance, groups=found.groups[:n])
 
     def evidence_gradient(self, gp: Any = None, over: Sequence[str] | str = ()) -> Any:
         """Differentiate ``log_evidence`` with respect to the prior.

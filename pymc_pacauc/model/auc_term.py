@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,12 @@ class AUCTerm:
         return fixed_pairs(self.potential.name, self.comparison)
 
 
+def classes_of(terms: Sequence[AUCTerm]) -> int:
+    """How many unordered classes the terms are of, where they are those of one potential; else 0."""
+    one = len({term.potential for term in terms}) == 1 and all(term.op.kind.of_class for term in terms)
+    return len(terms) if one else 0
+
+
 def fixed_pairs(potential: str, comparison: Comparison) -> Pairs:
     """The pairs of a comparison; a refusal where they depend on the scores."""
     if isinstance(comparison, Pairs):
@@ -113,7 +119,7 @@ def found_terms(model: pm.Model) -> list[AUCTerm]:
     """The AUC terms of a model, at least one, each of the form ``-gamma * risk``."""
     found = _risks(model)
     if found:
-        return [_term(model, *each) for each in found]
+        return _terms(model, found)
     losses = {
         _core_op(v).loss for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), SurrogateOp)
     }
@@ -129,7 +135,7 @@ def found_terms(model: pm.Model) -> list[AUCTerm]:
 def auc_terms(model: pm.Model) -> list[AUCTerm]:
     """Every exact AUC term, in the order of the potentials; none where one is not of the form ``-gamma * risk``."""
     try:
-        terms = [_term(model, potential, risk) for potential, risk in _risks(model)]
+        terms = _terms(model, _risks(model))
         for term in terms:
             term.read()
     except NotLinearGaussianError:
@@ -139,13 +145,28 @@ def auc_terms(model: pm.Model) -> list[AUCTerm]:
 
 def _risks(model: pm.Model) -> list[tuple[Variable, Variable]]:
     """(potential, risk) for each exact AUC risk among the potentials."""
-    return [(potential, v) for potential in model.potentials for v in ancestors([potential]) if is_auc_risk(v)]
+    return _compared(model, AUCRisk | ComparisonRisk)
 
 
 def score_graphs(model: pm.Model) -> list[Variable]:
     """What the potentials compare, exactly or by a smooth surrogate, in their order."""
-    kinds = AUCRisk | ComparisonRisk | SurrogateOp
-    return [v.owner.inputs[0] for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), kinds)]
+    return [v.owner.inputs[0] for _, v in _compared(model, AUCRisk | ComparisonRisk | SurrogateOp)]
+
+
+def _compared(model: pm.Model, ops: Any) -> list[tuple[Variable, Variable]]:
+    """(potential, output of one of the ``ops``) in the order of the potentials, and within one in that of classes."""
+    found = [(p, v) for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), ops)]
+    return sorted(found, key=lambda each: (model.potentials.index(each[0]), _class_of(each[1]) or (0, 0)))
+
+
+def _class_of(risk: Variable) -> tuple[int, int] | None:
+    return getattr(getattr(_core_op(risk), "kind", None), "of_class", None)
+
+
+def has_classes(model: pm.Model) -> bool:
+    """Whether all that is compared are the scores of unordered classes of one potential, exactly or by a surrogate."""
+    found = {(p, _class_of(v)) for p, v in _compared(model, AUCRisk | ComparisonRisk | SurrogateOp)}
+    return bool(found) and len({p for p, _ in found}) == 1 and all(which for _, which in found)
 
 
 def is_auc_risk(variable: Variable) -> bool:
@@ -160,19 +181,27 @@ def _core_op(variable: Variable) -> Any:
     return core_op(getattr(variable.owner, "op", None))
 
 
-def _term(model: pm.Model, potential: Variable, risk: Variable) -> AUCTerm:
+def _terms(model: pm.Model, found: list[tuple[Variable, Variable]]) -> list[AUCTerm]:
+    """One term for each risk; a potential of several classes has one for each of them."""
+    return [_term(model, p, risk, [other for q, other in found if q is p]) for p, risk in found]
+
+
+def _term(model: pm.Model, potential: Variable, risk: Variable, risks: list[Variable]) -> AUCTerm:
+    """The term of a risk among the ``risks`` of its potential."""
     if risk.type.ndim:
         raise refuse(f"the scores of {potential.name} have batch dimensions")
-    random = set(model.free_RVs) & set(ancestors([potential], blockers=[risk]))
+    random = set(model.free_RVs) & set(ancestors([potential], blockers=risks))
+    nothing = dict.fromkeys(risks, np.zeros(()))
     if random:
-        without = graph_replace([potential.sum()], {risk: np.zeros(())}, strict=False)[0]
+        without = graph_replace([potential.sum()], nothing, strict=False)[0]
         if not np.any(pm.draw(without, draws=3, random_seed=0)):
             raise ValueError(RANDOM_GAMMA.format(potential=potential.name, names=names_of(random)))
         raise refuse(f"the potential {potential.name} depends on {names_of(random)} other than through the risk")
     others = risk.owner.inputs[1:]
 
     def read() -> tuple[tuple[NDArray[Any], ...], float]:
-        zero, one, two = (float(evaluate([potential], {risk: np.asarray(at)})[0].sum()) for at in (0.0, 1.0, 2.0))
+        values = (evaluate([potential], nothing | {risk: np.asarray(at)})[0].sum() for at in (0.0, 1.0, 2.0))
+        zero, one, two = map(float, values)
         gamma = zero - one
         if not (zero == 0 and np.isclose(two, 2 * one)):
             raise refuse(f"the potential {potential.name} is not of the form -gamma * risk")

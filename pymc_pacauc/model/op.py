@@ -41,7 +41,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.comparison.kinds import Comparison, label_comparison
+from pymc_pacauc.comparison.kinds import Comparison, label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import comparison_risk, two_class_risk
 from pymc_pacauc.comparison.surrogate import LOSSES
@@ -56,7 +56,8 @@ _seen: OrderedDict[tuple[Any, ...], Comparison] = OrderedDict()
 class ComparisonKind:
     """Names of the arrays in order, the first ``"y"`` or ``"time"``, and options that are no arrays.
 
-    ``class_weights`` are those of ordered classes, as items of a mapping.
+    ``class_weights`` are those of ordered classes, as items of a mapping; ``of_class`` says that of so many unordered
+    classes this one is compared with each other one, ``(which, how many)``.
     """
 
     arrays: tuple[str, ...]
@@ -67,6 +68,7 @@ class ComparisonKind:
     tau: float | None = None
     cause: int = 1
     horizon: tuple[float, ...] | None = None
+    of_class: tuple[int, int] | None = None
 
     def comparison(self, *values: NDArray[Any]) -> Comparison:
         """The pairs of these arrays, or an error that says what is wrong with them."""
@@ -89,8 +91,17 @@ class ComparisonKind:
                 tau=self.tau,
                 cause=self.cause,
                 horizon=self.horizon,
+                entry=given.get("entry"),
             )
         y = given["y"]
+        if self.of_class is not None:
+            which, number = self.of_class
+            found = unordered_classes(y, weights)
+            if len(found) != number:
+                raise ValueError(
+                    f"y has {len(found)} classes, and there are scores of {number}: one for each is needed."
+                )
+            return found[which]
         if not self.ordered:
             y = y > 0  # as it is in every graph
         ordered = dict(self.class_weights) if self.class_weights is not None else self.ordered

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pymc as pm
@@ -24,12 +24,13 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_pacauc.comparison.censored import concordance
-from pymc_pacauc.comparison.kinds import Comparison, check_max_fpr, label_comparison
+from pymc_pacauc.comparison.kinds import Comparison, check_max_fpr, label_comparison, sorted_classes
 from pymc_pacauc.comparison.pairs import Pairs, distinct_labels, encode_labels
 from pymc_pacauc.comparison.risk import check_ties
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.model.auc_term import RANDOM_GAMMA, names_of
+from pymc_pacauc.model.graph import shape_now
 from pymc_pacauc.model.op import (
     TWO_CLASSES,
     AUCRisk,
@@ -98,12 +99,10 @@ def compared_labels(
     """Labels, with the options of :func:`~pymc_pacauc.empirical_risk`."""
     if max_fpr is not None:
         check_max_fpr(max_fpr)
-    values = {"y": _value(y), "strata": _value(strata), "weights": _value(weights)}
     given = {"y": y, "strata": strata, "weights": weights}
     options: dict[str, Any] = {"positive": positive, "ordered": ordered, "max_fpr": max_fpr}
-    comparison = None
-    if all(values[name] is not None for name in given if given[name] is not None):
-        comparison = label_comparison(values["y"], strata=values["strata"], weights=values["weights"], **options)
+    values = _values(given)
+    comparison = None if values is None else label_comparison(**values, **options)
     kind = ComparisonKind(
         tuple(name for name in given if given[name] is not None),
         ordered=ordered is not False,
@@ -112,6 +111,22 @@ def compared_labels(
     )
     labels = _numbers("y", y) if kind.ordered else _mask(y, positive)
     return Compared(kind, (labels, *_further(given)), comparison)
+
+
+def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any) -> list[Compared]:
+    """Unordered classes: what the score of each of them is compared by, in the order of sorted labels."""
+    if any(value is not None and value is not False for value in others.values()):
+        raise ValueError(f'multi_class="ovo" goes with weights alone, not with {", ".join(others)}.')
+    if not isinstance(y, Variable):
+        y = sorted_classes(y)
+    given = {"y": y, "strata": None, "weights": weights}
+    arrays = tuple(name for name in given if given[name] is not None)
+    tensors = (_numbers("y", y), *_further(given))
+    values = _values(given)
+    kinds = [ComparisonKind(arrays, of_class=(k, number)) for k in range(number)]
+    if values is None:
+        return [Compared(kind, tensors, None) for kind in kinds]
+    return [Compared(kind, tensors, kind.comparison(*map(np.asarray, values.values()))) for kind in kinds]
 
 
 def compared_times(
@@ -123,22 +138,14 @@ def compared_times(
     tau: float | None = None,
     cause: int = 1,
     horizon: Any = None,
+    entry: Any = None,
 ) -> Compared:
     """Censored times, with the options of :func:`~pymc_pacauc.concordance_risk`."""
     ipcw = isinstance(weights, str)
-    given = {"time": time, "event": event, "strata": strata, "weights": None if ipcw else weights}
-    values = {name: _value(each) for name, each in given.items()}
-    comparison = None
-    if all(values[name] is not None for name in given if given[name] is not None):
-        comparison = concordance(
-            values["time"],
-            values["event"],
-            strata=values["strata"],
-            weights=weights if ipcw else values["weights"],
-            tau=tau,
-            cause=cause,
-            horizon=horizon,
-        )
+    given = {"time": time, "event": event, "strata": strata, "weights": None if ipcw else weights, "entry": entry}
+    options: dict[str, Any] = {"tau": tau, "cause": cause, "horizon": horizon} | ({"weights": weights} if ipcw else {})
+    values = _values(given)
+    comparison = None if values is None else concordance(**values, **options)
     horizons = None if horizon is None else tuple(np.atleast_1d(horizon).tolist())
     arrays = tuple(name for name in given if given[name] is not None)
     kind = ComparisonKind(arrays, ipcw=ipcw, tau=tau, cause=cause, horizon=horizons)
@@ -160,11 +167,12 @@ def score_tensor(scores: Any) -> TensorVariable:
     return pt.cast(tensor, "float64")
 
 
-def _value(given: Any) -> Any:
-    """What is known of an argument now; None for expressions without a value, and for what was not given."""
-    if isinstance(given, SharedVariable):
-        return given.get_value()
-    return None if isinstance(given, Variable) else given
+def _values(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The values of the arguments that were given; None where one of them is an expression without a value yet."""
+    found = {name: each for name, each in given.items() if each is not None}
+    if any(isinstance(each, Variable) and not isinstance(each, SharedVariable) for each in found.values()):
+        return None
+    return {name: each.get_value() if isinstance(each, SharedVariable) else each for name, each in found.items()}
 
 
 def _mask(y: Any, positive: Any) -> TensorVariable:
@@ -189,8 +197,9 @@ def _further(given: Mapping[str, Any]) -> list[TensorVariable]:
         strata = given["strata"]
         known = isinstance(strata, Variable)
         found.append(_numbers("strata", strata) if known else pt.as_tensor(distinct_labels("strata", strata)[1]))
-    if given["weights"] is not None:
-        found.append(_numbers("weights", given["weights"]))
+    for name in ("weights", "entry"):
+        if given.get(name) is not None:
+            found.append(_numbers(name, given[name]))
     return found
 
 
@@ -212,14 +221,15 @@ def auc_risk(
     weights: Any = None,
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
+    multi_class: str | None = None,
 ) -> TensorVariable:
     """Build the pair risk of ``scores`` as a PyTensor expression; ``1 - auc_risk`` is the AUC.
 
     Parameters
     ----------
-    scores : TensorVariable, shape (..., n)
-        Any expression of shape ``(..., n)``.
-    y : array_like or pm.Data, shape (n,)
+    scores : TensorVariable or array-like
+        Any expression of shape ``(..., n)``; of shape ``(..., n, K)`` with ``multi_class="ovo"``.
+    y : array-like or pm.Data
         Labels of length n: an array (bool, {0, 1}, {-1, 1}, or any two values with ``positive``) or ``pm.Data``.
     ties : {"half", "strict"}, default "half"
         ``"half"``: a tied pair costs one half, as in the AUC; ``"strict"``: it costs nothing.
@@ -230,6 +240,8 @@ def auc_risk(
     ordered : bool or mapping of (label, label) to float, default False
         As in :func:`~pymc_pacauc.empirical_risk`.
     max_fpr : float, optional
+        As in :func:`~pymc_pacauc.empirical_risk`.
+    multi_class : {"ovo"}, optional
         As in :func:`~pymc_pacauc.empirical_risk`.
 
     Returns
@@ -258,13 +270,43 @@ def auc_risk(
     0.25
     """
     tensor = score_tensor(scores)
-    compared = compared_labels(y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr)
-    return compared.risk(tensor, ties)
+    options = {"positive": positive, "strata": strata, "ordered": ordered, "max_fpr": max_fpr}
+    if multi_class is None:
+        return compared_labels(y, weights=weights, **options).risk(tensor, ties)
+    columns = class_scores(tensor, multi_class)
+    compared = compared_classes(y, len(columns), weights=weights, **options)
+    return sum(each.risk(column, ties) for each, column in zip(compared, columns, strict=True)) / len(columns)
+
+
+def class_scores(scores: TensorVariable, multi_class: str) -> list[TensorVariable]:
+    """The score of each class, ``scores[..., k]``."""
+    if multi_class != "ovo":
+        raise ValueError(f'multi_class must be "ovo" or None; got {multi_class!r}.')
+    if scores.type.ndim < 2:
+        raise ValueError(
+            'With multi_class="ovo" scores have shape (n, K), a score of each row for each class, such as X @ W with '
+            'W = pm.Normal("W", size=(d, K)); these have one dimension.'
+        )
+    number = scores.type.shape[-1]
+    return [scores[..., k] for k in range(shape_now(scores)[-1] if number is None else number)]
 
 
 def surrogate_risk(scores: Any, y: Any, loss: str, *, positive: Any = None) -> TensorVariable:
     """Mean convex pair loss, ``"logistic"`` or ``"hinge"``: differentiable, and never below :func:`auc_risk`."""
     return compared_labels(y, positive=positive).surrogate(score_tensor(scores), loss)
+
+
+class _Options(TypedDict, total=False):
+    """Options that all potentials share."""
+
+    loss: str
+    ties: str
+    track_risk: bool
+    model: pm.Model | None
+
+
+class _TimeOptions(_Options, total=False):
+    entry: Any
 
 
 def AUCPotential(
@@ -273,15 +315,13 @@ def AUCPotential(
     y: Any,
     gamma: Any,
     *,
-    loss: str = "exact",
-    ties: str = "half",
     positive: Any = None,
     strata: Any = None,
     weights: Any = None,
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
-    track_risk: bool = True,
-    model: pm.Model | None = None,
+    multi_class: str | None = None,
+    **options: Unpack[_Options],
 ) -> TensorVariable:
     """Add the AUC Gibbs factor ``exp(-gamma * risk)`` to the model.
 
@@ -289,37 +329,40 @@ def AUCPotential(
     ----------
     name : str
         Name of the potential.
-    scores : TensorVariable, shape (n,)
+    scores : TensorVariable, shape (n,) or (n, K)
         Expression of length n: the score of each observation, the higher the more positive. A DataFrame cannot multiply
         a PyMC variable: write ``frame.to_numpy() @ theta``, or hold it in ``pm.Data("X", frame)``.
+        With ``multi_class="ovo"`` of shape (n, K), a score for each class in the order of sorted labels.
     y : array_like or pm.Data, shape (n,)
         Labels, as in :func:`auc_risk`.
-    gamma : float, str, pm.Data or TheoremDefaults
+    gamma : float, pm.Data, TheoremDefaults or str
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
         :class:`~pymc_pacauc.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
         cross-validation chooses (:func:`~pymc_pacauc.theorems.default_gamma`; for other comparisons than two
         classes what takes its place, see :mod:`pymc_pacauc.comparison.sizes`); ``"MA1"`` or ``"MAinf"``, a margin
-        assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorems.theorem_defaults`).
-    loss : {"exact", "logistic", "hinge"}, default "exact"
-        ``"exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used.
-    ties : {"half", "strict"}, default "half"
-        As in :func:`auc_risk`.
+        assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorems.theorem_defaults`). With
+        ``multi_class="ovo"`` it multiplies 1 - M, so that the risk of each class's own score is multiplied by gamma /
+        K; K numbers multiply each class's own risk.
     positive : label, optional
-        As in :func:`auc_risk`.
-    strata : array_like or pm.Data, shape (n,), optional
-        Compare within these groups only (patients of one hospital, documents of one query): labels or ``pm.Data``.
-        Strata with one class are skipped.
-    weights : array_like or pm.Data, shape (n,), optional
-        A positive number per observation, an array or ``pm.Data``; a pair weighs the product of its two.
-    ordered : bool or mapping of (label, label) to float, default False
+        Which of the two labels is the positive class.
+    strata : array-like or pm.Data, optional
+        Compare within these groups only (patients of one hospital, documents of one query). Strata with one class are
+        skipped.
+    weights : array-like or pm.Data, optional
+        A positive number per observation; a pair weighs the product of its two.
+    ordered : bool or mapping, default False
         True for y with more than two values, of which the larger should score higher; or a mapping
         ``{(higher, lower): weight}`` of what a pair of these classes weighs.
     max_fpr : float, optional
         The partial AUC up to this false positive rate; sampled by :class:`~pymc_pacauc.TemperingSMC` only.
-    track_risk : bool, default True
-        Also register the exact risk of the training data as the Deterministic ``f"{name}_risk"``.
-    model : pymc.Model, optional
-        The model; by default the one on the context stack.
+    multi_class : {"ovo"}, optional
+        K unordered classes, with a score each: Hand and Till's M, the mean over pairs of classes (k, l) of the AUC of
+        score k between their rows. Where each class has coefficients of its own, independent a priori, EP fits K
+        problems of two classes.
+    **options
+        ``loss="exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used;
+        ``ties="half"`` or ``"strict"``, as in :func:`auc_risk`; ``track_risk=False`` not to register the exact risk of
+        the training data as the Deterministic ``f"{name}_risk"``; ``model=``, by default the one on the context stack.
 
     Returns
     -------
@@ -353,8 +396,13 @@ def AUCPotential(
     >>> [v.name for v in model.potentials], [v.name for v in model.deterministics]
     (['auc'], ['auc_risk'])
     """
-    compared = compared_labels(y, positive=positive, strata=strata, weights=weights, ordered=ordered, max_fpr=max_fpr)
-    return _add_potential(name, scores, compared, gamma, loss, ties, track_risk, model)
+    tensor = score_tensor(scores)
+    kinds: dict[str, Any] = {"positive": positive, "strata": strata, "ordered": ordered, "max_fpr": max_fpr}
+    if multi_class is None:
+        return _add_potential(name, [tensor], [compared_labels(y, weights=weights, **kinds)], gamma, **options)
+    columns = class_scores(tensor, multi_class)
+    compared = compared_classes(y, len(columns), weights=weights, **kinds)
+    return _add_potential(name, columns, compared, gamma, **options)
 
 
 def ConcordancePotential(
@@ -369,10 +417,7 @@ def ConcordancePotential(
     tau: float | None = None,
     cause: int = 1,
     horizon: Any = None,
-    loss: str = "exact",
-    ties: str = "half",
-    track_risk: bool = True,
-    model: pm.Model | None = None,
+    **options: Unpack[_TimeOptions],
 ) -> TensorVariable:
     """Add the factor ``exp(-gamma * (1 - C))`` to the model, C the concordance of scores with censored times.
 
@@ -382,17 +427,17 @@ def ConcordancePotential(
     ----------
     name : str
         Name of the potential.
-    scores : TensorVariable, shape (n,)
+    scores : TensorVariable
         Expression of length n: the score of each observation, the higher the earlier its event.
-    time, event : array_like or pm.Data, shape (n,)
+    time, event : array-like or pm.Data
         When each observation had its event or was last seen, and whether it was an event, or its cause (0 where it was
-        censored): arrays or ``pm.Data``.
-    gamma : float, str or pm.Data
-        Inverse temperature, multiplying 1 - C: a number, ``pm.Data``, or ``"default"``, as in :func:`AUCPotential`.
-    strata : array_like or pm.Data, shape (n,), optional
-        Compare within these groups only: labels or ``pm.Data``.
-    weights : "ipcw", array_like or pm.Data, shape (n,), optional
-        None for Harrell's C; ``"ipcw"`` for Uno's; or a positive number per observation, an array or ``pm.Data``.
+        censored).
+    gamma : float, pm.Data or "default"
+        Inverse temperature, multiplying 1 - C, as in :func:`AUCPotential`.
+    strata : array-like or pm.Data, optional
+        Compare within these groups only.
+    weights : "ipcw", array-like or pm.Data, optional
+        None for Harrell's C; ``"ipcw"`` for Uno's; or a positive number per observation.
     tau : float, optional
         Compare events before this time only.
     cause : int, default 1
@@ -400,14 +445,9 @@ def ConcordancePotential(
     horizon : float or sequence of float, optional
         Judge by the cumulative/dynamic AUC at this time, or by the mean of it over several, instead of C: events until
         then against those free of it then, with inverse probabilities of censoring as weights.
-    loss : {"exact", "logistic", "hinge"}, default "exact"
-        As in :func:`AUCPotential`.
-    ties : {"half", "strict"}, default "half"
-        As in :func:`AUCPotential`.
-    track_risk : bool, default True
-        As in :func:`AUCPotential`.
-    model : pymc.Model, optional
-        As in :func:`AUCPotential`.
+    **options
+        ``entry=``, an array or ``pm.Data``: when each came under observation, if later than time 0; it is compared with
+        later events only (Harrell's and Wolbers' C). And those of :func:`AUCPotential`.
 
     Returns
     -------
@@ -443,35 +483,68 @@ def ConcordancePotential(
     >>> [v.name for v in model.potentials], [v.name for v in model.deterministics]
     (['c'], ['c_risk'])
     """
-    compared = compared_times(time, event, strata=strata, weights=weights, tau=tau, cause=cause, horizon=horizon)
-    return _add_potential(name, scores, compared, gamma, loss, ties, track_risk, model)
+    kinds: dict[str, Any] = {"strata": strata, "weights": weights, "tau": tau, "cause": cause, "horizon": horizon}
+    further: Any = dict(options)
+    compared = compared_times(time, event, **kinds, entry=further.pop("entry", None))
+    return _add_potential(name, [score_tensor(scores)], [compared], gamma, **further)
 
 
 def _add_potential(
     name: str,
-    scores: Any,
-    compared: Compared,
+    scores: list[TensorVariable],
+    compared: list[Compared],
     gamma: Any,
-    loss: str,
-    ties: str,
-    track_risk: bool,
-    model: pm.Model | None,
+    *,
+    loss: str = "exact",
+    ties: str = "half",
+    track_risk: bool = True,
+    model: pm.Model | None = None,
 ) -> TensorVariable:
+    """The potential of one score, or of one for each class."""
     if loss not in ("exact", *LOSSES):
         raise ValueError(f'loss must be "exact", {", ".join(map(repr, LOSSES))}; got {loss!r}.')
     model = pm.modelcontext(model)
-    scores = score_tensor(scores)
-    if scores.type.ndim != 1:
+    if scores[0].type.ndim != 1:
+        dimensions = scores[0].type.ndim + (len(scores) > 1)
         raise ValueError(
-            f"scores must be one vector, a score per observation; this expression has {scores.type.ndim} dimensions."
+            f"scores must be one vector, a score per observation; this expression has {dimensions} dimensions. (A "
+            'score for each of K unordered classes, shape (n, K): multi_class="ovo".)'
         )
-    temperature = _gamma_tensor(name, gamma, scores, compared, model)
+    temperatures = _gammas(name, gamma, scores, compared, model)
     with model:
-        risk = compared.risk(scores, ties) if loss == "exact" else compared.surrogate(scores, loss)
-        potential = pm.Potential(name, -temperature * risk)
+        risks = [each.risk(score, ties) for each, score in zip(compared, scores, strict=True)]
+        losses = risks
+        if loss != "exact":
+            losses = [each.surrogate(score, loss) for each, score in zip(compared, scores, strict=True)]
+        potential = pm.Potential(name, -sum(t * each for t, each in zip(temperatures, losses, strict=True)))
         if track_risk:
-            pm.Deterministic(f"{name}_risk", risk if loss == "exact" else compared.risk(scores, ties))
+            pm.Deterministic(f"{name}_risk", sum(risks) / len(risks))
     return potential
+
+
+def _gammas(
+    name: str, gamma: Any, scores: list[TensorVariable], compared: list[Compared], model: pm.Model
+) -> list[Any]:
+    """What each class's risk is multiplied by: gamma / K, or one of K numbers."""
+    number = len(scores)
+    if isinstance(gamma, Variable):
+        length, held = (gamma.type.shape or (None,))[0], gamma.type.ndim == 1
+    else:
+        held = not isinstance(gamma, str | TheoremDefaults) and np.ndim(gamma) == 1
+        length = len(gamma) if held else None
+    if held and number > 1:
+        if length not in (None, number):
+            raise ValueError(f"gamma must be one number, or one for each of the {number} classes; it has {length}.")
+        each = [gamma[k] for k in range(number)]
+    elif number > 1 and isinstance(gamma, str):
+        if gamma != "default":
+            raise ValueError(f'gamma={gamma!r} is for two classes: pass a number, {number} of them, or "default".')
+        each = [gamma] * number
+    else:
+        found = _gamma_tensor(name, gamma, scores[0], compared[0], model)
+        return [found / number if number > 1 else found] * number
+    parts = zip(each, scores, compared, strict=True)
+    return [_gamma_tensor(name, one, score, kind, model) for one, score, kind in parts]
 
 
 def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compared, model: pm.Model) -> Any:

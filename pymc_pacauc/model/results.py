@@ -29,7 +29,7 @@ from pytensor.tensor.type import TensorType
 from pymc_pacauc.array_result import ArrayResult, Estimate
 from pymc_pacauc.comparison.sizes import compared_share, effective_size
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.model.auc_term import AUCTerm, auc_terms
+from pymc_pacauc.model.auc_term import AUCTerm, auc_terms, classes_of
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.kernel_features import TransformRows
 from pymc_pacauc.problem.problem import Problem
@@ -49,6 +49,7 @@ def fitted_to(
         )
     comparison = terms[0].comparison
     n_pos, n_neg = sides(comparison)
+    sizes = [effective_size(term.comparison) for term in (terms if classes_of(terms) else terms[:1])]
     arrays = _arrays(terms)
     gamma = float(sum(term.gamma for term in terms)) if problem is None else problem.gamma
     of_terms = {term.risk for term in terms}
@@ -59,8 +60,8 @@ def fitted_to(
         gamma=gamma,
         n_pos=n_pos,
         n_neg=n_neg,
-        comparison=comparison.kind,
-        m_eff=effective_size(comparison),
+        comparison="unordered classes" if classes_of(terms) else comparison.kind,
+        m_eff=min(sizes),
         compared=compared_share(comparison),
         coefficients=_dimension(model),
         ties=terms[0].ties,

@@ -34,7 +34,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 from scipy import sparse
 
-from pymc_pacauc.model.auc_term import score_graphs
+from pymc_pacauc.model.auc_term import has_classes, score_graphs
 from pymc_pacauc.model.graph import (
     FlatVariables,
     Unreadable,
@@ -89,11 +89,14 @@ class ModelScores:
         What travels with results.
     groups : dict
         By position of the input that holds codes: the :class:`Groups` that they index.
+    classes : list
+        The same for each class, where each has a score of its own.
     """
 
     def __init__(self, function: ScoreFunction, graph: Variable, layout: FlatVariables, shared: Sequence[Any]):
         self.function = function
         self.groups: dict[int, Groups] = {}
+        self.classes: list[ModelScores] = []
         self.graph, self.layout = graph, layout
         self._shared, self._lock = list(shared), Lock()
 
@@ -167,6 +170,8 @@ def read_scores(
         if not graphs:
             return _refused("", NO_POTENTIAL)
         found = [read_scores(model, each, variables) for each in dict.fromkeys(graphs)]
+        if len(found) > 1 and has_classes(model):
+            return _by_class(found)
         if len({each.function.digest for each in found}) > 1:
             refusal = (
                 "The model's potentials rank by different scores: name the ones to predict, a pm.Deterministic, with "
@@ -174,10 +179,22 @@ def read_scores(
             )
             found[0].function = replace(found[0].function, matrix=None, constant=None, refusal=refusal)
         return found[0]
+    if scores.type.ndim == 2:
+        return _by_class([read_scores(model, scores[:, k], variables) for k in range(shape_now(scores)[1])])
     try:
         return _read(model, scores, variables)
     except FAILURES as error:  # whatever a model is made of, it can be fitted
         return _refused("", NOT_BY_ROWS.format(why=_first_line(error)))
+
+
+def _by_class(found: list[ModelScores]) -> ModelScores:
+    """Scores of several classes, in their order."""
+    functions = [each.function for each in found]
+    refusal = next((each.refusal for each in functions if each.refusal), "")
+    joined = _refused(functions[0].name, refusal)
+    joined.function = replace(joined.function, inputs=functions[0].inputs, classes=() if refusal else tuple(functions))
+    joined.classes = [] if refusal else found
+    return joined
 
 
 def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | None) -> ModelScores:

@@ -17,10 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.special import expit, log_expit, logsumexp
 
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
@@ -264,6 +266,14 @@ class Spikes(PriorSites):
         return self.inclusion_probability < 1.0
 
 
+class Part(NamedTuple):
+    """A factor of a posterior: a problem of some of the ``rows`` and ``columns`` of another one."""
+
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    problem: Problem
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """AUC Gibbs posterior of linear scores: rows, pairs, gamma and prior.
@@ -401,6 +411,40 @@ class Problem:
         place[rows] = np.arange(rows.size)
         scores = replace(self.scores, X=self.X[rows], offset=self.offset[rows])
         return replace(self, scores=scores, pairs=self.pairs.map(place, rows.size))
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Problems that this one is a product of: pairs that share no coefficient, independent a priori; else itself.
+
+        Such are unordered classes whose scores have coefficients of their own, and potentials of unrelated scores.
+        """
+        blocks = self.pairs.blocks
+        if self.sites is not None or self.pairs.kind != "other pairs" or len(blocks) < 2:
+            return (Part(np.arange(self.n), np.arange(self.d), self),)
+        rows = [np.union1d(block.positive, block.negative) for block in blocks]
+        touched = sparse.csr_array(np.array([(self.X[each] != 0.0).any(axis=0) for each in rows], dtype=float))
+        factor = sparse.eye_array(self.d) if self.prior.independent else sparse.csr_array(self.prior.factor)
+        linked = sparse.block_array([[None, touched], [touched.T, factor]])
+        number, label = connected_components(linked, directed=False)
+        found: list[Part] = []
+        idle = np.setdiff1d(np.arange(number), label[: len(blocks)])
+        for which in range(number):
+            chosen = [block for block, mine in zip(blocks, label[: len(blocks)] == which, strict=True) if mine]
+            columns = np.flatnonzero(label[len(blocks) :] == which)
+            if not chosen:
+                continue
+            if not found:  # coefficients that reach no score stay with the first part
+                columns = np.flatnonzero(np.isin(label[len(blocks) :], [which, *idle]))
+            row = np.unique(np.concatenate([np.union1d(b.positive, b.negative) for b in chosen]))
+            place = np.zeros(self.n, dtype=np.intp)
+            place[row] = np.arange(row.size)
+            pairs = replace(self.pairs, blocks=tuple(chosen)).map(place, row.size)
+            square = columns if self.prior.independent else np.ix_(columns, columns)
+            prior = GaussianPrior(self.prior.mean[columns], self.prior.factor[square])
+            scores = LinearScores(self.X[np.ix_(row, columns)], self.offset[row], prior)
+            gamma = self.gamma_per_pair * pairs.total_weight
+            found.append(Part(row, columns, replace(self, scores=scores, pairs=pairs, gamma=gamma)))
+        return tuple(found)
 
     @property
     def scale_free(self) -> bool:

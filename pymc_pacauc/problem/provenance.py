@@ -55,8 +55,8 @@ class Provenance:
         Class sizes (of the first term, where there are several). For ordered classes, observations above the lowest
         class, and those in it; for censored times, events that are compared, and the others.
     comparison : str
-        What is compared: ``"two classes"``, ``"ordered classes"``, ``"censored times"``, ``"partial AUC"`` or
-        ``"other pairs"``.
+        What is compared: ``"two classes"``, ``"ordered classes"``, ``"unordered classes"``, ``"censored times"``,
+        ``"partial AUC"`` or ``"other pairs"``.
     m_eff : float
         Independent comparisons that a bound counts, see :mod:`pymc_pacauc.comparison.sizes`; 0 where there is none.
     compared : float
@@ -309,8 +309,9 @@ class Provenance:
 
 
 def measure_of(comparison: str) -> str:
-    """What 1 - risk of a comparison is called: ``"AUC"``, ``"partial AUC"`` or ``"concordance"``."""
-    return {"two classes": "AUC", "partial AUC": "partial AUC"}.get(comparison, "concordance")
+    """What 1 - risk of a comparison is called: ``"AUC"``, ``"partial AUC"``, ``"M"`` or ``"concordance"``."""
+    named = {"two classes": "AUC", "partial AUC": "partial AUC", "unordered classes": "M"}
+    return named.get(comparison, "concordance")
 
 
 def fitted_to_problem(problem: Problem, method: str) -> Provenance:

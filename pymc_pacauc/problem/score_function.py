@@ -116,6 +116,8 @@ class ScoreFunction:
         Of the scores, where they are a Deterministic.
     refusal : str
         Why new rows have no score; empty where they have.
+    classes : tuple of ScoreFunction
+        With a score for each of several classes, each one's function; empty where there is one score.
     """
 
     inputs: tuple[Input, ...]
@@ -124,6 +126,7 @@ class ScoreFunction:
     constant: FloatArray | None = None
     name: str = ""
     refusal: str = ""
+    classes: tuple[ScoreFunction, ...] = ()
 
     @property
     def linear(self) -> bool:
@@ -245,6 +248,8 @@ class ScoreFunction:
         """
         if self.refusal:
             raise ValueError(self.refusal)
+        if self.classes:
+            raise ValueError("There is a score for each class: name one of them, a pm.Deterministic, with var_name=.")
         if not self.linear:
             raise ValueError(
                 "The scores are a function of a row that is not linear in its columns, so no weights say it all: "
@@ -301,6 +306,8 @@ class ScoreFunction:
             "name": self.name,
             "refusal": self.refusal,
         }
+        if self.classes:
+            found["classes"] = [each.to_dict() for each in self.classes]
         if self.linear:
             assert self.constant is not None
             entries = sparse.coo_array(self.matrix)
@@ -328,7 +335,8 @@ class ScoreFunction:
             place = (np.array(held["row"], dtype=int), np.array(held["column"], dtype=int))
             matrix = sparse.csr_array((np.array(held["value"], dtype=float), place), shape=tuple(held["shape"]))
             constant = np.array(held["constant"], dtype=float)
-        return cls(inputs, variables, matrix, constant, found["name"], found["refusal"])
+        classes = tuple(cls.from_dict(each) for each in found.get("classes", ()))
+        return cls(inputs, variables, matrix, constant, found["name"], found["refusal"], classes)
 
     @cached_property
     def encoded(self) -> NDArray[np.uint8]:

@@ -271,3 +271,43 @@ def test_exploding_weights_say_tau():
     time, event = np.arange(1.0, 203.0), np.arange(202) % 201 == 0  # the last event is in no pair: its weight is none
     assert censoring_survival(time, event)[-1] < 0.01
     assert concordance(time, event, weights="ipcw").n_pairs == 201
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(4, 40), causes=st.booleans())
+def test_entry_times(seed, n, causes):
+    """Every pair looked at one by one: who had not entered at an event is not compared with it."""
+    rng = np.random.default_rng(seed)
+    time, entry = rng.integers(3, 12, n).astype(float), rng.integers(0, 12, n).astype(float)
+    entry = np.minimum(entry, time - 1)
+    code = rng.integers(0, 3, n) if causes else rng.integers(0, 2, n)
+    both = [
+        (i, j)
+        for i in range(n)
+        for j in range(n)
+        if code[i] == 1
+        and (time[j] > time[i] or (time[j] == time[i] and code[j] == 0) or (code[j] == 2 and time[j] <= time[i]))
+        and entry[j] < time[i]
+    ]
+    if not both:
+        return
+    scores, weights = rng.integers(0, 6, n).astype(float), rng.gamma(1.0, size=n) + 0.1
+    i, j = np.array(both).T
+    w = weights[i] * weights[j]
+    exact = np.sum(w * ((scores[i] < scores[j]) + 0.5 * (scores[i] == scores[j]))) / w.sum()
+    assert pac.concordance_risk(scores, time, code, entry=entry, weights=weights) == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"entry": [0.0, 2.0, 0.0]}, "entry must be before time; for 1 observation"),
+        ({"entry": [0.0, 1.0]}, r"entry must have shape \(3,\)"),
+        ({"entry": [0.0, 0.0, 0.0], "weights": "ipcw"}, "leave weights=.ipcw. and horizon away"),
+        ({"entry": [0.0, 0.0, 0.0], "horizon": 1.0}, "leave weights=.ipcw. and horizon away"),
+        ({"entry": [0.0, 1.5, 2.5]}, "nobody had entered"),
+    ],
+)
+def test_bad_entry_times(options, message):
+    given = {"time": [1.0, 2.0, 3.0], "event": [1, 0, 0], **options}
+    with pytest.raises(ValueError, match=message):
+        pac.concordance_risk([1.0, 2.0, 3.0], **given)

@@ -92,11 +92,11 @@ def test_a_start_and_its_subsample():
 
 
 def test_folds():
-    weights, strata = np.linspace(1.0, 2.0, 200), np.arange(200) // 20
+    weights, strata = np.linspace(1.0, 2.0, 200), np.arange(200) // 10
     y = np.arange(200) % 2
     for pairs, way in (
         (bipartite(y), "paths"),
-        (label_comparison(y, strata=strata // 2), "paths"),
+        (label_comparison(y, strata=strata // 4), "paths"),
         (label_comparison(y, strata=strata), "removed sites"),
         (label_comparison(y, weights=weights), "removed sites"),
     ):

@@ -52,6 +52,7 @@ TIMES = {
     "strata": {"strata": STRATA},
     "weights": {"weights": WEIGHTS, "tau": TAU},
     "competing": {"event": CAUSE, "cause": 2, "weights": "ipcw", "tau": TAU},
+    "entry": {"event": CAUSE, "entry": TIME * np.random.default_rng(9).random(N)},
     "horizon": {"event": CAUSE, "horizon": [TAU / 2, TAU], "weights": WEIGHTS},
 }
 KINDS = [*((True, name) for name in LABELS), *((False, name) for name in TIMES)]

@@ -25,7 +25,7 @@ from pymc_pacauc.certify.bounds import (
     mean_bound,
     pac_bayes_kl,
 )
-from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, deal_matchings, scores_under
+from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, matching_groups, scores_under
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.html_report import HTMLReport
@@ -243,7 +243,7 @@ def certificate(
         scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))
         rng, typical = np.random.default_rng(SEED), min(fitted.coefficients, LARGEST_TYPICAL)
         drawn = bound_of_draws(
-            scores, kl, deal_matchings(positive), typical, error / selected_from, rng=rng, rate=rate, compared=COMPARED
+            scores, kl, matching_groups(positive), typical, error / selected_from, rng=rng, rate=rate, compared=COMPARED
         )
         highest, rate = drawn.risk, drawn.rate
     elif bound == "kl":
@@ -312,8 +312,8 @@ def certified_auc(result: Any, epsilon: float, selected_from: int) -> float:
 def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tuple[float, float]:
     """The empirical risk to certify with, and what is left of epsilon.
 
-    That of a fit on dealt pairs is a mean over pairs drawn: what it is below, with a probability that a part of epsilon
-    pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out among the
+    That of a fit to a subsample of pairs is a mean over pairs drawn: what it is below, with a probability that a part
+    of epsilon pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out among the
     fits that may have been compared: ``COMPARED`` for each of the priors.
     """
     if not estimated.terms:

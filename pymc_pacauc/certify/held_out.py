@@ -1,6 +1,6 @@
 """Certified AUCs with a part of the rows kept for the certificate, and of a posterior without that; on arrays.
 
-Deal the rows of each class into a part A, from which something is learned, and the rest B, on which it is certified by
+Split the rows of each class into a part A, from which something is learned, and the rest B, on which it is certified by
 the bounds of :mod:`pymc_pacauc.certify.matchings`. Three scores have a certificate then:
 
 - *the mean score of the posterior of A*: on B it is a fixed score, and nothing is paid for having learned it;
@@ -23,6 +23,7 @@ The bounds hold for every sample size and all distributions; :mod:`pymc_pacauc.c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,12 +32,13 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from pymc_pacauc.certify.bounds import check_epsilon
+from pymc_pacauc.certify.bounds import check_epsilon, kl_upper, pac_bayes_kl
 from pymc_pacauc.certify.certificate import SEED, TUNED
-from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_matchings, holdout_bound, scores_under
-from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
+from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.comparison.sizes import effective_size
+from pymc_pacauc.comparison.sizes import effective_size, group_codes
+from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
@@ -83,9 +85,18 @@ class SplitBounds:
 
 
 def split_bounds(
-    problem: Problem, *, share: float = 0.5, epsilon: float = 0.05, seed: int = SEED, n_jobs: int | None = None
+    problem: Problem,
+    *,
+    share: float = 0.5,
+    epsilon: float = 0.05,
+    groups: ArrayLike | None = None,
+    seed: int = SEED,
+    n_jobs: int | None = None,
 ) -> SplitBounds:
     """Fit a share of the rows of each class, and all of them, by EP, and certify on the rest.
+
+    With ``groups`` no group is split, and the bounds are PAC-Bayes-kl with m counted in groups: rows of one group are
+    not independent, so that there are no matchings of them.
 
     Examples
     --------
@@ -104,13 +115,12 @@ def split_bounds(
     if not 0.0 < share < 1.0:
         raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}.")
     rng = np.random.default_rng(seed)
-    in_part = _deal(positive, share, rng)
+    codes = None if groups is None else group_codes(groups, positive.size)
+    in_part = _part_of(positive, share, rng) if codes is None else _groups_of(positive, codes, share, rng)
     part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
     whole = fit(problem, start=part, n_jobs=n_jobs)
     rest = ~in_part
     prior, posterior = part.posterior.natural, whole.posterior.natural
-    deal = deal_matchings(positive[rest])
-    sizes = int(positive[rest].sum()), int((~positive[rest]).sum())
     before, after = (scores_under(problem, q, rest) for q in (prior, posterior))
     divergence = divergence_between(posterior, prior)
     scale = _best_scale(posterior.mean, prior) if problem.scale_free else 1.0
@@ -118,11 +128,17 @@ def split_bounds(
     near = with_margin(replace(before, mean=scale * after.mean, root=SHRINK * before.root), SHRINK * sd, positive[rest])
     shift = float(np.sum((prior.factor.T @ (scale * posterior.mean - prior.mean)) ** 2)) / SHRINK**2
 
+    others = bipartite(positive[rest])
+
     def certified(scores: GaussianScores, kl: float) -> float:
-        return bound_of_draws(scores, kl, deal, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
+        if codes is None:
+            matched = matching_groups(positive[rest])
+            return bound_of_draws(scores, kl, matched, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
+        risk = 1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], others)
+        return pac_bayes_kl(risk, kl, effective_size(others, codes[rest]), epsilon, equal_matchings=False)
 
     return SplitBounds(
-        part_auc=holdout_bound(deal.of(before.mean), *sizes, epsilon),
+        part_auc=_fixed_score_bound(before.mean, positive[rest], epsilon, None if codes is None else codes[rest]),
         draw_auc=1.0 - certified(after, divergence),
         mean_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
         part=part,
@@ -150,7 +166,7 @@ def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
     return max(0.0, 0.5 * (spread + shift) + volumes)
 
 
-def _deal(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
+def _part_of(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
     chosen = np.zeros(positive.size, dtype=bool)
     for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
         if rows.size < 2:
@@ -158,6 +174,33 @@ def _deal(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
         number = int(np.clip(round(share * rows.size), 1, rows.size - 1))
         chosen[rng.permutation(rows)[:number]] = True
     return chosen
+
+
+def _groups_of(positive: Mask, codes: NDArray[np.intp], share: float, rng: np.random.Generator) -> Mask:
+    """Whole groups, in random order: each goes where the part is then nearer to its share of both classes."""
+    sizes = np.array([np.bincount(codes[rows], minlength=codes.max() + 1) for rows in (positive, ~positive)]).T
+    shares = sizes / sizes.sum(axis=0)
+    chosen, seen, part = np.zeros(len(sizes), dtype=bool), np.zeros(2), np.zeros(2)
+    for group in rng.permutation(len(sizes)):
+        seen += shares[group]
+        missing = share * seen - part
+        chosen[group] = np.sum((missing - shares[group]) ** 2) < np.sum(missing**2)
+        part += chosen[group] * shares[group]
+    if min(sizes[chosen].sum(axis=0).min(initial=0), sizes[~chosen].sum(axis=0).min(initial=0)) == 0:
+        raise ValueError(
+            f"A split certificate needs groups with rows of each class in the part and outside it; of {len(sizes)} "
+            "groups there are none. Take another share=, or more groups."
+        )
+    return chosen[codes]
+
+
+def _fixed_score_bound(score: FloatArray, positive: Mask, epsilon: float, codes: NDArray[np.intp] | None) -> float:
+    """Lower bound on the AUC of a score fixed beforehand: over matchings, or of groups by Chernoff's inequality."""
+    if codes is None:
+        sizes = int(positive.sum()), int((~positive).sum())
+        return holdout_bound(matching_groups(positive).of(score), *sizes, epsilon)
+    m = effective_size(bipartite(positive), codes)
+    return 1.0 - kl_upper(float(empirical_risk(score, positive)), -math.log(epsilon) / m)
 
 
 def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
@@ -181,6 +224,8 @@ class HoldOutCertificate(HTMLReport):
         Rows of the two classes.
     epsilon, selected_from
         Probability with which the bound may fail, and between how many scores it is shared.
+    groups
+        How many groups of rows are the independent units; 0 where rows are.
     """
 
     auc: float
@@ -189,14 +234,14 @@ class HoldOutCertificate(HTMLReport):
     n_neg: int
     epsilon: float
     selected_from: int
+    groups: int = 0
 
     def __repr__(self) -> str:
         shared = f", the best of {self.selected_from} scores" if self.selected_from > 1 else ""
         return (
             f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}{shared} "
             f"({self.empirical_auc:.4f} on {self.n_pos} + {self.n_neg} rows)\n"
-            "  - Assumes that the score was fixed before these rows were seen, and that within each class rows are "
-            "independent and identically distributed."
+            f"  - Assumes that the score was fixed before these rows were seen, and that {_independent(self.groups)}."
         )
 
 
@@ -208,21 +253,25 @@ def holdout(
     selected_from: int = 1,
     mean: ArrayLike | None = None,
     positive: Any = None,
+    groups: ArrayLike | None = None,
 ) -> HoldOutCertificate:
     """With probability 1 - epsilon, a number below which the AUC of a fixed score does not fall: for any classifier.
 
     Parameters
     ----------
-    scores
+    scores : array-like of shape (rows,), or what predict_scores returned
         One score per row; or what :func:`~pymc_pacauc.predict_scores` returned, of which the mean score is certified.
-    y
+    y : array-like of shape (rows,)
         Labels of rows that had no part in making the score.
-    epsilon
+    epsilon : float, default 0.05
         Probability, over the drawing of these rows, with which the bound may fail.
-    selected_from
+    selected_from : int, default 1
         Number of scores compared on these rows, this one among them.
-    mean, positive
-        As in :func:`~pymc_pacauc.roc`.
+    mean, positive : as in :func:`~pymc_pacauc.roc`
+        The score to deploy, and which label is the positive class.
+    groups : array-like of shape (rows,), optional
+        A label per row, such as its patient: groups are the independent units, and rows of one may depend on each other
+        in any way. The AUC is that of all pairs, those within a group among them.
 
     Notes
     -----
@@ -243,10 +292,17 @@ def holdout(
         raise ValueError(f"selected_from counts scores, an integer >= 1; got {selected_from!r}.")
     draws, mask = labelled_draws(scores, y, positive)
     score = deployed_score(scores, draws, mean)
-    n_pos, n_neg = int(mask.sum()), int((~mask).sum())
-    bound = holdout_bound(deal_matchings(mask).of(score), n_pos, n_neg, epsilon / selected_from)
+    codes = None if groups is None else group_codes(groups, mask.size)
+    bound = _fixed_score_bound(score, mask, epsilon / selected_from, codes)
     auc = 1.0 - float(empirical_risk(score, mask))
-    return HoldOutCertificate(bound, auc, n_pos, n_neg, epsilon, int(selected_from))
+    number = 0 if codes is None else int(codes.max()) + 1
+    return HoldOutCertificate(bound, auc, int(mask.sum()), int((~mask).sum()), epsilon, int(selected_from), number)
+
+
+def _independent(groups: int) -> str:
+    if groups:
+        return f"given the classes, the {groups} groups are independent (rows of one may depend on each other)"
+    return "within each class rows are independent and identically distributed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,6 +328,8 @@ class SplitCertificate(HTMLReport):
         Probability with which each bound may fail, and among how many it is shared.
     standardized
         Whether the covariates look centred, scaled or ranked over all of these rows.
+    groups
+        How many groups of rows are the independent units; 0 where rows are.
     """
 
     auc: float
@@ -285,6 +343,7 @@ class SplitCertificate(HTMLReport):
     epsilon: float
     selected_from: int
     standardized: bool
+    groups: int = 0
 
     def __repr__(self) -> str:
         caution = "\n  - CAUTION: the covariates look centred, scaled or ranked over all of these rows."
@@ -295,8 +354,8 @@ class SplitCertificate(HTMLReport):
             f"  posterior of all rows: a draw >= {self.draw_auc:.4f}, the mean score >= {self.mean_score_auc:.4f} "
             f"(KL {self.divergence:.2f} nats from the part's)\n"
             "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.\n"
-            "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
-            "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part."
+            f"  - Assumes that {_independent(self.groups)}, and that nothing besides (gamma, prior, scaling of "
+            "covariates) was chosen with the rows outside the part."
             f"{caution if self.standardized else ''}"
         )
 
@@ -308,6 +367,7 @@ def split(
     epsilon: float = 0.05,
     *,
     selected_from: int = 1,
+    groups: ArrayLike | None = None,
     random_seed: int = SEED,
     n_jobs: int | None = None,
 ) -> SplitCertificate:
@@ -315,18 +375,20 @@ def split(
 
     Parameters
     ----------
-    model
+    model : Model, Problem or None
         A model with scores affine in Gaussian variables and two classes, by default the one on the context stack; or a
         :class:`~pymc_pacauc.problem.problem.Problem` of arrays. Its gamma is used for both fits.
-    share
+    share : float, default 0.5
         Of each class, in the part. A third to a half is about best (``benchmarks/certificates.py``).
-    epsilon
+    epsilon : float, default 0.05
         Probability, over the drawing of the rows, with which each bound may fail.
-    selected_from
+    selected_from : int, default 1
         Number of certificates compared, this one among them: models, gammas, shares, or the three bounds of one.
-    random_seed
-        Of the deal: fixed before looking.
-    n_jobs
+    groups : array-like of shape (rows,), optional
+        A label per row, such as its patient: groups are the independent units, and none is split.
+    random_seed : int
+        Of the split: fixed before looking.
+    n_jobs : int or None, default None
         Threads.
 
     Examples
@@ -351,7 +413,8 @@ def split(
         model = source.problem
     if model.tuned_prior or (source is not None and fitted_to(source.model, "EP", model).tuned_prior):
         raise ValueError(TUNED)
-    found = split_bounds(model, share=share, epsilon=epsilon / selected_from, seed=random_seed, n_jobs=n_jobs)
+    options: dict[str, Any] = {"share": share, "groups": groups, "seed": random_seed, "n_jobs": n_jobs}
+    found = split_bounds(model, epsilon=epsilon / selected_from, **options)
     part: Any = found.part
     whole: Any = found.whole
     if source is not None:
@@ -369,6 +432,7 @@ def split(
         epsilon=epsilon,
         selected_from=int(selected_from),
         standardized=looks_standardized(model.X),
+        groups=0 if groups is None else len(np.unique(group_codes(groups, model.n))),
     )
 
 

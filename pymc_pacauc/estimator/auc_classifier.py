@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
@@ -59,6 +60,10 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         Threads; None is one, -1 all cores.
     verbose : int or bool, default False
         Whether to print what the fit is doing.
+    class_weight : "balanced", dict of label: weight, or None, default None
+        As everywhere in scikit-learn: weights of classes, with which those of rows are multiplied, in the probabilities
+        and hence in :meth:`predict`: how often rows of a class come where the score is used. The ranking does not
+        depend on them: a pair has a row of either class.
     multi_class : {"ovo", "ordered"}, default "ovo"
         With more than two classes ``"ovo"``: one score for each class, judged by Hand and Till's M, the mean AUC
         between its rows and those of each other class; ``"ordered"``: one score that ranks the classes in their order.
@@ -95,9 +100,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     Notes
     -----
     Sparse X is taken, and made dense: 8 bytes for each cell. For another threshold than a probability of 1/2 use
-    scikit-learn's ``TunedThresholdClassifierCV`` or ``FixedThresholdClassifier``. A pair of rows weighs the product of
-    their weights, so that weights of classes change no ranking of two classes; for probabilities pass
-    ``sample_weight=compute_sample_weight(...)``.
+    scikit-learn's ``TunedThresholdClassifierCV`` or ``FixedThresholdClassifier``.
 
     Examples
     --------
@@ -119,6 +122,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         random_state: Any = 0,
         n_jobs: int | None = None,
         verbose: Any = False,
+        class_weight: Any = None,
         multi_class: str = "ovo",
         keep_data: Any = False,
     ):
@@ -130,6 +134,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.class_weight = class_weight
         self.multi_class = multi_class
         self.keep_data = keep_data
 
@@ -161,6 +166,8 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
         check_calibration(self.calibration)
+        if self.class_weight is not None and self.calibration is None:
+            raise ValueError('class_weight= is for probabilities, and there are none: use calibration="auto".')
         if self.multi_class not in MULTI_CLASS:
             raise ValueError(
                 f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
@@ -176,6 +183,9 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         classes, place = np.unique(y, return_inverse=True)
         _check_classes(classes, place)
         rng = np.random.default_rng(self._seed())
+        counted = weights
+        if self.class_weight is not None:
+            counted = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
 
         def score(part: NDArray[np.intp]) -> CalibratedScore:
             pairs = bipartite(part) if part.max() == 1 else ordered_classes(part)
@@ -187,7 +197,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             folds = usable_folds(pairs, groups, self.calibration is not None or recipe.gamma == "cv")
             posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
             recipe.tell("calibrating")
-            return calibrate(posterior, part, sample_weight=weights, calibration=self.calibration, folds=folds)
+            return calibrate(posterior, part, sample_weight=counted, calibration=self.calibration, folds=folds)
 
         one_score = classes.size == 2 or self.multi_class == "ordered"
         parts = [place] if one_score else [(place == k).astype(np.intp) for k in range(classes.size)]
@@ -195,7 +205,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         self.class_slopes_, self.class_shifts_ = np.ones(len(parts)), np.zeros(len(parts))
         if not one_score and self.calibration is not None:
             held_out = np.column_stack([each.held_out_standard for each in fitted])
-            self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, weights)
+            self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, counted)
         self._keep(fitted)
         self.classes_ = classes
         if hasattr(self, "coef_"):

@@ -180,6 +180,8 @@ class CalibratedScore:
         The cross-fitted score of each training row, in units of the score; None where it is not kept, or there is none.
     place : array or None
         The class of each training row; None where it is not kept.
+    weights : array or None
+        What each training row counts in the probabilities; None where it is not kept.
     figures : Figures or None
         What the report shows, where the rows that it is computed from are not kept.
     """
@@ -191,6 +193,7 @@ class CalibratedScore:
     cuts: FloatArray
     held_out: FloatArray | None
     place: NDArray[np.intp] | None
+    weights: FloatArray | None = None
     figures: Any = None
 
     def above(self, X: FloatArray) -> FloatArray:
@@ -233,7 +236,7 @@ class CalibratedScore:
 
     def without_data(self) -> CalibratedScore:
         """The same without anything that has a row for each training row."""
-        return replace(self, posterior=self.posterior.without_data(), held_out=None, place=None)
+        return replace(self, posterior=self.posterior.without_data(), held_out=None, place=None, weights=None)
 
 
 def calibrate(
@@ -270,7 +273,7 @@ def calibrate(
             maps.append(fit_sigmoid(scores.ravel(), above, each))
     cuts = center + spread * np.maximum.accumulate([each.crossing(0.5) for each in maps])
     held_out = center + spread * scores.mean(axis=0)
-    return CalibratedScore(posterior, center, spread, tuple(maps), cuts, held_out, place)
+    return CalibratedScore(posterior, center, spread, tuple(maps), cuts, held_out, place, weights)
 
 
 def check_calibration(calibration: Any) -> None:

@@ -82,6 +82,8 @@ class Boundary:
         Mean probability, share of positives, and number of rows.
     cuts : array of shape (rates, 5)
         Probability of the threshold, sensitivity, specificity, and the predictive values.
+    weighted : bool
+        Whether rows, or their classes, have weights: probabilities are then shares of the weight.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Boundary:
     roc: FloatArray
     bins: FloatArray
     cuts: FloatArray
+    weighted: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +177,19 @@ def _boundary(score: CalibratedScore, k: int, name: str) -> Boundary:
 
     assert score.held_out is not None
     assert score.place is not None
+    assert score.weights is not None
     positive = score.place > k
     curves = roc(score.held_out, positive, ci_prob=CI_PROB, groups=score.posterior.groups)
     lines = np.array([curves["fpr"].values, *(curves[each].values for each in ("tpr", "tpr_lower", "tpr_upper"))])
     probability = score.maps[k]((score.held_out - score.center) / score.spread)
     order = np.array_split(np.argsort(probability, kind="stable"), min(BINS, positive.size))
-    bins = np.array([[probability[each].mean(), positive[each].mean(), each.size] for each in order]).T
+    weights = score.weights  # as in the regression that the probabilities are
+    bins = np.array(
+        [
+            [*(np.average(values[each], weights=weights[each]) for values in (probability, positive)), each.size]
+            for each in order
+        ]
+    ).T
     n_pos, n_neg = int(positive.sum()), int((~positive).sum())
     cuts = []
     for rate in RATES:
@@ -190,7 +200,8 @@ def _boundary(score: CalibratedScore, k: int, name: str) -> Boundary:
         predictive.append((n_neg - false) / (~called).sum() if not called.all() else np.nan)
         cuts.append([at, true / n_pos, 1.0 - false / n_neg, *predictive])
     auc, *interval = (float(curves.attrs[each]) for each in ("auc", "auc_lower", "auc_upper"))
-    return Boundary(name, float(positive.mean()), auc, (interval[0], interval[1]), lines, bins, np.array(cuts))
+    ends, weighted = (interval[0], interval[1]), bool((weights != weights[0]).any())
+    return Boundary(name, float(positive.mean()), auc, ends, lines, bins, np.array(cuts), weighted)
 
 
 def _survival(time: FloatArray, event: Any) -> FloatArray:
@@ -307,7 +318,8 @@ def _calibration(each: Boundary) -> str:
         axes.set(xlabel="probability", ylabel=f"share of {each.name}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
     number = each.bins.shape[1]
-    text = f"Calibration: rows left out in {number} bins by their probability of {each.name}, and how many were."
+    text = f"Calibration: rows left out in {number} bins by their probability of {each.name}, and the share that were"
+    text += ", by their weights." if each.weighted else "."
     return _figure(draw, text)
 
 

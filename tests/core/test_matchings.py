@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from pymc_pacauc.certify import matchings as module
 from pymc_pacauc.certify.bounds import catoni_bound
-from pymc_pacauc.certify.matchings import deal_matchings, holdout_bound, matching_bound, matching_rate
+from pymc_pacauc.certify.matchings import holdout_bound, matching_bound, matching_groups, matching_rate
 
 
 def mean_by_enumeration(pos, neg, beta):
@@ -33,7 +33,7 @@ def test_the_mean_over_all_matchings(n_pos, n_neg, values):
     rng = np.random.default_rng([n_pos, n_neg, values])
     positive = rng.permutation(np.arange(n_pos + n_neg) < n_pos)
     scores = rng.integers(0, values, size=positive.size).astype(float)
-    found = deal_matchings(positive).of(scores)
+    found = matching_groups(positive).of(scores)
     pos, neg = scores[positive], scores[~positive]
     for beta in (0.1, 1.0, 6.0):
         assert found.log_moment(beta) == pytest.approx(log(mean_by_enumeration(pos, neg, beta)), rel=1e-10, abs=1e-12)
@@ -51,8 +51,8 @@ class AllDataSets:
             np.stack([(self.data[:, rows] == v).sum(axis=1) for v in range(values)], axis=1)
             for rows in (self.positive, ~self.positive)
         ]
-        deal = deal_matchings(self.positive)
-        self.matchings = [deal.of(one) for one in self.data]
+        matched = matching_groups(self.positive)
+        self.matchings = [matched.of(one) for one in self.data]
 
     def probabilities(self, p, q):
         return np.prod(p ** self.counts[0], axis=1) * np.prod(q ** self.counts[1], axis=1)
@@ -91,7 +91,7 @@ def test_a_posterior_fails_with_probability_epsilon_at_most():
     every, m, rate = AllDataSets(4, 3, 2), 3, 8.0
     share = np.linspace(0.0, 1.0, 41)
     divergence = log(2) + sum(t * np.log(np.where(t > 0, t, 1.0)) for t in (share, 1 - share))
-    ways = [every.matchings, [deal_matchings(every.positive).of(-one) for one in every.data]]
+    ways = [every.matchings, [matching_groups(every.positive).of(-one) for one in every.data]]
     moments = np.array([[each.log_moment(rate / m) for each in way] for way in ways])
     means = np.outer(moments[0], share) + np.outer(moments[1], 1 - share)
 
@@ -108,9 +108,9 @@ def test_a_posterior_fails_with_probability_epsilon_at_most():
 
 def test_a_constant_score_is_not_better_than_chance():
     for n_pos, n_neg in product((1, 2, 5, 12, 25), (1, 3, 8, 25)):
-        deal = deal_matchings(np.arange(n_pos + n_neg) < n_pos)
+        matched = matching_groups(np.arange(n_pos + n_neg) < n_pos)
         for epsilon in (0.05, 0.2, 0.9):
-            assert holdout_bound(deal.of(np.zeros(n_pos + n_neg)), n_pos, n_neg, epsilon) <= 0.5
+            assert holdout_bound(matched.of(np.zeros(n_pos + n_neg)), n_pos, n_neg, epsilon) <= 0.5
 
 
 def test_never_worse_than_hoeffdings_decomposition_and_groups_lose_little(monkeypatch):
@@ -119,10 +119,10 @@ def test_never_worse_than_hoeffdings_decomposition_and_groups_lose_little(monkey
     scores = rng.normal(size=900) + 1.5 * positive
     risk = np.mean(scores[positive][:, None] < scores[~positive])
     rate = matching_rate(300, 600, 5.0)
-    whole = matching_bound(deal_matchings(positive).of(scores).log_moment(rate / 300), 5.0, 300, rate=rate)
+    whole = matching_bound(matching_groups(positive).of(scores).log_moment(rate / 300), 5.0, 300, rate=rate)
     assert whole < catoni_bound(risk, 5.0, 300, rate=rate) - 0.02
     monkeypatch.setattr(module, "LARGEST_GROUP", 100)
-    grouped = deal_matchings(positive)
+    grouped = matching_groups(positive)
     assert len(grouped.groups) == 3
     assert sum(min(positive[g].sum(), (~positive[g]).sum()) for g in grouped.groups) == 300
     assert matching_bound(grouped.of(scores).log_moment(rate / 300), 5.0, 300, rate=rate) == pytest.approx(
@@ -133,20 +133,20 @@ def test_never_worse_than_hoeffdings_decomposition_and_groups_lose_little(monkey
 @pytest.mark.parametrize("n_neg", [1000, 1001, 2999])
 @pytest.mark.parametrize("n_pos", [999, 1000, 1001, 2000, 2001])
 def test_every_row_of_the_smaller_class_is_matched(n_pos, n_neg):
-    deal = deal_matchings(np.arange(n_pos + n_neg) < n_pos)
-    assert np.array_equal(np.sort(np.concatenate(deal.groups)), np.arange(n_pos + n_neg))
-    smaller = deal.positive if n_pos <= n_neg else ~deal.positive
-    assert all(smaller[g].sum() <= (~smaller[g]).sum() for g in deal.groups)
-    assert max(smaller[g].sum() for g in deal.groups) <= 1000
+    matched = matching_groups(np.arange(n_pos + n_neg) < n_pos)
+    assert np.array_equal(np.sort(np.concatenate(matched.groups)), np.arange(n_pos + n_neg))
+    smaller = matched.positive if n_pos <= n_neg else ~matched.positive
+    assert all(smaller[g].sum() <= (~smaller[g]).sum() for g in matched.groups)
+    assert max(smaller[g].sum() for g in matched.groups) <= 1000
 
 
 def test_coefficients_of_separated_and_of_tied_classes():
     positive = np.arange(3000) < 1000
-    deal = deal_matchings(positive)
-    [c] = deal.of(positive.astype(float)).log_coefficients
+    matched = matching_groups(positive)
+    [c] = matched.of(positive.astype(float)).log_coefficients
     assert np.isfinite(c).all()
     assert c[[1, 500, 1000]] == pytest.approx([log(1000), log(comb(1000, 500)), 0.0], rel=1e-10, abs=1e-9)
-    [tied] = deal.of(np.zeros(3000)).log_coefficients  # coins alone decide: H is binomial(1000, 1/2)
+    [tied] = matched.of(np.zeros(3000)).log_coefficients  # coins alone decide: H is binomial(1000, 1/2)
     assert tied == pytest.approx(c - np.arange(1001) * log(2), abs=1e-9)
 
 
@@ -155,10 +155,10 @@ def test_one_pair_a_matching_is_a_binomial_bound(auc):
     """With separable cells: positives compared with one negative value each, the exact probability of failure."""
     n, epsilon = 25, 0.05
     positive = np.arange(2 * n) < n
-    deal = deal_matchings(positive)
+    matched = matching_groups(positive)
     failed = 0.0
     for wrong in range(n + 1):  # the positives are below or above all negatives: W is the same in every matching
         scores = np.where(positive, np.where(np.arange(2 * n) < wrong, -1.0, 1.0), 0.0)
-        bound = holdout_bound(deal.of(scores), n, n, epsilon)
+        bound = holdout_bound(matched.of(scores), n, n, epsilon)
         failed += binom.pmf(wrong, n, 1 - auc) * (bound > auc)
     assert failed <= epsilon

@@ -8,14 +8,14 @@ from scipy.stats import binom
 from pymc_pacauc.certify import matchings
 from pymc_pacauc.certify import matchings as matching_bound
 from pymc_pacauc.certify.held_out import MARGIN, with_margin
-from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_matchings, mean_log_moment, scores_under
+from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, matching_groups, mean_log_moment, scores_under
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 
 @pytest.fixture(params=["distinct", "tied", "grouped"])
 def one_coefficient(request, monkeypatch):
-    """Scores x * theta, theta ~ N(1, 1): their matchings' deal, and E[L] as a function of beta."""
+    """Scores x * theta, theta ~ N(1, 1): their matchings, and E[L] as a function of beta."""
     if request.param == "grouped":
         monkeypatch.setattr(matchings, "LARGEST_GROUP", 8)
     rng = np.random.default_rng(1)
@@ -23,20 +23,21 @@ def one_coefficient(request, monkeypatch):
     x = rng.normal(size=50) + positive
     if request.param == "tied":
         x = np.round(x)
-    deal, sure = deal_matchings(positive), ndtr(1.0)
-    ways = [deal.of(sign * x) for sign in (1.0, -1.0)]
+    matched, sure = matching_groups(positive), ndtr(1.0)
+    ways = [matched.of(sign * x) for sign in (1.0, -1.0)]
     values, kind = np.unique(x, return_inverse=True)
     scores = GaussianScores(x.copy(), values[:, None], kind)
-    return scores, deal, lambda beta: sure * ways[0].log_moment(beta) + (1 - sure) * ways[1].log_moment(beta)
+    return scores, matched, lambda beta: sure * ways[0].log_moment(beta) + (1 - sure) * ways[1].log_moment(beta)
 
 
 @pytest.mark.parametrize("limit", [20.0, 1.0])
 def test_the_lower_bound_fails_as_often_as_it_may(one_coefficient, limit, monkeypatch):
     monkeypatch.setattr(matching_bound, "MOST_DRAWS", 200)
-    scores, deal, exact = one_coefficient
+    scores, matched, exact = one_coefficient
     beta, delta, runs = 3.0, 0.2, 20
     found = [
-        mean_log_moment(scores, deal, beta, limit=limit, delta=delta, rng=np.random.default_rng(k)) for k in range(runs)
+        mean_log_moment(scores, matched, beta, limit=limit, delta=delta, rng=np.random.default_rng(k))
+        for k in range(runs)
     ]
     estimates, safe, draws = (np.array(each) for each in zip(*found, strict=True))
     assert (draws == 200).all()
@@ -45,7 +46,7 @@ def test_the_lower_bound_fails_as_often_as_it_may(one_coefficient, limit, monkey
     assert (safe > exact(beta)).sum() <= binom.ppf(0.999, runs, delta)
     if limit == 20.0:
         assert safe.mean() > exact(beta) - 1.5
-        tight = mean_log_moment(scores, deal, beta, limit=limit, delta=1e-9, rng=np.random.default_rng(0))
+        tight = mean_log_moment(scores, matched, beta, limit=limit, delta=1e-9, rng=np.random.default_rng(0))
         assert tight[1] < safe[0]
 
 
@@ -56,14 +57,14 @@ def test_of_a_fit(monkeypatch):
     X[60:] = X[:30]  # equal rows of either class
     y = X[:, 0] + rng.normal(size=90) > 0.4
     fitted = fit(linear_gaussian_problem(X, y, 60.0))
-    deal, everybody = deal_matchings(y), np.ones(90, dtype=bool)
+    matched, everybody = matching_groups(y), np.ones(90, dtype=bool)
     scores = scores_under(fitted.problem, fitted.posterior.natural, everybody)
-    drawn = np.array([deal.of(one).log_moment(0.5) for one in fitted.posterior.draw(2000, rng) @ X.T])
-    estimate, _, _ = mean_log_moment(scores, deal, 0.5, limit=40.0, delta=0.005, rng=rng)
+    drawn = np.array([matched.of(one).log_moment(0.5) for one in fitted.posterior.draw(2000, rng) @ X.T])
+    estimate, _, _ = mean_log_moment(scores, matched, 0.5, limit=40.0, delta=0.005, rng=rng)
     assert estimate == pytest.approx(drawn.mean(), abs=4 * drawn.std() / np.sqrt(2000))
-    bounds = [bound_of_draws(scores, fitted.divergence, deal, 3.0, rng=rng)]
+    bounds = [bound_of_draws(scores, fitted.divergence, matched, 3.0, rng=rng)]
     monkeypatch.setattr(matching_bound, "MOST_DRAWS", 200)
-    bounds.append(bound_of_draws(scores, fitted.divergence, deal, 3.0, rng=rng))
+    bounds.append(bound_of_draws(scores, fitted.divergence, matched, 3.0, rng=rng))
     assert (bounds[0].draws, bounds[1].draws) == (1000, 200)
     assert bounds[0].margin < bounds[1].margin
     assert fitted.expected_risk < bounds[0].risk < bounds[1].risk < 0.6

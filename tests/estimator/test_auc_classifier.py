@@ -22,6 +22,7 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
@@ -150,6 +151,29 @@ def test_weights_count_rows(rows):
     assert weighted.score(X, y, sample_weight=repeats) == pytest.approx(
         repeated.score(np.repeat(X, repeats, axis=0), np.repeat(y, repeats)), abs=1e-9
     )
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"calibration": "isotonic"}, {"multi_class": "ordered"}, {"multi_class": "ovo"}]
+)
+def test_weights_of_classes_change_probabilities_alone(options):
+    """They are the regression of weighted rows left out; balanced, more rows are called rare."""
+    rng = np.random.default_rng(14)
+    X = rng.normal(size=(300, 2))
+    y = np.digitize(X[:, 0] + rng.logistic(size=300), [1.5, 2.5] if "multi_class" in options else [1.5])
+    plain, found = (pac.AUCClassifier(gamma="default", class_weight=w, **options).fit(X, y) for w in (None, "balanced"))
+    np.testing.assert_array_equal(found.coef_, plain.coef_)
+    assert found.certificate_ == plain.certificate_
+    assert np.mean(found.predict(X) > 0) > np.mean(plain.predict(X) > 0) + 0.1
+    if "multi_class" not in options:
+        odds = [np.mean(each.predict_proba(X)[:, 1]) for each in (plain, found)]
+        assert odds[0] == pytest.approx(np.mean(y), abs=0.02)
+        assert odds[1] == pytest.approx(0.5, abs=0.08)
+    if not options:
+        held_out, weight = cross_fit(plain.scores_[0].posterior, 5), compute_sample_weight("balanced", y)
+        by_hand = fit_sigmoid(held_out.ravel(), *(np.tile(each, len(held_out)) for each in (y, weight / len(held_out))))
+        np.testing.assert_allclose(found.predict_proba(X)[:, 1], by_hand(plain.scores_[0].standard(X)), atol=1e-9)
+    assert pickle.loads(pickle.dumps(found)).report() == found.report()
 
 
 def test_strata_are_compared_within(rows):
@@ -434,6 +458,8 @@ def test_copies(rows, fitted):
         ({"method": "nuts"}, "method must be one of 'ep', 'vb', 'smc'; got 'nuts'"),
         ({"calibration": "beta"}, "calibration must be one of"),
         ({"keep_data": "yes"}, "keep_data must be True or False"),
+        ({"class_weight": "balanced", "calibration": None}, "class_weight= is for probabilities"),
+        ({"class_weight": "even"}, "class_weight"),
         ({"multi_class": "ovr"}, "multi_class must be one of"),
         ({"standardize": "robust"}, "standardize must be True or False; got 'robust'"),
         (

@@ -1,6 +1,6 @@
-"""Types of results, errors and warnings, for ``isinstance``, ``except`` and annotations.
+"""Types of results, errors and warnings, for ``isinstance``, ``except`` and annotations; draws without their data.
 
-Nobody makes these by hand: functions of the package return or raise them.
+Nobody makes these types by hand: functions of the package return or raise them.
 """
 
 import lazy_loader
@@ -21,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "model.approximation": ["EPApproximation", "ImportanceSample"],
         "model.auc_term": ["NotLinearGaussianError"],
         "model.inference": ["ScaleWarning"],
+        "model.results": ["without_data"],
         "problem.provenance": ["Provenance"],
         "smc.evidence": ["LogEvidence"],
         "smc.tempering": ["TemperingWarning"],

@@ -313,8 +313,8 @@ def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tu
     """The empirical risk to certify with, and what is left of epsilon.
 
     That of a fit to a subsample of pairs is a mean over pairs drawn: what it is below, with a probability that a part
-    of epsilon pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out among the
-    fits that may have been compared: ``COMPARED`` for each of the priors.
+    of epsilon pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared
+    out among the fits that may have been compared: ``COMPARED`` for each of the priors.
     """
     if not estimated.terms:
         return estimated.value, epsilon

@@ -25,13 +25,17 @@ depends on gamma too, gamma is found by iteration: fit, divide gamma by the rati
 
 *Calibrated spread* (:func:`calibrated_posterior`) keeps gamma and the mean, and puts the sandwich for the covariance,
 
-    C = A^-1 S A^-1,    A = H + I / gamma,
+    C = A^-1 S A^-1 + b b',    A = H + I / gamma,
 
 in whitened coordinates, across the direction of the mean. H and S are the Hessian and the gradients' covariance of the
 risk *smoothed by the covariance V + C*: by V, because that is what the mean minimises, and by C, because at a large
 gamma V is too narrow to tell a slope (the induced smoothing of Brown and Wang, 2005). C is found by iteration, and
 hardly depends on gamma. Rows of every comparison have their share in the gradient; given classes and strata the shares
 of rows of one kind have one mean, which is taken away, and shares of one group of rows are added up first.
+
+Two things are added. At a large gamma pairs near a tie count one by one, which the shares of rows do not show: the sum
+of squares of the pairs' gradients, smoothed by V, less the one smoothed by V + C. At a small gamma the smoothing by V
+moves the minimum: b is one Newton step from it towards that of the risk smoothed by C alone.
 """
 
 from __future__ import annotations
@@ -243,13 +247,18 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
     own = grown * basis.T @ q.covariance @ basis
     smoothing = own
     for _ in range(PASSES):
-        share, hessian = _smoothed(rows, score, few, smoothing)
+        share, hessian, squares = _smoothed(rows, score, few, smoothing)
         curvature, axes = linalg.eigh(hessian + grown / problem.gamma * np.eye(len(hessian)))
         inverse = (axes / np.maximum(curvature, LEAST_CURVATURE * curvature[-1])) @ axes.T
         moved = _unit_shares(share, few, codes) @ inverse
         spread = moved.T @ moved
         smoothing = own + spread
-    variance, axes = linalg.eigh(spread / grown)
+    at_own, _, own_squares = _smoothed(rows, score, few, own)
+    bias = inverse @ (_smoothed(rows, score, few, spread)[0] - at_own).sum(axis=0) / 2.0  # a pair has two rows
+    if codes is None:
+        spread = spread + inverse @ (own_squares - squares) @ inverse / math.sqrt(grown)
+    spread = spread / grown + np.outer(bias, bias) / grown**2
+    variance, axes = linalg.eigh(spread)
     variance = np.maximum(variance, 1e-9 * variance[-1])
     axes = basis @ axes
     precision = (axes / variance) @ axes.T
@@ -263,12 +272,22 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
 
 def _smoothed(
     rows: FloatArray, score: FloatArray, pairs: Pairs, covariance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Each row's share in minus the gradient, and the Hessian, of the risk smoothed by ``covariance``."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Each row's share in minus the gradient, and the Hessian, of the risk smoothed by ``covariance``.
+
+    Besides, the sum over pairs of the squares (outer products) of their gradients.
+    """
     whitened = rows @ linalg.cholesky(covariance, lower=True)
     square = np.einsum("ij,ij->i", whitened, whitened)
     least = 1e-12 * square.max()
-    share, hessian = np.zeros_like(rows), np.zeros_like(covariance)
+    share, hessian, squares = np.zeros_like(rows), np.zeros_like(covariance), np.zeros_like(covariance)
+
+    def products(weight: FloatArray, i: NDArray[np.intp], j: NDArray[np.intp]) -> FloatArray:
+        """Sum over pairs of weight times the outer product of the difference of their rows."""
+        across = rows[i].T @ weight @ rows[j]
+        own = (rows[i].T * weight.sum(axis=1)) @ rows[i] + (rows[j].T * weight.sum(axis=0)) @ rows[j]
+        return np.asarray(own - across - across.T)
+
     for block in pairs.blocks:
         j, step = block.negative, max(1, CELLS_AT_ONCE // block.negative.size)
         for start in range(0, block.positive.size, step):
@@ -280,11 +299,10 @@ def _smoothed(
             slope *= block.row_weights[start : start + step, None] * block.column_weights
             share[i] += slope.sum(axis=1)[:, None] * rows[i] - slope @ rows[j]
             share[j] += slope.T @ rows[i] - slope.sum(axis=0)[:, None] * rows[j]
-            curvature = slope * rho / sd
-            across = rows[i].T @ curvature @ rows[j]
-            hessian += (rows[i].T * curvature.sum(axis=1)) @ rows[i] + (rows[j].T * curvature.sum(axis=0)) @ rows[j]
-            hessian -= across + across.T
-    return share / pairs.total_weight, hessian / pairs.total_weight
+            hessian += products(slope * rho / sd, i, j)
+            squares += products(slope**2, i, j)
+    total = pairs.total_weight
+    return share / total, hessian / total, squares / total**2
 
 
 def _unit_shares(share: FloatArray, pairs: Pairs, codes: NDArray[np.intp] | None) -> FloatArray:

@@ -94,14 +94,14 @@ def test_certificates_by_groups_hold(capsys):
 def test_scores_of_rows_held_out_are_certified_by_groups():
     """Copies of a row are one observation; where patients differ and the score is of no use, rows certify too much."""
     rng, failures = np.random.default_rng(5), []
-    patient, y = np.repeat(np.arange(30), 6), np.repeat(np.arange(30) < 12, 6)
+    patient, y = np.repeat(np.arange(30), 15), np.repeat(np.arange(30) < 12, 15)
     once = rng.normal(size=30) + 2.0 * (np.arange(30) < 12)
     copies = pac.certify.holdout(once[patient], y, groups=patient)
     assert copies.auc == pytest.approx(1.0 - kl_upper(1.0 - copies.empirical_auc, np.log(20.0) / 12))
-    assert copies.auc < pac.certify.holdout(once, y[::6]).auc < pac.certify.holdout(once[patient], y).auc
+    assert copies.auc < pac.certify.holdout(once, y[::15]).auc < pac.certify.holdout(once[patient], y).auc
     assert "30 groups are independent" in repr(copies)
     for _ in range(100):
-        score = rng.normal(size=30)[patient] + 0.3 * rng.normal(size=180)
+        score = rng.normal(size=30)[patient] + 0.3 * rng.normal(size=450)
         failures.append([pac.certify.holdout(score, y, groups=each).auc > 0.5 for each in (patient, None)])
     by_group, by_row = np.sum(failures, axis=0)
     assert by_group <= 5

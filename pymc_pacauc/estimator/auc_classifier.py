@@ -181,7 +181,8 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             X, y, weights = X[seen], y[seen], weights[seen]
             strata, groups = (None if rows is None else rows[seen] for rows in (strata, groups))
         classes, place = np.unique(y, return_inverse=True)
-        _check_classes(classes, place)
+        leaves_out = self.calibration is not None or (isinstance(recipe.gamma, str) and recipe.gamma == "cv")
+        _check_classes(classes, place, leaves_out)
         rng = np.random.default_rng(self._seed())
         counted = weights
         if self.class_weight is not None:
@@ -194,7 +195,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
                 pairs = pairs if weights is None else pairs.times(weights / weights.mean())
             else:
                 pairs = balanced(pairs, place, weights)
-            folds = usable_folds(pairs, groups, self.calibration is not None or recipe.gamma == "cv")
+            folds = usable_folds(pairs, groups, leaves_out)
             posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
             recipe.tell("calibrating")
             return calibrate(posterior, part, sample_weight=counted, calibration=self.calibration, folds=folds)
@@ -296,14 +297,14 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         return 1.0 - float(empirical_risk(scores[:, present], place, weights=weights, multi_class="ovo"))
 
 
-def _check_classes(classes: NDArray[Any], place: NDArray[np.intp]) -> None:
-    """Two classes at least, of two rows each at least."""
+def _check_classes(classes: NDArray[Any], place: NDArray[np.intp], leaves_out: bool) -> None:
+    """Two classes at least, of two rows each where rows are left out."""
     if classes.size < 2:
         raise ValueError(
             f"This classifier needs samples of at least 2 classes in the data, but the data contains only one class: "
             f"{classes[0]!r}."
         )
-    if np.bincount(place).min() < 2:
+    if leaves_out and np.bincount(place).min() < 2:
         raise ValueError(
             "The least populated class in y has only 1 member, which is too few. The minimum number of members of any "
             "class cannot be less than 2: one to fit, one to leave out."

@@ -253,12 +253,15 @@ def calibrate(
     ordered classes, where so many training rows are above it as are of higher classes.
     """
     score = posterior.fit.problem.X @ posterior.mean
-    center, spread = float(score.mean()), float(score.std()) or 1.0
     weights = np.ones(place.size) if sample_weight is None else sample_weight / sample_weight.mean()
+    center = float(np.average(score, weights=weights))
+    spread = float(np.sqrt(np.average((score - center) ** 2, weights=weights))) or 1.0
     boundaries = range(1, int(place.max()) + 1)
     if calibration is None:
         shares = [float(np.average(place < boundary, weights=weights)) for boundary in boundaries]
-        cuts = np.quantile(score, shares) if len(shares) > 1 else np.array([center])
+        order = np.argsort(score)
+        at = np.searchsorted(np.cumsum(weights[order]) / weights.sum(), np.array(shares) - 1e-9)
+        cuts = score[order][at] if len(shares) > 1 else np.array([center])
         return CalibratedScore(posterior, center, spread, (), cuts, None, place)
     scores = cross_fit(posterior, folds)
     maps: list[Any] = []

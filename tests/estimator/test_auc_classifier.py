@@ -40,10 +40,11 @@ from pymc_pacauc.tune.gamma import assign_folds, content_order, pairs_of_few
 
 SCIKIT_1_5 = parse_version(sklearn.__version__) < parse_version("1.6")
 
-# EP approximates a pair of weight four by one Gaussian factor and four pairs by four, which are not the same, and
-# probabilities count the rows behind them. That variational Bayes, which has no such factors, obeys is tested below.
+# In these checks a class has one row of weight four, which cannot be left out for probabilities; four rows can. Without
+# probabilities EP differs still: it approximates a pair of weight four by one Gaussian factor and four pairs by four.
+# That variational Bayes, which has no such factors, obeys is tested below.
 EXPECTED = {
-    f"check_sample_weight_equivalence_on_{kind}_data": "EP's factor of a weighted pair is not that of several"
+    f"check_sample_weight_equivalence_on_{kind}_data": "one row of a class cannot be left out, whatever its weight"
     for kind in ("dense", "sparse")
 }
 
@@ -138,6 +139,21 @@ def test_methods_agree(rows):
     assert sparse.inclusion_probability_[0, 2] < 0.5 < sparse.inclusion_probability_[0, 0]
     with pytest.raises(AttributeError, match="no closed form"):
         sparse.certificate_  # noqa: B018
+
+
+@pytest.mark.parametrize("options", [{}, {"multi_class": "ordered"}])
+def test_weights_count_rows_of_many_classes(options):
+    """Without probabilities, one row of a class is enough; scores of classes are in units of the weighted rows."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(25, 3)), np.append(rng.integers(0, 2, size=24), 2)
+    repeats = np.append(rng.integers(0, 4, size=24), 3)
+    classifier = pac.AUCClassifier("ridge", method="vb", gamma=20.0, standardize=False, calibration=None, **options)
+    weighted = clone(classifier).fit(csr_array(X), y, sample_weight=repeats)
+    repeated = clone(classifier).fit(np.repeat(X, repeats, axis=0), np.repeat(y, repeats))
+    scale = np.abs(repeated.decision_function(X)).max()
+    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-3 * scale)
+    with pytest.raises(ValueError, match="only 1 member"):
+        clone(classifier).set_params(calibration="auto").fit(X, y, sample_weight=repeats)
 
 
 def test_weights_count_rows(rows):

@@ -32,7 +32,7 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from pymc_pacauc.certify.bounds import check_epsilon, kl_upper, pac_bayes_kl
+from pymc_pacauc.certify.bounds import check_epsilon, check_selected_from, kl_upper, pac_bayes_kl
 from pymc_pacauc.certify.certificate import SEED, TUNED
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
@@ -40,7 +40,6 @@ from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size, group_codes
 from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import NaturalGaussian
-from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
@@ -56,56 +55,13 @@ TYPICAL_DIVERGENCE = 2.0  # between the posteriors of half of the rows and of al
 SHRINK, MARGIN = 0.5, 1.0  # s and kappa
 
 
-@dataclass(frozen=True, eq=False)
-class SplitBounds:
-    """Lower bounds on three AUCs, each at its own epsilon.
-
-    Attributes
-    ----------
-    part_auc, draw_auc, mean_auc
-        Of the mean score of the part's posterior; of a draw from the posterior of all rows; of its mean score.
-    part, whole
-        The fits.
-    in_part
-        Which rows the part had.
-    divergence
-        KL(whole, part).
-    part_empirical_auc
-        AUC of the part's mean score on the other rows.
-    """
-
-    part_auc: float
-    draw_auc: float
-    mean_auc: float
-    part: Fit
-    whole: Fit
-    in_part: Mask
-    divergence: float
-    part_empirical_auc: float
-
-
-def split_bounds(
-    problem: Problem,
-    *,
-    share: float = 0.5,
-    epsilon: float = 0.05,
-    groups: ArrayLike | None = None,
-    seed: int = SEED,
-    n_jobs: int | None = None,
-) -> SplitBounds:
-    """Fit a share of the rows of each class, and all of them, by EP, and certify on the rest.
+def _split(
+    problem: Problem, share: float, epsilon: float, groups: ArrayLike | None, seed: int, n_jobs: int | None
+) -> SplitCertificate:
+    """The certificate of :func:`split` for a problem of arrays.
 
     With ``groups`` no group is split, and the bounds are PAC-Bayes-kl with m counted in groups: rows of one group are
     not independent, so that there are no matchings of them.
-
-    Examples
-    --------
-    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> rng = np.random.default_rng(1)
-    >>> X = rng.normal(size=(400, 3))
-    >>> found = split_bounds(linear_gaussian_problem(X, X[:, 0] + 0.5 * rng.normal(size=400) > 0, gamma=200.0))
-    >>> found.part_auc > found.draw_auc > found.mean_auc > 0.7
-    True
     """
     positive = two_class_mask(problem)
     if problem.sites is not None:
@@ -137,15 +93,19 @@ def split_bounds(
         risk = 1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], others)
         return pac_bayes_kl(risk, kl, effective_size(others, codes[rest]), epsilon, equal_matchings=False)
 
-    return SplitBounds(
-        part_auc=_fixed_score_bound(before.mean, positive[rest], epsilon, None if codes is None else codes[rest]),
+    return SplitCertificate(
+        auc=_fixed_score_bound(before.mean, positive[rest], epsilon, None if codes is None else codes[rest]),
         draw_auc=1.0 - certified(after, divergence),
-        mean_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
+        mean_score_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
+        empirical_auc=1.0 - float(empirical_risk(before.mean, positive[rest])),
+        divergence=divergence,
         part=part,
         whole=whole,
         in_part=in_part,
-        divergence=divergence,
-        part_empirical_auc=1.0 - float(empirical_risk(before.mean, positive[rest])),
+        epsilon=epsilon,
+        selected_from=1,
+        standardized=looks_standardized(problem.X),
+        groups=0 if codes is None else int(codes.max()) + 1,
     )
 
 
@@ -288,8 +248,7 @@ def holdout(
     True
     """
     check_epsilon(epsilon)
-    if not (selected_from >= 1 and selected_from % 1 == 0):
-        raise ValueError(f"selected_from counts scores, an integer >= 1; got {selected_from!r}.")
+    check_selected_from(selected_from)
     draws, mask = labelled_draws(scores, y, positive)
     score = deployed_score(scores, draws, mean)
     codes = None if groups is None else group_codes(groups, mask.size)
@@ -405,35 +364,20 @@ def split(
     True
     """
     check_epsilon(epsilon)
-    if not (selected_from >= 1 and selected_from % 1 == 0):
-        raise ValueError(f"selected_from counts certificates, an integer >= 1; got {selected_from!r}.")
+    check_selected_from(selected_from)
     source: ModelProblem | None = None
     if not isinstance(model, Problem):
         source = problem_of(pm.modelcontext(model))
         model = source.problem
     if model.tuned_prior or (source is not None and fitted_to(source.model, "EP", model).tuned_prior):
         raise ValueError(TUNED)
-    options: dict[str, Any] = {"share": share, "groups": groups, "seed": random_seed, "n_jobs": n_jobs}
-    found = split_bounds(model, epsilon=epsilon / selected_from, **options)
-    part: Any = found.part
-    whole: Any = found.whole
-    if source is not None:
-        part, whole = EPApproximation(part, source), EPApproximation(whole, source)
-        part.fitted_to = _of_part(part.fitted_to, found.part.problem.pairs, found.in_part)
-    return SplitCertificate(
-        auc=found.part_auc,
-        draw_auc=found.draw_auc,
-        mean_score_auc=found.mean_auc,
-        empirical_auc=found.part_empirical_auc,
-        divergence=found.divergence,
-        part=part,
-        whole=whole,
-        in_part=found.in_part,
-        epsilon=epsilon,
-        selected_from=int(selected_from),
-        standardized=looks_standardized(model.X),
-        groups=0 if groups is None else len(np.unique(group_codes(groups, model.n))),
-    )
+    found = _split(model, share, epsilon / selected_from, groups, random_seed, n_jobs)
+    found = replace(found, epsilon=epsilon, selected_from=int(selected_from))
+    if source is None:
+        return found
+    part, whole = EPApproximation(found.part, source), EPApproximation(found.whole, source)
+    part.fitted_to = _of_part(part.fitted_to, found.part.problem.pairs, found.in_part)
+    return replace(found, part=part, whole=whole)
 
 
 def _of_part(record: Provenance, pairs: Pairs, in_part: NDArray[np.bool_]) -> Provenance:

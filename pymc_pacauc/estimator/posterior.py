@@ -310,7 +310,7 @@ class ScorePosterior:
         drawn = self.fit.draws if not self.has_data else None if self.tempered is None else self.tempered.theta
         if drawn is None:
             return self.fit.posterior.draw(draws, rng)
-        return drawn[rng.integers(len(drawn), size=draws)]
+        return drawn[rng.integers(len(drawn), size=draws)].astype(np.float64)
 
     def score_function(self, features: Sequence[str]) -> ScoreFunction:
         """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for kernel features."""
@@ -353,7 +353,7 @@ class ScorePosterior:
             fit.sweeps,
             fit.interventions,
             fit.inclusion_probability,
-            None if self.tempered is None else self.tempered.theta,
+            None if self.tempered is None else self.tempered.theta.astype(np.float32),  # half the size, 7 digits
         )
         return replace(self, fit=kept, record=stored.fitted_to, choice=None, tempered=None, groups=None)
 

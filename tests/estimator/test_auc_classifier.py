@@ -289,7 +289,7 @@ def test_pickles_hold_no_rows(options):
     y = np.digitize(X[:, 0] + rng.normal(size=600), [-0.5, 0.5] if "multi_class" in options else [0.0])
     found = pac.AUCClassifier(gamma="default", **options).fit(X, y)
     kept = pickle.dumps(found)
-    assert len(kept) < (300_000 if "method" in options else 100_000)  # 1000 draws of 20 coefficients are 160 kB
+    assert len(kept) < 100_000
     values = {each.tobytes() for each in X[:, :1]}
     assert not any(value in kept for value in values)
     loaded = pickle.loads(kept)
@@ -653,3 +653,17 @@ def test_warnings_name_options_that_there_are(prior, monkeypatch):
             named = re.findall(r"(?:Lower|raise|use) (\w+)", str(each.message))
             assert named
             assert set(named) <= set(pac.AUCClassifier().get_params())
+
+
+def test_a_long_fit_says_what_it_is_doing(rows, capsys):
+    pac.AUCClassifier(verbose=True).fit(*rows)
+    said = capsys.readouterr().out
+    for words in (
+        "choosing the prior's covariance",
+        "choosing gamma by 5 folds: 1 looked at",
+        "fitting at gamma",
+        "calibrating",
+    ):
+        assert words in said
+    pac.AUCClassifier(gamma="default").fit(*rows)
+    assert not capsys.readouterr().out

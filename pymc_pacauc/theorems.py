@@ -91,14 +91,14 @@ def theorem_defaults(
 
     Parameters
     ----------
-    n_pos, n_neg
+    n_pos, n_neg : int
         Numbers of positive and negative observations.
-    d
+    d : int
         Number of covariates.
-    assumption
+    assumption : {"MA1", "MAinf"}, default "MA1"
         Margin assumption: ``"MA1"`` (small noise) or ``"MAinf"`` (no restriction). Theorem 2.5 is stated under
         ``"MA1"`` only; its p and v0 do not depend on C and are returned in both cases.
-    C
+    C : float, optional
         Constant of the assumption, at least 1. By default 1 for ``"MA1"``, which holds without noise, and 4 for
         ``"MAinf"``, which always holds. C is unknown in practice, so choose gamma by cross-validation when it matters.
 

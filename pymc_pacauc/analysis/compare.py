@@ -56,15 +56,15 @@ def compare(
 
     Parameters
     ----------
-    results
+    results : mapping of str to result
         By name: what ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or fits of arrays.
-    prior
+    prior : array_like, shape (models,), optional
         Prior probability of each model, in their order; by default equal.
-    folds
+    folds : int, default 5
         Of the cross-validated AUC, the same for all models; 0 for none.
-    epsilon
+    epsilon : float, default 0.05
         Of the certificates, shared between the models, so that all of them hold at once.
-    random_seed
+    random_seed : int, Generator or None, default 0
         Of the folds.
 
     Returns
@@ -177,12 +177,12 @@ def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> L
 
     Parameters
     ----------
-    result
+    result : approximation, draws or fit
         What ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` returned, or what holds it, or a fitted estimator.
-    groups
+    groups : array_like, shape (n,), optional
         Group label of each observation for k-fold or grouped cross-validation: what is left out together. By default
         each is left out alone. (In certificates and intervals groups are the independent units.)
-    **options
+    **options : dict
         ``refine``, ``n_jobs``, ``progressbar``.
     """
     found = as_result(result)

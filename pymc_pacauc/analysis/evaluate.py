@@ -66,22 +66,22 @@ def roc(
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; or an array of draws, shape
         (..., rows); or one score per row.
-    y
+    y : array_like, shape (n,)
         Labels of the rows. For an honest curve, of rows that were not fitted.
-    mean
+    mean : array_like, shape (n,), optional
         The score to deploy, one per row. By default what ``scores`` carry: the exact mean where predict_scores knew it,
         else the mean of the draws.
-    ci_prob
+    ci_prob : float, default 0.9
         Probability of the pointwise bands and of the intervals.
-    positive
+    positive : label, optional
         Which of the two labels is the positive class.
     groups : array-like of shape (rows,), optional
         A label per row, such as its patient: groups, not rows, are then the independent units. (In
         :func:`~pymc_pacauc.leave_out` groups are what is left out together.)
-    random_seed
+    random_seed : int, Generator or None, default 0
         Of the bootstrap.
 
     Returns
@@ -393,16 +393,22 @@ def auc_interval(
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         What :func:`~pymc_pacauc.predict_scores` returned; an array of draws, shape (..., rows); or one score per row.
-    y
+    y : array_like, shape (n,)
         Labels of rows that were not fitted.
-    over
+    over : {"rows", "posterior", "both"}, default "rows"
         ``"rows"``: what other rows would say of the mean score, the one to deploy. ``"posterior"``: what the draws say
         on these rows. ``"both"``: what the AUC of a draw may be in the population.
-    mean, positive, groups, random_seed
+    mean : array_like, shape (n,), optional
         As in :func:`~pymc_pacauc.roc`.
-    ci_prob
+    positive : label, optional
+        As in :func:`~pymc_pacauc.roc`.
+    groups : array_like, shape (n,), optional
+        As in :func:`~pymc_pacauc.roc`.
+    random_seed : int, Generator or None, default 0
+        As in :func:`~pymc_pacauc.roc`.
+    ci_prob : float, default 0.9
         Probability of the interval.
 
     Examples
@@ -444,16 +450,20 @@ def compare_auc(
 
     Parameters
     ----------
-    scores_a, scores_b
+    scores_a, scores_b : array_like or DataArray, shape (..., n)
         Each as in :func:`auc_interval`: draws of a posterior, or scores of any classifier, one per row.
-    y
+    y : array_like, shape (n,)
         Labels of rows that neither was fitted to.
-    over
+    over : {"rows", "posterior", "both"}, optional
         As in :func:`auc_interval`; ``"rows"`` compares mean scores, the others draws, those of a score that has none
         being always the same. By default ``"rows"`` for two vectors, and ``"both"`` where there are draws.
-    ci_prob
+    ci_prob : float, default 0.9
         Probability of the interval of the difference.
-    positive, groups, random_seed
+    positive : label, optional
+        As in :func:`~pymc_pacauc.roc`.
+    groups : array_like, shape (n,), optional
+        As in :func:`~pymc_pacauc.roc`.
+    random_seed : int, Generator or None, default 0
         As in :func:`~pymc_pacauc.roc`.
 
     Returns

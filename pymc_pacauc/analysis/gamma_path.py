@@ -34,7 +34,7 @@ def tempering_path(idata: Any) -> xr.Dataset:
 
     Parameters
     ----------
-    idata
+    idata : InferenceData or DataTree
         What ``pm.sample(step=pac.TemperingSMC())`` returned, or the same sliced, concatenated or read from a file. A
         draw carries one stage: where too few draws are left, the stages that are missing are named in a
         :class:`~pymc_pacauc.results.TemperingWarning` and NaN.
@@ -73,7 +73,7 @@ def log_evidence(idata: Any) -> LogEvidence:
 
     Parameters
     ----------
-    idata
+    idata : InferenceData or DataTree
         What ``pm.sample(step=pac.TemperingSMC())`` returned, or any part of it: every draw knows its run's evidence.
     """
     result = as_result(idata).evidence
@@ -93,15 +93,15 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
 
     Parameters
     ----------
-    idata
+    idata : InferenceData or DataTree
         What ``pm.sample(step=pac.TemperingSMC(keep_particles=True))`` returned. Without ``keep_particles`` there are
         only the draws at the final gamma to reweight, which serves gammas close to it.
-    gamma
+    gamma : float
         Between 0 (the prior) and the gamma sampled.
-    model
+    model : pymc.Model, optional
         The model, to name and transform kept particles; by default the one on the context stack. Not needed without
         kept particles.
-    random_seed
+    random_seed : int, Generator or None, optional
         For resampling.
 
     Returns

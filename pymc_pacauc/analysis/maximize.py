@@ -120,20 +120,20 @@ def maximize_evidence(
 
     Parameters
     ----------
-    model
+    model : pymc.Model, optional
         A model whose scores are affine in Gaussian variables; by default the one on the context stack.
-    over
+    over : str, sequence of str or mapping of str to str, default ()
         Names of the ``pm.Data`` that hold the hyper-parameters: positive numbers, or arrays of them. A mapping from
         names to ``"log"`` or ``"logit"`` says how to transform them; probabilities, such as p of a
         :func:`~pymc_pacauc.SpikeSlab`, need ``"logit"``.
-    gp
+    gp : pymc.gp.Latent, optional
         The ``pm.gp.Latent`` whose prior the scores are, if ``over`` are parameters of its kernel: the gradient is then
         analytic, by PyTensor, instead of by differences of fits.
-    max_evaluations
+    max_evaluations : int, default 100
         Evaluations of evidence and gradient after which to stop.
-    tolerance
+    tolerance : float, default 0.001
         Largest entry of the gradient, in nats per unit of a log-parameter, at which to stop.
-    progressbar
+    progressbar : bool, default True
         Whether to show one when it takes more than a second.
 
     Returns
@@ -442,16 +442,22 @@ def regularization_path(
 
     Parameters
     ----------
-    model_or_data
+    model_or_data : pymc.Model, (X, y) or data set, optional
         A model with one :func:`~pymc_pacauc.SpikeSlab` variable (its own v0 is ignored), a pair (X, y), or a data set
         of this package; by default the model on the context stack.
-    v0
+    v0 : array_like, optional
         Spike variances; by default 13 of them from 1e-6 to 0.1 times the slab's, as in the paper.
-    gamma, p, v1
-        For data: the inverse temperature (by default Theorem 2.5's), probability and variance of the slab.
-    tolerance, max_sweeps, n_jobs
+    gamma : float, optional
+        For data: the inverse temperature, by default Theorem 2.5's.
+    p : float or array_like, shape (d,), optional
+        For data: the probability of the slab.
+    v1 : float or array_like, shape (d,), default 1.0
+        For data: the variance of the slab.
+    tolerance : float, default 0.0001
         As for :func:`~pymc_pacauc.fitting.fit`. A fit that does not converge is a NaN in the path's values; it
         is marked in ``converged``, with a warning, and the path goes on from the last one that did.
+    max_sweeps, n_jobs : int, optional
+        Most sweeps of a fit, and threads.
 
     Returns
     -------

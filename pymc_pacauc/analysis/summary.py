@@ -43,12 +43,12 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
 
     Parameters
     ----------
-    result
+    result : approximation, draws or fit
         What ``pm.sample(step=pac.TemperingSMC())`` returned, fresh or read from a file; or an approximation, whose own
         ``inclusion_probability`` is returned. Without the model, indicators of draws are counted.
-    var_name
+    var_name : str, optional
         Name of the variable, when there is more than one.
-    model
+    model : pymc.Model, optional
         The model; by default the one on the context stack.
     """
     if isinstance(result, EPApproximation):
@@ -150,7 +150,7 @@ def summary(
     top : float, optional
         Of scores: a share of the rows, such as 0.1. The highest ``top`` of them, rounded to a whole number of at least
         one, are the top.
-    **options
+    **options : dict
         Passed to ``arviz.summary``.
 
     Returns

@@ -88,7 +88,7 @@ class Threshold(HTMLReport):
 
         Parameters
         ----------
-        scores
+        scores : array_like or DataArray, shape (..., n)
             What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``, for any number of rows, of a
             model in memory or read from a file, sliced or stacked; or an array of draws, shape (..., rows); or scores,
             one per row; or one number.
@@ -342,15 +342,23 @@ def decision_curve(
 
     Parameters
     ----------
-    scores, y, mean, positive, random_seed
+    scores : array_like or DataArray, shape (..., n)
         As in :func:`~pymc_pacauc.roc`.
-    chosen_with
+    y : array_like, shape (n,)
+        As in :func:`~pymc_pacauc.roc`.
+    mean : array_like, shape (n,), optional
+        As in :func:`~pymc_pacauc.roc`.
+    positive : label, optional
+        As in :func:`~pymc_pacauc.roc`.
+    random_seed : int, Generator or None, default 0
+        As in :func:`~pymc_pacauc.roc`.
+    chosen_with : tuple of scores and labels, optional
         Scores and labels of other rows, on which thresholds are chosen; by default the same rows.
-    probabilities
+    probabilities : array_like, optional
         The probabilities of being positive at which one is indifferent, each in (0, 1); by default 0.01 to 0.99.
-    prevalence
+    prevalence : float, optional
         Share of positives where the rule is to be used; by default that of the rows.
-    ci_prob
+    ci_prob : float, default 0.9
         Of the bands.
 
     Returns

@@ -137,31 +137,31 @@ def certificate(
 
     Parameters
     ----------
-    result
+    result : approximation, draws or fit
         An approximation returned by ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` (risk and divergence in closed
         form; if it used some of the pairs only, the risk is still that of all, up to a bound on its error), draws of
         one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log Z, estimated,
         hence on the safe side by three standard errors).
-    epsilon
+    epsilon : float, default 0.05
         Probability, over the drawing of the data, with which the bound may fail.
-    selected_from
+    selected_from : int, default 1
         Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them. An
         estimator's own choice among priors is counted besides.
         Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
-    bound
+    bound : str, default "kl"
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
         :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not their draws)
         of models with two classes all of whose pairs weigh the same; see :mod:`pymc_pacauc.certify.matchings`. Choose
         before looking: the better of two bounds needs ``selected_from=2``.
-    rate
+    rate : float, optional
         Rate of a bound other than ``"kl"``, fixed in advance; by default about the best one if the divergence were d
         (and, but for the linear one, the AUC 0.85).
-    tuned_prior
+    tuned_prior : {"refuse", "charge", "accept"}, default "refuse"
         ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`,
         :func:`~pymc_pacauc.choose_lengthscale`, an estimator's), or ``"charge"`` for it, where the choice was among
         ``selected_from`` priors fixed beforehand, or ``"accept"`` it, with a caution: the number is then no
         certificate.
-    sampling
+    sampling : str, default "labels"
         ``"labels"``: given the labels (classes, times, strata, weights), covariates are independent. ``"iid"``: the
         observations, labels and all, are independent and identically distributed, and the risk certified is that of a
         pair of new observations, given that they can be compared; half of epsilon is paid for how often they can. For
@@ -171,7 +171,7 @@ def certificate(
         depend on each other in any way. m is then counted in groups (``docs/certificates.md``). For ``"kl"``,
         ``"catoni"`` and ``"linear"``. (In :func:`~pymc_pacauc.leave_out` groups are what is left out together.) An
         estimator that was fitted with ``groups=`` needs none here.
-    model
+    model : pymc.Model, optional
         Not needed, but by draws with ``groups=``: a result knows what it was fitted to. If given, it must be that
         model, data and all.
 

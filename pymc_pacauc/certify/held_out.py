@@ -219,16 +219,18 @@ def holdout(
 
     Parameters
     ----------
-    scores : array-like of shape (rows,), or what predict_scores returned
+    scores : array_like or DataArray, shape (..., n)
         One score per row; or what :func:`~pymc_pacauc.predict_scores` returned, of which the mean score is certified.
-    y : array-like of shape (rows,)
+    y : array_like, shape (n,)
         Labels of rows that had no part in making the score.
     epsilon : float, default 0.05
         Probability, over the drawing of these rows, with which the bound may fail.
     selected_from : int, default 1
         Number of scores compared on these rows, this one among them.
-    mean, positive : as in :func:`~pymc_pacauc.roc`
-        The score to deploy, and which label is the positive class.
+    mean : array_like, shape (n,), optional
+        As in :func:`~pymc_pacauc.roc`.
+    positive : label, optional
+        As in :func:`~pymc_pacauc.roc`.
     groups : array-like of shape (rows,), optional
         A label per row, such as its patient: groups are the independent units, and rows of one may depend on each other
         in any way. The AUC is that of all pairs, those within a group among them.

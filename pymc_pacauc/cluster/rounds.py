@@ -191,17 +191,17 @@ def run_chains(
 
     Parameters
     ----------
-    problem
+    problem : Problem
         The target; the workers hold it whole.
-    chains
+    chains : int
         How many runs.
-    settings
+    settings : Settings, optional
         Of each, by default those of :class:`~pymc_pacauc.smc.Settings`.
-    client
+    client : dask.distributed.Client
         The cluster.
-    start
+    start : FitResult, optional
         A fit of ``problem`` to start from, by default the prior.
-    random_seed
+    random_seed : int, Generator or None, optional
         A seed gives the same runs whatever the cluster, and however many of its workers die.
 
     Returns

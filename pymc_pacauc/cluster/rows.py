@@ -123,27 +123,35 @@ def fit_rows(
 
     Parameters
     ----------
-    rows
+    rows : dask or NumPy array, shape (n, d)
         A Dask array of shape (n, d) with known chunks; or a list of paths, each loaded by ``load`` on a worker; or a
         list of futures of ``(X, y)``, made by ``client.submit``, not scattered (scattered data die with a worker). The
         rows of a part must be a random sample of all rows: shuffle them when you write the parts.
-    gamma
+    gamma : float
         Inverse temperature, multiplying the pair risk.
-    client
+    client : dask.distributed.Client
         The cluster; one thread a worker is best, as many workers as there are cores.
-    y
+    y : array_like, shape (n,), optional
         Labels of a Dask array of rows, a Dask array too or a NumPy array: booleans, {0, 1} or {-1, 1}.
-    load
+    load : callable, default load_npz
         ``load(path) -> (X, y)``, by default that of a NumPy file with these two arrays.
-    prior_mean, prior_sd
+    prior_mean : float or array_like, shape (d,), default 0.0
         Of the coefficients, independent: numbers, or vectors.
-    pairs
+    prior_sd : float or array_like, shape (d,), default 1.0
+        Of the coefficients, independent: numbers, or vectors.
+    pairs : str or int, optional
         About how many pairs to compare, by default 200 times the number of rows. A
         :class:`~pymc_pacauc.ep.loop.ConvergenceWarning` says where their ``sampling_error`` is large, or where parts
         are so small that it is not known.
-    power, tolerance, max_sweeps, callback
+    power : float, default 1.0
         As in :func:`pymc_pacauc.arrays.fit`.
-    random_seed
+    tolerance : float, default 1e-06
+        As in :func:`pymc_pacauc.arrays.fit`.
+    max_sweeps : int, default 200
+        As in :func:`pymc_pacauc.arrays.fit`.
+    callback : callable, optional
+        As in :func:`pymc_pacauc.arrays.fit`.
+    random_seed : int, Generator or None, default 0
         Of the subsample. The same seed and parts give the same result, whatever happens to the workers.
     """
     check_client(client)

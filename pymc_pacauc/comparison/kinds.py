@@ -146,9 +146,9 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
 
     Parameters
     ----------
-    y
+    y : array_like, shape (n,)
         Numbers, the larger the higher the class, or an ordered ``pd.Categorical``; from two classes on.
-    class_weights
+    class_weights : mapping of (label, label) to float, optional
         Weight of a pair by its two classes, ``{(higher, lower): weight}``; 1 for those not named.
 
     Examples

@@ -101,26 +101,26 @@ def empirical_risk(
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         Array of shape ``(..., n)``: one score per observation, any number of leading batch dimensions. Infinities
         are ordered like any number; a vector with a NaN has risk NaN.
-    y
+    y : array_like, shape (n,)
         Labels of length n: bool, {0, 1}, {-1, 1}, or any two values with ``positive``.
-    ties
+    ties : {"half", "strict"}, default "half"
         What a tied pair costs: ``"half"`` (the AUC's own convention) or ``"strict"`` (nothing, as the paper writes).
-    positive
+    positive : label, optional
         Which of the two labels is the positive class.
-    strata
+    strata : array_like, shape (n,), optional
         Compare within these groups only: one label per observation.
-    weights
+    weights : array_like, shape (n,), optional
         One positive number per observation; a pair weighs their product.
-    ordered
+    ordered : bool or mapping of (label, label) to float, default False
         True for y with any number of values, the larger of which should score higher; or a mapping
         ``{(higher, lower): weight}`` which also says how much a pair of these two classes weighs.
-    max_fpr
+    max_fpr : float, optional
         Area under the ROC curve up to this false positive rate only, divided by it: a partial AUC; see
         :mod:`pymc_pacauc.comparison.kinds`.
-    multi_class
+    multi_class : {"ovo"}, optional
         ``"ovo"`` for K unordered classes with a score for each, ``scores[..., n, K]`` in the order of sorted labels:
         one minus Hand and Till's M, the mean over pairs of classes (k, l) of the AUC of score k between their rows.
 

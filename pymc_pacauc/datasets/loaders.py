@@ -195,11 +195,11 @@ def load_colon(path: str | PathLike[str] | None = None, *, openml: str | int = "
 
     Parameters
     ----------
-    path
+    path : str or pathlib.Path, optional
         A CSV file with a header, a column ``y`` holding two labels, and one column per gene: cells between commas, with
         or without double quotes, no comments, nothing missing. UTF-8, or any Unicode encoding that begins with its byte
         order mark. Without a path the data are fetched from OpenML, which needs scikit-learn and the network.
-    openml
+    openml : str, default "colon-cancer"
         Name or number of the OpenML data set to fetch.
     """
     if path is None:

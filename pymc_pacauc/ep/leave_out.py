@@ -147,27 +147,27 @@ def leave_out_pairs(
 
     Parameters
     ----------
-    problem
+    problem : Problem
         What was fitted.
-    refit
+    refit : Fit
         Gives the posterior without the pairs that go.
-    groups
+    groups : array_like, shape (n,), optional
         Group label of each observation, for k-fold or grouped cross-validation; or what :func:`split_groups` made of
         them.
-    gamma
+    gamma : float, optional
         By default every pair that stays keeps its weight. With a number, every group's posterior is the one at this
         gamma, of its own pairs.
-    refine
+    refine : int, optional
         At most this many sweeps over the remaining pairs; 0 for the removal of sites alone. By default 3 for groups and
         10 for single observations; given ``gamma``, as many as it takes, with a warning where 200 do not do. At a large
         gamma, and with spikes, at least 20.
-    tolerance
+    tolerance : float, default 1e-06
         Change in a sweep after which there is none.
-    callback
+    callback : callable, optional
         Called with the number of groups done and their total.
-    most_inside
+    most_inside : float, default math.inf
         Pairs of a group beyond which ``group_expected_auc`` is estimated from about so many of them.
-    of_draws
+    of_draws : bool, default True
         Whether to find ``group_expected_auc`` (NaN otherwise).
     """
     to_the_end = refine is None and gamma is not None
@@ -315,13 +315,13 @@ class FoldPaths:
 
     Parameters
     ----------
-    problem
+    problem : Problem
         The target; its gamma does not matter.
-    folds
+    folds : array_like, shape (n,)
         The fold of each observation.
-    power
+    power : float, default 1.0
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
-    options
+    options : dict
         Of :class:`~pymc_pacauc.ep.start.GammaPath`.
 
     Examples

@@ -55,7 +55,19 @@ class ConcordanceEstimator(ScoreEstimator):
 
     Parameters
     ----------
-    prior, method, gamma, standardize, random_state, n_jobs, verbose, keep_data
+    prior : str, default "gaussian"
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    method : str, default "ep"
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    gamma : float or str, default "cv"
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    standardize : bool, default True
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    random_state : int, RandomState or None, default 0
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    n_jobs : int, optional
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    verbose, keep_data : bool, default False
         As in :class:`~pymc_pacauc.AUCClassifier`.
     weights : {None, "ipcw"}, default None
         None for Harrell's C, ``"ipcw"`` for Uno's, which makes up for those lost to censoring.
@@ -125,7 +137,7 @@ class ConcordanceEstimator(ScoreEstimator):
         y : structured array of shape (rows,), or array-like of shape (rows, 2)
             Event (or its cause, 0 where it was censored) and time of each row: scikit-survival's structured array, or
             two columns in this order.
-        sample_weight, strata, groups
+        sample_weight, strata, groups : array_like, shape (n,), optional
             As in :meth:`AUCClassifier.fit`.
 
         Returns

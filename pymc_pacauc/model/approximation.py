@@ -423,14 +423,14 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
         Parameters
         ----------
-        groups
+        groups : array_like, shape (n,), optional
             Group label of each observation for k-fold or grouped cross-validation; by default each is left out alone.
-        refine
+        refine : int, optional
             Sweeps over the remaining pairs after the removal: 0 is cheapest; by default 3 for groups, which is usually
             as good as a new fit, and 1 for single observations.
-        n_jobs
+        n_jobs : int, optional
             Threads, by default one per core.
-        progressbar
+        progressbar : bool, default True
             Show a progress bar if it takes longer than a moment.
 
         Returns

@@ -110,27 +110,27 @@ class EP(Inference):
 
     Parameters
     ----------
-    power
+    power : float, default 1.0
         1 for EP; smaller for fractional EP.
-    pairs
+    pairs : str or int, default "auto"
         ``"all"``: every pair is used, and the result is exact. A number of rows: a subsample of the pairs, those within
         groups of so many rows along the score, which changes the result by its ``sampling_error``; where that of the
         mean is above 0.3 posterior standard deviations, larger groups are used and a warning says so. ``"auto"``: all
         where that is cheap (up to 5 million), else groups large enough for an error of some hundredths of a posterior
         standard deviation.
-    start
+    start : approximation, optional
         An earlier approximation to begin from, for example at another gamma.
-    tolerance
+    tolerance : float, optional
         Relative change of the natural parameters at which to stop.
-    max_sweeps
+    max_sweeps : int, optional
         Sweeps after which to give up, with a warning.
-    n_jobs
+    n_jobs : int, optional
         Threads, by default one per core.
-    random_seed
+    random_seed : int, Generator or None, default 0
         Of the subsample: the same each time, unless another is given.
-    client
+    client : dask.distributed.Client, optional
         A ``dask.distributed.Client`` whose workers share the pairs instead; see :mod:`pymc_pacauc.cluster`.
-    model
+    model : pymc.Model, optional
         The model; by default the one on the context stack when :meth:`fit` is called.
 
     Examples

@@ -233,21 +233,23 @@ def SpikeSlab(
 
     Parameters
     ----------
-    name
+    name : str
         Name of the variable.
-    p
+    p : float or array_like, shape (d,), optional
         Probability of the slab; by default Theorem 2.5's 1 - exp(-1 / d), d the number of coefficients, but at least
         0.1 (see :func:`~pymc_pacauc.problem.problem.default_inclusion_probability`).
-    v0
+    v0 : float or array_like, shape (d,), optional
         Variance of the spike, 0 for a point mass at zero; by default Theorem 2.5's 1 / (2 n d log d) when ``n`` is
         given, else 0, which the theorem covers whatever n.
-    v1
+    v1 : float or array_like, shape (d,), default 1.0
         Variance of the slab. For a linear score without offset only v0 / v1 matters.
-    n
+    n : int, optional
         Number of observations, for the default of v0.
-    shape, dims
+    shape : int or tuple of int, optional
         As for any PyMC variable; one of them is needed.
-    model
+    dims : str or sequence of str, optional
+        As for any PyMC variable; one of them is needed.
+    model : pymc.Model, optional
         The model; by default the one on the context stack.
 
     Returns

@@ -66,29 +66,36 @@ class TemperingSMC(BlockedStep):
 
     Parameters
     ----------
-    vars
+    vars : list of variables, optional
         Must be all free variables of the model, or None.
-    particles
+    particles : int, default 1000
         Particles of a run, by default 1000. Draws beyond them come from moving the population on.
-    ess_threshold
+    ess_threshold : float, default 0.5
         Share of the effective sample size that a stage keeps (the paper's tau).
-    move
+    move : str, default "auto"
         ``"auto"``, or one of ``"direction"``, ``"ep"``, ``"gaussian"``, ``"prior"``, ``"random_walk"``; see
         :mod:`pymc_pacauc.smc.moves`.
-    start
+    start : approximation or (mean, covariance), optional
         None to start from the prior, which gives the posterior and the evidence at every gamma on the way; or an
         approximation returned by ``pm.fit(method=pac.EP())``, or a pair (mean, covariance) in the unconstrained space
         of the free variables, which needs one to three stages.
-    decorrelation, max_moves
-        A stage moves its particles until their correlation with where it found them is below ``decorrelation``, at
-        most ``max_moves`` times.
-    waste_free
+    decorrelation : float, default 0.05
+        A stage moves its particles until their correlation with where it found them is below this.
+    max_moves : int, default 200
+        Most moves of a stage.
+    waste_free : int, optional
         Length of the chains of waste-free SMC (Dau and Chopin, 2022); None for the paper's algorithm. Short chains
         (below 20) bias the evidence in high dimension.
-    keep_particles
+    keep_particles : bool, default False
         Keep the particles of up to 32 stages, so that :func:`~pymc_pacauc.at_gamma` can use the nearest one.
-    model, rng, initial_point, compile_kwargs, blocked
+    model : pymc.Model, optional
+        The model; by default the one on the context stack.
+    rng : Generator, optional
+        Passed by ``pm.sample``.
+    initial_point, compile_kwargs : dict, optional
         Passed by PyMC. The initial point is ignored: particles start from the prior or from ``start``.
+    blocked : bool, default True
+        Passed by PyMC: all variables move together.
 
     Notes
     -----

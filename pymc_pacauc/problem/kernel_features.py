@@ -176,17 +176,17 @@ def kernel_features(
 
     Parameters
     ----------
-    X
+    X : array_like, shape (n, d)
         Covariates, shape (n, d); on comparable scales, unless each has a lengthscale.
-    kernel
+    kernel : str or callable, default "squared_exponential"
         ``"squared_exponential"``, ``"matern52"``, ``"matern32"``, or a function of two matrices that returns the
         kernel between their rows, such as those of ``sklearn.gaussian_process.kernels``.
-    lengthscale
+    lengthscale : float or array_like, shape (d,), optional
         One, or one for each covariate: a kernel sees X divided by it. By default the median distance of rows, or 1
         for a function. :func:`~pymc_pacauc.tune.evidence.choose_lengthscale` chooses it by the evidence.
-    rank
+    rank : int, default 300
         At most so many features.
-    tolerance
+    tolerance : float, default 1e-08
         Fewer are taken where no row has more than this share of the largest prior variance left.
 
     Returns

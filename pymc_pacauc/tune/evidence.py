@@ -223,25 +223,25 @@ def choose_lengthscale(
 
     Parameters
     ----------
-    X
+    X : array_like, shape (n, d)
         Covariates, shape (n, d), on comparable scales unless ``each``.
-    y
+    y : array_like, shape (n,), or Pairs
         Labels, or a ready :class:`~pymc_pacauc.comparison.pairs.Pairs`.
-    gamma
+    gamma : float
         Inverse temperature of the fits, all at the same: evidence cannot choose it.
-    kernel
+    kernel : str or callable, default "squared_exponential"
         ``"squared_exponential"``, ``"matern52"`` or ``"matern32"``.
-    each
+    each : bool, default False
         One lengthscale for each covariate instead of one for all; a covariate that does not matter gets a long one.
-    rank
+    rank : int, default 300
         Of the features, at most.
-    grid
+    grid : sequence of float, optional
         Multiples of the median distance to begin with; the search goes on from the best.
-    max_evaluations
+    max_evaluations : int, default 30
         Of the evidence and its gradient after the grid; 0 for the grid alone.
-    pairs
+    pairs : str or int, default "auto"
         As in :func:`pymc_pacauc.arrays.fit`.
-    n_jobs
+    n_jobs : int, optional
         Threads, by default one per core.
 
     Notes

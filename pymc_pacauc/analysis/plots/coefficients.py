@@ -35,15 +35,15 @@ def plot_marginals(
 
     Parameters
     ----------
-    approx
+    approx : EPApproximation
         What ``pm.fit(method=pac.EP())`` returned.
-    idata
+    idata : InferenceData or DataTree, optional
         Draws of the same model to compare with, for example by tempering SMC.
-    coefficients
+    coefficients : sequence of str, optional
         Which to show, by their labels, such as ``"theta[glu]"``; by default the first forty.
-    ax
+    ax : matplotlib Axes or sequence of them, optional
         One axes for each; by default a new figure.
-    backend
+    backend : str, optional
         ``"matplotlib"``.
 
     Returns
@@ -98,14 +98,16 @@ def plot_inclusion(
 
     Parameters
     ----------
-    result
+    result : approximation, draws or array_like
         An approximation or draws of a model with a :func:`~pymc_pacauc.SpikeSlab` variable, or the probabilities
         (array, DataArray or Series).
-    names
+    names : sequence of str, optional
         Names of the coefficients; by default their coordinates or numbers.
-    most
+    most : int, default 30
         How many to show.
-    ax, backend
+    ax : matplotlib Axes or sequence of them, optional
+        Where to draw.
+    backend : str, optional
         Where to draw.
     """
     values, found = _probabilities(result)
@@ -134,14 +136,16 @@ def plot_regularization_path(
 
     Parameters
     ----------
-    path
+    path : Dataset
         What :func:`~pymc_pacauc.regularization_path` returned, or a Dataset with ``coefficient`` and
         ``inclusion_probability`` over (v0, coefficient).
-    names
+    names : sequence of str, optional
         Names of the coefficients.
-    most
+    most : int, default 7
         How many coefficients to name and colour at most: those included anywhere, for most of the path first.
-    ax, backend
+    ax : matplotlib Axes or sequence of them, optional
+        Where to draw.
+    backend : str, optional
         Where to draw.
     """
     v0, values, probabilities, found = _path_arrays(path)
@@ -203,11 +207,13 @@ def plot_decision_curve(
 
     Parameters
     ----------
-    curves
+    curves : Dataset or mapping of str to Dataset
         What :func:`~pymc_pacauc.decision_curve` returned, or several of them by name.
-    band
+    band : bool, default True
         Show the band over rows.
-    ax, backend
+    ax : matplotlib Axes or sequence of them, optional
+        Where to draw; ``"matplotlib"`` is the only backend.
+    backend : str, optional
         Where to draw; ``"matplotlib"`` is the only backend.
 
     Returns
@@ -240,9 +246,11 @@ def plot_compare(table: pd.DataFrame, *, ax: Any = None, backend: str | None = N
 
     Parameters
     ----------
-    table
+    table : DataFrame
         What :func:`~pymc_pacauc.compare` returned.
-    ax, backend
+    ax : matplotlib Axes or sequence of them, optional
+        Where to draw.
+    backend : str, optional
         Where to draw.
 
     Returns

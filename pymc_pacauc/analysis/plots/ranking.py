@@ -33,13 +33,15 @@ def plot_roc(
 
     Parameters
     ----------
-    curves
+    curves : Dataset or mapping of str to Dataset
         What :func:`~pymc_pacauc.roc` returned, or several of them by name.
-    band
+    band : bool, default True
         Show the pointwise band.
-    randomised
+    randomised : bool, default False
         Show the mean curve of the draws too: of a score that is drawn from the posterior each time.
-    ax, backend
+    ax : matplotlib Axes or sequence of them, optional
+        Where to draw; ``"matplotlib"`` is the only backend.
+    backend : str, optional
         Where to draw; ``"matplotlib"`` is the only backend.
 
     Returns
@@ -121,19 +123,21 @@ def plot_scores(
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
         (..., rows); or one score per row.
-    y
+    y : array_like, shape (n,)
         Labels.
-    threshold
+    threshold : Threshold or float, optional
         What :func:`~pymc_pacauc.choose_threshold` returned, or a number.
-    positive
+    positive : label, optional
         Which of the two labels is the positive class.
-    ordered
+    ordered : bool or mapping of (label, label) to float, default False
         True for y with more than two values, of which the larger should score higher: one density above the other,
         and the concordance of the scores with the classes.
-    ax, backend
+    ax : matplotlib Axes or sequence of them, optional
+        Where to draw.
+    backend : str, optional
         Where to draw.
     """
     score = np.asarray(mean_score(scores))
@@ -227,18 +231,20 @@ def plot_survival(
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
         (..., rows); or one score per row.
-    time, event
+    time, event : array_like, shape (n,)
         When each row had its event or was last seen, and whether it was an event, or its cause (0: censored).
-    cause
+    cause : int, default 1
         The code in ``event`` of the events of interest.
-    groups
+    groups : int, default 3
         Number of groups, cut at quantiles of the score; rows with equal scores stay together.
-    ci_prob
+    ci_prob : float, default 0.9
         Probability of the pointwise bands, Greenwood's on the scale of log(-log S).
-    ax, backend
+    ax : matplotlib Axes or sequence of them, optional
+        Where to draw; ``"matplotlib"`` is the only backend.
+    backend : str, optional
         Where to draw; ``"matplotlib"`` is the only backend.
 
     Returns

@@ -16,14 +16,14 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
 
     Parameters
     ----------
-    result
+    result : GammaSelection, draws or Dataset
         What :func:`~pymc_pacauc.select_gamma` returned (held-out AUC of the mean score, with the standard error of its
         difference from the best, and of a draw; on training rows the AUC of a draw, the certified AUC and the log
         evidence; shaded, the gammas within one standard error of the best), or an idata of
         :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log evidence of each chain's stages).
-    ax
+    ax : matplotlib Axes or sequence of them, optional
         Two axes, one above the other; by default a new figure.
-    backend
+    backend : str, optional
         ``"matplotlib"``.
 
     Returns
@@ -88,11 +88,11 @@ def plot_tempering(idata: Any, *, ax: Any = None, backend: str | None = None) ->
 
     Parameters
     ----------
-    idata
+    idata : InferenceData or DataTree
         What ``pm.sample(step=pac.TemperingSMC())`` returned.
-    ax
+    ax : matplotlib Axes or sequence of them, optional
         Three axes; by default a new figure.
-    backend
+    backend : str, optional
         ``"matplotlib"``.
 
     Returns

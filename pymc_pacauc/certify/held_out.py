@@ -146,7 +146,7 @@ def _groups_of(positive: Mask, codes: NDArray[np.intp], share: float, rng: np.ra
         missing = share * seen - part
         chosen[group] = np.sum((missing - shares[group]) ** 2) < np.sum(missing**2)
         part += chosen[group] * shares[group]
-    if min(sizes[chosen].sum(axis=0).min(initial=0), sizes[~chosen].sum(axis=0).min(initial=0)) == 0:
+    if min(sizes[chosen].sum(axis=0).min(), sizes[~chosen].sum(axis=0).min()) == 0:
         raise ValueError(
             f"A split certificate needs groups with rows of each class in the part and outside it; of {len(sizes)} "
             "groups there are none. Take another share=, or more groups."

@@ -254,8 +254,9 @@ def calibrate(
     """
     score = posterior.fit.problem.X @ posterior.mean
     weights = np.ones(place.size) if sample_weight is None else sample_weight / sample_weight.mean()
-    center = float(np.average(score, weights=weights))
-    spread = float(np.sqrt(np.average((score - center) ** 2, weights=weights))) or 1.0
+    each = weights if calibration is None else np.ones(place.size)  # scores of rows left out are in units of all alike
+    center = float(np.average(score, weights=each))
+    spread = float(np.sqrt(np.average((score - center) ** 2, weights=each))) or 1.0
     boundaries = range(1, int(place.max()) + 1)
     if calibration is None:
         shares = [float(np.average(place < boundary, weights=weights)) for boundary in boundaries]

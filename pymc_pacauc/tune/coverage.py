@@ -256,8 +256,8 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
         smoothing = own + spread
     at_own, alone = _smoothed(rows, score, few, own), _smoothed(rows, score, few, spread)
     bias = inverse @ (alone.share - at_own.share).sum(axis=0) / 2.0  # a pair has two rows
-    if codes is None:
-        spread = spread + inverse @ (at_own.squares - found.squares) @ inverse / math.sqrt(grown)
+    copies = problem.compared_rows.size / units  # rows of a group count as copies of one
+    spread = spread + inverse @ (at_own.squares - found.squares) @ inverse * copies**2 / math.sqrt(grown)
     spread = spread / grown + np.outer(bias, bias) / grown**2
     variance, axes = linalg.eigh(spread)
     variance = np.maximum(variance, 1e-9 * variance[-1])

@@ -177,7 +177,9 @@ def test_weights_of_classes_change_probabilities_alone(options):
     rng = np.random.default_rng(14)
     X = rng.normal(size=(300, 2))
     y = np.digitize(X[:, 0] + rng.logistic(size=300), [1.5, 2.5] if "multi_class" in options else [1.5])
-    plain, found = (pac.AUCClassifier(gamma="default", class_weight=w, **options).fit(X, y) for w in (None, "balanced"))
+    plain, found = (
+        pac.AUCClassifier("ridge", gamma="default", class_weight=w, **options).fit(X, y) for w in (None, "balanced")
+    )
     np.testing.assert_array_equal(found.coef_, plain.coef_)
     assert found.certificate_ == plain.certificate_
     assert np.mean(found.predict(X) > 0) > np.mean(plain.predict(X) > 0) + 0.1

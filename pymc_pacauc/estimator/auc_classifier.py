@@ -39,8 +39,9 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     prior : {"gaussian", "ridge", "spike_slab", "gp"}, default "gaussian"
         Of the coefficients. ``"gaussian"``: with covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of
         the columns, the best of four shrinkages by evidence, for which the certificate pays. ``"ridge"``: independent,
-        of variance one. ``"spike_slab"``: with a point mass at zero. ``"gp"``: the score is a Gaussian process of X,
-        its lengthscale by evidence; then there is no ``coef_``, and no certificate.
+        of variance one; ``"gaussian"`` is that with more columns than rows. ``"spike_slab"``: with a point mass at
+        zero; it ranks better than these where few of many columns matter. ``"gp"``: the score is a Gaussian process
+        of X, its lengthscale by evidence; then there is no ``coef_``, and no certificate.
     method : {"ep", "vb", "smc"}, default "ep"
         Expectation propagation, Gaussian variational Bayes, or draws of the exact posterior by tempering SMC (folds are
         EP's also with SMC).

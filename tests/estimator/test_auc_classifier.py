@@ -669,3 +669,22 @@ def test_a_long_fit_says_what_it_is_doing(rows, capsys):
         assert words in said
     pac.AUCClassifier(gamma="default").fit(*rows)
     assert not capsys.readouterr().out
+
+
+def test_scores_that_hardly_rank_leave_the_base_rate():
+    """Where the score tells nothing, 60 rows have the log-loss of their base rate, or nearly; not where it tells."""
+    rng, at = np.random.default_rng(15), np.linspace(-2.5, 2.5, 101)
+    above = {0.0: [], 2.0: []}
+    for slope, found in above.items():
+        truth = 1 / (1 + np.exp(-slope * at))
+        for _ in range(40):
+            scores = rng.normal(size=60)
+            y = (rng.random(60) < 1 / (1 + np.exp(-slope * scores))).astype(float)
+            p = [fit_sigmoid(scores, y, np.ones(60))(at), np.full(101, y.mean())]
+            losses = [
+                np.average(-truth * np.log(q) - (1 - truth) * np.log1p(-q), weights=np.exp(-(at**2) / 2)) for q in p
+            ]
+            found.append(losses[0] - losses[1])
+    assert np.median(above[0.0]) < 1e-4
+    assert np.mean(above[0.0]) < 0.005  # 0.008 by maximum likelihood: half a degree of freedom in 60 rows
+    assert np.max(above[2.0]) < -0.1

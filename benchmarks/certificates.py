@@ -170,13 +170,13 @@ def holdout_failures(datasets, epsilon, seed, sizes=((20, 20), (40, 120), (300, 
     print(f"|---:|---:|---:|{'---:|' * len(SHAPES)}")
     worst = 0
     for n_pos, n_neg in sizes:
-        matched = matching_groups(np.arange(n_pos + n_neg) < n_pos)
+        grouping = matching_groups(np.arange(n_pos + n_neg) < n_pos)
         for auc in aucs:
             cells = []
             for k, draw in enumerate(SHAPES.values()):
                 rng = np.random.default_rng([seed, n_pos, round(1000 * auc), k])
                 scores = (np.concatenate(draw(auc, n_pos, n_neg, rng)) for _ in range(datasets))
-                bounds = np.array([holdout_bound(matched.of(score), n_pos, n_neg, epsilon) for score in scores])
+                bounds = np.array([holdout_bound(grouping.of(score), n_pos, n_neg, epsilon) for score in scores])
                 worst = max(worst, int(np.sum(bounds > auc)))
                 cells.append(f"{np.sum(bounds > auc)} ({bounds.mean():.3f})")
             print(f"| {n_pos} | {n_neg} | {auc} | {' | '.join(cells)} |", flush=True)

@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, binomial_interval
-from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.model.deployed import (
     FIT,
     check_ci_prob,
@@ -36,36 +36,50 @@ from pymc_pacauc.model.deployed import (
     labelled_draws,
     mean_score,
 )
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, Mask
+
+RULES = {"fpr": "FPR at most {:g}", "tpr": "TPR at least {:g}", "cost": "costs {:g} and {:g}"}
 
 
 @dataclass(frozen=True)
 class Threshold(HTMLReport):
-    """A threshold of the mean score, to be applied to any row's score, with what it does.
+    """Threshold of the mean score, to be applied to any row's score, with its error rates.
 
     Attributes
     ----------
-    value
+    value : float
         Rows whose mean score exceeds it are called positive; in the units of
         :func:`~pymc_pacauc.predict_scores`.
-    fpr, tpr
+    fpr, tpr : float
         Shares of negatives and positives called positive, on the rows it was chosen with.
-    fpr_interval, tpr_interval
+    fpr_interval, tpr_interval : tuple of float
         What they may be on other rows like these (Clopper and Pearson's intervals).
-    fpr_of_draw_interval, tpr_of_draw_interval
+    fpr_of_draw_interval, tpr_of_draw_interval : tuple of float
         The same if a draw of the posterior were compared with the threshold instead of the mean score: over rows and
         draws. As wide as the others where there was one score per row.
-    rule
+    rule : str
         What was asked for.
-    ci_prob
+    ci_prob : float
         Probability of the intervals.
-    n_pos, n_neg
+    n_pos, n_neg : int
         Rows it was chosen with.
-    expected_cost, expected_cost_interval
+    expected_cost : float or None
         Where costs were given: the mean cost per row, at the prevalence, if a draw of the posterior is compared with
-        the threshold (one score per row: if that is), and its interval over rows and draws. None elsewhere.
+        the threshold (one score per row: if that is). None elsewhere.
+    expected_cost_interval : tuple of float or None
+        Its interval over rows and draws.
     fit : int or None
         A number of the fit whose scores it was chosen with, where these say so; scores of other fits are refused.
+
+    See Also
+    --------
+    choose_threshold : Choose it.
+
+    Examples
+    --------
+    >>> chosen = choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0)
+    >>> chosen.fpr, chosen.tpr
+    (0.5, 1.0)
     """
 
     value: float
@@ -84,7 +98,7 @@ class Threshold(HTMLReport):
     fit: int | None = None
 
     def apply(self, scores: Any) -> Any:
-        """Which rows are called positive.
+        """Decide which rows are called positive.
 
         Parameters
         ----------
@@ -95,7 +109,22 @@ class Threshold(HTMLReport):
 
         Returns
         -------
-        True or False for each row, with the rows' labels where the scores have any; for one number, one of the two.
+        bool, ndarray or xarray.DataArray, shape (n,)
+            True or False for each row, with the rows' labels where the scores have any; for one number, one of the two.
+
+        Raises
+        ------
+        ValueError
+            If a score is NaN, or the scores are of another fit than the threshold.
+
+        See Also
+        --------
+        Threshold.probability : Share of the draws above the threshold.
+
+        Examples
+        --------
+        >>> choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0).apply([0.3, 0.9])
+        array([ True,  True])
         """
         self._check(scores)
         score = mean_score(scores)
@@ -119,9 +148,32 @@ class Threshold(HTMLReport):
             )
 
     def probability(self, scores: Any) -> Any:
-        """Share of the draws of each row's score that exceed the threshold; draws equal to it count one half.
+        """Compute the share of draws of each row's score above the threshold; draws equal to it count one half.
 
-        ``scores`` as for :meth:`apply`, but draws.
+        Parameters
+        ----------
+        scores : array_like or DataArray, shape (draws, n)
+            Draws of scores, as :func:`~pymc_pacauc.predict_scores` returns them.
+
+        Returns
+        -------
+        ndarray or xarray.DataArray, shape (n,)
+            A probability for each row.
+
+        Raises
+        ------
+        ValueError
+            If ``scores`` are no draws, or of another fit than the threshold.
+
+        See Also
+        --------
+        Threshold.apply : Call rows positive or negative.
+
+        Examples
+        --------
+        >>> chosen = choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0)
+        >>> chosen.probability([[0.1, 0.9], [0.4, 0.8]])
+        array([0.5, 1. ])
         """
         self._check(scores)
         named = isinstance(scores, xr.DataArray)
@@ -133,12 +185,48 @@ class Threshold(HTMLReport):
         return share if np.ndim(share) else float(share)
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers, strings and lists only: what JSON can hold."""
+        """Write the threshold as numbers, strings and lists, which JSON can hold.
+
+        Returns
+        -------
+        dict
+            The fields by name.
+
+        See Also
+        --------
+        Threshold.from_dict : Read it back.
+
+        Examples
+        --------
+        >>> choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0).to_dict()["tpr"]
+        1.0
+        """
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Threshold:
-        """What :meth:`to_dict` gave."""
+        """Read a threshold back.
+
+        Parameters
+        ----------
+        values : mapping of str to object
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        Threshold
+            The same threshold.
+
+        See Also
+        --------
+        Threshold.to_dict : Write it.
+
+        Examples
+        --------
+        >>> chosen = choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0)
+        >>> Threshold.from_dict(chosen.to_dict()) == chosen
+        True
+        """
         found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         return cls(**found)
 
@@ -170,18 +258,47 @@ def choose_threshold(
 ) -> Threshold:
     """Choose the threshold of the mean score after scoring, as the paper suggests.
 
-    Give exactly one of
+    Give exactly one of ``fpr``, ``tpr`` and ``cost``. Choose with rows that were not fitted: a posterior separates the
+    rows it has seen better than others.
 
-    fpr
-        the largest share of negatives that may be called positive (the lowest threshold that respects it),
-    tpr
-        the smallest share of positives that must be found (the highest threshold that reaches it),
-    cost
-        a pair (cost of a false positive, cost of a false negative); the mean cost is minimised, at the ``prevalence``
-        of positives where the threshold is to be used, by default that of these rows.
+    Parameters
+    ----------
+    scores : array_like or DataArray, shape (..., n)
+        What :func:`~pymc_pacauc.predict_scores` returned; an array of draws, shape (..., rows); or one score per row.
+    y : array_like, shape (n,)
+        Labels of the rows.
+    fpr : float, optional
+        Largest share of negatives that may be called positive: the lowest threshold that respects it.
+    tpr : float, optional
+        Smallest share of positives that must be found: the highest threshold that reaches it.
+    cost : tuple of two floats, optional
+        Cost of a false positive and of a false negative; the mean cost is minimised, at the ``prevalence``.
+    prevalence : float, optional
+        With ``cost``: share of positives where the threshold is to be used; by default that of these rows.
+    mean : array_like, shape (n,), optional
+        The score to deploy, as in :func:`~pymc_pacauc.roc`.
+    ci_prob : float, default 0.9
+        Probability of the intervals.
+    positive : label, optional
+        Which of the two labels is the positive class.
+    random_seed : int, Generator or None, default 0
+        Seed of the bootstrap.
 
-    The other parameters are those of :func:`~pymc_pacauc.roc`. Choose it with rows that were not fitted: a posterior
-    separates the rows it has seen better than others.
+    Returns
+    -------
+    Threshold
+        The threshold with its error rates and their intervals; ``apply(scores)`` uses it.
+
+    Raises
+    ------
+    ValueError
+        If not exactly one of ``fpr``, ``tpr`` and ``cost`` is given, or one is out of its range.
+
+    See Also
+    --------
+    roc : Error rates of all thresholds.
+    decision_curve : Net benefit of all thresholds.
+    pymc_pacauc.plots.plot_scores : Draw scores with the threshold.
 
     Notes
     -----
@@ -201,11 +318,14 @@ def choose_threshold(
     >>> Threshold.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
     True
     """
-    if sum(value is not None for value in (fpr, tpr, cost)) != 1:
+    given: dict[str, Any] = {
+        name: rule for name, rule in (("fpr", fpr), ("tpr", tpr), ("cost", cost)) if rule is not None
+    }
+    if len(given) != 1:
         raise ValueError("Give exactly one of fpr, tpr and cost.")
-    for name, share in (("fpr", fpr), ("tpr", tpr)):
-        if share is not None and not 0.0 <= share <= 1.0:
-            raise ValueError(f"{name} must lie in [0, 1]; got {share!r}.")
+    [(name, limit)] = given.items()
+    if name != "cost" and not 0.0 <= limit <= 1.0:
+        raise ValueError(f"{name} must lie in [0, 1]; got {limit!r}.")
     if cost is not None and (len(cost) != 2 or min(cost) < 0 or max(cost) <= 0):
         raise ValueError(f"cost must be two non-negative costs, not both zero; got {cost!r}.")
     if prevalence is not None and cost is None:
@@ -213,31 +333,21 @@ def choose_threshold(
     check_ci_prob(ci_prob)
     draws, mask = labelled_draws(scores, y, positive)
     share = float(mask.mean()) if prevalence is None else check_prevalence(prevalence)
-    deployed = deployed_score(scores, draws, mean)
-    if cost is not None:
-        value, at_fpr, at_tpr = cheapest_threshold(deployed, mask, cost, share)
-    else:
-        value, at_fpr, at_tpr = _threshold(deployed, mask, fpr, tpr)
-    if fpr is not None:
-        rule = f"FPR at most {fpr:g}"
-    elif tpr is not None:
-        rule = f"TPR at least {tpr:g}"
-    else:
-        rule = "costs {:g} and {:g}".format(*cost or ())
-        rule += "" if prevalence is None else f" at prevalence {prevalence:g}"
+    value, at_fpr, at_tpr = _threshold(deployed_score(scores, draws, mean), mask, name, limit, share)
     n_pos, n_neg = int(mask.sum()), int((~mask).sum())
-    fpr_interval = binomial_interval(at_fpr, n_neg, ci_prob)
-    tpr_interval = binomial_interval(at_tpr, n_pos, ci_prob)
-    of_draw = fpr_interval, tpr_interval
-    rng = np.random.default_rng(random_seed)
-    if len(draws) > 1:
-        of_draw = _rates_of_draws(draws > value, mask, ci_prob, rng)
-    expected = () if cost is None else _expected_cost(draws > value, mask, cost, share, ci_prob, rng)
+    of_mean = binomial_interval(at_fpr, n_neg, ci_prob), binomial_interval(at_tpr, n_pos, ci_prob)
+    called = draws > value
+    rates = _rates_of_draws(called, mask, np.random.default_rng(random_seed))
+    of_draw = of_mean if len(draws) == 1 else (_interval(rates[0], ci_prob), _interval(rates[1], ci_prob))
+    rule = RULES[name].format(*np.atleast_1d(limit)) + ("" if prevalence is None else f" at prevalence {prevalence:g}")
+    expected: dict[str, Any] = {}
+    if cost is not None:
+        false, missed = cost[0] * (1.0 - share), cost[1] * share
+        expected["expected_cost"] = float(false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean()))
+        expected["expected_cost_interval"] = _interval(false * rates[0] + missed * (1.0 - rates[1]), ci_prob)
     of = getattr(scores, "coords", {}).get(FIT)
-    found = Threshold(
-        value, at_fpr, at_tpr, fpr_interval, tpr_interval, *of_draw, rule, ci_prob, n_pos, n_neg, *expected
-    )
-    return found if of is None else replace(found, fit=int(of))
+    fit = None if of is None else int(of)
+    return Threshold(value, at_fpr, at_tpr, *of_mean, *of_draw, rule, ci_prob, n_pos, n_neg, fit=fit, **expected)
 
 
 def check_prevalence(prevalence: float) -> float:
@@ -246,68 +356,33 @@ def check_prevalence(prevalence: float) -> float:
     return float(prevalence)
 
 
-def cheapest_threshold(
-    score: FloatArray, mask: NDArray[np.bool_], cost: tuple[float, float], prevalence: float
-) -> tuple[float, float, float]:
-    """The threshold of the smallest mean cost, (of a false positive, of a false negative), and its FPR and TPR."""
-    thresholds, false_rate, true_rate = _operating_points(score, mask)
-    mean_cost = cost[0] * (1.0 - prevalence) * false_rate + cost[1] * prevalence * (1.0 - true_rate)
-    best = int(np.argmin(mean_cost))
+def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence: float) -> tuple[float, float, float]:
+    """The threshold that a rule chooses, halfway to the next lower score, and its FPR and TPR."""
+    ranking = Ranking.of(score, mask)
+    thresholds = np.append(np.inf, score[ranking.order][ranking.last])  # from above all scores down to the lowest
+    false_rate, true_rate = ranking.points()
+    if rule == "fpr":
+        best = int(np.flatnonzero(false_rate <= limit + 1e-12)[-1])
+    elif rule == "tpr":
+        best = int(np.flatnonzero(true_rate >= limit - 1e-12)[0])
+    else:  # costs of a false positive and of a false negative
+        best = int(np.argmin(limit[0] * (1.0 - prevalence) * false_rate + limit[1] * prevalence * (1.0 - true_rate)))
     return _between(thresholds, best), float(false_rate[best]), float(true_rate[best])
 
 
-def _expected_cost(
-    called: NDArray[np.bool_],
-    mask: NDArray[np.bool_],
-    cost: tuple[float, float],
-    prevalence: float,
-    ci_prob: float,
-    rng: np.random.Generator,
-) -> tuple[float, tuple[float, float]]:
-    """Mean cost of comparing draws with a threshold, and its interval over draws and over rows."""
-    false, missed = cost[0] * (1.0 - prevalence), cost[1] * prevalence
-    mean = false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean())
+def _rates_of_draws(called: Mask, mask: Mask, rng: np.random.Generator) -> list[FloatArray]:
+    """FPR and TPR over posterior draws and over rows: beta variables, given how many rows a draw calls positive."""
     order = rng.permutation(np.resize(np.arange(len(called)), max(BOOTSTRAP, len(called))))
-    hits = [called[order][:, rows].sum(axis=1) for rows in (~mask, mask)]
-    rates = [rng.beta(k + 0.5, rows.sum() - k + 0.5) for k, rows in zip(hits, (~mask, mask), strict=True)]
-    costs = false * rates[0] + missed * (1.0 - rates[1])
-    low, high = np.quantile(costs, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
-    return float(mean), (float(low), float(high))
-
-
-def _rates_of_draws(
-    called: NDArray[np.bool_], mask: NDArray[np.bool_], ci_prob: float, rng: np.random.Generator
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Intervals of FPR and TPR over draws and over rows, of which the rate of each draw is a beta variable."""
     found = []
     for rows in (called[:, ~mask], called[:, mask]):
-        hits = rng.permutation(np.resize(rows.sum(axis=1), max(BOOTSTRAP, len(rows))))
-        rates = rng.beta(hits + 0.5, rows.shape[1] - hits + 0.5)
-        low, high = np.quantile(rates, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
-        found.append((float(low), float(high)))
-    return found[0], found[1]
+        hits = rows.sum(axis=1)[order]
+        found.append(rng.beta(hits + 0.5, rows.shape[1] - hits + 0.5))
+    return found
 
 
-def _operating_points(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Thresholds from +inf down through every distinct score, and (FPR, TPR) of calling rows >= it positive."""
-    ranking = Ranking.of(score, mask)
-    return np.append(np.inf, score[ranking.order][ranking.last]), *ranking.points()
-
-
-def _threshold(
-    score: FloatArray,
-    mask: NDArray[np.bool_],
-    fpr: float | None,
-    tpr: float | None,
-) -> tuple[float, float, float]:
-    """The threshold that a rule chooses, halfway to the next lower score, and its FPR and TPR."""
-    thresholds, false_rate, true_rate = _operating_points(score, mask)
-    if fpr is not None:
-        best = int(np.flatnonzero(false_rate <= fpr + 1e-12)[-1])
-    else:
-        assert tpr is not None
-        best = int(np.flatnonzero(true_rate >= tpr - 1e-12)[0])
-    return _between(thresholds, best), float(false_rate[best]), float(true_rate[best])
+def _interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
+    low, high = np.quantile(values, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
+    return float(low), float(high)
 
 
 def _between(thresholds: FloatArray, best: int) -> float:
@@ -338,7 +413,7 @@ def decision_curve(
     positive: Any = None,
     random_seed: Any = 0,
 ) -> xr.Dataset:
-    """Net benefit of acting on the mean score, beside acting on every row and on none.
+    """Compute the net benefit of acting on the mean score, beside acting on every row and on none.
 
     Parameters
     ----------
@@ -346,27 +421,38 @@ def decision_curve(
         As in :func:`~pymc_pacauc.roc`.
     y : array_like, shape (n,)
         As in :func:`~pymc_pacauc.roc`.
-    mean : array_like, shape (n,), optional
-        As in :func:`~pymc_pacauc.roc`.
-    positive : label, optional
-        As in :func:`~pymc_pacauc.roc`.
-    random_seed : int, Generator or None, default 0
-        As in :func:`~pymc_pacauc.roc`.
     chosen_with : tuple of scores and labels, optional
         Scores and labels of other rows, on which thresholds are chosen; by default the same rows.
     probabilities : array_like, optional
         The probabilities of being positive at which one is indifferent, each in (0, 1); by default 0.01 to 0.99.
     prevalence : float, optional
         Share of positives where the rule is to be used; by default that of the rows.
+    mean : array_like, shape (n,), optional
+        As in :func:`~pymc_pacauc.roc`.
     ci_prob : float, default 0.9
-        Of the bands.
+        Probability of the bands.
+    positive : label, optional
+        As in :func:`~pymc_pacauc.roc`.
+    random_seed : int, Generator or None, default 0
+        Seed of the bootstrap.
 
     Returns
     -------
-    Dataset over ``probability``: ``net_benefit`` of the mean score with ``lower`` and ``upper`` over rows,
-    ``threshold``, ``fpr`` and ``tpr``; ``net_benefit_of_draw`` with ``of_draw_lower`` and ``of_draw_upper``, over rows
-    and draws, if a draw is compared with the threshold: the expected utility over the posterior; ``treat_all``.
-    Attributes ``prevalence``, ``ci_prob``, ``n_pos``, ``n_neg``, ``draws``.
+    xarray.Dataset
+        Over ``probability``: ``net_benefit`` (true positives per row) of the mean score with ``lower`` and ``upper``
+        over rows, ``threshold``, ``fpr`` and ``tpr``; ``net_benefit_of_draw`` with ``of_draw_lower`` and
+        ``of_draw_upper``, over rows and draws, if a draw is compared with the threshold: the expected utility over the
+        posterior; ``treat_all``. Attributes ``prevalence``, ``ci_prob``, ``n_pos``, ``n_neg``, ``draws``.
+
+    Raises
+    ------
+    ValueError
+        If ``probabilities`` or ``prevalence`` are not in (0, 1), or y does not have two classes.
+
+    See Also
+    --------
+    choose_threshold : One threshold, by its error rates or costs.
+    pymc_pacauc.plots.plot_decision_curve : Draw the curve.
 
     Examples
     --------
@@ -389,7 +475,7 @@ def decision_curve(
     if chosen_with is not None:
         there, mask_there = labelled_draws(*chosen_with, positive)
         score_there = deployed_score(chosen_with[0], there, None)
-    thresholds = np.array([cheapest_threshold(score_there, mask_there, (each, 1.0), share)[0] for each in price])
+    thresholds = np.array([_threshold(score_there, mask_there, "cost", (each, 1.0), share)[0] for each in price])
 
     def benefit(score: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Net benefit, FPR and TPR at the thresholds, of weighted rows."""

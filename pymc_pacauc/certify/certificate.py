@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.array_result import Estimate
+from pymc_pacauc.array_result import Estimate, HTMLReport
 from pymc_pacauc.certify.bounds import (
     catoni_bound,
     catoni_rate,
@@ -29,7 +29,6 @@ from pymc_pacauc.certify.bounds import (
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, matching_groups, scores_under
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.problem.problem import two_class_mask
 from pymc_pacauc.problem.provenance import Provenance, measure_of
@@ -48,39 +47,56 @@ NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchin
 
 @dataclass(frozen=True)
 class Certificate(HTMLReport):
-    """A lower bound on an AUC, and what it rests on.
+    """Lower bound on an AUC, and what it rests on.
 
     Attributes
     ----------
-    auc
+    auc : float
         Certified AUC of the *randomised* score: draw theta from the posterior, rank by its score. Expected over theta.
-    mean_score_auc
+    mean_score_auc : float
         Certified AUC of ranking by the posterior mean (NaN where that is no majority vote). Twice the risk: often
         vacuous where ``auc`` is not, though the mean score is usually the better one.
-    empirical_auc
+    empirical_auc : float
         AUC of the randomised score on the training pairs.
-    divergence
-        KL(posterior, prior).
-    n_pos, n_neg
+    divergence : float
+        KL(posterior, prior), in nats.
+    n_pos, n_neg : int
         Class sizes; for other comparisons see :class:`~pymc_pacauc.results.Provenance`.
-    m
+    m : float
         Independent comparisons that the bound counts: the size of the smaller class for two classes, all pairs
         weighing the same.
-    groups
-        How many groups of observations are the independent units; 0 where observations are.
-    comparison
+    groups : int
+        Number of groups of observations that are the independent units; 0 where observations are.
+    comparison : str
         What is compared; ``auc`` is the AUC of two classes, the concordance of ordered classes or censored times.
-    epsilon, selected_from
-        Probability with which the bound may fail, and between how many priors it is shared.
-    bound
+    epsilon : float
+        Probability with which the bound may fail.
+    selected_from : int
+        Number of priors that epsilon is shared between.
+    bound : str
         Its name, and its rate where it has one.
-    method, gamma
-        Where the posterior came from.
-    monte_carlo
+    method : str
+        How the posterior was computed.
+    gamma : float
+        Inverse temperature of the posterior.
+    monte_carlo : tuple of float or None
         Standard errors of (mean risk, log evidence) where these were estimated by sampling, else None. The bound is
         computed three of them on the safe side.
-    assumptions
-        In words.
+    assumptions : tuple of str
+        Conditions under which the bound holds, in words.
+
+    See Also
+    --------
+    certificate : Compute it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(400, 2))
+    >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.0, gamma=100.0))
+    >>> certified = pac.certificate(fit)
+    >>> 0.6 < certified.auc < certified.empirical_auc, certified.epsilon
+    (True, 0.05)
     """
 
     auc: float
@@ -130,10 +146,11 @@ def certificate(
     groups: ArrayLike | None = None,
     model: pm.Model | None = None,
 ) -> Certificate:
-    """With probability 1 - epsilon, a number below which the population AUC of a posterior does not fall.
+    """Certify the AUC of a posterior: a lower bound that holds with probability 1 - epsilon.
 
-    It holds whatever the distribution of the data, under the conditions that the certificate states: observations (or
-    groups of them) independent, identically distributed within each class, the prior fixed before these data were seen.
+    The bound holds whatever the distribution of the data, under the conditions that the certificate states:
+    observations (or groups of them) independent, identically distributed within each class, the prior fixed before
+    these data were seen.
 
     Parameters
     ----------
@@ -178,11 +195,24 @@ def certificate(
     Returns
     -------
     Certificate
+        The certified AUC, what it was computed from and the conditions under which it holds.
+
+    Raises
+    ------
+    ValueError
+        If the prior was tuned on these data (see ``tuned_prior``), the model has more than AUC terms and a prior, or an
+        option is out of its range or not for this result.
 
     See Also
     --------
-    pymc_pacauc.certify.split : tighter still, by fitting a part of the rows and certifying on the others.
-    pymc_pacauc.certify.holdout : for any score, fixed before the rows were seen.
+    pymc_pacauc.certify.split : Tighter still, by fitting a part of the rows and certifying on the others.
+    pymc_pacauc.certify.holdout : For any score, fixed before the rows were seen.
+    auc_interval : An interval on rows that were not fitted, instead of a bound.
+
+    References
+    ----------
+    O. Catoni (2007), PAC-Bayesian supervised classification: the thermodynamics of statistical learning,
+    doi:10.1214/074921707000000391.
 
     Examples
     --------
@@ -313,9 +343,9 @@ def certified_auc(result: Any, epsilon: float, selected_from: int) -> float:
 def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tuple[float, float]:
     """The empirical risk to certify with, and what is left of epsilon.
 
-    That of a fit to a subsample of pairs is a mean over pairs drawn: what it is below, with a probability that a part
-    of epsilon pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared
-    out among the fits that may have been compared: ``COMPARED`` for each of the priors.
+    That of a fit on subsampled pairs is a mean over pairs drawn: what it is below, with a probability that a part of
+    epsilon pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out
+    among the fits that may have been compared: ``COMPARED`` for each of the priors.
     """
     if not estimated.terms:
         return estimated.value, epsilon

@@ -100,22 +100,35 @@ class LeaveOut:
 
     Attributes
     ----------
-    scores, variance
+    scores, variance : ndarray, shape (n,)
         Mean and variance of each observation's score. Scores of one group are comparable with each other; between
         groups they are standardised to a common scale, as each posterior has its own.
-    groups
+    groups : ndarray of int, shape (n,)
         The group each observation was left out with.
-    auc
+    auc : float
         AUC of ``scores``. For leave-one-out, of the standardised scores of all observations.
-    group_auc
+    group_auc : ndarray, shape (groups,)
         AUC within each group that has both classes (NaN otherwise); empty for leave-one-out.
-    group_expected_auc
+    group_expected_auc : ndarray, shape (groups,)
         The same of a score drawn from the posterior without the group, averaged over its draws in closed form.
-    change
-        Per group, the relative change of the natural parameters in the last sweep: zero means an exact refit.
-    restarted
-        Number of groups without which the remaining sites, as they were, did not make a Gaussian: there the sweeps over
-        the remaining pairs (at least three) started from the full q. Zero where sweeps start at the prior.
+    change : ndarray, shape (groups,)
+        Relative change of the natural parameters in the last iteration: zero means an exact refit.
+    restarted : int
+        Number of groups whose removal left no Gaussian, so that their fit started anew from the full approximation.
+        Zero where fits of groups start at the prior.
+
+    See Also
+    --------
+    pymc_pacauc.leave_out : Compute it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=60.0))
+    >>> left = pac.leave_out(fit, groups=np.arange(60) % 3)
+    >>> left.scores.shape, bool(left.auc > 0.9)
+    ((60,), True)
     """
 
     scores: FloatArray

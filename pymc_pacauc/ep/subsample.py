@@ -33,7 +33,9 @@ standard deviations of the posterior *in its own direction* (root mean square ov
 may be much less certain, as scores without an offset say nothing of the length.
 
 *More pairs than asked for.* Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger
-groups and are fitted again from where the fit was: until the error is small, or all pairs are used.
+groups and are fitted again from where the fit was: until the error is small, or groups would save too little. Then, and
+where a fit does not converge while all pairs are few enough, all are fitted instead (:class:`NeedsAllPairs`), from
+their own starts: at a gamma of many times n the fixed point next to that of a subsample may be a poor one, or none.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ from pymc_pacauc.ep.loop import (
     policy_for,
     solve_fixed_point,
 )
-from pymc_pacauc.ep.plan import LEAST_SAVED, Plan, Subsample
+from pymc_pacauc.ep.plan import ACCURACIES, LEAST_SAVED, Plan, Subsample
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
 from pymc_pacauc.ep.sites import SiteTable, site_table
@@ -141,6 +143,14 @@ MORE_PAIRS = 4.0  # times as many, where the claim is larger: halves the error; 
 SLICE = 2**14  # rows
 
 
+class NeedsAllPairs(Exception):
+    """No subsample is good enough for this fit; ``converged`` is that of the last one."""
+
+    def __init__(self, last: Stage) -> None:
+        super().__init__(last)
+        self.converged, self.pairs_used = last.found.converged, last.used.n_pairs
+
+
 class Stage(NamedTuple):
     """Pairs, their fixed point, the posterior after the step that its last sweep suggests, and its sampling error."""
 
@@ -153,6 +163,8 @@ class Stage(NamedTuple):
 def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: Callback | None = None) -> EPFit:
     """Fit a Gaussian to the AUC Gibbs posterior from a subsample of the pairs, as the plan says.
 
+    Raises :class:`NeedsAllPairs` where its error is too large whatever the subsample, or where it does not converge and
+    all pairs are as few as those that ``"auto"`` fits without a subsample.
     ``max_sweeps`` is for each stage. Except on pairs drawn before, sweeping ends at a change of ``LAST_TOLERANCE`` (or
     ``FINE_TOLERANCE``), if not before: what is left is far below the sampling error.
     """
@@ -227,14 +239,15 @@ class _Run:
 
     def enlarged(self, last: Stage) -> Stage:
         """The same with fewer, larger groups while the error of the mean is too large."""
-        while not (
-            last.error.mean <= TRUSTED_ERROR
-            or self.asked.drawn is not None
-            or last.found.interrupted
-            or self.groups <= 1.0
-        ):
-            fewer = most_groups(self.problem.pairs, self.groups) / MORE_PAIRS
-            self.groups = fewer if fewer >= LEAST_SAVED else 1.0
+        affordable = self.problem.pairs.n_pairs <= ACCURACIES["fit"].most_pairs
+        while not (last.found.interrupted or self.asked.drawn is not None):
+            if affordable and not last.found.converged:
+                raise NeedsAllPairs(last)
+            if last.error.mean <= TRUSTED_ERROR:
+                break
+            self.groups = most_groups(self.problem.pairs, self.groups) / MORE_PAIRS
+            if self.groups < LEAST_SAVED:
+                raise NeedsAllPairs(last)
             q, _, off = self.near(last.q, FIRST_STEP, self.groups)
             last = self.last(q, off)
         return last

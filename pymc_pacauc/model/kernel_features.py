@@ -40,7 +40,7 @@ def kernel_features(
     rank: int = 300,
     tolerance: float = 1e-8,
 ) -> ModelFeatures:
-    """Features whose linear scores are those of a Gaussian process, as nearly as ``rank`` of them can be.
+    """Make features whose linear scores are those of a Gaussian process, as nearly as ``rank`` of them can be.
 
     Parameters
     ----------
@@ -62,6 +62,17 @@ def kernel_features(
     ModelFeatures
         To be called on the covariates; ``rank``, ``pivots``, ``left_out`` (the share of the prior variance that the
         features leave out) and ``transform`` are those of the array version.
+
+    Raises
+    ------
+    ValueError
+        If ``kernel`` is unknown or has random parameters, X or ``lengthscale`` has other shapes or values, or ``rank``
+        is below 1.
+
+    See Also
+    --------
+    choose_lengthscale : Choose the lengthscale by the evidence.
+    predict_scores : Scores of new rows, whose features are made by themselves.
 
     Examples
     --------

@@ -211,7 +211,7 @@ def auc_risk(
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
 ) -> TensorVariable:
-    """Pair risk of ``scores`` as a PyTensor expression; ``1 - auc_risk`` is the AUC.
+    """Build the pair risk of ``scores`` as a PyTensor expression; ``1 - auc_risk`` is the AUC.
 
     Parameters
     ----------
@@ -224,11 +224,26 @@ def auc_risk(
     positive : label, optional
         Which of the two labels is the positive class.
     strata, weights : array_like or pm.Data, shape (n,), optional
-        As in :func:`~pymc_pacauc.empirical_risk`; strata and weights may be ``pm.Data``.
+        As in :func:`~pymc_pacauc.empirical_risk`, arrays or ``pm.Data``.
     ordered : bool or mapping of (label, label) to float, default False
-        As in :func:`~pymc_pacauc.empirical_risk`; strata and weights may be ``pm.Data``.
+        As in :func:`~pymc_pacauc.empirical_risk`.
     max_fpr : float, optional
-        As in :func:`~pymc_pacauc.empirical_risk`; strata and weights may be ``pm.Data``.
+        As in :func:`~pymc_pacauc.empirical_risk`.
+
+    Returns
+    -------
+    TensorVariable, shape (...)
+        Share of wrongly ordered pairs of each score vector, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If y does not have the classes asked for, lengths differ, or options exclude each other.
+
+    See Also
+    --------
+    AUCPotential : Add the risk to a model.
+    empirical_risk : The same for NumPy arrays.
 
     Notes
     -----
@@ -266,15 +281,15 @@ def AUCPotential(
     track_risk: bool = True,
     model: pm.Model | None = None,
 ) -> TensorVariable:
-    """Multiply the model's density by ``exp(-gamma * risk)``: the AUC Gibbs posterior.
+    """Add the AUC Gibbs factor ``exp(-gamma * risk)`` to the model.
 
     Parameters
     ----------
     name : str
         Name of the potential.
     scores : TensorVariable, shape (n,)
-        Expression of length n: the score of each observation, the higher the more positive. (A DataFrame does not know
-        how to multiply a PyMC variable: write ``frame.to_numpy() @ theta``, or hold it in ``pm.Data("X", frame)``.)
+        Expression of length n: the score of each observation, the higher the more positive. A DataFrame cannot multiply
+        a PyMC variable: write ``frame.to_numpy() @ theta``, or hold it in ``pm.Data("X", frame)``.
     y : array_like or pm.Data, shape (n,)
         Labels, as in :func:`auc_risk`.
     gamma : float, str, pm.Data or TheoremDefaults
@@ -306,7 +321,25 @@ def AUCPotential(
 
     Returns
     -------
-    The potential, ``-gamma * risk``.
+    TensorVariable
+        The potential, ``-gamma * risk``.
+
+    Raises
+    ------
+    ValueError
+        If y does not have the classes asked for, lengths differ, gamma is negative or not finite, or options exclude
+        each other.
+
+    See Also
+    --------
+    ConcordancePotential : The same for censored times.
+    EP : Approximate the posterior, for ``pm.fit``.
+    TemperingSMC : Sample the posterior, for ``pm.sample``.
+    select_gamma : Choose gamma.
+
+    References
+    ----------
+    J. Ridgway, P. Alquier, N. Chopin, F. Liang (2014), PAC-Bayesian AUC classification and scoring, NeurIPS 27.
 
     Examples
     --------
@@ -339,7 +372,7 @@ def ConcordancePotential(
     track_risk: bool = True,
     model: pm.Model | None = None,
 ) -> TensorVariable:
-    """Multiply the model's density by ``exp(-gamma * (1 - C))``, C the concordance of scores with censored times.
+    """Add the factor ``exp(-gamma * (1 - C))`` to the model, C the concordance of scores with censored times.
 
     **A high score means an early event.**
 
@@ -376,7 +409,27 @@ def ConcordancePotential(
 
     Returns
     -------
-    The potential, ``-gamma * (1 - C)``.
+    TensorVariable
+        The potential, ``-gamma * (1 - C)``.
+
+    Raises
+    ------
+    ValueError
+        If no pair of times can be compared, lengths differ, or options exclude each other.
+
+    See Also
+    --------
+    AUCPotential : The same for classes.
+    concordance_risk : The risk of NumPy arrays.
+    ConcordanceEstimator : A linear risk score without PyMC.
+
+    References
+    ----------
+    F. E. Harrell et al. (1982), Evaluating the yield of medical tests, JAMA 247(18),
+    doi:10.1001/jama.1982.03320430047030.
+
+    H. Uno et al. (2011), On the C-statistics for evaluating overall adequacy of risk prediction procedures with
+    censored survival data, Statistics in Medicine 30(10), doi:10.1002/sim.4154.
 
     Examples
     --------

@@ -7,9 +7,9 @@ population in random order. When there are more draws than particles, the popula
 ``pm.sample`` has no hook to attach anything to its result, and wants none here: everything travels in ``sample_stats``
 itself. *Every* draw carries what a certificate needs (its run, the log evidence and its variance, the expected risk of
 the final population, what the run was fitted to), so that any selection of draws is as good as all of them. The record
-of the path is dealt out: a draw carries one stage, ``path_stage``, the last one first and round again, in the stats
-``path_*``, and, with ``keep_particles``, one particle of every stage. :mod:`pymc_pacauc.analysis.gamma_path` reads them
-back. So the path survives pickling, processes, slicing and files.
+of the path is spread over the draws: a draw carries one stage, ``path_stage``, the last one first and round again, in
+the stats ``path_*``, and, with ``keep_particles``, one particle of every stage. :mod:`pymc_pacauc.analysis.gamma_path`
+reads them back. So the path survives pickling, processes, slicing and files.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TemperingSMCState(StepMethodState):
 
 
 class TemperingSMC(BlockedStep):
-    """Exact sampling of AUC Gibbs posteriors by tempering SMC (the paper's Algorithm 1), as a PyMC step.
+    """Sample AUC Gibbs posteriors exactly by tempering SMC (the paper's Algorithm 1), as a PyMC step.
 
     Parameters
     ----------
@@ -97,6 +97,23 @@ class TemperingSMC(BlockedStep):
     blocked : bool, default True
         Passed by PyMC: all variables move together.
 
+    Raises
+    ------
+    ValueError
+        If an option is out of its range, ``vars`` are not all free variables, or the model has no AUC term.
+
+    Warns
+    -----
+    TemperingWarning
+        Where a run may be wrong: few distinct particles, moves that are not accepted or do not decorrelate.
+
+    See Also
+    --------
+    EP : A Gaussian approximation, much quicker.
+    log_evidence : Log evidence of the draws.
+    tempering_path : Stages of the runs.
+    at_gamma : The posterior at a smaller gamma.
+
     Notes
     -----
     ``sample_stats`` has, for each draw, ``gamma``, ``log_evidence``, ``particle_ess`` (of the last stage's weights),
@@ -107,6 +124,15 @@ class TemperingSMC(BlockedStep):
     Models whose scores are affine in Gaussian variables run on arrays without any call into PyTensor; all others are
     evaluated as one vectorised graph. ``pm.sample_smc`` tempers the same path for any PyMC model; its kernels fit one
     proposal per stage and do a number of moves that is not checked, and its evidence has no error bar.
+
+    References
+    ----------
+    J. Ridgway, P. Alquier, N. Chopin, F. Liang (2014), PAC-Bayesian AUC classification and scoring, NeurIPS 27.
+
+    P. Del Moral, A. Doucet, A. Jasra (2006), Sequential Monte Carlo samplers, JRSS B 68(3),
+    doi:10.1111/j.1467-9868.2006.00553.x.
+
+    H.-D. Dau, N. Chopin (2022), Waste-free sequential Monte Carlo, JRSS B 84(1), doi:10.1111/rssb.12475.
 
     Examples
     --------
@@ -147,6 +173,7 @@ class TemperingSMC(BlockedStep):
     }
     _state_class = TemperingSMCState
 
+    @raises_interrupts
     def __init__(
         self,
         vars: Any = None,  # noqa: A002 (PyMC's name)
@@ -173,7 +200,7 @@ class TemperingSMC(BlockedStep):
         self._target, problem = _target(model)
         self._fitted_to = fitted_to(model, "TemperingSMC", problem)
         self._constants = self._fitted_to.as_stats()
-        self._score_function = read_scores(model).function.pieces()  # dealt out like the stages
+        self._score_function = read_scores(model).function.pieces()  # spread over the draws like the stages
         width = self._score_function[0][STAT].size
         self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, STAT: (np.dtype((np.uint8, (width,))), [])}
         dimension = self._target.coefficients
@@ -205,10 +232,12 @@ class TemperingSMC(BlockedStep):
     # -- chains ------------------------------------------------------------------------------------------------------
 
     def set_rng(self, rng: Any) -> None:  # PyMC up to 6.2
+        """Set the source of randomness; PyMC up to 6.2 calls this."""
         self.rng = get_random_generator(rng, copy=False)
         self._reset()
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:  # PyMC from 6.3
+        """Set the source of randomness of a chain; PyMC from 6.3 on calls this."""
         self.set_rng(rng)
 
     def _reset(self) -> None:
@@ -226,6 +255,7 @@ class TemperingSMC(BlockedStep):
 
     @raises_interrupts
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Return the next draw with its statistics; PyMC calls this."""
         try:
             return self._step(point)
         except KeyboardInterrupt:
@@ -344,7 +374,7 @@ class TemperingSMC(BlockedStep):
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
-        """Ideal for every variable of a model with an exact AUC term, unless one of them needs a step of its own.
+        """Tell PyMC whether to choose this step for a variable: ideal in a model with an exact AUC term.
 
         PyMC asks about one variable at a time and does not pass the model. Inside ``with model:`` it is on the context
         stack; elsewhere the variables that feed an AUC risk carry a tag that lists them, and those without a gradient

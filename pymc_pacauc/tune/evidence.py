@@ -166,19 +166,32 @@ SLOPE = 1e-2  # nats per unit of a logarithm at which the search ends
 
 @dataclass(frozen=True, eq=False)
 class LengthscaleChoice:
-    """What :func:`choose_lengthscale` found.
+    """Lengthscales that :func:`choose_lengthscale` found, with the features and the fit.
 
     Attributes
     ----------
-    features
-        The :class:`~pymc_pacauc.problem.kernel_features.KernelFeatures` with the lengthscales chosen.
-    fit
+    features : KernelFeatures
+        Features with the lengthscales chosen.
+    fit : Fit
         EP's fit to them.
-    trace
+    trace : tuple of dict
         A record per evaluation: ``lengthscale``, ``log_evidence``, its ``sampling_error`` (0 where all pairs are used),
         ``left_out``.
-    converged, message
+    converged : bool
+        Whether the search ended at a maximum.
+    message : str
         How the search ended.
+
+    See Also
+    --------
+    choose_lengthscale : Make the choice.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> found = choose_lengthscale(X, X[:, 0] ** 2 > 0.5, gamma=60.0, rank=10, max_evaluations=0)
+    >>> found.lengthscale.shape, found.features.rank
+    ((2,), 10)
     """
 
     features: KernelFeatures
@@ -189,11 +202,12 @@ class LengthscaleChoice:
 
     @property
     def lengthscale(self) -> FloatArray:
-        """One for each covariate, shape (d,)."""
+        """Lengthscale of each covariate, shape (d,), in its unit."""
         return self.features.lengthscale
 
     @property
     def log_evidence(self) -> float:
+        """Log evidence of ``fit``, in nats."""
         return self.fit.log_evidence
 
     def __repr__(self) -> str:
@@ -243,6 +257,21 @@ def choose_lengthscale(
         As in :func:`pymc_pacauc.arrays.fit`.
     n_jobs : int, optional
         Threads, by default one per core.
+
+    Returns
+    -------
+    LengthscaleChoice
+        The lengthscales, the features with them and EP's fit.
+
+    Raises
+    ------
+    ValueError
+        If ``kernel`` is unknown, ``grid`` is empty or not positive, or X and y do not match.
+
+    See Also
+    --------
+    kernel_features : Features with given lengthscales.
+    maximize_evidence : Choose other hyper-parameters of the prior.
 
     Notes
     -----

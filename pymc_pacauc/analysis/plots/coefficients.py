@@ -29,9 +29,8 @@ def plot_marginals(
     *,
     coefficients: Sequence[str] | None = None,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
-    """Marginals of the coefficients: the approximation as a line over the density of draws (the paper's Figure 1).
+    """Draw the marginals of the coefficients: the approximation as a line over the density of draws.
 
     Parameters
     ----------
@@ -42,13 +41,33 @@ def plot_marginals(
     coefficients : sequence of str, optional
         Which to show, by their labels, such as ``"theta[glu]"``; by default the first forty.
     ax : matplotlib Axes or sequence of them, optional
-        One axes for each; by default a new figure.
-    backend : str, optional
-        ``"matplotlib"``.
+        One axes for each coefficient; by default a new figure.
 
     Returns
     -------
-    Array of axes.
+    ndarray of matplotlib Axes
+        One for each coefficient (the layout of the paper's Figure 1).
+
+    See Also
+    --------
+    pymc_pacauc.summary : The same coefficients as a table.
+
+    References
+    ----------
+    J. Ridgway, P. Alquier, N. Chopin, F. Liang (2014), PAC-Bayesian AUC classification and scoring, NeurIPS 27.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(1).normal(size=(40, 2))
+    >>> with pm.Model(coords={"column": ["a", "b"]}):
+    ...     theta = pm.Normal("theta", dims="column")
+    ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3, gamma=40)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> axes = pac.plots.plot_marginals(approx, ax=Figure().subplots(1, 2))
+    >>> [ax.get_title() for ax in axes]
+    ['theta[a]', 'theta[b]']
     """
     if not hasattr(approx, "variable_names"):
         raise TypeError(
@@ -64,7 +83,7 @@ def plot_marginals(
     draws = None if idata is None else _flat_draws(names, idata)
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
-    axes = new_axes(ax, backend, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
+    axes = new_axes(ax, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     gaussian = approx.posterior is approx.fit.posterior
     own = None if gaussian else approx.posterior.draw(SHAPE_DRAWS, np.random.default_rng(0))
@@ -91,10 +110,8 @@ def plot_marginals(
     return axes[: len(shown)]
 
 
-def plot_inclusion(
-    result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None, backend: str | None = None
-) -> Any:
-    """Inclusion probabilities of a spike-and-slab fit, largest first.
+def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None) -> Any:
+    """Draw the inclusion probabilities of a spike-and-slab fit, largest first.
 
     Parameters
     ----------
@@ -105,17 +122,33 @@ def plot_inclusion(
         Names of the coefficients; by default their coordinates or numbers.
     most : int, default 30
         How many to show.
-    ax : matplotlib Axes or sequence of them, optional
-        Where to draw.
-    backend : str, optional
-        Where to draw.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        With a bar for each coefficient.
+
+    See Also
+    --------
+    pymc_pacauc.inclusion_probability : Compute the probabilities.
+    plot_regularization_path : Coefficients against the spike's variance.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> ax = pac.plots.plot_inclusion([0.1, 0.9, 0.4], names=["a", "b", "c"], ax=Figure().subplots())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['b', 'c', 'a']
     """
     values, found = _probabilities(result)
     labels = np.asarray(found if names is None else list(names)).astype(str)
     if labels.size != values.size:
         raise ValueError(f"There are {values.size} probabilities but {labels.size} names.")
     order = np.argsort(-values, kind="stable")[:most]
-    [axes] = new_axes(ax, backend, figsize=(5.5, 0.24 * order.size + 1.0))
+    [axes] = new_axes(ax, figsize=(5.5, 0.24 * order.size + 1.0))
     rows = np.arange(order.size)
     colors = [BLUE if values[k] >= 0.5 else GREY for k in order]
     axes.hlines(rows, 0, values[order], color=colors, linewidth=2)
@@ -129,10 +162,8 @@ def plot_inclusion(
     return axes
 
 
-def plot_regularization_path(
-    path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None, backend: str | None = None
-) -> Any:
-    """Coefficients against the spike's variance, circled where included (the paper's Figure 3).
+def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None) -> Any:
+    """Draw coefficients against the spike's variance, circled where included (the paper's Figure 3).
 
     Parameters
     ----------
@@ -143,16 +174,34 @@ def plot_regularization_path(
         Names of the coefficients.
     most : int, default 7
         How many coefficients to name and colour at most: those included anywhere, for most of the path first.
-    ax : matplotlib Axes or sequence of them, optional
-        Where to draw.
-    backend : str, optional
-        Where to draw.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        With a line for each coefficient.
+
+    See Also
+    --------
+    pymc_pacauc.regularization_path : Compute the path.
+    plot_inclusion : Inclusion probabilities of one fit.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(1).normal(size=(80, 4))
+    >>> path = pac.regularization_path((X, X[:, 0] > 0.2), v0=[0.01, 0.1], gamma=80, p=0.2)
+    >>> ax = pac.plots.plot_regularization_path(path, ax=Figure().subplots())
+    >>> ax.get_xscale()
+    'log'
     """
     v0, values, probabilities, found = _path_arrays(path)
     if np.isnan(values).all():
         raise ValueError("No fit of this path converged (all its coefficients are NaN): there is nothing to draw.")
     labels = np.asarray(found if names is None else list(names)).astype(str)
-    [axes] = new_axes(ax, backend, figsize=(7.0, 4.6))
+    [axes] = new_axes(ax, figsize=(7.0, 4.6))
     weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
     included = [k for k in np.argsort(-weight, kind="stable") if (probabilities[:, k] >= 0.5).any()]
     named = np.array(included[: min(most, len(COLORS))])
@@ -200,10 +249,8 @@ def _path_arrays(path: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
     return data["v0"].values, data["coefficient"].values, data["inclusion_probability"].values, found
 
 
-def plot_decision_curve(
-    curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
-) -> Any:
-    """Net benefit against the probability at which one is indifferent, beside acting on every row and on none.
+def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
+    """Draw net benefit against the probability at which one is indifferent, beside acting on every row and on none.
 
     Parameters
     ----------
@@ -211,17 +258,30 @@ def plot_decision_curve(
         What :func:`~pymc_pacauc.decision_curve` returned, or several of them by name.
     band : bool, default True
         Show the band over rows.
-    ax : matplotlib Axes or sequence of them, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
-    backend : str, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
 
     Returns
     -------
-    The axes.
+    matplotlib Axes
+        With a line for each curve.
+
+    See Also
+    --------
+    pymc_pacauc.decision_curve : Compute the curve.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> y = np.arange(100) < 30
+    >>> scores = np.random.default_rng(1).normal(size=100) + 1.5 * y
+    >>> curve = pac.decision_curve(scores, y, probabilities=[0.1, 0.3, 0.5])
+    >>> pac.plots.plot_decision_curve(curve, ax=Figure().subplots()).get_ylabel()
+    'net benefit (true positives per row)'
     """
     named = named_curves(curves, "mean score", "decision_curve", "net_benefit")
-    [axes] = new_axes(ax, backend, figsize=(6.0, 4.2))
+    [axes] = new_axes(ax, figsize=(6.0, 4.2))
     first = next(iter(named.values()))
     at = first["probability"]
     axes.axhline(0.0, color=BLACK, linewidth=0.9, label="nobody")
@@ -241,23 +301,37 @@ def plot_decision_curve(
     return axes
 
 
-def plot_compare(table: pd.DataFrame, *, ax: Any = None, backend: str | None = None) -> Any:
-    """Log evidence of each model, the best on top, with two standard errors where they are known; its probability.
+def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:
+    """Draw the log evidence of each model, the best on top, with two standard errors where they are known.
 
     Parameters
     ----------
     table : DataFrame
         What :func:`~pymc_pacauc.compare` returned.
-    ax : matplotlib Axes or sequence of them, optional
-        Where to draw.
-    backend : str, optional
-        Where to draw.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
 
     Returns
     -------
-    The axes.
+    matplotlib Axes
+        With a line for each model, labelled with its posterior probability.
+
+    See Also
+    --------
+    pymc_pacauc.compare : Compute the table.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> y = X[:, 0] > 0.3
+    >>> fits = {f"{k} columns": pac.arrays.fit(pac.arrays.linear_gaussian_problem(X[:, :k], y, 60.0)) for k in (1, 2)}
+    >>> ax = pac.plots.plot_compare(pac.compare(fits, folds=0), ax=Figure().subplots())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['1 columns', '2 columns']
     """
-    [axes] = new_axes(ax, backend, figsize=(6.4, 1.2 + 0.45 * len(table)))
+    [axes] = new_axes(ax, figsize=(6.4, 1.2 + 0.45 * len(table)))
     place = np.arange(len(table))[::-1]
     error = 2.0 * table["se"].fillna(0.0)
     axes.axvline(table["log_evidence"].max(), color=GREY, linewidth=0.8, linestyle=":")

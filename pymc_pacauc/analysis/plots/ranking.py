@@ -27,9 +27,8 @@ def plot_roc(
     band: bool = True,
     randomised: bool = False,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
-    """ROC curves of mean scores, with their bands over rows.
+    """Draw ROC curves of mean scores, with their bands over rows.
 
     Parameters
     ----------
@@ -39,17 +38,30 @@ def plot_roc(
         Show the pointwise band.
     randomised : bool, default False
         Show the mean curve of the draws too: of a score that is drawn from the posterior each time.
-    ax : matplotlib Axes or sequence of them, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
-    backend : str, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
 
     Returns
     -------
-    The axes.
+    matplotlib Axes
+        With a line for each curve and its AUC in the legend.
+
+    See Also
+    --------
+    pymc_pacauc.roc : Compute the curve.
+    plot_precision_recall : Precision against recall, for rare positives.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> curve = pac.roc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    >>> ax = pac.plots.plot_roc({"my score": curve}, ax=Figure().subplots())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('false positive rate', 'true positive rate')
     """
     named = named_curves(curves, "", "roc", "tpr")
-    [axes] = new_axes(ax, backend, figsize=(5.2, 5.2))
+    [axes] = new_axes(ax, figsize=(5.2, 5.2))
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
     for k, (name, curve) in enumerate(named.items()):
         color, line = COLORS[k % len(COLORS)], LINES[k % len(LINES)]
@@ -65,29 +77,39 @@ def plot_roc(
     return axes
 
 
-def plot_precision_recall(
-    curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
-) -> Any:
+def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
     """Draw precision-recall curves of mean scores, with their bands over rows.
 
     Parameters
     ----------
-    curves : Dataset or mapping of Datasets
+    curves : Dataset or mapping of str to Dataset
         What :func:`~pymc_pacauc.precision_recall` returned, or several of them by name.
     band : bool, default True
         Show the pointwise band.
-    ax : Axes, default None
+    ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : "matplotlib", default None
-        The only one there is.
 
     Returns
     -------
-    Axes
+    matplotlib Axes
         With the event rate, which is the precision of a random score, as a dotted line.
+
+    See Also
+    --------
+    pymc_pacauc.precision_recall : Compute the curve.
+    plot_roc : True against false positive rates.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> curve = pac.precision_recall([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    >>> ax = pac.plots.plot_precision_recall(curve, ax=Figure().subplots())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('recall', 'precision')
     """
     named = named_curves(curves, "", "precision_recall", "precision")
-    [axes] = new_axes(ax, backend, figsize=(7.6, 4.6))
+    [axes] = new_axes(ax, figsize=(7.6, 4.6))
     for k, (name, curve) in enumerate(named.items()):
         color, line, recall = COLORS[k % len(COLORS)], LINES[k % len(LINES)], curve["recall"]
         if band:
@@ -117,9 +139,8 @@ def plot_scores(
     positive: Any = None,
     ordered: bool = False,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
-    """Densities of the mean score in the classes, with a threshold.
+    """Draw the density of the mean score in each class, with a threshold.
 
     Parameters
     ----------
@@ -135,10 +156,27 @@ def plot_scores(
     ordered : bool or mapping of (label, label) to float, default False
         True for y with more than two values, of which the larger should score higher: one density above the other,
         and the concordance of the scores with the classes.
-    ax : matplotlib Axes or sequence of them, optional
-        Where to draw.
-    backend : str, optional
-        Where to draw.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        With a filled curve for each class.
+
+    See Also
+    --------
+    pymc_pacauc.choose_threshold : Choose the threshold.
+    plot_roc : True and false positive rates of all thresholds.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> y = np.arange(60) < 20
+    >>> scores = np.random.default_rng(1).normal(size=60) + 1.5 * y
+    >>> pac.plots.plot_scores(scores, y, threshold=1.0, ax=Figure().subplots()).get_xlabel()
+    'score'
     """
     score = np.asarray(mean_score(scores))
     posterior = isinstance(scores, xr.Dataset) or np.ndim(scores) > 1
@@ -148,14 +186,14 @@ def plot_scores(
                 "positive= is for two classes; with ordered=True the larger value of y should score higher."
             )
         risk = float(empirical_risk(score, y, ordered=True))  # also checks the two
-        [axes] = new_axes(ax, backend, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
+        [axes] = new_axes(ax, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
         _ridges(axes, score, np.asarray(y), threshold)
         axes.set(xlabel="mean score" if posterior else "score", ylabel="class", title=f"concordance {1.0 - risk:.3f}")
         return axes
     mask = encode_labels(y, positive)
     if score.shape != mask.shape:
         raise ValueError(f"scores must have one column per label, {mask.size}; the mean score has shape {score.shape}.")
-    [axes] = new_axes(ax, backend, figsize=(6.4, 3.8))
+    [axes] = new_axes(ax, figsize=(6.4, 3.8))
     grid = _score_grid(score)
     classes = ((~mask, BLUE, "negative", "--"), (mask, VERMILION, "positive", "-"))
     densities = [_density(score[group], grid, np.ptp(score)) for group, *_ in classes]
@@ -221,9 +259,8 @@ def plot_survival(
     groups: int = 3,
     ci_prob: float = 0.9,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
-    """Share without event over time, in groups of equal size by their mean score (Kaplan and Meier's estimate).
+    """Draw the share without event over time in groups of equal size by their mean score (Kaplan-Meier estimate).
 
     Where there are competing events: the share that has had one of the ``cause`` (Aalen and Johansen's estimate). A
     high score means an early event: the curve of the highest scores should move first. On rows that were fitted the
@@ -242,14 +279,28 @@ def plot_survival(
         Number of groups, cut at quantiles of the score; rows with equal scores stay together.
     ci_prob : float, default 0.9
         Probability of the pointwise bands, Greenwood's on the scale of log(-log S).
-    ax : matplotlib Axes or sequence of them, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
-    backend : str, optional
-        Where to draw; ``"matplotlib"`` is the only backend.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
 
     Returns
     -------
-    The axes. Censored rows are ticks on the curves.
+    matplotlib Axes
+        With a step curve for each group; censored rows are ticks on the curves.
+
+    See Also
+    --------
+    pymc_pacauc.concordance_risk : One minus the concordance of the same scores and times.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> rng = np.random.default_rng(1)
+    >>> scores = rng.normal(size=60)
+    >>> time, event = rng.exponential(np.exp(-scores)), rng.random(60) < 0.7
+    >>> ax = pac.plots.plot_survival(scores, time, event, groups=2, ax=Figure().subplots())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('time', 'share without event')
     """
     score = np.asarray(mean_score(scores), dtype=np.float64)
     if not (isinstance(groups, int | np.integer) and 2 <= groups <= len(COLORS)):
@@ -262,7 +313,7 @@ def plot_survival(
     empty = groups - np.unique(group).size
     if empty:
         raise ValueError(f"{empty} of {groups} groups would be empty: many scores are equal. Use fewer groups.")
-    [axes] = new_axes(ax, backend, figsize=(7.2, 4.2))
+    [axes] = new_axes(ax, figsize=(7.2, 4.2))
     for k in range(groups):
         inside = group == k
         curve = survival_curve(times[inside], codes[inside], cause)

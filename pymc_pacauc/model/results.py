@@ -270,7 +270,7 @@ def as_result(result: Any) -> Any:
 
 
 def without_data(idata: Any) -> Any:
-    """Draws without anything that has a value for each training row: for files that leave the house.
+    """Drop from draws all that has a value for each training row, for files that leave the house.
 
     Observed and constant data go, and so does every variable with one entry for each row, such as a Deterministic of
     the scores: with the draws of the coefficients it gives the rows away. The coefficients that score new rows stay,
@@ -285,6 +285,15 @@ def without_data(idata: Any) -> Any:
     -------
     InferenceData or DataTree
         With the groups ``posterior`` and ``sample_stats``.
+
+    Raises
+    ------
+    TypeError
+        For an approximation, or draws that this package has not made.
+
+    See Also
+    --------
+    pymc_pacauc.export : Write a linear score as JSON.
 
     Examples
     --------

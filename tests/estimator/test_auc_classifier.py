@@ -657,20 +657,6 @@ def test_warnings_name_options_that_there_are(prior, monkeypatch):
             assert set(named) <= set(pac.AUCClassifier().get_params())
 
 
-def test_a_long_fit_says_what_it_is_doing(rows, capsys):
-    pac.AUCClassifier(verbose=True).fit(*rows)
-    said = capsys.readouterr().out
-    for words in (
-        "choosing the prior's covariance",
-        "choosing gamma by 5 folds: 1 looked at",
-        "fitting at gamma",
-        "calibrating",
-    ):
-        assert words in said
-    pac.AUCClassifier(gamma="default").fit(*rows)
-    assert not capsys.readouterr().out
-
-
 def test_scores_that_hardly_rank_leave_the_base_rate():
     """Where the score tells nothing, 60 rows have the log-loss of their base rate, or nearly; not where it tells."""
     rng, at = np.random.default_rng(15), np.linspace(-2.5, 2.5, 101)

@@ -4,7 +4,6 @@ import pytest
 
 import pymc_pacauc as pac
 
-
 FUNCTIONS = {"without_data"}
 
 

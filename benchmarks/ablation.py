@@ -110,7 +110,7 @@ def same(plan):
 def plain(plan):
     """All pairs, coefficients, from the prior, to many digits."""
     return replace(
-        plan, coordinates="coefficients", leading=0, pairs="all", start="prior", continuation=False, tolerance=1e-9
+        plan, coordinates="coefficients", pairs="all", start="prior", continuation=False, tolerance=1e-9
     )
 
 
@@ -279,13 +279,9 @@ STRATEGIES = (
     Strategy("rescaling", "the known length of q", [(loop, "_scale_target", lambda q, seen: 0.0)], SMALL),
     Strategy(
         "features",
-        "few directions of a smooth process (pivoted Cholesky)",
-        partial(replace, coordinates="scores", leading=0),
-        SMOOTH,
-    ),
-    Strategy("leading", "leading directions first", partial(replace, leading=0), SMOOTH),
-    Strategy(
-        "scores", "EP in the scores, for processes of full rank", partial(replace, coordinates="coefficients"), ROUGH
+        "the directions of a process that matter (pivoted Cholesky)",
+        partial(replace, coordinates="coefficients"),
+        lambda: [*SMOOTH(), *ROUGH()],
     ),
     Strategy(
         "mean_first",

@@ -52,7 +52,6 @@ from pymc_pacauc.ep.loop import (
 )
 from pymc_pacauc.ep.plan import Plan, several_fixed_points
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
-from pymc_pacauc.ep.process import LEADING_TIMES, ScoreSweep, all_directions, leading_problem, score_fixed_point
 from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import SWEEPS, continued_start, mean_first_start
@@ -95,7 +94,7 @@ def evidence_gradient(posterior: GaussianPosterior) -> EvidenceGradient:
 
 Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
-Found = Solution[NaturalGaussian, GaussianSweep] | Solution[NaturalGaussian, ScoreSweep]
+Found = Solution[NaturalGaussian, GaussianSweep]
 
 MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on sampled pairs, for its expected AUC
 # Posterior standard deviations, root mean square over directions, from which on two means are two fixed points: what
@@ -121,9 +120,8 @@ class EPFit:
     expected_risk
         E_q[risk], in closed form.
     converged, interrupted, sweeps, history
-        Whether the natural parameters change by less than the tolerance in a sweep from q (in the leading directions,
-        of a smooth process: :mod:`~pymc_pacauc.ep.process`), whether the fit was ended from the keyboard, the number
-        of sweeps (without those over few directions that many coefficients begin with), and per sweep its change, log
+        Whether the natural parameters change by less than the tolerance in a sweep from q, whether the fit was ended
+        from the keyboard, the number of sweeps (without those that find the mean first), and per sweep its change, log
         evidence and expected risk.
     interventions
         How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken
@@ -287,17 +285,11 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, plan.power)
     begin = None if isinstance(plan.start, str) else start_of(problem, plan.start)
-    leading = leading_problem(problem, plan.leading) if plan.leading else problem
-    few = replace(plan, tolerance=LEADING_TIMES * plan.tolerance) if plan.leading else plan
     others: tuple[float, ...] = ()
-    solution = _solve(leading, table, begin, few, n_jobs, callback)
+    solution = _solve(problem, table, begin, plan, n_jobs, callback)
     if plan.continuation and not solution.interrupted:
-        continued = _solve(leading, table, continued_start(leading, plan.power), few, n_jobs, callback)
+        continued = _solve(problem, table, continued_start(problem, plan.power), plan, n_jobs, callback)
         solution, others = _better(solution, continued)
-    if plan.leading:
-        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-            completed = all_directions(problem, leading, solution, table, map_tiles)
-        solution = completed or _solve(problem, table, begin, plan, n_jobs, callback)
     fit = as_fit(problem, plan, table, solution, other_fixed_points=others)
     if others:
         warnings.warn(
@@ -360,39 +352,19 @@ def _solve(
     n_jobs: int | None,
     callback: Callback | None,
 ) -> Found:
-    """EP's fixed point in the problem's reduced coefficients, from the first of those of ``start``, if there is one.
-
-    In scores, coefficients take over where these do not converge.
-    """
-    space = problem.scores.reduced
-    k = space.dimension
-    if start is not None and start.mean.size > k:
-        start = natural_gaussian(start.precision[:k, :k], start.shift[:k])
+    """EP's fixed point in the problem's reduced coefficients, from ``start``, if there is one."""
+    k = problem.scores.reduced.dimension
     near = mean_first_start(problem, plan.power) if start is None and plan.start == "mean first" else None
-    begin = near or start or standard_gaussian(k)
-    history: tuple[dict[str, float], ...] = ()
-    acted = Interventions()
-    if plan.coordinates == "scores":
-        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-            moments = score_moments(space.design, space.offset, begin.mean, begin.factor, map_tiles)
-            found = score_fixed_point(problem, table, moments, plan.tolerance, plan.max_sweeps, callback, map_tiles)
-        if found is not None:
-            if found.converged or found.interrupted or len(found.history) >= plan.max_sweeps:
-                return found
-            near = begin = found.point
-            history, acted = found.history, found.interventions
     sums_by = partial(_sums_here, n_jobs) if plan.where == "threads" else plan.where
     with sums_by(problem, table) as sums_at:
-        last = solve_fixed_point(
+        return solve_fixed_point(
             gaussian_iteration(problem, table.power, sums_at),
-            begin,
+            near or start or standard_gaussian(k),
             policy_for(k, POLICY if near is None else replace(POLICY, plain_steps=0)),
             tolerance=plan.tolerance,
-            max_sweeps=plan.max_sweeps - len(history),
+            max_sweeps=plan.max_sweeps,
             callback=callback,
-            counted=len(history),
         )
-    return replace(last, history=history + last.history, interventions=acted + last.interventions)
 
 
 @contextmanager

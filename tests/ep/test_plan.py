@@ -117,7 +117,7 @@ def test_a_fit_says_how_it_was_made():
     assert str(some.plan).startswith("225 000 of 2 250 000 pairs, coefficients, from a fit to some rows: ")
     sparse = fit(spike_slab_problem(problem.X, problem.pairs, 10.0, inclusion_probability=0.5, v0=0.1))
     assert str(sparse.plan) == f"all 900 pairs, coefficients, from a fit without spikes: {sparse.sweeps} sweeps"
-    assert "features, from the mean found first" in str(choose_plan(linear_gaussian_problem(*smooth(), 260.0)))
+    assert "features, from the mean found first" in str(choose_plan(process(260, 0.1)))
     large = str(choose_plan(replace(problem, gamma=600.0)))
     assert large == "all 900 pairs, coefficients, from the prior and along growing gammas"
 

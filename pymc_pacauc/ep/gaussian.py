@@ -50,7 +50,7 @@ from pymc_pacauc.ep.loop import (
     solve_fixed_point,
     sweep_sums,
 )
-from pymc_pacauc.ep.plan import Plan, several_fixed_points
+from pymc_pacauc.ep.plan import MOST_PAIRS, Plan, several_fixed_points
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
@@ -96,7 +96,6 @@ Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
 Found = Solution[NaturalGaussian, GaussianSweep]
 
-MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on sampled pairs, for its expected AUC
 # Posterior standard deviations, root mean square over directions, from which on two means are two fixed points: what
 # sampling pairs may move a mean by without a word. Doubled, modes half a standard deviation apart go unmentioned.
 APART = 0.3
@@ -258,7 +257,7 @@ class EPFit:
             )
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
-            most = math.inf if self.subsample is None else MOST_INSIDE
+            most = math.inf if self.subsample is None else MOST_PAIRS
             return leave_out_pairs(
                 self.problem,
                 refit,

@@ -36,22 +36,21 @@ class Accuracy(NamedTuple):
     most_pairs: int
 
 
+MOST_PAIRS = 5_000_000  # that are looked at without asking whether fewer would do: a second of work; doubled, two
 # A result of its own; an estimator's, which subsamples sooner (2 to 2.8 times as fast at 3000 to 4400 rows), and then
 # stops sooner; a fit on the way to another; the proposal of a move of SMC. Doubled tolerances save a sweep at most.
-# Twice the pairs take twice as long, for an error smaller by a third. 5 million pairs take a second.
+# Twice the pairs take twice as long, for an error smaller by a third.
 ACCURACIES = {
-    "fit": Accuracy(1e-6, 160, 5_000_000),
+    "fit": Accuracy(1e-6, 160, MOST_PAIRS),
     "estimator": Accuracy(1e-3, 64, 0),
-    "path": Accuracy(1e-2, 160, 5_000_000),
-    "proposal": Accuracy(2e-2, 160, 5_000_000),
+    "path": Accuracy(1e-2, 160, MOST_PAIRS),
+    "proposal": Accuracy(2e-2, 160, MOST_PAIRS),
 }
 MAX_SWEEPS = 200  # most fits take 10 to 30; at a gamma of many times n, a hundred
 LEAST_SAVED = 4  # pairs per pair that is used, at least, for a subsample to be worth its error; 8: fewer subsamples
-TARGET_ERROR = (
-    0.05  # of a subsample's mean, posterior standard deviations; docs/large_data.md. Twice: a quarter of pairs
-)
-ERROR_CONSTANT = 1.9e-3  # square of that error, times pairs, over gamma^1.5, for up to ten columns; docs/large_data.md
-COLUMNS_MEASURED = 10  # with more columns the error is smaller in proportion
+# Pairs over gamma^1.5 for an error of the mean of 0.05 posterior standard deviations with up to ten columns, in
+# docs/large_data.md; twice as many, an error smaller by a third. With more columns it is smaller in proportion.
+PAIRS_PER_GAMMA, COLUMNS_MEASURED = 0.76, 10
 # Coefficients up to which no far pair is left out: q's radius is too uncertain for any order to be certain.
 LENGTH_MATTERS = 3
 NEAR_GAMMA = 4.0  # ratio of gammas up to which the score of a start is one to sample pairs along; twice: larger errors
@@ -59,11 +58,11 @@ NEAR_GAMMA = 4.0  # ratio of gammas up to which the score of a start is one to s
 # (n = 60, d = 20): from there on rows left out of a fit show in the fixed point next to it. Doubled, they would.
 MANY_MODES = 11.0
 FEWEST_ROWS = 64  # below which a process is fitted in a few hundredths of a second anyway
-# Relative change at which a fit in features stops, which themselves are an approximation: means are right to some
-# thousandths of a standard deviation. Doubled, one sweep in ten less, and twice the error.
-FEATURES_TOLERANCE = 3e-4
+# Relative change at which a fit stops that is an approximation itself, in features or on a subsample: means are right
+# to some thousandths of a standard deviation. Doubled, one sweep in ten less, and twice the error.
+FINE_TOLERANCE = 3e-4
 MOST_AT_ONCE = 20_000_000  # pairs whose standard deviations fit in memory (80 MB), where the mean is found first
-MOST_BLOCKS, MOST_FOLD_PAIRS = 8, 5_000_000  # of folds along paths of their own; more blocks: removed sites are quicker
+MOST_BLOCKS = 8  # of folds along paths of their own; with twice as many, removing sites is quicker
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +279,7 @@ def choose_plan(
     used = _choose_pairs(placed, pairs, ACCURACIES[accuracy], local, random_seed)
     if tolerance is None:
         tolerance = ACCURACIES["fit" if accuracy == "estimator" and used == "all" else accuracy].tolerance
-        tolerance = max(tolerance, FEATURES_TOLERANCE) if coordinates == "features" else tolerance
+        tolerance = max(tolerance, FINE_TOLERANCE) if coordinates == "features" else tolerance
     plan = Plan(
         n_pairs=problem.pairs.n_pairs,
         prior="gaussian" if problem.sites is None else problem.sites.name,
@@ -324,9 +323,9 @@ def choose_coordinates(problem: Problem) -> str:
 
 
 def pairs_for(problem: Problem) -> int:
-    """About as many pairs as a subsample needs for ``TARGET_ERROR``."""
-    constant = ERROR_CONSTANT * min(1.0, COLUMNS_MEASURED / problem.scores.reduced.dimension)
-    return math.ceil(constant / TARGET_ERROR**2 * problem.gamma**1.5)
+    """About as many pairs as a subsample needs for an error of 0.05 posterior standard deviations."""
+    share = min(1.0, COLUMNS_MEASURED / problem.scores.reduced.dimension)
+    return math.ceil(PAIRS_PER_GAMMA * share * problem.gamma**1.5)
 
 
 def check_count(pairs: Any, least: float, unit: str, others: str, instead: str) -> None:
@@ -380,7 +379,7 @@ def _choose_start(problem: Problem) -> str:
 
 def _short_folds(problem: Problem) -> bool:
     blocks = problem.pairs.blocks
-    few = len(blocks) <= MOST_BLOCKS and problem.pairs.n_pairs <= MOST_FOLD_PAIRS
+    few = len(blocks) <= MOST_BLOCKS and problem.pairs.n_pairs <= MOST_PAIRS
     return problem.sites is None and few and all(block.constant for block in blocks)
 
 

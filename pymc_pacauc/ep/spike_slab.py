@@ -49,6 +49,7 @@ from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, relevant, s
 from pymc_pacauc.ep.results import EXACT, Fit, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.spike_search import (
+    CHUNK,
     MOST_SPARSE,
     ModelAverage,
     average_models,
@@ -171,7 +172,6 @@ DIRECTIONS = 2048  # weighted directions for moments: errors of 0.02 posterior s
 HALF_WIDTH = 6.0  # of log r around a draw's, where its law is integrated; less for more than 25 coefficients
 LENGTHS = 121  # nodes of that; with half as many, errors of 1e-3 in 100 coefficients
 CLOSEST = 1e-6  # of log r, from the end of a bounded support; larger by 1e3, evidences are 0.01 off
-NUMBERS_AT_ONCE = 2_000_000
 MOST_LENGTHS = 500  # coefficients whose length is integrated: 10 s; doubled, 20 s. More have the length of q
 MOST_NODES = 200_000  # of a table that is refined once more: coefficients 3000 standard deviations from zero
 
@@ -288,7 +288,7 @@ class LengthOfSites:
         end = self._farthest(w)
         log_lengths, log_step = self._log_lengths(end[:, None], np.arange(float(LENGTHS)))
         times = np.exp(log_lengths)
-        for rows in np.array_split(np.arange(draws), max(1, draws * LENGTHS * problem.d // NUMBERS_AT_ONCE)):
+        for rows in np.array_split(np.arange(draws), max(1, draws * LENGTHS * problem.d // CHUNK)):
             x = w[rows][:, None] * times[rows, :, None]  # (rows, LENGTHS, d)
             with np.errstate(invalid="ignore"):
                 log_prior[rows] = prior.log_density(x).sum(axis=2)

@@ -48,7 +48,7 @@ from pymc_pacauc.ep.sites import (
     row_sites,
     weighted_site_table,
 )
-from pymc_pacauc.ep.sweep import SiteSums, _add_listed, _arguments
+from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, TILE_COLUMNS, SiteSums, _add_listed, _arguments
 from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import ReducedScores
@@ -243,9 +243,7 @@ def band_sites(
     )
 
 
-JOBS = 32  # at most, of a block
-ROWS_OF_A_JOB = 4096  # about, at least
-PAIRS_OF_A_JOB = 2**22  # beyond which the rows of a single group are shared out
+JOBS = 32  # of a block at most, of about TILE_COLUMNS rows at least; with more than a tile has pairs, in parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,8 +325,8 @@ def _jobs(block: SampledBlock) -> list[Job]:
     if groups == 0:
         return []
     rows = (block.first_positive[-1] + block.first_negative[-1]) / groups
-    together = max(1, -(-groups // JOBS), int(ROWS_OF_A_JOB // max(rows, 1)))
-    parts = min(JOBS, -(-block.n_pairs // (groups * PAIRS_OF_A_JOB))) if together == 1 else 1
+    together = max(1, -(-groups // JOBS), int(TILE_COLUMNS // max(rows, 1)))
+    parts = min(JOBS, -(-block.n_pairs // (groups * ROWS_AT_ONCE * TILE_COLUMNS))) if together == 1 else 1
     return [
         Job(block, range(first, min(groups, first + together)), part, parts)
         for first in range(0, groups, together)

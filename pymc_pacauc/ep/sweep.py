@@ -56,9 +56,9 @@ from pymc_pacauc.ep.sites import (
 from pymc_pacauc.numerics import FloatArray, kernel, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
-TILE_ROWS, TILE_COLUMNS = 512, 4096  # at most
-PAIRS_WORTH_THREADS, PAIRS_WORTH_EIGHT = 200_000, 500_000  # threads, and eight tiles for them
-DIMENSION_WORTH_THREADS = 512
+# Of a tile, at most, and rows of other matrices worked on at a time: 16 MB. Doubled, as fast in twice the memory.
+ROWS_AT_ONCE, TILE_COLUMNS = 512, 4096
+PAIRS_WORTH_THREADS = 200_000  # a millisecond; below, threads take longer to start than to sum. Doubled: the same
 SMALL_BLOCK = 2**15  # pairs times coefficients below which a block is not worth a matrix product,
 PAIRS_TOGETHER = 20_000  # of small blocks that go through one call
 MOST_WEIGHTS = 25  # different ones in a block that have a table each, if there are
@@ -140,9 +140,8 @@ def _by_weight(block: Block, most: int) -> list[Block]:
 
 
 def _tiles(block: Block, constant: bool) -> Iterator[Tile]:
-    """Four tiles at least, or eight where there is work for many threads; with weights unless ``constant``."""
-    tiles = 8 if block.n_pairs >= PAIRS_WORTH_EIGHT else 4
-    height = min(TILE_ROWS, max(64, -(-block.positive.size // tiles)))
+    """Eight tiles at least, if they have 64 rows then: work for threads; with weights unless ``constant``."""
+    height = min(ROWS_AT_ONCE, max(64, -(-block.positive.size // 8)))
     row_weights = None if constant else block.row_weights
     column_weights = None if constant else block.column_weights
     for top in range(0, block.positive.size, height):
@@ -182,7 +181,7 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
     if n_jobs is None:
         n_jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with single_threaded_blas():
-        if n_jobs == 1 or (n_pairs < PAIRS_WORTH_THREADS and dimension < DIMENSION_WORTH_THREADS):
+        if n_jobs == 1 or (n_pairs < PAIRS_WORTH_THREADS and dimension < ROWS_AT_ONCE):
             yield map
         else:
             with ThreadPoolExecutor(n_jobs) as pool:
@@ -192,7 +191,6 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
 Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
 OfScores = tuple[FloatArray, FloatArray, FloatArray]
 
-ROWS_AT_ONCE = 512
 LARGEST_ROUNDING = 1e-3  # of log Z, in nats
 
 

@@ -201,20 +201,11 @@ class EPFit:
 
     @raises_interrupts
     def leave_out(
-        self,
-        groups: ArrayLike | Groups | None = None,
-        *,
-        gamma: float | None = None,
-        refine: int | None = None,
-        tolerance: float = 1e-6,
-        of_draws: bool = True,
-        n_jobs: int | None = None,
-        callback: Callable[[int, int], None] | None = None,
+        self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
         """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
 
-        ``tolerance`` is the relative change of the natural parameters at which sweeping stops; the other parameters
-        are those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
+        ``options`` are those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
         """
         q = self.posterior.natural
 
@@ -248,27 +239,11 @@ class EPFit:
                 end = iteration.move(found.point, found.seen, step) or found.point
             if not sweeps:
                 end = found.point
-            return WithoutGroup(
-                end.mean,
-                end.root,
-                change=found.seen.change,
-                converged=found.converged,
-                restarted=start is None,
-            )
+            return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, restarted=start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
             most = math.inf if self.subsample is None else MOST_PAIRS
-            return leave_out_pairs(
-                self.problem,
-                refit,
-                groups,
-                gamma=gamma,
-                refine=refine,
-                tolerance=tolerance,
-                callback=callback,
-                most_inside=most,
-                of_draws=of_draws,
-            )
+            return leave_out_pairs(self.problem, refit, groups, most_inside=most, **options)
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -199,15 +198,7 @@ class Fit(Protocol):
         """Exact inclusion probabilities and evidence by importance sampling, or None."""
 
     def leave_out(
-        self,
-        groups: ArrayLike | Groups | None = None,
-        *,
-        gamma: float | None = None,
-        refine: int | None = None,
-        tolerance: float = 1e-6,
-        of_draws: bool = True,
-        n_jobs: int | None = None,
-        callback: Callable[[int, int], None] | None = None,
+        self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
         """Scores of every observation under the posterior that has not seen its group."""
 

@@ -30,9 +30,9 @@ the likelihood.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -452,19 +452,12 @@ class SitesFit:
 
     @raises_interrupts
     def leave_out(
-        self,
-        groups: ArrayLike | Groups | None = None,
-        *,
-        gamma: float | None = None,
-        refine: int | None = None,
-        tolerance: float = 1e-6,
-        of_draws: bool = True,
-        n_jobs: int | None = None,
-        callback: Callable[[int, int], None] | None = None,
+        self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
         """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
 
-        The pair sites of the group are removed, and those of the prior settle anew.
+        The pair sites of the group are removed, and those of the prior settle anew. ``options`` are those of
+        :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
         """
         q, problem = self.posterior.gaussian, self.problem
         table = site_table(problem.gamma_per_pair)
@@ -484,33 +477,14 @@ class SitesFit:
             settled = None if start is None else settle(left, start, tolerance)
             if settled is None:
                 sweeps = max(sweeps, 3)
-            found = solve_sparse(
-                left,
-                unsettled if settled is None else settled.q,
-                map_tiles,
-                tolerance=tolerance,
-                max_sweeps=max(sweeps, 1),
-            )
+            begin = unsettled if settled is None else settled.q
+            found = solve_sparse(left, begin, map_tiles, tolerance=tolerance, max_sweeps=max(sweeps, 1))
             end = (found.point if found.converged or not sweeps else found.following).q
-            return WithoutGroup(
-                end.reduced_mean,
-                end.reduced_root,
-                change=found.seen.change,
-                converged=found.converged,
-                restarted=settled is None,
-            )
+            mean, root = end.reduced_mean, end.reduced_root
+            return WithoutGroup(mean, root, found.seen.change, found.converged, restarted=settled is None)
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-            return leave_out_pairs(
-                problem,
-                refit,
-                groups,
-                gamma=gamma,
-                refine=refine,
-                tolerance=tolerance,
-                callback=callback,
-                of_draws=of_draws,
-            )
+            return leave_out_pairs(problem, refit, groups, **options)
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"

@@ -1,24 +1,20 @@
-"""Derivatives of EP's log evidence with respect to the prior.
+"""Expectation propagation with a Gaussian prior, all pairs: the fit, and its gradient in the prior.
 
-At a fixed point log Z is stationary in the sites, so they may be held fixed, and for a prior N(mu, Sigma)
-
-    d log Z / d Sigma = (S (V + (m - mu)(m - mu)') S - S) / 2,   S = Sigma^-1,
-    d log Z / d mu    = S (m - mu),
-
-with m, V the moments of q. For a parameter xi of Sigma the chain rule gives tr(dlogZ/dSigma dSigma/dxi). Along a common
-scale of the prior the derivative vanishes when scores have no offset: the risk ignores the length of theta.
-
-Parallel EP with a Gaussian prior (the paper's section 3.3 and appendix Algorithm 3), without stored sites.
-
-The work is done in whitened coefficients w ~ N(0, I), rotated and cut to the at most n directions that reach the
-scores when there are more coefficients than observations (the *dual*: the other directions keep their prior). A
-Gaussian-process prior is the same problem with the Cholesky factor of its kernel matrix as design.
+q is a Gaussian of the k whitened coefficients that reach the scores, w ~ N(0, I) under the prior, k <= min(n, d); the
+other directions keep their prior. :func:`solve` carries out a plan of ``pairs="all"``: a start (the prior, an earlier
+fit, or :mod:`pymc_pacauc.ep.start`), then sweeps to the fixed point (:mod:`pymc_pacauc.ep.loop`), each O(n+ n- k + n
+k^2), in memory O(n k). Without stored sites: the site of a pair is a function of q (:mod:`pymc_pacauc.ep.sites`). A
+Gaussian process is the same problem with a factor of its kernel matrix as design.
 
     fit = solve(problem, choose_plan(problem))
     fit.posterior.mean, fit.log_evidence, fit.leave_out(groups).auc
 
-Minka (2001, arXiv:1301.2294); Seeger (2005), for the evidence and its gradient at a fixed point; Ridgway et al. (2014,
-arXiv:1410.1771), for these sites.
+At a fixed point log Z is stationary in the sites, so for a prior N(mu, Sigma), S = Sigma^-1 and m, V the moments of q
+
+    d log Z / d Sigma = (S (V + (m - mu)(m - mu)') S - S) / 2,    d log Z / d mu = S (m - mu).
+
+Ridgway et al. (2014, arXiv:1410.1771), section 3.3 and appendix Algorithm 3; Minka (2001, arXiv:1301.2294); Seeger
+(2005), for the evidence and its gradient at a fixed point.
 """
 
 from __future__ import annotations

@@ -1,31 +1,24 @@
-"""EP with priors of single coefficients that are not Gaussian (the paper's sections 2.4 and 3.4, and beyond): d prior
-sites beside the n+ n- pair sites. Spike and slab, Laplace, Student-t, priors with a sign: all are mixtures
-(:class:`~pymc_pacauc.problem.problem.PriorSites`), and one engine.
+"""EP with priors of single coefficients that are not Gaussian: the fit, its posterior and its gradient.
 
-The approximate posterior is a Gaussian over theta with, per coefficient, the marginal that its site says: the prior
-under its cavity. Where scores are scale-free, :class:`LengthOfSites` gives the coefficients their exact length, whose
-law given their direction e is that of the prior, r^(d-1) prior(r e), by quadrature over log r; and weights the
-directions towards the exact posterior.
+d prior sites beside the n+ n- pair sites (the paper's sections 2.4 and 3.4, and beyond). Spike and slab, Laplace,
+Student-t, priors with a sign: all are mixtures (:class:`~pymc_pacauc.problem.problem.PriorSites`), and one engine, O(n+
+n- k + n k^2 + d k^2) a sweep. For plans whose ``prior`` is not Gaussian. The fixed point is found by
+:mod:`~pymc_pacauc.ep.spike_search`. The approximate posterior is a Gaussian over theta with, per coefficient, the
+marginal that its site says: the prior under its cavity. Where scores are scale-free, :class:`LengthOfSites` gives the
+coefficients their exact length, whose law given their direction e is that of the prior, r^(d-1) prior(r e), by
+quadrature over log r; and weights the directions towards the exact posterior.
 
-Derivatives of EP's log evidence with respect to a spike-and-slab prior.
+*Start.* The risk ignores the length of theta, so a posterior with *all* coefficients in the spike ranks as well as the
+same one in the slab: with v0 > 0 both are modes, and EP describes the one it finds. It is meant to find the slab's: the
+start is the fit with every coefficient in the slab, from which the spikes collect what the data do not need.
 
-At a fixed point log Z is stationary in all sites, so a parameter of the prior of coefficient k acts through log Z_k
-alone, the integral of that prior under its cavity. In units of theta the cavity is exp(-T theta^2 / 2 + N theta), and
-with r the probability of the slab
+*Gradient.* At a fixed point a parameter of the prior of coefficient k acts through log Z_k alone, the integral of that
+prior under its cavity exp(-T theta^2 / 2 + N theta). With r the probability of the slab
 
-    d log Z / d p  = r / p - (1 - r) / (1 - p),
-    d log Z / d v1 = r / 2 (N^2 / (1 + v1 T)^2 - T / (1 + v1 T)),
+    d log Z / d p  = r / p - (1 - r) / (1 - p),    d log Z / d v1 = r / 2 (N^2 / (1 + v1 T)^2 - T / (1 + v1 T)),
 
-and for v0 the same with 1 - r. All three hold at v0 = 0.
-
-How the fixed point is found is the matter of :mod:`~pymc_pacauc.ep.spike_search`; where to start matters here. The
-risk ignores the length of theta, so a posterior whose coefficients are *all* in the spike
-ranks as well as the same one in the slab, at another scale: with v0 > 0 both are modes, and the exact inclusion
-probabilities add them up, whereas EP describes the one it finds. It is meant to find the slab's: the start is the fit
-with every coefficient in the slab, from which the spikes collect the coefficients the data do not need.
-
-The method is that of Hernandez-Lobato et al. (2015, doi:10.1007/s10994-014-5475-7) for regression, with pair sites for
-the likelihood.
+and for v0 the same with 1 - r; all hold at v0 = 0. Hernandez-Lobato et al. (2015, doi:10.1007/s10994-014-5475-7) have
+the method for regression.
 """
 
 from __future__ import annotations

@@ -1,39 +1,22 @@
-"""Newton's steps for the mean of q, its precision being known from elsewhere: how a fit gets near its fixed point.
-
-With many observations q is so narrow that the expected risk is all but quadratic over several of its widths, and its
-curvature is known from a share of the data. Then a sweep says how far the mean is off, V (r - Q m), to a tenth, and two
-or three of them lead from several posterior standard deviations to some hundredths. The precision is left alone
-meanwhile: far from the fixed point the sums of the sites are no density.
-
-*Length.* Where rankings depend on the direction of w alone, pairs say nothing of its length, and by far the widest
-direction of q is that of its mean: w = (1 + e) m + v, with e of variance 1 / m'Qm and v independent of it. So steps
-keep the length of the mean, and what is uncertain about it goes along with the mean.
-
-EP on sampled pairs: a fit whose time grows like the number of rows, not of pairs.
+"""EP on sampled pairs: a fit whose time grows like the number of rows, not of pairs.
 
     pilot -> growing shares of the rows -> steps with all of them -> subsample along the score found -> fit
 
-The pairs that matter are those whose order q is not sure of, and a fair sample of them is one sampled along the score
-of q (:mod:`pymc_pacauc.comparison.subsample`), which is not known beforehand. So a *pilot* fits some rows, as if there
-were no other data, at their share of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then
-growing shares of the rows are sampled along the score of the one before, and fitted from there. The precision of q is
-about proportional to the share, so its mean gets near by Newton's steps (:mod:`pymc_pacauc.ep.subsample`). Pairs are
-sampled anew before each such step, and once more along the score found, for the fit itself: a subsample along a score
-that is off by a standard deviation has twice the error.
+For plans with a :class:`~pymc_pacauc.ep.plan.Subsample`: more than 5 million pairs, or an estimator's. A sweep costs
+O(N k + n k^2) for N pairs used. The pairs that matter are those whose order q is not sure of, so pairs are sampled
+along the score of q (:mod:`pymc_pacauc.comparison.subsample`), which a *pilot* finds: a fit to some rows at their share
+of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then to growing shares, each from the one
+before. Pairs are sampled anew before each step, as those along a score that is off by a standard deviation have twice
+the error.
 
-*How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
-Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
+*Steps of the mean.* With many rows q is narrow and its precision Q known from a share of the data: a sweep then says
+how far the mean is off, V (r - Q m), to a tenth. Where pairs say nothing of the length of w the step keeps it, and what
+is uncertain about the length goes along with the mean.
 
-*Sampling error.* One sweep over other, independent subsamples, at the fit's q, says to first order how far their fits
-are from it (:func:`sampling_error`). Where that is more than ``LINEAR_ERROR``, or the subsample is not thinned (few
-columns, few different rows or small groups: then Newton's steps, which keep the length, may say a quarter of it), the
-fit is repeated on them, from its q.
-Differences of two fits, in mean and in log Z, have twice the variance of one. An error of the mean is measured in
-standard deviations of the posterior *in its own direction* (root mean square over directions): coefficients themselves
-may be much less certain, as scores without an offset say nothing of the length.
-
-*More pairs than asked for.* Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger
-groups and are fitted again from where the fit was: until the error is small, or all pairs are used.
+*How many pairs.* The error of the mean in posterior standard deviations (root mean square over directions) has a square
+proportional to gamma^1.5 / N. *Sampling error*: sums over other subsamples, at the fit's q, say to first order how far
+their fits are from it, with twice the variance of one; beyond ``LINEAR_ERROR``, or where far pairs are not thinned, the
+fit is repeated on them. Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger groups.
 """
 
 from __future__ import annotations

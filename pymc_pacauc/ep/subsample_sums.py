@@ -1,27 +1,19 @@
-"""The sites of one group of rows: only pairs near each other in score are looked at.
-
-Under q the score of row i has mean a_i and standard deviation |t_i|, and the difference of two scores at most the sum
-of theirs. A pair with |a_i - a_j| > r (|t_i| + |t_j|), r = :func:`far_radius`, is right or wrong for certain: its site
-is flat (K and h below 1e-4 of the largest at worst, below 1e-9 for most, |t_i| + |t_j| being more than the standard
-deviation of their difference), and its cost 0 or 1. The more observations there are, the narrower q is, and the more
-pairs are of that kind. So rows are sorted by score and cut into short runs; runs whose intervals a -+ r |t| do not
-overlap cost nothing but a count.
-
-Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes no order.
-What is left, the *width* of a row, and its place along the score are given with the subsample: they do not change from
-sweep to sweep. Rows and runs further apart than ``CLOSE`` widths and yet not certain have small and smooth sites: one
-in ``every`` is looked at, and stands for the others. Rows whose width is far above the others' would make the intervals
-of their runs wide: they have runs of their own.
-
-A sweep over sampled pairs: the sums of the sites of all pairs, estimated from those that meet in a group.
-
-A sweep is a map over *jobs*, a few groups each, and a sum. A job needs the rows of its groups and q, and returns sums
-of the size of q: nothing is kept between sweeps, and nothing of the size of the data is made but what one job needs at
-a time. So jobs go through any ``map``, of threads or of other machines, and their sums are added in a fixed order.
+"""A sweep over sampled pairs: the sums of the sites of all pairs, estimated from those that meet in a group.
 
 Every site is that of its own pair, at the pair's own gamma', and the *sums* are multiplied by what a pair met stands
 for: at any q the estimate has the sums over all pairs as its expectation. (Sites of G times gamma' would not: sites are
-not linear in gamma'.)
+not linear in gamma'.) A sweep is a map over *jobs*, a few groups each, and a sum: O(N k + n k^2) for N pairs met,
+nothing kept between sweeps, and jobs go through any ``map``, of threads or of other machines.
+
+*The band.* Under q the score of row i has mean a_i and standard deviation |t_i|. A pair with |a_i - a_j| > r (|t_i| +
+|t_j|), r = :func:`far_radius`, is right or wrong for certain: its site is flat (K and h below 1e-4 of the largest at
+worst, below 1e-9 for most), its cost 0 or 1. So rows are sorted by score and cut into short runs, and runs whose
+intervals a -+ r |t| do not overlap cost nothing but a count: the more rows, the narrower q, the more of these.
+
+*Thinning.* Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes
+no order. What is left, the *width* of a row, is given with the subsample, and does not change from sweep to sweep. Runs
+further apart than ``CLOSE`` widths and yet not certain have small and smooth sites: one in ``every`` is looked at, and
+stands for the others. Rows whose width is far above the others' have runs of their own.
 """
 
 from __future__ import annotations

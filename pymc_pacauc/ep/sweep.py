@@ -1,23 +1,20 @@
-"""How the pairs of a sweep are cut into parts, and the ``map`` that these go through.
+"""One sweep over all pairs: the sums of their sites, given q.
 
-A block is cut into tiles, of which one is a matrix product; many small blocks are one part together; and a block whose
-weights take few values becomes blocks of one weight each, whose sites need one variable less.
-
-One sweep over all pairs: the sums of their sites, given q.
-
-The scores under q = N(m, V) have means a_i and covariance T T', so the difference of a pair has variance
-|t_i|^2 + |t_j|^2 - 2 t_i . t_j. A tile of pairs is two matrix products and one pass of the site functions between them:
+The scores under q = N(m, V) have means a_i and covariance T T', T of shape (n, k), so the difference of a pair has
+variance |t_i|^2 + |t_j|^2 - 2 t_i . t_j. A tile of pairs is two matrix products and one pass of the site functions
+(:mod:`pymc_pacauc.ep.sites`) between them:
 
     t_i . t_j  (GEMM)   ->   K_ij, h_ij  (pointwise)   ->   sum_j K_ij z_j  (GEMM)
 
 and sum_ij K_ij (z_i - z_j)(z_i - z_j)' follows from the row and column sums of K and sum_ij K_ij z_i z_j'. A sweep
-costs O(n+ n- d + n d^2), a factor d below the paper's, and keeps nothing but sums: memory O(n d + tiles under way). A
-tile is computed from q alone, so tiles go through any ``map`` (:mod:`pymc_pacauc.ep.sweep`): the built-in one, or that
-of a pool of threads. Their sums are added in a fixed order: the result does not depend on the number of threads. Blocks
-whose pairs weigh differently, and small blocks, have kernels of their own (:mod:`pymc_pacauc.ep.sites`).
+costs O(n+ n- k + n k^2), a factor k below the paper's, in memory O(n k + tiles under way). Every plan of
+``pairs="all"`` sweeps so. Tiles go through any ``map``, of threads or other machines, and are added in a fixed order:
+the result does not depend on the number of threads. Blocks whose weights take few values become blocks of one weight,
+which need one variable less (4 times as fast); many small blocks are one part together (2.5 to 4 times as fast). The K
+of a pair whose rows nearly coincide is huge, and would leave nothing of the rest in those sums: such pairs are listed,
+and added one by one.
 
-The K of a pair whose rows nearly coincide is huge, and rounding would leave nothing of it in those sums: such pairs are
-added one by one, from the difference of their rows.
+The paper (Ridgway et al. 2014, arXiv:1410.1771), appendix Algorithm 3, stores every site and adds them one by one.
 """
 
 from __future__ import annotations

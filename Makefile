@@ -31,9 +31,10 @@ test-lowest:  ## the same, with the lowest version of everything that pyproject.
 slow: $(VENV)/dev.stamp  ## long statistical checks and benchmarks with targets
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-lint: types  ## style and types
+lint: types  ## style, types and docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest --quiet tests/test_docstrings.py
 
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy

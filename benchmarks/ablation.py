@@ -1,6 +1,6 @@
 """What each strategy of a fit buys: the same work with it and without it, CPU seconds and error.
 
-    python -m benchmarks.ablation [--only leading band ...] [--turns 3] [--largest 100000] [--write]
+    python -m benchmarks.ablation [--only features band ...] [--turns 3] [--largest 100000] [--write]
 
 A strategy that the plan chooses is left out by another plan; one inside an engine by replacing its function.
 *Ratio*: CPU seconds without it over CPU
@@ -109,9 +109,7 @@ def same(plan):
 
 def plain(plan):
     """All pairs, coefficients, from the prior, to many digits."""
-    return replace(
-        plan, coordinates="coefficients", pairs="all", start="prior", continuation=False, tolerance=1e-9
-    )
+    return replace(plan, coordinates="coefficients", pairs="all", start="prior", continuation=False, tolerance=1e-9)
 
 
 def fitted(design, pairs_of, change=same, gamma=None):

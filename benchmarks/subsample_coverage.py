@@ -24,10 +24,8 @@ from time import process_time
 
 import numpy as np
 
-from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import label_comparison
-from pymc_pacauc.comparison.subsample import number_of_groups
-from pymc_pacauc.ep.plan import ACCURACIES, LEAST_SAVED, Subsample, pairs_for
+from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
@@ -37,7 +35,6 @@ WEIGHTS = ("none", "gamma", "lognormal")
 COLUMNS = (1, 5, 20, 60)
 GAMMAS = (0.1, 1.0, 4.0, 50.0)  # times n
 PAIRS = (50, 100, 200)
-FEW_PAIRS = 20_000  # from which on "auto" subsamples here, instead of 5 million
 MOST_SWEEPS = 60  # of a fit; problems whose reference takes more are counted apart
 
 
@@ -105,18 +102,22 @@ def design(number, rows=1000):
     return problem, pairs, gamma, words
 
 
+def by_auto(problem):
+    """What ``"auto"`` uses in an estimator, which subsamples soonest and most: "all", or a subsample."""
+    return choose_plan(problem, accuracy="estimator").pairs
+
+
 def study(number, auto=False, rows=1000):
     """Fit the problem of this number; None where it is refused."""
     problem, asked, gamma, words = design(number, rows)
-    if auto:  # as if few pairs were many
-        wanted = max(ACCURACIES["fit"].pairs_per_row * problem.n, pairs_for(problem))
-        few = problem.pairs.n_pairs <= max(FEW_PAIRS, LEAST_SAVED * wanted)
-        asked = "all" if few else Subsample(number_of_groups(problem.pairs, wanted))
+    options = {"n_jobs": 1, "tolerance": 1e-4, "max_sweeps": MOST_SWEEPS}
+    if auto:
+        asked = by_auto(problem)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         began = process_time()
         try:
-            found = fit(problem, pairs=asked, n_jobs=1, max_sweeps=MOST_SWEEPS)
+            found = fit(problem, pairs=asked, **options)
         except ValueError:  # gamma' is too large
             return None
         seconds = process_time() - began
@@ -124,9 +125,9 @@ def study(number, auto=False, rows=1000):
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         began = process_time()
-        exact = fitting.fit(problem, pairs="all", n_jobs=1, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
+        exact = fit(problem, pairs="all", **options)
         seconds_all = process_time() - began
-        other = fitting.fit(problem, pairs="all", n_jobs=1, start=found, tolerance=1e-4, max_sweeps=MOST_SWEEPS)
+        other = fit(problem, pairs="all", start=found, **options)
     best = max((exact, other), key=lambda each: (each.converged, each.log_evidence))
     several = exact.converged and other.converged and abs(exact.log_evidence - other.log_evidence) > 0.05
     q = best.posterior.natural
@@ -178,12 +179,14 @@ def main():
     parser.add_argument("--problems", type=int, default=112)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--auto", action="store_true", help='pairs="auto", from 20 000 pairs on')
+    parser.add_argument("--auto", action="store_true", help='pairs="auto" of estimators, where it subsamples')
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--gammas", type=float, nargs="+", default=GAMMAS, help="of these only, times n")
     arguments = parser.parse_args()
     numbers = range(arguments.first, arguments.first + arguments.problems)
     numbers = [number for number in numbers if GAMMAS[number % len(GAMMAS)] in arguments.gammas]
+    if arguments.auto:
+        numbers = [number for number in numbers if by_auto(design(number, arguments.rows)[0]) != "all"]
     found, refused, unknown = [], 0, 0
     with ProcessPoolExecutor(arguments.workers) as pool:
         for each in pool.map(partial(study, auto=arguments.auto, rows=arguments.rows), numbers):

@@ -29,7 +29,7 @@ def fit(
     client: Any = None,
     **options: Any,
 ) -> Fit:
-    """Approximate the AUC Gibbs posterior of ``problem``.
+    """Approximate the AUC Gibbs posterior of ``problem`` by a Gaussian (or a spike-and-slab) distribution.
 
     Parameters
     ----------
@@ -40,10 +40,39 @@ def fit(
     n_jobs : int, optional
         Threads, by default one per core; the result does not depend on their number.
     callback : callable, optional
-        Called after every sweep with its record.
+        Called after every sweep over the pairs with its record.
     client : dask.distributed.Client, optional
         Whose workers share all pairs (Gaussian priors, from ten million pairs on), in place of the threads of this
         machine; see :mod:`pymc_pacauc.cluster`.
+    **options : dict
+        ``power``, ``pairs``, ``start``, ``tolerance``, ``max_sweeps``, ``random_seed`` and ``accuracy``; see Notes.
+
+    Returns
+    -------
+    Fit
+        ``print(result.plan)`` says how it was fitted. Ctrl-C during ``arrays.fit`` or ``pm.fit`` ends the fit after the
+        present sweep, with a :class:`ConvergenceWarning`, and returns it marked ``interrupted``; a second Ctrl-C raises
+        KeyboardInterrupt at once. Inside anything that makes several fits the first one does.
+
+    Raises
+    ------
+    ValueError
+        If an option is unknown or out of its range.
+    UnsupportedError
+        If the prior has no such method.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the fit does not converge, two starts lead to different fixed points, or a subsample of pairs is too small.
+
+    See Also
+    --------
+    pymc_pacauc.EP : The same for a PyMC model.
+    pymc_pacauc.arrays.choose_gamma : Choose gamma by cross-validation.
+
+    Notes
+    -----
     power : float, default 1
         Of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
     pairs : "auto", "all" or int, default "auto"
@@ -52,7 +81,7 @@ def fit(
         would be used, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian
         priors only; others use all.) Groups too small for an error below 0.3 posterior standard deviations are replaced
         by larger ones, with a :class:`ConvergenceWarning`; where they would save less than three quarters of the pairs,
-        all are used.
+        and where they do not converge and pairs are at most 5 million, all are used.
     start : Fit, optional
         An earlier fit to begin from, for example at another gamma or another prior. At a gamma beyond 11 times the
         comparison's size (n+ n- / n for two classes) there may be several fixed points. Without a start two are sought
@@ -63,17 +92,17 @@ def fit(
         mean square over coefficients in q's own standard deviations.
     max_sweeps : int, default 200
         Sweeps after which to give up, with a :class:`ConvergenceWarning`.
-    random_seed : default 0
-        Of the subsample.
+    random_seed : int, Generator or None, default 0
+        Seed of the subsample.
     accuracy : {"fit", "estimator", "path", "proposal"}, default "fit"
         What the fit is for: sets the tolerance, and how soon and how many pairs are subsampled.
 
-    Returns
-    -------
-    Fit
-        ``print(result.plan)`` says how it was fitted. Ctrl-C during ``arrays.fit`` or ``pm.fit`` ends the fit after the
-        present sweep, with a :class:`ConvergenceWarning`, and returns it marked ``interrupted``; a second Ctrl-C raises
-        KeyboardInterrupt at once. Inside anything that makes several fits the first one does.
+    Examples
+    --------
+    >>> from pymc_pacauc import arrays
+    >>> fit = arrays.fit(arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0))
+    >>> fit.converged, fit.plan.pairs
+    (True, 'all')
     """
     plan = plan_of(problem, method, client=client, **options)
     found: Fit = fit_by_plan(problem, plan, n_jobs=n_jobs, callback=callback)

@@ -9,6 +9,10 @@ and 1 / (n+ n-) in the second, so the posterior is the same when
 
 The theorems contain constants nobody knows (C here, c and the best risk in their bounds). They say how the
 hyper-parameters should scale; they certify nothing.
+
+>>> from pymc_pacauc import theorems
+>>> theorems.theorem_defaults(n_pos=68, n_neg=132, d=7).gamma
+11.22
 """
 
 from __future__ import annotations
@@ -24,27 +28,40 @@ LARGEST_COUNT = 2**63 - 1  # what an array can have
 
 @dataclass(frozen=True)
 class TheoremDefaults:
-    """What :func:`theorem_defaults` returns.
+    """Hyper-parameters that Theorems 2.3 to 2.5 suggest, as :func:`theorem_defaults` returns them.
 
     Attributes
     ----------
-    gamma
+    gamma : float
         Inverse temperature in this package's units: it multiplies the pair risk.
-    prior_variance
+    prior_variance : float
         Variance of the independent Gaussian prior, the paper's vartheta (Theorems 2.3 and 2.4).
-    inclusion_probability
+    inclusion_probability : float
         Probability p of the slab (Theorem 2.5).
-    v0
+    v0 : float
         Largest spike variance in the statement of Theorem 2.5, 1 / (2 n d log d); infinite for d = 1.
-    v0_proof
+    v0_proof : float
         Largest spike variance its proof supports, 1 / (2 n^2 d log d). It takes delta^2 / (2 d log d) with
         delta = 1 / n, a factor n below the statement.
-    gamma_u
+    gamma_u : float
         The theorem's own gamma, which multiplies the n(n-1)-normalised risk.
-    gamma_u_limit
+    gamma_u_limit : float
         Largest gamma_u the underlying lemma covers: (n-1) / (8C) in Lemma 2.1, (n-1) / 8 in Lemma 2.2.
-    assumption, C
+    assumption : {"MA1", "MAinf"}
         The margin assumption.
+    C : float
+        Constant of the margin assumption.
+
+    See Also
+    --------
+    theorem_defaults : Compute these from the class sizes and the number of covariates.
+
+    Examples
+    --------
+    >>> from pymc_pacauc import theorems
+    >>> defaults = theorems.theorem_defaults(n_pos=68, n_neg=132, d=7)
+    >>> round(defaults.gamma, 2), defaults.within_lemma
+    (11.22, True)
     """
 
     gamma: float
@@ -80,7 +97,7 @@ class TheoremDefaults:
 def theorem_defaults(
     n_pos: int, n_neg: int, d: int, *, assumption: str = "MA1", C: float | None = None
 ) -> TheoremDefaults:
-    """The hyper-parameters of Theorems 2.3 to 2.5.
+    """Compute gamma and the prior's parameters as Theorems 2.3 to 2.5 suggest them.
 
     ===================== ================================================= =======================================
     assumption            gamma_U of the theorem                            gamma returned
@@ -91,25 +108,43 @@ def theorem_defaults(
 
     Parameters
     ----------
-    n_pos, n_neg
+    n_pos, n_neg : int
         Numbers of positive and negative observations.
-    d
+    d : int
         Number of covariates.
-    assumption
+    assumption : {"MA1", "MAinf"}, default "MA1"
         Margin assumption: ``"MA1"`` (small noise) or ``"MAinf"`` (no restriction). Theorem 2.5 is stated under
         ``"MA1"`` only; its p and v0 do not depend on C and are returned in both cases.
-    C
+    C : float, optional
         Constant of the assumption, at least 1. By default 1 for ``"MA1"``, which holds without noise, and 4 for
         ``"MAinf"``, which always holds. C is unknown in practice, so choose gamma by cross-validation when it matters.
 
     Returns
     -------
     TheoremDefaults
+        Gamma (dimensionless, multiplying the pair risk), prior variance, inclusion probability and spike variances.
+
+    Raises
+    ------
+    ValueError
+        If a class size or ``d`` is below 1, ``assumption`` is unknown, or ``C`` is below 1 or not finite.
+    TypeError
+        If a class size or ``d`` is not an int.
+
+    See Also
+    --------
+    default_gamma : A gamma close to what cross-validation chooses.
+    pymc_pacauc.select_gamma : Choose gamma by cross-validation.
 
     Notes
     -----
     Lemma 2.2, behind Theorem 2.4, asks for gamma_U <= (n-1) / 8, which C sqrt(d n log n) exceeds unless n is large.
     ``within_lemma`` and the repr say so.
+
+    References
+    ----------
+    J. Ridgway, P. Alquier, N. Chopin, F. Liang (2014), PAC-Bayesian AUC classification and scoring, NeurIPS 27,
+    arXiv:1410.1771.
 
     Examples
     --------
@@ -150,11 +185,27 @@ def theorem_defaults(
 
 
 def default_gamma(n_pos: int, n_neg: int) -> float:
-    """4 n+ n- / n, that is 4 / (1/n+ + 1/n-): a gamma that needs no cross-validation.
+    """Compute 4 n+ n- / n, a gamma that needs no cross-validation.
 
-    It is the effective sample size of two classes, n where they are equally large, and sixteen times the gamma of
-    Theorem 2.3 with C = 1. No theorem suggests it; it is what cross-validation chooses, to within a factor of a few
-    (``benchmarks/gamma_stability.py``), where Theorem 2.3's gamma leaves draws close to those of the prior.
+    The value equals 4 / (1/n+ + 1/n-), the effective sample size of two classes: n where they are equally large. It is
+    sixteen times the gamma of Theorem 2.3 with C = 1. No theorem suggests it; cross-validation chooses about this
+    value, to within a factor of a few (``benchmarks/gamma_stability.py``), where Theorem 2.3's gamma leaves draws close
+    to those of the prior.
+
+    Parameters
+    ----------
+    n_pos, n_neg : int
+        Numbers of positive and negative observations.
+
+    Returns
+    -------
+    float
+        Gamma, multiplying the pair risk: what ``gamma="default"`` stands for.
+
+    See Also
+    --------
+    theorem_defaults : The gamma that the paper's theorems suggest.
+    pymc_pacauc.select_gamma : Choose gamma by cross-validation.
 
     Examples
     --------
@@ -166,7 +217,23 @@ def default_gamma(n_pos: int, n_neg: int) -> float:
 
 
 def pair_gamma(gamma_u: float, n_pos: int, n_neg: int) -> float:
-    """Turn the theory's gamma, which multiplies the n(n-1)-normalised risk, into the gamma of this package.
+    """Convert the theory's gamma, which multiplies the n(n-1)-normalised risk, into the gamma of this package.
+
+    Parameters
+    ----------
+    gamma_u : float
+        Inverse temperature that multiplies the number of misranked ordered pairs divided by n(n-1).
+    n_pos, n_neg : int
+        Numbers of positive and negative observations; n is their sum.
+
+    Returns
+    -------
+    float
+        The same inverse temperature, multiplying the share of misranked pairs of a positive and a negative observation.
+
+    See Also
+    --------
+    u_statistic_gamma : The inverse conversion.
 
     Examples
     --------
@@ -177,7 +244,23 @@ def pair_gamma(gamma_u: float, n_pos: int, n_neg: int) -> float:
 
 
 def u_statistic_gamma(gamma: float, n_pos: int, n_neg: int) -> float:
-    """Inverse of :func:`pair_gamma`.
+    """Convert a gamma of this package into the theory's, which multiplies the n(n-1)-normalised risk.
+
+    Parameters
+    ----------
+    gamma : float
+        Inverse temperature, multiplying the pair risk.
+    n_pos, n_neg : int
+        Numbers of positive and negative observations.
+
+    Returns
+    -------
+    float
+        The same inverse temperature in the units of the paper's theorems.
+
+    See Also
+    --------
+    pair_gamma : The inverse conversion.
 
     Examples
     --------

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from functools import cache
+from traceback import extract_tb
 
 import numpy as np
 import pymc as pm
@@ -227,6 +228,17 @@ def sampled():
         return pm.sample(DRAWS, step=pac.TemperingSMC(particles=200), compute_convergence_checks=False, **options)
 
 
+def by_numba(error):
+    """Whether it is PyMC 6 that fails, as it records a draw by compiled functions of its own, outside of the step.
+
+    numba runs Python code to make arrays of its results, and does not look whether that was interrupted: about one
+    signal in 250. Within a step, signals are held back.
+    """
+    places = {(frame.filename.split("site-packages/")[-1], frame.name) for frame in extract_tb(error.__traceback__)}
+    recording = ("pymc/backends/ndarray.py", "record") in places and not any("step" in name for _, name in places)
+    return isinstance(error, SystemError) and "with an exception set" in str(error) and recording
+
+
 def check_sampled(times, seed, caplog):
     """PyMC catches the KeyboardInterrupt of a chain, goes on to the next one, and builds a result of what there is.
 
@@ -245,7 +257,7 @@ def check_sampled(times, seed, caplog):
 
     for what in outcomes(sampled_and_said, times, seed):
         if isinstance(what, BaseException):
-            assert type(what) is KeyboardInterrupt or "Not enough samples" in str(what), repr(what)
+            assert type(what) is KeyboardInterrupt or "Not enough samples" in str(what) or by_numba(what), repr(what)
             continue
         part, said = what
         assert (part["sample_stats"]["progress"] == 1.0).all()
@@ -276,6 +288,20 @@ def test_one_that_a_destructor_ignores_is_raised_again(unraisable):
     with pytest.raises(KeyboardInterrupt):
         raises_interrupts(search)()
     assert [type(each.exc_value) for each in unraisable] == [KeyboardInterrupt]
+
+
+def test_a_signal_while_a_step_is_built(monkeypatch):
+    """Compiled code turns a KeyboardInterrupt into a SystemError, in ``TemperingSMC()`` too."""
+
+    def compiled(*args):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise SystemError("<function dot> returned a result with an exception set") from None
+
+    monkeypatch.setattr("pymc_pacauc.model.step.choose_move", compiled)
+    with model(gamma=40.0), pytest.raises(KeyboardInterrupt):
+        pac.TemperingSMC(particles=200)
 
 
 @pytest.mark.slow

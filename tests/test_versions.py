@@ -10,7 +10,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 LOWEST = ROOT / ".ci" / "lowest.txt"
-TOOLS = {"mypy", "pre-commit", "ruff"}  # of `make lint`, which runs on the newest
+TOOLS = {"mypy", "numpydoc", "pre-commit", "ruff"}  # of `make lint`, which runs on the newest
 
 
 def versions(requirements, operator):

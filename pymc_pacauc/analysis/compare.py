@@ -56,25 +56,38 @@ def compare(
 
     Parameters
     ----------
-    results
+    results : mapping of str to result
         By name: what ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or fits of arrays.
-    prior
+    prior : array_like, shape (models,), optional
         Prior probability of each model, in their order; by default equal.
-    folds
+    folds : int, default 5
         Of the cross-validated AUC, the same for all models; 0 for none.
-    epsilon
+    epsilon : float, default 0.05
         Of the certificates, shared between the models, so that all of them hold at once.
-    random_seed
+    random_seed : int, Generator or None, default 0
         Of the folds.
 
     Returns
     -------
-    DataFrame, the highest evidence first: ``rank``, ``log_evidence`` and its standard error ``se`` (NaN: not known;
-    expectation propagation gives none), ``delta`` from the best, posterior ``probability``, held-out ``auc`` of the
-    mean score, how far it stays behind the best one (``auc_loss``) with the paired standard error of that over folds
-    (``auc_loss_se``), ``certified_auc``, ``expected_auc`` of a draw on the training rows, ``coefficients``, ``method``,
-    and ``warning``. Cross-validation is by leaving sites out, so NaN for draws; a certificate is NaN where there is
-    none.
+    DataFrame
+        A row per model, the highest evidence first: ``rank``, ``log_evidence`` (nats) and its standard error ``se``
+        (NaN: not known; expectation propagation gives none), ``delta`` from the best, posterior ``probability``,
+        held-out ``auc`` of the mean score, how far it stays behind the best one (``auc_loss``) with the paired standard
+        error of that over folds (``auc_loss_se``), ``certified_auc``, ``expected_auc`` of a draw on the training rows,
+        ``coefficients``, ``method``, and ``warning``. The held-out AUC is NaN for draws, a certificate is NaN where
+        there is none.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two results, they were fitted to different labels or at different gammas, or a log
+        evidence is not known.
+
+    See Also
+    --------
+    compare_auc : Compare two scores on labelled rows.
+    maximize_evidence : Choose hyper-parameters by the evidence.
+    pymc_pacauc.plots.plot_compare : Draw the table.
 
     Examples
     --------
@@ -173,17 +186,42 @@ def _warning(result: Any) -> str:
 
 @raises_interrupts
 def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> LeaveOut:
-    """Cross-validated scores of every observation; see :meth:`EPApproximation.leave_out`.
+    """Compute cross-validated scores of every observation.
+
+    Each observation (or group) is removed from the fit without fitting anew.
 
     Parameters
     ----------
-    result
+    result : approximation, draws or fit
         What ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` returned, or what holds it, or a fitted estimator.
-    groups
+    groups : array_like, shape (n,), optional
         Group label of each observation for k-fold or grouped cross-validation: what is left out together. By default
-        each is left out alone. (In certificates and intervals groups are the independent units.)
-    **options
-        ``refine``, ``n_jobs``, ``progressbar``.
+        each is left out alone; in certificates and intervals, by contrast, groups are the independent units.
+    **options : dict
+        ``refine``, ``n_jobs`` and ``progressbar``, as in :meth:`pymc_pacauc.results.EPApproximation.leave_out`.
+
+    Returns
+    -------
+    LeaveOut
+        Scores, shape (n,), with their variances and the cross-validated AUC.
+
+    Raises
+    ------
+    TypeError
+        If ``result`` does not hold a fit, such as draws by SMC.
+
+    See Also
+    --------
+    select_gamma : Choose gamma by cross-validation.
+    auc_interval : AUC on rows that were not fitted, with an interval.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=60.0))
+    >>> pac.leave_out(fit, groups=np.arange(60) % 3).group_auc.shape
+    (3,)
     """
     found = as_result(result)
     if isinstance(found, EPApproximation):

@@ -62,36 +62,48 @@ def roc(
     groups: ArrayLike | None = None,
     random_seed: Any = 0,
 ) -> xr.Dataset:
-    """ROC curve of the mean score on labelled rows, with a band over rows; beside it, that of a randomised score.
+    """Compute the ROC curve of the mean score on labelled rows, with a band over rows.
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; or an array of draws, shape
         (..., rows); or one score per row.
-    y
+    y : array_like, shape (n,)
         Labels of the rows. For an honest curve, of rows that were not fitted.
-    mean
+    mean : array_like, shape (n,), optional
         The score to deploy, one per row. By default what ``scores`` carry: the exact mean where predict_scores knew it,
         else the mean of the draws.
-    ci_prob
+    ci_prob : float, default 0.9
         Probability of the pointwise bands and of the intervals.
-    positive
+    positive : label, optional
         Which of the two labels is the positive class.
-    groups : array-like of shape (rows,), optional
-        A label per row, such as its patient: groups, not rows, are then the independent units. (In
-        :func:`~pymc_pacauc.leave_out` groups are what is left out together.)
-    random_seed
-        Of the bootstrap.
+    groups : array_like, shape (n,), optional
+        A label per row, such as its patient: groups, not rows, are then the independent units. In
+        :func:`~pymc_pacauc.leave_out`, by contrast, groups are what is left out together.
+    random_seed : int, Generator or None, default 0
+        Seed of the bootstrap.
 
     Returns
     -------
-    Dataset over ``fpr``: ``tpr`` of the mean score with ``tpr_lower`` and ``tpr_upper``, over rows; ``tpr_of_draw``,
-    the mean curve of draws, with ``tpr_posterior_lower`` and ``tpr_posterior_upper`` over draws on these rows, and
-    ``tpr_of_draw_lower`` and ``tpr_of_draw_upper`` over rows and draws. Over ``sample``:
-    ``auc_of_draw``. Attributes: ``auc`` of the mean score, ``auc_lower`` and ``auc_upper`` (:func:`auc_interval`, over
-    rows) and ``auc_se``; ``auc_of_draw`` (mean), ``auc_of_draw_lower`` and ``auc_of_draw_upper`` (over rows and draws);
-    ``draws``, ``ci_prob``, ``n_pos``, ``n_neg`` and ``n_groups`` (0 where rows are the units).
+    xarray.Dataset
+        Over ``fpr``: ``tpr`` of the mean score with ``tpr_lower`` and ``tpr_upper``, over rows; ``tpr_of_draw``, the
+        mean curve of draws (a randomised score), with ``tpr_posterior_lower`` and ``tpr_posterior_upper`` over draws on
+        these rows, and ``tpr_of_draw_lower`` and ``tpr_of_draw_upper`` over rows and draws. Over ``sample``:
+        ``auc_of_draw``. Attributes: ``auc`` of the mean score, ``auc_lower`` and ``auc_upper`` (:func:`auc_interval`,
+        over rows) and ``auc_se``; ``auc_of_draw`` (mean), ``auc_of_draw_lower`` and ``auc_of_draw_upper`` (over rows
+        and draws); ``draws``, ``ci_prob``, ``n_pos``, ``n_neg`` and ``n_groups`` (0 where rows are the units).
+
+    Raises
+    ------
+    ValueError
+        If y does not have two classes, ``scores`` has another number of rows or NaN, or ``ci_prob`` is not in (0, 1).
+
+    See Also
+    --------
+    precision_recall : Precision against recall, for rare positives.
+    auc_interval : The AUC alone.
+    pymc_pacauc.plots.plot_roc : Draw the curve.
 
     Examples
     --------
@@ -317,18 +329,31 @@ CELLS_AT_ONCE = 2**22  # of the table of all pairs
 
 @dataclass(frozen=True)
 class AUCInterval:
-    """An AUC, and an interval over rows, over the posterior, or over both.
+    """AUC with an interval over rows, over the posterior, or over both.
 
     Attributes
     ----------
-    auc
-        On these rows.
-    lower, upper
+    auc : float
+        AUC on these rows.
+    lower, upper : float
         Ends of the interval.
-    se
+    se : float
         Standard error: DeLong's over rows, else the standard deviation of the AUC.
-    over, ci_prob
-        What is uncertain (``"groups"`` where these, not rows, are the units), and the probability of the interval.
+    over : {"rows", "groups", "posterior", "both"}
+        What is uncertain; ``"groups"`` where these, not rows, are the units.
+    ci_prob : float
+        Probability of the interval.
+
+    See Also
+    --------
+    auc_interval : Compute it.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> found = pac.auc_interval([0.1, 0.4, 0.35, 0.8, 0.7, 0.2], [0, 0, 1, 1, 1, 0])
+    >>> round(found.auc, 4), found.over
+    (0.8889, 'rows')
     """
 
     auc: float
@@ -344,20 +369,36 @@ class AUCInterval:
 
 @dataclass(frozen=True)
 class AUCComparison:
-    """Two AUCs on the same rows.
+    """Difference of two AUCs on the same rows, with an interval.
 
     Attributes
     ----------
-    auc_a, auc_b, difference
-        On these rows; A minus B. Of mean scores over ``"rows"``, else of draws, on average.
-    lower, upper
-        Interval of the difference.
-    probability
-        That the AUC of A is the larger one.
-    over, ci_prob
-        What is uncertain, and the probability of the interval.
-    n_pos, n_neg
-        Rows.
+    auc_a, auc_b : float
+        AUCs on these rows: of mean scores over ``"rows"``, else of draws, on average.
+    difference : float
+        A minus B.
+    lower, upper : float
+        Ends of the interval of the difference.
+    probability : float
+        Probability that the AUC of A is the larger one.
+    over : {"rows", "groups", "posterior", "both"}
+        What is uncertain.
+    ci_prob : float
+        Probability of the interval.
+    n_pos, n_neg : int
+        Numbers of positive and negative rows.
+
+    See Also
+    --------
+    compare_auc : Compute it.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> y = [0, 0, 0, 1, 1, 1]
+    >>> found = pac.compare_auc([0.1, 0.4, 0.2, 0.35, 0.8, 0.7], [0.3, 0.4, 0.2, 0.5, 0.1, 0.7], y)
+    >>> round(found.difference, 4)
+    0.2222
     """
 
     auc_a: float
@@ -389,21 +430,48 @@ def auc_interval(
     groups: ArrayLike | None = None,
     random_seed: Any = 0,
 ) -> AUCInterval:
-    """AUC of a score on labelled rows, with an interval.
+    """Compute the AUC of a score on labelled rows, with an interval.
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         What :func:`~pymc_pacauc.predict_scores` returned; an array of draws, shape (..., rows); or one score per row.
-    y
+    y : array_like, shape (n,)
         Labels of rows that were not fitted.
-    over
+    over : {"rows", "posterior", "both"}, default "rows"
         ``"rows"``: what other rows would say of the mean score, the one to deploy. ``"posterior"``: what the draws say
         on these rows. ``"both"``: what the AUC of a draw may be in the population.
-    mean, positive, groups, random_seed
-        As in :func:`~pymc_pacauc.roc`.
-    ci_prob
+    mean : array_like, shape (n,), optional
+        The score to deploy, as in :func:`~pymc_pacauc.roc`.
+    ci_prob : float, default 0.9
         Probability of the interval.
+    positive : label, optional
+        Which of the two labels is the positive class.
+    groups : array_like, shape (n,), optional
+        A label per row, such as its patient: groups, not rows, are then the independent units.
+    random_seed : int, Generator or None, default 0
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    AUCInterval
+        AUC, ends of the interval and standard error.
+
+    Raises
+    ------
+    ValueError
+        If y does not have two rows (or groups) of each of two classes, or ``over`` needs draws that ``scores`` lacks.
+
+    See Also
+    --------
+    roc : The whole curve.
+    compare_auc : Difference of two AUCs.
+    pymc_pacauc.certify.holdout : A lower bound that holds for every distribution.
+
+    References
+    ----------
+    E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson (1988), Comparing the areas under two or more correlated receiver
+    operating characteristic curves: a nonparametric approach, Biometrics 44(3), doi:10.2307/2531595.
 
     Examples
     --------
@@ -444,26 +512,46 @@ def compare_auc(
 
     Parameters
     ----------
-    scores_a, scores_b
+    scores_a, scores_b : array_like or DataArray, shape (..., n)
         Each as in :func:`auc_interval`: draws of a posterior, or scores of any classifier, one per row.
-    y
+    y : array_like, shape (n,)
         Labels of rows that neither was fitted to.
-    over
+    over : {"rows", "posterior", "both"}, optional
         As in :func:`auc_interval`; ``"rows"`` compares mean scores, the others draws, those of a score that has none
         being always the same. By default ``"rows"`` for two vectors, and ``"both"`` where there are draws.
-    ci_prob
+    ci_prob : float, default 0.9
         Probability of the interval of the difference.
-    positive, groups, random_seed
+    positive : label, optional
+        As in :func:`~pymc_pacauc.roc`.
+    groups : array_like, shape (n,), optional
+        As in :func:`~pymc_pacauc.roc`.
+    random_seed : int, Generator or None, default 0
         As in :func:`~pymc_pacauc.roc`.
 
     Returns
     -------
     AUCComparison
+        Both AUCs, their difference with its interval, and the probability that A has the larger AUC.
+
+    Raises
+    ------
+    ValueError
+        If y does not have two rows (or groups) of each of two classes, or the scores have other numbers of rows.
+
+    See Also
+    --------
+    auc_interval : One AUC with its interval.
+    compare : Compare fitted models by their evidence.
 
     Notes
     -----
     Over rows, the probability is the one at which the interval's limit would be zero; over draws, the share of draws
     (with rows weighed anew, over both) in which A has the larger AUC, ties counting one half.
+
+    References
+    ----------
+    E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson (1988), Comparing the areas under two or more correlated receiver
+    operating characteristic curves: a nonparametric approach, Biometrics 44(3), doi:10.2307/2531595.
 
     Examples
     --------

@@ -25,19 +25,45 @@ FEW_PARTICLES = 100  # an effective sample size below this is worth a warning
 
 
 def tempering_path(idata: Any) -> xr.Dataset:
-    """The stages of every run, as a Dataset with dimensions (chain, stage).
+    """Collect the stages of every run of tempering SMC.
 
-    Stage 0 is the start. Runs of fewer stages are padded with NaN at the end. Variables: ``gamma``, ``temperature``
-    (gamma, or the fraction of the way from a fit), ``log_evidence`` and its variance, ``ess``, ``acceptance_rate``,
-    ``moves``, ``correlation`` left with the start of the stage, ``expected_risk``, ``failed`` (log-densities that could
-    not be computed).
+    Stage 0 is the start. Runs of fewer stages are padded with NaN at the end.
 
     Parameters
     ----------
-    idata
+    idata : InferenceData or DataTree
         What ``pm.sample(step=pac.TemperingSMC())`` returned, or the same sliced, concatenated or read from a file. A
         draw carries one stage: where too few draws are left, the stages that are missing are named in a
         :class:`~pymc_pacauc.results.TemperingWarning` and NaN.
+
+    Returns
+    -------
+    xarray.Dataset
+        Over (chain, stage): ``gamma``, ``temperature`` (gamma, or the fraction of the way from a fit), ``log_evidence``
+        (nats) and its variance, ``ess``, ``acceptance_rate``, ``moves``, ``correlation`` left with the start of the
+        stage, ``expected_risk``, ``failed`` (log-densities that could not be computed).
+
+    Warns
+    -----
+    TemperingWarning
+        Where too few draws are left to hold all stages.
+
+    See Also
+    --------
+    log_evidence : Log evidence at the final gamma.
+    pymc_pacauc.plots.plot_tempering : Draw the stages.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", np.array([[0.0], [1.0], [2.0]]) @ theta, [0, 0, 1], gamma=4.0)
+    ...     step = pac.TemperingSMC(particles=200)
+    ...     idata = pm.sample(200, step=step, chains=1, cores=1, random_seed=1, progressbar=False)
+    >>> path = pac.tempering_path(idata)
+    >>> float(path["gamma"][0, 0]), float(path["gamma"].max())
+    (0.0, 4.0)
     """
     tempering = _tempering(idata)
     assert tempering.fitted_to  # or it says what differs, where draws of several fits are joined
@@ -65,16 +91,46 @@ def tempering_path(idata: Any) -> xr.Dataset:
 
 
 def log_evidence(idata: Any) -> LogEvidence:
-    """Log evidence of the model at its gamma, with a standard error.
+    """Estimate the log evidence of the model at its gamma, with a standard error.
 
     Each run estimates the evidence without bias, and its own variance from its particles; runs are averaged. When they
-    disagree by more than their variances allow, a :class:`TemperingWarning` says so and the standard error is taken
-    from the disagreement instead. An approximation's own log evidence is returned as it is, its error unknown (NaN).
+    disagree by more than their variances allow, the standard error is taken from the disagreement instead. The log
+    evidence of an approximation is returned with its standard error, NaN where that is not known.
 
     Parameters
     ----------
-    idata
+    idata : InferenceData, DataTree, approximation or fit
         What ``pm.sample(step=pac.TemperingSMC())`` returned, or any part of it: every draw knows its run's evidence.
+
+    Returns
+    -------
+    LogEvidence
+        ``estimate`` and ``standard_error``, in nats.
+
+    Warns
+    -----
+    TemperingWarning
+        If runs disagree by more than their own variances allow.
+
+    See Also
+    --------
+    tempering_path : Evidence at every gamma on the way.
+    compare : Compare models by their evidence.
+
+    Examples
+    --------
+    The exact value is log((exp(-1) + exp(-3)) / 2) = -1.57.
+
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    ...     auc = pac.AUCPotential("auc", X @ theta, [0, 1, 0, 1], gamma=4.0)
+    ...     step = pac.TemperingSMC(particles=500)
+    ...     idata = pm.sample(100, step=step, chains=1, cores=1, random_seed=1, progressbar=False)
+    >>> found = pac.log_evidence(idata)
+    >>> bool(abs(found.estimate + 1.57) < 0.1), bool(found.standard_error < 0.1)
+    (True, True)
     """
     result = as_result(idata).evidence
     if not result.agree:
@@ -89,25 +145,52 @@ def log_evidence(idata: Any) -> LogEvidence:
 
 
 def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_seed: Any = None) -> xr.Dataset:
-    """A posterior at another gamma, up to the one sampled, by reweighting the particles of the nearest stage.
+    """Compute the posterior at another gamma, up to the one sampled, by reweighting the particles of the nearest stage.
 
     Parameters
     ----------
-    idata
+    idata : InferenceData or DataTree
         What ``pm.sample(step=pac.TemperingSMC(keep_particles=True))`` returned. Without ``keep_particles`` there are
         only the draws at the final gamma to reweight, which serves gammas close to it.
-    gamma
+    gamma : float
         Between 0 (the prior) and the gamma sampled.
-    model
+    model : pymc.Model, optional
         The model, to name and transform kept particles; by default the one on the context stack. Not needed without
         kept particles.
-    random_seed
+    random_seed : int, Generator or None, optional
         For resampling.
 
     Returns
     -------
-    Dataset like ``idata.posterior``, equally weighted draws, with ``particle_ess`` of each chain's weights and the
-    ``stage_gamma`` they were taken from.
+    xarray.Dataset
+        Like ``idata.posterior``: equally weighted draws, with ``particle_ess`` of each chain's weights and the
+        ``stage_gamma`` they were taken from.
+
+    Raises
+    ------
+    ValueError
+        If ``gamma`` is not between 0 and the gamma sampled, or posterior and sample_stats are not both there.
+
+    Warns
+    -----
+    TemperingWarning
+        Where the effective number of draws at ``gamma`` is small.
+
+    See Also
+    --------
+    tempering_path : The gammas of the stages.
+    select_gamma : Choose gamma.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> with pm.Model() as model:
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", np.array([[0.0], [1.0], [2.0]]) @ theta, [0, 0, 1], gamma=4.0)
+    ...     step = pac.TemperingSMC(particles=200, keep_particles=True)
+    ...     idata = pm.sample(200, step=step, chains=1, cores=1, random_seed=1, progressbar=False)
+    >>> pac.at_gamma(idata, 2.0, model=model, random_seed=1)["theta"].shape
+    (1, 200, 1)
     """
     stats, posterior = _tempering(idata).stats, dataset_of(idata, "posterior")
     if posterior is None or not {"chain", "draw"} <= set(stats.dims):

@@ -63,24 +63,42 @@ FARTHEST = 12.0  # log-parameters move at most so far
 
 @dataclass(frozen=True, eq=False)
 class EvidenceMaximum(HTMLReport):
-    """What :func:`maximize_evidence` found.
+    """Hyper-parameters that :func:`maximize_evidence` found, with the approximation there.
 
     Attributes
     ----------
-    values
+    values : dict of str to float or ndarray
         The hyper-parameters chosen, by name. The model holds them too.
-    approx
+    approx : EPApproximation
         The EP approximation there.
-    log_evidence, start_log_evidence
-        At the chosen values and at the values the model had.
-    flat
+    log_evidence, start_log_evidence : float
+        At the chosen values and at the values the model had, in nats.
+    flat : tuple of str
         Directions along which the evidence is constant, in words; the search left them alone.
-    trace
+    trace : DataFrame
         A row per evaluation: log evidence, norm of the (projected) gradient, and the values.
-    converged, message
+    converged : bool
+        Whether the gradient fell below the tolerance.
+    message : str
         How the search ended.
-    at_limit
+    at_limit : tuple of str
         Hyper-parameters that ran into the limit of the search: the evidence still grows as they do (or shrink).
+
+    See Also
+    --------
+    maximize_evidence : Make the search.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(40, 2))
+    >>> with pm.Model() as model:
+    ...     shift = pm.Data("scale", [1.0, 1.0])
+    ...     theta = pm.Normal("theta", 0.0, shift, shape=2)
+    ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3, gamma=20)
+    >>> found = pac.maximize_evidence(model, over=["scale"], max_evaluations=5, progressbar=False)
+    >>> found.log_evidence >= found.start_log_evidence
+    True
     """
 
     values: dict[str, Any]
@@ -120,26 +138,42 @@ def maximize_evidence(
 
     Parameters
     ----------
-    model
+    model : pymc.Model, optional
         A model whose scores are affine in Gaussian variables; by default the one on the context stack.
-    over
+    over : str, sequence of str or mapping of str to str, default ()
         Names of the ``pm.Data`` that hold the hyper-parameters: positive numbers, or arrays of them. A mapping from
         names to ``"log"`` or ``"logit"`` says how to transform them; probabilities, such as p of a
         :func:`~pymc_pacauc.SpikeSlab`, need ``"logit"``.
-    gp
+    gp : pymc.gp.Latent, optional
         The ``pm.gp.Latent`` whose prior the scores are, if ``over`` are parameters of its kernel: the gradient is then
         analytic, by PyTensor, instead of by differences of fits.
-    max_evaluations
+    max_evaluations : int, default 100
         Evaluations of evidence and gradient after which to stop.
-    tolerance
+    tolerance : float, default 0.001
         Largest entry of the gradient, in nats per unit of a log-parameter, at which to stop.
-    progressbar
+    progressbar : bool, default True
         Whether to show one when it takes more than a second.
 
     Returns
     -------
     EvidenceMaximum
         The model keeps the chosen values, so that ``pm.fit`` and ``pm.sample`` use them.
+
+    Raises
+    ------
+    ValueError
+        If ``over`` names what is no ``pm.Data`` of positive numbers in the prior, or the model cannot be fitted by EP.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the search stops before the gradient is below ``tolerance``.
+
+    See Also
+    --------
+    regularization_path : Fit a range of spike variances.
+    choose_lengthscale : Choose the lengthscale of kernel features.
+    compare : Compare given models by their evidence.
 
     Notes
     -----
@@ -442,22 +476,40 @@ def regularization_path(
 
     Parameters
     ----------
-    model_or_data
+    model_or_data : pymc.Model, (X, y) or data set, optional
         A model with one :func:`~pymc_pacauc.SpikeSlab` variable (its own v0 is ignored), a pair (X, y), or a data set
         of this package; by default the model on the context stack.
-    v0
+    v0 : array_like, optional
         Spike variances; by default 13 of them from 1e-6 to 0.1 times the slab's, as in the paper.
-    gamma, p, v1
-        For data: the inverse temperature (by default Theorem 2.5's), probability and variance of the slab.
-    tolerance, max_sweeps, n_jobs
-        As for :func:`~pymc_pacauc.fitting.fit`. A fit that does not converge is a NaN in the path's values; it
-        is marked in ``converged``, with a warning, and the path goes on from the last one that did.
+    gamma : float, optional
+        For data: the inverse temperature, by default Theorem 2.5's.
+    p : float or array_like, shape (d,), optional
+        For data: the probability of the slab.
+    v1 : float or array_like, shape (d,), default 1.0
+        For data: the variance of the slab.
+    tolerance : float, default 0.0001
+        Change of the approximation in an iteration at which a fit stops, as in :func:`pymc_pacauc.arrays.fit`.
+    max_sweeps : int, default 200
+        Most iterations of a fit.
+    n_jobs : int, optional
+        Threads, by default one per core.
 
     Returns
     -------
-    Dataset over (v0, feature): ``coefficient`` (posterior mean), ``sd``, ``inclusion_probability``; over v0:
-    ``log_evidence``, ``expected_risk``, ``expected_model_size``, ``sweeps``, ``converged``. Draw it
-    with :func:`~pymc_pacauc.plots.plot_regularization_path`.
+    xarray.Dataset
+        Over (v0, feature): ``coefficient`` (posterior mean), ``sd``, ``inclusion_probability``; over v0:
+        ``log_evidence``, ``expected_risk``, ``expected_model_size``, ``sweeps``, ``converged``. Values of a fit that
+        did not converge are NaN.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If a fit does not converge; the path goes on from the last one that did.
+
+    See Also
+    --------
+    SpikeSlab : The prior.
+    pymc_pacauc.plots.plot_regularization_path : Draw the path.
 
     Examples
     --------

@@ -49,7 +49,7 @@ def predict_scores(
     model: pm.Model | None = None,
     random_seed: Any = None,
 ) -> Any:
-    """Scores of new rows under the posterior.
+    """Compute the scores of new rows under the posterior.
 
     Parameters
     ----------
@@ -85,16 +85,25 @@ def predict_scores(
 
     Returns
     -------
-    DataArray ``scores`` with dims (chain, draw, row), or a Dataset of ``mean`` and ``sd`` with dim row, and with
-    ``versus`` of ``probability_above``: the posterior probability of the higher score, a tie of two draws counting one
-    half. Rows of a DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the exact mean of
-    each row's score, the one to deploy, as the coordinate ``mean_score``, which :func:`~pymc_pacauc.roc` and
-    :func:`~pymc_pacauc.choose_threshold` use; so do those of a Gaussian process, that of its mean given each draw.
+    xarray.DataArray or xarray.Dataset
+        ``scores`` with dims (chain, draw, row), or with ``summary=True`` a Dataset of ``mean`` and ``sd`` with dim row,
+        and with ``versus`` of ``probability_above``: the posterior probability of the higher score, a tie of two draws
+        counting one half. Rows of a DataFrame keep their index. Draws of an approximation, reloaded ones too, carry the
+        exact mean of each row's score, the one to deploy, as the coordinate ``mean_score``, which
+        :func:`~pymc_pacauc.roc` and :func:`~pymc_pacauc.choose_threshold` use; so do those of a Gaussian process, that
+        of its mean given each draw.
+
+    Raises
+    ------
+    ValueError
+        If ``X_new`` does not have the columns of the model, names groups the model does not know, or the score function
+        of ``result`` is not known and ``model`` is not given.
 
     See Also
     --------
-    summary : ranks of rows, and the probability of being among the highest, of draws of scores.
-    export : the score as JSON, to be used without this package.
+    summary : Ranks of rows, and the probability of being among the highest, of draws of scores.
+    export : The score as JSON, to be used without this package.
+    choose_threshold : A threshold for the scores.
 
     Examples
     --------
@@ -165,6 +174,11 @@ def export(
     ValueError
         Where scores are not linear in the columns: Gaussian processes, kernel features, coefficients by group,
         one-vs-rest.
+
+    See Also
+    --------
+    predict_scores : Score new rows with the posterior itself.
+    scorecard : Round the score to whole points.
 
     Examples
     --------

@@ -43,7 +43,20 @@ class Scorecard:
     loss, lower, upper : float
         ``auc_of_score - auc``, with a 90 % interval over rows.
     probability : float
-        That the loss exceeds 0.01, over rows.
+        Probability that the loss exceeds 0.01, over rows.
+
+    See Also
+    --------
+    scorecard : Make the card.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_pacauc.results import Scorecard
+    >>> nan = float("nan")
+    >>> card = Scorecard(["age", "smoker"], np.array([1, 3]), np.array([10.0, 1.0]), 0.8, 0.81, 0.01, nan, nan, nan)
+    >>> card.score([[50.0, 1.0], [30.0, 0.0]])
+    array([8., 3.])
     """
 
     columns: list[Any]
@@ -57,7 +70,36 @@ class Scorecard:
     probability: float
 
     def score(self, X: Any) -> FloatArray:
-        """Total points of rows: a frame with the card's columns, or a matrix of these in order."""
+        """Add up the points of rows.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like, shape (rows, columns)
+            A frame with the card's columns, or a matrix of these in order.
+
+        Returns
+        -------
+        ndarray, shape (rows,)
+            Total points of each row.
+
+        Raises
+        ------
+        ValueError
+            If X lacks a column of the card.
+
+        See Also
+        --------
+        scorecard : Make the card.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pymc_pacauc.results import Scorecard
+        >>> nan = float("nan")
+        >>> card = Scorecard(["age"], np.array([2]), np.array([10.0]), 0.8, 0.81, 0.01, nan, nan, nan)
+        >>> card.score([[50.0], [30.0]])
+        array([10.,  6.])
+        """
         rows = X[self.columns] if hasattr(X, "columns") else X
         values = numeric_array("X", rows)
         if values.ndim != 2 or values.shape[1] != len(self.columns):
@@ -115,6 +157,11 @@ def scorecard(
     ------
     ValueError
         Where scores are not linear in the columns, X lacks some of them, or an option is out of its range.
+
+    See Also
+    --------
+    export : The unrounded score as JSON.
+    choose_threshold : A threshold for the points or the score.
 
     Examples
     --------

@@ -58,7 +58,7 @@ EPSILON, LEVEL = 0.05, 0.9
 
 @dataclass(frozen=True, eq=False)
 class GammaSelection:
-    """What :func:`select_gamma` found.
+    """Gamma that :func:`select_gamma` chose, with the table of candidates and the posterior there.
 
     Attributes
     ----------
@@ -76,11 +76,25 @@ class GammaSelection:
         arrays, its fit.
     criterion, method : str
         How it was chosen.
-    fold : array of int
-        Fold of each observation in each assignment, shape (repeats, n), -1 for those that gamma was not chosen on;
-        empty without cross-validation.
-    fold_auc : array
+    fold : ndarray of int, shape (repeats, n)
+        Fold of each observation in each assignment, -1 for those that gamma was not chosen on; empty without
+        cross-validation.
+    fold_auc : ndarray, shape (gammas, repeats, folds)
         AUC of the mean score, of each (gamma, assignment, fold).
+
+    See Also
+    --------
+    select_gamma : Make the choice.
+    pymc_pacauc.plots.plot_gamma_path : Draw the table.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> problem = pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=1.0)
+    >>> selection = pac.select_gamma(problem, gammas=[10, 100], folds=2, progressbar=False)
+    >>> selection.best in (10, 100), selection.table["gamma"].tolist()
+    (True, [10.0, 100.0])
     """
 
     table: pd.DataFrame
@@ -98,7 +112,32 @@ class GammaSelection:
         return (float(gammas.min()), float(gammas.max())) if len(gammas) else (np.nan, np.nan)
 
     def plot(self, ax: Any = None) -> Any:
-        """AUCs, certificate and log evidence against gamma; see :func:`~pymc_pacauc.plots.plot_gamma_path`."""
+        """Draw AUCs, certificate and log evidence against gamma.
+
+        Parameters
+        ----------
+        ax : sequence of two matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        ndarray of matplotlib Axes
+            Two: AUCs above, log evidence below.
+
+        See Also
+        --------
+        pymc_pacauc.plots.plot_gamma_path : The function that draws.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> from matplotlib.figure import Figure
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> problem = pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=1.0)
+        >>> selection = pac.select_gamma(problem, gammas=[10, 100], folds=2, progressbar=False)
+        >>> len(selection.plot(ax=Figure().subplots(2)))
+        2
+        """
         from pymc_pacauc.analysis.plots import plot_gamma_path
 
         return plot_gamma_path(self, ax=ax)
@@ -166,10 +205,10 @@ def select_gamma(
         score differences, that cover as often as they say (:mod:`pymc_pacauc.tune.coverage`; two classes and a Gaussian
         prior centred at zero; ``gammas`` and ``folds`` are not used). The table then has a column ``coverage_ratio``:
         how many times too small the sets are, in squared radius.
-    groups : array-like, optional
-        Group label of each observation; a group is never split between folds. (With several AUC terms of one length,
+    groups : array_like, shape (n,), optional
+        Group label of each observation; a group is never split between folds. With several AUC terms of one length,
         an observation goes to the same fold in all of them; their gammas keep their proportions, and the gamma chosen
-        is the sum.)
+        is the sum.
     set_data : bool, default False
         Set the ``pm.Data`` that holds the model's gamma to the gamma chosen (of several terms, each to its share).
     client : dask.distributed.Client, optional
@@ -183,6 +222,20 @@ def select_gamma(
     Returns
     -------
     GammaSelection
+        ``best``, the gamma chosen; ``table`` of the candidates; ``refit``, the posterior at ``best``.
+
+    Raises
+    ------
+    ValueError
+        If the model has no AUC term, ``gammas`` are not positive, ``folds`` cannot be made, or ``method`` or
+        ``criterion`` is unknown or not for this model.
+
+    See Also
+    --------
+    pymc_pacauc.theorems.default_gamma : A gamma without cross-validation.
+    leave_out : Cross-validated scores of one fit.
+    maximize_evidence : Choose hyper-parameters of the prior.
+    pymc_pacauc.plots.plot_gamma_path : Draw the table.
 
     Notes
     -----

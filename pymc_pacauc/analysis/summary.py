@@ -35,7 +35,7 @@ QUANTILE_DRAWS, MOST_NUMBERS = 20_000, 20_000_000  # the second: numbers drawn a
 
 
 def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm.Model | None = None) -> xr.DataArray:
-    """Inclusion probabilities of a :func:`~pymc_pacauc.SpikeSlab` variable, with the indicators averaged out.
+    """Compute inclusion probabilities of a :func:`~pymc_pacauc.SpikeSlab` variable, with the indicators averaged out.
 
     Given everything else, the indicator of a coefficient is a Bernoulli variable whose probability is known: for v0 > 0
     from the coefficient alone, for v0 = 0 from the risks with and without the coefficient. Averaging these
@@ -43,13 +43,39 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
 
     Parameters
     ----------
-    result
+    result : approximation, draws or fit
         What ``pm.sample(step=pac.TemperingSMC())`` returned, fresh or read from a file; or an approximation, whose own
         ``inclusion_probability`` is returned. Without the model, indicators of draws are counted.
-    var_name
+    var_name : str, optional
         Name of the variable, when there is more than one.
-    model
+    model : pymc.Model, optional
         The model; by default the one on the context stack.
+
+    Returns
+    -------
+    xarray.DataArray
+        Probability of the slab for each coefficient, with the variable's dims.
+
+    Raises
+    ------
+    ValueError
+        If there is no spike-and-slab variable, or several and ``var_name`` is not given.
+
+    See Also
+    --------
+    SpikeSlab : The prior.
+    pymc_pacauc.plots.plot_inclusion : Draw the probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(80, 4))
+    >>> with pm.Model():
+    ...     theta = pac.SpikeSlab("theta", p=0.2, shape=4)
+    ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.2, gamma=80)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> pac.inclusion_probability(approx).round(1).values
+    array([1., 0., 0., 0.])
     """
     if isinstance(result, EPApproximation):
         found = result.inclusion_probability
@@ -150,24 +176,37 @@ def summary(
     top : float, optional
         Of scores: a share of the rows, such as 0.1. The highest ``top`` of them, rounded to a whole number of at least
         one, are the top.
-    **options
+    **options : dict
         Passed to ``arviz.summary``.
 
     Returns
     -------
-    For draws of scores, a DataFrame with a row per observation: ``mean`` and ``sd`` of the score with the interval
-    ``lower`` to ``upper``; ``rank`` among these rows (posterior mean; 1 is the highest score, ties share the mean rank)
-    with ``rank_lower`` to ``rank_upper``; and with ``top`` the probability ``in_top`` of being among the highest, to
-    which a tie at the border counts in part.
+    DataFrame
+        For draws of scores, a row per observation: ``mean`` and ``sd`` of the score with the interval ``lower`` to
+        ``upper``; ``rank`` among these rows (posterior mean; 1 is the highest score, ties share the mean rank) with
+        ``rank_lower`` to ``rank_upper``; and with ``top`` the probability ``in_top`` of being among the highest, to
+        which a tie at the border counts in part.
 
-    Else a DataFrame with a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard
-    deviation, central interval and probability of being positive, in closed form; with the probability of inclusion of
-    a :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``, ``gamma``, ``measure`` (what 1 - risk is
-    called: AUC, partial AUC or concordance; the entries called auc are of this), ``auc`` (of the mean score, the one to
-    deploy, on the training pairs; NaN for draws by SMC without their model), ``expected_auc`` (of a draw from the
-    posterior, a randomised score, on the same), ``log_evidence``, ``log_evidence_se``, ``certificate`` (None with
-    ``note`` saying why not), ``note``, and all this in words as ``report``. Of a fit on a subsample ``pairs_used`` is
-    their number (else None) and ``sampling_error`` that of the mean, in posterior standard deviations.
+        Else a row per coefficient: ArviZ's summary of draws, or, for an approximation, its mean, standard deviation,
+        central interval and probability of being positive, in closed form; with the probability of inclusion of a
+        :func:`~pymc_pacauc.SpikeSlab` variable. Its ``attrs`` hold ``method``, ``gamma``, ``measure`` (what 1 - risk is
+        called: AUC, partial AUC or concordance; the entries called auc are of this), ``auc`` (of the mean score, the
+        one to deploy, on the training pairs; NaN for draws by SMC without their model), ``expected_auc`` (of a draw
+        from the posterior, a randomised score, on the same), ``log_evidence``, ``log_evidence_se``, ``certificate``
+        (None with ``note`` saying why not), ``note``, and all this in words as ``report``. Of a fit on a subsample
+        ``pairs_used`` is their number (else None) and ``sampling_error`` that of the mean, in posterior standard
+        deviations.
+
+    Raises
+    ------
+    ValueError
+        If ``var_names`` names no variable of ``result``, or ``epsilon``, ``ci_prob`` or ``top`` is out of its range.
+
+    See Also
+    --------
+    predict_scores : Scores of new rows.
+    certificate : The certified AUC alone.
+    inclusion_probability : Inclusion probabilities alone.
 
     Examples
     --------

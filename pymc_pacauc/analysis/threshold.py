@@ -41,31 +41,43 @@ from pymc_pacauc.numerics import FloatArray
 
 @dataclass(frozen=True)
 class Threshold(HTMLReport):
-    """A threshold of the mean score, to be applied to any row's score, with what it does.
+    """Threshold of the mean score, to be applied to any row's score, with its error rates.
 
     Attributes
     ----------
-    value
+    value : float
         Rows whose mean score exceeds it are called positive; in the units of
         :func:`~pymc_pacauc.predict_scores`.
-    fpr, tpr
+    fpr, tpr : float
         Shares of negatives and positives called positive, on the rows it was chosen with.
-    fpr_interval, tpr_interval
+    fpr_interval, tpr_interval : tuple of float
         What they may be on other rows like these (Clopper and Pearson's intervals).
-    fpr_of_draw_interval, tpr_of_draw_interval
+    fpr_of_draw_interval, tpr_of_draw_interval : tuple of float
         The same if a draw of the posterior were compared with the threshold instead of the mean score: over rows and
         draws. As wide as the others where there was one score per row.
-    rule
+    rule : str
         What was asked for.
-    ci_prob
+    ci_prob : float
         Probability of the intervals.
-    n_pos, n_neg
+    n_pos, n_neg : int
         Rows it was chosen with.
-    expected_cost, expected_cost_interval
+    expected_cost : float or None
         Where costs were given: the mean cost per row, at the prevalence, if a draw of the posterior is compared with
-        the threshold (one score per row: if that is), and its interval over rows and draws. None elsewhere.
+        the threshold (one score per row: if that is). None elsewhere.
+    expected_cost_interval : tuple of float or None
+        Its interval over rows and draws.
     fit : int or None
         A number of the fit whose scores it was chosen with, where these say so; scores of other fits are refused.
+
+    See Also
+    --------
+    choose_threshold : Choose it.
+
+    Examples
+    --------
+    >>> chosen = choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0)
+    >>> chosen.fpr, chosen.tpr
+    (0.5, 1.0)
     """
 
     value: float
@@ -84,18 +96,33 @@ class Threshold(HTMLReport):
     fit: int | None = None
 
     def apply(self, scores: Any) -> Any:
-        """Which rows are called positive.
+        """Decide which rows are called positive.
 
         Parameters
         ----------
-        scores
+        scores : array_like or DataArray, shape (..., n)
             What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``, for any number of rows, of a
             model in memory or read from a file, sliced or stacked; or an array of draws, shape (..., rows); or scores,
             one per row; or one number.
 
         Returns
         -------
-        True or False for each row, with the rows' labels where the scores have any; for one number, one of the two.
+        bool, ndarray or xarray.DataArray, shape (n,)
+            True or False for each row, with the rows' labels where the scores have any; for one number, one of the two.
+
+        Raises
+        ------
+        ValueError
+            If a score is NaN, or the scores are of another fit than the threshold.
+
+        See Also
+        --------
+        Threshold.probability : Share of the draws above the threshold.
+
+        Examples
+        --------
+        >>> choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0).apply([0.3, 0.9])
+        array([ True,  True])
         """
         self._check(scores)
         score = mean_score(scores)
@@ -119,9 +146,32 @@ class Threshold(HTMLReport):
             )
 
     def probability(self, scores: Any) -> Any:
-        """Share of the draws of each row's score that exceed the threshold; draws equal to it count one half.
+        """Compute the share of draws of each row's score above the threshold; draws equal to it count one half.
 
-        ``scores`` as for :meth:`apply`, but draws.
+        Parameters
+        ----------
+        scores : array_like or DataArray, shape (draws, n)
+            Draws of scores, as :func:`~pymc_pacauc.predict_scores` returns them.
+
+        Returns
+        -------
+        ndarray or xarray.DataArray, shape (n,)
+            A probability for each row.
+
+        Raises
+        ------
+        ValueError
+            If ``scores`` are no draws, or of another fit than the threshold.
+
+        See Also
+        --------
+        Threshold.apply : Call rows positive or negative.
+
+        Examples
+        --------
+        >>> chosen = choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0)
+        >>> chosen.probability([[0.1, 0.9], [0.4, 0.8]])
+        array([0.5, 1. ])
         """
         self._check(scores)
         named = isinstance(scores, xr.DataArray)
@@ -133,12 +183,48 @@ class Threshold(HTMLReport):
         return share if np.ndim(share) else float(share)
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers, strings and lists only: what JSON can hold."""
+        """Write the threshold as numbers, strings and lists, which JSON can hold.
+
+        Returns
+        -------
+        dict
+            The fields by name.
+
+        See Also
+        --------
+        Threshold.from_dict : Read it back.
+
+        Examples
+        --------
+        >>> choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0).to_dict()["tpr"]
+        1.0
+        """
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Threshold:
-        """What :meth:`to_dict` gave."""
+        """Read a threshold back.
+
+        Parameters
+        ----------
+        values : mapping of str to object
+            What :meth:`to_dict` returned.
+
+        Returns
+        -------
+        Threshold
+            The same threshold.
+
+        See Also
+        --------
+        Threshold.to_dict : Write it.
+
+        Examples
+        --------
+        >>> chosen = choose_threshold([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], tpr=1.0)
+        >>> Threshold.from_dict(chosen.to_dict()) == chosen
+        True
+        """
         found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         return cls(**found)
 
@@ -170,18 +256,47 @@ def choose_threshold(
 ) -> Threshold:
     """Choose the threshold of the mean score after scoring, as the paper suggests.
 
-    Give exactly one of
+    Give exactly one of ``fpr``, ``tpr`` and ``cost``. Choose with rows that were not fitted: a posterior separates the
+    rows it has seen better than others.
 
-    fpr
-        the largest share of negatives that may be called positive (the lowest threshold that respects it),
-    tpr
-        the smallest share of positives that must be found (the highest threshold that reaches it),
-    cost
-        a pair (cost of a false positive, cost of a false negative); the mean cost is minimised, at the ``prevalence``
-        of positives where the threshold is to be used, by default that of these rows.
+    Parameters
+    ----------
+    scores : array_like or DataArray, shape (..., n)
+        What :func:`~pymc_pacauc.predict_scores` returned; an array of draws, shape (..., rows); or one score per row.
+    y : array_like, shape (n,)
+        Labels of the rows.
+    fpr : float, optional
+        Largest share of negatives that may be called positive: the lowest threshold that respects it.
+    tpr : float, optional
+        Smallest share of positives that must be found: the highest threshold that reaches it.
+    cost : tuple of two floats, optional
+        Cost of a false positive and of a false negative; the mean cost is minimised, at the ``prevalence``.
+    prevalence : float, optional
+        With ``cost``: share of positives where the threshold is to be used; by default that of these rows.
+    mean : array_like, shape (n,), optional
+        The score to deploy, as in :func:`~pymc_pacauc.roc`.
+    ci_prob : float, default 0.9
+        Probability of the intervals.
+    positive : label, optional
+        Which of the two labels is the positive class.
+    random_seed : int, Generator or None, default 0
+        Seed of the bootstrap.
 
-    The other parameters are those of :func:`~pymc_pacauc.roc`. Choose it with rows that were not fitted: a posterior
-    separates the rows it has seen better than others.
+    Returns
+    -------
+    Threshold
+        The threshold with its error rates and their intervals; ``apply(scores)`` uses it.
+
+    Raises
+    ------
+    ValueError
+        If not exactly one of ``fpr``, ``tpr`` and ``cost`` is given, or one is out of its range.
+
+    See Also
+    --------
+    roc : Error rates of all thresholds.
+    decision_curve : Net benefit of all thresholds.
+    pymc_pacauc.plots.plot_scores : Draw scores with the threshold.
 
     Notes
     -----
@@ -338,27 +453,46 @@ def decision_curve(
     positive: Any = None,
     random_seed: Any = 0,
 ) -> xr.Dataset:
-    """Net benefit of acting on the mean score, beside acting on every row and on none.
+    """Compute the net benefit of acting on the mean score, beside acting on every row and on none.
 
     Parameters
     ----------
-    scores, y, mean, positive, random_seed
+    scores : array_like or DataArray, shape (..., n)
         As in :func:`~pymc_pacauc.roc`.
-    chosen_with
+    y : array_like, shape (n,)
+        As in :func:`~pymc_pacauc.roc`.
+    chosen_with : tuple of scores and labels, optional
         Scores and labels of other rows, on which thresholds are chosen; by default the same rows.
-    probabilities
+    probabilities : array_like, optional
         The probabilities of being positive at which one is indifferent, each in (0, 1); by default 0.01 to 0.99.
-    prevalence
+    prevalence : float, optional
         Share of positives where the rule is to be used; by default that of the rows.
-    ci_prob
-        Of the bands.
+    mean : array_like, shape (n,), optional
+        As in :func:`~pymc_pacauc.roc`.
+    ci_prob : float, default 0.9
+        Probability of the bands.
+    positive : label, optional
+        As in :func:`~pymc_pacauc.roc`.
+    random_seed : int, Generator or None, default 0
+        Seed of the bootstrap.
 
     Returns
     -------
-    Dataset over ``probability``: ``net_benefit`` of the mean score with ``lower`` and ``upper`` over rows,
-    ``threshold``, ``fpr`` and ``tpr``; ``net_benefit_of_draw`` with ``of_draw_lower`` and ``of_draw_upper``, over rows
-    and draws, if a draw is compared with the threshold: the expected utility over the posterior; ``treat_all``.
-    Attributes ``prevalence``, ``ci_prob``, ``n_pos``, ``n_neg``, ``draws``.
+    xarray.Dataset
+        Over ``probability``: ``net_benefit`` (true positives per row) of the mean score with ``lower`` and ``upper``
+        over rows, ``threshold``, ``fpr`` and ``tpr``; ``net_benefit_of_draw`` with ``of_draw_lower`` and
+        ``of_draw_upper``, over rows and draws, if a draw is compared with the threshold: the expected utility over the
+        posterior; ``treat_all``. Attributes ``prevalence``, ``ci_prob``, ``n_pos``, ``n_neg``, ``draws``.
+
+    Raises
+    ------
+    ValueError
+        If ``probabilities`` or ``prevalence`` are not in (0, 1), or y does not have two classes.
+
+    See Also
+    --------
+    choose_threshold : One threshold, by its error rates or costs.
+    pymc_pacauc.plots.plot_decision_curve : Draw the curve.
 
     Examples
     --------

@@ -132,17 +132,17 @@ def pac_bayes_kl(
 
     Parameters
     ----------
-    risk
+    risk : float
         rho(R_n), the mean empirical pair risk under rho.
-    divergence
+    divergence : float
         KL(rho, prior), or an upper bound on it.
-    m
+    m : float
         Size of the smaller class; for other comparisons see :func:`~pymc_pacauc.comparison.sizes.effective_size`.
-    epsilon
+    epsilon : float, default 0.05
         Probability with which the bound may fail.
-    selected_from
+    selected_from : int, default 1
         Number of priors among which this one was chosen with the same data; epsilon is shared between them.
-    equal_matchings
+    equal_matchings : bool, default True
         Whether the pairs are a mean of matchings of m pairs each, as those of two classes are.
 
     Examples

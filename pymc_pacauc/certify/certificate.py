@@ -47,39 +47,56 @@ NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchin
 
 @dataclass(frozen=True)
 class Certificate(HTMLReport):
-    """A lower bound on an AUC, and what it rests on.
+    """Lower bound on an AUC, and what it rests on.
 
     Attributes
     ----------
-    auc
+    auc : float
         Certified AUC of the *randomised* score: draw theta from the posterior, rank by its score. Expected over theta.
-    mean_score_auc
+    mean_score_auc : float
         Certified AUC of ranking by the posterior mean (NaN where that is no majority vote). Twice the risk: often
         vacuous where ``auc`` is not, though the mean score is usually the better one.
-    empirical_auc
+    empirical_auc : float
         AUC of the randomised score on the training pairs.
-    divergence
-        KL(posterior, prior).
-    n_pos, n_neg
+    divergence : float
+        KL(posterior, prior), in nats.
+    n_pos, n_neg : int
         Class sizes; for other comparisons see :class:`~pymc_pacauc.results.Provenance`.
-    m
+    m : float
         Independent comparisons that the bound counts: the size of the smaller class for two classes, all pairs
         weighing the same.
-    groups
-        How many groups of observations are the independent units; 0 where observations are.
-    comparison
+    groups : int
+        Number of groups of observations that are the independent units; 0 where observations are.
+    comparison : str
         What is compared; ``auc`` is the AUC of two classes, the concordance of ordered classes or censored times.
-    epsilon, selected_from
-        Probability with which the bound may fail, and between how many priors it is shared.
-    bound
+    epsilon : float
+        Probability with which the bound may fail.
+    selected_from : int
+        Number of priors that epsilon is shared between.
+    bound : str
         Its name, and its rate where it has one.
-    method, gamma
-        Where the posterior came from.
-    monte_carlo
+    method : str
+        How the posterior was computed.
+    gamma : float
+        Inverse temperature of the posterior.
+    monte_carlo : tuple of float or None
         Standard errors of (mean risk, log evidence) where these were estimated by sampling, else None. The bound is
         computed three of them on the safe side.
-    assumptions
-        In words.
+    assumptions : tuple of str
+        Conditions under which the bound holds, in words.
+
+    See Also
+    --------
+    certificate : Compute it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(400, 2))
+    >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.0, gamma=100.0))
+    >>> certified = pac.certificate(fit)
+    >>> 0.6 < certified.auc < certified.empirical_auc, certified.epsilon
+    (True, 0.05)
     """
 
     auc: float
@@ -129,38 +146,39 @@ def certificate(
     groups: ArrayLike | None = None,
     model: pm.Model | None = None,
 ) -> Certificate:
-    """With probability 1 - epsilon, a number below which the population AUC of a posterior does not fall.
+    """Certify the AUC of a posterior: a lower bound that holds with probability 1 - epsilon.
 
-    It holds whatever the distribution of the data, under the conditions that the certificate states: observations (or
-    groups of them) independent, identically distributed within each class, the prior fixed before these data were seen.
+    The bound holds whatever the distribution of the data, under the conditions that the certificate states:
+    observations (or groups of them) independent, identically distributed within each class, the prior fixed before
+    these data were seen.
 
     Parameters
     ----------
-    result
+    result : approximation, draws or fit
         An approximation returned by ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` (risk and divergence in closed
         form; if it used some of the pairs only, the risk is still that of all, up to a bound on its error), draws of
         one, or what ``pm.sample(step=pac.TemperingSMC())`` returned (divergence = -gamma E[risk] - log Z, estimated,
         hence on the safe side by three standard errors).
-    epsilon
+    epsilon : float, default 0.05
         Probability, over the drawing of the data, with which the bound may fail.
-    selected_from
+    selected_from : int, default 1
         Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them. An
         estimator's own choice among priors is counted besides.
         Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
-    bound
+    bound : str, default "kl"
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
         :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not their draws)
         of models with two classes all of whose pairs weigh the same; see :mod:`pymc_pacauc.certify.matchings`. Choose
         before looking: the better of two bounds needs ``selected_from=2``.
-    rate
+    rate : float, optional
         Rate of a bound other than ``"kl"``, fixed in advance; by default about the best one if the divergence were d
         (and, but for the linear one, the AUC 0.85).
-    tuned_prior
+    tuned_prior : {"refuse", "charge", "accept"}, default "refuse"
         ``"refuse"`` a posterior whose prior was tuned on these data (:func:`~pymc_pacauc.maximize_evidence`,
         :func:`~pymc_pacauc.choose_lengthscale`, an estimator's), or ``"charge"`` for it, where the choice was among
         ``selected_from`` priors fixed beforehand, or ``"accept"`` it, with a caution: the number is then no
         certificate.
-    sampling
+    sampling : str, default "labels"
         ``"labels"``: given the labels (classes, times, strata, weights), covariates are independent. ``"iid"``: the
         observations, labels and all, are independent and identically distributed, and the risk certified is that of a
         pair of new observations, given that they can be compared; half of epsilon is paid for how often they can. For
@@ -170,18 +188,31 @@ def certificate(
         depend on each other in any way. m is then counted in groups (``docs/certificates.md``). For ``"kl"``,
         ``"catoni"`` and ``"linear"``. (In :func:`~pymc_pacauc.leave_out` groups are what is left out together.) An
         estimator that was fitted with ``groups=`` needs none here.
-    model
+    model : pymc.Model, optional
         Not needed, but by draws with ``groups=``: a result knows what it was fitted to. If given, it must be that
         model, data and all.
 
     Returns
     -------
     Certificate
+        The certified AUC, what it was computed from and the conditions under which it holds.
+
+    Raises
+    ------
+    ValueError
+        If the prior was tuned on these data (see ``tuned_prior``), the model has more than AUC terms and a prior, or an
+        option is out of its range or not for this result.
 
     See Also
     --------
-    pymc_pacauc.certify.split : tighter still, by fitting a part of the rows and certifying on the others.
-    pymc_pacauc.certify.holdout : for any score, fixed before the rows were seen.
+    pymc_pacauc.certify.split : Tighter still, by fitting a part of the rows and certifying on the others.
+    pymc_pacauc.certify.holdout : For any score, fixed before the rows were seen.
+    auc_interval : An interval on rows that were not fitted, instead of a bound.
+
+    References
+    ----------
+    O. Catoni (2007), PAC-Bayesian supervised classification: the thermodynamics of statistical learning,
+    doi:10.1214/074921707000000391.
 
     Examples
     --------

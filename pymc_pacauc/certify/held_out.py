@@ -169,18 +169,32 @@ def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
 
 @dataclass(frozen=True)
 class HoldOutCertificate(HTMLReport):
-    """A lower bound on the AUC of a score that was fixed before these rows were seen.
+    """Lower bound on the AUC of a score that was fixed before these rows were seen.
 
     Attributes
     ----------
-    auc
+    auc : float
         The certified AUC.
-    empirical_auc
+    empirical_auc : float
         The AUC on these rows.
-    n_pos, n_neg
+    n_pos, n_neg : int
         Rows of the two classes.
-    epsilon, selected_from
-        Probability with which the bound may fail, and between how many scores it is shared.
+    epsilon : float
+        Probability with which the bound may fail.
+    selected_from : int
+        Number of scores that epsilon is shared between.
+
+    See Also
+    --------
+    holdout : Compute it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> y = np.arange(300) < 100
+    >>> certified = pac.certify.holdout(np.random.default_rng(1).normal(size=300) + 1.5 * y, y)
+    >>> certified.n_pos, certified.auc < certified.empirical_auc
+    (100, True)
     """
 
     auc: float
@@ -209,20 +223,38 @@ def holdout(
     mean: ArrayLike | None = None,
     positive: Any = None,
 ) -> HoldOutCertificate:
-    """With probability 1 - epsilon, a number below which the AUC of a fixed score does not fall: for any classifier.
+    """Certify the AUC of a fixed score of any classifier on rows that had no part in making it.
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         One score per row; or what :func:`~pymc_pacauc.predict_scores` returned, of which the mean score is certified.
-    y
+    y : array_like, shape (n,)
         Labels of rows that had no part in making the score.
-    epsilon
+    epsilon : float, default 0.05
         Probability, over the drawing of these rows, with which the bound may fail.
-    selected_from
+    selected_from : int, default 1
         Number of scores compared on these rows, this one among them.
-    mean, positive
+    mean : array_like, shape (n,), optional
         As in :func:`~pymc_pacauc.roc`.
+    positive : label, optional
+        As in :func:`~pymc_pacauc.roc`.
+
+    Returns
+    -------
+    HoldOutCertificate
+        With probability 1 - epsilon, its ``auc`` is not above the population AUC of the score.
+
+    Raises
+    ------
+    ValueError
+        If y does not have two classes, ``scores`` has another number of rows, or ``epsilon`` or ``selected_from`` is
+        out of its range.
+
+    See Also
+    --------
+    split : Fit a part of the rows and certify on the others.
+    pymc_pacauc.certificate : Certify a posterior on the rows it was fitted to.
 
     Notes
     -----
@@ -255,23 +287,37 @@ class SplitCertificate(HTMLReport):
 
     Attributes
     ----------
-    auc
+    auc : float
         Of the mean score of ``part``, the posterior of a part of the rows: the one to deploy if the certificate
         matters.
-    draw_auc, mean_score_auc
+    draw_auc, mean_score_auc : float
         Of a draw from the posterior of all rows, ``whole``, and of its mean score.
-    empirical_auc
+    empirical_auc : float
         AUC of the part's mean score on the other rows.
-    divergence
-        KL(whole, part): what ``draw_auc`` pays for having seen all rows.
-    part, whole
+    divergence : float
+        KL(whole, part), in nats: what ``draw_auc`` pays for having seen all rows.
+    part, whole : EPApproximation or Fit
         Approximations as :class:`~pymc_pacauc.EP` returns them (fits, for a problem of arrays).
-    in_part
+    in_part : ndarray of bool, shape (n,)
         Which rows the part had.
-    epsilon, selected_from
-        Probability with which each bound may fail, and among how many it is shared.
-    standardized
+    epsilon : float
+        Probability with which each bound may fail.
+    selected_from : int
+        Number of certificates that epsilon is shared between.
+    standardized : bool
         Whether the covariates look centred, scaled or ranked over all of these rows.
+
+    See Also
+    --------
+    split : Compute it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(300, 2))
+    >>> certified = pac.certify.split(pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.0, gamma=100.0))
+    >>> certified.auc < certified.empirical_auc, int(certified.in_part.sum())
+    (True, 150)
     """
 
     auc: float
@@ -311,23 +357,38 @@ def split(
     random_seed: int = SEED,
     n_jobs: int | None = None,
 ) -> SplitCertificate:
-    """Fit a part of the rows, and all of them, by EP, and certify the AUC of both on the rows outside the part.
+    """Certify the AUC of a fit to a part of the rows, and of a fit to all of them, on the rows outside the part.
 
     Parameters
     ----------
-    model
+    model : pymc.Model or Problem, optional
         A model with scores affine in Gaussian variables and two classes, by default the one on the context stack; or a
-        :class:`~pymc_pacauc.problem.problem.Problem` of arrays. Its gamma is used for both fits.
-    share
-        Of each class, in the part. A third to a half is about best (``benchmarks/certificates.py``).
-    epsilon
+        :class:`~pymc_pacauc.problem.problem.Problem` of arrays. Its gamma is used for both fits, by EP.
+    share : float, default 0.5
+        Share of each class in the part. A third to a half is about best (``benchmarks/certificates.py``).
+    epsilon : float, default 0.05
         Probability, over the drawing of the rows, with which each bound may fail.
-    selected_from
+    selected_from : int, default 1
         Number of certificates compared, this one among them: models, gammas, shares, or the three bounds of one.
-    random_seed
-        Of the deal: fixed before looking.
-    n_jobs
-        Threads.
+    random_seed : int, Generator or None, optional
+        Seed of the choice of the part: fixed before looking.
+    n_jobs : int, optional
+        Threads, by default one per core.
+
+    Returns
+    -------
+    SplitCertificate
+        Certified AUCs of the mean score of the part, of a draw and of the mean score of the fit to all rows.
+
+    Raises
+    ------
+    ValueError
+        If the model has other than two classes or scores EP cannot fit, or an option is out of its range.
+
+    See Also
+    --------
+    holdout : Certify any score on rows that had no part in making it.
+    pymc_pacauc.certificate : Certify a posterior on the rows it was fitted to.
 
     Examples
     --------

@@ -30,7 +30,19 @@ LOOK = 2.0  # seconds between two looks at a cluster that does not answer
 
 
 class ClusterError(RuntimeError):
-    """The Dask cluster is closed, has lost its workers, or they cannot do the work."""
+    """Raised where a Dask cluster is closed, has lost its workers, or they cannot do the work.
+
+    See Also
+    --------
+    fit_rows : Fit rows that are loaded on the workers.
+    run_chains : Run tempering SMC on the workers.
+
+    Examples
+    --------
+    >>> from pymc_pacauc import cluster
+    >>> issubclass(cluster.ClusterError, RuntimeError)
+    True
+    """
 
 
 def check_client(client: Client) -> None:
@@ -191,22 +203,41 @@ def run_chains(
 
     Parameters
     ----------
-    problem
+    problem : Problem
         The target; the workers hold it whole.
-    chains
-        How many runs.
-    settings
-        Of each, by default those of :class:`~pymc_pacauc.smc.Settings`.
-    client
+    chains : int
+        Number of runs.
+    settings : Settings, optional
+        Settings of each run, by default those of :class:`~pymc_pacauc.smc.Settings`.
+    client : dask.distributed.Client
         The cluster.
-    start
+    start : Fit, optional
         A fit of ``problem`` to start from, by default the prior.
-    random_seed
+    random_seed : int, Generator or None, optional
         A seed gives the same runs whatever the cluster, and however many of its workers die.
 
     Returns
     -------
-    The final states, with particles and evidence, as of :func:`~pymc_pacauc.smc.run_tempering`.
+    list of State
+        The final states, with particles and evidence, as :func:`~pymc_pacauc.smc.run_tempering` returns them.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster is closed or has lost its workers.
+
+    See Also
+    --------
+    pymc_pacauc.arrays.run_tempering : One run on this machine.
+
+    Examples
+    --------
+    >>> from dask.distributed import Client  # doctest: +SKIP
+    >>> from pymc_pacauc import arrays, cluster
+    >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
+    >>> client = Client("scheduler:8786")  # doctest: +SKIP
+    >>> states = cluster.run_chains(problem, 8, client=client, random_seed=1)  # doctest: +SKIP
+    >>> [state.log_evidence for state in states]  # doctest: +SKIP
     """
     if isinstance(chains, bool) or not isinstance(chains, int | np.integer) or chains < 1:
         raise ValueError(f"chains must be a whole number, at least 1; got {chains!r}.")

@@ -53,20 +53,44 @@ PILOT_TOLERANCE = 1e-2
 
 @dataclass(frozen=True, eq=False)
 class RowsFit:
-    """A Gaussian approximation of the posterior of rows on a cluster.
+    """Gaussian approximation of the posterior of rows on a cluster; :func:`fit_rows` returns one.
 
     Attributes
     ----------
-    mean, covariance
-        Of theta.
-    log_evidence, expected_risk
-        As of any EP fit, estimated from the pairs compared.
-    converged, sweeps, history
-        Of the second fit; ``sweeps`` counts those of the pilot too.
-    n_pos, n_neg, pairs_used
-        Rows of each class, and how many of their pairs were compared.
-    sampling_error
-        What it does to the result that these were not all; a :class:`~pymc_pacauc.ep.results.SamplingError`.
+    mean : ndarray, shape (d,)
+        Posterior mean of theta.
+    covariance : ndarray, shape (d, d)
+        Posterior covariance of theta.
+    log_evidence : float
+        EP's log evidence in nats, estimated from the pairs compared.
+    expected_risk : float
+        Posterior expectation of the pair risk, estimated from the pairs compared.
+    converged : bool
+        Whether the second fit converged.
+    sweeps : int
+        Number of sweeps over the pairs, those of the pilot fit included.
+    history : tuple of dict
+        Records of the sweeps of the second fit.
+    n_pos, n_neg : int
+        Rows of each class.
+    pairs_used : int
+        Number of pairs that were compared.
+    sampling_error : SamplingError
+        Error from using a subset of pairs; a :class:`~pymc_pacauc.ep.results.SamplingError`.
+    natural : NaturalGaussian
+        The approximation by its natural parameters.
+    prior : GaussianPrior
+        The prior of theta.
+
+    See Also
+    --------
+    fit_rows : Compute it.
+
+    Examples
+    --------
+    >>> from pymc_pacauc import cluster
+    >>> fit = cluster.fit_rows(paths, gamma=1e4, client=client)  # doctest: +SKIP
+    >>> fit.mean, fit.sampling_error.mean  # doctest: +SKIP
     """
 
     mean: FloatArray
@@ -84,7 +108,29 @@ class RowsFit:
     prior: GaussianPrior
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws of theta, shape (draws, d)."""
+        """Draw theta independently from the approximation.
+
+        Parameters
+        ----------
+        draws : int
+            Number of draws.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray, shape (draws, d)
+            Draws of theta.
+
+        See Also
+        --------
+        fit_rows : Compute the approximation.
+
+        Examples
+        --------
+        >>> fit.draw(1000, np.random.default_rng(1)).shape  # doctest: +SKIP
+        (1000, 20)
+        """
         return self.prior.color(draw_natural(self.natural, draws, rng))
 
     def __repr__(self) -> str:
@@ -97,7 +143,35 @@ class RowsFit:
 
 
 def load_npz(path: Any) -> tuple[FloatArray, NDArray[Any]]:
-    """The arrays ``X`` and ``y`` of a NumPy file."""
+    """Load the arrays ``X`` and ``y`` of a NumPy file.
+
+    Parameters
+    ----------
+    path : path-like
+        A file that ``numpy.savez(path, X=X, y=y)`` wrote.
+
+    Returns
+    -------
+    X : ndarray, shape (n, d)
+        Covariates.
+    y : ndarray, shape (n,)
+        Labels.
+
+    See Also
+    --------
+    fit_rows : Calls this for each path, or another function.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "part.npz")
+    ...     np.savez(path, X=np.zeros((3, 2)), y=np.array([0, 1, 1]))
+    ...     X, y = load_npz(path)
+    >>> X.shape, y.tolist()
+    ((3, 2), [0, 1, 1])
+    """
     with np.load(path) as file:
         return file["X"], file["y"]
 
@@ -118,32 +192,68 @@ def fit_rows(
     random_seed: Any = 0,
     callback: Callable[[dict[str, float]], None] | None = None,
 ) -> RowsFit:
-    """EP for linear scores of rows that are loaded on the workers of a Dask cluster.
+    """Fit linear scores by EP to rows that are loaded on the workers of a Dask cluster.
 
     Parameters
     ----------
-    rows
+    rows : dask array, list of paths or list of futures
         A Dask array of shape (n, d) with known chunks; or a list of paths, each loaded by ``load`` on a worker; or a
         list of futures of ``(X, y)``, made by ``client.submit``, not scattered (scattered data die with a worker). The
         rows of a part must be a random sample of all rows: shuffle them when you write the parts.
-    gamma
+    gamma : float
         Inverse temperature, multiplying the pair risk.
-    client
+    client : dask.distributed.Client
         The cluster; one thread a worker is best, as many workers as there are cores.
-    y
+    y : array_like, shape (n,), optional
         Labels of a Dask array of rows, a Dask array too or a NumPy array: booleans, {0, 1} or {-1, 1}.
-    load
+    load : callable, default load_npz
         ``load(path) -> (X, y)``, by default that of a NumPy file with these two arrays.
-    prior_mean, prior_sd
-        Of the coefficients, independent: numbers, or vectors.
-    pairs
-        About how many pairs to compare, by default 200 times the number of rows. A
-        :class:`~pymc_pacauc.ep.loop.ConvergenceWarning` says where their ``sampling_error`` is large, or where parts
-        are so small that it is not known.
-    power, tolerance, max_sweeps, callback
+    prior_mean : float or array_like, shape (d,), default 0.0
+        Prior mean of the coefficients.
+    prior_sd : float or array_like, shape (d,), default 1.0
+        Prior standard deviation of the coefficients, which are independent.
+    pairs : int, optional
+        About how many pairs to compare, by default 200 times the number of rows.
+    power : float, default 1.0
         As in :func:`pymc_pacauc.arrays.fit`.
-    random_seed
-        Of the subsample. The same seed and parts give the same result, whatever happens to the workers.
+    tolerance : float, default 1e-06
+        As in :func:`pymc_pacauc.arrays.fit`.
+    max_sweeps : int, default 200
+        As in :func:`pymc_pacauc.arrays.fit`.
+    random_seed : int, Generator or None, default 0
+        Seed of the subsample. The same seed and parts give the same result, whatever happens to the workers.
+    callback : callable, optional
+        Called after every sweep over the pairs with its record.
+
+    Returns
+    -------
+    RowsFit
+        Mean and covariance of the coefficients, log evidence and the error from using a subset of pairs.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster is closed or has lost its workers.
+    ValueError
+        If parts have different columns, labels other than two classes, or values that are not finite.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the ``sampling_error`` is large, or parts are so small that it is not known.
+
+    See Also
+    --------
+    pymc_pacauc.EP : With ``client=``, for rows that one machine can hold.
+
+    Examples
+    --------
+    >>> from dask.distributed import Client  # doctest: +SKIP
+    >>> from pymc_pacauc import cluster
+    >>> client = Client("scheduler:8786")  # doctest: +SKIP
+    >>> fit = cluster.fit_rows(["part0.npz", "part1.npz"], gamma=1e4, client=client)  # doctest: +SKIP
+    >>> fit.converged  # doctest: +SKIP
+    True
     """
     check_client(client)
     gamma = check_gamma(gamma)

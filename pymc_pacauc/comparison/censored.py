@@ -156,7 +156,7 @@ def concordance_risk(
     horizon: ArrayLike | None = None,
     ties: str = "half",
 ) -> Any:
-    """Exact risk ``1 - C`` of each score vector ``scores[..., n]``, C the concordance with censored times.
+    """Compute the exact risk ``1 - C`` of each score vector ``scores[..., n]``, C the concordance with censored times.
 
     A high score means an early event.
 
@@ -193,6 +193,20 @@ def concordance_risk(
     ValueError
         Where there is nothing to compare, an argument has no meaning, or inverse censoring weights explode.
 
+    See Also
+    --------
+    empirical_risk : The same for classes.
+    ConcordancePotential : The same risk in a PyMC model.
+    ConcordanceEstimator : Fit a linear risk score to censored times.
+
+    References
+    ----------
+    F. E. Harrell et al. (1982), Evaluating the yield of medical tests, JAMA 247(18),
+    doi:10.1001/jama.1982.03320430047030.
+
+    H. Uno et al. (2011), On the C-statistics for evaluating overall adequacy of risk prediction procedures with
+    censored survival data, Statistics in Medicine 30(10), doi:10.1002/sim.4154.
+
     Examples
     --------
     >>> float(concordance_risk([0.9, 0.4, 0.7], time=[1.0, 2.0, 3.0], event=[True, True, False]).round(4))
@@ -222,7 +236,41 @@ def concordance(
     cause: int = 1,
     horizon: ArrayLike | None = None,
 ) -> Pairs:
-    """The pairs of :func:`concordance_risk`.
+    """Find the pairs of observations that censored times can compare: those of :func:`concordance_risk`.
+
+    A pair is comparable only if the earlier time is an event.
+
+    Parameters
+    ----------
+    time : array_like, shape (n,)
+        When each observation had its event or was last seen, at least 0.
+    event : array_like, shape (n,)
+        Whether it was an event: booleans, or 0 (censored) and 1; or the cause of the event, 0 where it was censored.
+    strata : array_like, shape (n,), optional
+        Compare within these groups only.
+    weights : array_like, shape (n,), or "ipcw", optional
+        None for Harrell's C, ``"ipcw"`` for Uno's, or one positive number per observation.
+    tau : float, optional
+        Compare events before this time only.
+    cause : int, default 1
+        The code in ``event`` of the events of interest.
+    horizon : float or array_like, optional
+        Compare events until this time with those free of it then.
+
+    Returns
+    -------
+    Pairs
+        The pairs with their weights; the first observation of a pair should score higher.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to compare, an argument has no meaning, or inverse censoring weights explode.
+
+    See Also
+    --------
+    concordance_risk : The share of these pairs that scores get wrong.
+    bipartite : The pairs of two classes.
 
     Examples
     --------

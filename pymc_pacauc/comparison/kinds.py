@@ -124,7 +124,45 @@ def label_comparison(
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
 ) -> Comparison:
-    """What labels compare: the one way from the arguments of a risk to its pairs."""
+    """Find the pairs that labels compare, from the arguments of :func:`~pymc_pacauc.empirical_risk`.
+
+    Parameters
+    ----------
+    y : array_like, shape (n,)
+        Labels: bool, {0, 1}, {-1, 1}, or any two values with ``positive``; numbers with ``ordered``.
+    positive : label, optional
+        Which of the two labels is the positive class.
+    strata : array_like, shape (n,), optional
+        Compare within these groups only: one label per observation.
+    weights : array_like, shape (n,), optional
+        One positive number per observation; a pair weighs their product.
+    ordered : bool or mapping of (label, label) to float, default False
+        True for y with any number of values, the larger of which should score higher; or a mapping
+        ``{(higher, lower): weight}``.
+    max_fpr : float, optional
+        Largest false positive rate, in (0, 1], of a partial AUC.
+
+    Returns
+    -------
+    Pairs or PartialAUC
+        What a risk averages over; a :class:`~pymc_pacauc.comparison.kinds.PartialAUC` with ``max_fpr``.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to compare, or options exclude each other.
+
+    See Also
+    --------
+    bipartite : The pairs of two classes.
+    ordered_classes : The pairs of ordered classes.
+    concordance : The pairs of censored times.
+
+    Examples
+    --------
+    >>> label_comparison([0, 1, 1, 0], strata=["a", "a", "b", "b"])
+    Pairs(n=4, blocks=[1 x 1, 1 x 1])
+    """
     if max_fpr is not None:
         if strata is not None or ordered is not False:
             raise ValueError("max_fpr is for two classes without strata: a partial AUC is read off one ROC curve.")
@@ -142,14 +180,29 @@ def label_comparison(
 
 
 def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], float] | None = None) -> Pairs:
-    """All pairs with y_i > y_j: i should score higher.
+    """Find all pairs with y_i > y_j, of which i should score higher.
 
     Parameters
     ----------
-    y
+    y : array_like, shape (n,)
         Numbers, the larger the higher the class, or an ordered ``pd.Categorical``; from two classes on.
-    class_weights
+    class_weights : mapping of (label, label) to float, optional
         Weight of a pair by its two classes, ``{(higher, lower): weight}``; 1 for those not named.
+
+    Returns
+    -------
+    Pairs
+        Blocks of a class, or of several neighbouring ones, against lower ones.
+
+    Raises
+    ------
+    ValueError
+        If y has fewer than two classes, is not numeric or ordered, or ``class_weights`` names others.
+
+    See Also
+    --------
+    bipartite : The pairs of two classes.
+    stratified : Keep the pairs within strata.
 
     Examples
     --------
@@ -239,9 +292,30 @@ def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatA
 
 
 def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
-    """The pairs within one stratum: two patients of one hospital, two documents of one query.
+    """Keep the pairs within one stratum: two patients of one hospital, two documents of one query.
 
     A stratum without such a pair (one class only) is skipped, and counted in ``skipped_strata``.
+
+    Parameters
+    ----------
+    pairs : Pairs
+        Pairs of n observations.
+    strata : array_like, shape (n,)
+        Stratum of each observation: labels of any kind.
+
+    Returns
+    -------
+    Pairs
+        Those of ``pairs`` whose observations have the same stratum.
+
+    Raises
+    ------
+    ValueError
+        If no stratum has a pair, or ``strata`` has another length or missing values.
+
+    See Also
+    --------
+    label_comparison : Pairs from labels, strata and weights at once.
 
     Examples
     --------

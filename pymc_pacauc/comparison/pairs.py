@@ -101,18 +101,35 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """The pairs a risk averages over: ``blocks`` of indices into ``n`` observations.
+    """Pairs of observations that a risk averages over, as blocks of (positive, negative) indices.
 
-    Attributes
+    In each pair the first observation should score higher. Build pairs with :func:`bipartite`,
+    :func:`~pymc_pacauc.arrays.ordered_classes`, :func:`~pymc_pacauc.arrays.concordance` or
+    :func:`~pymc_pacauc.arrays.label_comparison`.
+
+    Parameters
     ----------
-    n, blocks
-        See above.
-    kind
+    n : int
+        Number of observations.
+    blocks : tuple of Block
+        Each compares every observation in ``positive`` with every one in ``negative``, indices below n.
+    kind : str, default "other pairs"
         What is compared, in words: one of ``KINDS``.
-    skipped_strata
-        Strata without a pair to compare, which count for nothing.
-    estimated_weights
+    skipped_strata : int, default 0
+        Number of strata without a pair to compare, which count for nothing.
+    estimated_weights : bool, default False
         Whether the weights are functions of the observed outcomes of others, as inverse censoring probabilities are.
+
+    See Also
+    --------
+    bipartite : The pairs of two classes.
+    pymc_pacauc.arrays.pair_risk : The share of pairs that scores get wrong.
+
+    Examples
+    --------
+    >>> pairs = bipartite([0, 1, 1, 0, 0])
+    >>> pairs, pairs.n_pairs
+    (Pairs(n=5, blocks=[2 x 3]), 6)
     """
 
     n: int
@@ -123,6 +140,7 @@ class Pairs:
 
     @property
     def n_pairs(self) -> int:
+        """Number of pairs."""
         return sum(block.n_pairs for block in self.blocks)
 
     @cached_property
@@ -151,17 +169,79 @@ class Pairs:
         return scan_plan(self)
 
     def map(self, index: NDArray[np.intp], n: int) -> Pairs:
-        """The same pairs, with observation ``i`` found at position ``index[i]`` of an array of length ``n``."""
+        """Move every observation to another position.
+
+        Parameters
+        ----------
+        index : ndarray of int, shape (old n,)
+            New position of each observation.
+        n : int
+            Length of the new array of observations.
+
+        Returns
+        -------
+        Pairs
+            The same pairs, with observation ``i`` at position ``index[i]``.
+
+        See Also
+        --------
+        Pairs.among : Keep the pairs of chosen observations.
+
+        Examples
+        --------
+        >>> bipartite([0, 1, 1]).map(np.array([5, 3, 4]), 6)
+        Pairs(n=6, blocks=[2 x 1])
+        """
         blocks = (replace(b, positive=index[b.positive], negative=index[b.negative]) for b in self.blocks)
         return replace(self, n=n, blocks=tuple(blocks))
 
     def among(self, chosen: NDArray[np.bool_]) -> Pairs:
-        """The pairs of which both observations are chosen."""
+        """Keep the pairs of which both observations are chosen.
+
+        Parameters
+        ----------
+        chosen : ndarray of bool, shape (n,)
+            Which observations.
+
+        Returns
+        -------
+        Pairs
+            Indices are into all n observations still.
+
+        See Also
+        --------
+        Pairs.map : Move observations to other positions.
+
+        Examples
+        --------
+        >>> bipartite([0, 1, 1, 0]).among(np.array([True, True, True, False])).n_pairs
+        2
+        """
         blocks = (block.take(chosen[block.positive], chosen[block.negative]) for block in self.blocks)
         return replace(self, blocks=tuple(block for block in blocks if block.n_pairs))
 
     def times(self, weights: FloatArray) -> Pairs:
-        """Every pair multiplied by the weights of its two observations, ``weights[n]``."""
+        """Multiply the weight of every pair by the weights of its two observations.
+
+        Parameters
+        ----------
+        weights : ndarray, shape (n,)
+            A positive number for each observation.
+
+        Returns
+        -------
+        Pairs
+            The same pairs with the new weights.
+
+        See Also
+        --------
+        Pairs.total_weight : Sum of the weights of all pairs.
+
+        Examples
+        --------
+        >>> bipartite([0, 1, 1]).times(np.array([2.0, 1.0, 3.0])).total_weight
+        8.0
+        """
         return replace(self, blocks=tuple(block.times(weights) for block in self.blocks))
 
     def __repr__(self) -> str:
@@ -214,7 +294,34 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
 
 
 def bipartite(y: ArrayLike, positive: Any = None) -> Pairs:
-    """All pairs of one positive and one negative observation: the AUC's own."""
+    """Find all pairs of one positive and one negative observation, those of the AUC.
+
+    Parameters
+    ----------
+    y : array_like, shape (n,)
+        Labels: bool, {0, 1}, {-1, 1}, or any two values with ``positive``.
+    positive : label, optional
+        Which of the two labels is the positive class.
+
+    Returns
+    -------
+    Pairs
+        One block: the positive observations against the negative ones.
+
+    Raises
+    ------
+    ValueError
+        If y has one class, more than two, missing values, or two labels of which neither is known to be positive.
+
+    See Also
+    --------
+    pymc_pacauc.arrays.label_comparison : Pairs with strata, weights, ordered classes.
+
+    Examples
+    --------
+    >>> bipartite(["sick", "well", "sick"], positive="sick")
+    Pairs(n=3, blocks=[2 x 1])
+    """
     mask = encode_labels(y, positive)
     return Pairs(mask.size, (Block(np.flatnonzero(mask), np.flatnonzero(~mask)),), kind="two classes")
 

@@ -97,36 +97,49 @@ def empirical_risk(
     max_fpr: float | None = None,
     multi_class: str | None = None,
 ) -> Any:
-    """Exact pair risk of each score vector in a batch; ``1 - risk`` is the AUC.
+    """Compute the exact pair risk of each score vector in a batch; ``1 - risk`` is the AUC.
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         Array of shape ``(..., n)``: one score per observation, any number of leading batch dimensions. Infinities
         are ordered like any number; a vector with a NaN has risk NaN.
-    y
+    y : array_like, shape (n,)
         Labels of length n: bool, {0, 1}, {-1, 1}, or any two values with ``positive``.
-    ties
+    ties : {"half", "strict"}, default "half"
         What a tied pair costs: ``"half"`` (the AUC's own convention) or ``"strict"`` (nothing, as the paper writes).
-    positive
+    positive : label, optional
         Which of the two labels is the positive class.
-    strata
+    strata : array_like, shape (n,), optional
         Compare within these groups only: one label per observation.
-    weights
+    weights : array_like, shape (n,), optional
         One positive number per observation; a pair weighs their product.
-    ordered
+    ordered : bool or mapping of (label, label) to float, default False
         True for y with any number of values, the larger of which should score higher; or a mapping
         ``{(higher, lower): weight}`` which also says how much a pair of these two classes weighs.
-    max_fpr
+    max_fpr : float, optional
         Area under the ROC curve up to this false positive rate only, divided by it: a partial AUC; see
         :mod:`pymc_pacauc.comparison.kinds`.
-    multi_class
+    multi_class : {"ovo"}, optional
         ``"ovo"`` for K unordered classes with a score for each, ``scores[..., n, K]`` in the order of sorted labels:
         one minus Hand and Till's M, the mean over pairs of classes (k, l) of the AUC of score k between their rows.
 
     Returns
     -------
-    Array of shape ``scores.shape[:-1]``, or ``scores.shape[:-2]`` with ``multi_class="ovo"``.
+    float or ndarray, shape (...)
+        Share of the weight of wrongly ordered pairs, in [0, 1], of each score vector: shape ``scores.shape[:-1]``, or
+        ``scores.shape[:-2]`` with ``multi_class="ovo"``.
+
+    Raises
+    ------
+    ValueError
+        If y does not have the classes asked for, shapes do not match, or options exclude each other.
+
+    See Also
+    --------
+    auc_risk : The same as a PyTensor expression.
+    concordance_risk : The same for censored times.
+    auc_interval : AUC with an interval over rows.
 
     Examples
     --------
@@ -181,11 +194,38 @@ def comparison_risk(scores: FloatArray, comparison: Comparison, *, ties: str = "
 
 
 def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "half", positive: Any = None) -> Any:
-    """Pair risk of the linear scores ``X @ theta`` for each coefficient vector ``theta[..., d]``.
+    """Compute the pair risk of the linear scores ``X @ theta`` for each coefficient vector ``theta[..., d]``.
 
     Equal to ``empirical_risk(theta @ X.T, y)``, in tiles: the scores of all vectors are never in memory together.
-    Identical rows of X get identical scores, which a matrix product alone does not promise. Scores that overflow have
-    no order, so they are an error, as are infinite and NaN coefficients.
+    Identical rows of X get identical scores, which a matrix product alone does not promise.
+
+    Parameters
+    ----------
+    theta : array_like, shape (..., d)
+        Coefficients; any number of leading batch dimensions.
+    X : array_like, shape (n, d)
+        Covariates, finite numbers.
+    y : array_like, shape (n,)
+        Labels: bool, {0, 1}, {-1, 1}, or any two values with ``positive``.
+    ties : {"half", "strict"}, default "half"
+        What a tied pair costs: one half, or nothing.
+    positive : label, optional
+        Which of the two labels is the positive class.
+
+    Returns
+    -------
+    float or ndarray, shape (...)
+        Risk of each coefficient vector, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If a coefficient or covariate is NaN or infinite, scores overflow (they have no order then), or shapes differ.
+
+    See Also
+    --------
+    empirical_risk : The same for scores.
+    LinearRisk : The same for many calls on one X.
 
     Examples
     --------
@@ -211,11 +251,35 @@ def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "ha
 
 
 class LinearRisk:
-    """The map ``theta[N, d] -> risk[N]`` for the scores ``X @ theta + offset``: what the samplers call.
+    """Map coefficients ``theta[N, d]`` to the risks of the scores ``X @ theta + offset``, shape (N,).
 
-    The columns of every tile of scores are the *distinct* rows of X, so duplicates tie exactly; ``distinct`` are those
-    rows where they are known already. A theta whose scores are not all finite (it is itself NaN or infinite, or they
-    overflow) has risk NaN, which a sampler counts as a failed point, without weight.
+    The samplers call it for every move. The columns of every tile of scores are the *distinct* rows of X, so duplicates
+    tie exactly. A theta whose scores are not all finite (it is itself NaN or infinite, or they overflow) has risk NaN,
+    which a sampler counts as a failed point, without weight.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+        Covariates, finite numbers.
+    pairs : Pairs
+        Pairs of the n rows.
+    offset : ndarray, shape (n,), optional
+        Added to the scores; by default zero.
+    ties : {"half", "strict"}, default "half"
+        What a tied pair costs: one half, or nothing.
+    distinct : DistinctRows, optional
+        The distinct rows of X, where they are known already.
+
+    See Also
+    --------
+    linear_risk : The same as a function of X and labels.
+
+    Examples
+    --------
+    >>> from pymc_pacauc import arrays
+    >>> risk = arrays.LinearRisk(np.array([[0.0], [1.0], [2.0]]), arrays.bipartite([0, 0, 1]))
+    >>> risk(np.array([[1.0], [-1.0]]))
+    array([0., 1.])
     """
 
     def __init__(
@@ -266,7 +330,32 @@ class LinearRisk:
 
 
 def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatArray:
-    """Risk of each row of ``scores[N, n]`` over the pairs described by ``pairs``."""
+    """Compute the risk of each row of ``scores[N, n]`` over given pairs.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (N, n)
+        One score per observation, in N vectors.
+    pairs : Pairs
+        Pairs of the n observations.
+    ties : {"half", "strict"}, default "half"
+        What a tied pair costs: one half, or nothing.
+
+    Returns
+    -------
+    ndarray, shape (N,)
+        Share of the weight of wrongly ordered pairs, in [0, 1]; NaN for a vector with a NaN.
+
+    See Also
+    --------
+    empirical_risk : The same from labels, with checks.
+
+    Examples
+    --------
+    >>> from pymc_pacauc import arrays
+    >>> arrays.pair_risk(np.array([[0.1, 0.4, 0.35, 0.8]]), arrays.bipartite([0, 0, 1, 1]))
+    array([0.25])
+    """
     if len(pairs.blocks) > MOST_COUNTED or not all(block.constant for block in pairs.blocks):
         return _scanned_risk(scores, pairs, ties)
     wrong = np.zeros(len(scores))

@@ -28,22 +28,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A two-class data set.
+    """Covariates and labels of a data set with two classes.
 
     Attributes
     ----------
-    name
+    name : str
         Short name.
-    X
-        Covariates, shape (n, d).
-    y
-        Labels, 1 for the minority class and 0 for the other, shape (n,).
-    feature_names
+    X : ndarray, shape (n, d)
+        Covariates.
+    y : ndarray of int, shape (n,)
+        Labels, 1 for the minority class and 0 for the other.
+    feature_names : tuple of str
         Names of the d columns of X.
-    train
+    train : ndarray of bool, shape (n,), or None
         Mask of the training rows, or None where no split is known.
-    description
+    description : str
         What the rows are, where they come from, and what is known of the split.
+
+    See Also
+    --------
+    load_pima : Data on diabetes, with a split into training and test rows.
+    load_credit : Credit risks, a larger set without a split.
 
     Examples
     --------
@@ -64,23 +69,34 @@ class Dataset:
 
     @property
     def n(self) -> int:
+        """Number of rows."""
         return self.X.shape[0]
 
     @property
     def d(self) -> int:
+        """Number of covariates."""
         return self.X.shape[1]
 
     @property
     def frame(self) -> DataFrame:
-        """X as a pandas DataFrame, with ``y`` as its last column."""
+        """X as a pandas DataFrame with the columns ``feature_names`` and, last, ``y``."""
         from pandas import DataFrame
 
         return DataFrame(self.X, columns=list(self.feature_names)).assign(y=self.y)
 
     def standardized(self) -> Dataset:
-        """The same data, each covariate with mean 0 and standard deviation 1 over the training rows.
+        """Scale each covariate to mean 0 and standard deviation 1 over the training rows.
 
         Without a split all rows count as training rows. A covariate that is constant over them is centred only.
+
+        Returns
+        -------
+        Dataset
+            The same rows, labels and split with scaled X.
+
+        See Also
+        --------
+        Dataset : The fields of a data set.
 
         Examples
         --------
@@ -113,10 +129,19 @@ BYTE_ORDER_MARKS = {  # those of UTF-32 first: one of them begins with that of U
 
 
 def load_pima() -> Dataset:
-    """Diabetes among women of the Pima people (532 rows, 7 covariates, 33.3 % diabetic).
+    """Load data on diabetes among women of the Pima people (532 rows, 7 covariates, 33.3 % diabetic).
 
     The complete cases of the study, as in the R package MASS: its ``Pima.tr`` (200 rows) are the training rows,
     its ``Pima.te`` (332 rows) the others. The class balance of the training rows, 34 %, is the one the paper prints.
+
+    Returns
+    -------
+    Dataset
+        532 rows, of which 200 are training rows; the positive class is "diabetic".
+
+    See Also
+    --------
+    load_spect : Another small data set with a split.
 
     Examples
     --------
@@ -127,10 +152,19 @@ def load_pima() -> Dataset:
 
 
 def load_spect() -> Dataset:
-    """Cardiac SPECT images (267 rows, 22 binary covariates, 20.6 % normal).
+    """Load features of cardiac SPECT images (267 rows, 22 binary covariates, 20.6 % normal).
 
     UCI's SPECT heart data with its own split: 80 training rows, half of them normal, and 187 test rows. The positive
     class is "normal", the minority. The paper calls the data SPECTF, but its 22 covariates and 50 % are SPECT's.
+
+    Returns
+    -------
+    Dataset
+        267 rows, of which 80 are training rows; the positive class is "normal".
+
+    See Also
+    --------
+    load_pima : Another small data set with a split.
 
     Examples
     --------
@@ -141,10 +175,19 @@ def load_spect() -> Dataset:
 
 
 def load_glass() -> Dataset:
-    """Glass fragments: tableware against the rest (214 rows, 9 covariates, 4.2 % tableware).
+    """Load the composition of glass fragments, tableware against the rest (214 rows, 9 covariates, 4.2 % tableware).
 
     UCI's glass identification without its ``Id`` column, which is sorted by class and so gives the answer away. The
     paper's row ("silicon class, 1 %, 10 covariates") matches no class of these data. No split is known.
+
+    Returns
+    -------
+    Dataset
+        214 rows without a split; the positive class is "tableware".
+
+    See Also
+    --------
+    load_pima : A small data set with a split and more positives.
 
     Examples
     --------
@@ -155,11 +198,20 @@ def load_glass() -> Dataset:
 
 
 def load_credit() -> Dataset:
-    """German credit: bad risks against good ones (1000 rows, 60 covariates, 30 % bad).
+    """Load German credit data, bad risks against good ones (1000 rows, 60 covariates, 30 % bad).
 
     UCI's Statlog German credit data: 7 numeric covariates and 53 indicators, one for every level of the 13
     categorical ones but ``foreign_A202``. The paper has the same number of covariates; its 28 % of positives is
     unexplained. No split is known.
+
+    Returns
+    -------
+    Dataset
+        1000 rows without a split; the positive class is "bad risk".
+
+    See Also
+    --------
+    load_dna : A larger data set.
 
     Examples
     --------
@@ -170,10 +222,19 @@ def load_credit() -> Dataset:
 
 
 def load_dna() -> Dataset:
-    """Splice junctions: intron-exon boundaries against the rest (3186 rows, 180 binary covariates, 24.0 % positive).
+    """Load splice junctions, intron-exon boundaries against the rest (3186 rows, 180 binary covariates, 24 % positive).
 
     Statlog's DNA data: 60 bases in three bits each. The first 400 rows are marked as training rows. That split is a
     guess: the class balance the paper prints fits its first 300 to 400 rows.
+
+    Returns
+    -------
+    Dataset
+        3186 rows, of which 400 are marked as training rows; the positive class is "intron-exon boundary".
+
+    See Also
+    --------
+    load_credit : A smaller data set.
 
     Examples
     --------
@@ -184,7 +245,7 @@ def load_dna() -> Dataset:
 
 
 def load_colon(path: str | PathLike[str] | None = None, *, openml: str | int = "colon-cancer") -> Dataset:
-    """Gene expression in colon tissue, normal against tumour (62 rows, 2000 covariates, 35.5 % normal).
+    r"""Load gene expression in colon tissue, normal against tumour (62 rows, 2000 covariates, 35.5 % normal).
 
     The data of Alon et al. (1999). They are not shipped with this package.
 
@@ -195,12 +256,42 @@ def load_colon(path: str | PathLike[str] | None = None, *, openml: str | int = "
 
     Parameters
     ----------
-    path
+    path : str or pathlib.Path, optional
         A CSV file with a header, a column ``y`` holding two labels, and one column per gene: cells between commas, with
         or without double quotes, no comments, nothing missing. UTF-8, or any Unicode encoding that begins with its byte
         order mark. Without a path the data are fetched from OpenML, which needs scikit-learn and the network.
-    openml
+    openml : str, default "colon-cancer"
         Name or number of the OpenML data set to fetch.
+
+    Returns
+    -------
+    Dataset
+        The rows of the file, or of the OpenML data set, without a split; the positive class is the rarer label.
+
+    Raises
+    ------
+    ValueError
+        If the file has no column ``y``, more or fewer than two labels, or cells that are not finite numbers.
+    ImportError
+        If ``path`` is not given and scikit-learn is not installed.
+
+    See Also
+    --------
+    load_pima : Data that are shipped with the package.
+
+    References
+    ----------
+    U. Alon et al. (1999), Broad patterns of gene expression revealed by clustering analysis of tumor and normal colon
+    tissues probed by oligonucleotide arrays, PNAS 96(12), doi:10.1073/pnas.96.12.6745.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "colon.csv")
+    ...     _ = path.write_text("gene1,gene2,y\n5.1,80.2,tumour\n3.3,71.9,normal\n4.0,90.5,tumour\n")
+    ...     load_colon(path)
+    Dataset('colon', n=3, d=2, positive=1 (33.3%))
     """
     if path is None:
         X, y, names = _fetch_colon(openml)

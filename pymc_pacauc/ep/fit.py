@@ -13,8 +13,9 @@ from typing import Any
 from pymc_pacauc.ep import gaussian, spike_slab, subsample
 from pymc_pacauc.ep.gaussian import Callback
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.plan import Plan, Subsample, choose_plan
+from pymc_pacauc.ep.plan import ACCURACIES, METHODS, Plan, Subsample, choose_plan
 from pymc_pacauc.ep.results import TRUSTED_ERROR, warn_of_subsample
+from pymc_pacauc.ep.subsample import NeedsAllPairs
 from pymc_pacauc.problem.problem import Problem
 
 ENGINES: dict[tuple[str, str], Any] = {
@@ -23,6 +24,9 @@ ENGINES: dict[tuple[str, str], Any] = {
     ("spike and slab", "all"): spike_slab.solve,
     ("independent", "all"): spike_slab.solve,
 }
+
+SAID = ("fit", "estimator")  # accuracies of results that users see, and are told of subsamples
+TOO_FEW = f"leave an error of the mean of more than {TRUSTED_ERROR:g} posterior standard deviations"
 
 
 def fit(
@@ -69,10 +73,33 @@ def fit(
             rough = replace(rough, coordinates="coefficients", start="prior")
             options["rough"] = fit(dense, rough, **options)
     engine = ENGINES[plan.prior, plan.pairs if isinstance(plan.pairs, str) else "subsample"]
-    found: Any = engine(problem.in_coordinates(plan.coordinates), plan, **options)
-    if isinstance(plan.pairs, Subsample) and plan.accuracy in ("fit", "estimator"):
+    try:
+        found: Any = engine(problem.in_coordinates(plan.coordinates), plan, **options)
+    except NeedsAllPairs as reason:
+        _say_all_pairs(reason, plan)
+        return fit(problem, _all_pairs(problem, plan), **options)
+    if isinstance(plan.pairs, Subsample) and plan.accuracy in SAID:
         _warn_of_error(found, plan.pairs)
     return found
+
+
+def _all_pairs(problem: Problem, plan: Plan) -> Plan:
+    """The plan for all pairs, by the same method; from the prior, as starts are what a subsample came from."""
+    tolerance = None if plan.tolerance == ACCURACIES[plan.accuracy].tolerance else plan.tolerance
+    whole = choose_plan(problem, pairs="all", accuracy=plan.accuracy, tolerance=tolerance, max_sweeps=plan.max_sweeps)
+    return replace(whole, power=plan.power)
+
+
+def _say_all_pairs(reason: NeedsAllPairs, plan: Plan) -> None:
+    asked, said = plan.pairs, ""
+    assert isinstance(asked, Subsample)
+    if not reason.converged:
+        method = METHODS["vb" if plan.power == 0.0 else "ep"]
+        said = f"{method} did not converge on a subsample of {reason.pairs_used} of {plan.n_pairs} pairs"
+    elif asked.rows_asked is not None:
+        said = f"pairs={asked.rows_asked} rows per group {TOO_FEW}"
+    if said and plan.accuracy in SAID:
+        warnings.warn(f"{said}: all pairs were used instead.", ConvergenceWarning, stacklevel=4)
 
 
 def _warn_of_error(found: Any, asked: Subsample) -> None:
@@ -80,8 +107,8 @@ def _warn_of_error(found: Any, asked: Subsample) -> None:
     n_pairs, said = found.problem.pairs.n_pairs, ""
     if asked.rows_asked is not None and found.subsample.groups < asked.groups:
         said = (
-            f"pairs={asked.rows_asked} rows per group leave an error of the mean of more than {TRUSTED_ERROR:g} "
-            f"posterior standard deviations: {found.pairs_used} of {n_pairs} pairs were used instead, as with "
+            f"pairs={asked.rows_asked} rows per group {TOO_FEW}: {found.pairs_used} of {n_pairs} pairs were used "
+            "instead, as with "
             f'pairs={round(found.problem.n / found.subsample.groups)}. Ask for so many, or for pairs="auto".'
         )
     warn_of_subsample(found.sampling_error, found.pairs_used, n_pairs, said, 'Use pairs="all".', stacklevel=4)

@@ -99,22 +99,35 @@ class LeaveOut:
 
     Attributes
     ----------
-    scores, variance
+    scores, variance : ndarray, shape (n,)
         Mean and variance of each observation's score. Scores of one group are comparable with each other; between
         groups they are standardised to a common scale, as each posterior has its own.
-    groups
+    groups : ndarray of int, shape (n,)
         The group each observation was left out with.
-    auc
+    auc : float
         AUC of ``scores``. For leave-one-out, of the standardised scores of all observations.
-    group_auc
+    group_auc : ndarray, shape (groups,)
         AUC within each group that has both classes (NaN otherwise); empty for leave-one-out.
-    group_expected_auc
+    group_expected_auc : ndarray, shape (groups,)
         The same of a score drawn from the posterior without the group, averaged over its draws in closed form.
-    change
-        Per group, the relative change of the natural parameters in the last sweep: zero means an exact refit.
-    restarted
-        Number of groups without which the remaining sites, as they were, did not make a Gaussian: there the sweeps over
-        the remaining pairs (at least three) started from the full q. Zero where sweeps start at the prior.
+    change : ndarray, shape (groups,)
+        Relative change of the natural parameters in the last iteration: zero means an exact refit.
+    restarted : int
+        Number of groups whose removal left no Gaussian, so that their fit started anew from the full approximation.
+        Zero where fits of groups start at the prior.
+
+    See Also
+    --------
+    pymc_pacauc.leave_out : Compute it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=60.0))
+    >>> left = pac.leave_out(fit, groups=np.arange(60) % 3)
+    >>> left.scores.shape, bool(left.auc > 0.9)
+    ((60,), True)
     """
 
     scores: FloatArray
@@ -146,27 +159,27 @@ def leave_out_pairs(
 
     Parameters
     ----------
-    problem
+    problem : Problem
         What was fitted.
-    refit
+    refit : Fit
         Gives the posterior without the pairs that go.
-    groups
+    groups : array_like, shape (n,), optional
         Group label of each observation, for k-fold or grouped cross-validation; or what :func:`split_groups` made of
         them.
-    gamma
+    gamma : float, optional
         By default every pair that stays keeps its weight. With a number, every group's posterior is the one at this
         gamma, of its own pairs.
-    refine
+    refine : int, optional
         At most this many sweeps over the remaining pairs; 0 for the removal of sites alone. By default 3 for groups and
         10 for single observations; given ``gamma``, as many as it takes, with a warning where 200 do not do. At a large
         gamma, and with spikes, at least 20.
-    tolerance
+    tolerance : float, default 1e-06
         Change in a sweep after which there is none.
-    callback
+    callback : callable, optional
         Called with the number of groups done and their total.
-    most_inside
+    most_inside : float, default math.inf
         Pairs of a group beyond which ``group_expected_auc`` is estimated from about so many of them.
-    of_draws
+    of_draws : bool, default True
         Whether to find ``group_expected_auc`` (NaN otherwise).
     """
     to_the_end = refine is None and gamma is not None
@@ -314,13 +327,13 @@ class FoldPaths:
 
     Parameters
     ----------
-    problem
+    problem : Problem
         The target; its gamma does not matter.
-    folds
+    folds : array_like, shape (n,)
         The fold of each observation.
-    power
+    power : float, default 1.0
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
-    options
+    options : dict
         Of :class:`~pymc_pacauc.ep.start.GammaPath`.
 
     Examples

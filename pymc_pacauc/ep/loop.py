@@ -98,11 +98,38 @@ def possible(log_evidence: float) -> float:
 
 
 class UnsupportedError(ValueError):
-    """A method or quantity that this kind of prior does not have; the message names what to use instead."""
+    """Raised where a method or quantity does not exist for a kind of prior; the message names what to use instead.
+
+    See Also
+    --------
+    NotLinearGaussianError : The model's scores are not affine in Gaussian variables.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> problem = pac.arrays.spike_slab_problem([[0.0], [1.0]], [0, 1], 2.0, inclusion_probability=0.5, v0=0.0)
+    >>> try:
+    ...     pac.arrays.fit(problem, method="vb")
+    ... except pac.results.UnsupportedError:
+    ...     print("variational Bayes is for Gaussian priors")
+    variational Bayes is for Gaussian priors
+    """
 
 
 class ConvergenceWarning(UserWarning):
-    """A fit stopped before its fixed point, or rests on too few pairs for what was asked of it."""
+    """Warning that a fit stopped before its fixed point, or rests on too few pairs for what was asked of it.
+
+    See Also
+    --------
+    pymc_pacauc.EP : Has ``max_sweeps``, ``tolerance`` and ``pairs``.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import pymc_pacauc as pac
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", pac.results.ConvergenceWarning)  # stop instead of warning
+    """
 
 
 class Seen(Protocol):

@@ -95,36 +95,52 @@ class Subsample:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a problem is fitted. :func:`choose_plan` makes one; :func:`~pymc_pacauc.ep.fit.fit` carries it out.
+    """How a problem is fitted: coordinates, pairs, start and tolerance.
+
+    ``print(approx.plan)`` says it in a sentence.
 
     Attributes
     ----------
     n_pairs : int
-        Pairs that there are.
+        Number of pairs of the problem.
     prior : {"gaussian", "spike and slab", "independent"}
         Kind of prior.
     power : float, default 1
         1 for EP, in (0, 1) for fractional EP, 0 for variational Bayes.
     coordinates : {"coefficients", "features"}
-        What q is a Gaussian of: the coefficients that reach the scores; or the directions of a process that matter,
-        few of them where it is smooth.
+        What the approximation is a Gaussian of: the coefficients that reach the scores; or the directions of a process
+        that matter, few of them where it is smooth.
     pairs : "all" or Subsample
-        Which pairs are looked at.
+        Which pairs are used.
     start : {"prior", "mean first", "slab"} or Fit
-        Where the iteration begins: at the prior; where sweeps that find the mean first lead; for spikes, at a rough fit
-        with every coefficient in the slab; or at an earlier fit.
+        Where the iteration begins: at the prior; where iterations that find the mean first lead; for spikes, at a rough
+        fit with every coefficient in the slab; or at an earlier fit.
     continuation : bool, default False
         Whether a second start, along growing gammas, is tried too, and the better fixed point kept.
     accuracy : {"fit", "estimator", "path", "proposal"}, default "fit"
         What the fit is for.
-    tolerance, max_sweeps : float, int
-        Relative change of the natural parameters in a sweep at which to stop, and sweeps after which to give up.
+    tolerance : float
+        Relative change of the natural parameters in a sweep over all pairs at which to stop.
+    max_sweeps : int
+        Sweeps after which to give up.
     where : "threads" or callable
-        Who adds up the sites: threads, or a factory ``(problem, table)`` of a context manager that yields ``sums(q)``.
+        ``"threads"``, or a factory ``(problem, table)`` of a context manager that yields ``sums(q)``; replaces the
+        local thread pool.
     folds : {"paths", "removed sites"}
-        How folds are left out: along paths of their own over gamma, or by removing their sites and sweeping.
+        How folds are left out: along paths of their own over gamma, or by removing their pairs and iterating.
     sweeps : int, optional
-        How many there were, once it is carried out.
+        Number of sweeps that were made, once it is carried out.
+
+    See Also
+    --------
+    pymc_pacauc.EP : Fit by such a plan.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0))
+    >>> fit.plan.prior, fit.plan.pairs
+    ('gaussian', 'all')
     """
 
     n_pairs: int
@@ -142,7 +158,30 @@ class Plan:
     sweeps: int | None = None
 
     def check(self, problem: Problem) -> None:
-        """Refuse what no engine can do, with what to do instead."""
+        """Refuse a plan that cannot be carried out, and say what to do instead.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem to fit.
+
+        Raises
+        ------
+        ValueError
+            If ``power`` is not in [0, 1].
+        UnsupportedError
+            If the prior has no such method, or the work cannot be done on a cluster.
+
+        See Also
+        --------
+        Plan : The fields of a plan.
+
+        Examples
+        --------
+        >>> from pymc_pacauc import arrays
+        >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
+        >>> Plan(n_pairs=2).check(problem)
+        """
         if not 0.0 <= self.power <= 1.0:
             raise ValueError(f"power must be in (0, 1], or 0 for variational Bayes; got {self.power!r}.")
         if problem.sites is None:
@@ -171,7 +210,29 @@ class Plan:
             raise UnsupportedError(f'coordinates={self.coordinates!r} are for Gaussian priors: use "coefficients".')
 
     def done(self, sweeps: int, pairs: SampledPairs | None = None) -> Plan:
-        """What a fit keeps of its plan: no earlier fit, no pairs, no cluster; what was used, and the sweeps it took."""
+        """Record what was used, without the earlier fit, the pairs and the cluster.
+
+        Parameters
+        ----------
+        sweeps : int
+            Number of sweeps that were made.
+        pairs : SampledPairs, optional
+            The subsample of pairs that was used.
+
+        Returns
+        -------
+        Plan
+            What a fit keeps of its plan.
+
+        See Also
+        --------
+        Plan : The fields of a plan.
+
+        Examples
+        --------
+        >>> Plan(n_pairs=2).done(7).sweeps
+        7
+        """
         used = self.pairs
         if isinstance(used, Subsample) and pairs is not None:
             used = replace(used, groups=self.n_pairs / pairs.n_pairs, drawn=None)

@@ -119,11 +119,24 @@ class Posterior(Protocol):
 
 
 class Fit(Protocol):
-    """Result of :func:`pymc_pacauc.fitting.fit`."""
+    """Gaussian approximation of the posterior of a problem of arrays; :func:`pymc_pacauc.arrays.fit` returns one.
+
+    See Also
+    --------
+    pymc_pacauc.arrays.fit : Compute it.
+    pymc_pacauc.results.EPApproximation : The same for a PyMC model.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0))
+    >>> fit.method, fit.converged, fit.posterior.mean.shape
+    ('EP', True, (1,))
+    """
 
     @property
     def problem(self) -> Problem:
-        """What was fitted."""
+        """Problem that was fitted."""
 
     @property
     def method(self) -> str:
@@ -139,7 +152,7 @@ class Fit(Protocol):
 
     @property
     def log_evidence(self) -> float:
-        """log Z; for variational Bayes the lower bound. NaN where q is not close enough to a fixed point to tell."""
+        """Log evidence in nats; for variational Bayes the lower bound. NaN far from a fixed point."""
 
     @property
     def log_evidence_error(self) -> float:
@@ -159,11 +172,11 @@ class Fit(Protocol):
 
     @property
     def sweeps(self) -> int:
-        """Sweeps over all pairs."""
+        """Number of sweeps over all pairs."""
 
     @property
     def history(self) -> tuple[dict[str, float], ...]:
-        """What each sweep found."""
+        """Records of the sweeps: change, log evidence and expected risk after each."""
 
     @property
     def interventions(self) -> Interventions:
@@ -179,11 +192,11 @@ class Fit(Protocol):
 
     @property
     def pairs_used(self) -> int:
-        """How many pairs were looked at: all, or those sampled."""
+        """Number of pairs that were used: all, or those sampled."""
 
     @property
     def sampling_error(self) -> SamplingError:
-        """What it does to the result that these were not all."""
+        """Error from using a subset of pairs: of the log evidence, and of the mean in posterior standard deviations."""
 
     @property
     def divergence(self) -> float:
@@ -200,10 +213,95 @@ class Fit(Protocol):
     def leave_out(
         self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
-        """Scores of every observation under the posterior that has not seen its group."""
+        """Compute scores of every observation under the posterior that has not seen its group.
+
+        Parameters
+        ----------
+        groups : array_like, shape (n,), optional
+            Group of each observation, left out together; by default each is left out alone.
+        gamma : float, optional
+            Inverse temperature of the posteriors without a group; by default that of the fit.
+        refine : int, optional
+            Iterations over the remaining pairs after the removal; by default 3 for groups and 1 for single
+            observations.
+        tolerance : float, default 1e-6
+            Change at which these iterations stop.
+        of_draws : bool, default True
+            Whether to compute ``group_expected_auc`` too.
+        n_jobs : int, optional
+            Threads, by default one per core.
+        callback : callable, optional
+            Called with the numbers of groups done and of all groups.
+
+        Returns
+        -------
+        LeaveOut
+            Scores, shape (n,), with their variances and the cross-validated AUC.
+
+        See Also
+        --------
+        pymc_pacauc.leave_out : The same for any result.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=60.0))
+        >>> fit.leave_out(np.arange(60) % 3).scores.shape
+        (60,)
+        """
 
     def evidence_gradient(self) -> Any:
-        """Derivatives of ``log_evidence`` with respect to the prior."""
+        """Differentiate ``log_evidence`` with respect to the prior.
+
+        Returns
+        -------
+        EvidenceGradient or SpikeSlabGradient
+            For a Gaussian prior, ``mean``, shape (d,), and ``covariance``, shape (d, d); for a spike-and-slab prior
+            ``inclusion_probability``, ``v0`` and ``v1``, shape (d,).
+
+        Raises
+        ------
+        UnsupportedError
+            For other priors.
+
+        See Also
+        --------
+        pymc_pacauc.maximize_evidence : Uses the derivatives.
+
+        Examples
+        --------
+        >>> import pymc_pacauc as pac
+        >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0))
+        >>> gradient = fit.evidence_gradient()
+        >>> gradient.mean.shape, gradient.covariance.shape
+        ((1,), (1, 1))
+        """
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
-        """Draws weighted by exact posterior / approximation."""
+        """Draw theta and weight the draws by exact posterior / approximation.
+
+        Parameters
+        ----------
+        draws : int
+            Number of draws.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        WeightedDraws
+            ``theta``, shape (draws, d), ``risk`` and ``log_weights``, shape (draws,); the mean weight estimates the
+            evidence.
+
+        See Also
+        --------
+        pymc_pacauc.results.EPApproximation.importance_sample : The same for a PyMC model, with smoothed weights.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0))
+        >>> fit.importance(100, np.random.default_rng(1)).theta.shape
+        (100, 1)
+        """

@@ -85,15 +85,17 @@ class MeanFirst:
 
     Parameters
     ----------
-    design, offset
+    design : ndarray, shape (n, k)
         The scores are ``design @ w + offset``, w ~ N(0, I).
-    blocks
+    offset : ndarray, shape (n,)
+        The scores are ``design @ w + offset``, w ~ N(0, I).
+    blocks : sequence of (Block, float), default ()
         Of pairs of these rows, and how many pairs each pair of a block stands for.
-    power
+    power : float
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
-    scale_free
+    scale_free : bool
         Whether rankings depend on the direction of w alone.
-    single
+    single : bool, default True
         Whether single precision will do.
     """
 

@@ -16,7 +16,10 @@ is uncertain about the length goes along with the mean.
 *How many pairs.* The error of the mean in posterior standard deviations (root mean square over directions) has a square
 proportional to gamma^1.5 / N. *Sampling error*: sums over other subsamples, at the fit's q, say to first order how far
 their fits are from it, with twice the variance of one; beyond ``LINEAR_ERROR``, or where far pairs are not thinned, the
-fit is repeated on them. Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger groups.
+fit is repeated on them. Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger
+groups. Where that would save too little, or a fit does not converge while all pairs are few enough, all are fitted
+instead (:class:`NeedsAllPairs`), from their own starts: at a gamma of many times n the fixed point next to that of a
+subsample may be a poor one, or none.
 """
 
 from __future__ import annotations
@@ -126,6 +129,14 @@ OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one c
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 
 
+class NeedsAllPairs(Exception):
+    """No subsample is good enough for this fit; ``converged`` is that of the last one."""
+
+    def __init__(self, last: Stage) -> None:
+        super().__init__(last)
+        self.converged, self.pairs_used = last.found.converged, last.used.n_pairs
+
+
 class Stage(NamedTuple):
     """Pairs, their fixed point, the posterior after the step that its last sweep suggests, and its sampling error."""
 
@@ -138,6 +149,8 @@ class Stage(NamedTuple):
 def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: Callback | None = None) -> EPFit:
     """Fit a Gaussian to the AUC Gibbs posterior from a subsample of the pairs, as the plan says.
 
+    Raises :class:`NeedsAllPairs` where its error is too large whatever the subsample, or where it does not converge and
+    all pairs are as few as those that ``"auto"`` fits without a subsample.
     ``max_sweeps`` is for each stage. Except on pairs drawn before, sweeping ends at a change of ``LAST_TOLERANCE`` (or
     ``FINE_TOLERANCE``), if not before: what is left is far below the sampling error.
     """
@@ -212,14 +225,15 @@ class _Run:
 
     def enlarged(self, last: Stage) -> Stage:
         """The same with fewer, larger groups while the error of the mean is too large."""
-        while not (
-            last.error.mean <= TRUSTED_ERROR
-            or self.asked.drawn is not None
-            or last.found.interrupted
-            or self.groups <= 1.0
-        ):
-            fewer = most_groups(self.problem.pairs, self.groups) / LEAST_SAVED  # halves the error
-            self.groups = fewer if fewer >= LEAST_SAVED else 1.0
+        affordable = self.problem.pairs.n_pairs <= ACCURACIES["fit"].most_pairs
+        while not (last.found.interrupted or self.asked.drawn is not None):
+            if affordable and not last.found.converged:
+                raise NeedsAllPairs(last)
+            if last.error.mean <= TRUSTED_ERROR:
+                break
+            self.groups = most_groups(self.problem.pairs, self.groups) / LEAST_SAVED  # halves the error
+            if self.groups < LEAST_SAVED:
+                raise NeedsAllPairs(last)
             q, _, off = self.near(last.q, FIRST_STEP, self.groups)
             last = self.last(q, off)
         return last

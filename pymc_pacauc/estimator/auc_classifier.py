@@ -31,7 +31,7 @@ def _calibrated(estimator: Any) -> bool:
 
 
 class AUCClassifier(ClassifierMixin, ScoreEstimator):
-    """A linear score with the AUC Gibbs posterior, prior(theta) exp(-gamma (1 - AUC(theta))), of its coefficients.
+    """Classify and rank rows by a linear score with the AUC Gibbs posterior of its coefficients.
 
     Parameters
     ----------
@@ -89,8 +89,16 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
     idata_ : InferenceData or DataTree
         1000 draws of the coefficients of X from the Gibbs posterior (this imports PyMC).
-    n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : array of str
+        Names of the columns of X, where it had any.
+
+    See Also
+    --------
+    ConcordanceEstimator : The same for censored times.
+    EP : The same posterior in a PyMC model of your own.
+    pymc_pacauc.certificate : Certified AUC at another epsilon.
 
     Notes
     -----
@@ -135,7 +143,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
     @raises_interrupts
     def fit(self, X: Any, y: ArrayLike, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
-        """Fit.
+        """Fit the posterior of the coefficients, choose gamma and calibrate probabilities.
 
         Parameters
         ----------
@@ -153,7 +161,31 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
         Returns
         -------
-        The classifier.
+        AUCClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        ValueError
+            If y has fewer than two classes or one with a single row, X has NaN or infinite values, or an option is
+            unknown.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If a fit does not converge.
+
+        See Also
+        --------
+        AUCClassifier.decision_function : Scores of rows.
+        AUCClassifier.predict : Classes of rows.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).classes_
+        array([False,  True])
         """
         with all_or_nothing(self):
             self._fit(X, y, sample_weight, strata, groups)
@@ -202,7 +234,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             self.intercept_ = np.array([each.intercept for each in self.scores_])
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
-        """Mean score of each row, above zero where it is called positive.
+        """Compute the mean score of each row, above zero where it is called positive.
 
         Parameters
         ----------
@@ -214,8 +246,28 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
         Returns
         -------
-        Array of shape (rows,), or a tuple of two. With a score for each class, which have no common unit, an increasing
-        linear map of each, shape (rows, classes), whose softmax are the probabilities.
+        scores : ndarray, shape (rows,) or (rows, classes)
+            With a score for each class, which have no common unit, an increasing linear map of each, whose softmax are
+            the probabilities.
+        std : ndarray, shape (rows,)
+            Only with ``return_std=True``.
+
+        Raises
+        ------
+        ValueError
+            If X has other columns than in ``fit``, or ``return_std=True`` with a score for each class.
+
+        See Also
+        --------
+        AUCClassifier.predict_proba : Probabilities of the classes.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> classifier = pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3)
+        >>> classifier.decision_function([[2.0, 0.0], [-2.0, 0.0]]) > 0
+        array([ True, False])
         """
         X = self._validate_rows(X)
         if len(self.scores_) > 1:
@@ -227,16 +279,59 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         return (score.decision(X), score.posterior.std(X)) if return_std else score.decision(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class of each row: where its probability exceeds 1/2; of more than two, the most probable one."""
+        """Predict the most probable class of each row; of two, the one whose probability exceeds 1/2.
+
+        Parameters
+        ----------
+        X : array_like, shape (rows, columns)
+            Rows.
+
+        Returns
+        -------
+        ndarray, shape (rows,)
+            A label of ``classes_`` for each row.
+
+        See Also
+        --------
+        AUCClassifier.predict_proba : Probabilities of the classes.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).predict([[2.0, 0.0], [-2.0, 0.0]])
+        array([ True, False])
+        """
         found = self._validate_rows(X)
         place = self.scores_[0].predict(found) if len(self.scores_) == 1 else self.decision_function(X).argmax(axis=1)
         return self.classes_[place]
 
     @available_if(_calibrated)
     def predict_proba(self, X: Any) -> FloatArray:
-        """Probability of each class: how often training rows with such a score, left out of the fit, were of it.
+        """Estimate the probability of each class.
 
-        See :mod:`pymc_pacauc.estimator.calibration`.
+        The share of that class among training rows with such a score, each left out of the fit when it was scored.
+
+        Parameters
+        ----------
+        X : array_like, shape (rows, columns)
+            Rows.
+
+        Returns
+        -------
+        ndarray, shape (rows, classes)
+            Probabilities, in the order of ``classes_``; see :mod:`pymc_pacauc.estimator.calibration`.
+
+        See Also
+        --------
+        AUCClassifier.decision_function : Scores, which need no calibration.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> bool(pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).predict_proba([[2.0, 0.0]])[0, 1] > 0.5)
+        True
         """
         check_is_fitted(self)
         if len(self.scores_) > 1:
@@ -245,11 +340,35 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
     @available_if(_calibrated)
     def predict_log_proba(self, X: Any) -> FloatArray:
-        """Logarithm of :meth:`predict_proba`."""
+        """Estimate the logarithm of the probability of each class.
+
+        Parameters
+        ----------
+        X : array_like, shape (rows, columns)
+            Rows.
+
+        Returns
+        -------
+        ndarray, shape (rows, classes)
+            Logarithms of :meth:`predict_proba`.
+
+        See Also
+        --------
+        AUCClassifier.predict_proba : The probabilities.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).predict_log_proba([[2.0, 0.0]]).shape
+        (1, 2)
+        """
         return np.log(self.predict_proba(X))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: Any = None, *, strata: Any = None) -> float:
-        """AUC of the mean score; of unordered classes Hand and Till's M, of ordered ones the share of ordered pairs.
+        """Compute the AUC of the mean score on labelled rows.
+
+        Of unordered classes Hand and Till's M, of ordered ones the share of ordered pairs.
 
         Parameters
         ----------
@@ -262,6 +381,28 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         strata : array-like of shape (rows,), optional
             A label per row: only rows of one stratum are compared, as in :meth:`fit`. In a search, ask for them by
             ``set_score_request(strata=True)``.
+
+        Returns
+        -------
+        float
+            AUC, M or concordance, in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If y has one class only, or labels that were not seen in ``fit``.
+
+        See Also
+        --------
+        pymc_pacauc.auc_interval : AUC with an interval.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> y = X[:, 0] > 0.3
+        >>> pac.AUCClassifier(gamma=30).fit(X, y).score(X, y) > 0.9
+        True
         """
         check_is_fitted(self)
         weights = check_weights(sample_weight, self._validate_rows(X))

@@ -142,14 +142,35 @@ class ScoreEstimator(BaseEstimator):
     scores_: tuple[Any, ...]
 
     def predict_interval(self, X: Any, ci_prob: float = 0.9) -> FloatArray:
-        """Central interval of each row's score, shape (rows, 2), with calibrated spread.
+        """Compute the central interval of each row's score, with calibrated spread.
 
         Parameters
         ----------
-        X : array-like of shape (rows, columns)
+        X : array_like, shape (rows, columns)
             Rows.
         ci_prob : float, default 0.9
             Probability of the interval.
+
+        Returns
+        -------
+        ndarray, shape (rows, 2)
+            Lower and upper end for each row.
+
+        Raises
+        ------
+        ValueError
+            If ``ci_prob`` is not in (0, 1), or there is a score for each class.
+
+        See Also
+        --------
+        pymc_pacauc.predict_scores : Scores of new rows under the posterior of a PyMC model.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).predict_interval(X[:3]).shape
+        (3, 2)
         """
         if not 0.0 < ci_prob < 1.0:
             raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
@@ -160,6 +181,7 @@ class ScoreEstimator(BaseEstimator):
 
     @property
     def coef_sd_(self) -> FloatArray:
+        """Calibrated standard deviations of the coefficients, the shape of ``coef_``."""
         check_is_fitted(self)
         if self.scores_[0].posterior.features is not None:
             raise AttributeError("A Gaussian process has no coefficients of X.")
@@ -167,11 +189,13 @@ class ScoreEstimator(BaseEstimator):
 
     @property
     def inclusion_probability_(self) -> FloatArray:
+        """Probability that each coefficient is not zero, the shape of ``coef_``."""
         check_is_fitted(self)
         return self._shaped([each.posterior.fit.inclusion_probability for each in self.scores_])
 
     @property
     def approximation_(self) -> Any:
+        """Fit on arrays, :class:`~pymc_pacauc.arrays.Fit`."""
         return self._each(self._fit_of)
 
     @staticmethod
@@ -182,6 +206,7 @@ class ScoreEstimator(BaseEstimator):
 
     @property
     def certificate_(self) -> Any:
+        """Certified AUC with its conditions, at epsilon = 0.05."""
         return self._each(self._certificate)
 
     def _certificate(self, score: Any) -> Any:
@@ -195,18 +220,31 @@ class ScoreEstimator(BaseEstimator):
             raise AttributeError(f"There is no certificate. {error}") from error
 
     def report(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Any:
-        """The fit on one self-contained HTML page: what it ranks, how well, its coefficients, its certificate.
+        """Write the fit on one self-contained HTML page: what it ranks, how well, its coefficients, its certificate.
 
         Parameters
         ----------
         path : path-like, optional
             Where to write it, if anywhere.
         title : str, optional
-            Of the page; by default the name of the estimator.
+            Title of the page; by default the name of the estimator.
 
         Returns
         -------
-        The path, where one is given; else the page, a string.
+        path-like or str
+            The path, where one is given; else the page.
+
+        See Also
+        --------
+        pymc_pacauc.summary : The coefficients as a table.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> page = pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).report(title="My score")
+        >>> "<title>My score</title>" in page
+        True
         """
         from pymc_pacauc.estimator.report import report_page
 
@@ -218,7 +256,36 @@ class ScoreEstimator(BaseEstimator):
         return path
 
     def export(self, path: str | os.PathLike[str] | None = None, *, covariance: bool = True) -> dict[str, Any]:
-        """Write a score that is linear in X as JSON: :func:`pymc_pacauc.export`."""
+        """Write a score that is linear in X as JSON; see :func:`pymc_pacauc.export`.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            Where to write it.
+        covariance : bool, default True
+            Whether to write the covariance of the weights; with d columns d^2 numbers.
+
+        Returns
+        -------
+        dict
+            What is in the file, as in :func:`pymc_pacauc.export`.
+
+        Raises
+        ------
+        ValueError
+            If there is a score for each class, or the score is not linear in X.
+
+        See Also
+        --------
+        pymc_pacauc.export : The same for any result.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(60, 2))
+        >>> pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).export()["columns"]
+        ['x0', 'x1']
+        """
         check_is_fitted(self)
         if len(self.scores_) > 1:
             raise ValueError(
@@ -236,6 +303,7 @@ class ScoreEstimator(BaseEstimator):
 
     @property
     def idata_(self) -> Any:
+        """Draws of the coefficients of X from the Gibbs posterior, as ArviZ data."""
         check_is_fitted(self)
         posterior = self.scores_[0].posterior
         if not (posterior.has_data or posterior.result.gaussian or posterior.fit.draws is not None):

@@ -49,13 +49,19 @@ class RiskScore:
 
 
 class ConcordanceEstimator(ScoreEstimator):
-    """A linear risk score with the Gibbs posterior prior(theta) exp(-gamma (1 - C(theta))) of its coefficients.
+    """Rank rows by a linear risk score with the concordance Gibbs posterior of its coefficients.
 
     C is the concordance with censored times, Harrell's or Uno's.
 
     Parameters
     ----------
-    prior, method, gamma, standardize, random_state, n_jobs, verbose, keep_data
+    prior : str, default "gaussian"
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    method : {"ep", "vb", "smc"}, default "ep"
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    gamma : float or str, default "cv"
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    standardize : bool, default True
         As in :class:`~pymc_pacauc.AUCClassifier`.
     weights : {None, "ipcw"}, default None
         None for Harrell's C, ``"ipcw"`` for Uno's, which makes up for those lost to censoring.
@@ -65,13 +71,33 @@ class ConcordanceEstimator(ScoreEstimator):
         The code of the events of interest in y; those of other causes count as never having it (Wolbers' C).
     horizon : float or sequence of floats, optional
         Judge by the cumulative/dynamic AUC at this time (or its mean over several) instead of C.
+    random_state : int, RandomState or None, default 0
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    n_jobs : int, optional
+        As in :class:`~pymc_pacauc.AUCClassifier`.
+    verbose, keep_data : bool, default False
+        As in :class:`~pymc_pacauc.AUCClassifier`.
 
     Attributes
     ----------
     coef_, coef_sd_ : array of shape (d,)
         Posterior mean, and calibrated standard deviation, of the coefficients of X.
-    inclusion_probability_, gamma_, log_evidence_, certificate_, approximation_, idata_
-        As in :class:`~pymc_pacauc.AUCClassifier`.
+    inclusion_probability_ : array of shape (d,)
+        Probability that a coefficient is not zero.
+    gamma_, log_evidence_ : float
+        Of the fit.
+    certificate_ : Certificate
+        Certified concordance with its conditions, at epsilon = 0.05.
+    approximation_ : Fit
+        The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
+    idata_ : InferenceData or DataTree
+        1000 draws of the coefficients of X from the Gibbs posterior (this imports PyMC).
+
+    See Also
+    --------
+    AUCClassifier : The same for classes.
+    ConcordancePotential : The same posterior in a PyMC model of your own.
+    concordance_risk : One minus the concordance of any scores.
 
     Examples
     --------
@@ -116,21 +142,44 @@ class ConcordanceEstimator(ScoreEstimator):
 
     @raises_interrupts
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
-        """Fit.
+        """Fit the posterior of the coefficients and choose gamma.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (rows, columns)
-            Numbers.
-        y : structured array of shape (rows,), or array-like of shape (rows, 2)
+        X : array_like or sparse matrix, shape (rows, columns)
+            Covariates, finite numbers.
+        y : structured array, shape (rows,), or array_like, shape (rows, 2)
             Event (or its cause, 0 where it was censored) and time of each row: scikit-survival's structured array, or
             two columns in this order.
-        sample_weight, strata, groups
+        sample_weight, strata, groups : array_like, shape (rows,), optional
             As in :meth:`AUCClassifier.fit`.
 
         Returns
         -------
-        The estimator.
+        ConcordanceEstimator
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If no pair of times can be compared, X or y has other values than these, or an option is unknown.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If a fit does not converge.
+
+        See Also
+        --------
+        ConcordanceEstimator.predict : Risk scores of rows.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+        >>> y = np.array([[1, 6.0], [0, 5.5], [1, 4.0], [1, 3.5], [1, 2.0], [1, 1.0]])
+        >>> pac.ConcordanceEstimator("ridge", gamma=5.0).fit(X, y).coef_ > 0
+        array([ True])
         """
         with all_or_nothing(self):
             self._fit(X, y, sample_weight, strata, groups)
@@ -157,13 +206,69 @@ class ConcordanceEstimator(ScoreEstimator):
         return rows[0]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Mean risk score of each row, the higher the earlier the event; with its calibrated standard deviation."""
+        """Compute the mean risk score of each row, the higher the earlier the event.
+
+        Parameters
+        ----------
+        X : array_like, shape (rows, columns)
+            Rows.
+        return_std : bool, default False
+            Return the calibrated standard deviation of each score too.
+
+        Returns
+        -------
+        scores : ndarray, shape (rows,)
+            Mean risk scores.
+        std : ndarray, shape (rows,)
+            Only with ``return_std=True``.
+
+        See Also
+        --------
+        ConcordanceEstimator.score : Concordance of the scores.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+        >>> y = np.array([[1, 6.0], [0, 5.5], [1, 4.0], [1, 3.5], [1, 2.0], [1, 1.0]])
+        >>> int(pac.ConcordanceEstimator("ridge", gamma=5.0).fit(X, y).predict(X).argmax())
+        5
+        """
         X = self._validate_rows(X)
         posterior = self.scores_[0].posterior
         return (posterior.score(X), posterior.std(X)) if return_std else posterior.score(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None) -> float:
-        """Concordance of the mean risk score, Harrell's or Uno's as in the fit; within ``strata`` if given."""
+        """Compute the concordance of the mean risk score with times, Harrell's or Uno's as in the fit.
+
+        Parameters
+        ----------
+        X : array_like, shape (rows, columns)
+            Rows.
+        y : structured array, shape (rows,), or array_like, shape (rows, 2)
+            Event and time of each row, as in :meth:`fit`.
+        sample_weight : array_like, shape (rows,), optional
+            A weight >= 0 per row.
+        strata : array_like, shape (rows,), optional
+            A label per row: only rows of one stratum are compared.
+
+        Returns
+        -------
+        float
+            Concordance, in [0, 1].
+
+        See Also
+        --------
+        pymc_pacauc.concordance_risk : One minus the concordance of any scores.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+        >>> y = np.array([[1, 6.0], [0, 5.5], [1, 4.0], [1, 3.5], [1, 2.0], [1, 1.0]])
+        >>> pac.ConcordanceEstimator("ridge", gamma=5.0).fit(X, y).score(X, y)
+        1.0
+        """
         scores = self.predict(X)
         event, time = event_and_time(y, len(scores))
         weights = check_weights(sample_weight, scores)

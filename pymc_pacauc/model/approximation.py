@@ -106,14 +106,30 @@ class ImportanceSample:
 
     Attributes
     ----------
-    idata
+    idata : InferenceData or DataTree
         The draws, with ``log_weight`` (smoothed, normalised to mean one) and ``risk`` in sample_stats.
-    pareto_k
+    pareto_k : float
         Shape of the weights' tail: below 0.5 the weighted draws can be trusted, above 0.7 they cannot.
-    effective_draws
+    effective_draws : float
         Effective sample size of the weights.
-    log_evidence, log_evidence_se
-        Corrected log evidence and its standard error.
+    log_evidence, log_evidence_se : float
+        Corrected log evidence and its standard error, in nats.
+
+    See Also
+    --------
+    EPApproximation.importance_sample : Draw it.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", X @ theta, [0, 1, 0, 1], gamma=4.0)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> weighted = approx.importance_sample(200, random_seed=1)
+    >>> weighted.effective_draws <= 200
+    True
     """
 
     idata: Any
@@ -123,7 +139,35 @@ class ImportanceSample:
     log_evidence_se: float
 
     def resample(self, draws: int = 1000, random_seed: Any = None) -> Any:
-        """Unweighted draws of the exact posterior: the weighted ones, resampled with replacement."""
+        """Draw from the exact posterior: resample the weighted draws with replacement.
+
+        Parameters
+        ----------
+        draws : int, default 1000
+            Number of draws.
+        random_seed : int, Generator or None, optional
+            Seed of the resampling.
+
+        Returns
+        -------
+        xarray.Dataset
+            Draws without weights, with dims (chain, draw, ...).
+
+        See Also
+        --------
+        EPApproximation.sample : Draws of the approximation.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 1, 0, 1], gamma=4.0)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> approx.importance_sample(200, random_seed=1).resample(50, random_seed=1)["theta"].shape
+        (1, 50, 1)
+        """
         log_weights = self.idata["sample_stats"]["log_weight"].values[0]
         weights = np.exp(log_weights)
         index = get_random_generator(random_seed).choice(weights.size, size=draws, p=weights / weights.sum())
@@ -139,38 +183,70 @@ class ImportanceSample:
 
 
 class EPApproximation(HTMLReport, SingleGroupApproximation):
-    """A Gaussian approximation of the AUC Gibbs posterior, with PyMC's interface and EP's by-products.
+    """Gaussian approximation of the AUC Gibbs posterior, with PyMC's interface and EP's by-products.
 
     It is over the free variables that the model had when it was fitted, and its draws are those of the model with the
     ``pm.Data`` of that time: the model may get other data, and other variables (``gp.conditional``), afterwards.
 
+    Parameters
+    ----------
+    fit : Fit
+        The fit on arrays.
+    source : ModelProblem
+        The model's variables and how they make the scores.
+
     Attributes
     ----------
-    posterior
+    posterior : Posterior
         ``.mean`` and ``.covariance``, NumPy arrays over the flat free variables in the model's order (a
         :func:`~pymc_pacauc.SpikeSlab` variable with a point mass standing where its slab does). Where scores are
         scale-free (no offset, a centred prior), the length of the coefficients has its exact law, in draws too, and
         ``.monte_carlo_error`` says how exact the mean is, in standard deviations.
-    q
+    q : PlainEP
         The Gaussian itself: ``.mean``, ``.covariance``, ``.log_evidence``, what plain EP gives. The mean score that is
         deployed (by :func:`~pymc_pacauc.predict_scores`, :meth:`export`) and certified is that of its mean.
-    log_evidence
+    log_evidence : float
         EP's approximation of log Z (for variational Bayes, the lower bound), of which there are gradients.
-    evidence
+    evidence : LogEvidence
         log Z corrected by importance weights, with its standard error: ``.estimate``, ``.standard_error``. Where the
         weights cannot be trusted, or are not affordable, it is ``log_evidence``.
-    expected_risk
+    expected_risk : float
         Expectation of the pair risk under the approximation, in closed form.
-    converged, interrupted, sweeps, history, interventions
-        How the fit went; ``history`` is a DataFrame with a row per sweep.
-    pairs_used, sampling_error
-        How many pairs were used, and what it does to the result that these were not all: standard errors of
-        ``log_evidence``, and of the mean in posterior standard deviations.
-    inclusion_probability
+    converged, interrupted : bool
+        How the fit ended.
+    sweeps : int
+        Number of sweeps over the pairs.
+    history : DataFrame
+        A row per sweep: change, log evidence, expected risk.
+    interventions : Interventions
+        How often each safeguard acted.
+    pairs_used : int
+        Number of pairs that were used.
+    sampling_error : SamplingError
+        Error from using a subset of pairs: standard errors of ``log_evidence``, and of the mean in posterior standard
+        deviations.
+    inclusion_probability : DataArray
         Probability of the slab for each coefficient of a spike-and-slab prior: exact up to the error that
         ``model_average`` states for up to ten coefficients, EP's beyond.
-    fitted_to
-        What it was fitted to.
+    fitted_to : Provenance
+        Record of data, comparison, gamma and method.
+
+    See Also
+    --------
+    pymc_pacauc.EP : The method that returns one.
+    pymc_pacauc.predict_scores : Scores of new rows.
+    pymc_pacauc.summary : Coefficients and AUC as a table.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.array([[0.0], [1.0], [2.0]])
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> approx.converged, bool(approx.posterior.mean[0] > 0)
+    (True, True)
     """
 
     _group_class = _GaussianGroup
@@ -197,10 +273,12 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @property
     def method(self) -> str:
+        """``"EP"`` or ``"GaussianVB"``."""
         return self.fit.method
 
     @property
     def posterior(self) -> Any:
+        """Posterior over the flat free variables: ``.mean`` and ``.covariance``; see the class docstring."""
         return self.fit.posterior if self.calibrated_spread else self.fit.corrected
 
     @property
@@ -209,28 +287,59 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         return PlainEP(self.fit)
 
     def components(self, name: str) -> list[tuple[float, FloatArray, FloatArray]]:
-        """Weight, mean (k,) and covariance (k, k) of the Gaussians that a variable's posterior is a mixture of."""
+        """Return the Gaussians that a variable's posterior is a mixture of.
+
+        Parameters
+        ----------
+        name : str
+            Name of a free variable.
+
+        Returns
+        -------
+        list of tuple
+            Weight, mean, shape (k,), and covariance, shape (k, k), of each.
+
+        See Also
+        --------
+        pymc_pacauc.prior_from : Use them as a prior.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0]])
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> [(weight, mean.shape) for weight, mean, _ in approx.components("theta")]
+        [(1.0, (1,))]
+        """
         part, q = self.source.parts[name], self.fit.posterior
         return [(1.0, q.mean[part], q.covariance[part, part])]
 
     @property
     def log_evidence(self) -> float:
+        """EP's log evidence in nats; for variational Bayes the lower bound."""
         return self.fit.log_evidence
 
     @property
     def expected_risk(self) -> float:
+        """Expectation of the pair risk under the approximation, in closed form."""
         return self.fit.expected_risk
 
     @property
     def converged(self) -> bool:
+        """Whether the approximation is a fixed point to the tolerance asked for."""
         return self.fit.converged
 
     @property
     def interrupted(self) -> bool:
+        """Whether the fit was ended from the keyboard."""
         return self.fit.interrupted
 
     @property
     def sweeps(self) -> int:
+        """Number of sweeps over the pairs."""
         return self.fit.sweeps
 
     @property
@@ -240,20 +349,22 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @property
     def pairs_used(self) -> int:
-        """How many pairs the fit looked at."""
+        """Number of pairs that were used."""
         return self.fit.pairs_used
 
     @property
     def sampling_error(self) -> SamplingError:
-        """What it does to the result that these were not all: zero where they were."""
+        """Error from using a subset of pairs, zero where all were used."""
         return self.fit.sampling_error
 
     @property
     def interventions(self) -> Any:
+        """How often each safeguard acted."""
         return self.fit.interventions
 
     @property
     def history(self) -> pd.DataFrame:
+        """Change, log evidence and expected risk after each sweep, a DataFrame."""
         return pd.DataFrame(list(self.fit.history)).set_index("sweep")
 
     @property
@@ -265,23 +376,27 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @cached_property
     def evidence(self) -> LogEvidence:
-        """log Z by importance weights, with its error; see the class docstring."""
+        """Log evidence corrected by importance weights, with its error; see the class docstring."""
         return corrected_evidence(self.fit, self.posterior)
 
     @property
     def mean_risk(self) -> Estimate:
+        """Posterior expectation of the risk of the training pairs, with its standard error."""
         return self._result.mean_risk
 
     @property
     def divergence(self) -> Estimate:
+        """KL(posterior, prior) in nats; NaN where it has no closed form."""
         return self._result.divergence
 
     @property
     def gaussian(self) -> bool:
+        """Whether the posterior is a Gaussian."""
         return self._result.gaussian
 
     @property
     def caveat(self) -> str:
+        """Why numbers derived from this posterior should not be trusted; empty where nothing is wrong."""
         return self._result.caveat
 
     @cached_property
@@ -333,24 +448,92 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         return self.source.names
 
     def function(self, graph: Any) -> Callable[[FloatArray], list[NDArray[Any]]]:
-        """f(theta[N, D]) -> [graph[N, ...]] for an expression of the model, theta in the order of ``posterior``.
+        """Compile an expression of the model into a function of theta.
 
         The function reads the model's ``pm.Data`` when it is called; ``with approx.as_fitted():`` has them as they
         were.
+
+        Parameters
+        ----------
+        graph : TensorVariable or list of TensorVariable
+            Expressions of the model's variables.
+
+        Returns
+        -------
+        callable
+            ``f(theta[N, D]) -> [graph[N, ...]]``, theta in the order of ``posterior``.
+
+        See Also
+        --------
+        EPApproximation.as_fitted : Restore the data of the fit.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0]])
+        >>> with pm.Model() as model:
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> approx.function(model["auc_risk"])(np.array([[1.0], [-1.0]]))
+        [array([0., 1.])]
         """
         return self.source.function(graph)
 
     def as_fitted(self) -> AbstractContextManager[None]:
-        """A block within which the model's ``pm.Data`` and coords are those of the fit."""
+        """Restore the model's ``pm.Data`` and coords of the fit within a ``with`` block.
+
+        Returns
+        -------
+        context manager
+            Puts back the present data at its end.
+
+        See Also
+        --------
+        EPApproximation.function : Compile an expression of the model.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> with pm.Model() as model:
+        ...     X = pm.Data("X", np.array([[0.0], [1.0], [2.0]]))
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        ...     pm.set_data({"X": np.zeros((3, 1))})
+        >>> with approx.as_fitted():
+        ...     print(model["X"].get_value().ravel())
+        [0. 1. 2.]
+        """
         return self.source.data.held_by(self.model)
 
     def scoring(self, name: str | None = None) -> ModelScores:
-        """How a row becomes a score, as the model was when it was fitted.
+        """Describe how a row becomes a score, as the model was when it was fitted.
 
         Parameters
         ----------
         name : str, optional
-            Of scores that are a ``pm.Deterministic`` of the model; by default those that its potentials compare.
+            Name of scores that are a ``pm.Deterministic`` of the model; by default those that its potentials compare.
+
+        Returns
+        -------
+        ModelScores
+            Inputs and weights of the scores.
+
+        See Also
+        --------
+        pymc_pacauc.predict_scores : Scores of new rows.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0]])
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> type(approx.scoring()).__name__
+        'ModelScores'
         """
         if name not in self._scoring:
             graph = None if name is None else next((v for v in self.model.deterministics if v.name == name), None)
@@ -368,7 +551,42 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     def export(
         self, path: str | os.PathLike[str] | None = None, *, covariance: bool = True, var_name: str | None = None
     ) -> dict[str, Any]:
-        """Write scores that are linear in their columns as JSON: :func:`pymc_pacauc.export`."""
+        """Write scores that are linear in their columns as JSON; see :func:`pymc_pacauc.export`.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            Where to write it.
+        covariance : bool, default True
+            Whether to write the covariance of the weights; with d columns d^2 numbers.
+        var_name : str, optional
+            Name of the scores, as in :func:`~pymc_pacauc.predict_scores`.
+
+        Returns
+        -------
+        dict
+            What is in the file, as in :func:`pymc_pacauc.export`.
+
+        Raises
+        ------
+        ValueError
+            If scores are not linear in the columns.
+
+        See Also
+        --------
+        pymc_pacauc.export : The same for any result.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> with pm.Model(coords={"column": ["age"]}):
+        ...     X = pm.Data("X", np.array([[0.0], [1.0], [2.0]]), dims=(None, "column"))
+        ...     theta = pm.Normal("theta", dims="column")
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> approx.export()["columns"]
+        ['age']
+        """
         function = self.scoring(var_name).function
         places = [k for name, _ in function.variables for k in range(self.fit.problem.d)[self.source.parts[name]]]
         spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
@@ -377,7 +595,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     # -- by-products -------------------------------------------------------------------------------------------------
 
     def calibrated(self, groups: ArrayLike | None = None) -> EPApproximation:
-        """The same mean with a spread that covers: credible sets of directions hold what they say at any gamma.
+        """Replace the spread by one that covers: credible sets of directions hold what they say at any gamma.
 
         The covariance is the one that the mean has over data sets, across its direction (see
         :func:`~pymc_pacauc.tune.coverage.calibrated_posterior`): of ratios of coefficients, differences of scores,
@@ -386,17 +604,33 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
         Parameters
         ----------
-        groups : array-like of shape (n,), optional
+        groups : array_like, shape (n,), optional
             A label per observation, such as its patient: groups are the independent units, not observations.
 
         Returns
         -------
         EPApproximation
+            The same mean with the calibrated covariance.
 
         Raises
         ------
         ValueError
             For priors that are not Gaussian, and with fewer than two observations (or groups) for each coefficient.
+
+        See Also
+        --------
+        pymc_pacauc.select_gamma : With ``criterion="coverage"``, a gamma at which credible sets cover.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(40, 2))
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", size=2)
+        ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3 * X[:, 1] ** 2, gamma=20)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> approx.calibrated().posterior.covariance.shape
+        (2, 2)
         """
         posterior = calibrated_posterior(self.fit, groups)
         problem = self.fit.problem
@@ -419,23 +653,44 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         n_jobs: int | None = None,
         progressbar: bool = True,
     ) -> LeaveOut:
-        """Cross-validated scores of every observation, by removing the sites of its pairs from the fit.
+        """Compute cross-validated scores of every observation, by removing its pairs from the fit.
 
         Parameters
         ----------
-        groups
+        groups : array_like, shape (n,), optional
             Group label of each observation for k-fold or grouped cross-validation; by default each is left out alone.
-        refine
-            Sweeps over the remaining pairs after the removal: 0 is cheapest; by default 3 for groups, which is usually
-            as good as a new fit, and 1 for single observations.
-        n_jobs
+        refine : int, optional
+            Iterations over the remaining pairs after the removal: 0 is cheapest; by default 3 for groups, which is
+            usually as good as a new fit, and 1 for single observations.
+        n_jobs : int, optional
             Threads, by default one per core.
-        progressbar
+        progressbar : bool, default True
             Show a progress bar if it takes longer than a moment.
 
         Returns
         -------
-        :class:`~pymc_pacauc.ep.leave_out.LeaveOut`, with the scores, the cross-validated AUC and an error indicator.
+        LeaveOut
+            Scores, shape (n,), the cross-validated AUC and an error indicator.
+
+        Raises
+        ------
+        ValueError
+            If this is a calibrated approximation, or ``groups`` has another length.
+
+        See Also
+        --------
+        pymc_pacauc.leave_out : The same for any result.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.random.default_rng(1).normal(size=(40, 2))
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", size=2)
+        ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3, gamma=20)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> approx.leave_out(np.arange(40) % 4, progressbar=False).group_auc.shape
+        (4,)
         """
         if self.calibrated_spread:
             raise ValueError("A calibrated spread has no sites: leave out of the approximation that it was made of.")
@@ -443,11 +698,40 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             return self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
 
     def evidence_gradient(self, gp: Any = None, over: Sequence[str] | str = ()) -> Any:
-        """Derivatives of ``log_evidence`` with respect to the prior.
+        """Differentiate ``log_evidence`` with respect to the prior.
 
-        For a Gaussian prior those of the prior mean and covariance of the flat free variables; for a spike-and-slab
-        prior those of each coefficient's p, v0 and v1. With a ``pm.gp.Latent`` whose prior the scores are, those of the
-        kernel's parameters named in ``over``, held in ``pm.Data``, by PyTensor's derivative of the kernel.
+        Parameters
+        ----------
+        gp : pymc.gp.Latent, optional
+            The process whose prior the scores are: derivatives are then with respect to its kernel's parameters.
+        over : str or sequence of str, default ()
+            With ``gp``: names of the kernel's parameters, held in ``pm.Data``.
+
+        Returns
+        -------
+        EvidenceGradient, SpikeSlabGradient or dict
+            For a Gaussian prior, with respect to mean and covariance of the flat free variables; for a spike-and-slab
+            prior, with respect to each coefficient's p, v0 and v1; with ``gp``, by the parameters' names.
+
+        Raises
+        ------
+        UnsupportedError
+            For other priors.
+
+        See Also
+        --------
+        pymc_pacauc.maximize_evidence : Uses the derivatives.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0]])
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> bool(approx.evidence_gradient().mean[0] > 0)  # a higher prior mean would fit better
+        True
         """
         return self.fit.evidence_gradient() if gp is None else gp_evidence_gradient(self, gp, over)
 
@@ -467,7 +751,44 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     def sample(
         self, draws: int = 500, *, random_seed: Any = None, return_inferencedata: bool = True, **kwargs: Any
     ) -> Any:
-        """Independent draws of all variables and Deterministics, as ArviZ data."""
+        """Draw all variables and Deterministics independently from the approximation.
+
+        Parameters
+        ----------
+        draws : int, default 500
+            Number of draws.
+        random_seed : int, Generator or None, optional
+            Seed of the draws.
+        return_inferencedata : bool, default True
+            Whether to return ArviZ data; else PyMC's trace.
+        **kwargs : dict
+            Passed to PyMC where it makes the trace.
+
+        Returns
+        -------
+        InferenceData or DataTree
+            With ``posterior`` (one chain), ``sample_stats`` and what is needed to score new rows.
+
+        Raises
+        ------
+        ValueError
+            If ``draws`` is below 1.
+
+        See Also
+        --------
+        EPApproximation.importance_sample : Draws weighted towards the exact posterior.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0]])
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> approx.sample(100, random_seed=1)["posterior"]["theta"].shape
+        (1, 100, 1)
+        """
         if draws < 1:
             raise ValueError(f"draws must be at least 1; got {draws!r}.")
         if not return_inferencedata:
@@ -480,10 +801,49 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         return self._inference_data(theta, {"risk": self.fit.problem.risk(theta)}, constants, rng)
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
-        """Draws weighted by exact posterior / approximation, Pareto-smoothed, and the evidence they estimate.
+        """Draw from the approximation and weight by exact posterior / approximation, with Pareto-smoothed weights.
 
-        For scores without an offset only directions are weighted and the length is drawn from its exact law, so
-        the draws are not those of :meth:`sample`.
+        For scores without an offset only directions are weighted and the length is drawn from its exact law, so the
+        draws are not those of :meth:`sample`.
+
+        Parameters
+        ----------
+        draws : int, default 1000
+            Number of draws.
+        random_seed : int, Generator or None, optional
+            Seed of the draws.
+
+        Returns
+        -------
+        ImportanceSample
+            Weighted draws, the corrected log evidence, and Pareto's k, which says whether they can be trusted.
+
+        Raises
+        ------
+        ValueError
+            If there are too few draws to smooth their weights.
+
+        Warns
+        -----
+        UserWarning
+            If Pareto's k is too large for the weights to be trusted.
+
+        See Also
+        --------
+        EPApproximation.sample : Draws of the approximation.
+        pymc_pacauc.TemperingSMC : Draws of the exact posterior.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+        >>> with pm.Model():
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 1, 0, 1], gamma=4.0)
+        ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+        >>> weighted = approx.importance_sample(500, random_seed=1)
+        >>> bool(abs(weighted.log_evidence - np.log((np.exp(-1) + np.exp(-3)) / 2)) < 0.1)
+        True
         """
         if draws < FEWEST_WEIGHTED:
             raise ValueError(f"The tail of fewer than {FEWEST_WEIGHTED} weights cannot be smoothed; got draws={draws}.")

@@ -26,7 +26,25 @@ RANDOM_GAMMA = (
 
 
 class NotLinearGaussianError(ValueError):
-    """The model's scores are not affine in Gaussian variables; the message says where, and what to do."""
+    """Raised where the model's scores are not affine in Gaussian variables; the message says where, and what to do.
+
+    See Also
+    --------
+    pymc_pacauc.EP : Needs such scores.
+    pymc_pacauc.TemperingSMC : Samples any scores.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", np.array([[0.0], [1.0]]) @ theta**2, [0, 1], gamma=1.0)
+    ...     try:
+    ...         pm.fit(method=pac.EP())
+    ...     except pac.results.NotLinearGaussianError:
+    ...         print("use TemperingSMC")
+    use TemperingSMC
+    """
 
 
 SAMPLE_INSTEAD = (

@@ -126,9 +126,13 @@ def gp_evidence_gradient(
 
     Parameters
     ----------
-    approx, gp, jitter
+    approx : EPApproximation
         As in :func:`predict_gp`.
-    over
+    gp : pymc.gp.Latent
+        As in :func:`predict_gp`.
+    jitter : float, optional
+        As in :func:`predict_gp`.
+    over : str or sequence of str
         Names of the ``pm.Data`` that hold the parameters (lengthscales, amplitude).
 
     Notes

@@ -40,7 +40,20 @@ MOST = 100.0  # ratio of standard deviations
 
 
 class ScaleWarning(UserWarning):
-    """Covariates whose scales differ so much that the prior excludes some of them."""
+    """Warning that the scales of covariates differ so much that the prior excludes some of them.
+
+    See Also
+    --------
+    pymc_pacauc.EP : Warns when it is fitted.
+    pymc_pacauc.AUCClassifier : Standardises the columns by itself.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import pymc_pacauc as pac
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", pac.results.ScaleWarning)  # stop instead of warning
+    """
 
 
 def warn_of_scales(source: ModelProblem) -> None:
@@ -102,7 +115,7 @@ def approximate(
 
 
 class EP(Inference):
-    """Expectation propagation, for ``pm.fit(method=pac.EP())``.
+    """Fit a Gaussian approximation by expectation propagation, for ``pm.fit(method=pac.EP())``.
 
     Works for any model whose scores are affine in Gaussian variables or in a :func:`~pymc_pacauc.SpikeSlab` variable; a
     model that is not is refused with the variable and the reason. Ctrl-C returns the approximation
@@ -110,28 +123,40 @@ class EP(Inference):
 
     Parameters
     ----------
-    power
+    power : float, default 1.0
         1 for EP; smaller for fractional EP.
-    pairs
+    pairs : str or int, default "auto"
         ``"all"``: every pair is used, and the result is exact. A number of rows: a subsample of the pairs, those within
         groups of so many rows along the score, which changes the result by its ``sampling_error``; where that of the
         mean is above 0.3 posterior standard deviations, larger groups are used and a warning says so. ``"auto"``: all
         where that is cheap (up to 5 million), else groups large enough for an error of some hundredths of a posterior
         standard deviation.
-    start
+    start : approximation, optional
         An earlier approximation to begin from, for example at another gamma.
-    tolerance
+    tolerance : float, optional
         Relative change of the natural parameters at which to stop.
-    max_sweeps
+    max_sweeps : int, optional
         Sweeps after which to give up, with a warning.
-    n_jobs
+    n_jobs : int, optional
         Threads, by default one per core.
-    random_seed
+    random_seed : int, Generator or None, default 0
         Of the subsample: the same each time, unless another is given.
-    client
+    client : dask.distributed.Client, optional
         A ``dask.distributed.Client`` whose workers share the pairs instead; see :mod:`pymc_pacauc.cluster`.
-    model
+    model : pymc.Model, optional
         The model; by default the one on the context stack when :meth:`fit` is called.
+
+    See Also
+    --------
+    GaussianVB : The same by variational Bayes.
+    TemperingSMC : Draws of the exact posterior, for any scores.
+    pymc_pacauc.results.EPApproximation : What ``pm.fit`` returns.
+
+    References
+    ----------
+    T. P. Minka (2001), Expectation propagation for approximate Bayesian inference, UAI 17.
+
+    J. Ridgway, P. Alquier, N. Chopin, F. Liang (2014), PAC-Bayesian AUC classification and scoring, NeurIPS 27.
 
     Examples
     --------
@@ -180,13 +205,59 @@ class EP(Inference):
 
     @property
     def approx(self) -> EPApproximation | None:
+        """Approximation of the last fit; None before."""
         return self._approx
 
     @returns_early
     def fit(
         self, n: int = 10_000, score=None, callbacks=None, progressbar: bool = True, **kwargs: Any
     ) -> EPApproximation:
-        """Fit the model; ``n`` bounds the number of sweeps together with ``max_sweeps``."""
+        """Fit the model; ``pm.fit`` calls this.
+
+        Parameters
+        ----------
+        n : int, default 10000
+            Most sweeps over the pairs, together with ``max_sweeps``: the smaller counts.
+        score : object, optional
+            Ignored; PyMC passes it.
+        callbacks : sequence of callable, optional
+            Each is called at the end with the approximation, its history and the number of sweeps.
+        progressbar : bool, default True
+            Whether to show one when the fit takes more than a second.
+        **kwargs : dict
+            Ignored; PyMC passes them.
+
+        Returns
+        -------
+        EPApproximation
+            The approximation.
+
+        Raises
+        ------
+        NotLinearGaussianError
+            If the scores are not affine in variables that EP can treat.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the fit does not converge.
+        ScaleWarning
+            If the scales of covariates differ very much.
+
+        See Also
+        --------
+        EP.refine : Go on from where the last fit ended.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0]])
+        >>> with pm.Model() as model:
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+        >>> pac.EP(model=model).fit(progressbar=False).converged
+        True
+        """
         source = problem_of(pm.modelcontext(self.model))
         warn_of_scales(source)
         options: dict[str, Any] = {**self.options, "max_sweeps": min(n, self.options["max_sweeps"])}
@@ -199,16 +270,79 @@ class EP(Inference):
         return self._approx
 
     def refine(self, n: int, progressbar: bool = True) -> EPApproximation:
-        """Go on from where the last fit ended."""
+        """Continue from where the last fit ended.
+
+        Parameters
+        ----------
+        n : int
+            Most sweeps over the pairs.
+        progressbar : bool, default True
+            Whether to show one when the fit takes more than a second.
+
+        Returns
+        -------
+        EPApproximation
+            The new approximation.
+
+        See Also
+        --------
+        EP.fit : The first fit.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+        >>> X = np.array([[0.0], [1.0], [2.0]])
+        >>> with pm.Model() as model:
+        ...     theta = pm.Normal("theta", size=1)
+        ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+        >>> inference = pac.EP(model=model)
+        >>> first = inference.fit(progressbar=False)
+        >>> inference.refine(10, progressbar=False).converged
+        True
+        """
         self.start = self._approx
         return self.fit(n, progressbar=progressbar)
 
 
 class GaussianVB(EP):
-    """The best Gaussian in the variational sense, for ``pm.fit(method=pac.GaussianVB())``.
+    """Fit the best Gaussian in the variational sense, for ``pm.fit(method=pac.GaussianVB())``.
 
-    Maximises ``-gamma E_q[risk] - KL(q, prior)``, both in closed form; ``log_evidence`` is that bound. The parameters
-    are those of :class:`EP`, without ``power``: this is EP's limit of power zero.
+    Maximises ``-gamma E_q[risk] - KL(q, prior)``, both in closed form; ``log_evidence`` is that bound. This is the
+    limit of power zero of fractional EP.
+
+    Parameters
+    ----------
+    pairs : {"auto", "all"} or int, default "auto"
+        Which pairs to use, as in :class:`EP`.
+    start : EPApproximation, optional
+        An earlier approximation to begin from, for example at another gamma.
+    tolerance : float, default 1e-6
+        Relative change of the natural parameters at which to stop.
+    max_sweeps : int, default 200
+        Sweeps over the pairs after which to give up, with a warning.
+    n_jobs : int, optional
+        Threads, by default one per core.
+    random_seed : int, Generator or None, default 0
+        Seed of the subsample of pairs.
+    client : dask.distributed.Client, optional
+        Whose workers share the pairs; see :mod:`pymc_pacauc.cluster`.
+    model : pymc.Model, optional
+        The model; by default the one on the context stack when :meth:`fit` is called.
+
+    See Also
+    --------
+    EP : Expectation propagation, usually closer to the exact posterior.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.array([[0.0], [1.0], [2.0]])
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+    ...     approx = pm.fit(method=pac.GaussianVB(), progressbar=False)
+    >>> approx.method, approx.converged
+    ('GaussianVB', True)
     """
 
     name = "GaussianVB"

@@ -40,21 +40,21 @@ def kernel_features(
     rank: int = 300,
     tolerance: float = 1e-8,
 ) -> ModelFeatures:
-    """Features whose linear scores are those of a Gaussian process, as nearly as ``rank`` of them can be.
+    """Make features whose linear scores are those of a Gaussian process, as nearly as ``rank`` of them can be.
 
     Parameters
     ----------
-    X
+    X : array_like, shape (n, d)
         Covariates, shape (n, d); on comparable scales, unless each has a lengthscale.
-    kernel
+    kernel : str or callable, default "squared_exponential"
         ``"squared_exponential"``, ``"matern52"``, ``"matern32"``; a covariance function of ``pm.gp.cov`` without
         random parameters; or any function of two matrices that returns the kernel between their rows.
-    lengthscale
+    lengthscale : float or array_like, shape (d,), optional
         One, or one for each covariate: a kernel sees X divided by it. By default the median distance of rows, or 1
         for a function. :func:`~pymc_pacauc.choose_lengthscale` chooses it by the evidence.
-    rank
+    rank : int, default 300
         At most so many features.
-    tolerance
+    tolerance : float, default 1e-08
         Fewer are taken where no row has more than this share of the largest prior variance left.
 
     Returns
@@ -62,6 +62,17 @@ def kernel_features(
     ModelFeatures
         To be called on the covariates; ``rank``, ``pivots``, ``left_out`` (the share of the prior variance that the
         features leave out) and ``transform`` are those of the array version.
+
+    Raises
+    ------
+    ValueError
+        If ``kernel`` is unknown or has random parameters, X or ``lengthscale`` has other shapes or values, or ``rank``
+        is below 1.
+
+    See Also
+    --------
+    choose_lengthscale : Choose the lengthscale by the evidence.
+    predict_scores : Scores of new rows, whose features are made by themselves.
 
     Examples
     --------

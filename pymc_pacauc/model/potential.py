@@ -211,20 +211,39 @@ def auc_risk(
     ordered: bool | Mapping[tuple[float, float], float] = False,
     max_fpr: float | None = None,
 ) -> TensorVariable:
-    """Pair risk of ``scores`` as a PyTensor expression; ``1 - auc_risk`` is the AUC.
+    """Build the pair risk of ``scores`` as a PyTensor expression; ``1 - auc_risk`` is the AUC.
 
     Parameters
     ----------
-    scores
+    scores : TensorVariable, shape (..., n)
         Any expression of shape ``(..., n)``.
-    y
+    y : array_like or pm.Data, shape (n,)
         Labels of length n: an array (bool, {0, 1}, {-1, 1}, or any two values with ``positive``) or ``pm.Data``.
-    ties
+    ties : {"half", "strict"}, default "half"
         ``"half"``: a tied pair costs one half, as in the AUC; ``"strict"``: it costs nothing.
-    positive
+    positive : label, optional
         Which of the two labels is the positive class.
-    strata, weights, ordered, max_fpr
-        As in :func:`~pymc_pacauc.empirical_risk`; strata and weights may be ``pm.Data``.
+    strata, weights : array_like or pm.Data, shape (n,), optional
+        As in :func:`~pymc_pacauc.empirical_risk`, arrays or ``pm.Data``.
+    ordered : bool or mapping of (label, label) to float, default False
+        As in :func:`~pymc_pacauc.empirical_risk`.
+    max_fpr : float, optional
+        As in :func:`~pymc_pacauc.empirical_risk`.
+
+    Returns
+    -------
+    TensorVariable, shape (...)
+        Share of wrongly ordered pairs of each score vector, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If y does not have the classes asked for, lengths differ, or options exclude each other.
+
+    See Also
+    --------
+    AUCPotential : Add the risk to a model.
+    empirical_risk : The same for NumPy arrays.
 
     Notes
     -----
@@ -262,45 +281,65 @@ def AUCPotential(
     track_risk: bool = True,
     model: pm.Model | None = None,
 ) -> TensorVariable:
-    """Multiply the model's density by ``exp(-gamma * risk)``: the AUC Gibbs posterior.
+    """Add the AUC Gibbs factor ``exp(-gamma * risk)`` to the model.
 
     Parameters
     ----------
-    name
+    name : str
         Name of the potential.
-    scores
-        Expression of length n: the score of each observation, the higher the more positive. (A DataFrame does not know
-        how to multiply a PyMC variable: write ``frame.to_numpy() @ theta``, or hold it in ``pm.Data("X", frame)``.)
-    y
+    scores : TensorVariable, shape (n,)
+        Expression of length n: the score of each observation, the higher the more positive. A DataFrame cannot multiply
+        a PyMC variable: write ``frame.to_numpy() @ theta``, or hold it in ``pm.Data("X", frame)``.
+    y : array_like or pm.Data, shape (n,)
         Labels, as in :func:`auc_risk`.
-    gamma
+    gamma : float, str, pm.Data or TheoremDefaults
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
         :class:`~pymc_pacauc.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
         cross-validation chooses (:func:`~pymc_pacauc.theorems.default_gamma`; for other comparisons than two
         classes what takes its place, see :mod:`pymc_pacauc.comparison.sizes`); ``"MA1"`` or ``"MAinf"``, a margin
         assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorems.theorem_defaults`).
-    loss
+    loss : {"exact", "logistic", "hinge"}, default "exact"
         ``"exact"``, or a smooth surrogate (``"logistic"``, ``"hinge"``) with which NUTS can be used.
-    ties, positive
+    ties : {"half", "strict"}, default "half"
         As in :func:`auc_risk`.
-    strata
+    positive : label, optional
+        As in :func:`auc_risk`.
+    strata : array_like or pm.Data, shape (n,), optional
         Compare within these groups only (patients of one hospital, documents of one query): labels or ``pm.Data``.
         Strata with one class are skipped.
-    weights
+    weights : array_like or pm.Data, shape (n,), optional
         A positive number per observation, an array or ``pm.Data``; a pair weighs the product of its two.
-    ordered
+    ordered : bool or mapping of (label, label) to float, default False
         True for y with more than two values, of which the larger should score higher; or a mapping
         ``{(higher, lower): weight}`` of what a pair of these classes weighs.
-    max_fpr
+    max_fpr : float, optional
         The partial AUC up to this false positive rate; sampled by :class:`~pymc_pacauc.TemperingSMC` only.
-    track_risk
+    track_risk : bool, default True
         Also register the exact risk of the training data as the Deterministic ``f"{name}_risk"``.
-    model
+    model : pymc.Model, optional
         The model; by default the one on the context stack.
 
     Returns
     -------
-    The potential, ``-gamma * risk``.
+    TensorVariable
+        The potential, ``-gamma * risk``.
+
+    Raises
+    ------
+    ValueError
+        If y does not have the classes asked for, lengths differ, gamma is negative or not finite, or options exclude
+        each other.
+
+    See Also
+    --------
+    ConcordancePotential : The same for censored times.
+    EP : Approximate the posterior, for ``pm.fit``.
+    TemperingSMC : Sample the posterior, for ``pm.sample``.
+    select_gamma : Choose gamma.
+
+    References
+    ----------
+    J. Ridgway, P. Alquier, N. Chopin, F. Liang (2014), PAC-Bayesian AUC classification and scoring, NeurIPS 27.
 
     Examples
     --------
@@ -333,38 +372,64 @@ def ConcordancePotential(
     track_risk: bool = True,
     model: pm.Model | None = None,
 ) -> TensorVariable:
-    """Multiply the model's density by ``exp(-gamma * (1 - C))``, C the concordance of scores with censored times.
+    """Add the factor ``exp(-gamma * (1 - C))`` to the model, C the concordance of scores with censored times.
 
     **A high score means an early event.**
 
     Parameters
     ----------
-    name
+    name : str
         Name of the potential.
-    scores
+    scores : TensorVariable, shape (n,)
         Expression of length n: the score of each observation, the higher the earlier its event.
-    time, event
+    time, event : array_like or pm.Data, shape (n,)
         When each observation had its event or was last seen, and whether it was an event, or its cause (0 where it was
         censored): arrays or ``pm.Data``.
-    gamma
+    gamma : float, str or pm.Data
         Inverse temperature, multiplying 1 - C: a number, ``pm.Data``, or ``"default"``, as in :func:`AUCPotential`.
-    strata
+    strata : array_like or pm.Data, shape (n,), optional
         Compare within these groups only: labels or ``pm.Data``.
-    weights
+    weights : "ipcw", array_like or pm.Data, shape (n,), optional
         None for Harrell's C; ``"ipcw"`` for Uno's; or a positive number per observation, an array or ``pm.Data``.
-    tau
+    tau : float, optional
         Compare events before this time only.
-    cause
+    cause : int, default 1
         The code in ``event`` of the events of interest; those of other causes count as never having it (Wolbers' C).
-    horizon
+    horizon : float or sequence of float, optional
         Judge by the cumulative/dynamic AUC at this time, or by the mean of it over several, instead of C: events until
         then against those free of it then, with inverse probabilities of censoring as weights.
-    loss, ties, track_risk, model
+    loss : {"exact", "logistic", "hinge"}, default "exact"
+        As in :func:`AUCPotential`.
+    ties : {"half", "strict"}, default "half"
+        As in :func:`AUCPotential`.
+    track_risk : bool, default True
+        As in :func:`AUCPotential`.
+    model : pymc.Model, optional
         As in :func:`AUCPotential`.
 
     Returns
     -------
-    The potential, ``-gamma * (1 - C)``.
+    TensorVariable
+        The potential, ``-gamma * (1 - C)``.
+
+    Raises
+    ------
+    ValueError
+        If no pair of times can be compared, lengths differ, or options exclude each other.
+
+    See Also
+    --------
+    AUCPotential : The same for classes.
+    concordance_risk : The risk of NumPy arrays.
+    ConcordanceEstimator : A linear risk score without PyMC.
+
+    References
+    ----------
+    F. E. Harrell et al. (1982), Evaluating the yield of medical tests, JAMA 247(18),
+    doi:10.1001/jama.1982.03320430047030.
+
+    H. Uno et al. (2011), On the C-statistics for evaluating overall adequacy of risk prediction procedures with
+    censored survival data, Statistics in Medicine 30(10), doi:10.1002/sim.4154.
 
     Examples
     --------

@@ -229,31 +229,45 @@ def SpikeSlab(
     dims: Any = None,
     model: pm.Model | None = None,
 ) -> Variable:
-    """Independent coefficients from ``p N(0, v1) + (1 - p) N(0, v0)``: sparse scores, with inclusion probabilities.
+    """Add independent coefficients from ``p N(0, v1) + (1 - p) N(0, v0)`` to the model: sparse scores.
 
     Parameters
     ----------
-    name
+    name : str
         Name of the variable.
-    p
+    p : float or array_like, shape (d,), optional
         Probability of the slab; by default Theorem 2.5's 1 - exp(-1 / d), d the number of coefficients, but at least
         0.1 (see :func:`~pymc_pacauc.problem.problem.default_inclusion_probability`).
-    v0
+    v0 : float or array_like, shape (d,), optional
         Variance of the spike, 0 for a point mass at zero; by default Theorem 2.5's 1 / (2 n d log d) when ``n`` is
         given, else 0, which the theorem covers whatever n.
-    v1
+    v1 : float or array_like, shape (d,), default 1.0
         Variance of the slab. For a linear score without offset only v0 / v1 matters.
-    n
+    n : int, optional
         Number of observations, for the default of v0.
-    shape, dims
+    shape : int or tuple of int, optional
         As for any PyMC variable; one of them is needed.
-    model
+    dims : str or sequence of str, optional
+        As for any PyMC variable; one of them is needed.
+    model : pymc.Model, optional
         The model; by default the one on the context stack.
 
     Returns
     -------
-    The variable; with v0 = 0 a Deterministic, and the model also holds ``{name}_slab`` and ``{name}_latent``, its free
-    parts, and ``{name}_included``, the indicators.
+    TensorVariable
+        The coefficients. With v0 = 0 a Deterministic, and the model also holds ``{name}_slab`` and ``{name}_latent``,
+        its free parts, and ``{name}_included``, the indicators.
+
+    Raises
+    ------
+    ValueError
+        If not one of ``shape`` and ``dims`` is given, p is not in (0, 1), v1 is not positive, v0 is negative or above
+        v1, or v0 is 0 for some coefficients only.
+
+    See Also
+    --------
+    inclusion_probability : Posterior probability of the slab for each coefficient.
+    regularization_path : Fits for a range of v0.
 
     Notes
     -----
@@ -298,7 +312,7 @@ LEAST_WEIGHT = 1e-4  # of a component of a mixture that is kept as a prior; ten 
 
 
 def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.Model | None = None) -> Variable:
-    """Yesterday's posterior of a variable as its prior in today's model.
+    """Use the posterior of a variable in an earlier model as its prior in a new model.
 
     Parameters
     ----------
@@ -317,6 +331,17 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
         A Normal or MvNormal, or a Mixture of MvNormals where hyper-parameters were integrated, with the dims of the old
         variable where today's model has them. A matrix of coefficients is a Deterministic of a flat MvNormal,
         ``{name}_flat``.
+
+    Raises
+    ------
+    TypeError
+        If ``approx`` is not what ``pm.fit(method=pac.EP())`` returned.
+    ValueError
+        If ``name`` is no variable of ``approx``, or its posterior has a sign, a range or a spike.
+
+    See Also
+    --------
+    EP : Fit the earlier model.
 
     Notes
     -----

@@ -62,33 +62,57 @@ class TemperingSMCState(StepMethodState):
 
 
 class TemperingSMC(BlockedStep):
-    """Exact sampling of AUC Gibbs posteriors by tempering SMC (the paper's Algorithm 1), as a PyMC step.
+    """Sample AUC Gibbs posteriors exactly by tempering SMC (the paper's Algorithm 1), as a PyMC step.
 
     Parameters
     ----------
-    vars
+    vars : list of variables, optional
         Must be all free variables of the model, or None.
-    particles
+    particles : int, default 1000
         Particles of a run, by default 1000. Draws beyond them come from moving the population on.
-    ess_threshold
+    ess_threshold : float, default 0.5
         Share of the effective sample size that a stage keeps (the paper's tau).
-    move
+    move : str, default "auto"
         ``"auto"``, or one of ``"direction"``, ``"ep"``, ``"gaussian"``, ``"prior"``, ``"random_walk"``; see
         :mod:`pymc_pacauc.smc.moves`.
-    start
+    start : approximation or (mean, covariance), optional
         None to start from the prior, which gives the posterior and the evidence at every gamma on the way; or an
         approximation returned by ``pm.fit(method=pac.EP())``, or a pair (mean, covariance) in the unconstrained space
         of the free variables, which needs one to three stages.
-    decorrelation, max_moves
-        A stage moves its particles until their correlation with where it found them is below ``decorrelation``, at
-        most ``max_moves`` times.
-    waste_free
+    decorrelation : float, default 0.05
+        A stage moves its particles until their correlation with where it found them is below this.
+    max_moves : int, default 200
+        Most moves of a stage.
+    waste_free : int, optional
         Length of the chains of waste-free SMC (Dau and Chopin, 2022); None for the paper's algorithm. Short chains
         (below 20) bias the evidence in high dimension.
-    keep_particles
+    keep_particles : bool, default False
         Keep the particles of up to 32 stages, so that :func:`~pymc_pacauc.at_gamma` can use the nearest one.
-    model, rng, initial_point, compile_kwargs, blocked
+    model : pymc.Model, optional
+        The model; by default the one on the context stack.
+    rng : Generator, optional
+        Passed by ``pm.sample``.
+    initial_point, compile_kwargs : dict, optional
         Passed by PyMC. The initial point is ignored: particles start from the prior or from ``start``.
+    blocked : bool, default True
+        Passed by PyMC: all variables move together.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of its range, ``vars`` are not all free variables, or the model has no AUC term.
+
+    Warns
+    -----
+    TemperingWarning
+        Where a run may be wrong: few distinct particles, moves that are not accepted or do not decorrelate.
+
+    See Also
+    --------
+    EP : A Gaussian approximation, much quicker.
+    log_evidence : Log evidence of the draws.
+    tempering_path : Stages of the runs.
+    at_gamma : The posterior at a smaller gamma.
 
     Notes
     -----
@@ -100,6 +124,15 @@ class TemperingSMC(BlockedStep):
     Models whose scores are affine in Gaussian variables run on arrays without any call into PyTensor; all others are
     evaluated as one vectorised graph. ``pm.sample_smc`` tempers the same path for any PyMC model; its kernels fit one
     proposal per stage and do a number of moves that is not checked, and its evidence has no error bar.
+
+    References
+    ----------
+    J. Ridgway, P. Alquier, N. Chopin, F. Liang (2014), PAC-Bayesian AUC classification and scoring, NeurIPS 27.
+
+    P. Del Moral, A. Doucet, A. Jasra (2006), Sequential Monte Carlo samplers, JRSS B 68(3),
+    doi:10.1111/j.1467-9868.2006.00553.x.
+
+    H.-D. Dau, N. Chopin (2022), Waste-free sequential Monte Carlo, JRSS B 84(1), doi:10.1111/rssb.12475.
 
     Examples
     --------
@@ -140,6 +173,7 @@ class TemperingSMC(BlockedStep):
     }
     _state_class = TemperingSMCState
 
+    @raises_interrupts
     def __init__(
         self,
         vars: Any = None,  # noqa: A002 (PyMC's name)
@@ -198,10 +232,12 @@ class TemperingSMC(BlockedStep):
     # -- chains ------------------------------------------------------------------------------------------------------
 
     def set_rng(self, rng: Any) -> None:  # PyMC up to 6.2
+        """Set the source of randomness; PyMC up to 6.2 calls this."""
         self.rng = get_random_generator(rng, copy=False)
         self._reset()
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:  # PyMC from 6.3
+        """Set the source of randomness of a chain; PyMC from 6.3 on calls this."""
         self.set_rng(rng)
 
     def _reset(self) -> None:
@@ -219,6 +255,7 @@ class TemperingSMC(BlockedStep):
 
     @raises_interrupts
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Return the next draw with its statistics; PyMC calls this."""
         try:
             return self._step(point)
         except KeyboardInterrupt:
@@ -337,7 +374,7 @@ class TemperingSMC(BlockedStep):
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
-        """Ideal for every variable of a model with an exact AUC term, unless one of them needs a step of its own.
+        """Tell PyMC whether to choose this step for a variable: ideal in a model with an exact AUC term.
 
         PyMC asks about one variable at a time and does not pass the model. Inside ``with model:`` it is on the context
         stack; elsewhere the variables that feed an AUC risk carry a tag that lists them, and those without a gradient

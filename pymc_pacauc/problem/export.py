@@ -55,7 +55,7 @@ def write_score(
         What the variables were fitted to, where it is known.
     path : path-like, optional
         Of the file.
-    **known
+    **known : dict
         Entries that replace those found here: ``centre``, ``scale``, ``intercept``.
     """
     inputs, matrix, constant = function.of_new_columns()

@@ -117,18 +117,29 @@ class KernelFeatures:
 
     Attributes
     ----------
-    kernel
+    kernel : callable
         Between the rows of two matrices that are divided by ``lengthscale``.
-    lengthscale
-        One for each covariate, shape (d,).
-    pivots
-        Which rows of X the features are made from, in the order they were chosen, shape (rank,).
-    points
-        Those rows, divided by ``lengthscale``, shape (rank, d).
-    factor
+    lengthscale : ndarray, shape (d,)
+        One for each covariate, in its unit.
+    pivots : ndarray of int, shape (rank,)
+        Which rows of X the features are made from, in the order they were chosen.
+    points : ndarray, shape (rank, d)
+        Those rows, divided by ``lengthscale``.
+    factor : ndarray, shape (rank, rank)
         L, lower triangular: the Cholesky factor of the kernel matrix of the pivots.
-    left_out
+    left_out : float
         Share of the prior variance of the training scores that the features leave out, between 0 and 1.
+
+    See Also
+    --------
+    kernel_features : Make the features.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(1).normal(size=(50, 2))
+    >>> features = kernel_features(X, lengthscale=2.0, rank=10)
+    >>> features.rank, features.transform(X[:3]).shape
+    (10, (3, 10))
     """
 
     kernel: Kernel
@@ -140,11 +151,32 @@ class KernelFeatures:
 
     @property
     def rank(self) -> int:
-        """The number of features."""
+        """Number of features."""
         return len(self.pivots)
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """The features of the rows of X, shape (rows, rank). Equal rows have equal features, to the last bit."""
+        """Compute the features of the rows of X.
+
+        Parameters
+        ----------
+        X : array_like, shape (rows, d)
+            Covariates in the units of the training rows.
+
+        Returns
+        -------
+        ndarray, shape (rows, rank)
+            Features; equal rows have equal features, to the last bit.
+
+        See Also
+        --------
+        kernel_features : Make the features.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(1).normal(size=(50, 2))
+        >>> kernel_features(X, lengthscale=2.0, rank=10).transform([[0.0, 0.0]]).shape
+        (1, 10)
+        """
         rows = checked_rows(X, self.lengthscale.size) / self.lengthscale
         distinct = distinct_rows(rows)
         features = np.empty((distinct.first.size, self.rank))
@@ -155,7 +187,29 @@ class KernelFeatures:
         return features if distinct.none_repeat else features[distinct.place]
 
     def made_from(self, X: FloatArray) -> bool:
-        """Whether the pivots are rows of this X."""
+        """Check whether the pivots are rows of this X.
+
+        Parameters
+        ----------
+        X : ndarray, shape (n, d)
+            Covariates.
+
+        Returns
+        -------
+        bool
+            True where each pivot's row of X is the point the features were made from.
+
+        See Also
+        --------
+        KernelFeatures.transform : Compute the features of any rows.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(1).normal(size=(50, 2))
+        >>> features = kernel_features(X, lengthscale=2.0, rank=10)
+        >>> features.made_from(X), features.made_from(X + 1.0)
+        (True, False)
+        """
         if X.shape[1:] != self.lengthscale.shape or len(X) <= self.pivots.max():
             return False
         return np.array_equal(X[self.pivots] / self.lengthscale, self.points)
@@ -172,27 +226,36 @@ def kernel_features(
     rank: int = 300,
     tolerance: float = 1e-8,
 ) -> KernelFeatures:
-    """Features whose linear scores are those of a Gaussian process, as nearly as ``rank`` of them can be.
+    """Make features whose linear scores are those of a Gaussian process, as nearly as ``rank`` of them can be.
 
     Parameters
     ----------
-    X
+    X : array_like, shape (n, d)
         Covariates, shape (n, d); on comparable scales, unless each has a lengthscale.
-    kernel
+    kernel : str or callable, default "squared_exponential"
         ``"squared_exponential"``, ``"matern52"``, ``"matern32"``, or a function of two matrices that returns the
         kernel between their rows, such as those of ``sklearn.gaussian_process.kernels``.
-    lengthscale
+    lengthscale : float or array_like, shape (d,), optional
         One, or one for each covariate: a kernel sees X divided by it. By default the median distance of rows, or 1
         for a function. :func:`~pymc_pacauc.tune.evidence.choose_lengthscale` chooses it by the evidence.
-    rank
+    rank : int, default 300
         At most so many features.
-    tolerance
+    tolerance : float, default 1e-08
         Fewer are taken where no row has more than this share of the largest prior variance left.
 
     Returns
     -------
     KernelFeatures
         With ``transform``, for these and for other rows, and ``left_out``.
+
+    Raises
+    ------
+    ValueError
+        If ``kernel`` is unknown, X or ``lengthscale`` has other shapes or values, or ``rank`` is below 1.
+
+    See Also
+    --------
+    choose_lengthscale : Choose the lengthscale by the evidence.
 
     Examples
     --------

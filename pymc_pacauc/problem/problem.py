@@ -266,22 +266,36 @@ class Spikes(PriorSites):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """An AUC Gibbs posterior. Build one with :func:`linear_gaussian_problem` or :func:`spike_slab_problem`.
+    """AUC Gibbs posterior of linear scores: rows, pairs, gamma and prior.
+
+    Build one with :func:`linear_gaussian_problem` or :func:`spike_slab_problem`.
 
     Attributes
     ----------
-    scores
+    scores : LinearScores
         The scores and the Gaussian prior of their coefficients.
-    pairs
+    pairs : Pairs
         The pairs compared.
-    gamma
+    gamma : float
         Inverse temperature, multiplying the pair risk.
-    ties
-        Cost convention of tied pairs, ``"half"`` or ``"strict"``.
-    sites
+    ties : {"half", "strict"}
+        Cost convention of tied pairs.
+    sites : PriorSites or None
         Priors of single coefficients that are not Gaussian; None for a Gaussian prior.
-    tuned_prior
+    tuned_prior : bool
         Whether the prior was chosen with these very data, which a certificate has to know.
+
+    See Also
+    --------
+    linear_gaussian_problem : Make one with a Gaussian prior.
+    spike_slab_problem : Make one with a spike-and-slab prior.
+    pymc_pacauc.arrays.fit : Approximate the posterior.
+
+    Examples
+    --------
+    >>> problem = linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
+    >>> problem.n, problem.d, problem.pairs.n_pairs
+    (3, 1, 2)
     """
 
     scores: LinearScores
@@ -297,7 +311,29 @@ class Problem:
             object.__setattr__(self, "scores", self.scores.in_coordinates("coefficients"))
 
     def in_coordinates(self, coordinates: str) -> Problem:
-        """The same problem in other coordinates; itself where it is in these."""
+        """Describe the same posterior in other coordinates.
+
+        Parameters
+        ----------
+        coordinates : {"coefficients", "features", "scores"}
+            What theta is while it is fitted: coefficients, the leading directions of a smooth process, or scores
+            themselves.
+
+        Returns
+        -------
+        Problem
+            The problem itself where it is in these coordinates already.
+
+        See Also
+        --------
+        Problem.of_compared_rows : Leave out rows that no pair compares.
+
+        Examples
+        --------
+        >>> problem = linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
+        >>> problem.in_coordinates("coefficients") is problem
+        True
+        """
         scores = self.scores.in_coordinates(coordinates)
         return self if scores is self.scores else replace(self, scores=scores)
 
@@ -308,10 +344,12 @@ class Problem:
 
     @property
     def X(self) -> FloatArray:
+        """Covariates, shape (n, d)."""
         return self.scores.X
 
     @property
     def offset(self) -> FloatArray:
+        """Known part of each score, shape (n,)."""
         return self.scores.offset
 
     @property
@@ -321,10 +359,12 @@ class Problem:
 
     @property
     def n(self) -> int:
+        """Number of observations."""
         return self.scores.n
 
     @property
     def d(self) -> int:
+        """Number of coefficients."""
         return self.scores.d
 
     @cached_property
@@ -333,7 +373,23 @@ class Problem:
         return np.flatnonzero(self.pairs.observation_weight > 0.0)
 
     def of_compared_rows(self) -> Problem:
-        """The same posterior from the rows that are in a pair alone; the problem itself where all are."""
+        """Leave out the rows that no pair compares; the posterior stays the same.
+
+        Returns
+        -------
+        Problem
+            The problem itself where all rows are compared.
+
+        See Also
+        --------
+        Problem.compared_rows : Which rows these are.
+
+        Examples
+        --------
+        >>> problem = linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
+        >>> problem.of_compared_rows() is problem
+        True
+        """
         rows = self.compared_rows
         if rows.size == self.n:
             return self
@@ -349,11 +405,12 @@ class Problem:
 
     @property
     def gamma_per_pair(self) -> float:
-        """What a pair of weight 1 is multiplied by in the exponent."""
+        """Factor of a wrongly ordered pair of weight 1 in the exponent: gamma divided by the total weight."""
         return self.gamma / self.pairs.total_weight
 
     @property
     def tie_cost(self) -> float:
+        """Cost of a tied pair: one half, or zero for ``ties="strict"``."""
         return 0.5 if self.ties == "half" else 0.0
 
     @cached_property
@@ -429,10 +486,49 @@ def linear_gaussian_problem(
     ties: str = "half",
     positive: Any = None,
 ) -> Problem:
-    """Validate arrays into a :class:`Problem` with a Gaussian prior.
+    """Check arrays and build a :class:`Problem` with a Gaussian prior.
 
-    ``y`` holds labels, or is a ready :class:`~pymc_pacauc.comparison.pairs.Pairs`. ``prior_covariance`` is a scalar or
-    vector of variances, or a full matrix, by default 1; whoever has its Cholesky factor gives ``prior_factor`` instead.
+    Parameters
+    ----------
+    X : array_like, shape (n, d)
+        Covariates, finite numbers.
+    y : array_like, shape (n,), or Pairs
+        Labels (bool, {0, 1}, {-1, 1}, or any two values with ``positive``), or the pairs to compare.
+    gamma : float
+        Inverse temperature, multiplying the pair risk.
+    prior_mean : float or array_like, shape (d,), default 0.0
+        Mean of the coefficients.
+    prior_covariance : float or array_like, shape (d,) or (d, d), optional
+        Variance of all coefficients, of each, or their covariance matrix; by default 1.
+    prior_factor : ndarray, shape (d, d), optional
+        Lower Cholesky factor of the covariance, in place of ``prior_covariance``.
+    offset : float or array_like, shape (n,), default 0.0
+        Known part of each score.
+    ties : {"half", "strict"}, default "half"
+        What a tied pair costs: one half, or nothing.
+    positive : label, optional
+        Which of the two labels is the positive class.
+
+    Returns
+    -------
+    Problem
+        To be fitted by :func:`~pymc_pacauc.arrays.fit` or sampled along :func:`~pymc_pacauc.arrays.prior_path`.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, a number is not finite, gamma is negative, or a covariance is not positive definite.
+
+    See Also
+    --------
+    spike_slab_problem : The same with a spike-and-slab prior.
+
+    Examples
+    --------
+    >>> from pymc_pacauc import arrays
+    >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0, prior_covariance=4.0)
+    >>> arrays.fit(problem).converged
+    True
     """
     design = numeric_array("X", X).copy()
     if design.ndim != 2 or 0 in design.shape:
@@ -469,10 +565,54 @@ def spike_slab_problem(
     ties: str = "half",
     positive: Any = None,
 ) -> Problem:
-    """Validate arrays into a :class:`Problem` with a spike-and-slab prior.
+    """Check arrays and build a :class:`Problem` with a spike-and-slab prior.
 
-    ``inclusion_probability``, v0 and v1 are scalars or vectors. ``prior_mean`` is for Gaussian coefficients, those with
-    inclusion probability 1; spike and slab are centred at zero.
+    Parameters
+    ----------
+    X : array_like, shape (n, d)
+        Covariates, finite numbers.
+    y : array_like, shape (n,), or Pairs
+        Labels (bool, {0, 1}, {-1, 1}, or any two values with ``positive``), or the pairs to compare.
+    gamma : float
+        Inverse temperature, multiplying the pair risk.
+    inclusion_probability : float or array_like, shape (d,)
+        Prior probability of the slab, in [0, 1]; 1 makes a coefficient Gaussian.
+    v0 : float or array_like, shape (d,)
+        Variance of the spike, 0 for a point mass at zero.
+    v1 : float or array_like, shape (d,), default 1.0
+        Variance of the slab.
+    prior_mean : float or array_like, shape (d,), default 0.0
+        Mean of Gaussian coefficients, those with inclusion probability 1; spike and slab are centred at zero.
+    offset : float or array_like, shape (n,), default 0.0
+        Known part of each score.
+    ties : {"half", "strict"}, default "half"
+        What a tied pair costs: one half, or nothing.
+    positive : label, optional
+        Which of the two labels is the positive class.
+
+    Returns
+    -------
+    Problem
+        To be fitted by :func:`~pymc_pacauc.arrays.fit`.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, a number is not finite or out of its range, or a spike is wider than its slab.
+
+    See Also
+    --------
+    linear_gaussian_problem : The same with a Gaussian prior.
+    pymc_pacauc.SpikeSlab : The prior as a PyMC variable.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_pacauc import arrays
+    >>> X = np.random.default_rng(1).normal(size=(80, 4))
+    >>> problem = arrays.spike_slab_problem(X, X[:, 0] > 0.2, gamma=80.0, inclusion_probability=0.2, v0=0.0)
+    >>> arrays.fit(problem).inclusion_probability.round(1)
+    array([1., 0., 0., 0.])
     """
     if numeric_array("v1", v1).ndim > 1:
         raise ValueError("v1 must be a scalar or a vector: the slabs are independent.")

@@ -43,53 +43,70 @@ NOT_COMPARED = (
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a posterior was fitted to.
+    """Record of what a posterior was fitted to: data, comparison, gamma and method.
 
     Attributes
     ----------
-    method
-        ``"EP"``, ``"GaussianVB"`` or ``"TemperingSMC"``.
-    gamma
+    method : {"EP", "GaussianVB", "TemperingSMC"}
+        How the posterior was computed.
+    gamma : float
         Inverse temperature; with several AUC terms the sum of theirs, ``risk`` being their mean by gamma.
-    n_pos, n_neg
+    n_pos, n_neg : int
         Class sizes (of the first term, where there are several). For ordered classes, observations above the lowest
         class, and those in it; for censored times, events that are compared, and the others.
-    comparison
+    comparison : str
         What is compared: ``"two classes"``, ``"ordered classes"``, ``"censored times"``, ``"partial AUC"`` or
         ``"other pairs"``.
-    m_eff
+    m_eff : float
         Independent comparisons that a bound counts, see :mod:`pymc_pacauc.comparison.sizes`; 0 where there is none.
-    compared
-        The share of all pairs of observations that are compared, where all of these weigh the same; else 0.
-    coefficients
+    compared : float
+        Share of all pairs of observations that are compared, where all of these weigh the same; else 0.
+    coefficients : int
         Number of free parameters.
-    ties
+    ties : {"half", "strict"}
         Cost convention of tied pairs.
-    terms
+    terms : int
         Number of AUC terms.
-    only_auc
+    only_auc : bool
         Whether the AUC terms are all there is besides the prior.
-    standardized
+    standardized : bool
         Whether the covariates look as if they had been standardised with this very sample.
-    tuned_prior
+    tuned_prior : bool
         Whether the prior was chosen on these data, by :func:`~pymc_pacauc.maximize_evidence`,
         :func:`~pymc_pacauc.choose_lengthscale` or an estimator.
-    data
-        A fingerprint of labels, covariates and prior.
-    pairs_used
-        How many pairs the fit looked at, where these were a subsample; 0 where it was all of them.
-    mean_error, log_evidence_error
-        What that does to the posterior mean, in posterior standard deviations, and to the log evidence.
-    pairs
-        A fingerprint of which rows are compared with which, and with what weights; 0 where it is not known.
-    sample_features
+    data : int
+        Fingerprint of labels, covariates and prior.
+    pairs_used : int
+        Number of pairs of the subsample that was fitted; 0 where all pairs were.
+    mean_error, log_evidence_error : float
+        Error from using a subset of pairs: of the posterior mean, in posterior standard deviations, and of the log
+        evidence, in nats.
+    pairs : int
+        Fingerprint of which rows are compared with which, and with what weights; 0 where it is not known.
+    sample_features : bool
         Whether the scores are of kernel features that were made from rows of this very sample.
-    groups
-        How many groups of observations are the independent units; 0 where observations are.
-    priors
-        Among how many priors, fixed beforehand, an estimator chose this one on these data: certificates pay for it.
-    own_scales
+    groups : int
+        Number of groups of observations that are the independent units; 0 where observations are.
+    priors : int
+        Number of priors, fixed beforehand, among which an estimator chose this one: certificates pay for it.
+    own_scales : bool
         Whether an estimator took scales of the columns, or their correlations for the prior, from these rows.
+
+    See Also
+    --------
+    pymc_pacauc.certificate : Reads the record to know what a bound needs.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> X = np.array([[0.0], [1.0], [2.0]])
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> record = approx.fitted_to
+    >>> record.method, record.comparison, record.n_pos, record.n_neg
+    ('EP', 'two classes', 1, 2)
     """
 
     method: str
@@ -116,17 +133,61 @@ class Provenance:
     own_scales: bool = False
 
     def with_groups(self, comparison: Comparison, groups: ArrayLike) -> Provenance:
-        """The record with groups of observations as the independent units, one label per observation."""
+        """Count groups of observations as the independent units.
+
+        Parameters
+        ----------
+        comparison : Pairs or PartialAUC
+            What the observations compare.
+        groups : array_like, shape (n,)
+            Group of each observation, such as its patient.
+
+        Returns
+        -------
+        Provenance
+            The record with ``groups`` and ``m_eff`` counted in groups.
+
+        See Also
+        --------
+        pymc_pacauc.certificate : Takes ``groups=`` and does this.
+
+        Examples
+        --------
+        >>> from pymc_pacauc import arrays
+        >>> from pymc_pacauc.problem.provenance import fitted_to_problem
+        >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], gamma=2.0)
+        >>> fitted_to_problem(problem, "EP").with_groups(problem.pairs, [1, 1, 2, 2]).groups
+        2
+        """
         number = int(group_codes(groups, comparison.n).max()) + 1
         return replace(self, m_eff=effective_size(comparison, groups), compared=0.0, groups=number)
 
     @property
     def measure(self) -> str:
-        """What 1 - risk is called."""
+        """Name of ``1 - risk``: ``"AUC"``, ``"partial AUC"`` or ``"concordance"``."""
         return measure_of(self.comparison)
 
     def as_stats(self) -> dict[str, float | int]:
-        """The fields as numbers, for ``sample_stats``."""
+        """Convert the fields into numbers, for ``sample_stats``.
+
+        Returns
+        -------
+        dict of str to float or int
+            A number for each field.
+
+        See Also
+        --------
+        Provenance.from_stats : Read the numbers back.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> from pymc_pacauc import arrays
+        >>> from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
+        >>> record = fitted_to_problem(arrays.linear_gaussian_problem([[0.0], [1.0]], [0, 1], gamma=2.0), "EP")
+        >>> Provenance.from_stats(xr.Dataset(record.as_stats())) == record
+        True
+        """
         numbers = {}
         for name, value in asdict(self).items():
             numbers[PREFIX + name] = CODES[name].index(value) if name in CODES else value
@@ -134,11 +195,57 @@ class Provenance:
 
     @classmethod
     def stats_dtypes(cls) -> dict[str, type]:
+        """List the numbers of :meth:`as_stats` with their types.
+
+        Returns
+        -------
+        dict of str to type
+            Name and NumPy type of each.
+
+        See Also
+        --------
+        Provenance.as_stats : The numbers.
+
+        Examples
+        --------
+        >>> from pymc_pacauc.problem.provenance import Provenance
+        >>> len(Provenance.stats_dtypes()) > 20
+        True
+        """
         return {PREFIX + f.name: np.float64 if f.name in FLOATS else np.int64 for f in fields(cls)}
 
     @classmethod
     def from_stats(cls, stats: Mapping[str, Any]) -> Provenance:
-        """Read back; an error where draws of different fits were mixed."""
+        """Read the record back from ``sample_stats``.
+
+        Parameters
+        ----------
+        stats : xarray.Dataset
+            ``sample_stats`` of draws.
+
+        Returns
+        -------
+        Provenance
+            The record of the fit that the draws came from.
+
+        Raises
+        ------
+        ValueError
+            If draws of different fits were mixed, or the stats are not from this package.
+
+        See Also
+        --------
+        Provenance.as_stats : Write the record as numbers.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> from pymc_pacauc import arrays
+        >>> from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
+        >>> record = fitted_to_problem(arrays.linear_gaussian_problem([[0.0], [1.0]], [0, 1], gamma=2.0), "EP")
+        >>> Provenance.from_stats(xr.Dataset(record.as_stats())).n_pos
+        1
+        """
         found: dict[str, Any] = {}
         for each in fields(cls):
             if PREFIX + each.name not in stats and each.default is not MISSING:
@@ -158,7 +265,31 @@ class Provenance:
         return cls(**found)
 
     def differences(self, other: Provenance) -> list[str]:
-        """In words, what differs from another fit, besides the method."""
+        """Say in words what differs from another fit, besides the method.
+
+        Parameters
+        ----------
+        other : Provenance
+            Record of the other fit.
+
+        Returns
+        -------
+        list of str
+            A phrase for each difference; empty where there is none.
+
+        See Also
+        --------
+        pymc_pacauc.compare : Refuses fits whose data or gamma differ.
+
+        Examples
+        --------
+        >>> from dataclasses import replace
+        >>> from pymc_pacauc import arrays
+        >>> from pymc_pacauc.problem.provenance import fitted_to_problem
+        >>> record = fitted_to_problem(arrays.linear_gaussian_problem([[0.0], [1.0]], [0, 1], gamma=2.0), "EP")
+        >>> record.differences(replace(record, gamma=3.0))
+        ['gamma (2.0 when fitted, 3.0 now)']
+        """
         names = {
             "n_pos": "positives",
             "n_neg": "negatives",

@@ -30,7 +30,33 @@ __all__ = [
 
 
 def prior_path(problem: Problem) -> Path:
-    """From the prior to the posterior of a linear-Gaussian problem, on the sphere where the radius does not matter."""
+    """Build the path of distributions from the prior to the posterior of a problem.
+
+    On the sphere of directions where the length of theta does not matter, else on all coefficients.
+
+    Parameters
+    ----------
+    problem : Problem
+        Linear scores with a Gaussian prior.
+
+    Returns
+    -------
+    Path
+        What :func:`run_tempering` moves particles along: ``prior * exp(-temperature * gamma * risk)``.
+
+    See Also
+    --------
+    run_tempering : Sample along the path.
+    bridge_path : Start from a Gaussian fit instead of the prior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_pacauc import arrays
+    >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
+    >>> arrays.prior_path(problem).draw(5, np.random.default_rng(1)).shape
+    (5, 1)
+    """
     problem = problem.in_coordinates(choose_coordinates(problem))
     if problem.scores.coordinates == "features":
         return cast("Path", FeaturePath(problem, prior_path(feature_problem(problem))))

@@ -238,7 +238,34 @@ DEFENSIVE_SHARE = 0.05
 
 
 def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
-    """The path from N(mean, covariance) of theta to the target of ``path`` (a path that starts from the prior)."""
+    """Build the path from N(mean, covariance) of theta to the target of a path that starts from the prior.
+
+    Parameters
+    ----------
+    path : Path
+        What :func:`~pymc_pacauc.arrays.prior_path` returned.
+    mean : array_like, shape (d,)
+        Mean of the Gaussian to start from, such as a fit's.
+    covariance : array_like, shape (d, d)
+        Its covariance matrix.
+
+    Returns
+    -------
+    Path
+        With the same target; a good start needs one to three stages.
+
+    See Also
+    --------
+    pymc_pacauc.arrays.prior_path : Start from the prior, which gives the posterior at every smaller gamma too.
+
+    Examples
+    --------
+    >>> from pymc_pacauc import arrays
+    >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
+    >>> path = arrays.bridge_path(arrays.prior_path(problem), [0.8], [[0.4]])
+    >>> path.draw(5, np.random.default_rng(1)).shape
+    (5, 1)
+    """
     m, V = np.asarray(mean, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
     d = path.coefficients
     if m.shape != (d,) or V.shape != (d, d):

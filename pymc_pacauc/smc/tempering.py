@@ -50,7 +50,19 @@ NOISE = 3.0  # standard errors by which a correlation of independent particles m
 
 
 class TemperingWarning(UserWarning):
-    """A run of tempering SMC may be wrong; the message says why and what to do."""
+    """A run of tempering SMC may be wrong; the message says why and what to do.
+
+    See Also
+    --------
+    pymc_pacauc.TemperingSMC : The sampler that warns.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import pymc_pacauc as pac
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", pac.results.TemperingWarning)  # stop instead of warning
+    """
 
 
 def diagnose(path: Path, settings: Settings, state: State) -> tuple[str, ...]:
@@ -139,22 +151,37 @@ AFTERWARDS = 1.25  # as many moves in all as the particles needed to forget: a t
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run.
+    """Settings of a run of tempering SMC.
 
-    Attributes
+    Parameters
     ----------
-    particles
-        N.
-    ess_threshold
-        Share of the effective sample size a stage keeps (the paper's tau).
-    move
+    particles : int, default 1000
+        Number of particles, N.
+    ess_threshold : float, default 0.5
+        Share of the effective sample size that a stage keeps (the paper's tau), in (0, 1).
+    move : str, default "auto"
         ``"auto"``, or the name of one of :data:`~pymc_pacauc.smc.moves.MOVES`.
-    decorrelation
-        Moves of a stage stop once the correlation with its start is below this.
-    max_moves
-        And after this many in any case.
-    waste_free
+    decorrelation : float, default 0.05
+        Moves of a stage stop once the correlation of particles with their places at its start is below this.
+    max_moves : int, default 200
+        Most moves of a stage.
+    waste_free : int, optional
         Length P of the chains of waste-free SMC; None for the paper's algorithm.
+
+    See Also
+    --------
+    run_tempering : Run the sampler.
+    pymc_pacauc.TemperingSMC : The same settings in PyMC.
+
+    References
+    ----------
+    H.-D. Dau, N. Chopin (2022), Waste-free sequential Monte Carlo, JRSS B 84(1), doi:10.1111/rssb.12475.
+
+    Examples
+    --------
+    >>> from pymc_pacauc import arrays
+    >>> arrays.Settings(particles=500).ess_threshold
+    0.5
     """
 
     particles: int = 1000
@@ -318,9 +345,44 @@ def run_tempering(
     rng: np.random.Generator,
     on_stage: Callable[[State], None] | None = None,
 ) -> State:
-    """Algorithm 1 from start to target; ``on_stage`` sees the state after every stage.
+    """Sample the target of a path by tempering SMC (the paper's Algorithm 1).
 
-    What looks wrong about the run is said in one :class:`~pymc_pacauc.smc.tempering.TemperingWarning`.
+    Parameters
+    ----------
+    path : Path
+        From a distribution that can be drawn from to the target: what :func:`~pymc_pacauc.arrays.prior_path` or
+        :func:`~pymc_pacauc.arrays.bridge_path` returned.
+    settings : Settings
+        Number of particles, threshold, moves.
+    rng : numpy.random.Generator
+        Source of randomness.
+    on_stage : callable, optional
+        Called with the state after every stage.
+
+    Returns
+    -------
+    State
+        The final particles (``population.x``, shape (N, d), in the path's coordinates), ``log_evidence`` and the record
+        of the ``stages``.
+
+    Raises
+    ------
+    FloatingPointError
+        If the log-density is NaN or infinite at all starting particles.
+
+    Warns
+    -----
+    TemperingWarning
+        Where the run may be wrong: few distinct particles, moves that are not accepted or do not decorrelate.
+
+    See Also
+    --------
+    pymc_pacauc.TemperingSMC : The same as a step of ``pm.sample``.
+
+    References
+    ----------
+    P. Del Moral, A. Doucet, A. Jasra (2006), Sequential Monte Carlo samplers, JRSS B 68(3),
+    doi:10.1111/j.1467-9868.2006.00553.x.
 
     Examples
     --------

@@ -166,19 +166,32 @@ SLOPE = 1e-2  # nats per unit of a logarithm at which the search ends
 
 @dataclass(frozen=True, eq=False)
 class LengthscaleChoice:
-    """What :func:`choose_lengthscale` found.
+    """Lengthscales that :func:`choose_lengthscale` found, with the features and the fit.
 
     Attributes
     ----------
-    features
-        The :class:`~pymc_pacauc.problem.kernel_features.KernelFeatures` with the lengthscales chosen.
-    fit
+    features : KernelFeatures
+        Features with the lengthscales chosen.
+    fit : Fit
         EP's fit to them.
-    trace
+    trace : tuple of dict
         A record per evaluation: ``lengthscale``, ``log_evidence``, its ``sampling_error`` (0 where all pairs are used),
         ``left_out``.
-    converged, message
+    converged : bool
+        Whether the search ended at a maximum.
+    message : str
         How the search ended.
+
+    See Also
+    --------
+    choose_lengthscale : Make the choice.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> found = choose_lengthscale(X, X[:, 0] ** 2 > 0.5, gamma=60.0, rank=10, max_evaluations=0)
+    >>> found.lengthscale.shape, found.features.rank
+    ((2,), 10)
     """
 
     features: KernelFeatures
@@ -189,11 +202,12 @@ class LengthscaleChoice:
 
     @property
     def lengthscale(self) -> FloatArray:
-        """One for each covariate, shape (d,)."""
+        """Lengthscale of each covariate, shape (d,), in its unit."""
         return self.features.lengthscale
 
     @property
     def log_evidence(self) -> float:
+        """Log evidence of ``fit``, in nats."""
         return self.fit.log_evidence
 
     def __repr__(self) -> str:
@@ -223,26 +237,41 @@ def choose_lengthscale(
 
     Parameters
     ----------
-    X
+    X : array_like, shape (n, d)
         Covariates, shape (n, d), on comparable scales unless ``each``.
-    y
+    y : array_like, shape (n,), or Pairs
         Labels, or a ready :class:`~pymc_pacauc.comparison.pairs.Pairs`.
-    gamma
+    gamma : float
         Inverse temperature of the fits, all at the same: evidence cannot choose it.
-    kernel
+    kernel : str or callable, default "squared_exponential"
         ``"squared_exponential"``, ``"matern52"`` or ``"matern32"``.
-    each
+    each : bool, default False
         One lengthscale for each covariate instead of one for all; a covariate that does not matter gets a long one.
-    rank
+    rank : int, default 300
         Of the features, at most.
-    grid
+    grid : sequence of float, optional
         Multiples of the median distance to begin with; the search goes on from the best.
-    max_evaluations
+    max_evaluations : int, default 30
         Of the evidence and its gradient after the grid; 0 for the grid alone.
-    pairs
+    pairs : str or int, default "auto"
         As in :func:`pymc_pacauc.arrays.fit`.
-    n_jobs
+    n_jobs : int, optional
         Threads, by default one per core.
+
+    Returns
+    -------
+    LengthscaleChoice
+        The lengthscales, the features with them and EP's fit.
+
+    Raises
+    ------
+    ValueError
+        If ``kernel`` is unknown, ``grid`` is empty or not positive, or X and y do not match.
+
+    See Also
+    --------
+    kernel_features : Features with given lengthscales.
+    maximize_evidence : Choose other hyper-parameters of the prior.
 
     Notes
     -----

@@ -284,18 +284,31 @@ def weighted_gamma(candidates: Sequence[Candidate], size: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class GammaChoice:
-    """What :func:`choose_gamma` found.
+    """Gamma that :func:`choose_gamma` found, with the cross-validation of each candidate.
 
     Attributes
     ----------
     candidates : tuple of Candidate
-        Gammas, in order, for all rows, with what folds tell of each.
+        Gammas, in order, for all rows, with their held-out AUC.
     chosen : int
         Which of them is the choice, :attr:`gamma`.
-    folds : array of int
-        The fold of every row in each assignment, shape (repeats, n), -1 where gamma was not chosen on it.
+    folds : ndarray of int, shape (repeats, n)
+        The fold of every row in each assignment, -1 where gamma was not chosen on it.
     measure : str
         What is measured: ``"AUC"``, or the concordance of what is compared.
+
+    See Also
+    --------
+    choose_gamma : Make the choice.
+    pymc_pacauc.select_gamma : The same for a PyMC model.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> choice = choose_gamma(linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=1.0), gammas=[10.0, 100.0], folds=2)
+    >>> choice.gamma in (10.0, 100.0), choice.measure
+    (True, 'AUC')
     """
 
     candidates: tuple[Candidate, ...]
@@ -305,11 +318,12 @@ class GammaChoice:
 
     @property
     def gamma(self) -> float:
+        """Inverse temperature chosen, multiplying the pair risk."""
         return self.candidates[self.chosen].gamma
 
     @property
     def rows(self) -> int:
-        """How many rows chose."""
+        """Number of rows that gamma was chosen on."""
         return int((self.folds[0] >= 0).sum())
 
     def __repr__(self) -> str:
@@ -347,7 +361,7 @@ def choose_gamma(
     callback: Callable[[int], None] | None = None,
     client: Any = None,
 ) -> GammaChoice:
-    """Choose gamma for a problem of arrays by cross-validation; see :func:`~pymc_pacauc.select_gamma`.
+    """Choose gamma for a problem of arrays by cross-validation.
 
     Parameters
     ----------
@@ -376,6 +390,16 @@ def choose_gamma(
     Returns
     -------
     GammaChoice
+        Gamma and the held-out AUC of every candidate.
+
+    Raises
+    ------
+    ValueError
+        If ``gammas`` are not positive, ``folds`` cannot be made, or ``method`` is unknown.
+
+    See Also
+    --------
+    pymc_pacauc.select_gamma : The same for a PyMC model, and how gamma is chosen.
 
     Examples
     --------

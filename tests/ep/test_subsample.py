@@ -19,7 +19,7 @@ from pymc_pacauc.comparison.subsample import SampledPairs, sample_pairs
 from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError, sweep_sums
-from pymc_pacauc.ep.plan import Subsample, choose_plan
+from pymc_pacauc.ep.plan import ACCURACIES, Subsample, choose_plan
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.results import SamplingError, warn_of_subsample
 from pymc_pacauc.ep.sites import site_table
@@ -294,6 +294,34 @@ def test_more_pairs_than_asked_for_where_these_are_too_few():
     assert found.pairs_used > 2 * 300 / 3928 * problem.pairs.n_pairs
     assert found.sampling_error.mean < 0.3
     assert error_of(found, fit(problem, tolerance=1e-4)) < 2.0 * found.sampling_error.mean + 1e-3
+
+
+def very_large_gamma():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(600, 40))
+    score = X @ rng.normal(size=40) / np.sqrt(40.0) + rng.logistic(size=600)
+    return linear_gaussian_problem(X, score > np.sort(score)[-61], gamma=50.0 * 600)
+
+
+def test_all_pairs_where_a_subsample_does_not_converge():
+    """Gamma = 50 n: next to the end of a subsampled fit EP on all pairs did not converge, and was many sd off."""
+    problem, options = very_large_gamma(), {"max_sweeps": 40, "n_jobs": 1}
+    with pytest.warns(ConvergenceWarning, match="did not converge on a subsample of 5400 of 32400 pairs: all pairs"):
+        found = fit(problem, pairs=100, **options)
+    exact = fit(problem, pairs="all", **options)
+    assert found.converged
+    assert str(found.plan).startswith("all 32 400 pairs")
+    np.testing.assert_array_equal(found.posterior.mean, exact.posterior.mean)
+    assert found.sampling_error == SamplingError()
+
+
+def test_a_subsample_of_more_pairs_than_affordable_stays_one(monkeypatch):
+    """It says that it did not converge, and is marked."""
+    monkeypatch.setitem(ACCURACIES, "fit", ACCURACIES["fit"]._replace(most_pairs=10_000))
+    with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
+        found = fit(linear_gaussian_problem(*data(), gamma=600.0), pairs=100, max_sweeps=3, n_jobs=1)
+    assert not found.converged
+    assert found.pairs_used < 0.3 * found.problem.pairs.n_pairs
 
 
 def test_few_positives_use_all_pairs():

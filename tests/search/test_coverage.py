@@ -1,19 +1,36 @@
 """The sandwich against its definition by simulation, and gamma against the equation it solves."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import linalg
+from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
+from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from pymc_pacauc.tune.coverage import _row_gradients, calibrated_posterior, coverage_gamma, sandwich
+from pymc_pacauc.theorems import default_gamma
+from pymc_pacauc.tune import coverage
+from pymc_pacauc.tune.coverage import (
+    Sandwich,
+    _next,
+    _of_draws,
+    _row_gradients,
+    _smoothed,
+    _unit_shares,
+    calibrated_posterior,
+    coverage_gamma,
+    sandwich,
+)
 
 
 def simulated(seed, n=150):
@@ -210,3 +227,184 @@ def test_a_spread_under_another_prior_is_refused():
         approx = pm.fit(method=pac.EP(), progressbar=False)
     with pytest.raises(ValueError, match="calibrated under Gaussian priors"):
         approx.calibrated()
+
+
+# -- pieces ----------------------------------------------------------------------------------------------------------
+
+
+def test_draws_of_the_distance_between_directions():
+    """T(theta) = min over c >= 0 of (c theta - m)' V^-1 (c theta - m), by a search over c."""
+    root = np.random.default_rng(1).normal(size=(3, 3))
+    q = natural_gaussian(root @ root.T + np.eye(3), np.array([2.0, -1.0, 0.5]))
+    found = _of_draws(q, np.random.default_rng(2))
+    assert found.shape == (4000,)
+    white, mean = np.random.default_rng(2).standard_normal((4000, 3)), q.factor.T @ q.mean
+    for k in range(5):
+        draw = mean + white[k]
+        best = minimize_scalar(
+            lambda c, draw=draw: np.sum((c * draw - mean) ** 2), bounds=(0.0, 50.0), options={"xatol": 1e-9}
+        )
+        assert found[k] == pytest.approx(best.fun, abs=1e-5)
+
+
+def paths(*steps):
+    return [SimpleNamespace(gamma=gamma, ratio=ratio) for gamma, ratio in steps]
+
+
+def test_the_next_gamma():
+    assert _next(paths((10.0, 2.0))) == pytest.approx(5.0)
+    assert _next(paths((10.0, 20.0))) == pytest.approx(10.0 / 8.0)  # a step is a factor of 8 at most,
+    assert _next(paths((10.0, 0.01))) == pytest.approx(80.0)  # either way
+    # ratio = gamma^2 / 25: the secant ends at 5
+    assert _next(paths((20.0, 16.0), (10.0, 4.0))) == pytest.approx(5.0)
+    assert _next(paths((10.0, 4.0), (10.0 * np.e, 4.0 * np.exp(0.19)))) == pytest.approx(
+        10.0 * np.e / (4.0 * np.exp(0.19))
+    )  # too flat,
+    assert _next(paths((10.0, 1.5), (10.0 * np.exp(0.1), 1.5 * np.exp(0.51)))) == pytest.approx(
+        10.0 * np.exp(0.1) / (1.5 * np.exp(0.51))
+    )  # or too steep for a secant
+
+
+def test_a_search_that_does_not_settle_says_so(monkeypatch):
+    """It ends after twelve fits, each from the one before, and no gamma is beyond the number of pairs."""
+    problem, seen = simulated(3, n=30), []
+    monkeypatch.setattr(coverage, "sandwich", lambda fitted, level: Sandwich(fitted.problem.gamma, 0.5, np.ones(2)))
+    monkeypatch.setattr(coverage, "MOST_FITS", 6)
+    with pytest.warns(ConvergenceWarning, match=r"had not settled after 6 fits: .* 0.50 times too small"):
+        found = coverage_gamma(problem, n_jobs=1, callback=seen.append)
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert not found.settled
+    assert "6 fits, not settled" in repr(found)
+    gammas = [each.gamma for each in found.path]
+    positives = problem.pairs.blocks[0].positive.size
+    assert gammas[0] == pytest.approx(default_gamma(positives, 30 - positives))
+    np.testing.assert_allclose(gammas[1:], np.minimum(problem.pairs.n_pairs, 2.0 * np.array(gammas[:-1])))
+    assert gammas[-1] == problem.pairs.n_pairs
+    assert found.gamma == gammas[-1] == found.fit.problem.gamma
+    assert [each.problem.gamma for each in found.fits] == gammas
+    assert found.fits[-1] is found.fit
+
+
+def test_rows_that_all_score_alike_have_no_direction():
+    problem = simulated(3, n=30)
+    flat = linear_gaussian_problem(np.zeros((30, 3)) + 1.0, problem.pairs, gamma=10.0)
+    with pytest.raises(ValueError, match="no direction to calibrate"):
+        sandwich(fit(flat, n_jobs=1))
+
+
+@pytest.mark.parametrize("kind", ["two classes", "strata", "weights", "ordered"])
+def test_the_smoothed_risk_by_differences(kind, monkeypatch):
+    """The gradient of a pair is in the shares of both of its rows; for every kind of pairs, in blocks however small."""
+    rng = np.random.default_rng(3)
+    X, pairs, _ = directions(rng, 30, 3, kind)
+    root = rng.normal(size=(3, 3))
+    covariance, at = 0.1 * (root @ root.T + np.eye(3)), rng.normal(size=3)
+
+    def smoothed(theta, row=None):
+        """The risk; or what pairs of a ``row`` add to it."""
+        total = 0.0
+        for block in pairs.blocks:
+            x = X[block.positive][:, None] - X[block.negative]
+            sd = np.sqrt(np.einsum("ijk,kl,ijl->ij", x, covariance, x))
+            weight = block.row_weights[:, None] * block.column_weights
+            if row is not None:
+                weight = weight * ((block.positive == row)[:, None] | (block.negative == row))
+            total += np.sum(weight * ndtr(-(x @ theta) / sd))
+        return total / pairs.total_weight
+
+    share, hessian = _smoothed(X, X @ at, pairs, covariance)
+    step = 1e-4
+    for row in (0, 7, 29):
+        slope = [(smoothed(at + h, row) - smoothed(at - h, row)) / (2.0 * step) for h in step * np.eye(3)]
+        np.testing.assert_allclose(-share[row], slope, rtol=1e-5, atol=1e-10)
+    monkeypatch.setattr(coverage, "CELLS_AT_ONCE", 1)
+    again = _smoothed(X, X @ at, pairs, covariance)
+    np.testing.assert_allclose(again[0], share, atol=1e-14)
+    np.testing.assert_allclose(again[1], hessian, atol=1e-14)
+    seconds = [
+        [
+            (smoothed(at + a + b) - smoothed(at + a - b) - smoothed(at - a + b) + smoothed(at - a - b))
+            / (4.0 * step**2)
+            for a in step * np.eye(3)
+        ]
+        for b in step * np.eye(3)
+    ]
+    np.testing.assert_allclose(hessian, seconds, atol=1e-5 * np.abs(hessian).max() + 1e-6)
+
+
+def test_shares_of_rows_less_those_of_their_kind():
+    """What a row has beyond its part, by weight, of what its kind has; with n / (n - 1), or summed within groups."""
+    y = np.array([1, 1, 1, 0, 0, 0, 0], dtype=bool)
+    weights = np.array([1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 3.0])
+    pairs = bipartite(y).times(weights)
+    share = np.random.default_rng(1).normal(size=(7, 2))
+    expected = np.empty((7, 2))
+    for kind in (y, ~y):
+        part = pairs.observation_weight[kind] / pairs.observation_weight[kind].sum()
+        expected[kind] = share[kind] - part[:, None] * share[kind].sum(axis=0)
+    found = _unit_shares(share, pairs, None)
+    np.testing.assert_allclose(found, expected * np.sqrt(np.where(y, 3.0 / 2.0, 4.0 / 3.0))[:, None])
+    codes = np.array([0, 0, 1, 1, 2, 2, 2])
+    summed = np.array([expected[codes == k].sum(axis=0) for k in range(3)])
+    np.testing.assert_allclose(_unit_shares(share, pairs, codes), np.sqrt(1.5) * summed)
+    alone = np.array([1, 0, 0], dtype=bool)  # one of its kind: there is nothing to compare it with
+    np.testing.assert_allclose(_unit_shares(share[:3], bipartite(alone), None)[0], share[0])
+
+
+def sandwich_of(problem, q, gamma):
+    """The calibrated covariance by its definition, across the mean, from a dense pass over all pairs."""
+    basis = linalg.null_space(q.mean[None])
+    rows, score = problem.X @ basis, problem.X @ q.mean
+    own = basis.T @ q.covariance @ basis
+    smoothing = own
+    for _ in range(5):
+        share, hessian = _smoothed(rows, score, problem.pairs, smoothing)
+        inverse = np.linalg.inv(hessian + np.eye(2) / gamma)
+        moved = _unit_shares(share, problem.pairs, None) @ inverse
+        spread = moved.T @ moved
+        smoothing = own + spread
+    return basis @ spread @ basis.T
+
+
+def test_the_calibrated_covariance_is_the_sandwich():
+    """Across the mean; along it the length hardly varies."""
+    problem = replace(simulated(4, n=200), gamma=100.0)
+    fitted = fit(problem, n_jobs=1)
+    found, q = calibrated_posterior(fitted), fitted.posterior.natural
+    np.testing.assert_allclose(found.mean, fitted.posterior.mean, rtol=1e-9)
+    across = np.eye(3) - np.outer(q.mean, q.mean) / (q.mean @ q.mean)
+    np.testing.assert_allclose(
+        across @ found.covariance @ across, sandwich_of(problem, q, 100.0), rtol=1e-6, atol=1e-12
+    )
+    along = q.mean @ found.covariance @ q.mean / (q.mean @ q.mean)
+    assert along == pytest.approx(np.linalg.eigvalsh(sandwich_of(problem, q, 100.0))[1], rel=1e-6)
+
+
+def test_some_rows_tell_the_spread_of_all(monkeypatch):
+    """In proportion to what they are worth; of half of the rows the logarithm of the variance has an error of 0.3."""
+    ratios = []
+    for seed in range(10):
+        fitted = fit(replace(simulated(seed, n=200), gamma=100.0), n_jobs=1)
+        monkeypatch.setattr(coverage, "SPREAD_ROWS", 200)
+        every = calibrated_posterior(fitted).variance
+        monkeypatch.setattr(coverage, "SPREAD_ROWS", 100)
+        ratios.append(np.log(calibrated_posterior(fitted).variance / every))
+    ratios = np.array(ratios)
+    assert np.std(ratios) > 0.01
+    assert (np.abs(ratios.mean(axis=0)) < 3.0 * ratios.std(axis=0, ddof=1) / np.sqrt(10)).all()
+    assert (ratios.std(axis=0) < 0.6).all()
+
+
+def test_one_coefficient_keeps_its_posterior():
+    fitted = fit(linear_gaussian_problem(np.arange(20.0)[:, None], np.arange(20) % 3 > 0, gamma=5.0), n_jobs=1)
+    assert calibrated_posterior(fitted) is fitted.posterior
+
+
+def test_two_units_for_each_coefficient():
+    """Rows, or groups; with as many as that it works."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(24, 4))
+    fitted = fit(linear_gaussian_problem(X, np.arange(24) % 2, gamma=5.0), n_jobs=1)
+    assert np.isfinite(calibrated_posterior(fitted, np.arange(24) % 8).variance).all()
+    with pytest.raises(ValueError, match="there are 7 for 4"):
+        calibrated_posterior(fitted, np.arange(24) % 7)

@@ -31,24 +31,46 @@ def plot_marginals(
     ax: Any = None,
     backend: str | None = None,
 ) -> Any:
-    """Marginals of the coefficients: the approximation as a line over the density of draws (the paper's Figure 1).
+    """Draw the marginals of the coefficients: the approximation as a line over the density of draws.
 
     Parameters
     ----------
-    approx
+    approx : EPApproximation
         What ``pm.fit(method=pac.EP())`` returned.
-    idata
+    idata : InferenceData or DataTree, optional
         Draws of the same model to compare with, for example by tempering SMC.
-    coefficients
+    coefficients : sequence of str, optional
         Which to show, by their labels, such as ``"theta[glu]"``; by default the first forty.
-    ax
-        One axes for each; by default a new figure.
-    backend
-        ``"matplotlib"``.
+    ax : matplotlib Axes or sequence of them, optional
+        One axes for each coefficient; by default a new figure.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
 
     Returns
     -------
-    Array of axes.
+    ndarray of matplotlib Axes
+        One for each coefficient (the layout of the paper's Figure 1).
+
+    See Also
+    --------
+    pymc_pacauc.summary : The same coefficients as a table.
+
+    References
+    ----------
+    J. Ridgway, P. Alquier, N. Chopin, F. Liang (2014), PAC-Bayesian AUC classification and scoring, NeurIPS 27.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(1).normal(size=(40, 2))
+    >>> with pm.Model(coords={"column": ["a", "b"]}):
+    ...     theta = pm.Normal("theta", dims="column")
+    ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3, gamma=40)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> axes = pac.plots.plot_marginals(approx, ax=Figure().subplots(1, 2))
+    >>> [ax.get_title() for ax in axes]
+    ['theta[a]', 'theta[b]']
     """
     if not hasattr(approx, "variable_names"):
         raise TypeError(
@@ -94,19 +116,39 @@ def plot_marginals(
 def plot_inclusion(
     result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None, backend: str | None = None
 ) -> Any:
-    """Inclusion probabilities of a spike-and-slab fit, largest first.
+    """Draw the inclusion probabilities of a spike-and-slab fit, largest first.
 
     Parameters
     ----------
-    result
+    result : approximation, draws or array_like
         An approximation or draws of a model with a :func:`~pymc_pacauc.SpikeSlab` variable, or the probabilities
         (array, DataArray or Series).
-    names
+    names : sequence of str, optional
         Names of the coefficients; by default their coordinates or numbers.
-    most
+    most : int, default 30
         How many to show.
-    ax, backend
-        Where to draw.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
+
+    Returns
+    -------
+    matplotlib Axes
+        With a bar for each coefficient.
+
+    See Also
+    --------
+    pymc_pacauc.inclusion_probability : Compute the probabilities.
+    plot_regularization_path : Coefficients against the spike's variance.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> ax = pac.plots.plot_inclusion([0.1, 0.9, 0.4], names=["a", "b", "c"], ax=Figure().subplots())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['b', 'c', 'a']
     """
     values, found = _probabilities(result)
     labels = np.asarray(found if names is None else list(names)).astype(str)
@@ -130,19 +172,41 @@ def plot_inclusion(
 def plot_regularization_path(
     path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None, backend: str | None = None
 ) -> Any:
-    """Coefficients against the spike's variance, circled where included (the paper's Figure 3).
+    """Draw coefficients against the spike's variance, circled where included (the paper's Figure 3).
 
     Parameters
     ----------
-    path
+    path : Dataset
         What :func:`~pymc_pacauc.regularization_path` returned, or a Dataset with ``coefficient`` and
         ``inclusion_probability`` over (v0, coefficient).
-    names
+    names : sequence of str, optional
         Names of the coefficients.
-    most
+    most : int, default 7
         How many coefficients to name and colour at most: those included anywhere, for most of the path first.
-    ax, backend
-        Where to draw.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
+
+    Returns
+    -------
+    matplotlib Axes
+        With a line for each coefficient.
+
+    See Also
+    --------
+    pymc_pacauc.regularization_path : Compute the path.
+    plot_inclusion : Inclusion probabilities of one fit.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(1).normal(size=(80, 4))
+    >>> path = pac.regularization_path((X, X[:, 0] > 0.2), v0=[0.01, 0.1], gamma=80, p=0.2)
+    >>> ax = pac.plots.plot_regularization_path(path, ax=Figure().subplots())
+    >>> ax.get_xscale()
+    'log'
     """
     v0, values, probabilities, found = _path_arrays(path)
     if np.isnan(values).all():
@@ -199,20 +263,37 @@ def _path_arrays(path: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
 def plot_decision_curve(
     curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
 ) -> Any:
-    """Net benefit against the probability at which one is indifferent, beside acting on every row and on none.
+    """Draw net benefit against the probability at which one is indifferent, beside acting on every row and on none.
 
     Parameters
     ----------
-    curves
+    curves : Dataset or mapping of str to Dataset
         What :func:`~pymc_pacauc.decision_curve` returned, or several of them by name.
-    band
+    band : bool, default True
         Show the band over rows.
-    ax, backend
-        Where to draw; ``"matplotlib"`` is the only backend.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
 
     Returns
     -------
-    The axes.
+    matplotlib Axes
+        With a line for each curve.
+
+    See Also
+    --------
+    pymc_pacauc.decision_curve : Compute the curve.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> y = np.arange(100) < 30
+    >>> scores = np.random.default_rng(1).normal(size=100) + 1.5 * y
+    >>> curve = pac.decision_curve(scores, y, probabilities=[0.1, 0.3, 0.5])
+    >>> pac.plots.plot_decision_curve(curve, ax=Figure().subplots()).get_ylabel()
+    'net benefit (true positives per row)'
     """
     named = named_curves(curves, "mean score", "decision_curve", "net_benefit")
     [axes] = new_axes(ax, backend, figsize=(6.0, 4.2))
@@ -236,18 +317,36 @@ def plot_decision_curve(
 
 
 def plot_compare(table: pd.DataFrame, *, ax: Any = None, backend: str | None = None) -> Any:
-    """Log evidence of each model, the best on top, with two standard errors where they are known; its probability.
+    """Draw the log evidence of each model, the best on top, with two standard errors where they are known.
 
     Parameters
     ----------
-    table
+    table : DataFrame
         What :func:`~pymc_pacauc.compare` returned.
-    ax, backend
-        Where to draw.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
 
     Returns
     -------
-    The axes.
+    matplotlib Axes
+        With a line for each model, labelled with its posterior probability.
+
+    See Also
+    --------
+    pymc_pacauc.compare : Compute the table.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> y = X[:, 0] > 0.3
+    >>> fits = {f"{k} columns": pac.arrays.fit(pac.arrays.linear_gaussian_problem(X[:, :k], y, 60.0)) for k in (1, 2)}
+    >>> ax = pac.plots.plot_compare(pac.compare(fits, folds=0), ax=Figure().subplots())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['1 columns', '2 columns']
     """
     [axes] = new_axes(ax, backend, figsize=(6.4, 1.2 + 0.45 * len(table)))
     place = np.arange(len(table))[::-1]

@@ -29,22 +29,39 @@ def plot_roc(
     ax: Any = None,
     backend: str | None = None,
 ) -> Any:
-    """ROC curves of mean scores, with their bands over rows.
+    """Draw ROC curves of mean scores, with their bands over rows.
 
     Parameters
     ----------
-    curves
+    curves : Dataset or mapping of str to Dataset
         What :func:`~pymc_pacauc.roc` returned, or several of them by name.
-    band
+    band : bool, default True
         Show the pointwise band.
-    randomised
+    randomised : bool, default False
         Show the mean curve of the draws too: of a score that is drawn from the posterior each time.
-    ax, backend
-        Where to draw; ``"matplotlib"`` is the only backend.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
 
     Returns
     -------
-    The axes.
+    matplotlib Axes
+        With a line for each curve and its AUC in the legend.
+
+    See Also
+    --------
+    pymc_pacauc.roc : Compute the curve.
+    plot_precision_recall : Precision against recall, for rare positives.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> curve = pac.roc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    >>> ax = pac.plots.plot_roc({"my score": curve}, ax=Figure().subplots())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('false positive rate', 'true positive rate')
     """
     named = named_curves(curves, "", "roc", "tpr")
     [axes] = new_axes(ax, backend, figsize=(5.2, 5.2))
@@ -70,19 +87,33 @@ def plot_precision_recall(
 
     Parameters
     ----------
-    curves : Dataset or mapping of Datasets
+    curves : Dataset or mapping of str to Dataset
         What :func:`~pymc_pacauc.precision_recall` returned, or several of them by name.
     band : bool, default True
         Show the pointwise band.
-    ax : Axes, default None
+    ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : "matplotlib", default None
-        The only one there is.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
 
     Returns
     -------
-    Axes
+    matplotlib Axes
         With the event rate, which is the precision of a random score, as a dotted line.
+
+    See Also
+    --------
+    pymc_pacauc.precision_recall : Compute the curve.
+    plot_roc : True against false positive rates.
+
+    Examples
+    --------
+    >>> import pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> curve = pac.precision_recall([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    >>> ax = pac.plots.plot_precision_recall(curve, ax=Figure().subplots())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('recall', 'precision')
     """
     named = named_curves(curves, "", "precision_recall", "precision")
     [axes] = new_axes(ax, backend, figsize=(7.6, 4.6))
@@ -117,24 +148,45 @@ def plot_scores(
     ax: Any = None,
     backend: str | None = None,
 ) -> Any:
-    """Densities of the mean score in the classes, with a threshold.
+    """Draw the density of the mean score in each class, with a threshold.
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
         (..., rows); or one score per row.
-    y
+    y : array_like, shape (n,)
         Labels.
-    threshold
+    threshold : Threshold or float, optional
         What :func:`~pymc_pacauc.choose_threshold` returned, or a number.
-    positive
+    positive : label, optional
         Which of the two labels is the positive class.
-    ordered
+    ordered : bool or mapping of (label, label) to float, default False
         True for y with more than two values, of which the larger should score higher: one density above the other,
         and the concordance of the scores with the classes.
-    ax, backend
-        Where to draw.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
+
+    Returns
+    -------
+    matplotlib Axes
+        With a filled curve for each class.
+
+    See Also
+    --------
+    pymc_pacauc.choose_threshold : Choose the threshold.
+    plot_roc : True and false positive rates of all thresholds.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> y = np.arange(60) < 20
+    >>> scores = np.random.default_rng(1).normal(size=60) + 1.5 * y
+    >>> pac.plots.plot_scores(scores, y, threshold=1.0, ax=Figure().subplots()).get_xlabel()
+    'score'
     """
     score = np.asarray(mean_score(scores))
     posterior = isinstance(scores, xr.Dataset) or np.ndim(scores) > 1
@@ -219,7 +271,7 @@ def plot_survival(
     ax: Any = None,
     backend: str | None = None,
 ) -> Any:
-    """Share without event over time, in groups of equal size by their mean score (Kaplan and Meier's estimate).
+    """Draw the share without event over time in groups of equal size by their mean score (Kaplan-Meier estimate).
 
     Where there are competing events: the share that has had one of the ``cause`` (Aalen and Johansen's estimate). A
     high score means an early event: the curve of the highest scores should move first. On rows that were fitted the
@@ -227,23 +279,41 @@ def plot_survival(
 
     Parameters
     ----------
-    scores
+    scores : array_like or DataArray, shape (..., n)
         What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
         (..., rows); or one score per row.
-    time, event
+    time, event : array_like, shape (n,)
         When each row had its event or was last seen, and whether it was an event, or its cause (0: censored).
-    cause
+    cause : int, default 1
         The code in ``event`` of the events of interest.
-    groups
+    groups : int, default 3
         Number of groups, cut at quantiles of the score; rows with equal scores stay together.
-    ci_prob
+    ci_prob : float, default 0.9
         Probability of the pointwise bands, Greenwood's on the scale of log(-log S).
-    ax, backend
-        Where to draw; ``"matplotlib"`` is the only backend.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
 
     Returns
     -------
-    The axes. Censored rows are ticks on the curves.
+    matplotlib Axes
+        With a step curve for each group; censored rows are ticks on the curves.
+
+    See Also
+    --------
+    pymc_pacauc.concordance_risk : One minus the concordance of the same scores and times.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> rng = np.random.default_rng(1)
+    >>> scores = rng.normal(size=60)
+    >>> time, event = rng.exponential(np.exp(-scores)), rng.random(60) < 0.7
+    >>> ax = pac.plots.plot_survival(scores, time, event, groups=2, ax=Figure().subplots())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('time', 'share without event')
     """
     score = np.asarray(mean_score(scores), dtype=np.float64)
     if not (isinstance(groups, int | np.integer) and 2 <= groups <= len(COLORS)):

@@ -12,23 +12,40 @@ from pymc_pacauc.model.results import as_result
 
 
 def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) -> Any:
-    """AUCs, or concordances of whatever was compared, and log evidence against gamma.
+    """Draw AUCs (or concordances) and log evidence against gamma.
 
     Parameters
     ----------
-    result
+    result : GammaSelection, draws or Dataset
         What :func:`~pymc_pacauc.select_gamma` returned (held-out AUC of the mean score, with the standard error of its
         difference from the best, and of a draw; on training rows the AUC of a draw, the certified AUC and the log
         evidence; shaded, the gammas within one standard error of the best), or an idata of
         :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log evidence of each chain's stages).
-    ax
+    ax : sequence of two matplotlib Axes, optional
         Two axes, one above the other; by default a new figure.
-    backend
-        ``"matplotlib"``.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
 
     Returns
     -------
-    Array of two axes.
+    ndarray of matplotlib Axes
+        Two: AUCs above, log evidence below.
+
+    See Also
+    --------
+    pymc_pacauc.select_gamma : Choose gamma.
+    plot_tempering : Gamma, effective sample size and acceptance rate of each stage.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> problem = pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=1.0)
+    >>> selection = pac.select_gamma(problem, gammas=[10, 100], folds=2, progressbar=False)
+    >>> above, below = pac.plots.plot_gamma_path(selection, ax=Figure().subplots(2))
+    >>> above.get_ylabel(), len(below.lines) > 0
+    ('AUC', True)
     """
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
@@ -84,20 +101,39 @@ def _tempering(idata: Any, top: Any, bottom: Any) -> None:
 
 
 def plot_tempering(idata: Any, *, ax: Any = None, backend: str | None = None) -> Any:
-    """The stages of tempering SMC: gamma, effective sample size and acceptance rate, a line per chain.
+    """Draw the stages of tempering SMC: gamma, effective sample size and acceptance rate, a line per chain.
 
     Parameters
     ----------
-    idata
+    idata : InferenceData or DataTree
         What ``pm.sample(step=pac.TemperingSMC())`` returned.
-    ax
+    ax : sequence of three matplotlib Axes, optional
         Three axes; by default a new figure.
-    backend
-        ``"matplotlib"``.
+    backend : {"matplotlib"}, optional
+        The only backend there is.
 
     Returns
     -------
-    Array of three axes.
+    ndarray of matplotlib Axes
+        Three: gamma, effective sample size, acceptance rate.
+
+    See Also
+    --------
+    pymc_pacauc.tempering_path : The same numbers as a Dataset.
+    plot_gamma_path : AUC and log evidence against gamma.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> with pm.Model():
+    ...     theta = pm.Normal("theta", size=1)
+    ...     auc = pac.AUCPotential("auc", np.array([[0.0], [1.0], [2.0]]) @ theta, [0, 0, 1], gamma=4.0)
+    ...     step = pac.TemperingSMC(particles=100)
+    ...     idata = pm.sample(100, step=step, chains=1, cores=1, random_seed=1, progressbar=False)
+    >>> axes = pac.plots.plot_tempering(idata, ax=Figure().subplots(3))
+    >>> len(axes)
+    3
     """
     path = tempering_path(idata)
     axes = new_axes(ax, backend, columns=3, figsize=(10.0, 3.2))[:3]

@@ -1,0 +1,103 @@
+"""Docstrings of all public names, by numpydoc's validation: GL, SS, PR, RT, YD, SA01 and EX01.
+
+Exceptions, each for a reason:
+
+attributes (properties)
+    no SA01, EX01, RT01: numpydoc documents an attribute by one sentence; the example is that of its class. No SS05: the
+    sentence names a thing, such as "Covariates", and does not begin with a verb.
+fields of results
+    may stand under Attributes instead of Parameters (PR01): nobody makes results by hand.
+hooks
+    methods that PyMC calls and users do not need a docstring (GL08) and nothing more.
+namespaces
+    numpydoc cannot validate modules: they need a summary and, but for the cluster, an example.
+"""
+
+import dataclasses
+import inspect
+from functools import cached_property
+
+import pytest
+
+import pymc_pacauc as pac
+
+docscrape = pytest.importorskip("numpydoc.docscrape")
+validation = pytest.importorskip("numpydoc.validate")
+
+ASKED = ("GL", "SS", "PR", "RT", "YD", "SA01", "EX01")
+OF_ATTRIBUTES = ("SA01", "EX01", "RT01", "SS05")
+NAMESPACES = ("arrays", "certify", "cluster", "datasets", "plots", "results", "theorems")
+HOOKS = {
+    "TemperingSMC.competence",
+    "TemperingSMC.set_rng",
+    "TemperingSMC.setup_chain",
+    "TemperingSMC.step",
+    "EPApproximation.sample_dict_fn",
+}
+
+
+def ours(value):
+    return (getattr(value, "__module__", None) or "").startswith("pymc_pacauc")
+
+
+def public_names():
+    """Name and object of every public function and class, of the namespaces too."""
+    for name in pac.__all__:
+        value = getattr(pac, name)
+        if inspect.ismodule(value):
+            assert name in NAMESPACES
+            yield from ((f"{name}.{each}", getattr(value, each)) for each in value.__all__)
+        elif ours(value):
+            yield name, value
+
+
+def members(cls):
+    """Name and object of the public members that a class has from this package."""
+    for owner in cls.__mro__:
+        if ours(owner):
+            yield from ((name, value) for name, value in vars(owner).items() if not name.startswith("_"))
+
+
+def problems(name, value, exempt=()):
+    found = validation.validate(docscrape.get_doc_object(value))["errors"]
+    return [f"{name}: {code} {text}" for code, text in found if code.startswith(ASKED) and code not in exempt]
+
+
+def problems_of_member(name, value):
+    if isinstance(value, (property, cached_property)):
+        return problems(name, value.fget if isinstance(value, property) else value.func, OF_ATTRIBUTES)
+    function = getattr(value, "fn", getattr(value, "__func__", value))  # scikit-learn's available_if; class methods
+    if not (inspect.isfunction(function) and ours(function)):
+        return []
+    if name in HOOKS:
+        return [] if function.__doc__ else [f"{name}: GL08"]
+    return problems(name, function)
+
+
+def problems_of_class(name, cls):
+    doc = docscrape.ClassDoc(cls, config={"show_class_members": False})
+    listed = {each.strip() for entry in doc["Attributes"] + doc["Parameters"] for each in entry.name.split(",")}
+    untyped = [f"{name}: {entry.name} has no type" for entry in doc["Attributes"] if not entry.type]
+    made_by_hand = not (dataclasses.is_dataclass(cls) or getattr(cls, "_is_protocol", False))
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    missing = [f"{name}: {each.name} is not documented" for each in fields if each.name not in listed]
+    return problems(name, cls, () if made_by_hand else ("PR01",)) + untyped + missing
+
+
+def test_every_public_name_is_documented_in_full():
+    found = []
+    for name, value in public_names():
+        if inspect.isclass(value):
+            found += problems_of_class(name, value)
+            for each, member in members(value):
+                found += problems_of_member(f"{value.__name__}.{each}", member)
+        elif inspect.isfunction(value):
+            found += problems(name, value)
+    assert not found, f"{len(found)} errors:\n" + "\n".join(found)
+
+
+def test_namespaces_have_a_summary_and_an_example():
+    for name in NAMESPACES:
+        doc = inspect.getdoc(getattr(pac, name))
+        assert doc.split("\n\n")[0].endswith("."), name
+        assert ">>>" in doc or name == "cluster", f"pac.{name} has no example"

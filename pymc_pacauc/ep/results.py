@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -211,7 +212,15 @@ class Fit(Protocol):
         """Exact inclusion probabilities and evidence by importance sampling, or None."""
 
     def leave_out(
-        self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
+        self,
+        groups: ArrayLike | Groups | None = None,
+        *,
+        gamma: float | None = None,
+        refine: int | None = None,
+        tolerance: float = 1e-6,
+        of_draws: bool = True,
+        n_jobs: int | None = None,
+        callback: Callable[[int, int], None] | None = None,
     ) -> LeaveOut:
         """Compute scores of every observation under the posterior that has not seen its group.
 

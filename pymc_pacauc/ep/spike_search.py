@@ -37,13 +37,13 @@ from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, sum_sites
 from pymc_pacauc.numerics import FloatArray, Mask, systematic
 from pymc_pacauc.problem.problem import Problem
 
-MOST_SPARSE = 10  # coefficients whose models are listed
-MOST_COEFFICIENTS = 50
-PILOT = 2000
-DRAWS = (4000, 16000)
-DEFENCE = 0.2  # share of the proposals that do not trust the sites
-WANTED_ERROR = 0.02
-CHUNK = 2_000_000  # numbers at a time
+# Coefficients whose 2^10 models are listed, and coefficients of any kind; one more doubles time and memory.
+MOST_SPARSE, MOST_COEFFICIENTS = 10, 50
+# Weighted draws: of the pilot; then; and where that is too noisy. Twice as many: errors smaller by a third.
+PILOT, DRAWS = 2000, (4000, 16000)
+DEFENCE = 0.2  # share of the proposals that do not trust the sites, which bounds the weights: doubled, by half
+WANTED_ERROR = 0.02  # standard error of an inclusion probability, the largest; above it EP's own are returned
+CHUNK = 2_000_000  # numbers at a time: 16 MB; a matter of memory alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,9 +204,9 @@ TOGETHER = Policy(  # short steps of all sites at once
     halvings=4,
 )
 EAGER = replace(TOGETHER, mixed_below=0.3)  # the same, mixed from farther away
-ROUGHLY = 0.01  # tolerance of what only leads there
-PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep over the pairs that is allowed
-INNER_SHARE = 0.005  # tolerance of the prior sites, as a share of the change of the pair sites
+ROUGHLY = 0.01  # relative change to which prior sites settle at the start, which only leads there
+PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep that is allowed: bounds the time of a search
+INNER_SHARE = 0.005  # tolerance of the prior sites, as a share of the change of the pair sites: noise to the mixing
 
 
 @dataclass(frozen=True, eq=False)

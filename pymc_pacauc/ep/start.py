@@ -57,11 +57,12 @@ from pymc_pacauc.ep.sweep import MOST_TABLES
 from pymc_pacauc.numerics import FloatArray, kernel, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
-EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
-MOST_STEPS = 20  # of the quasi-Newton method
-FIRST_GAMMA = 0.5  # from the prior, in units of the comparison's size
-GROWTH = 4.0  # of gamma, from step to step of a start
-FEW = 3  # of the directions, one in so many, at first
+EQUAL = 1e-15  # 1 / sd of the scores of equal rows: as good as none; any number far below those of others will do
+MOST_STEPS = 20  # of a quasi-Newton or Newton method for the mean; few take ten, and sweeps follow
+# Gamma to go to from the prior, in units of the comparison's size, and its growth from step to step, or that of a share
+# of the rows. With half the growth, the end of a path is 0.2 nats better at a large gamma: see SMALL_GROWTH.
+FIRST_GAMMA, GROWTH = 0.5, 4.0
+FEW = 3  # one in so many of the directions of a process come first, up to the last gamma
 # Of a start: error of its mean, standard deviations of q in each of its coordinates; relative change of the natural
 # parameters at which to go on; and sweeps at most. What they leave, the sweeps of the fit itself make good.
 ERROR, CHANGE, MOST_SWEEPS = 0.05, 0.1, 3

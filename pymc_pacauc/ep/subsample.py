@@ -121,8 +121,9 @@ FEW_ROWS, MANY_ROWS, PILOT_SIDE = 1000, 20_000, 200
 # below the sampling error. Where all pairs met are looked at (few different rows, few columns) convergence is slow.
 LAST_TOLERANCE = 0.015
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
-FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is sampled;
-LEFT = 0.2  # of the length of a step is how far off it may be thereafter
+# Standard deviations of q by which its mean may be off when the first share is sampled; share of the length of a step
+# by which it may be off thereafter. Twice as much: wider bands, more pairs looked at.
+FIRST_STEP, LEFT = 4.0, 0.2
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_SAMPLES = 2  # subsamples for the sampling error, at least; twice as many: half the variance of the claim
 OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error

@@ -45,11 +45,10 @@ from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import ReducedScores
 
-FAR = 5.0  # standard deviations from which on sites of a small gamma' are flat: phi(5) is 1e-6
-CLOSE = 2.5
-RUN = 16  # rows
-RUNS_AT_ONCE = 64
-BROAD = 4.0  # times the average
+FAR = 5.0  # standard deviations from which on sites of a small gamma' are flat: phi(5) is 1e-6; doubled, all are near
+CLOSE = 2.5  # widths of two rows within which all their pairs are looked at; doubled, twice as many are
+RUN, RUNS_AT_ONCE = 16, 64  # rows of a run, and runs of a matrix product: of these sizes it fits the cache
+BROAD = 4.0  # times the average width from which on a row has a run apart; doubled, runs are up to twice as wide
 
 
 def far_radius(gamma: float) -> float:

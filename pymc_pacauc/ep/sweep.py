@@ -56,12 +56,12 @@ from pymc_pacauc.problem.problem import Problem
 # Of a tile, at most, and rows of other matrices worked on at a time: 16 MB. Doubled, as fast in twice the memory.
 ROWS_AT_ONCE, TILE_COLUMNS = 512, 4096
 PAIRS_WORTH_THREADS = 200_000  # a millisecond; below, threads take longer to start than to sum. Doubled: the same
-SMALL_BLOCK = 2**15  # pairs times coefficients below which a block is not worth a matrix product,
-PAIRS_TOGETHER = 20_000  # of small blocks that go through one call
-MOST_WEIGHTS = 25  # different ones in a block that have a table each, if there are
-WORTH_A_TILE = 64  # so many pairs of each;
-MOST_TABLES = 100  # of all blocks together
-FEW = 8  # if there are more than this many of them
+# Pairs times coefficients below which a block is not worth a matrix product (tens of microseconds), if there are more
+# than FEW of these; and pairs of them that go through one call.
+SMALL_BLOCK, FEW, PAIRS_TOGETHER = 2**15, 8, 20_000
+# Different weights in a block that have a table each (counts up to 5), if there are so many pairs of each; and tables
+# of all blocks together, of some milliseconds each. Doubled, up to twice the time for tables.
+MOST_WEIGHTS, WORTH_A_TILE, MOST_TABLES = 25, 64, 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
 Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
 OfScores = tuple[FloatArray, FloatArray, FloatArray]
 
-LARGEST_ROUNDING = 1e-3  # of log Z, in nats
+LARGEST_ROUNDING = 1e-3  # nats, of log Z: what models may differ by; twice as much is refused half as often
 
 
 @dataclass(frozen=True, eq=False)

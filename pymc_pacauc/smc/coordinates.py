@@ -33,8 +33,9 @@ from scipy import linalg, special
 
 from pymc_pacauc.numerics import FloatArray
 
-CONCENTRATED = 0.9  # mean resultant length from which the gnomonic chart is better than the ambient space
-NEAR = 0.5  # height above the equator from which a direction is near the pole
+# Mean resultant length from which on the gnomonic chart is better than the space around; and height above the equator,
+# a share of the radius, from which on a direction is near the pole: 60 degrees.
+CONCENTRATED, NEAR = 0.9, 0.5
 
 
 def unit(x: FloatArray) -> FloatArray:

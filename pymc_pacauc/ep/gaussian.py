@@ -345,24 +345,14 @@ def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterat
 
 
 def _with_sites(
-    problem: Problem, table: SiteTable, moments: ScoreMoments, map_tiles: Callable[..., Any]
+    problem: Problem, table: SiteTable, moments: ScoreMoments, subsample: SampledPairs | None
 ) -> NaturalGaussian | None:
-    """The prior with the sites at some moments of the scores; None where that is no density."""
-    space = problem.scores.reduced
-    sums = sum_sites(
-        space.design, space.offset, moments, problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
-    )
-    return natural_gaussian(np.eye(space.dimension) + sums.precision, sums.shift)
-
-
-def _with_sampled_sites(
-    problem: Problem, table: SiteTable, moments: ScoreMoments, subsample: SampledPairs
-) -> NaturalGaussian | None:
-    """The same from the sites of sampled pairs."""
-    space = problem.scores.reduced
+    """The prior with the sites of all pairs, or those sampled, at some moments of the scores; None if no density."""
+    space, parts = problem.scores.reduced, [(problem.pairs, 1.0)]
+    if subsample is not None:
+        parts = [(replace(problem.pairs, blocks=(block,)), times) for block, times in subsample.parts()]
     precision, shift = np.eye(space.dimension), np.zeros(space.dimension)
-    for block, times in subsample.parts():
-        pairs = replace(problem.pairs, blocks=(block,))
+    for pairs, times in parts:
         sums = sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost)
         precision += times * sums.precision
         shift += times * sums.shift
@@ -415,10 +405,8 @@ def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
     """
     old, q = fit.problem.scores.reduced, fit.posterior.natural
     moments = score_moments(old.design, old.offset, q.mean, q.factor)
-    if fit.subsample is None:
-        start = _with_sites(problem, fit.table, moments, map)
-    else:
-        start = _with_sampled_sites(problem, fit.table, moments, fit.subsample) or start_of(problem, None)
-    if start is None:
+    start = _with_sites(problem, fit.table, moments, fit.subsample)
+    if start is None and fit.subsample is None:
         return None
+    start = start or start_of(problem, None)
     return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))

@@ -272,17 +272,8 @@ def sum_sites(
 
     def job(part: Tile | SmallBlocks) -> PartSums:
         if isinstance(part, SmallBlocks):
-            assert sites.weighted is not None
-            return _small_block_sums(part, moments, extended, table.gamma, sites.weighted, tie_cost)
-        rows, columns = _of(moments, part.rows), _of(moments, part.columns)
-        cross = rows[2] @ columns[2].T  # becomes K
-        found = tile_sites(part, rows, columns, cross, sites, tie_cost)
-        return PartSums(
-            ((part.rows, found.k_row, found.h_row), (part.columns, found.k_column, -found.h_column)),
-            part.rows,
-            cross @ extended[part.columns],
-            *found[4:],
-        )
+            return _small_block_sums(part, moments, extended, sites, tie_cost)
+        return _tile_sums(part, moments, extended, sites, tie_cost)
 
     k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
     wrong = log_constant = tied = 0.0
@@ -321,19 +312,6 @@ class PartSums(NamedTuple):
     listed: Listed | None
 
 
-class TileSums(NamedTuple):
-    """Sums of K and h over a tile, along both axes; and what is listed apart, as in :class:`PartSums`."""
-
-    k_row: FloatArray
-    h_row: FloatArray
-    k_column: FloatArray
-    h_column: FloatArray
-    wrong: float
-    log_constant: float
-    tied: float
-    listed: Listed | None
-
-
 class Tables(NamedTuple):
     """The site functions, tabulated for every weight of whole tiles, and for weights between two."""
 
@@ -352,10 +330,9 @@ def tables_for(work: Work, table: SiteTable) -> Tables:
     return Tables(table.gamma, by_weight, weighted)
 
 
-def tile_sites(
-    tile: Tile, rows: OfScores, columns: OfScores, cross: FloatArray, sites: Tables, tie_cost: float
-) -> TileSums:
-    """The sites of a tile, given mean, square and root of the scores of its rows and columns; ``cross`` becomes K."""
+def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, sites: Tables, tie_cost: float) -> PartSums:
+    rows, columns = _of(moments, tile.rows), _of(moments, tile.columns)
+    cross = rows[2] @ columns[2].T  # becomes K
     if tile.row_weights is not None:
         assert sites.weighted is not None
         k_row, h_row, k_column, h_column, totals, far = tile_sites_weighted(
@@ -368,7 +345,7 @@ def tile_sites(
             tie_cost,
         )
         at, weights = far[:, :2].astype(np.intp), far[:, 3]
-        wrong, log_constant, tied = map(float, totals[:3])
+        wrong, log_constant, tied = map(float, totals)
     else:
         table = sites.by_weight[tile.weight]
         k_row, h_row, k_column, h_column, totals, far = _tile_sites(
@@ -380,18 +357,15 @@ def tile_sites(
         log_constant -= table.gamma * equal_wrong + (equal + len(far)) * table.log_constant_at_zero
         at, weights = far[:, :2].astype(np.intp), np.full(len(far), tile.weight)
     listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], far[:, 2], weights) if len(far) else None
-    return TileSums(k_row, h_row, k_column, h_column, wrong, log_constant, tied, listed)
+    points = ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column))
+    return PartSums(points, tile.rows, cross @ extended[tile.columns], wrong, log_constant, tied, listed)
 
 
 def _small_block_sums(
-    part: SmallBlocks,
-    moments: ScoreMoments,
-    extended: FloatArray,
-    gamma: float,
-    table: WeightedSiteTable,
-    tie_cost: float,
+    part: SmallBlocks, moments: ScoreMoments, extended: FloatArray, sites: Tables, tie_cost: float
 ) -> PartSums:
-    k_point, h_point, by_row, totals, listed = small_block_sites(
+    assert sites.weighted is not None
+    k_point, h_point, by_row, totals, far = small_block_sites(
         part.positive,
         part.row_weights,
         part.first_row,
@@ -400,19 +374,13 @@ def _small_block_sums(
         part.first_column,
         *_of(moments, part.members),
         extended[part.members],
-        *_arguments(gamma, table),
+        *_arguments(sites.gamma, sites.weighted),
         tie_cost,
     )
-    at = part.members[listed[:, :2].astype(np.intp)]
-    return PartSums(
-        ((part.members, k_point, h_point),),
-        part.members,
-        by_row,
-        float(totals[0]),
-        float(totals[1]),
-        float(totals[2]),
-        (at[:, 0], at[:, 1], listed[:, 2], listed[:, 3]) if len(listed) else None,
-    )
+    at = part.members[far[:, :2].astype(np.intp)]
+    listed = (at[:, 0], at[:, 1], far[:, 2], far[:, 3]) if len(far) else None
+    wrong, log_constant, tied = map(float, totals)
+    return PartSums(((part.members, k_point, h_point),), part.members, by_row, wrong, log_constant, tied, listed)
 
 
 def _arguments(gamma: float, table: WeightedSiteTable) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "model.auc_term": ["NotLinearGaussianError"],
         "model.inference": ["ScaleWarning"],
         "problem.provenance": ["Provenance"],
-        "smc.evidence": ["LogEvidence"],
+        "smc.log_evidence": ["LogEvidence"],
         "smc.tempering": ["TemperingWarning"],
         "tune.evidence": ["LengthscaleChoice"],
     },

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -36,6 +37,7 @@ from numpy.typing import NDArray
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.vartypes import discrete_types
 from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, toposort
@@ -59,7 +61,6 @@ from pymc_pacauc.model.graph import (
     leaf_value,
     perform,
 )
-from pymc_pacauc.model.held_data import HeldData
 from pymc_pacauc.model.prior import (
     DensityVariable,
     GaussianPriorReader,
@@ -73,6 +74,34 @@ from pymc_pacauc.problem.problem import Problem, Spikes, Table, Tabulated, linea
 # Linear in their first input, the others being indices and shapes
 STRUCTURAL = (Subtensor, AdvancedSubtensor, Reshape, SpecifyShape, Sum)
 JOINING = (Join, MakeVector)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldData:
+    """What a model's ``pm.Data``, mutable dimensions and coords held at some time; frozen data need no holding."""
+
+    values: dict[SharedVariable, NDArray[Any]]
+    coords: dict[str, Any]
+
+    @classmethod
+    def of(cls, model: pm.Model) -> HeldData:
+        held = [v for v in (*model.data_vars, *model.dim_lengths.values()) if isinstance(v, SharedVariable)]
+        return cls({v: v.get_value(borrow=True) for v in held}, dict(model.coords))
+
+    def write(self, model: pm.Model) -> None:
+        for variable, value in self.values.items():
+            variable.set_value(value, borrow=True)
+        model._coords.update({name: self.coords[name] for name in self.coords if name in model.coords})
+
+    @contextmanager
+    def held_by(self, model: pm.Model) -> Iterator[None]:
+        """The model as it was, for the duration of the block."""
+        now = HeldData.of(model)
+        self.write(model)
+        try:
+            yield
+        finally:
+            now.write(model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -461,7 +490,7 @@ def linear_terms(model: pm.Model) -> list[AUCTerm]:
     """The terms of a model, at least one; their ties must have one cost."""
     terms = found_terms(model)
     if len({term.ties for term in terms}) > 1:
-        raise refuse("its potentials differ in what a tie costs")
+        raise refuse("its potentials differ in ties=, what a tie costs")
     return terms
 
 

@@ -27,7 +27,7 @@ that a triangular solve and a QR decomposition give its factor. EP's own is not 
 reach the scores cost products with k vectors only, where these are few.
 
 To add a move, write a function from a :class:`Situation` to a proposal, say in :data:`MOVES` what it needs of a path,
-and it is an option of ``Settings(move=...)``; ``tests/smc/test_contract.py`` runs every entry.
+and it is an option of ``Settings(move=...)``; ``tests/smc/test_paths.py`` runs every entry.
 
 References: Ridgway, Alquier, Chopin and Liang (2014), arXiv:1410.1771; Cotter, Roberts, Stuart and White (2013),
 doi:10.1214/13-STS421.

@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -176,35 +175,6 @@ def test_certificates_are_their_bounds(epsilon, among, bound, rate, sampling, dr
             highest = evaluate(risk, kl, m, epsilon, rate=rate, selected_from=among)
         assert found.auc == 1.0 - highest
         assert found.mean_score_auc == max(0.0, 1.0 - 2.0 * highest)
-
-
-@fuzz(
-    "results.Provenance",
-    gamma=st.floats(1e-3, 1e6),
-    counts=st.tuples(st.integers(1), st.integers(1, 2**40)),
-    data=st.data(),
-)
-def test_what_was_fitted_to_survives_as_numbers(gamma, counts, data):
-    """as_stats and from_stats, whatever the record; and what differs is named."""
-    _, approx, _ = fitted()
-    known = approx.fitted_to
-    changed = {
-        "method": data.draw(st.sampled_from(["EP", "GaussianVB", "TemperingSMC"])),
-        "gamma": gamma,
-        "n_pos": counts[0] % 2**40 + 1,
-        "n_neg": counts[1],
-        "ties": data.draw(st.sampled_from(["half", "strict"])),
-        "tuned_prior": data.draw(st.booleans()),
-        "standardized": data.draw(st.booleans()),
-        "data": data.draw(st.integers(0, 2**48 - 1)),
-    }
-    record = replace(known, **changed)
-    rows = {name: (("chain", "draw"), np.full((2, 3), value)) for name, value in record.as_stats().items()}
-    assert pac.results.Provenance.from_stats(xr.Dataset(rows)) == record
-    assert record.differences(record) == []
-    named = " ".join(known.differences(record))
-    assert ("gamma" in named) == (not np.isclose(gamma, known.gamma, rtol=1e-9))
-    assert ("positives" in named) == (record.n_pos != known.n_pos)
 
 
 @fuzz("summary", fast=15, ci_prob=st.floats(0.05, 0.99), epsilon=st.floats(1e-4, 0.5), drawn=st.booleans())

@@ -53,11 +53,11 @@ from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
 from pymc_pacauc.ep.plan import MANY_MODES, several_fixed_points
 from pymc_pacauc.ep.posterior import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
 from pymc_pacauc.ep.sites import FINE_PER_UNIT, check_gamma_per_pair, fine_site_table, lowest_rho
-from pymc_pacauc.ep.sweep import MOST_TABLES
 from pymc_pacauc.numerics import FloatArray, kernel, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
 EQUAL = 1e-15  # 1 / sd of the scores of equal rows: as good as none; any number far below those of others will do
+MOST_TABLES = 32  # of sites, for blocks of different weights; twice as many, twice the time for tables
 MOST_STEPS = 20  # of a quasi-Newton or Newton method for the mean; few take ten, and sweeps follow
 # Gamma to go to from the prior, in units of the comparison's size, and its growth from step to step, or that of a share
 # of the rows. With half the growth, the end of a path is 0.2 nats better at a large gamma: see SMALL_GROWTH.
@@ -278,7 +278,7 @@ def _part(block: Block, times: float) -> _Part:
     return _Part(block.positive, block.negative, weight_i / mean_i, weight_j / mean_j, mean_i * mean_j, times)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _mean_table(gamma_per_pair: float, power: float) -> FloatArray:
     """``table[function, interval, power]`` of s, G and b, in the intervals of a :func:`fine_site_table`."""
     check_gamma_per_pair(gamma_per_pair, power)

@@ -50,18 +50,9 @@ from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, LEAST_SAVED, Plan, S
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.start import (
-    CHANGE,
-    ERROR,
-    GROWTH,
-    MOST_STEPS,
-    MOST_SWEEPS,
-    MeanFirst,
-    first_gamma,
-    gamma_steps,
-)
+from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import sampled_sums
-from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, SiteSums, check_offset, tile_map
+from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
 from pymc_pacauc.interrupt import StoppedEarly, check_interrupt
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
@@ -115,19 +106,24 @@ def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaus
 
 Found = Solution[NaturalGaussian, GaussianSweep]
 
-# Rows of the pilot, at first and then, and of its smaller side at least. Doubled, the first stage takes twice as long.
-FEW_ROWS, MANY_ROWS, PILOT_SIDE = 1000, 20_000, 200
-# Relative change of the last stage: with a step after it, the mean moves by a thousandth of a standard deviation, far
-# below the sampling error. Where all pairs met are looked at (few different rows, few columns) convergence is slow.
-LAST_TOLERANCE = 0.015
+FEW_ROWS, PILOT_PER_ROW = 1000, 64  # of the pilot at first, and pairs per row;
+MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most
+PILOT_SIDE = 200  # rows at least, of the smaller side
+FIRST_ERROR, ROUGH_ERROR = 0.3, 0.05  # of its mean, in standard deviations
+ROUGH_CHANGE, MOST_ROUGH = 0.2, 3  # of q, and sweeps
+GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
+STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
+LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
-# Standard deviations of q by which its mean may be off when the first share is sampled; share of the length of a step
-# by which it may be off thereafter. Twice as much: wider bands, more pairs looked at.
-FIRST_STEP, LEFT = 4.0, 0.2
+FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is sampled;
+LEFT = 0.2  # of the length of a step is how far off it may be thereafter
+MOST_STEPS = 5
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
 OTHER_SAMPLES = 2  # subsamples for the sampling error, at least; twice as many: half the variance of the claim
 OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
+MORE_PAIRS = 4.0  # times as many, where the claim is larger: halves the error; 8 would often be more than needed
+SLICE = 2**14  # rows
 
 
 class NeedsAllPairs(Exception):
@@ -232,7 +228,7 @@ class _Run:
                 raise NeedsAllPairs(last)
             if last.error.mean <= TRUSTED_ERROR:
                 break
-            self.groups = most_groups(self.problem.pairs, self.groups) / LEAST_SAVED  # halves the error
+            self.groups = most_groups(self.problem.pairs, self.groups) / MORE_PAIRS
             if self.groups < LEAST_SAVED:
                 raise NeedsAllPairs(last)
             q, _, off = self.near(last.q, FIRST_STEP, self.groups)
@@ -269,12 +265,13 @@ class _Run:
     def pilot(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
         """From the prior to the posterior given many rows, or all, and their share: through few, at growing gammas."""
         problem = self.problem
-        few, many = _share(problem, FEW_ROWS), _share(problem, MANY_ROWS)
+        many_rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
+        few, many = _share(problem, FEW_ROWS), _share(problem, many_rows)
         gammas = gamma_steps(first_gamma(problem.gamma, problem.pairs), problem.gamma, GROWTH)
-        q = self.roughly(q, self.some_rows(few), gammas)
+        q = self.roughly(q, self.some_rows(few), gammas, ROUGH_ERROR)
         q, rows = scaled(q, many / few, problem.scale_free), self.some_rows(many)
-        for _ in range(2):  # sampled along the score of the first, the second is nearer
-            q = self.roughly(q, rows, [problem.gamma])
+        for error in (FIRST_ERROR, ROUGH_ERROR):  # sampled along the score of the first, the second is nearer
+            q = self.roughly(q, rows, [problem.gamma], error)
         return q, many
 
     def some_rows(self, share: float) -> tuple[Pairs, MeanFirst]:
@@ -289,18 +286,24 @@ class _Run:
         place[rows] = np.arange(rows.size)
         return pairs.map(place, rows.size), sweeping(space.design[rows], space.offset[rows])
 
-    def roughly(self, q: NaturalGaussian, rows: tuple[Pairs, MeanFirst], gammas: Sequence[float]) -> NaturalGaussian:
+    def roughly(
+        self,
+        q: NaturalGaussian,
+        rows: tuple[Pairs, MeanFirst],
+        gammas: Sequence[float],
+        error: float,
+    ) -> NaturalGaussian:
         """Find the mean first, given some rows, at some gammas of all."""
         pairs, sweeps = rows
         score = sweeps.scores(q.mean) if q.mean.any() else self.rng.random(pairs.n)
-        groups = number_of_groups(pairs, ACCURACIES["estimator"].pairs_per_row * pairs.n)
+        groups = number_of_groups(pairs, PILOT_PER_ROW * pairs.n)
         sweeps = sweeps.over(sample_pairs(pairs, score, groups, self.rng).parts())
-        last, most = gammas[0], MOST_SWEEPS if len(gammas) > 1 else 1
+        last, most = gammas[0], MOST_ROUGH if len(gammas) > 1 else 1
         for gamma in gammas:
             q = scaled(q, gamma / last, self.problem.scale_free)
             for _ in range(most):
-                q, change = sweeps.sweep(q, gamma / self.problem.pairs.total_weight, ERROR)
-                if change < CHANGE:
+                q, change = sweeps.sweep(q, gamma / self.problem.pairs.total_weight, error)
+                if change < ROUGH_CHANGE:
                     break
             self.reached, last = q, gamma
             check_interrupt()
@@ -353,7 +356,7 @@ class _Run:
         self,
         sampled: SampledPairs,
         q: NaturalGaussian,
-        tolerance: float = CHANGE,
+        tolerance: float = STAGE_TOLERANCE,
         pairs: Pairs | None = None,
     ) -> Found:
         """Fit all pairs, or some of them at their share of gamma."""
@@ -458,8 +461,8 @@ def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatA
     square = float(score @ score)
     slope = (score @ design) @ q.root / square if square > 0.0 else np.zeros(q.mean.size)
     found = np.empty(len(score))
-    for start in range(0, len(score), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
+    for start in range(0, len(score), SLICE):
+        rows = slice(start, start + SLICE)
         left = q.rooted(design[rows])
         left -= score[rows, None] * slope
         found[rows] = np.sqrt(np.einsum("ij,ij->i", left, left))

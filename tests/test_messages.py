@@ -145,8 +145,8 @@ RESULTS = {
     "leave_out of draws": (
         lambda approx, idata: pac.leave_out(idata),
         (
-            "Leaving observations out means removing EP's sites, and draws have none: use what pm.fit(method=pac.EP()) "
-            'returned; for tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'
+            "result must be what pm.fit(method=pac.EP()) returned: rows are left out of an approximation, not of draws"
+            '. For tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'
         ),
         lambda approx, idata: pac.leave_out(approx, np.arange(60) % 5),
     ),

@@ -158,6 +158,7 @@ OF_THE_WHOLE = {
     "examples",
     "faults",
     "fuzzing",
+    "message_words",
     "messages",
     "mutants",
     "no_leak",

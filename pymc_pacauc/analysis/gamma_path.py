@@ -255,7 +255,9 @@ def _nearest(stats: xr.Dataset, chain: int, gamma: float, top: float, kept: bool
     if not kept:
         return 0, top, (gamma - top) * stats["log_tilt"].values
     if np.unique(stats["run"].values).size > 1:
-        raise ValueError(f"chain {chain} joins draws of several runs, each with stages of its own: keep runs apart.")
+        raise ValueError(
+            f"idata joins draws of several runs in chain {chain}, each with stages of its own: keep runs apart."
+        )
     gammas, tilts = (stats[name].transpose("draw", ...).values for name in ("path_kept_gamma", "path_tilt"))
     best: tuple[float, int, FloatArray] | None = None
     for slot in np.flatnonzero(~np.isnan(gammas[0])):

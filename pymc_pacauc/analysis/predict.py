@@ -318,7 +318,7 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
             f"got {type(result).__name__}."
         )
     if not posterior.sizes["chain"] * posterior.sizes["draw"]:
-        raise ValueError("The posterior has no draws.")
+        raise ValueError("result has no draws in its posterior: select at least one chain and draw.")
     fitted, exact = getattr(found, "fitted_to", None), getattr(found, "exact_mean", None)
     carried = getattr(found, "score_function", None) or ScoreFunction.from_stats(posterior)
     if model is None and (carried is None or not carried.linear) and pm.Model.get_context(error_if_none=False):

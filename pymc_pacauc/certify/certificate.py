@@ -312,11 +312,13 @@ TUNED = (
 def check_certifiable(fitted: Provenance) -> None:
     """Refuse what has no bound, whatever the posterior."""
     if fitted.terms != 1:
-        raise ValueError(f"A certificate is for one AUC term; the model had {fitted.terms}.")
+        raise ValueError(
+            f"result cannot be certified: a certificate is for one AUC term; the model had {fitted.terms}."
+        )
     if not fitted.only_auc:
         raise ValueError(
-            "The model has a likelihood or a potential besides the AUC term: log Z is then not that of the Gibbs "
-            "posterior."
+            "result cannot be certified: its model has a likelihood or a potential besides the AUC term, so that log Z "
+            "is not that of the Gibbs posterior."
         )
     if fitted.comparison == "partial AUC":
         raise ValueError(

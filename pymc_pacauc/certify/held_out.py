@@ -154,7 +154,7 @@ def _split(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
     chosen = np.zeros(positive.size, dtype=bool)
     for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
         if rows.size < 2:
-            raise ValueError("A split certificate needs at least two rows of each class.")
+            raise ValueError("model must have at least two rows of each class, for a split certificate.")
         number = int(np.clip(round(share * rows.size), 1, rows.size - 1))
         chosen[rng.permutation(rows)[:number]] = True
     return chosen

@@ -116,7 +116,7 @@ def matching_groups(positive: Mask) -> MatchingGroups:
     classes = [np.flatnonzero(positive), np.flatnonzero(~positive)]
     number = math.ceil(min(map(len, classes)) / LARGEST_GROUP)
     if number == 0:
-        raise ValueError("A matching needs rows of both classes.")
+        raise ValueError('bound="matchings" needs rows of both classes.')
     rng = np.random.default_rng(SEED)
     parts = [np.array_split(rng.permutation(rows) if number > 1 else rows, number) for rows in classes]
     return MatchingGroups(positive, tuple(np.concatenate(both) for both in zip(*parts, strict=True)))

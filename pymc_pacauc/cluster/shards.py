@@ -106,7 +106,7 @@ def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Call
 def check_worth(n_pairs: int) -> None:
     if n_pairs < LEAST_PAIRS:
         raise ValueError(
-            f"{n_pairs:,} pairs are too few for a cluster: this machine sweeps over them in less time than it takes to "
+            f"{n_pairs:,} pairs are too few for a cluster: this machine compares them in less time than it takes to "
             f"ask the workers. Leave client away (it is for {LEAST_PAIRS:,} pairs and more)."
         )
 

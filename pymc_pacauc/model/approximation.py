@@ -692,7 +692,9 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         (4,)
         """
         if self.calibrated_spread:
-            raise ValueError("A calibrated spread has no sites: leave out of the approximation that it was made of.")
+            raise ValueError(
+                "leave_out needs the approximation that calibrated() was called on: call leave_out() of that one."
+            )
         with LateBar("leaving out", show=progressbar) as bar:
             return self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
 

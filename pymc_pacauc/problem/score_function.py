@@ -153,7 +153,7 @@ class ScoreFunction:
         given = self._by_name(X_new, named) if _is_mapping(X_new) else self._by_shape(X_new, named)
         sizes = {each.name or "X_new": len(found[0]) for each, found in given.items()}
         if len(set(sizes.values())) != 1:
-            raise ValueError(f"The new values have different numbers of rows: {sizes}.")
+            raise ValueError(f"X_new has inputs with different numbers of rows: {sizes}.")
         size = next(iter(sizes.values()))
         labels = _same_index({each.name: found[1] for each, found in given.items()})
         values, unknown = [], []

@@ -280,7 +280,7 @@ def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
     if m.shape != (d,) or V.shape != (d, d):
         raise ValueError(f"the fit has shapes {m.shape} and {V.shape}; the target has {d} coefficients.")
     if not (np.isfinite(m).all() and np.isfinite(V).all()):
-        raise ValueError("the fit to start from has NaN or infinite values; did it converge?")
+        raise ValueError("mean and covariance of the fit to start from have NaN or infinite values; did it converge?")
     try:
         np.linalg.cholesky(V)
     except np.linalg.LinAlgError:

@@ -107,7 +107,7 @@ def test_against_scikit_learn():
         ([0, 1, 2, 1], {"ordered": {(2, 1): -1.0}}, "finite number > 0"),
         ([0, 1, 2, 1], {"ordered": "yes"}, "ordered must be True, False or a mapping"),
         ([0, 1, 0, 1], {"strata": [1, 1, 2]}, r"strata must have shape \(4,\)"),
-        ([0, 1, 0, 1], {"strata": [0, 1, 2, 3]}, "No stratum has a pair"),
+        ([0, 1, 0, 1], {"strata": [0, 1, 2, 3]}, "strata leave no pair"),
         ([0, 1, 0, 1], {"strata": [0.0, 1.0, np.nan, 3.0]}, "strata has 1 missing"),
     ],
 )

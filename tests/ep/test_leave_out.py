@@ -141,7 +141,7 @@ class TestLeaveOut:
 
     def test_a_group_that_does_not_converge_at_its_gamma_is_said(self, fit):
         halves = np.arange(fit.problem.n) % 2
-        with pytest.warns(ConvergenceWarning, match="2 of 2 groups left out did not converge in 200 sweeps"):
+        with pytest.warns(ConvergenceWarning, match="2 of 2 groups left out did not converge in refine=200 iterations"):
             fit.leave_out(halves, gamma=100.0, tolerance=0.0)
         assert fit.leave_out(halves, gamma=100.0, refine=2).change.max() > 1e-6  # as asked for
 

@@ -4,13 +4,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BENCH ?= .venv-bench
 PYTEST_ARGS ?=
+CORES := -n auto --dist worksteal
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Each part of the package once, in a minute or two: for further versions of Python and of what the package needs.
-QUICK := tests/core tests/ep/test_gaussian.py tests/ep/test_sparse.py tests/ep/test_plan.py tests/estimator \
+QUICK := tests/comparison tests/problem tests/certify/test_bounds.py tests/certify/test_matchings.py tests/test_numerics.py \
+	tests/test_theorems.py tests/ep/test_gaussian.py tests/ep/test_spike_slab.py tests/ep/test_plan.py tests/estimator \
 	tests/test_package.py tests/test_versions.py tests/model/test_op.py tests/model/test_potential.py \
 	tests/model/test_approximation.py
 
@@ -19,11 +21,11 @@ QUICK := tests/core tests/ep/test_gaussian.py tests/ep/test_sparse.py tests/ep/t
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
 
-test: $(VENV)/dev.stamp  ## the tests, without those marked slow
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(VENV)/dev.stamp  ## the tests, without those marked slow, on all cores
+	$(BIN)/python -m pytest $(CORES) $(PYTEST_ARGS)
 
 quick: $(VENV)/dev.stamp  ## the important ones of them
-	$(BIN)/python -m pytest $(QUICK) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(QUICK) $(CORES) $(PYTEST_ARGS)
 
 test-lowest:  ## the same, with the lowest version of everything that pyproject.toml allows
 	PIP_CONSTRAINT=$(CURDIR)/.ci/lowest.txt $(MAKE) quick VENV=.venv-lowest

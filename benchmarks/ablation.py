@@ -215,9 +215,9 @@ def matching_certificate(n, d):
     X, y = linear_data(n, d)
 
     def run():
-        deal = matchings.deal_matchings(np.asarray(y))
+        grouping = matchings.matching_groups(np.asarray(y))
         score, rng = X @ np.ones(d), np.random.default_rng(0)
-        moments = [deal.of(score + rng.standard_normal(n)).log_moment(0.5) for _ in range(100)]
+        moments = [grouping.of(score + rng.standard_normal(n)).log_moment(0.5) for _ in range(100)]
         return Outcome(others={"log moment": float(np.mean(moments))})
 
     return Work(f"100 draws of a matching bound, {n} rows", n, run)

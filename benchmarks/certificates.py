@@ -36,7 +36,7 @@ from benchmarks.coverage_auc import SHAPES
 from pymc_pacauc.certify.bounds import catoni_bound, catoni_rate, kl_upper, pac_bayes_kl
 from pymc_pacauc.certify.certificate import COMPARED
 from pymc_pacauc.certify.held_out import split_bounds
-from pymc_pacauc.certify.matchings import bound_of_draws, deal_matchings, holdout_bound, scores_under
+from pymc_pacauc.certify.matchings import bound_of_draws, holdout_bound, matching_groups, scores_under
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.fitting import fit
@@ -99,7 +99,7 @@ def bounds_of_draws(whole, y, risk, epsilon, rng):
     known = (risk, whole.divergence, m, epsilon)
     scores = scores_under(whole.problem, whole.posterior.natural, np.ones(y.size, dtype=bool))
     matched = bound_of_draws(
-        scores, whole.divergence, deal_matchings(y == 1), D, epsilon, rng=rng, compared=COMPARED
+        scores, whole.divergence, matching_groups(y == 1), D, epsilon, rng=rng, compared=COMPARED
     ).risk
     kl = pac_bayes_kl(*known)
     catoni = catoni_bound(*known, rate=catoni_rate(m, D, epsilon))
@@ -171,13 +171,13 @@ def holdout_failures(datasets, epsilon, seed, sizes=((20, 20), (40, 120), (300, 
     print(f"|---:|---:|---:|{'---:|' * len(SHAPES)}")
     worst = 0
     for n_pos, n_neg in sizes:
-        deal = deal_matchings(np.arange(n_pos + n_neg) < n_pos)
+        grouping = matching_groups(np.arange(n_pos + n_neg) < n_pos)
         for auc in aucs:
             cells = []
             for k, draw in enumerate(SHAPES.values()):
                 rng = np.random.default_rng([seed, n_pos, round(1000 * auc), k])
                 scores = (np.concatenate(draw(auc, n_pos, n_neg, rng)) for _ in range(datasets))
-                bounds = np.array([holdout_bound(deal.of(score), n_pos, n_neg, epsilon) for score in scores])
+                bounds = np.array([holdout_bound(grouping.of(score), n_pos, n_neg, epsilon) for score in scores])
                 worst = max(worst, int(np.sum(bounds > auc)))
                 cells.append(f"{np.sum(bounds > auc)} ({bounds.mean():.3f})")
             print(f"| {n_pos} | {n_neg} | {auc} | {' | '.join(cells)} |", flush=True)

@@ -1,4 +1,4 @@
-"""Dealt pairs: how far from all pairs, how much memory, what SMC at a million rows takes.
+"""Subsampled pairs: how far from all pairs, how much memory, what SMC at a million rows takes.
 
     python -m benchmarks.large accuracy [--rows 16000 100000] [--seeds 4]
     python -m benchmarks.large memory [--rows 1000000]

@@ -256,7 +256,7 @@ FIXED_BY_TESTS = (
     (
         "Labels and inputs",
         "right, or a clear error: `positive=` as an array, masked arrays, NaT, large integers, zero draws, files",
-        "tests/core/test_pairs.py, tests/core/test_risk.py, tests/datasets/test_datasets.py",
+        "tests/comparison/test_pairs.py, tests/comparison/test_risk.py, tests/datasets/test_loaders.py",
     ),
     (
         "Read-only installation, no home, a full or damaged cache",
@@ -277,7 +277,7 @@ FIXED_BY_TESTS = (
     (
         "Selections, joins and files of draws",
         "the same evidence, path and certificate",
-        "tests/analysis/test_handling.py",
+        "tests/model/test_results.py",
     ),
 )
 

@@ -14,7 +14,6 @@ PAGE = ROOT / "docs" / "architecture.md"
 LAYERS = {
     "arrays: NumPy and numba": [
         "numerics",
-        "html_report",
         "interrupt",
         "theorems",
         "comparison",

@@ -1,12 +1,17 @@
 """What every posterior knows of itself, and a fit on arrays as such a result.
 
 Draws, files of them and PyMC's approximations follow the same protocol (:mod:`pymc_pacauc.model.results`).
+
+Printed reports: what ``repr`` says of a result is a title, then indented lines, which are a label and a value with two
+spaces or more between them, a note that starts with a dash, or a sentence; notebooks show it as a table.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +19,7 @@ import numpy as np
 from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
-from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.smc.log_evidence import LogEvidence
 
 RISK_TERMS = 2_000_000  # pairs drawn for the expected risk of a fit on a subsample of the pairs,
 RISK_SEED = (31415, 92653, 58979)  # by a stream that no subsample uses: they must not depend on what q was fitted to
@@ -110,3 +115,36 @@ def with_pairs(fitted: Provenance, fit: Fit) -> Provenance:
         return fitted
     error = fit.sampling_error
     return replace(fitted, pairs_used=fit.pairs_used, mean_error=error.mean, log_evidence_error=error.log_evidence)
+
+
+def html_report(text: str) -> str:
+    """A report in HTML.
+
+    Examples
+    --------
+    >>> print(html_report("A fit\\n  log Z    -3.1\\n  - Assumes < 5 rows."))
+    <p><strong>A fit</strong></p>
+    <table class="dataframe"><tr><th>log Z</th><td style="text-align: left">-3.1</td></tr></table>
+    <ul><li>Assumes &lt; 5 rows.</li></ul>
+    """
+    title, *lines = text.splitlines()
+    rows, notes = [], []
+    for line in lines:
+        label, *value = re.split(r"\s{2,}", escape(line.strip()), maxsplit=1)
+        if label.startswith("- "):
+            notes.append(f"<li>{' '.join([label, *value]).removeprefix('- ')}</li>")
+        elif value:
+            rows.append(f'<tr><th>{label}</th><td style="text-align: left">{value[0]}</td></tr>')
+        else:
+            rows.append(f'<tr><td colspan="2" style="text-align: left">{label}</td></tr>')
+    parts = [f"<p><strong>{escape(title)}</strong></p>"]
+    parts += [f'<table class="dataframe">{"".join(rows)}</table>'] * bool(rows)  # the class: styled as frames are
+    parts += [f"<ul>{''.join(notes)}</ul>"] * bool(notes)
+    return "\n".join(parts)
+
+
+class HTMLReport:
+    """A result whose ``repr`` is a report, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        return html_report(repr(self))

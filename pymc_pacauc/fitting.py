@@ -117,7 +117,7 @@ def plan_of(problem: Problem, method: str = "ep", *, client: Any = None, **optio
 
 def _sums_on(client: Any) -> Any:
     try:
-        from pymc_pacauc.cluster.pairs import sums_on
+        from pymc_pacauc.cluster.shards import sums_on
     except ImportError as error:
         raise ImportError(f"client= needs Dask: pip install 'pymc-pacauc[dask]' ({error}).") from None
     return partial(sums_on, client)

@@ -27,7 +27,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "model.inference": ["ScaleWarning"],
         "model.nested": ["NestedApproximation"],
         "problem.provenance": ["Provenance"],
-        "smc.evidence": ["LogEvidence"],
+        "smc.log_evidence": ["LogEvidence"],
         "smc.tempering": ["TemperingWarning"],
         "tune.evidence": ["LengthscaleChoice"],
     },

@@ -101,7 +101,7 @@ def compare(
     {'first 2': 0, 'first 4': 1, 'first 1': 2}
     """
     if len(results) < 2:
-        raise ValueError(f"There must be at least two models to compare; got {len(results)}.")
+        raise ValueError(f"results must hold at least two models to compare; got {len(results)}.")
     found = {name: as_result(result) for name, result in results.items()}
     _check({name: result.fitted_to for name, result in found.items()})
     weights = np.ones(len(found)) if prior is None else np.asarray(prior, dtype=np.float64)
@@ -153,7 +153,10 @@ def _check(fitted: Mapping[str, Provenance]) -> None:
             "all models by EP or SMC (or all by variational Bayes)."
         )
     if not reference.only_auc:
-        raise ValueError("There is a likelihood besides the AUC term, so log Z is not that of the AUC alone.")
+        raise ValueError(
+            "results has a model with a likelihood besides the AUC term, so that log Z is not that of the AUC alone: "
+            "compare models whose only terms are AUC potentials."
+        )
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -231,6 +234,6 @@ def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> L
     if hasattr(result, "scores_"):
         raise TypeError("This copy of an estimator has no training rows to leave out: fit it with keep_data=True.")
     raise TypeError(
-        "Leaving observations out means removing EP's sites, and draws have none: use what pm.fit(method=pac.EP()) "
-        'returned; for tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'
+        "result must be what pm.fit(method=pac.EP()) returned: rows are left out of an approximation, not of draws. "
+        'For tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'
     )

@@ -1,7 +1,7 @@
 """Reading the tempering path out of what ``pm.sample(step=pac.TemperingSMC())`` returns.
 
-Tempering from the prior passes through the posterior at every gamma below the target's. The step method deals the
-record of its stages out to the draws (see :mod:`pymc_pacauc.model.step`); the functions here gather it again, from
+Tempering from the prior passes through the posterior at every gamma below the target's. The step method spreads
+the record of its stages over the draws (see :mod:`pymc_pacauc.model.step`); the functions here gather it again, from
 whichever draws are left, into labelled arrays, an evidence with its error bar, and posteriors at other temperatures.
 """
 
@@ -18,7 +18,7 @@ import xarray as xr
 from pymc_pacauc.model.idata import posterior_dataset
 from pymc_pacauc.model.results import Draws, as_result, dataset_of
 from pymc_pacauc.numerics import FloatArray, effective_sample_size, normalise, systematic
-from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.smc.tempering import Stage, TemperingWarning
 
 FEW_PARTICLES = 100  # an effective sample size below this is worth a warning
@@ -255,7 +255,9 @@ def _nearest(stats: xr.Dataset, chain: int, gamma: float, top: float, kept: bool
     if not kept:
         return 0, top, (gamma - top) * stats["log_tilt"].values
     if np.unique(stats["run"].values).size > 1:
-        raise ValueError(f"chain {chain} joins draws of several runs, each with stages of its own: keep runs apart.")
+        raise ValueError(
+            f"idata joins draws of several runs in chain {chain}, each with stages of its own: keep runs apart."
+        )
     gammas, tilts = (stats[name].transpose("draw", ...).values for name in ("path_kept_gamma", "path_tilt"))
     best: tuple[float, int, FloatArray] | None = None
     for slot in np.flatnonzero(~np.isnan(gammas[0])):

@@ -32,11 +32,11 @@ from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 from scipy.special import expit, logit
 
+from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.plan import MAX_SWEEPS
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms

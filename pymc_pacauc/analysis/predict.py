@@ -327,7 +327,7 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
             f"got {type(result).__name__}."
         )
     if not posterior.sizes["chain"] * posterior.sizes["draw"]:
-        raise ValueError("The posterior has no draws.")
+        raise ValueError("result has no draws in its posterior: select at least one chain and draw.")
     fitted, exact = getattr(found, "fitted_to", None), getattr(found, "exact_mean", None)
     carried = getattr(found, "score_function", None) or ScoreFunction.from_stats(posterior)
     if model is None and (carried is None or not carried.linear) and pm.Model.get_context(error_if_none=False):
@@ -362,16 +362,21 @@ def _scores_of_draws(
     scoring = read_scores(model)
     if carried is None or not carried.linear:
         return scoring.function, scoring
-    one = posterior.isel(chain=slice(1), draw=slice(3))
-    known = [function for function in (carried, scoring.function) if function.linear]
-    weights = [function.weights(_theta(one, function)) for function in known]
-    same = len(known) == 2 and weights[0].shape == weights[1].shape and carried.names_agree(scoring.function)
-    if not same or not np.allclose(weights[0], weights[1], rtol=1e-8, atol=1e-10):
+    if not _agree(carried, scoring.function, posterior.isel(chain=slice(1), draw=slice(3))):
         raise ValueError(
             "The model makes scores of rows in another way than the one these draws were made with: pass that model, "
             "with the data it had, or leave model= away; the draws know their scores."
         )
     return carried, None
+
+
+def _agree(carried: ScoreFunction, read: ScoreFunction, draws: xr.Dataset) -> bool:
+    """Whether two linear score functions have the same names and weights at some draws."""
+    if not read.linear:
+        return False
+    one, other = (function.weights(_theta(draws, function)) for function in (carried, read))
+    same = one.shape == other.shape and np.allclose(one, other, rtol=1e-8, atol=1e-10)
+    return same and carried.names_agree(read)
 
 
 def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:

@@ -23,14 +23,13 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.analysis.tempered_folds import Tempered, choose_tempered, tempered_model
-from pymc_pacauc.array_result import ArrayResult
+from pymc_pacauc.array_result import ArrayResult, html_report
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.html_report import html_report
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import AUCTerm, NotLinearGaussianError, found_terms
@@ -258,7 +257,7 @@ def select_gamma(
     ...     gamma = pm.Data("gamma", 1.0)
     ...     theta = pm.Normal("theta", size=3)
     ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] + rng.normal(size=150) > 0, gamma=gamma)
-    >>> selection = pac.select_gamma(model, gammas=[1, 10, 100], set_data=True)
+    >>> selection = pac.select_gamma(model, gammas=[1, 10, 100], set_data=True, progressbar=False)
     >>> selection.best in (1, 10, 100), bool(selection.best == model["gamma"].get_value())
     (True, True)
     """

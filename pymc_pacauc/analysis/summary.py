@@ -16,9 +16,9 @@ import xarray as xr
 from scipy.special import expit, ndtr, ndtri
 from scipy.stats import rankdata
 
+from pymc_pacauc.array_result import html_report
 from pymc_pacauc.certify.certificate import Certificate, certificate
 from pymc_pacauc.comparison.risk import comparison_risk
-from pymc_pacauc.html_report import html_report
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import inference_data

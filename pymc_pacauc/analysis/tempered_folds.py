@@ -32,7 +32,7 @@ from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
-from pymc_pacauc.smc.evidence import stage_variance
+from pymc_pacauc.smc.log_evidence import stage_variance
 from pymc_pacauc.tune.gamma import Candidate, GammaChoice, assign_folds, choose_among, content_order, gamma_grid
 
 

@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, binomial_interval
-from pymc_pacauc.html_report import HTMLReport
+from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.model.deployed import (
     FIT,
     check_ci_prob,
@@ -36,7 +36,9 @@ from pymc_pacauc.model.deployed import (
     labelled_draws,
     mean_score,
 )
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, Mask
+
+RULES = {"fpr": "FPR at most {:g}", "tpr": "TPR at least {:g}", "cost": "costs {:g} and {:g}"}
 
 
 @dataclass(frozen=True)
@@ -316,11 +318,14 @@ def choose_threshold(
     >>> Threshold.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
     True
     """
-    if sum(value is not None for value in (fpr, tpr, cost)) != 1:
+    given: dict[str, Any] = {
+        name: rule for name, rule in (("fpr", fpr), ("tpr", tpr), ("cost", cost)) if rule is not None
+    }
+    if len(given) != 1:
         raise ValueError("Give exactly one of fpr, tpr and cost.")
-    for name, share in (("fpr", fpr), ("tpr", tpr)):
-        if share is not None and not 0.0 <= share <= 1.0:
-            raise ValueError(f"{name} must lie in [0, 1]; got {share!r}.")
+    [(name, limit)] = given.items()
+    if name != "cost" and not 0.0 <= limit <= 1.0:
+        raise ValueError(f"{name} must lie in [0, 1]; got {limit!r}.")
     if cost is not None and (len(cost) != 2 or min(cost) < 0 or max(cost) <= 0):
         raise ValueError(f"cost must be two non-negative costs, not both zero; got {cost!r}.")
     if prevalence is not None and cost is None:
@@ -328,31 +333,21 @@ def choose_threshold(
     check_ci_prob(ci_prob)
     draws, mask = labelled_draws(scores, y, positive)
     share = float(mask.mean()) if prevalence is None else check_prevalence(prevalence)
-    deployed = deployed_score(scores, draws, mean)
-    if cost is not None:
-        value, at_fpr, at_tpr = cheapest_threshold(deployed, mask, cost, share)
-    else:
-        value, at_fpr, at_tpr = _threshold(deployed, mask, fpr, tpr)
-    if fpr is not None:
-        rule = f"FPR at most {fpr:g}"
-    elif tpr is not None:
-        rule = f"TPR at least {tpr:g}"
-    else:
-        rule = "costs {:g} and {:g}".format(*cost or ())
-        rule += "" if prevalence is None else f" at prevalence {prevalence:g}"
+    value, at_fpr, at_tpr = _threshold(deployed_score(scores, draws, mean), mask, name, limit, share)
     n_pos, n_neg = int(mask.sum()), int((~mask).sum())
-    fpr_interval = binomial_interval(at_fpr, n_neg, ci_prob)
-    tpr_interval = binomial_interval(at_tpr, n_pos, ci_prob)
-    of_draw = fpr_interval, tpr_interval
-    rng = np.random.default_rng(random_seed)
-    if len(draws) > 1:
-        of_draw = _rates_of_draws(draws > value, mask, ci_prob, rng)
-    expected = () if cost is None else _expected_cost(draws > value, mask, cost, share, ci_prob, rng)
+    of_mean = binomial_interval(at_fpr, n_neg, ci_prob), binomial_interval(at_tpr, n_pos, ci_prob)
+    called = draws > value
+    rates = _rates_of_draws(called, mask, np.random.default_rng(random_seed))
+    of_draw = of_mean if len(draws) == 1 else (_interval(rates[0], ci_prob), _interval(rates[1], ci_prob))
+    rule = RULES[name].format(*np.atleast_1d(limit)) + ("" if prevalence is None else f" at prevalence {prevalence:g}")
+    expected: dict[str, Any] = {}
+    if cost is not None:
+        false, missed = cost[0] * (1.0 - share), cost[1] * share
+        expected["expected_cost"] = float(false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean()))
+        expected["expected_cost_interval"] = _interval(false * rates[0] + missed * (1.0 - rates[1]), ci_prob)
     of = getattr(scores, "coords", {}).get(FIT)
-    found = Threshold(
-        value, at_fpr, at_tpr, fpr_interval, tpr_interval, *of_draw, rule, ci_prob, n_pos, n_neg, *expected
-    )
-    return found if of is None else replace(found, fit=int(of))
+    fit = None if of is None else int(of)
+    return Threshold(value, at_fpr, at_tpr, *of_mean, *of_draw, rule, ci_prob, n_pos, n_neg, fit=fit, **expected)
 
 
 def check_prevalence(prevalence: float) -> float:
@@ -361,68 +356,33 @@ def check_prevalence(prevalence: float) -> float:
     return float(prevalence)
 
 
-def cheapest_threshold(
-    score: FloatArray, mask: NDArray[np.bool_], cost: tuple[float, float], prevalence: float
-) -> tuple[float, float, float]:
-    """The threshold of the smallest mean cost, (of a false positive, of a false negative), and its FPR and TPR."""
-    thresholds, false_rate, true_rate = _operating_points(score, mask)
-    mean_cost = cost[0] * (1.0 - prevalence) * false_rate + cost[1] * prevalence * (1.0 - true_rate)
-    best = int(np.argmin(mean_cost))
+def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence: float) -> tuple[float, float, float]:
+    """The threshold that a rule chooses, halfway to the next lower score, and its FPR and TPR."""
+    ranking = Ranking.of(score, mask)
+    thresholds = np.append(np.inf, score[ranking.order][ranking.last])  # from above all scores down to the lowest
+    false_rate, true_rate = ranking.points()
+    if rule == "fpr":
+        best = int(np.flatnonzero(false_rate <= limit + 1e-12)[-1])
+    elif rule == "tpr":
+        best = int(np.flatnonzero(true_rate >= limit - 1e-12)[0])
+    else:  # costs of a false positive and of a false negative
+        best = int(np.argmin(limit[0] * (1.0 - prevalence) * false_rate + limit[1] * prevalence * (1.0 - true_rate)))
     return _between(thresholds, best), float(false_rate[best]), float(true_rate[best])
 
 
-def _expected_cost(
-    called: NDArray[np.bool_],
-    mask: NDArray[np.bool_],
-    cost: tuple[float, float],
-    prevalence: float,
-    ci_prob: float,
-    rng: np.random.Generator,
-) -> tuple[float, tuple[float, float]]:
-    """Mean cost of comparing draws with a threshold, and its interval over draws and over rows."""
-    false, missed = cost[0] * (1.0 - prevalence), cost[1] * prevalence
-    mean = false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean())
+def _rates_of_draws(called: Mask, mask: Mask, rng: np.random.Generator) -> list[FloatArray]:
+    """FPR and TPR over posterior draws and over rows: beta variables, given how many rows a draw calls positive."""
     order = rng.permutation(np.resize(np.arange(len(called)), max(BOOTSTRAP, len(called))))
-    hits = [called[order][:, rows].sum(axis=1) for rows in (~mask, mask)]
-    rates = [rng.beta(k + 0.5, rows.sum() - k + 0.5) for k, rows in zip(hits, (~mask, mask), strict=True)]
-    costs = false * rates[0] + missed * (1.0 - rates[1])
-    low, high = np.quantile(costs, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
-    return float(mean), (float(low), float(high))
-
-
-def _rates_of_draws(
-    called: NDArray[np.bool_], mask: NDArray[np.bool_], ci_prob: float, rng: np.random.Generator
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Intervals of FPR and TPR over draws and over rows, of which the rate of each draw is a beta variable."""
     found = []
     for rows in (called[:, ~mask], called[:, mask]):
-        hits = rng.permutation(np.resize(rows.sum(axis=1), max(BOOTSTRAP, len(rows))))
-        rates = rng.beta(hits + 0.5, rows.shape[1] - hits + 0.5)
-        low, high = np.quantile(rates, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
-        found.append((float(low), float(high)))
-    return found[0], found[1]
+        hits = rows.sum(axis=1)[order]
+        found.append(rng.beta(hits + 0.5, rows.shape[1] - hits + 0.5))
+    return found
 
 
-def _operating_points(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Thresholds from +inf down through every distinct score, and (FPR, TPR) of calling rows >= it positive."""
-    ranking = Ranking.of(score, mask)
-    return np.append(np.inf, score[ranking.order][ranking.last]), *ranking.points()
-
-
-def _threshold(
-    score: FloatArray,
-    mask: NDArray[np.bool_],
-    fpr: float | None,
-    tpr: float | None,
-) -> tuple[float, float, float]:
-    """The threshold that a rule chooses, halfway to the next lower score, and its FPR and TPR."""
-    thresholds, false_rate, true_rate = _operating_points(score, mask)
-    if fpr is not None:
-        best = int(np.flatnonzero(false_rate <= fpr + 1e-12)[-1])
-    else:
-        assert tpr is not None
-        best = int(np.flatnonzero(true_rate >= tpr - 1e-12)[0])
-    return _between(thresholds, best), float(false_rate[best]), float(true_rate[best])
+def _interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
+    low, high = np.quantile(values, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
+    return float(low), float(high)
 
 
 def _between(thresholds: FloatArray, best: int) -> float:
@@ -515,7 +475,7 @@ def decision_curve(
     if chosen_with is not None:
         there, mask_there = labelled_draws(*chosen_with, positive)
         score_there = deployed_score(chosen_with[0], there, None)
-    thresholds = np.array([cheapest_threshold(score_there, mask_there, (each, 1.0), share)[0] for each in price])
+    thresholds = np.array([_threshold(score_there, mask_there, "cost", (each, 1.0), share)[0] for each in price])
 
     def benefit(score: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Net benefit, FPR and TPR at the thresholds, of weighted rows."""

@@ -96,7 +96,7 @@ def mean_bound(mean: float, error: float, count: int, epsilon: float, *, selecte
     check_epsilon(epsilon)
     _check_selected_from(selected_from)
     if count < 2:
-        raise ValueError(f"A standard error needs two terms at least; got {count}.")
+        raise ValueError(f"count must be at least 2, for a standard error; got {count}.")
     log_term = math.log(2.0 * selected_from / epsilon)
     return mean + error * math.sqrt(2.0 * log_term) + 7.0 * log_term / (3.0 * (count - 1))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.array_result import Estimate
+from pymc_pacauc.array_result import Estimate, HTMLReport
 from pymc_pacauc.certify.bounds import (
     catoni_bound,
     catoni_rate,
@@ -25,10 +25,9 @@ from pymc_pacauc.certify.bounds import (
     mean_bound,
     pac_bayes_kl,
 )
-from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, deal_matchings, scores_under
+from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, matching_groups, scores_under
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.problem.problem import two_class_mask
 from pymc_pacauc.problem.provenance import Provenance, measure_of
@@ -275,7 +274,7 @@ def certificate(
         scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))
         rng, typical = np.random.default_rng(SEED), min(fitted.coefficients, LARGEST_TYPICAL)
         drawn = bound_of_draws(
-            scores, kl, deal_matchings(positive), typical, error / selected_from, rng=rng, rate=rate, compared=COMPARED
+            scores, kl, matching_groups(positive), typical, error / selected_from, rng=rng, rate=rate, compared=COMPARED
         )
         highest, rate = drawn.risk, drawn.rate
     elif bound == "kl":
@@ -317,11 +316,13 @@ TUNED = (
 def check_certifiable(fitted: Provenance) -> None:
     """Refuse what has no bound, whatever the posterior."""
     if fitted.terms != 1:
-        raise ValueError(f"A certificate is for one AUC term; the model had {fitted.terms}.")
+        raise ValueError(
+            f"result cannot be certified: a certificate is for one AUC term; the model had {fitted.terms}."
+        )
     if not fitted.only_auc:
         raise ValueError(
-            "The model has a likelihood or a potential besides the AUC term: log Z is then not that of the Gibbs "
-            "posterior."
+            "result cannot be certified: its model has a likelihood or a potential besides the AUC term, so that log Z "
+            "is not that of the Gibbs posterior."
         )
     if fitted.comparison == "partial AUC":
         raise ValueError(
@@ -347,9 +348,9 @@ def certified_auc(result: Any, epsilon: float, selected_from: int) -> float:
 def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tuple[float, float]:
     """The empirical risk to certify with, and what is left of epsilon.
 
-    That of a fit on dealt pairs is a mean over pairs drawn: what it is below, with a probability that a part of epsilon
-    pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out among the
-    fits that may have been compared: ``COMPARED`` for each of the priors.
+    That of a fit on subsampled pairs is a mean over pairs drawn: what it is below, with a probability that a part of
+    epsilon pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out
+    among the fits that may have been compared: ``COMPARED`` for each of the priors.
     """
     if not estimated.terms:
         return estimated.value, epsilon

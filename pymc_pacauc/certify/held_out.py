@@ -1,6 +1,6 @@
 """Certified AUCs with a part of the rows kept for the certificate, and of a posterior without that; on arrays.
 
-Deal the rows of each class into a part A, from which something is learned, and the rest B, on which it is certified by
+Split the rows of each class into a part A, from which something is learned, and the rest B, on which it is certified by
 the bounds of :mod:`pymc_pacauc.certify.matchings`. Three scores have a certificate then:
 
 - *the mean score of the posterior of A*: on B it is a fixed score, and nothing is paid for having learned it;
@@ -31,16 +31,16 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.certify.bounds import check_epsilon
 from pymc_pacauc.certify.certificate import SEED, TUNED
-from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, deal_matchings, holdout_bound, scores_under
+from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.posterior import NaturalGaussian
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import deployed_score, labelled_draws
@@ -104,12 +104,12 @@ def split_bounds(
     if not 0.0 < share < 1.0:
         raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}.")
     rng = np.random.default_rng(seed)
-    in_part = _deal(positive, share, rng)
+    in_part = _split(positive, share, rng)
     part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
     whole = fit(problem, start=part, n_jobs=n_jobs)
     rest = ~in_part
     prior, posterior = part.posterior.natural, whole.posterior.natural
-    deal = deal_matchings(positive[rest])
+    grouping = matching_groups(positive[rest])
     sizes = int(positive[rest].sum()), int((~positive[rest]).sum())
     before, after = (scores_under(problem, q, rest) for q in (prior, posterior))
     divergence = divergence_between(posterior, prior)
@@ -119,10 +119,10 @@ def split_bounds(
     shift = float(np.sum((prior.factor.T @ (scale * posterior.mean - prior.mean)) ** 2)) / SHRINK**2
 
     def certified(scores: GaussianScores, kl: float) -> float:
-        return bound_of_draws(scores, kl, deal, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
+        return bound_of_draws(scores, kl, grouping, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
 
     return SplitBounds(
-        part_auc=holdout_bound(deal.of(before.mean), *sizes, epsilon),
+        part_auc=holdout_bound(grouping.of(before.mean), *sizes, epsilon),
         draw_auc=1.0 - certified(after, divergence),
         mean_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
         part=part,
@@ -150,11 +150,11 @@ def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
     return max(0.0, 0.5 * (spread + shift) + volumes)
 
 
-def _deal(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
+def _split(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
     chosen = np.zeros(positive.size, dtype=bool)
     for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
         if rows.size < 2:
-            raise ValueError("A split certificate needs at least two rows of each class.")
+            raise ValueError("model must have at least two rows of each class, for a split certificate.")
         number = int(np.clip(round(share * rows.size), 1, rows.size - 1))
         chosen[rng.permutation(rows)[:number]] = True
     return chosen
@@ -276,7 +276,7 @@ def holdout(
     draws, mask = labelled_draws(scores, y, positive)
     score = deployed_score(scores, draws, mean)
     n_pos, n_neg = int(mask.sum()), int((~mask).sum())
-    bound = holdout_bound(deal_matchings(mask).of(score), n_pos, n_neg, epsilon / selected_from)
+    bound = holdout_bound(matching_groups(mask).of(score), n_pos, n_neg, epsilon / selected_from)
     auc = 1.0 - float(empirical_risk(score, mask))
     return HoldOutCertificate(bound, auc, n_pos, n_neg, epsilon, int(selected_from))
 

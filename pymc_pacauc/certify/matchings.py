@@ -26,7 +26,7 @@ A tie is decided by tossing a coin for the pair, and the mean is over coins, too
 half. The p rows and q columns of one score, with b columns below, have s rooks among themselves in
 binomial(p, s) q! / (q - s)! ways, and then the other p - s rows have theirs below, as before.
 
-More than a thousand rows are dealt into groups, within which they are matched. The deal looks at no data, and is the
+More than a thousand rows are put into groups, within which they are matched. The grouping looks at no data, and is the
 same every time.
 
 The bound of :mod:`pymc_pacauc.certify.matchings` for draws from a Gaussian.
@@ -94,7 +94,7 @@ class Matchings:
 
 
 @dataclass(frozen=True, eq=False)
-class MatchingDeal:
+class MatchingGroups:
     """Which rows are matched with which: ``of`` any scores of the same rows."""
 
     positive: Mask
@@ -111,15 +111,15 @@ class MatchingDeal:
             return Matchings(self.m, tuple(found))
 
 
-def deal_matchings(positive: Mask) -> MatchingDeal:
-    """The deal for rows of these classes."""
+def matching_groups(positive: Mask) -> MatchingGroups:
+    """The groups for rows of these classes."""
     classes = [np.flatnonzero(positive), np.flatnonzero(~positive)]
     number = math.ceil(min(map(len, classes)) / LARGEST_GROUP)
     if number == 0:
-        raise ValueError("A matching needs rows of both classes.")
+        raise ValueError('bound="matchings" needs rows of both classes.')
     rng = np.random.default_rng(SEED)
     parts = [np.array_split(rng.permutation(rows) if number > 1 else rows, number) for rows in classes]
-    return MatchingDeal(positive, tuple(np.concatenate(both) for both in zip(*parts, strict=True)))
+    return MatchingGroups(positive, tuple(np.concatenate(both) for both in zip(*parts, strict=True)))
 
 
 def matching_bound(log_moment: float, divergence: float, m: float, epsilon: float = 0.05, *, rate: float) -> float:
@@ -255,7 +255,7 @@ def scores_under(problem: Problem, q: NaturalGaussian, rows: NDArray[np.bool_]) 
 def bound_of_draws(
     scores: GaussianScores,
     divergence: float,
-    deal: MatchingDeal,
+    grouping: MatchingGroups,
     typical: float,
     epsilon: float = 0.05,
     *,
@@ -269,27 +269,35 @@ def bound_of_draws(
     PAC-Bayes holds for all posteriors at once, but draws say something of one: if it may be the best of several, of
     which each has its bound, ``compared`` says of how many.
     """
-    n_pos = int(deal.positive.sum())
+    n_pos = int(grouping.positive.sum())
     if rate is None:
-        rate = matching_rate(n_pos, deal.positive.size - n_pos, typical, epsilon)
+        rate = matching_rate(n_pos, grouping.positive.size - n_pos, typical, epsilon)
     limit, delta = LIMIT * (typical - math.log(epsilon)), FOR_THE_DRAWS * epsilon
-    estimate, safe, draws = mean_log_moment(scores, deal, rate / deal.m, limit=limit, delta=delta / compared, rng=rng)
-    risk = matching_bound(safe, divergence, deal.m, epsilon - delta, rate=rate)
+    estimate, safe, draws = mean_log_moment(
+        scores, grouping, rate / grouping.m, limit=limit, delta=delta / compared, rng=rng
+    )
+    risk = matching_bound(safe, divergence, grouping.m, epsilon - delta, rate=rate)
     return DrawsBound(risk, rate, estimate - safe, draws)
 
 
 def mean_log_moment(
-    scores: GaussianScores, deal: MatchingDeal, beta: float, *, limit: float, delta: float, rng: np.random.Generator
+    scores: GaussianScores,
+    grouping: MatchingGroups,
+    beta: float,
+    *,
+    limit: float,
+    delta: float,
+    rng: np.random.Generator,
 ) -> tuple[float, float, int]:
     """E[L] from draws; what it is at least, except with probability ``delta``; and the number of draws."""
-    pairs = _matched_pairs(deal)
-    expected = deal.m * (1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], pairs))
-    draws = int(np.clip(ROWS_DRAWN // deal.m, FEWEST_DRAWS, MOST_DRAWS))
+    pairs = _matched_pairs(grouping)
+    expected = grouping.m * (1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], pairs))
+    draws = int(np.clip(ROWS_DRAWN // grouping.m, FEWEST_DRAWS, MOST_DRAWS))
     at_once = max(1, CELLS_AT_ONCE // scores.mean.size)
     excess: list[float] = []
     while len(excess) < draws:
         for one in scores.draw(min(at_once, draws - len(excess)), rng):
-            found = deal.of(one)
+            found = grouping.of(one)
             excess.append(found.log_moment(beta) + beta * found.mean_wrong)
     share = np.clip(np.array(excess) / limit, 0.0, 1.0)
     error = float(share.std(ddof=1) / np.sqrt(draws))
@@ -297,13 +305,13 @@ def mean_log_moment(
     return float(np.mean(excess)) - beta * expected, limit * least - beta * expected, draws
 
 
-def _matched_pairs(deal: MatchingDeal) -> Pairs:
+def _matched_pairs(grouping: MatchingGroups) -> Pairs:
     """The pairs that can be matched, each with its share of the matchings."""
     blocks = []
-    for group in deal.groups:
-        positive, negative = group[deal.positive[group]], group[~deal.positive[group]]
+    for group in grouping.groups:
+        positive, negative = group[grouping.positive[group]], group[~grouping.positive[group]]
         weight = 1.0 / max(positive.size, negative.size)
         columns = max(1, CELLS_AT_ONCE // positive.size)
         for start in range(0, negative.size, columns):
             blocks.append(Block(positive, negative[start : start + columns], weight=weight))
-    return Pairs(deal.positive.size, tuple(blocks))
+    return Pairs(grouping.positive.size, tuple(blocks))

@@ -25,9 +25,9 @@ import numpy as np
 from distributed import Client, Future
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_pacauc.cluster import pairs as on_worker
-from pymc_pacauc.cluster.pairs import add_up, check_worth
+from pymc_pacauc.cluster import shards as on_worker
 from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
+from pymc_pacauc.cluster.shards import add_up, check_worth
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
 from pymc_pacauc.ep.plan import LENGTH_MATTERS, check_count
@@ -182,12 +182,9 @@ def fit_rows(
     gamma: float,
     *,
     client: Client,
-    y: Any = None,
-    load: Callable[[Any], tuple[Any, Any]] = load_npz,
     prior_mean: ArrayLike = 0.0,
     prior_sd: ArrayLike = 1.0,
     pairs: int | None = None,
-    power: float = 1.0,
     tolerance: float = 1e-6,
     max_sweeps: int = 200,
     random_seed: Any = 0,
@@ -197,26 +194,21 @@ def fit_rows(
 
     Parameters
     ----------
-    rows : dask array, list of paths or list of futures
-        A Dask array of shape (n, d) with known chunks; or a list of paths, each loaded by ``load`` on a worker; or a
-        list of futures of ``(X, y)``, made by ``client.submit``, not scattered (scattered data die with a worker). The
-        rows of a part must be a random sample of all rows: shuffle them when you write the parts.
+    rows : list of paths, list of futures, or tuple (X, y)
+        Paths of NumPy files with arrays ``X`` and ``y``, each loaded on a worker; or futures of ``(X, y)``, made by
+        ``client.submit(load, path)``, not scattered (scattered data die with a worker); or a tuple of a Dask array of
+        shape (n, d) with known chunks and its labels, a Dask or a NumPy array. Labels are booleans, {0, 1} or {-1, 1}.
+        The rows of a part must be a random sample of all rows: shuffle them when you write the parts.
     gamma : float
         Inverse temperature, multiplying the pair risk.
     client : dask.distributed.Client
         The cluster; one thread a worker is best, as many workers as there are cores.
-    y : array_like, shape (n,), optional
-        Labels of a Dask array of rows, a Dask array too or a NumPy array: booleans, {0, 1} or {-1, 1}.
-    load : callable, default load_npz
-        ``load(path) -> (X, y)``, by default that of a NumPy file with these two arrays.
     prior_mean : float or array_like, shape (d,), default 0.0
         Prior mean of the coefficients.
     prior_sd : float or array_like, shape (d,), default 1.0
         Prior standard deviation of the coefficients, which are independent.
     pairs : int, optional
         About how many pairs to compare, by default 200 times the number of rows.
-    power : float, default 1.0
-        As in :func:`pymc_pacauc.arrays.fit`.
     tolerance : float, default 1e-06
         As in :func:`pymc_pacauc.arrays.fit`.
     max_sweeps : int, default 200
@@ -258,10 +250,8 @@ def fit_rows(
     """
     check_client(client)
     gamma = check_gamma(gamma)
-    if not 0.0 <= power <= 1.0:
-        raise ValueError(f"power must be in [0, 1]; got {power!r}.")
     _check_pairs(pairs, LEAST_ROWS**2)
-    raw = _raw_parts(client, rows, y, load)
+    raw = _raw_parts(client, rows)
     shapes = gather(client, submit(client, on_worker.look, raw))
     prior = _prior(shapes, prior_mean, prior_sd)
     counts = np.array([(found["positive"], found["negative"]) for found in shapes])
@@ -269,7 +259,7 @@ def fit_rows(
     check_worth(n_pos * n_neg)
     within = int(np.prod(counts, axis=1).sum())
     _check_pairs(pairs, 2 * LEAST_ROWS * within / (n_pos + n_neg))
-    run = _Rows(client, submit(client, on_worker.prepare, raw, prior, gamma), power, gamma, n_pos * n_neg, within)
+    run = _Rows(client, submit(client, on_worker.prepare, raw, prior, gamma), gamma, n_pos * n_neg, within)
     del raw  # loaded again if a worker dies; until then there is no need for two copies
     # What the iteration asks of a problem
     weight = SimpleNamespace(total_weight=float(run.total))
@@ -281,7 +271,7 @@ def fit_rows(
         sampled = run.rows_in_groups(on_worker.sample_rows, seeds, None if stage == 0 else q.mean, groups)
         used = sum(gather(client, submit(client, on_worker.count, sampled)))
         solution = solve_fixed_point(
-            gaussian_iteration(target, power, partial(run.sums, sampled)),
+            gaussian_iteration(target, 1.0, partial(run.sums, sampled)),
             q,
             policy_for(q.mean.size),
             tolerance=PILOT_TOLERANCE if stage == 0 else tolerance,
@@ -323,7 +313,6 @@ class _Rows:
 
     client: Client
     parts: list[Future]
-    power: float
     gamma: float
     total: int
     within: int
@@ -338,7 +327,7 @@ class _Rows:
     def sums(self, sampled: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
         """One round: the sums over all pairs, estimated from those sampled, each of which stands for some."""
         each = self.total / self.within if stands_for is None else stands_for
-        sent = (q.precision, q.shift, self.gamma / self.total, self.power, each)
+        sent = (q.precision, q.shift, self.gamma / self.total, 1.0, each)
         both = list(zip(self.parts, sampled, strict=True))
         return add_up(gather(self.client, submit(self.client, on_worker.sums, both, *sent)))
 
@@ -355,14 +344,14 @@ def _error(
     """Standard errors from the subsample and from which rows share a part, and what is to be said of the latter."""
 
     def refitted(sampled: list[Future]) -> tuple[float, FloatArray]:
-        iteration = gaussian_iteration(target, run.power, partial(run.sums, sampled))
+        iteration = gaussian_iteration(target, 1.0, partial(run.sums, sampled))
         policy = policy_for(q.mean.size, WARM)
         found = solve_fixed_point(iteration, q, policy, tolerance=FINE_TOLERANCE, max_sweeps=max_sweeps)
         return found.seen.log_evidence - log_evidence, q.factor.T @ (found.point.mean - q.mean)
 
     times = max(OTHER_SAMPLES, math.ceil(OTHER_NUMBERS / q.mean.size))
     subsamples = [run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups) for _ in range(times)]
-    error = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), run.power)
+    error = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), 1.0)
     if not (error.mean <= LINEAR_ERROR and q.mean.size > LENGTH_MATTERS):
         differences, steps = zip(*map(refitted, subsamples), strict=True)
         error = SamplingError(own_error(np.array(differences)[:, None]), own_error(np.array(steps)))
@@ -376,7 +365,7 @@ def _error(
         used = sum(gather(run.client, submit(run.client, on_worker.count, split)))
         return run.sums(split, q, run.total / max(used, 1))
 
-    found = deviations(target, q, log_evidence, (split_sums() for _ in range(times)), run.power)
+    found = deviations(target, q, log_evidence, (split_sums() for _ in range(times)), 1.0)
     of_parts = [math.sqrt(share * float(np.mean(each.var(axis=0, ddof=1)))) for each in found]
     total = SamplingError(math.hypot(error.log_evidence, of_parts[0]), math.hypot(error.mean, of_parts[1]))
     if of_parts[1] <= LINEAR_ERROR:
@@ -392,35 +381,29 @@ def _check_pairs(pairs: int | None, least: float) -> None:
         check_count(pairs, least, "pairs", "None or", "leave pairs away")
 
 
-def _raw_parts(client: Client, rows: Any, y: Any, load: Callable[[Any], Any]) -> list[Any]:
+def _raw_parts(client: Client, rows: Any) -> list[Any]:
     """A future of (X, y) for each part."""
-    if hasattr(rows, "to_delayed"):
-        return _of_dask_array(client, rows, y)
-    if isinstance(rows, str) or not isinstance(rows, Sequence) or not rows:
+    if isinstance(rows, tuple) and len(rows) == 2 and hasattr(rows[0], "to_delayed"):
+        return _of_dask_array(client, *rows)
+    if not isinstance(rows, Sequence) or isinstance(rows, str) or not rows:
         raise TypeError(
-            "rows must be a Dask array, or a list of paths or of futures of (X, y); got "
+            "rows must be a list of paths or of futures of (X, y), or a tuple of a Dask array and its labels; got "
             f"{'an empty list' if isinstance(rows, Sequence) and not rows else type(rows).__name__}."
         )
-    if y is not None:
-        raise ValueError("y is for a Dask array of rows; paths and futures hold their own.")
     futures = [isinstance(each, Future) for each in rows]
     if any(futures) and not all(futures):
         raise TypeError("rows mixes futures with paths: give one or the other.")
-    return list(rows) if all(futures) else [client.submit(load, path, pure=False) for path in rows]
+    return list(rows) if all(futures) else [client.submit(load_npz, path, pure=False) for path in rows]
 
 
 def _of_dask_array(client: Client, X: Any, y: Any) -> list[Future]:
     if X.ndim != 2:
         raise ValueError(f"rows must be a matrix of shape (n, d); got {X.ndim} dimension(s).")
-    if any(np.isnan(size) for sizes in X.chunks for size in sizes):
-        raise ValueError("rows has chunks of unknown length: call rows.compute_chunk_sizes() first.")
-    if y is None:
-        raise ValueError("A Dask array of rows needs its labels: give y.")
-    shape = y.shape if hasattr(y, "to_delayed") else np.shape(y)
-    if any(np.isnan(size) for size in shape):
-        raise ValueError("y has chunks of unknown length: call y.compute_chunk_sizes() first.")
-    if shape != X.shape[:1]:
-        raise ValueError(f"y must be a label for each of {X.shape[0]} rows; got shape {shape}.")
+    for name, each in (("X", X), ("y", y)):
+        if any(np.isnan(size) for size in np.shape(each)):
+            raise ValueError(f"{name} has chunks of unknown length: call {name}.compute_chunk_sizes() first.")
+    if np.shape(y) != X.shape[:1]:
+        raise ValueError(f"y must be a label for each of {X.shape[0]} rows; got shape {np.shape(y)}.")
     X = X.rechunk({1: X.shape[1]})
     if hasattr(y, "to_delayed"):
         labels = client.compute(y.rechunk((X.chunks[0],)).to_delayed().ravel().tolist())

@@ -398,7 +398,7 @@ def _check_cause(cause: Any, codes: NDArray[np.intp]) -> None:
         seen = ", ".join(map(str, np.unique(codes[codes > 0])[:5]))
         if seen:
             raise ValueError(f"There is no event of cause={cause}: event has the codes {seen}.")
-        raise ValueError(f"There is no event: all {codes.size} observations are censored.")
+        raise ValueError(f"There is no event: all {codes.size} observations are censored (event=0).")
 
 
 def _check_time(name: str, value: Any) -> float:

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from pymc_pacauc.comparison.kinds import Comparison, members_of
 from pymc_pacauc.comparison.pairs import Block, Pairs, distinct_labels
 
-DEALS = 20  # until every fold has something to compare
+ATTEMPTS = 20  # at an assignment, until every fold has something to compare
 ORDERED = "ordered classes"
 MOST_CLASSES = 20  # that whole groups are balanced by; where there are more, neighbours count as one
 
@@ -64,7 +64,7 @@ def comparison_folds(
         index = strata
     else:
         index = None
-    for _ in range(DEALS):
+    for _ in range(ATTEMPTS):
         fold = _assigned(classes, strata, order, folds, rng) if index is None else _grouped(classes, index, folds, rng)
         empty = [k for k in range(folds) if not (has_pairs(comparison, fold == k) and has_pairs(comparison, fold != k))]
         if not empty:

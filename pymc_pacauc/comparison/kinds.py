@@ -286,7 +286,7 @@ def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatA
                 f"The weight of classes {key!r} is for no pair: a key is (higher, lower), both among y's values."
             )
         if not (np.ndim(weight) == 0 and 0.0 < weight < np.inf):
-            raise ValueError(f"The weight of classes {key!r} must be a finite number > 0; got {weight!r}.")
+            raise ValueError(f"ordered must weigh classes {key!r} by a finite number > 0; got {weight!r}.")
         found[int(places[0][0]), int(places[1][0])] = float(weight)
     return found
 
@@ -325,7 +325,7 @@ def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
     codes = strata_codes(strata, pairs.n)
     blocks = [part for block in pairs.blocks for part in _by_stratum(block, codes)]
     if not blocks:
-        raise ValueError("No stratum has a pair to compare: each has one class only.")
+        raise ValueError("strata leave no pair to compare: each stratum has one class only.")
     used = np.unique(np.concatenate([codes[block.positive[:1]] for block in blocks])).size
     return replace(pairs, blocks=tuple(blocks), skipped_strata=int(codes.max()) + 1 - used)
 

@@ -1,8 +1,8 @@
 """Rows sampled into groups along a score, so that comparing within groups is as good as comparing everybody.
 
-Comparing rows of matching groups only, G of them, visits one pair in G. Dealt like cards, every run of G consecutive
-rows giving one row to each group in random order, each group is a systematic sample along the score: a row meets
-opponents from all over the score, evenly, and what is left to chance is which of its neighbours in score it meets.
+Comparing rows of matching groups only, G of them, visits one pair in G. Taken in turn along a score, every run of G
+consecutive rows giving one row to each group in random order, each group is a systematic sample along the score: a
+row meets opponents from all over the score, evenly, and what is left to chance is which neighbours in score it meets.
 
 Every pair has the same chance 1 / G of being met, whatever the sizes of its block and of the groups. So G times the sum
 over the pairs met has the sum over all pairs as its expectation, exactly: *Horvitz and Thompson's estimate*. Blocks

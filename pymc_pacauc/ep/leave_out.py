@@ -216,7 +216,7 @@ def leave_out_pairs(
             callback(g + 1, labels.size)
     if to_the_end and unconverged:
         warnings.warn(
-            f"{unconverged} of {labels.size} groups left out did not converge in {refine} sweeps (largest "
+            f"{unconverged} of {labels.size} groups left out did not converge in refine={refine} iterations (largest "
             f"change {change.max():.2g}): their posteriors are not quite those at gamma = {gamma:g}.",
             ConvergenceWarning,
             stacklevel=4,
@@ -315,7 +315,7 @@ def _splits(pairs: Pairs, labels: NDArray[Any], index: NDArray[np.intp]) -> Iter
             kept.append(block.take(~rows, ~columns))
         stays = replace(pairs, blocks=_without_empty(kept))
         if stays.n_pairs == 0:
-            raise ValueError(f"Without group {labels[g]!r} there is no pair left: it holds a whole class.")
+            raise ValueError(f"groups must leave a pair without each of them; group {labels[g]!r} holds a whole class.")
         yield Split(out, replace(pairs, blocks=_without_empty(touched)), stays, pairs.among(out))
 
 

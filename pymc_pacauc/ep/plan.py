@@ -192,7 +192,7 @@ class Plan:
             raise ValueError(f"power must be in (0, 1], or 0 for variational Bayes; got {self.power!r}.")
         if self.coordinates == "scores" and (self.where != "threads" or not _in_tiles(problem)):
             raise UnsupportedError(
-                'coordinates="scores" are for blocks of many pairs on one machine: use "coefficients".'
+                'coordinates="scores" are for large classes or strata on one machine: use "coefficients".'
             )
         if problem.sites is None:
             if self.where != "threads" and isinstance(self.pairs, Subsample):

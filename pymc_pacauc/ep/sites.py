@@ -208,7 +208,7 @@ def check_gamma_per_pair(gamma: float, power: float = 1.0) -> None:
     if gamma * power > LARGEST_GAMMA:
         raise ValueError(
             f"gamma is {gamma:.3g} per pair: beyond {LARGEST_GAMMA:g} a wrong pair is all but forbidden, which no "
-            "Gaussian site can represent. Lower gamma (it is usually of the order of the number of observations), or "
+            "Gaussian can represent. Lower gamma (it is usually of the order of the number of observations), or "
             "the largest weights."
         )
 

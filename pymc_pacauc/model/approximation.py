@@ -24,13 +24,12 @@ from pymc.util import get_random_generator
 from pymc.variational.approximations import FullRankGroup, SingleGroupApproximation
 from pymc.variational.opvi import node_property
 
-from pymc_pacauc.array_result import ArrayResult, Estimate, with_pairs
+from pymc_pacauc.array_result import ArrayResult, Estimate, HTMLReport, with_pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut, expected_pair_auc
 from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.ep.results import Fit, SamplingError
-from pymc_pacauc.html_report import HTMLReport
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.gp import gp_evidence_gradient
@@ -42,7 +41,7 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.export import write_score
 from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import ScoreFunction
-from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.tune.coverage import calibrated_posterior
 
 FEWEST_WEIGHTED = 25  # a tail of five
@@ -697,7 +696,9 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         (4,)
         """
         if self.calibrated_spread:
-            raise ValueError("A calibrated spread has no sites: leave out of the approximation that it was made of.")
+            raise ValueError(
+                "leave_out needs the approximation that calibrated() was called on: call leave_out() of that one."
+            )
         with LateBar("leaving out", show=progressbar) as bar:
             return self.fit.leave_out(groups, refine=refine, n_jobs=n_jobs, callback=bar.update)
 

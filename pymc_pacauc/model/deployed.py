@@ -22,7 +22,7 @@ FIT = "fit"  # the coordinate that says which fit scores are of
 MEAN = "mean_score"  # the coordinate by which draws of scores carry their exact mean
 DRAW_DIMS = ("chain", "draw", "sample")
 # Share of a mean score by which draws may differ: EP's mean has another length than the posterior, of which draws have
-# the exact law (by up to 8 % in tests/analysis/test_score_function.py). Doubled, scores halved by a user pass for it.
+# the exact law (by up to 8 % in tests/model/test_score_function.py). Doubled, scores halved by a user pass for it.
 OTHER_LENGTH = 0.25
 ENOUGH_DRAWS = 10  # whose spread is known well enough to say that a mean is not theirs
 

@@ -247,7 +247,9 @@ class FlatVariables:
 def flat_variables(model: pm.Model) -> FlatVariables:
     """Layout of the model's value variables, with the shapes they have now."""
     if not model.value_vars:
-        raise ValueError("The model has no free variables.")
+        raise ValueError(
+            'model has no free variables: add the coefficients of its scores, such as pm.Normal("theta", shape=d).'
+        )
     known = [_value_shape(model, value) for value in model.value_vars]
     shapes = [shape for shape in known if shape is not None]
     if len(shapes) < len(known):

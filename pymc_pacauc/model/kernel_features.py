@@ -106,7 +106,7 @@ class TransformRows(Op):
     def make_node(self, X: Any) -> Apply:
         rows = pt.as_tensor_variable(X).astype("float64")
         if rows.type.ndim != 2:
-            raise ValueError(f"Kernel features are of the rows of a matrix; got {rows.type.ndim} dimension(s).")
+            raise ValueError(f"X must be a matrix, of whose rows features are made; got {rows.type.ndim} dimension(s).")
         return Apply(self, [rows], [pt.matrix(dtype="float64", shape=(rows.type.shape[0], self.features.rank))])
 
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:

@@ -70,7 +70,9 @@ class Compared:
         if loss not in LOSSES:
             raise ValueError(f"loss must be {' or '.join(map(repr, LOSSES))}; got {loss!r}.")
         if self.kind.max_fpr is not None:
-            raise ValueError("A partial AUC is an average over no fixed set of pairs, so it has no surrogate.")
+            raise ValueError(
+                'max_fpr has no surrogate: a partial AUC averages over no fixed set of pairs. Use loss="exact".'
+            )
         self._check_lengths(scores)
         op = SurrogateRisk(loss) if self.kind == TWO_CLASSES else ComparisonSurrogate(self.kind, loss)
         return Blockwise(op)(scores, *self.tensors)[0]
@@ -327,8 +329,8 @@ def AUCPotential(
     Raises
     ------
     ValueError
-        If y does not have the classes asked for, lengths differ, gamma is negative or not finite, or options exclude
-        each other.
+        If y does not have the classes asked for, lengths differ, gamma is not positive or not finite, or options
+        exclude each other.
 
     See Also
     --------

@@ -35,7 +35,7 @@ from pymc_pacauc.model.kernel_features import TransformRows
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance, fingerprint, looks_standardized, pair_fingerprint, sides
 from pymc_pacauc.problem.score_function import ScoreFunction
-from pymc_pacauc.smc.evidence import LogEvidence, combine
+from pymc_pacauc.smc.log_evidence import LogEvidence, combine
 
 
 def fitted_to(

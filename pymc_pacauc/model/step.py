@@ -7,9 +7,9 @@ population in random order. When there are more draws than particles, the popula
 ``pm.sample`` has no hook to attach anything to its result, and wants none here: everything travels in ``sample_stats``
 itself. *Every* draw carries what a certificate needs (its run, the log evidence and its variance, the expected risk of
 the final population, what the run was fitted to), so that any selection of draws is as good as all of them. The record
-of the path is dealt out: a draw carries one stage, ``path_stage``, the last one first and round again, in the stats
-``path_*``, and, with ``keep_particles``, one particle of every stage. :mod:`pymc_pacauc.analysis.gamma_path` reads them
-back. So the path survives pickling, processes, slicing and files.
+of the path is spread over the draws: a draw carries one stage, ``path_stage``, the last one first and round again, in
+the stats ``path_*``, and, with ``keep_particles``, one particle of every stage. :mod:`pymc_pacauc.analysis.gamma_path`
+reads them back. So the path survives pickling, processes, slicing and files.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class TemperingSMC(BlockedStep):
         self._target, problem = _target(model)
         self._fitted_to = fitted_to(model, "TemperingSMC", problem)
         self._constants = self._fitted_to.as_stats()
-        self._score_function = read_scores(model).function.pieces()  # dealt out like the stages
+        self._score_function = read_scores(model).function.pieces()  # spread over the draws like the stages
         width = self._score_function[0][STAT].size
         self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, STAT: (np.dtype((np.uint8, (width,))), [])}
         dimension = self._target.coefficients

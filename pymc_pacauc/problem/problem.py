@@ -521,7 +521,7 @@ def linear_gaussian_problem(
     Raises
     ------
     ValueError
-        If shapes do not match, a number is not finite, gamma is negative, or a covariance is not positive definite.
+        If shapes do not match, a number is not finite, gamma is not positive, or a covariance is not positive definite.
 
     See Also
     --------
@@ -580,7 +580,7 @@ def spike_slab_problem(
     gamma : float
         Inverse temperature, multiplying the pair risk.
     inclusion_probability : float or array_like, shape (d,)
-        Prior probability of the slab, in [0, 1]; 1 makes a coefficient Gaussian.
+        Prior probability of the slab, in (0, 1]; 1 makes a coefficient Gaussian.
     v0 : float or array_like, shape (d,)
         Variance of the spike, 0 for a point mass at zero.
     v1 : float or array_like, shape (d,), default 1.0
@@ -702,7 +702,9 @@ def two_class_mask(
             f"censored times. {instead}"
         )
     if pairs.blocks[0].positive.size + pairs.blocks[0].negative.size != pairs.n:
-        raise ValueError("Some rows belong to no pair: this was fitted to a part of the rows.")
+        raise ValueError(
+            f"{what} for fits in which every row belongs to a pair; this one was fitted to a part of the rows."
+        )
     mask = np.zeros(pairs.n, dtype=bool)
     mask[pairs.blocks[0].positive] = True
     return mask

@@ -153,7 +153,7 @@ class ScoreFunction:
         given = self._by_name(X_new, named) if _is_mapping(X_new) else self._by_shape(X_new, named)
         sizes = {each.name or "X_new": len(found[0]) for each, found in given.items()}
         if len(set(sizes.values())) != 1:
-            raise ValueError(f"The new values have different numbers of rows: {sizes}.")
+            raise ValueError(f"X_new has inputs with different numbers of rows: {sizes}.")
         size = next(iter(sizes.values()))
         labels = _same_index({each.name: found[1] for each, found in given.items()})
         values, unknown = [], []
@@ -433,18 +433,20 @@ def _taken_from_array(each: Input, values: Any) -> tuple[list[Any] | None, NDArr
     if len(each.shape) != 1 or values.ndim > 2:
         index = values[values.dims[0]].values if whole and values.dims and values.dims[0] in values.coords else None
         return None, index, values.values
+    if whole:
+        values = values.transpose(..., _column_dim(each, values))
+    columns, index, array = _taken_apart(each, values.reset_coords(drop=True).to_pandas())
+    return columns, index if values.dims[0] in values.coords else None, array
+
+
+def _column_dim(each: Input, values: Any) -> Any:
+    """The dimension of a DataArray (rows, columns), in any order, that is the columns."""
+    if each.dims[-1:] and each.dims[-1] in values.dims:
+        return each.dims[-1]
     labels = {dim: values[dim].values.tolist() for dim in values.dims if dim in values.coords}
-    column = values.dims[-1]
-    if whole and each.dims[-1:] and each.dims[-1] in values.dims:
-        column = each.dims[-1]
-    elif whole and each.labels is not None:
-        column = next((dim for dim, held in labels.items() if set(held) == set(each.labels)), column)
-    elif whole:
-        raise _no_names(each.name or "X_new", labels.get(column, values.dims))
-    values = values.transpose(..., column)
-    columns = labels.get(column)
-    index = np.array(labels[values.dims[0]]) if whole and values.dims[0] in labels else None
-    return columns, index, values.values[None] if columns is not None and not whole else values.values
+    if each.labels is None:
+        raise _no_names(each.name or "X_new", labels.get(values.dims[-1], values.dims))
+    return next((dim for dim, held in labels.items() if set(held) == set(each.labels)), values.dims[-1])
 
 
 def _unnamed(labels: Any) -> bool:

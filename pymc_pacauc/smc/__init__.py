@@ -5,7 +5,7 @@ from typing import cast
 from pymc_pacauc.ep.plan import choose_coordinates
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.direction import DirectionPath
-from pymc_pacauc.smc.evidence import LogEvidence, combine
+from pymc_pacauc.smc.log_evidence import LogEvidence, combine
 from pymc_pacauc.smc.paths import FeaturePath, ModelPath, Path, WhitenedPath, bridge_path, feature_problem
 from pymc_pacauc.smc.tempering import Settings, Stage, State, advance, move_on, run_tempering, start
 

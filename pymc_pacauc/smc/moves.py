@@ -29,7 +29,7 @@ evaluates, accepts and adapts, the same for all of them.
 ``gaussian``, or ``prior`` above 100 dimensions or with fewer than ten particles per dimension.
 
 To add a move, write a function from a :class:`Situation` to a proposal, say in :data:`MOVES` what it needs of a path,
-and it is an option of ``Settings(move=...)``; ``tests/smc/test_contract.py`` runs every entry.
+and it is an option of ``Settings(move=...)``; ``tests/smc/test_paths.py`` runs every entry.
 
 References: Ridgway, Alquier, Chopin and Liang (2014), arXiv:1410.1771; Cotter, Roberts, Stuart and White (2013),
 doi:10.1214/13-STS421.

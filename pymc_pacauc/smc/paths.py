@@ -12,7 +12,7 @@ To add a path from a prior, subclass :class:`~pymc_pacauc.smc.paths.FromPrior` a
 ``gamma``, ``draw`` and ``evaluate``; everything else has a default that suits coordinates that are theta itself. What
 a path can do beyond that it says by what it offers, not by its type: ``ep_problem`` for moves around EP's fit,
 ``gaussian``, ``lower``, ``around`` and ``chart_of`` for moves in other coordinates than x. Then enter it in
-``tests/smc/test_contract.py``, whose tests every path passes.
+``tests/smc/test_paths.py``, whose tests every path passes.
 
 Start from a Gaussian fit instead of the prior.
 
@@ -288,7 +288,7 @@ def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
     if m.shape != (d,) or V.shape != (d, d):
         raise ValueError(f"the fit has shapes {m.shape} and {V.shape}; the target has {d} coefficients.")
     if not (np.isfinite(m).all() and np.isfinite(V).all()):
-        raise ValueError("the fit to start from has NaN or infinite values; did it converge?")
+        raise ValueError("mean and covariance of the fit to start from have NaN or infinite values; did it converge?")
     try:
         np.linalg.cholesky(V)
     except np.linalg.LinAlgError:

@@ -7,7 +7,7 @@ K being its transition density in the coordinates of the path, and the Metropoli
 
 To add a proposal, write a frozen dataclass with ``__call__``, ``keeps_sign`` and ``jitter``, say in its docstring what
 it is reversible with respect to (the correction is minus the log of that density's ratio), and enter it in
-``tests/smc/test_contract.py``, which checks by Monte Carlo that it leaves a known density invariant.
+``tests/smc/test_proposals.py``, which checks by Monte Carlo that it leaves a known density invariant.
 
 References: Crank-Nicolson proposals, Cotter, Roberts, Stuart and White (2013), doi:10.1214/13-STS421; the random walk
 is that of Ridgway, Alquier, Chopin and Liang (2014), arXiv:1410.1771, appendix Algorithm 2.

@@ -52,7 +52,7 @@ from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp, normalise, systematic
 from pymc_pacauc.smc.coordinates import PARTICLES_PER_DIMENSION
-from pymc_pacauc.smc.evidence import stage_variance
+from pymc_pacauc.smc.log_evidence import stage_variance
 from pymc_pacauc.smc.moves import adapt, calibrate, check_move, choose_move, fit_stage, metropolis
 from pymc_pacauc.smc.paths import Energies, Path, Population
 from pymc_pacauc.smc.proposals import Proposal

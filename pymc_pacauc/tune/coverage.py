@@ -171,7 +171,7 @@ def sandwich(fitted: Fit, level: float = 0.9) -> Sandwich:
     positive = _check(problem, level)
     q = fitted.posterior.natural
     if not q.mean.any():
-        raise ValueError("All rows have the same score: there is no direction to calibrate.")
+        raise ValueError("All rows have the same score: X has no direction to calibrate.")
     scores = _row_gradients(problem, positive, q.mean, q.root)
     spread = [np.atleast_2d(np.cov(scores[rows], rowvar=False)) / rows.sum() for rows in (positive, ~positive)]
     toward = q.precision @ q.mean
@@ -231,8 +231,8 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
     units = problem.compared_rows.size if codes is None else int(np.unique(codes[problem.compared_rows]).size)
     if units < 2 * q.mean.size:
         raise ValueError(
-            f"A spread is calibrated where there are two observations (or groups) for each coefficient at least; there "
-            f"are {units} for {q.mean.size}."
+            f"calibrated() needs two observations (or groups) for each coefficient at least; there are {units} for "
+            f"{q.mean.size} coefficients."
         )
     if basis.shape[1] == 0:  # one coefficient has no direction but its sign
         return fitted.posterior
@@ -367,5 +367,7 @@ def _check(problem: Problem, level: float) -> NDArray[np.bool_]:
             "spikes, offsets or prior means."
         )
     if problem.d < 2:
-        raise ValueError("With one coefficient the direction is its sign: there is nothing to calibrate.")
+        raise ValueError(
+            "X must have two columns at least to calibrate: with one coefficient the direction is its sign."
+        )
     return two_class_mask(problem, "gamma can be calibrated to coverage", "Choose it by cross-validation.")

@@ -93,7 +93,7 @@ def results():
 
 
 NO_CLOSED_FORM = "has no closed form: certify the exact posterior, sampled by pm.sample"
-NO_SITES = "Leaving observations out means removing EP's sites, and draws have none"
+NO_SITES = "rows are left out of an approximation, not of draws"
 
 
 @pytest.mark.parametrize("name", RESULTS)

@@ -191,11 +191,6 @@ def test_spike_and_slab_figures():
     assert axes.get_xscale() == "log"
 
 
-def test_other_backends_are_refused():
-    with pytest.raises(ValueError, match='backend must be "matplotlib"'):
-        pac.plots.plot_inclusion([0.5], backend="bokeh")
-
-
 @pytest.mark.parametrize("score", [[0.0, 1e-300, 1.0, 2.0], [0.0, 5e-324, 0.0, 0.0]])
 def test_scores_that_hardly_differ(score):
     assert len(draw(pac.plots.plot_scores(np.array(score), [1, 1, 0, 0])).lines) == 4

@@ -10,7 +10,6 @@ import xarray as xr
 from scipy.special import ndtr
 
 import pymc_pacauc as pac
-from pymc_pacauc.model.predictive import predictive_model
 from pymc_pacauc.model.results import dataset_of
 
 rng = np.random.default_rng(4)
@@ -100,18 +99,6 @@ def test_nonlinear_models_predict_too():
         idata = pm.sample(50, step=step, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True)
     scores = pac.predict_scores(idata, X_new, model=model)
     np.testing.assert_allclose(scores, np.tanh(idata["posterior"]["theta"].values @ X_new.T))
-
-
-def test_the_pymc_way(fitted):
-    """pm.Data, pm.set_data, pm.sample_posterior_predictive, without warnings; the model is untouched."""
-    model, _, idata = fitted
-    with predictive_model(model) as predictive:
-        pm.set_data({"X": X_new}, coords={"row": np.arange(7)})
-        predicted = pm.sample_posterior_predictive(idata, var_names=["scores"], progressbar=False)
-    scores = predicted["posterior_predictive"]["scores"]
-    np.testing.assert_allclose(scores, idata["posterior"]["theta"].values @ X_new.T)
-    assert model["X"].get_value().shape == (80, 3)
-    assert set(predictive.named_vars) == {"X", "theta", "scores"}
 
 
 def test_the_exact_mean_travels_with_the_draws(fitted, tmp_path):

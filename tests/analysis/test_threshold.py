@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 import pymc_pacauc as pac
-from tests.analysis.test_roc import finite
+from tests.analysis.test_evaluate import finite
 from tests.fuzzing import fuzz
 
 

@@ -196,16 +196,6 @@ def test_more_coefficients_than_observations(n):
     assert fit.log_evidence == pytest.approx(log_evidence, abs=1e-8)
 
 
-def test_draws_have_the_moments_of_the_posterior():
-    rng = np.random.default_rng(6)
-    X = rng.standard_normal((8, 12))
-    fit = fitting.fit(linear_gaussian_problem(X, np.arange(8) % 2, 8.0, prior_covariance=spd(12)))
-    theta = fit.posterior.draw(40_000, rng)
-    error = np.sqrt(np.diagonal(fit.posterior.covariance) / len(theta))
-    assert (np.abs(theta.mean(axis=0) - fit.posterior.mean) < 4 * error).all()
-    np.testing.assert_allclose(np.cov(theta.T), fit.posterior.covariance, atol=0.06)
-
-
 def test_threads_do_not_change_the_result():
     X, y = plane_data(1000)
     problem = linear_gaussian_problem(X, y, 1000.0)

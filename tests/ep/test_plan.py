@@ -9,10 +9,9 @@ import pytest
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.fit import fit
-from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.ep.plan import ACCURACIES, Plan, Subsample, choose_plan
+from pymc_pacauc.ep.plan import ACCURACIES, choose_plan
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
-from tests.ep.test_leading import process as smooth
+from tests.ep.test_process_leading import process as smooth
 
 
 def linear(n, d=2, gamma=None, **options):
@@ -133,22 +132,3 @@ def test_a_plan_that_was_carried_out_keeps_nothing_large():
 def sparse():
     X = np.random.default_rng(0).standard_normal((30, 2))
     return spike_slab_problem(X, np.arange(30) % 2, 10.0, inclusion_probability=0.5, v0=0.1)
-
-
-@pytest.mark.parametrize(
-    ("problem", "change", "message"),
-    [
-        (linear(30), {"power": 1.5}, "power must be in"),
-        (linear(30), {"pairs": Subsample(4), "where": print}, "A cluster compares all pairs"),
-        (sparse(), {"where": print}, "one machine: leave client away"),
-        (sparse(), {"power": 0.0}, 'Variational Bayes is for Gaussian priors; .* use method="ep"'),
-        (sparse(), {"power": 0.5}, "use power=1, not 0.5"),
-        (sparse(), {"pairs": Subsample(4)}, "subsampled for Gaussian priors"),
-        (sparse(), {"coordinates": "features"}, 'Gaussian priors: use "coefficients"'),
-        (process(200, 1e-4, SMALL_STRATA), {"coordinates": "scores"}, 'use "coefficients"'),
-    ],
-)
-def test_plans_that_no_engine_can_carry_out(problem, change, message):
-    plan = replace(Plan(problem.pairs.n_pairs), **change)
-    with pytest.raises((UnsupportedError, ValueError), match=message):
-        fit(problem, plan)

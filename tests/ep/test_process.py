@@ -17,7 +17,6 @@ from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.sweep import ScoreMoments, sum_sites
 from pymc_pacauc.interrupt import returns_early
-from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 N = 170
@@ -183,25 +182,3 @@ def test_the_inverse_of_a_triangle(k):
     q = natural.natural_gaussian(A @ A.T + np.eye(k), rng.standard_normal(k))
     np.testing.assert_allclose(q.root @ q.factor.T, np.eye(k), atol=1e-10)
     assert not np.tril(q.root, -1).any()
-
-
-def test_the_covariance_of_a_triangular_design():
-    design, y = process(n=90)
-    triangular = linear_gaussian_problem(design, y, 90.0, prior_covariance=np.linspace(0.5, 2.0, 90)).scores
-    Z = triangular.whitened_design
-    np.testing.assert_allclose(triangular.in_coordinates("scores").reduced.covariance, Z @ Z.T, atol=1e-12)
-    turned = linear_gaussian_problem(design[:, ::-1].copy(), y, 90.0).scores
-    Z = turned.whitened_design
-    np.testing.assert_allclose(turned.in_coordinates("scores").reduced.covariance, Z @ Z.T, atol=1e-12)
-
-
-def test_dependent_columns_among_many_rows():
-    """Of many rows the triangle is that of parts' triangles."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((5000, 7))
-    X[:, 4] = X[:, 1] - X[:, 2]
-    assert len(X) > 2 * core_scores.ROWS_AT_ONCE
-    whole, parts = (linear_gaussian_problem(rows, rows[:, 0] > 0, 50.0).scores.reduced for rows in (X[:4000], X))
-    assert whole.dimension == parts.dimension == 6
-    centred = X - X.mean(axis=0)
-    np.testing.assert_allclose(parts.design @ parts.rotation, centred, atol=1e-10)

@@ -4,35 +4,7 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
-from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.model.auc_term import NotLinearGaussianError
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-
-
-@pytest.fixture(scope="module")
-def data():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 3))
-    return X, (X[:, 0] + rng.standard_normal(60) > 0.3).astype(int)
-
-
-@pytest.fixture(scope="module")
-def model(data):
-    X, y = data
-    coords = {"feature": ["a", "b", "c"], "obs": np.arange(60)}
-    with pm.Model(coords=coords) as model:
-        rows = pm.Data("X", X, dims=("obs", "feature"))
-        alpha = pm.Normal("alpha", 1.0, 2.0)
-        theta = pm.Normal("theta", 0.0, 1.5, dims="feature")
-        scores = pm.Deterministic("scores", alpha + rows @ theta, dims="obs")
-        pac.AUCPotential("auc", scores, y, 60.0)
-    return model
-
-
-@pytest.fixture(scope="module")
-def approx(model):
-    with model:
-        return pm.fit(method=pac.EP(), progressbar=False)
 
 
 def test_is_the_engines_fit(data, approx):
@@ -46,21 +18,6 @@ def test_is_the_engines_fit(data, approx):
     assert approx.converged
     assert approx.sweeps == len(approx.history) == len(approx.hist)
     assert approx.history["log_evidence"].iloc[-1] == approx.log_evidence
-
-
-def test_sample_has_names_dims_and_deterministics(data, approx):
-    idata = approx.sample(4000, random_seed=1)
-    posterior = idata["posterior"]
-    assert posterior["theta"].dims == ("chain", "draw", "feature")
-    assert list(posterior["feature"].values) == ["a", "b", "c"]
-    theta = posterior["theta"].values[0]
-    np.testing.assert_allclose(posterior["scores"].values[0], posterior["alpha"].values[0][:, None] + theta @ data[0].T)
-    np.testing.assert_allclose(posterior["auc_risk"].values[0], pac.arrays.linear_risk(theta, *data), atol=1e-12)
-    error = theta.std(axis=0) / np.sqrt(len(theta))
-    assert (np.abs(theta.mean(axis=0) - approx.posterior.mean[1:]) < 4 * error).all()
-    assert idata["constant_data"]["X"].dims == ("obs", "feature")
-    assert posterior.attrs["pacauc_method"] == "EP"
-    assert approx.fitted_to.gamma == 60.0
 
 
 def test_same_seed_same_draws(approx):
@@ -131,38 +88,3 @@ def test_reads_well(approx):
     assert "EP approximation of an AUC Gibbs posterior" in text
     assert f"log evidence   {approx.log_evidence:.4f}" in text
     assert "converged in" in text
-
-
-def test_number_of_sweeps_is_bounded_by_n(model):
-    with model, pytest.warns(ConvergenceWarning):
-        approx = pm.fit(2, method=pac.EP(), progressbar=False)
-    assert approx.sweeps == 2
-    assert "NOT CONVERGED" in str(approx)
-
-
-def test_refine_goes_on(model):
-    with model:
-        inference = pac.EP()
-        with pytest.warns(ConvergenceWarning):
-            inference.fit(3, progressbar=False)
-        assert inference.refine(100, progressbar=False).converged
-
-
-def test_model_argument(model):
-    assert pac.EP(model=model).fit(progressbar=False).converged
-
-
-def test_refusal_through_fit(data):
-    with pm.Model():
-        pac.AUCPotential("auc", data[0] @ pm.math.exp(pm.Normal("theta", size=3)), data[1], 1.0)
-        with pytest.raises(NotLinearGaussianError, match="scores are not affine in theta"):
-            pm.fit(method=pac.EP())
-
-
-def test_callbacks_and_progress_bar(model, capsys, monkeypatch):
-    monkeypatch.setattr("pymc_pacauc.model.compat.BAR_AFTER", 0.0)
-    seen = []
-    with model:
-        pm.fit(method=pac.EP(), callbacks=[lambda approx, losses, i: seen.append(i)])
-    assert seen[0] > 1
-    assert "EP sweeps" in capsys.readouterr().out

@@ -22,8 +22,8 @@ from pymc_pacauc.model.predictive import predictive_model
 from pymc_pacauc.model.read import problem_reader
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests import pair_lists
-from tests.core.test_fuzz import ties
-from tests.core.test_risk import brute_force, scored
+from tests.comparison.test_fuzz import ties
+from tests.comparison.test_risk import brute_force, scored
 from tests.ep.test_fuzz import small
 from tests.fuzzing import fuzz
 

@@ -12,10 +12,6 @@ import pytest
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
-from pymc_pacauc.ep.loop import sweep_sums
-from pymc_pacauc.ep.posterior import natural_gaussian
-from pymc_pacauc.ep.sites import site_functions, site_table
-from pymc_pacauc.ep.sweep import tile_map
 from pymc_pacauc.model.gp import predict_gp
 from pymc_pacauc.model.predictive import predictive_model
 from pymc_pacauc.model.read import problem_of
@@ -63,38 +59,6 @@ def test_all_ways_to_write_a_gaussian_process_agree():
     for other in fits[1:]:
         assert other.log_evidence == pytest.approx(fits[0].log_evidence, abs=1e-6)
     np.testing.assert_allclose(fits[1].posterior.mean, fits[2].posterior.mean, atol=1e-6)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_sweep_in_many_dimensions_is_the_sum_over_pairs(threads):
-    """More rows and dimensions than a block holds; the fixed point's matrix algebra beside NumPy's."""
-    X, y = ring_data(700)
-    K = np.exp(-np.sqrt(np.sum((X[:, None] - X[None]) ** 2, axis=-1)))  # so rough that it has full rank
-    problem = linear_gaussian_problem(np.linalg.cholesky(K), y, 700.0)
-    space = problem.scores.reduced
-    root = np.random.default_rng(0).standard_normal((700, 700)) / 30
-    q = natural_gaussian(np.eye(700) + root @ root.T, root[0])
-    covariance = np.linalg.inv(q.precision)
-    np.testing.assert_allclose(q.covariance, covariance, atol=1e-10)
-    np.testing.assert_allclose(q.mean, covariance @ root[0], atol=1e-10)
-    table = site_table(700.0 / problem.pairs.n_pairs)
-    with tile_map(problem.pairs.n_pairs, 700, threads) as map_tiles:
-        sums = sweep_sums(problem, q, problem.pairs, table, map_tiles)
-    Z, (positive, negative) = space.design, (np.flatnonzero(y == 1), np.flatnonzero(y == 0))
-    C, mean = Z @ covariance @ Z.T, Z @ q.mean
-    square = np.diagonal(C)
-    v = square[positive, None] + square[negative] - 2 * C[np.ix_(positive, negative)]
-    site = site_functions(((mean[positive, None] - mean[negative]) / np.sqrt(v)).ravel(), table.gamma)
-    weights, shifts = site.precision.reshape(v.shape) / v, site.shift.reshape(v.shape) / np.sqrt(v)
-    P, h = np.zeros((700, 700)), np.zeros(700)
-    P[np.ix_(positive, negative)] = -weights
-    P += P.T
-    P[np.diag_indices(700)] = -P.sum(axis=1)
-    h[positive], h[negative] = shifts.sum(axis=1), -shifts.sum(axis=0)
-    np.testing.assert_allclose(sums.precision, Z.T @ P @ Z, atol=1e-8 * np.abs(Z.T @ P @ Z).max())
-    np.testing.assert_allclose(sums.shift, Z.T @ h, atol=1e-8 * np.abs(Z.T @ h).max())
-    assert sums.wrong == pytest.approx(site.wrong.sum())
-    assert sums.log_constant == pytest.approx(site.log_constant.sum())
 
 
 def test_the_covariance_of_an_mvnormal_is_read_not_inverted():

@@ -90,42 +90,6 @@ def test_runtime_lengths_must_agree(batch):
         function(batch[0][0][:-1], batch[1].astype(int))
 
 
-def test_jax():
-    pytest.importorskip("jax")
-    code = """
-        import sys
-        import numpy as np, pymc as pm, pytensor, pytensor.tensor as pt
-        import pymc_pacauc as pac
-        from pymc_pacauc.model.potential import surrogate_risk
-        from pymc_pacauc.comparison.surrogate import LOSSES
-        s = pt.dvector()
-        pytensor.function([s], pac.auc_risk(s, [0, 1]), mode="FAST_COMPILE")
-        assert "jax" not in sys.modules  # its threads do not mix with forks
-        from pymc.sampling.jax import get_jaxified_logp
-        assert "pymc_pacauc.model.jax_dispatch" not in sys.modules
-        rng = np.random.default_rng(0)
-        y, S = rng.random(60) < 0.3, rng.standard_normal((4, 60)).round(1)
-        S[3, :2] = np.inf, -np.inf
-        m = pt.dmatrix()
-        for ties in ("half", "strict"):
-            f = pytensor.function([m], pac.auc_risk(m, y, ties=ties), mode="JAX")
-            np.testing.assert_allclose(f(S), pac.empirical_risk(S, y, ties=ties), rtol=1e-12)
-        for loss, kernel in LOSSES.items():
-            v = surrogate_risk(s, y, loss)
-            f = pytensor.function([s], [v, pytensor.grad(v, s)], mode="JAX")
-            x = S[0] + 1e-3 * rng.standard_normal(60)  # away from the hinge's kinks
-            for found, expected in zip(f(x), kernel(x, y.astype(np.int8))):
-                np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
-        with pm.Model() as model:  # as nuts_sampler="numpyro" compiles it
-            theta = pm.Normal("theta", size=60)
-            pac.AUCPotential("auc", theta, y, gamma=10.0, loss="logistic")
-        found = get_jaxified_logp(model)([x])
-        np.testing.assert_allclose(found, model.compile_logp(mode="FAST_COMPILE")({"theta": x}), rtol=1e-12)
-    """
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-
-
 @pytest.mark.filterwarnings("ignore:np.dot:numba.NumbaPerformanceWarning")  # of PyTensor 2's X @ theta, when compiled
 @pytest.mark.parametrize("loss", ["exact", "logistic"])
 def test_numba_mode_takes_scores_that_are_not_contiguous(loss):

@@ -7,7 +7,6 @@ import textwrap
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
@@ -17,14 +16,15 @@ from pymc.step_methods.compound import Competence
 from scipy import stats
 
 from pymc_pacauc.analysis.gamma_path import at_gamma, log_evidence, tempering_path
-from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.risk import LinearRisk
 from pymc_pacauc.model.inference import EP
-from pymc_pacauc.model.potential import AUCPotential, auc_risk
+from pymc_pacauc.model.potential import AUCPotential
 from pymc_pacauc.model.step import STAGES_KEPT, TemperingSMC
 from pymc_pacauc.smc.direction import DirectionPath
 from pymc_pacauc.smc.tempering import TemperingWarning
-from tests.oracles import exact_line, exact_plane, line_data, plane_data
+from tests.oracles import exact_plane, plane_data
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:PyTensor could not link to a BLAS:UserWarning",
@@ -49,13 +49,6 @@ def sample(model, draws=500, chains=2, seed=1, **kwargs):
     with model:
         step = TemperingSMC(**kwargs)
         return pm.sample(draws, step=step, chains=chains, random_seed=seed, **{**QUIET, **options})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """PyMC compiles a function that records draws; here it runs so seldom that compiling it well does not pay."""
-    with pytensor.config.change_flags(mode="FAST_COMPILE"):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -130,17 +123,6 @@ def test_posterior_at_any_gamma(idata, exact, gamma):
     assert abs(float(posterior["auc_risk"].mean()) - there.expected_risk) < 4 * error
 
 
-def test_posterior_at_gamma_without_kept_particles(exact):
-    idata = sample(plane_model())
-    posterior = at_gamma(idata, 50.0, random_seed=0)  # needs no model
-    error = np.sqrt(exact.at(50.0).risk_variance / posterior["particle_ess"].values.sum())
-    assert abs(float(posterior["auc_risk"].mean()) - exact.at(50.0).expected_risk) < 4 * error
-    with pytest.warns(TemperingWarning, match="keep_particles=True"):
-        at_gamma(idata, 1.0)
-    with pytest.raises(ValueError, match="between 0 and the gamma sampled, 60"):
-        at_gamma(idata, 61.0)
-
-
 def test_netcdf_round_trip(idata, tmp_path):
     pytest.importorskip("h5netcdf")
     pytest.importorskip("h5py")
@@ -189,15 +171,6 @@ def test_waste_free_population_need_not_divide(exact):
     assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
 
 
-def test_fewer_draws_than_stages():
-    idata = sample(plane_model(), draws=2)
-    with pytest.warns(TemperingWarning, match=r"stage\(s\) have no draw here \(0 of chain 0"):
-        path = tempering_path(idata)
-    assert np.isnan(path["gamma"].values[0, 0])
-    assert path["gamma"].values[0, -1] == GAMMA
-    assert np.isfinite(log_evidence(idata).estimate)
-
-
 def test_the_progress_bar_shows_the_temperature(monkeypatch):
     """From 0 to 1 in the tuning steps, and the columns have the names of what is shown."""
     shown = []
@@ -240,53 +213,6 @@ def test_start_from_expectation_propagation(exact):
 
 
 # -- models that are not linear-Gaussian -------------------------------------------------------------------------------
-
-
-def test_transformed_variables_and_hierarchies(exact):
-    """The evidence of a scale-free score does not depend on a hierarchical scale, however it is written."""
-    X, y = plane_data()
-    with pm.Model() as model:
-        scale = pm.Gamma("scale", 3.0, 1.0)
-        direction = pm.Normal("direction", size=2)
-        AUCPotential("auc", pm.math.tanh(X @ (scale * direction)), y, gamma=GAMMA)
-    idata = sample(model, draws=1000)
-    result = log_evidence(idata)
-    assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
-    scale = idata["posterior"]["scale"].values.ravel()
-    assert stats.kstest(scale, stats.gamma(3.0).cdf).pvalue > 0.001  # the data say nothing about it
-    logp = model.compile_logp()
-    point = {"scale_log__": np.log(scale[0]), "direction": idata["posterior"]["direction"].values[0, 0]}
-    assert idata["sample_stats"]["lp"].values[0, 0] == pytest.approx(float(logp(point)))
-
-
-def test_other_data_terms_are_tempered_along():
-    """A Gaussian likelihood besides the AUC: the evidence of both is the AUC's under the conjugate posterior."""
-    x, _, y = line_data()
-    with pm.Model() as model:
-        theta = pm.Normal("theta")
-        pm.Normal("z", theta, 0.8, observed=0.9)
-        AUCPotential("auc", x * theta, y, gamma=10.0)
-    idata = sample(model, draws=500, chains=4, keep_particles=True)
-    result = log_evidence(idata)
-    variance = 1 / (1 + 1 / 0.8**2)
-    conditional = exact_line(x, y, 10.0, prior_mean=variance * 0.9 / 0.8**2, prior_sd=np.sqrt(variance))
-    marginal = stats.norm(0, np.sqrt(1 + 0.8**2)).logpdf(0.9)
-    assert abs(result.estimate - marginal - conditional.log_evidence) < 3 * result.standard_error
-    with model:
-        half = at_gamma(idata, 5.0, random_seed=0)  # half of the AUC term and half of the likelihood
-    variance = 1 / (1 + 0.5 / 0.8**2)
-    conditional = exact_line(x, y, 5.0, prior_mean=variance * 0.45 / 0.8**2, prior_sd=np.sqrt(variance))
-    theta, effective = half["theta"].values, half["particle_ess"].values.sum()
-    assert abs(theta.mean() - conditional.mean) < 3 * theta.std() / np.sqrt(effective)
-
-
-def test_start_from_a_fit_of_a_nonlinear_model():
-    x, _, y = line_data()
-    with pm.Model() as model:
-        theta = pm.Normal("theta")
-        AUCPotential("auc", pm.math.tanh(x * theta), y, gamma=10.0)
-    result = log_evidence(sample(model, chains=4, start=([0.8], [[0.6]])))
-    assert abs(result.estimate - exact_line(x, y, 10.0).log_evidence) < 3 * result.standard_error
 
 
 def test_gamma_held_in_data():
@@ -449,18 +375,6 @@ def test_trees_of_pymc_bart_are_left_to_their_step(order):
     assert done.returncode == 0, done.stderr
 
 
-def test_models_without_one_gamma_temper_all_data():
-    """No AUC term at all: plain tempering of the likelihood, whose evidence is known."""
-    with pm.Model() as model:
-        mu = pm.Normal("mu")
-        pm.Normal("z", mu, observed=[0.3, 1.2])
-    idata = sample(model, chains=4)
-    result = log_evidence(idata)
-    exact = stats.multivariate_normal(np.zeros(2), np.eye(2) + 1).logpdf([0.3, 1.2])
-    assert abs(result.estimate - exact) < 3 * result.standard_error
-    assert (idata["sample_stats"]["gamma"].values == 1.0).all()
-
-
 def test_not_a_fit():
     with plane_model(), pytest.raises(TypeError, match=r"pm.fit\(method=pac.EP\(\)\)"):
         TemperingSMC(start="ep")
@@ -498,11 +412,6 @@ def test_chains_that_disagree(idata):
         assert not log_evidence(stats_).agree
 
 
-def test_no_path_in_other_samplers():
-    with pytest.raises(TypeError, match="This needs what"):
-        tempering_path({"sample_stats": xr.Dataset()})
-
-
 class Interrupting(TemperingSMC):
     """Interrupts the fourth draw, as a user would."""
 
@@ -534,13 +443,6 @@ def test_kept_stages_are_bounded():
         assert model is not None
 
 
-def test_risk_expression_alone_does_not_count():
-    with pm.Model():
-        theta = pm.Normal("theta", size=2)
-        pm.Deterministic("risk", auc_risk(plane_data()[0] @ theta, plane_data()[1]))
-        assert not TemperingSMC.competence(theta, True)
-
-
 def test_the_potential_brings_its_sampler():
     """pm.sample() can only choose a step method that has been registered."""
     code = (
@@ -550,25 +452,6 @@ def test_the_potential_brings_its_sampler():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "1"
-
-
-def test_two_auc_terms_have_the_sum_of_their_gammas_and_the_mean_of_their_risks():
-    X, y = plane_data()
-    with pm.Model() as model:
-        theta = pm.Normal("theta", size=2)
-        AUCPotential("first", X @ theta, y, gamma=12.0)
-        AUCPotential("second", X @ theta, 1 - y, gamma=4.0)
-    idata = sample(model, draws=200, particles=200)
-    stats_, posterior = idata["sample_stats"], idata["posterior"]
-    assert (stats_["gamma"].values == 16.0).all()
-    mean = (12.0 * posterior["first_risk"] + 4.0 * posterior["second_risk"]) / 16.0
-    np.testing.assert_allclose(stats_["risk"], mean)
-    np.testing.assert_allclose(stats_["log_tilt"], -stats_["risk"])
-    with pytest.raises(ValueError, match="for one AUC term; the model had 2"):
-        certificate(idata)
-    exact = exact_plane(X, y, 8.0)  # the second term takes a third of the first one back: exp(-12 R - 4 (1 - R))
-    result = log_evidence(idata)
-    assert abs(result.estimate - (exact.log_evidence - 4.0)) < 4 * result.standard_error
 
 
 def test_draws_are_handed_out_in_random_order(monkeypatch):

@@ -9,6 +9,7 @@ from scipy import stats
 
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.risk import linear_risk
+from pymc_pacauc.numerics import effective_sample_size
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import (
     DirectionPath,
@@ -23,10 +24,9 @@ from pymc_pacauc.smc import (
     run_tempering,
     start,
 )
-from pymc_pacauc.smc.coordinates import GnomonicChart, stratified_radii, unit
-from pymc_pacauc.smc.evidence import stage_variance
+from pymc_pacauc.smc.log_evidence import stage_variance
 from pymc_pacauc.smc.paths import Population
-from pymc_pacauc.smc.tempering import Forgetting, TemperingWarning
+from pymc_pacauc.smc.tempering import Forgetting, TemperingWarning, incremental_log_weights, next_temperature
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
 GAMMA = 60.0
@@ -177,22 +177,6 @@ def test_bridge_is_exact_whatever_the_fit(plane):
     assert_evidence(states, exact.log_evidence)
 
 
-@pytest.mark.slow
-def test_bridge_keeps_the_other_hemisphere():
-    """At a small gamma a fifth of the posterior lies opposite the fit; a one-sided bridge would miss it."""
-    X, y = plane_data()
-    exact = exact_plane(X, y, 4.0)
-    problem = linear_gaussian_problem(X, y, 4.0)
-    path = bridge_path(prior_path(problem), exact.mean, np.eye(2))
-    states = runs(path, Settings(particles=500), 24)
-    assert_evidence(states, exact.log_evidence)
-    theta = np.concatenate([path.finish(s.population, np.random.default_rng(i))[0] for i, s in enumerate(states[:8])])
-    angle = np.mod(np.arctan2(theta[:, 1], theta[:, 0]), 2 * np.pi)
-    assert stats.kstest(angle, exact.cdf).pvalue > 0.001
-    away = np.mean(theta @ exact.mean < 0)
-    assert away > 0.1
-
-
 def test_bridge_in_theta_space(line):
     problem, exact = line
     states = runs(bridge_path(prior_path(problem), [exact.mean], [[0.3]]), Settings(particles=500), 24)
@@ -230,32 +214,6 @@ def test_bridge_refuses_what_is_not_a_fit(plane, mean, covariance, message):
 
 
 # -- charts ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("d", [2, 3, 7])
-def test_chart_round_trip(d):
-    rng = np.random.default_rng(d)
-    chart = GnomonicChart(unit(rng.standard_normal((1, d)))[0])
-    u = unit(rng.standard_normal((50, d)))
-    w, sign = chart.to_plane(u)
-    assert w.shape == (50, d - 1)
-    np.testing.assert_allclose(chart.to_sphere(w, sign), u, atol=1e-12)
-    np.testing.assert_allclose(chart.basis.T @ chart.basis, np.eye(d - 1), atol=1e-12)
-    np.testing.assert_allclose(chart.basis.T @ chart.pole, 0.0, atol=1e-12)
-    np.testing.assert_allclose(chart.to_sphere(np.zeros((1, d - 1)))[0], chart.pole, atol=1e-12)
-
-
-def test_uniform_lines_have_the_density_of_the_chart():
-    chart = GnomonicChart(np.array([0.6, -0.8]))
-    w, _ = chart.to_plane(unit(np.random.default_rng(0).standard_normal((4000, 2))))
-    assert stats.kstest(w[:, 0], stats.cauchy.cdf).pvalue > 0.001  # d = 2: a Cauchy variable
-    np.testing.assert_allclose(chart.log_uniform(w)[:5], stats.cauchy.logpdf(w[:5, 0]))
-
-
-def test_radii_are_chi_distributed_and_stratified():
-    radii = stratified_radii(1000, 5, np.random.default_rng(0))
-    assert stats.kstest(radii, stats.chi(5).cdf).statistic < 1 / 1000
-    assert abs(radii.mean() - stats.chi(5).mean()) < 0.1 * stats.chi(5).std() / np.sqrt(1000)
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------
@@ -462,3 +420,29 @@ def test_variance_of_a_few_chains():
     expected = means.var(ddof=1) / 8 / means.mean() ** 2
     parent = np.tile(np.arange(8), 50)
     assert stage_variance((weights / weights.sum()).ravel(), parent) == pytest.approx(expected)
+
+
+def test_a_dead_particle_stays_dead():
+    tilt = np.array([-np.inf, -1.0, 0.0])
+    np.testing.assert_array_equal(incremental_log_weights(tilt, 0.0), [-np.inf, 0.0, 0.0])
+    np.testing.assert_array_equal(incremental_log_weights(tilt, 3.0), [-np.inf, -3.0, 0.0])
+
+
+def test_next_temperature_meets_the_threshold_or_the_end():
+    tilt = -np.random.default_rng(3).random(500)
+    found = next_temperature(tilt, 2.0, 500.0, 0.5)
+    assert effective_sample_size((found - 2.0) * tilt) == pytest.approx(250, rel=1e-5)
+    assert next_temperature(tilt, 2.0, 2.5, 0.5) == 2.5
+    assert next_temperature(np.full(10, -0.3), 0.0, 1e6, 0.9) == 1e6  # a constant risk
+
+
+def test_next_temperature_counts_living_particles():
+    tilt = -np.random.default_rng(4).random(500)
+    tilt[:400] = -np.inf
+    found = next_temperature(tilt, 0.0, 1e4, 0.5)
+    assert effective_sample_size(incremental_log_weights(tilt, found)) == pytest.approx(50, rel=1e-5)
+
+
+def test_next_temperature_always_advances():
+    tilt = np.array([0.0, -1e30, -1e30])
+    assert 0.0 < next_temperature(tilt, 0.0, 1.0, 0.9) <= 1.0

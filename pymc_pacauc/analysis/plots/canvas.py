@@ -24,7 +24,6 @@ LINES = ("-", "--", "-.", ":")
 
 def new_axes(
     ax: Any = None,
-    backend: str | None = None,
     *,
     rows: int = 1,
     columns: int = 1,
@@ -32,8 +31,6 @@ def new_axes(
     **options: Any,
 ) -> np.ndarray:
     """``rows * columns`` axes as a flat array: those given, or those of a new figure."""
-    if backend not in (None, "matplotlib"):
-        raise ValueError(f'backend must be "matplotlib"; got {backend!r}.')
     try:
         import matplotlib.pyplot as plt
     except ImportError:

@@ -29,7 +29,6 @@ def plot_marginals(
     *,
     coefficients: Sequence[str] | None = None,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
     """Draw the marginals of the coefficients: the approximation as a line over the density of draws.
 
@@ -43,8 +42,6 @@ def plot_marginals(
         Which to show, by their labels, such as ``"theta[glu]"``; by default the first forty.
     ax : matplotlib Axes or sequence of them, optional
         One axes for each coefficient; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -86,7 +83,7 @@ def plot_marginals(
     draws = None if idata is None else _flat_draws(names, idata)
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
-    axes = new_axes(ax, backend, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
+    axes = new_axes(ax, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     gaussian = approx.posterior is approx.fit.posterior
     own = None if gaussian else approx.posterior.draw(SHAPE_DRAWS, np.random.default_rng(0))
@@ -113,9 +110,7 @@ def plot_marginals(
     return axes[: len(shown)]
 
 
-def plot_inclusion(
-    result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None, backend: str | None = None
-) -> Any:
+def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int = 30, ax: Any = None) -> Any:
     """Draw the inclusion probabilities of a spike-and-slab fit, largest first.
 
     Parameters
@@ -129,8 +124,6 @@ def plot_inclusion(
         How many to show.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -155,7 +148,7 @@ def plot_inclusion(
     if labels.size != values.size:
         raise ValueError(f"There are {values.size} probabilities but {labels.size} names.")
     order = np.argsort(-values, kind="stable")[:most]
-    [axes] = new_axes(ax, backend, figsize=(5.5, 0.24 * order.size + 1.0))
+    [axes] = new_axes(ax, figsize=(5.5, 0.24 * order.size + 1.0))
     rows = np.arange(order.size)
     colors = [BLUE if values[k] >= 0.5 else GREY for k in order]
     axes.hlines(rows, 0, values[order], color=colors, linewidth=2)
@@ -169,9 +162,7 @@ def plot_inclusion(
     return axes
 
 
-def plot_regularization_path(
-    path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None, backend: str | None = None
-) -> Any:
+def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, most: int = 7, ax: Any = None) -> Any:
     """Draw coefficients against the spike's variance, circled where included (the paper's Figure 3).
 
     Parameters
@@ -185,8 +176,6 @@ def plot_regularization_path(
         How many coefficients to name and colour at most: those included anywhere, for most of the path first.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -212,7 +201,7 @@ def plot_regularization_path(
     if np.isnan(values).all():
         raise ValueError("No fit of this path converged (all its coefficients are NaN): there is nothing to draw.")
     labels = np.asarray(found if names is None else list(names)).astype(str)
-    [axes] = new_axes(ax, backend, figsize=(7.0, 4.6))
+    [axes] = new_axes(ax, figsize=(7.0, 4.6))
     weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
     included = [k for k in np.argsort(-weight, kind="stable") if (probabilities[:, k] >= 0.5).any()]
     named = np.array(included[: min(most, len(COLORS))])
@@ -260,9 +249,7 @@ def _path_arrays(path: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
     return data["v0"].values, data["coefficient"].values, data["inclusion_probability"].values, found
 
 
-def plot_decision_curve(
-    curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
-) -> Any:
+def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
     """Draw net benefit against the probability at which one is indifferent, beside acting on every row and on none.
 
     Parameters
@@ -273,8 +260,6 @@ def plot_decision_curve(
         Show the band over rows.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -296,7 +281,7 @@ def plot_decision_curve(
     'net benefit (true positives per row)'
     """
     named = named_curves(curves, "mean score", "decision_curve", "net_benefit")
-    [axes] = new_axes(ax, backend, figsize=(6.0, 4.2))
+    [axes] = new_axes(ax, figsize=(6.0, 4.2))
     first = next(iter(named.values()))
     at = first["probability"]
     axes.axhline(0.0, color=BLACK, linewidth=0.9, label="nobody")
@@ -316,7 +301,7 @@ def plot_decision_curve(
     return axes
 
 
-def plot_compare(table: pd.DataFrame, *, ax: Any = None, backend: str | None = None) -> Any:
+def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:
     """Draw the log evidence of each model, the best on top, with two standard errors where they are known.
 
     Parameters
@@ -325,8 +310,6 @@ def plot_compare(table: pd.DataFrame, *, ax: Any = None, backend: str | None = N
         What :func:`~pymc_pacauc.compare` returned.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -348,7 +331,7 @@ def plot_compare(table: pd.DataFrame, *, ax: Any = None, backend: str | None = N
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['1 columns', '2 columns']
     """
-    [axes] = new_axes(ax, backend, figsize=(6.4, 1.2 + 0.45 * len(table)))
+    [axes] = new_axes(ax, figsize=(6.4, 1.2 + 0.45 * len(table)))
     place = np.arange(len(table))[::-1]
     error = 2.0 * table["se"].fillna(0.0)
     axes.axvline(table["log_evidence"].max(), color=GREY, linewidth=0.8, linestyle=":")

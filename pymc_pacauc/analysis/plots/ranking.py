@@ -27,7 +27,6 @@ def plot_roc(
     band: bool = True,
     randomised: bool = False,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
     """Draw ROC curves of mean scores, with their bands over rows.
 
@@ -41,8 +40,6 @@ def plot_roc(
         Show the mean curve of the draws too: of a score that is drawn from the posterior each time.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -64,7 +61,7 @@ def plot_roc(
     ('false positive rate', 'true positive rate')
     """
     named = named_curves(curves, "", "roc", "tpr")
-    [axes] = new_axes(ax, backend, figsize=(5.2, 5.2))
+    [axes] = new_axes(ax, figsize=(5.2, 5.2))
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
     for k, (name, curve) in enumerate(named.items()):
         color, line = COLORS[k % len(COLORS)], LINES[k % len(LINES)]
@@ -80,9 +77,7 @@ def plot_roc(
     return axes
 
 
-def plot_precision_recall(
-    curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None, backend: str | None = None
-) -> Any:
+def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
     """Draw precision-recall curves of mean scores, with their bands over rows.
 
     Parameters
@@ -93,8 +88,6 @@ def plot_precision_recall(
         Show the pointwise band.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -116,7 +109,7 @@ def plot_precision_recall(
     ('recall', 'precision')
     """
     named = named_curves(curves, "", "precision_recall", "precision")
-    [axes] = new_axes(ax, backend, figsize=(7.6, 4.6))
+    [axes] = new_axes(ax, figsize=(7.6, 4.6))
     for k, (name, curve) in enumerate(named.items()):
         color, line, recall = COLORS[k % len(COLORS)], LINES[k % len(LINES)], curve["recall"]
         if band:
@@ -146,7 +139,6 @@ def plot_scores(
     positive: Any = None,
     ordered: bool = False,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
     """Draw the density of the mean score in each class, with a threshold.
 
@@ -166,8 +158,6 @@ def plot_scores(
         and the concordance of the scores with the classes.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -196,14 +186,14 @@ def plot_scores(
                 "positive= is for two classes; with ordered=True the larger value of y should score higher."
             )
         risk = float(empirical_risk(score, y, ordered=True))  # also checks the two
-        [axes] = new_axes(ax, backend, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
+        [axes] = new_axes(ax, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
         _ridges(axes, score, np.asarray(y), threshold)
         axes.set(xlabel="mean score" if posterior else "score", ylabel="class", title=f"concordance {1.0 - risk:.3f}")
         return axes
     mask = encode_labels(y, positive)
     if score.shape != mask.shape:
         raise ValueError(f"scores must have one column per label, {mask.size}; the mean score has shape {score.shape}.")
-    [axes] = new_axes(ax, backend, figsize=(6.4, 3.8))
+    [axes] = new_axes(ax, figsize=(6.4, 3.8))
     grid = _score_grid(score)
     classes = ((~mask, BLUE, "negative", "--"), (mask, VERMILION, "positive", "-"))
     densities = [_density(score[group], grid, np.ptp(score)) for group, *_ in classes]
@@ -269,7 +259,6 @@ def plot_survival(
     groups: int = 3,
     ci_prob: float = 0.9,
     ax: Any = None,
-    backend: str | None = None,
 ) -> Any:
     """Draw the share without event over time in groups of equal size by their mean score (Kaplan-Meier estimate).
 
@@ -292,8 +281,6 @@ def plot_survival(
         Probability of the pointwise bands, Greenwood's on the scale of log(-log S).
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -326,7 +313,7 @@ def plot_survival(
     empty = groups - np.unique(group).size
     if empty:
         raise ValueError(f"{empty} of {groups} groups would be empty: many scores are equal. Use fewer groups.")
-    [axes] = new_axes(ax, backend, figsize=(7.2, 4.2))
+    [axes] = new_axes(ax, figsize=(7.2, 4.2))
     for k in range(groups):
         inside = group == k
         curve = survival_curve(times[inside], codes[inside], cause)

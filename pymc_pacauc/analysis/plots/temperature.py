@@ -11,7 +11,7 @@ from pymc_pacauc.analysis.plots.canvas import BLUE, COLORS, GREEN, GREY, ORANGE,
 from pymc_pacauc.model.results import as_result
 
 
-def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) -> Any:
+def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
     """Draw AUCs (or concordances) and log evidence against gamma.
 
     Parameters
@@ -23,8 +23,6 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
         :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log evidence of each chain's stages).
     ax : sequence of two matplotlib Axes, optional
         Two axes, one above the other; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -50,7 +48,7 @@ def plot_gamma_path(result: Any, *, ax: Any = None, backend: str | None = None) 
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     options: Any = {"sharex": True, "gridspec_kw": {"height_ratios": (3, 1.4)}} if ax is None else {}
-    top, bottom = axes = new_axes(ax, backend, rows=2, figsize=(6.2, 5.2), **options)[:2]
+    top, bottom = axes = new_axes(ax, rows=2, figsize=(6.2, 5.2), **options)[:2]
     if hasattr(result, "table"):
         _selection(result, top, bottom)
     else:
@@ -100,7 +98,7 @@ def _tempering(idata: Any, top: Any, bottom: Any) -> None:
         bottom.plot(stages["gamma"], stages["log_evidence"], color=color, marker=".")
 
 
-def plot_tempering(idata: Any, *, ax: Any = None, backend: str | None = None) -> Any:
+def plot_tempering(idata: Any, *, ax: Any = None) -> Any:
     """Draw the stages of tempering SMC: gamma, effective sample size and acceptance rate, a line per chain.
 
     Parameters
@@ -109,8 +107,6 @@ def plot_tempering(idata: Any, *, ax: Any = None, backend: str | None = None) ->
         What ``pm.sample(step=pac.TemperingSMC())`` returned.
     ax : sequence of three matplotlib Axes, optional
         Three axes; by default a new figure.
-    backend : {"matplotlib"}, optional
-        The only backend there is.
 
     Returns
     -------
@@ -136,7 +132,7 @@ def plot_tempering(idata: Any, *, ax: Any = None, backend: str | None = None) ->
     3
     """
     path = tempering_path(idata)
-    axes = new_axes(ax, backend, columns=3, figsize=(10.0, 3.2))[:3]
+    axes = new_axes(ax, columns=3, figsize=(10.0, 3.2))[:3]
     from_fit = bool(np.isnan(path["gamma"].values[:, 0]).all())
     panels = (
         ("temperature", "fraction of the way from the fit" if from_fit else r"$\gamma$"),

@@ -1,0 +1,29 @@
+"""Carrying out a plan, or refusing it."""
+
+from dataclasses import replace
+
+import pytest
+
+from pymc_pacauc.ep.fit import fit
+from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.ep.plan import Plan, Subsample
+from tests.ep.test_plan import SMALL_STRATA, linear, process, sparse
+
+
+@pytest.mark.parametrize(
+    ("problem", "change", "message"),
+    [
+        (linear(30), {"power": 1.5}, "power must be in"),
+        (linear(30), {"pairs": Subsample(4), "where": print}, "A cluster compares all pairs"),
+        (sparse(), {"where": print}, "one machine: leave client away"),
+        (sparse(), {"power": 0.0}, 'Variational Bayes is for Gaussian priors; .* use method="ep"'),
+        (sparse(), {"power": 0.5}, "use power=1, not 0.5"),
+        (sparse(), {"pairs": Subsample(4)}, "subsampled for Gaussian priors"),
+        (sparse(), {"coordinates": "features"}, 'Gaussian priors: use "coefficients"'),
+        (process(200, 1e-4, SMALL_STRATA), {"coordinates": "scores"}, 'use "coefficients"'),
+    ],
+)
+def test_plans_that_no_engine_can_carry_out(problem, change, message):
+    plan = replace(Plan(problem.pairs.n_pairs), **change)
+    with pytest.raises((UnsupportedError, ValueError), match=message):
+        fit(problem, plan)

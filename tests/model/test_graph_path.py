@@ -1,0 +1,73 @@
+"""Paths of models that are evaluated as one vectorised graph."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from pymc_pacauc.analysis.gamma_path import at_gamma, log_evidence
+from pymc_pacauc.model.potential import AUCPotential
+from tests.model.test_step import GAMMA, sample
+from tests.oracles import exact_line, exact_plane, line_data, plane_data
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def test_transformed_variables_and_hierarchies():
+    """The evidence of a scale-free score does not depend on a hierarchical scale, however it is written."""
+    exact = exact_plane(*plane_data(), GAMMA)
+    X, y = plane_data()
+    with pm.Model() as model:
+        scale = pm.Gamma("scale", 3.0, 1.0)
+        direction = pm.Normal("direction", size=2)
+        AUCPotential("auc", pm.math.tanh(X @ (scale * direction)), y, gamma=GAMMA)
+    idata = sample(model, draws=1000)
+    result = log_evidence(idata)
+    assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
+    scale = idata["posterior"]["scale"].values.ravel()
+    assert stats.kstest(scale, stats.gamma(3.0).cdf).pvalue > 0.001  # the data say nothing about it
+    logp = model.compile_logp()
+    point = {"scale_log__": np.log(scale[0]), "direction": idata["posterior"]["direction"].values[0, 0]}
+    assert idata["sample_stats"]["lp"].values[0, 0] == pytest.approx(float(logp(point)))
+
+
+def test_other_data_terms_are_tempered_along():
+    """A Gaussian likelihood besides the AUC: the evidence of both is the AUC's under the conjugate posterior."""
+    x, _, y = line_data()
+    with pm.Model() as model:
+        theta = pm.Normal("theta")
+        pm.Normal("z", theta, 0.8, observed=0.9)
+        AUCPotential("auc", x * theta, y, gamma=10.0)
+    idata = sample(model, draws=500, chains=4, keep_particles=True)
+    result = log_evidence(idata)
+    variance = 1 / (1 + 1 / 0.8**2)
+    conditional = exact_line(x, y, 10.0, prior_mean=variance * 0.9 / 0.8**2, prior_sd=np.sqrt(variance))
+    marginal = stats.norm(0, np.sqrt(1 + 0.8**2)).logpdf(0.9)
+    assert abs(result.estimate - marginal - conditional.log_evidence) < 3 * result.standard_error
+    with model:
+        half = at_gamma(idata, 5.0, random_seed=0)  # half of the AUC term and half of the likelihood
+    variance = 1 / (1 + 0.5 / 0.8**2)
+    conditional = exact_line(x, y, 5.0, prior_mean=variance * 0.45 / 0.8**2, prior_sd=np.sqrt(variance))
+    theta, effective = half["theta"].values, half["particle_ess"].values.sum()
+    assert abs(theta.mean() - conditional.mean) < 3 * theta.std() / np.sqrt(effective)
+
+
+def test_start_from_a_fit_of_a_nonlinear_model():
+    x, _, y = line_data()
+    with pm.Model() as model:
+        theta = pm.Normal("theta")
+        AUCPotential("auc", pm.math.tanh(x * theta), y, gamma=10.0)
+    result = log_evidence(sample(model, chains=4, start=([0.8], [[0.6]])))
+    assert abs(result.estimate - exact_line(x, y, 10.0).log_evidence) < 3 * result.standard_error
+
+
+def test_models_without_one_gamma_temper_all_data():
+    """No AUC term at all: plain tempering of the likelihood, whose evidence is known."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("z", mu, observed=[0.3, 1.2])
+    idata = sample(model, chains=4)
+    result = log_evidence(idata)
+    exact = stats.multivariate_normal(np.zeros(2), np.eye(2) + 1).logpdf([0.3, 1.2])
+    assert abs(result.estimate - exact) < 3 * result.standard_error
+    assert (idata["sample_stats"]["gamma"].values == 1.0).all()

@@ -1,0 +1,14 @@
+"""Types of results, errors and warnings."""
+
+import pytest
+
+import pymc_pacauc as pac
+
+
+@pytest.mark.parametrize("name", pac.results.__all__)
+def test_types_are_where_they_are_said_to_be(name):
+    found = getattr(pac.results, name)
+    assert isinstance(found, type)
+    assert found.__name__ == name
+    assert found.__doc__
+    assert issubclass(found, Exception) == name.endswith(("Error", "Warning"))

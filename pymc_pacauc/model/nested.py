@@ -37,7 +37,7 @@ from pymc_pacauc.model.prior import is_normal, local_scales
 from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of, reader_of
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.smc.evidence import LogEvidence
+from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.tune.nested import (
     MOST_HYPER,
     TOLERANCE,

@@ -406,6 +406,6 @@ def test_a_process_with_a_learned_lengthscale_predicts_new_points():
     own = pac.predict_scores(found, x, gp=gp, summary=True, draws=300, random_seed=1)
     expected = found.nested.mean(lambda each: each.problem.X @ each.posterior.mean)
     np.testing.assert_allclose(own["mean"] - own["mean"].mean(), expected - expected.mean(), atol=0.02)
-    far = pac.predict_scores(found, np.array([[40.0]]), gp=gp, summary=True, draws=300, random_seed=1)
+    far = pac.predict_scores(found, np.array([[400.0]]), gp=gp, summary=True, draws=300, random_seed=1)
     assert float(far["mean"][0]) == pytest.approx(0.0, abs=1e-6)
     assert float(far["sd"][0]) == pytest.approx(1.0, abs=0.15)  # the prior's

@@ -248,7 +248,7 @@ def test_no_function_has_too_many_arguments():
 
 # Of arrays and of PyMC (score_function, kernel_features), of pairs and of EP on them (subsample), the rule for gamma
 # and its use by estimators, posteriors of engines and of estimators, fits, results in models and the namespace of all.
-PARALLEL = {"score_function", "kernel_features", "subsample", "gamma", "posterior", "results"}
+PARALLEL = {"nested", "score_function", "kernel_features", "subsample", "gamma", "posterior", "results"}
 
 
 def test_every_basename_is_used_once():

@@ -257,7 +257,7 @@ def select_gamma(
     ...     gamma = pm.Data("gamma", 1.0)
     ...     theta = pm.Normal("theta", size=3)
     ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] + rng.normal(size=150) > 0, gamma=gamma)
-    >>> selection = pac.select_gamma(model, gammas=[1, 10, 100], set_data=True)
+    >>> selection = pac.select_gamma(model, gammas=[1, 10, 100], set_data=True, progressbar=False)
     >>> selection.best in (1, 10, 100), bool(selection.best == model["gamma"].get_value())
     (True, True)
     """

@@ -166,7 +166,7 @@ class EP(Inference):
     >>> with pm.Model():
     ...     theta = pm.Normal("theta", size=2)
     ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3, gamma=40)
-    ...     approx = pm.fit(method=pac.EP())
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
     >>> approx.converged
     True
     """

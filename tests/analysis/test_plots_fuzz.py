@@ -9,7 +9,6 @@ import pytest
 import xarray as xr
 from hypothesis import assume
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 import pymc_pacauc as pac
 from tests.analysis.test_evaluate import finite
@@ -129,7 +128,11 @@ def test_marginals_are_the_densities(chosen):
     mean, sd = approx.posterior.mean, np.sqrt(np.diagonal(approx.posterior.covariance))
     for axes, name in zip(drawn, chosen, strict=True):
         k, line = "abc".index(name), axes.lines[0]
-        np.testing.assert_allclose(line.get_ydata(), norm.pdf(line.get_xdata(), mean[k], sd[k]))
+        density = line.get_ydata() * np.gradient(line.get_xdata())  # of 4000 draws, smoothed: the law is no Gaussian
+        found = density @ line.get_xdata()
+        assert density.sum() == pytest.approx(1.0, abs=0.01)
+        assert found == pytest.approx(mean[k], abs=0.1 * sd[k])
+        assert np.sqrt(density @ (line.get_xdata() - found) ** 2) == pytest.approx(sd[k], rel=0.1)
         assert axes.get_title() == f"theta[{name}]"
 
 

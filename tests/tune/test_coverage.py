@@ -141,8 +141,9 @@ def test_refusals():
         coverage_gamma(linear_gaussian_problem(X, y, 1.0, prior_mean=1.0))
     with pytest.raises(ValueError, match="its sign"):
         coverage_gamma(linear_gaussian_problem(X[:, :1], y, 1.0))
-    with pytest.raises(ValueError, match="level"):
-        coverage_gamma(linear_gaussian_problem(X, y, 1.0), level=1.0)
+    for level in (0.0, 1.0, np.nan):
+        with pytest.raises(ValueError, match="level is a probability strictly between"):
+            coverage_gamma(linear_gaussian_problem(X, y, 1.0), level=level)
 
 
 def directions(rng, n, d, kind="two classes"):

@@ -94,8 +94,9 @@ def test_a_constant_column_has_no_say():
 
 
 def test_bad_input_is_refused_in_words():
-    with pytest.raises(ValueError, match="grid must hold positive"):
-        choose_lengthscale(X, Y, 120.0, grid=[0.0])
+    for grid in ([0.0], [1.0, -1.0], [np.nan], [np.inf], [], [[1.0, 2.0]]):
+        with pytest.raises(ValueError, match="grid must hold positive"):
+            choose_lengthscale(X, Y, 120.0, grid=grid)
     with pytest.raises(ValueError, match="kernel must be one of"):
         choose_lengthscale(X, Y, 120.0, "rbf")
     with pytest.raises(ValueError, match="gamma must be"):

@@ -1,0 +1,111 @@
+"""Probabilities from cross-fitted scores: each map against its definition, with the weights of the rows."""
+
+import numpy as np
+import pytest
+import sklearn.utils
+from scipy.optimize import minimize
+from scipy.special import expit, log_softmax, logit, ndtr
+from sklearn.isotonic import IsotonicRegression
+
+import pymc_pacauc as pac
+from pymc_pacauc.estimator.calibration import FAR, Sigmoid, Steps, cross_fit, fit_sigmoid, fit_softmax
+
+
+def data(n=90, seed=1):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, X[:, 0] + rng.logistic(size=n) > 0.2, rng.integers(1, 7, size=n).astype(float)
+
+
+@pytest.mark.parametrize("calibration", ["isotonic", "sigmoid"])
+def test_maps_are_of_weighted_rows_that_were_left_out(calibration):
+    X, y, weights = data()
+    found = pac.AUCClassifier("ridge", gamma=30.0, calibration=calibration).fit(X, y, sample_weight=weights)
+    [score] = found.scores_
+    held_out = cross_fit(score.posterior, 5)
+    above = np.tile(y.astype(float), len(held_out))
+    each = np.tile(weights / weights.mean(), len(held_out)) / len(held_out)
+    if calibration == "isotonic":
+        steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+        expected = Steps(steps.fit(held_out.ravel(), above, sample_weight=each), 90)
+    else:
+        expected = fit_sigmoid(held_out.ravel(), above, each)
+    at = score.standard(X)
+    np.testing.assert_allclose(found.predict_proba(X)[:, 1], expected(at), atol=1e-12)
+    np.testing.assert_allclose(score.held_out_standard, held_out.mean(axis=0), atol=1e-12)
+    assert expected(np.array([(score.origin - score.center) / score.spread]))[0] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_steps_and_one_row_by_phi():
+    steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit([-1.0, 0.0, 2.0], [0.0, 0.25, 1.0])
+    found = Steps(steps, 3)
+    at = np.array([-5.0, 0.0, 1.0, 7.0])
+    np.testing.assert_allclose(found(at), (3.0 * np.array([0.0, 0.25, 0.625, 1.0]) + ndtr(at)) / 4.0)
+    assert found(np.array([found.crossing(0.5)]))[0] == pytest.approx(0.5)
+    flat = Steps(IsotonicRegression(out_of_bounds="clip").fit([1.0, 3.0], [0.75, 0.75]), 3)  # from 0.5625 to 0.8125
+    assert flat.crossing(0.5) == -FAR
+    assert flat.crossing(0.9) == 3.0 + FAR
+
+
+def test_the_sigmoid_is_the_most_likely():
+    """With Platt's targets: (N + 1) / (N + 2) for a class of N rows, by weight."""
+    rng = np.random.default_rng(2)
+    scores, weights = rng.normal(size=80), rng.gamma(2.0, size=80)
+    above = (scores + 2.0 * rng.logistic(size=80) > 0.5).astype(float)
+    high, low = weights @ above, weights @ (1.0 - above)
+    target = np.where(above > 0.0, (high + 1.0) / (high + 2.0), 1.0 / (low + 2.0))
+
+    def loss(parameters):
+        p = expit(parameters[0] * scores + parameters[1])
+        return -weights @ (target * np.log(p) + (1.0 - target) * np.log1p(-p))
+
+    best = minimize(loss, [0.5, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12}).x
+    found = fit_sigmoid(scores, above, weights)
+    np.testing.assert_allclose([found.slope, found.shift], best, rtol=1e-4)
+    assert Sigmoid(2.0, -1.0).crossing(0.8) == pytest.approx((logit(0.8) + 1.0) / 2.0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_softmax_is_the_most_likely_with_one_more_row(weighted):
+    rng = np.random.default_rng(3)
+    scores, place = rng.normal(size=(60, 3)), rng.integers(0, 3, size=60)
+    scores[np.arange(60), place] += 1.0
+    weights = rng.gamma(2.0, size=60) if weighted else None
+    each = np.ones(60) if weights is None else weights / weights.mean()
+
+    def loss(parameters):
+        slopes, shifts = parameters[:3], parameters[3:]
+        fitted = -each @ log_softmax(slopes * scores + shifts, axis=1)[np.arange(60), place]
+        return fitted + 0.5 * np.sum((slopes - 1.0) ** 2 + shifts**2)
+
+    best = minimize(loss, np.ones(6), method="BFGS", options={"gtol": 1e-7}).x
+    slopes, shifts = fit_softmax(scores, place, weights)
+    np.testing.assert_allclose(slopes, best[:3], rtol=1e-4)
+    np.testing.assert_allclose(shifts, best[3:] - best[3:].mean(), atol=1e-4)
+
+
+def test_without_calibration_classes_are_as_frequent_as_in_training():
+    """Two: above the average score. Three: as many training rows above each boundary, by weight, as there are."""
+    X, y, weights = data()
+    two = pac.AUCClassifier("ridge", gamma=30.0, calibration=None).fit(X, y)
+    score = two.decision_function(X)
+    assert score.mean() == pytest.approx(0.0, abs=1e-9)
+    classes = np.digitize(X[:, 0], [-0.5, 0.7])
+    three = pac.AUCClassifier("ridge", gamma=30.0, calibration=None).fit(X, classes, sample_weight=weights)
+    assert set(three.predict(X)) == {0, 1, 2}
+
+
+def test_what_is_done_is_printed_where_asked_for(capsys):
+    X, y, _ = data()
+    pac.AUCClassifier(verbose=True).fit(X, y)
+    said = capsys.readouterr().out
+    for words in ("choosing the prior's covariance", "choosing gamma by 5 folds: 1 looked at", "fitting at gamma = "):
+        assert f"[pymc_pacauc] {words}" in said
+    pac.AUCClassifier().fit(X, y)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.skipif(not hasattr(sklearn.utils, "get_tags"), reason="scikit-learn 1.5 has other tags")
+def test_sparse_rows_are_welcome():
+    for estimator in (pac.AUCClassifier(), pac.ConcordanceEstimator()):
+        assert sklearn.utils.get_tags(estimator).input_tags.sparse

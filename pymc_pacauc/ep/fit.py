@@ -73,7 +73,7 @@ def fit(
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
             dense = replace(problem, sites=None)
             rough = choose_plan(dense, pairs="all", accuracy="path", max_sweeps=plan.max_sweeps - 1)
-            rough = replace(rough, coordinates="coefficients", start="prior", leading=0)
+            rough = replace(rough, coordinates="coefficients", start="prior")
             options["rough"] = fit(dense, rough, **options)
     if plan.start == "parts":
         plan = replace(plan, start=_fitted_parts(problem, plan, n_jobs))

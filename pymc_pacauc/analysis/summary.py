@@ -248,19 +248,10 @@ def summary(
     elif isinstance(fit_result, EPApproximation):
         table = _closed_form(fit_result, ci_prob, var_names)
     else:
-        if fit_result.posterior is None:
-            raise TypeError("The result has no posterior group to summarise.")
-        names, omitted = _variables(fit_result.posterior, var_names, fitted.n_pos + fitted.n_neg)
+        source = whole if isinstance(whole, NestedApproximation) else result
+        table, omitted = _of_draws(fit_result, source, var_names, options)
         if omitted:
             note = "; ".join(filter(None, [note, f"left out of the table for their size: {', '.join(omitted)}"]))
-        table = az.summary(inference_data({"posterior": fit_result.posterior}), var_names=names, **options)
-        included = [str(name) for name in fit_result.posterior.data_vars if str(name).endswith("_included")]
-        for name in included:
-            result = whole if isinstance(whole, NestedApproximation) else result
-            probability = inclusion_probability(result, var_name=name.removesuffix("_included")).values.ravel()
-            rows = [label for label in table.index if label.partition("[")[0] == name.removesuffix("_included")]
-            if len(rows) == probability.size:
-                table.loc[rows, "inclusion"] = probability.round(3)
     evidence = whole.evidence
     table.attrs.update(
         method=fitted.method,
@@ -278,6 +269,23 @@ def summary(
     )
     table.attrs["report"] = _report(table.attrs, fitted.terms)
     return Summary(table)
+
+
+def _of_draws(
+    drawn: Any, source: Any, var_names: Sequence[str] | None, options: dict[str, Any]
+) -> tuple[pd.DataFrame, list[str]]:
+    """ArviZ's table of the draws, with the inclusion probabilities of ``source``, and the variables too large for it."""
+    if drawn.posterior is None:
+        raise TypeError("The result has no posterior group to summarise.")
+    names, omitted = _variables(drawn.posterior, var_names, drawn.fitted_to.n_pos + drawn.fitted_to.n_neg)
+    table = az.summary(inference_data({"posterior": drawn.posterior}), var_names=names, **options)
+    for included in (str(name) for name in drawn.posterior.data_vars if str(name).endswith("_included")):
+        name = included.removesuffix("_included")
+        probability = inclusion_probability(source, var_name=name).values.ravel()
+        rows = [label for label in table.index if label.partition("[")[0] == name]
+        if len(rows) == probability.size:
+            table.loc[rows, "inclusion"] = probability.round(3)
+    return table, omitted
 
 
 def _summary_of_scores(scores: Any, ci_prob: float, top: float | None) -> pd.DataFrame:

@@ -252,11 +252,7 @@ def certificate(
         return _of_classes(result, fitted, epsilon, groups, sampling, options)
     if groups is not None:
         fitted = fitted.with_groups(_comparison(result, model), groups)
-    if fitted.groups and (bound == "matchings" or sampling != "labels"):
-        raise ValueError(
-            'bound="matchings" and sampling="iid" are for observations that are independent, not for groups of them: '
-            'use bound="kl" (or "catoni", "linear") with sampling="labels".'
-        )
+    _check_groups(fitted, bound, sampling)
     _check(result, fitted, tuned_prior)
     estimated, divergence = result.mean_risk, result.divergence
     kl, monte_carlo = divergence.value, None
@@ -367,6 +363,14 @@ def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tu
     among = COMPARED * selected_from
     highest = mean_bound(estimated.value, estimated.error, estimated.terms, part, selected_from=among)
     return min(1.0, highest), epsilon - part
+
+
+def _check_groups(fitted: Provenance, bound: str, sampling: str) -> None:
+    if fitted.groups and (bound == "matchings" or sampling != "labels"):
+        raise ValueError(
+            'bound="matchings" and sampling="iid" are for observations that are independent, not for groups of them: '
+            'use bound="kl" (or "catoni", "linear") with sampling="labels".'
+        )
 
 
 def _check_options(

@@ -265,6 +265,8 @@ def concordance(
         The code in ``event`` of the events of interest.
     horizon : float or array_like, optional
         Compare events until this time with those free of it then.
+    entry : array_like, shape (n,), optional
+        When each observation came under observation, as in :func:`concordance_risk`.
 
     Returns
     -------

@@ -62,9 +62,9 @@ FEWEST_ROWS = 64  # below which a process is fitted in a few hundredths of a sec
 # to some thousandths of a standard deviation. Doubled, one sweep in ten less, and twice the error.
 FINE_TOLERANCE = 3e-4
 MOST_AT_ONCE = 20_000_000  # pairs whose standard deviations fit in memory (80 MB), where the mean is found first
-# Of folds along paths of their own; more blocks: removed sites are quicker. Ten classes, of 9 blocks each, are fitted
-# in 35 s instead of 116 (`benchmarks/multi_class.py`, digits).
-MOST_BLOCKS = 16
+# Of folds along paths of their own: with 9, those of ten classes, 3.3 times as fast as removing sites (digits of
+# `benchmarks/multi_class.py`); with twice as many, removing sites is quicker
+MOST_BLOCKS = 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +291,7 @@ def choose_plan(
     ======================================  ============  ===========  ============  ===================================
 
     A start given replaces the one in the table. Folds go along paths of their own ("paths") where there is a Gaussian
-    prior, one machine, at most 8 blocks, of one weight each, and 5 million pairs: 2.4 at 2000 rows and 100 columns. The
+    prior, one machine, at most 9 blocks, of one weight each, and 5 million pairs: 2.4 at 2000 rows and 100 columns. The
     ratios are of ``docs/what_each_part_buys.md``.
 
     Parameters

@@ -197,7 +197,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             self._fit(X, y, sample_weight, strata, groups)
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
+    def _check_options(self) -> None:
         check_calibration(self.calibration)
         if self.class_weight is not None and self.calibration is None:
             raise ValueError('class_weight= is for probabilities, and there are none: use calibration="auto".')
@@ -205,6 +205,9 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             raise ValueError(
                 f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
             )
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
+        self._check_options()
         recipe = self._recipe()
         X, y, weights, groups = self._training(X, y, sample_weight, groups)
         check_classification_targets(y)

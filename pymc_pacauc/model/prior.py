@@ -158,7 +158,7 @@ def _affine_prior(graph: Variable, inputs: list[Variable], layout: FlatVariables
     factor = slope.T
     diagonal = np.diagonal(factor)
     if not (np.isfinite(mean).all() and np.isfinite(factor).all() and (diagonal > 0.0).all()):
-        raise refuse("its prior has means or standard deviations that are not possible")
+        raise refuse("a pm.Normal of it has a mean or a standard deviation that is not possible")
     if not np.any(factor - np.diag(diagonal)):
         return mean, diagonal.copy()
     if np.triu(factor, 1).any():  # variables in another order than that of their dependence

@@ -367,7 +367,7 @@ def linear_terms(model: pm.Model) -> list[AUCTerm]:
     """The terms of a model, at least one; their ties must have one cost."""
     terms = found_terms(model)
     if len({term.ties for term in terms}) > 1:
-        raise refuse("its potentials differ in what a tie costs")
+        raise refuse("its potentials differ in ties=: give all of them the same")
     return terms
 
 

@@ -314,10 +314,7 @@ def without_data(idata: Any) -> Any:
     found, posterior = as_result(idata), dataset_of(idata, "posterior")
     if not isinstance(found, Draws) or posterior is None:
         raise TypeError("without_data() is for draws: pass approx.sample(), or what pm.sample() returned.")
-    rows = {found.fitted_to.n_pos + found.fitted_to.n_neg}
-    for group, fewest in (("observed_data", 1), ("constant_data", 2)):
-        held = dataset_of(idata, group)
-        rows |= set() if held is None else {each.shape[0] for each in held.values() if each.ndim >= fewest}
+    rows = _numbers_of_rows(idata, found.fitted_to)
     function = found.score_function
     scoring = set() if function is None else {name for name, _ in function.variables}
 
@@ -332,6 +329,15 @@ def without_data(idata: Any) -> Any:
         return group.drop_vars([name for name in idle if group[name].dims and not set(group[name].dims) <= used])
 
     return inference_data({"posterior": kept(posterior), "sample_stats": kept(found.stats)})
+
+
+def _numbers_of_rows(idata: Any, fitted: Provenance) -> set[int]:
+    """Lengths that an array with an entry for each training row may have."""
+    rows = {fitted.n_pos + fitted.n_neg}
+    for group, fewest in (("observed_data", 1), ("constant_data", 2)):
+        held = dataset_of(idata, group)
+        rows |= set() if held is None else {each.shape[0] for each in held.values() if each.ndim >= fewest}
+    return rows
 
 
 def by_chain_and_draw(posterior: xr.Dataset) -> xr.Dataset | None:

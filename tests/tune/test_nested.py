@@ -64,9 +64,8 @@ def test_the_lattice_is_quadrature():
     mean = weights @ np.exp(grid)
     sd = np.sqrt(weights @ (np.exp(grid) - mean) ** 2)
     assert found.weights @ np.exp(found.phi[:, 0]) == pytest.approx(mean, abs=0.02 * sd)
-    drawn = np.exp(
-        found.lattice.draw(np.random.default_rng(0).choice(len(s := found.weights), 4000, p=s), s, rng)[:, 0]
-    )
+    rng = np.random.default_rng(0)
+    drawn = np.exp(found.lattice.draw(rng.choice(len(s := found.weights), 4000, p=s), s, rng)[:, 0])
     assert drawn.mean() == pytest.approx(mean, abs=0.08 * sd)
     assert drawn.std() == pytest.approx(sd, rel=0.1)
 

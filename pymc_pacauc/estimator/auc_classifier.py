@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from pymc_pacauc.comparison.kinds import balanced, ordered_classes, stratified
-from pymc_pacauc.comparison.pairs import bipartite
+from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
 from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_calibration, fit_softmax
@@ -198,13 +198,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
-        check_calibration(self.calibration)
-        if self.class_weight is not None and self.calibration is None:
-            raise ValueError('class_weight= is for probabilities, and there are none: use calibration="auto".')
-        if self.multi_class not in MULTI_CLASS:
-            raise ValueError(
-                f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
-            )
+        self._check_options()
         recipe = self._recipe()
         X, y, weights, groups = self._training(X, y, sample_weight, groups)
         check_classification_targets(y)
@@ -222,12 +216,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             counted = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
 
         def score(part: NDArray[np.intp]) -> CalibratedScore:
-            pairs = bipartite(part) if part.max() == 1 else ordered_classes(part)
-            pairs = pairs if strata is None else stratified(pairs, strata)
-            if one_score:
-                pairs = pairs if weights is None else pairs.times(weights / weights.mean())
-            else:
-                pairs = balanced(pairs, place, weights)
+            pairs = _compared(part, strata, weights) if one_score else balanced(_compared(part, strata), place, weights)
             folds = usable_folds(pairs, groups, leaves_out)
             posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
             recipe.tell("calibrating")
@@ -244,6 +233,15 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         self.classes_ = classes
         if hasattr(self, "coef_"):
             self.intercept_ = np.array([each.intercept for each in self.scores_])
+
+    def _check_options(self) -> None:
+        check_calibration(self.calibration)
+        if self.class_weight is not None and self.calibration is None:
+            raise ValueError('class_weight= is for probabilities, and there are none: use calibration="auto".')
+        if self.multi_class not in MULTI_CLASS:
+            raise ValueError(
+                f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
+            )
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Compute the mean score of each row, above zero where it is called positive.
@@ -437,6 +435,13 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             raise ValueError("M has no strata: with a score for each class call score() without them.")
         present = np.unique(place)
         return 1.0 - float(empirical_risk(scores[:, present], place, weights=weights, multi_class="ovo"))
+
+
+def _compared(part: NDArray[np.intp], strata: Any, weights: FloatArray | None = None) -> Pairs:
+    """Pairs of rows of two classes, or of ordered ones, within strata and with weights where there are any."""
+    pairs = bipartite(part) if part.max() == 1 else ordered_classes(part)
+    pairs = pairs if strata is None else stratified(pairs, strata)
+    return pairs if weights is None else pairs.times(weights / weights.mean())
 
 
 def _check_classes(classes: NDArray[Any], place: NDArray[np.intp], leaves_out: bool) -> None:

@@ -35,8 +35,8 @@ KINDS = {
     "variational": (gaussian, "vb"),
     "mixture": (sparse, "ep"),
     "dirac": (lambda **options: sparse(v0=0.0, **options), "ep"),
-    "dual": (lambda **options: gaussian(80, **options), "ep"),
-    "sparse dual": (lambda **options: sparse(80, v0=0.0, p=0.1, **options), "ep"),
+    "dual": (lambda **options: gaussian(64, **options), "ep"),
+    "sparse dual": (lambda **options: sparse(64, v0=0.0, p=0.1, **options), "ep"),
 }
 
 

@@ -78,26 +78,13 @@ def shard_sums(shard: Shard, mean: FloatArray, factor: FloatArray, gamma: float,
 
 
 def times(sums: SiteSums, factor: float) -> SiteSums:
-    """So many times the sums."""
-    return replace(
-        sums,
-        precision=factor * sums.precision,
-        shift=factor * sums.shift,
-        log_constant=factor * sums.log_constant,
-        wrong=factor * sums.wrong,
-    )
+    """So many times the sums; ``tied`` stays a count of pairs."""
+    return replace(sums, **{name: factor * value for name, value in vars(sums).items() if name != "tied"})
 
 
 def add_up(parts: list[SiteSums]) -> SiteSums:
-    """In the order given, so that the result does not depend on who was first."""
-    first, *others = parts
-    precision, shift = first.precision.copy(), first.shift.copy()
-    log_constant, wrong, tied = first.log_constant, first.wrong, first.tied
-    for sums in others:
-        precision += sums.precision
-        shift += sums.shift
-        log_constant, wrong, tied = log_constant + sums.log_constant, wrong + sums.wrong, tied + sums.tied
-    return SiteSums(precision, shift, log_constant, wrong, tied)
+    """Add sums in the order given, so that the result does not depend on who was first."""
+    return SiteSums(*(sum(values) for values in zip(*(vars(each).values() for each in parts), strict=True)))
 
 
 @contextmanager

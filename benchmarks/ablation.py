@@ -1,6 +1,6 @@
 """What each strategy of a fit buys: the same work with it and without it, CPU seconds and error.
 
-    python -m benchmarks.ablation [--only leading band ...] [--turns 3] [--largest 100000] [--write]
+    python -m benchmarks.ablation [--only features band ...] [--turns 3] [--largest 100000] [--write]
 
 A strategy that the plan chooses is left out by another plan; one inside an engine by replacing its function.
 *Ratio*: CPU seconds without it over CPU
@@ -109,9 +109,7 @@ def same(plan):
 
 def plain(plan):
     """All pairs, coefficients, from the prior, to many digits."""
-    return replace(
-        plan, coordinates="coefficients", leading=0, pairs="all", start="prior", continuation=False, tolerance=1e-9
-    )
+    return replace(plan, coordinates="coefficients", pairs="all", start="prior", continuation=False, tolerance=1e-9)
 
 
 def fitted(design, pairs_of, change=same, gamma=None):
@@ -279,13 +277,9 @@ STRATEGIES = (
     Strategy("rescaling", "the known length of q", [(loop, "_scale_target", lambda q, seen: 0.0)], SMALL),
     Strategy(
         "features",
-        "few directions of a smooth process (pivoted Cholesky)",
-        partial(replace, coordinates="scores", leading=0),
-        SMOOTH,
-    ),
-    Strategy("leading", "leading directions first", partial(replace, leading=0), SMOOTH),
-    Strategy(
-        "scores", "EP in the scores, for processes of full rank", partial(replace, coordinates="coefficients"), ROUGH
+        "the directions of a process that matter (pivoted Cholesky)",
+        partial(replace, coordinates="coefficients"),
+        lambda: [*SMOOTH(), *ROUGH()],
     ),
     Strategy(
         "mean_first",

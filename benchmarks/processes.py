@@ -98,7 +98,7 @@ def measure(build, n, positive):
     began, cpu = perf_counter(), process_time()
     plan = choose_plan(source.problem)
     if build is whole and plan.coordinates == "features":
-        plan = replace(plan, coordinates="scores", leading=0)
+        plan = replace(plan, coordinates="coefficients")
     approx = approximate(source, plan, progressbar=False)
     fit, cpu = perf_counter() - began, process_time() - cpu
     began = perf_counter()

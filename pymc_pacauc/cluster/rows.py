@@ -30,11 +30,10 @@ from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, subm
 from pymc_pacauc.cluster.shards import add_up, check_worth
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
-from pymc_pacauc.ep.plan import LENGTH_MATTERS, check_count
+from pymc_pacauc.ep.plan import FINE_TOLERANCE, LENGTH_MATTERS, check_count
 from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of, warn_of_subsample
 from pymc_pacauc.ep.subsample import (
-    FINE_TOLERANCE,
     LINEAR_ERROR,
     OTHER_NUMBERS,
     OTHER_SAMPLES,

@@ -70,7 +70,7 @@ def fit(
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is where to start, not what is returned
             dense = replace(problem, sites=None)
             rough = choose_plan(dense, pairs="all", accuracy="path", max_sweeps=plan.max_sweeps - 1)
-            rough = replace(rough, coordinates="coefficients", start="prior", leading=0)
+            rough = replace(rough, coordinates="coefficients", start="prior")
             options["rough"] = fit(dense, rough, **options)
     engine = ENGINES[plan.prior, plan.pairs if isinstance(plan.pairs, str) else "subsample"]
     try:

@@ -1,24 +1,20 @@
-"""Derivatives of EP's log evidence with respect to the prior.
+"""Expectation propagation with a Gaussian prior, all pairs: the fit, and its gradient in the prior.
 
-At a fixed point log Z is stationary in the sites, so they may be held fixed, and for a prior N(mu, Sigma)
-
-    d log Z / d Sigma = (S (V + (m - mu)(m - mu)') S - S) / 2,   S = Sigma^-1,
-    d log Z / d mu    = S (m - mu),
-
-with m, V the moments of q. For a parameter xi of Sigma the chain rule gives tr(dlogZ/dSigma dSigma/dxi). Along a common
-scale of the prior the derivative vanishes when scores have no offset: the risk ignores the length of theta.
-
-Parallel EP with a Gaussian prior (the paper's section 3.3 and appendix Algorithm 3), without stored sites.
-
-The work is done in whitened coefficients w ~ N(0, I), rotated and cut to the at most n directions that reach the
-scores when there are more coefficients than observations (the *dual*: the other directions keep their prior). A
-Gaussian-process prior is the same problem with the Cholesky factor of its kernel matrix as design.
+q is a Gaussian of the k whitened coefficients that reach the scores, w ~ N(0, I) under the prior, k <= min(n, d); the
+other directions keep their prior. :func:`solve` carries out a plan of ``pairs="all"``: a start (the prior, an earlier
+fit, or :mod:`pymc_pacauc.ep.start`), then sweeps to the fixed point (:mod:`pymc_pacauc.ep.loop`), each O(n+ n- k + n
+k^2), in memory O(n k). Without stored sites: the site of a pair is a function of q (:mod:`pymc_pacauc.ep.sites`). A
+Gaussian process is the same problem with a factor of its kernel matrix as design.
 
     fit = solve(problem, choose_plan(problem))
     fit.posterior.mean, fit.log_evidence, fit.leave_out(groups).auc
 
-Minka (2001, arXiv:1301.2294); Seeger (2005), for the evidence and its gradient at a fixed point; Ridgway et al. (2014,
-arXiv:1410.1771), for these sites.
+At a fixed point log Z is stationary in the sites, so for a prior N(mu, Sigma), S = Sigma^-1 and m, V the moments of q
+
+    d log Z / d Sigma = (S (V + (m - mu)(m - mu)') S - S) / 2,    d log Z / d mu = S (m - mu).
+
+Ridgway et al. (2014, arXiv:1410.1771), section 3.3 and appendix Algorithm 3; Minka (2001, arXiv:1301.2294); Seeger
+(2005), for the evidence and its gradient at a fixed point.
 """
 
 from __future__ import annotations
@@ -50,9 +46,8 @@ from pymc_pacauc.ep.loop import (
     solve_fixed_point,
     sweep_sums,
 )
-from pymc_pacauc.ep.plan import Plan, several_fixed_points
+from pymc_pacauc.ep.plan import MOST_PAIRS, Plan, several_fixed_points
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
-from pymc_pacauc.ep.process import LEADING_TIMES, ScoreSweep, all_directions, leading_problem, score_fixed_point
 from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.start import SWEEPS, continued_start, mean_first_start
@@ -95,9 +90,8 @@ def evidence_gradient(posterior: GaussianPosterior) -> EvidenceGradient:
 
 Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
-Found = Solution[NaturalGaussian, GaussianSweep] | Solution[NaturalGaussian, ScoreSweep]
+Found = Solution[NaturalGaussian, GaussianSweep]
 
-MOST_INSIDE = 5_000_000  # pairs of a group left out by a fit on sampled pairs, for its expected AUC
 # Posterior standard deviations, root mean square over directions, from which on two means are two fixed points: what
 # sampling pairs may move a mean by without a word. Doubled, modes half a standard deviation apart go unmentioned.
 APART = 0.3
@@ -121,9 +115,8 @@ class EPFit:
     expected_risk
         E_q[risk], in closed form.
     converged, interrupted, sweeps, history
-        Whether the natural parameters change by less than the tolerance in a sweep from q (in the leading directions,
-        of a smooth process: :mod:`~pymc_pacauc.ep.process`), whether the fit was ended from the keyboard, the number
-        of sweeps (without those over few directions that many coefficients begin with), and per sweep its change, log
+        Whether the natural parameters change by less than the tolerance in a sweep from q, whether the fit was ended
+        from the keyboard, the number of sweeps (without those that find the mean first), and per sweep its change, log
         evidence and expected risk.
     interventions
         How often a step was halved to keep the precision positive definite, the acceleration restarted, a step taken
@@ -204,20 +197,11 @@ class EPFit:
 
     @raises_interrupts
     def leave_out(
-        self,
-        groups: ArrayLike | Groups | None = None,
-        *,
-        gamma: float | None = None,
-        refine: int | None = None,
-        tolerance: float = 1e-6,
-        of_draws: bool = True,
-        n_jobs: int | None = None,
-        callback: Callable[[int, int], None] | None = None,
+        self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
         """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
 
-        ``tolerance`` is the relative change of the natural parameters at which sweeping stops; the other parameters
-        are those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
+        ``options`` are those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
         """
         q = self.posterior.natural
 
@@ -251,27 +235,11 @@ class EPFit:
                 end = iteration.move(found.point, found.seen, step) or found.point
             if not sweeps:
                 end = found.point
-            return WithoutGroup(
-                end.mean,
-                end.root,
-                change=found.seen.change,
-                converged=found.converged,
-                restarted=start is None,
-            )
+            return WithoutGroup(end.mean, end.root, found.seen.change, found.converged, restarted=start is None)
 
         with tile_map(self.problem.pairs.n_pairs, min(self.problem.n, self.problem.d), n_jobs) as map_tiles:
-            most = math.inf if self.subsample is None else MOST_INSIDE
-            return leave_out_pairs(
-                self.problem,
-                refit,
-                groups,
-                gamma=gamma,
-                refine=refine,
-                tolerance=tolerance,
-                callback=callback,
-                most_inside=most,
-                of_draws=of_draws,
-            )
+            most = math.inf if self.subsample is None else MOST_PAIRS
+            return leave_out_pairs(self.problem, refit, groups, most_inside=most, **options)
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"
@@ -287,17 +255,11 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
     check_offset(problem)
     table = site_table(problem.gamma_per_pair, plan.power)
     begin = None if isinstance(plan.start, str) else start_of(problem, plan.start)
-    leading = leading_problem(problem, plan.leading) if plan.leading else problem
-    few = replace(plan, tolerance=LEADING_TIMES * plan.tolerance) if plan.leading else plan
     others: tuple[float, ...] = ()
-    solution = _solve(leading, table, begin, few, n_jobs, callback)
+    solution = _solve(problem, table, begin, plan, n_jobs, callback)
     if plan.continuation and not solution.interrupted:
-        continued = _solve(leading, table, continued_start(leading, plan.power), few, n_jobs, callback)
+        continued = _solve(problem, table, continued_start(problem, plan.power), plan, n_jobs, callback)
         solution, others = _better(solution, continued)
-    if plan.leading:
-        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-            completed = all_directions(problem, leading, solution, table, map_tiles)
-        solution = completed or _solve(problem, table, begin, plan, n_jobs, callback)
     fit = as_fit(problem, plan, table, solution, other_fixed_points=others)
     if others:
         warnings.warn(
@@ -360,39 +322,19 @@ def _solve(
     n_jobs: int | None,
     callback: Callback | None,
 ) -> Found:
-    """EP's fixed point in the problem's reduced coefficients, from the first of those of ``start``, if there is one.
-
-    In scores, coefficients take over where these do not converge.
-    """
-    space = problem.scores.reduced
-    k = space.dimension
-    if start is not None and start.mean.size > k:
-        start = natural_gaussian(start.precision[:k, :k], start.shift[:k])
+    """EP's fixed point in the problem's reduced coefficients, from ``start``, if there is one."""
+    k = problem.scores.reduced.dimension
     near = mean_first_start(problem, plan.power) if start is None and plan.start == "mean first" else None
-    begin = near or start or standard_gaussian(k)
-    history: tuple[dict[str, float], ...] = ()
-    acted = Interventions()
-    if plan.coordinates == "scores":
-        with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-            moments = score_moments(space.design, space.offset, begin.mean, begin.factor, map_tiles)
-            found = score_fixed_point(problem, table, moments, plan.tolerance, plan.max_sweeps, callback, map_tiles)
-        if found is not None:
-            if found.converged or found.interrupted or len(found.history) >= plan.max_sweeps:
-                return found
-            near = begin = found.point
-            history, acted = found.history, found.interventions
     sums_by = partial(_sums_here, n_jobs) if plan.where == "threads" else plan.where
     with sums_by(problem, table) as sums_at:
-        last = solve_fixed_point(
+        return solve_fixed_point(
             gaussian_iteration(problem, table.power, sums_at),
-            begin,
+            near or start or standard_gaussian(k),
             policy_for(k, POLICY if near is None else replace(POLICY, plain_steps=0)),
             tolerance=plan.tolerance,
-            max_sweeps=plan.max_sweeps - len(history),
+            max_sweeps=plan.max_sweeps,
             callback=callback,
-            counted=len(history),
         )
-    return replace(last, history=history + last.history, interventions=acted + last.interventions)
 
 
 @contextmanager
@@ -403,24 +345,14 @@ def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterat
 
 
 def _with_sites(
-    problem: Problem, table: SiteTable, moments: ScoreMoments, map_tiles: Callable[..., Any]
+    problem: Problem, table: SiteTable, moments: ScoreMoments, subsample: SampledPairs | None
 ) -> NaturalGaussian | None:
-    """The prior with the sites at some moments of the scores; None where that is no density."""
-    space = problem.scores.reduced
-    sums = sum_sites(
-        space.design, space.offset, moments, problem.pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles
-    )
-    return natural_gaussian(np.eye(space.dimension) + sums.precision, sums.shift)
-
-
-def _with_sampled_sites(
-    problem: Problem, table: SiteTable, moments: ScoreMoments, subsample: SampledPairs
-) -> NaturalGaussian | None:
-    """The same from the sites of sampled pairs."""
-    space = problem.scores.reduced
+    """The prior with the sites of all pairs, or those sampled, at some moments of the scores; None if no density."""
+    space, parts = problem.scores.reduced, [(problem.pairs, 1.0)]
+    if subsample is not None:
+        parts = [(replace(problem.pairs, blocks=(block,)), times) for block, times in subsample.parts()]
     precision, shift = np.eye(space.dimension), np.zeros(space.dimension)
-    for block, times in subsample.parts():
-        pairs = replace(problem.pairs, blocks=(block,))
+    for pairs, times in parts:
         sums = sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost)
         precision += times * sums.precision
         shift += times * sums.shift
@@ -473,10 +405,8 @@ def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
     """
     old, q = fit.problem.scores.reduced, fit.posterior.natural
     moments = score_moments(old.design, old.offset, q.mean, q.factor)
-    if fit.subsample is None:
-        start = _with_sites(problem, fit.table, moments, map)
-    else:
-        start = _with_sampled_sites(problem, fit.table, moments, fit.subsample) or start_of(problem, None)
-    if start is None:
+    start = _with_sites(problem, fit.table, moments, fit.subsample)
+    if start is None and fit.subsample is None:
         return None
+    start = start or start_of(problem, None)
     return replace(fit, problem=problem, posterior=GaussianPosterior(problem.scores, start))

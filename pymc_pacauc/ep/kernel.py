@@ -37,17 +37,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.posterior import GaussianPosterior
-from pymc_pacauc.ep.sites import UPPER, lowest_rho, site_functions, tile_sites_weighted, weighted_site_table
-from pymc_pacauc.ep.sweep import score_moments, tile_map
+from pymc_pacauc.ep.sites import tile_sites_weighted, weighted_site_table
+from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, _arguments, listed_sites, score_moments, tile_map
 from pymc_pacauc.numerics import FloatArray
-
-TILE = 1024
 
 
 def design_gradient(fit: EPFit) -> FloatArray:
@@ -75,49 +72,28 @@ def _laplacian(fit: EPFit, columns: FloatArray) -> tuple[FloatArray, FloatArray]
             K,
             *(moments.mean[i], moments.square[i], moments.root[i], tile.row_weights),
             *(moments.mean[j], moments.square[j], moments.root[j], tile.column_weights),
-            *(gamma, table.largest, table.middle, table.scale),
-            *(table.coefficients, table.wrong, table.lower, table.per_unit, problem.tie_cost),
+            *_arguments(gamma, table),
+            problem.tie_cost,
         )
         h[i] += times * h_row
         h[j] -= times * h_column
         products[i] += times * (k_row[:, None] * columns[i] - K @ columns[j])
         products[j] += times * (k_column[:, None] * columns[j] - K.T @ columns[i])
-        if len(listed):
+        if len(listed):  # nearly equal rows, or of large weight
             at = listed[:, :2].astype(np.intp)
-            pair = i[at[:, 0]], j[at[:, 1]], listed[:, 2], gamma * listed[:, 3]
-            _add_listed(*pair, times, fit, moments.mean, columns, h, products)
+            alone = (i[at[:, 0]], j[at[:, 1]], listed[:, 2], listed[:, 3])
+            first, second, k_pair, h_pair, _, _ = listed_sites([alone], moments.mean, fit.table)
+            product = k_pair[:, None] * (columns[first] - columns[second])
+            for place, sign in ((first, times), (second, -times)):
+                np.add.at(h, place, sign * h_pair)
+                np.add.at(products, place, sign * product)
     return h, products
 
 
-def _add_listed(
-    i: NDArray[np.intp],
-    j: NDArray[np.intp],
-    variance: FloatArray,
-    gamma: FloatArray,
-    times: float,
-    fit: EPFit,
-    mean: FloatArray,
-    columns: FloatArray,
-    h: FloatArray,
-    products: FloatArray,
-) -> None:
-    """Pairs with nearly equal rows, or of large weight, one by one."""
-    rho = np.clip((mean[i] - mean[j]) / np.sqrt(variance), lowest_rho(float(gamma.max()), fit.power), UPPER)
-    site = site_functions(rho, gamma, fit.power)
-    shift = site.shift / np.sqrt(variance)
-    product = (site.precision / variance)[:, None] * (columns[i] - columns[j])
-    for at, sign in ((i, times), (j, -times)):
-        np.add.at(h, at, sign * shift)
-        np.add.at(products, at, sign * product)
-
-
 def _tiles(block: Block) -> Iterator[Block]:
-    for top in range(0, block.positive.size, TILE):
-        for left in range(0, block.negative.size, TILE):
-            yield block.take(slice(top, top + TILE), slice(left, left + TILE))
-
-
-POINTS_AT_ONCE = 512
+    for top in range(0, block.positive.size, ROWS_AT_ONCE):
+        for left in range(0, block.negative.size, ROWS_AT_ONCE):
+            yield block.take(slice(top, top + ROWS_AT_ONCE), slice(left, left + ROWS_AT_ONCE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +133,7 @@ def predict_scores_at(scores: TrainingScores, cross: FloatArray, new: FloatArray
     """
     if new.ndim == 2:
         return _predict(scores, cross, new)
-    parts = [slice(start, start + POINTS_AT_ONCE) for start in range(0, max(new.size, 1), POINTS_AT_ONCE)]
+    parts = [slice(start, start + ROWS_AT_ONCE) for start in range(0, max(new.size, 1), ROWS_AT_ONCE)]
     with tile_map(0, len(scores.factor)) as map_parts:
         found = list(map_parts(lambda part: _predict(scores, cross[:, part], new[part]), parts))
     mean, variance = (np.concatenate(pieces) for pieces in zip(*found, strict=True))

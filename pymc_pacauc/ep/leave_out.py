@@ -43,13 +43,12 @@ from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.plan import several_fixed_points
+from pymc_pacauc.ep.plan import MAX_SWEEPS, several_fixed_points
 from pymc_pacauc.ep.sites import CANCELLED, TIED
 from pymc_pacauc.ep.start import GammaPath
 from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem, check_gamma
 
-MOST_SWEEPS = 200  # over the pairs that stay, where a group is to be trained to convergence
 # Sweeps after a single row was removed. On labels that are noise (40 rows, 10 columns, gamma twice and 8 times the
 # comparison's size) the AUC of rows left out is too high by 0.004 and 0.017 after one, 0.0004 and 0.0002 after ten.
 SINGLE_SWEEPS = 10
@@ -185,7 +184,7 @@ def leave_out_pairs(
     """
     to_the_end = refine is None and gamma is not None
     if refine is None:
-        refine = MOST_SWEEPS if to_the_end else SINGLE_SWEEPS if groups is None else 3
+        refine = MAX_SWEEPS if to_the_end else SINGLE_SWEEPS if groups is None else 3
     space = problem.scores.reduced
     if isinstance(groups, Groups):
         labels, index, splits = groups.labels, groups.index, iter(groups.splits)

@@ -1,41 +1,24 @@
-"""Anderson mixing: the step that would have annulled the residual to first order, judging by the last few steps.
+"""The fixed point of EP: one safeguarded loop of sweeps, damped first, then with Anderson mixing.
 
-A fixed-point map sends a point x to x + f. From the last points reached, g = x + f, and their residuals, weighed by a
-metric, the mixed step is f - sum_j c_j (change of g)_j with c the least-squares solution of (changes of f) c = f: the
-"type II" method of Walker & Ni (2011, doi:10.1137/10078356X).
+A *sweep* maps a point to another: the natural parameters (Q, r), shapes (k, k) and (k,), of q to the prior's plus the
+sums of the sites at q (:func:`gaussian_iteration`); pair and prior sites together
+(:mod:`~pymc_pacauc.ep.spike_search`); or the prior sites alone (:mod:`~pymc_pacauc.ep.prior_sites`). A step costs a
+sweep and O(k^3). Every plan ends here.
 
-One safeguarded loop for every fixed point of EP: damped steps, Anderson mixing, and what to do when they fail.
+*Mixing.* From the last points reached g = x + f and their residuals f, weighed by a metric, the step is
+f - sum_j c_j (change of g)_j with c the least-squares solution of (changes of f) c = f ("type II" of Walker & Ni 2011,
+doi:10.1137/10078356X). The metric is that of q: a step (P, h) weighs tr (V P)^2 / 2 + h'V h, V by its diagonal.
 
-A *sweep* looks at a point and says where the map sends it; what comes of that is the same whether the point is a
-Gaussian (:mod:`~pymc_pacauc.ep.gaussian`), the product of pair and prior sites
-(:mod:`~pymc_pacauc.ep.spike_search`) or the prior sites alone (:mod:`~pymc_pacauc.ep.prior_sites`). Steps are
-damped first, then mixed (:mod:`~pymc_pacauc.ep.loop`). The safeguards, each counted:
+*Scale.* Where scores have no offset the risk ignores the length of the coefficients, and damped iteration crawls along
+it. But the scale is known: at a fixed point tr V + m'm = k - sum (b (1 + rho^2) - c rho), a sum over pairs of functions
+of rho alone, and every damped step is followed by the rescaling of q that makes it hold.
 
-* a step that leaves the domain (a precision that is not positive definite) is halved until it does not;
-* a change that grows discards the history of the mixing, and damps more;
-* a step that loses more than a little of ``bound``, which the fixed point nearly maximises, is taken back and damped
-  more, until there is progress again;
-* a change that has not halved for too long, or too many halvings, end the loop: it would not get there.
+*Safeguards*, each counted: a step out of the domain is halved; a change that grows discards the history and damps more;
+a step that loses more than a nat of the bound -gamma E_q[risk] - KL(q, prior), which the fixed point nearly maximises,
+is taken back; a change that has not halved for too long ends the loop. So does a SIGINT, in a fit that may return
+early.
 
 To solve another fixed point, describe it by an :class:`Iteration` (five functions) and a :class:`Policy`.
-In a fit that may return early a SIGINT ends the loop after the sweep (:mod:`~pymc_pacauc.interrupt`).
-
-The fixed point of parallel EP with a Gaussian prior, as an iteration of natural parameters.
-
-A sweep maps the natural parameters (Q, r) of q to new ones, the prior's plus the sums of the sites. Plain iteration
-oscillates when gamma is of the order of n, and damped iteration crawls, for one reason mostly: when the scores have no
-offset, the risk ignores the length of the (whitened) coefficients, so nothing but the prior fixes the scale of q.
-That scale is known. At a fixed point Q V = I and Q m = r, and taking traces
-
-    tr V + m'm = k - sum (b (1 + rho^2) - c rho),
-
-where the sum over pairs depends on rho alone, hence not on the scale. So every damped step is followed by the
-rescaling of q that makes this hold; the fixed points stay the same. What is left converges fast under Anderson mixing,
-its least squares in the metric of q: a step (P, h) of the natural parameters weighs tr (V P)^2 / 2 + h'V h, the second
-order of the divergence, with the diagonal of V in place of V (all of V takes as many sweeps).
-
-The bound -gamma E_q[risk] - KL(q, prior), which the sweep knows and the fixed point nearly maximises, is the loop's
-safeguard against steps that lead away.
 """
 
 from __future__ import annotations

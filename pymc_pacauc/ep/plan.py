@@ -18,7 +18,6 @@ import numpy as np
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.subsample import LEAST_ROWS, SampledPairs, most_groups, number_of_groups
 from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.ep.sweep import Tile, cut_work
 from pymc_pacauc.problem.problem import Problem
 
 if TYPE_CHECKING:
@@ -37,22 +36,21 @@ class Accuracy(NamedTuple):
     most_pairs: int
 
 
+MOST_PAIRS = 5_000_000  # that are looked at without asking whether fewer would do: a second of work; doubled, two
 # A result of its own; an estimator's, which subsamples sooner (2 to 2.8 times as fast at 3000 to 4400 rows), and then
 # stops sooner; a fit on the way to another; the proposal of a move of SMC. Doubled tolerances save a sweep at most.
-# Twice the pairs take twice as long, for an error smaller by a third. 5 million pairs take a second.
+# Twice the pairs take twice as long, for an error smaller by a third.
 ACCURACIES = {
-    "fit": Accuracy(1e-6, 160, 5_000_000),
+    "fit": Accuracy(1e-6, 160, MOST_PAIRS),
     "estimator": Accuracy(1e-3, 64, 0),
-    "path": Accuracy(1e-2, 160, 5_000_000),
-    "proposal": Accuracy(2e-2, 160, 5_000_000),
+    "path": Accuracy(1e-2, 160, MOST_PAIRS),
+    "proposal": Accuracy(2e-2, 160, MOST_PAIRS),
 }
 MAX_SWEEPS = 200  # most fits take 10 to 30; at a gamma of many times n, a hundred
 LEAST_SAVED = 4  # pairs per pair that is used, at least, for a subsample to be worth its error; 8: fewer subsamples
-TARGET_ERROR = (
-    0.05  # of a subsample's mean, posterior standard deviations; docs/large_data.md. Twice: a quarter of pairs
-)
-ERROR_CONSTANT = 1.9e-3  # square of that error, times pairs, over gamma^1.5, for up to ten columns; docs/large_data.md
-COLUMNS_MEASURED = 10  # with more columns the error is smaller in proportion
+# Pairs over gamma^1.5 for an error of the mean of 0.05 posterior standard deviations with up to ten columns, in
+# docs/large_data.md; twice as many, an error smaller by a third. With more columns it is smaller in proportion.
+PAIRS_PER_GAMMA, COLUMNS_MEASURED = 0.76, 10
 # Coefficients up to which no far pair is left out: q's radius is too uncertain for any order to be certain.
 LENGTH_MATTERS = 3
 NEAR_GAMMA = 4.0  # ratio of gammas up to which the score of a start is one to sample pairs along; twice: larger errors
@@ -60,12 +58,11 @@ NEAR_GAMMA = 4.0  # ratio of gammas up to which the score of a start is one to s
 # (n = 60, d = 20): from there on rows left out of a fit show in the fixed point next to it. Doubled, they would.
 MANY_MODES = 11.0
 FEWEST_ROWS = 64  # below which a process is fitted in a few hundredths of a second anyway
-# Of a smooth process. Features are used where they are so much fewer than rows and, from MANY_ROWS on, where those that
-# leave a thousandth of the variance are at most half: else EP in the scores is quicker. Twice WORTH_LEADING: never.
-WORTH_FEATURES, MANY_ROWS, WORTH_LEADING, LEADING_LEFT = 0.8, 160, 0.5, 1e-3
-LEADING_TIMES, FEW_LEADING = 1000.0, 0.9  # tolerances of variance that leading directions leave; worth it if fewer
+# Relative change at which a fit stops that is an approximation itself, in features or on a subsample: means are right
+# to some thousandths of a standard deviation. Doubled, one sweep in ten less, and twice the error.
+FINE_TOLERANCE = 3e-4
 MOST_AT_ONCE = 20_000_000  # pairs whose standard deviations fit in memory (80 MB), where the mean is found first
-MOST_BLOCKS, MOST_FOLD_PAIRS = 8, 5_000_000  # of folds along paths of their own; more blocks: removed sites are quicker
+MOST_BLOCKS = 8  # of folds along paths of their own; with twice as many, removing sites is quicker
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +107,9 @@ class Plan:
         Kind of prior.
     power : float, default 1
         1 for EP, in (0, 1) for fractional EP, 0 for variational Bayes.
-    coordinates : {"coefficients", "features", "scores"}
-        What the approximation is a Gaussian of while it is iterated: the coefficients that reach the scores; the few
-        directions of a smooth process; or the scores of a process themselves.
-    leading : int, default 0
-        Of features: how many of them are iterated alone before the rest follows; 0 for all at once.
+    coordinates : {"coefficients", "features"}
+        What the approximation is a Gaussian of: the coefficients that reach the scores; or the directions of a process
+        that matter, few of them where it is smooth.
     pairs : "all" or Subsample
         Which pairs are used.
     start : {"prior", "mean first", "slab"} or Fit
@@ -152,7 +147,6 @@ class Plan:
     prior: str = "gaussian"
     power: float = 1.0
     coordinates: str = "coefficients"
-    leading: int = 0
     pairs: str | Subsample = "all"
     start: str | Fit = "prior"
     continuation: bool = False
@@ -190,10 +184,6 @@ class Plan:
         """
         if not 0.0 <= self.power <= 1.0:
             raise ValueError(f"power must be in (0, 1], or 0 for variational Bayes; got {self.power!r}.")
-        if self.coordinates == "scores" and (self.where != "threads" or not _in_tiles(problem)):
-            raise UnsupportedError(
-                'coordinates="scores" are for large classes or strata on one machine: use "coefficients".'
-            )
         if problem.sites is None:
             if self.where != "threads" and isinstance(self.pairs, Subsample):
                 raise UnsupportedError(
@@ -291,10 +281,8 @@ def choose_plan(
     .. with more than 3 columns             ..            .. thinned   ..            2.1 to 3.3
     gamma beyond 11 times the comparison's  ..            all          prior, and    fixed points up to 50 nats better
     size                                                               growing gamma
-    process of few directions (at most 0.8  features      all          mean first    5 to 7
-    n), of these the leading ones first
-    other process, of at least 64 rows      scores        all          mean first    2.2 to 3; the start up to 2.4
-    .. in many small strata                 coefficients  all          mean first
+    process (as many coefficients as rows   features      all          mean first    2 to 18; the start up to 2.4
+    or more), of at least 64 rows
     spikes                                  coefficients  all          slab          an error: the slab's mode is meant
     ======================================  ============  ===========  ============  ===================================
 
@@ -347,11 +335,12 @@ def choose_plan(
     if not 0.0 < power <= 1.0:
         raise ValueError(f"power must be in (0, 1]; got {power!r}.")
     local = where == "threads"
-    coordinates = choose_coordinates(problem, local)
+    coordinates = choose_coordinates(problem)
     placed = problem.in_coordinates(coordinates)
     used = _choose_pairs(placed, pairs, ACCURACIES[accuracy], local, random_seed)
     if tolerance is None:
         tolerance = ACCURACIES["fit" if accuracy == "estimator" and used == "all" else accuracy].tolerance
+        tolerance = max(tolerance, FINE_TOLERANCE) if coordinates == "features" else tolerance
     plan = Plan(
         n_pairs=problem.pairs.n_pairs,
         prior="gaussian" if problem.sites is None else problem.sites.name,
@@ -371,7 +360,7 @@ def choose_plan(
     if start is None:
         several = problem.sites is None and several_fixed_points(problem)
         plan = replace(plan, start=_choose_start(placed), continuation=several)
-    return replace(plan, leading=_leading(placed, tolerance) if local else 0)
+    return plan
 
 
 def several_fixed_points(problem: Problem) -> bool:
@@ -387,29 +376,17 @@ def several_fixed_points(problem: Problem) -> bool:
     return problem.gamma > MANY_MODES * row_shares(problem.pairs).size
 
 
-def choose_coordinates(problem: Problem, local: bool = True) -> str:
-    """What q is a Gaussian of; see :func:`choose_plan`. Scores need the threads of this machine, ``local``."""
-    kind = _kind(problem)
-    if kind == "rough process" and local and _in_tiles(problem):
-        return "scores"
-    return "features" if kind == "smooth process" else "coefficients"
-
-
-def _kind(problem: Problem) -> str:
-    """A process, with about as many directions as rows or fewer, or scores that are linear in few coefficients."""
-    scores, n = problem.scores, problem.n
-    if problem.sites is not None or not scores.d >= n >= FEWEST_ROWS or scores.directions is None:
-        return "linear"
-    many = n >= MANY_ROWS and scores.directions.beyond(LEADING_LEFT) > WORTH_LEADING * n
-    if scores.directions.rank <= WORTH_FEATURES * n and not many:
-        return "smooth process"
-    return "rough process" if scores.distinct.none_repeat else "linear"
+def choose_coordinates(problem: Problem) -> str:
+    """What q is a Gaussian of; see :func:`choose_plan`."""
+    scores = problem.scores
+    process = problem.sites is None and scores.d >= problem.n >= FEWEST_ROWS and scores.all_vary
+    return "features" if process else "coefficients"
 
 
 def pairs_for(problem: Problem) -> int:
-    """About as many pairs as a subsample needs for ``TARGET_ERROR``."""
-    constant = ERROR_CONSTANT * min(1.0, COLUMNS_MEASURED / problem.scores.reduced.dimension)
-    return math.ceil(constant / TARGET_ERROR**2 * problem.gamma**1.5)
+    """About as many pairs as a subsample needs for an error of 0.05 posterior standard deviations."""
+    share = min(1.0, COLUMNS_MEASURED / problem.scores.reduced.dimension)
+    return math.ceil(PAIRS_PER_GAMMA * share * problem.gamma**1.5)
 
 
 def check_count(pairs: Any, least: float, unit: str, others: str, instead: str) -> None:
@@ -457,29 +434,13 @@ def _after_start(problem: Problem, pairs: Subsample, start: Fit | None) -> dict[
 def _choose_start(problem: Problem) -> str:
     if problem.sites is not None:
         return "slab"
-    process = _kind(problem) != "linear"
+    process = problem.scores.coordinates == "features"
     return "mean first" if process and problem.pairs.n_pairs <= MOST_AT_ONCE else "prior"
-
-
-def _in_tiles(problem: Problem) -> bool:
-    """Whether all pairs are in blocks large enough for a matrix product."""
-    return all(isinstance(part, Tile) for part in cut_work(problem.pairs, problem.n).parts)
-
-
-def _leading(problem: Problem, tolerance: float) -> int:
-    """Of how many features to find the posterior before that of the rest; 0 where they are nearly all."""
-    space = problem.scores.reduced
-    if space.pivots is None:
-        return 0
-    explained = np.diagonal(space.design[space.pivots]) ** 2  # the most that a score had left
-    least = float(np.einsum("ij,ij->i", space.design, space.design).min())
-    k = int(np.sum(explained > min(LEADING_TIMES * tolerance, LEADING_LEFT) * least))
-    return 0 if k > FEW_LEADING * space.dimension else k
 
 
 def _short_folds(problem: Problem) -> bool:
     blocks = problem.pairs.blocks
-    few = len(blocks) <= MOST_BLOCKS and problem.pairs.n_pairs <= MOST_FOLD_PAIRS
+    few = len(blocks) <= MOST_BLOCKS and problem.pairs.n_pairs <= MOST_PAIRS
     return problem.sites is None and few and all(block.constant for block in blocks)
 
 

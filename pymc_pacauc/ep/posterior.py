@@ -1,10 +1,11 @@
-"""A Gaussian by its natural parameters: what EP adds sites to, and takes them from.
+"""A Gaussian by its natural parameters, and with it the approximate posterior of theta.
 
     q(w) = N(m, V),    Q = V^-1  (k, k),    r = Q m  (k,)
 
-A product of Gaussian sites adds up in (Q, r); whether the sum is a density at all is what its Cholesky factor says.
-
-A Gaussian approximation of the posterior, kept in the coordinates it was computed in.
+A product of Gaussian sites adds up in (Q, r), the :class:`NaturalGaussian` that every plan iterates; whether the sum is
+a density at all is what its Cholesky factor says, O(k^3). :class:`GaussianPosterior` keeps it in the coordinates it was
+computed in, the k whitened coefficients that reach the scores, and answers in those of theta: moments of ``theta_map @
+theta``, (m, d), in O(m d k).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scipy import linalg
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.scores import LinearScores
 
-SMALLEST_HALF = 64
+SMALLEST_HALF = 64  # rows of a triangle below which a plain product or LAPACK's inverse is as fast; measured
 
 
 @dataclass(frozen=True, eq=False)

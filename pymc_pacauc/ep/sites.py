@@ -62,13 +62,16 @@ from scipy.special import log_ndtr, ndtr
 from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.numerics import FloatArray, kernel
 
-DEGREE = 5
+DEGREE = 5  # of the polynomials on an interval: errors of 1e-11, near rounding, so that a higher one buys nothing
+# The same for errors of 1e-7, far below that of a subsample, at half the time; and intervals to a unit of rho, of which
+# twice as many have an eighth of the error, and twice the memory.
 FINE_DEGREE, FINE_PER_UNIT = 2, 64.0
-UPPER = 9.5  # phi(9.5) is 1e-20
-LARGEST_GAMMA = 50.0
-LARGEST_TABULATED = 0.5  # of pairs with weights
-RATE = 16.0  # by which the error of interpolating in gamma' falls with every degree, at gamma' = 1
-WEIGHTED_ERROR = 3e-12
+UPPER = 9.5  # standard deviations: phi(9.5) is 1e-20, sites beyond are flat; doubled, twice the table for nothing
+LARGEST_GAMMA = 50.0  # per pair: exp(-50) is all but a constraint; larger ones have no table that is right to 1e-7
+# Of gamma', for pairs with weights: there are at most 2 gamma beyond, computed one by one. Doubled, more degrees.
+LARGEST_TABULATED = 0.5
+RATE = 16.0  # by which the error of interpolating in gamma' falls with every degree, at gamma' = 1: measured
+WEIGHTED_ERROR = 3e-12  # of that, relative, to which the degree is chosen; doubled, it is the same for most weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,9 +278,10 @@ def _polish(z: FloatArray, rho: FloatArray, gamma: float | FloatArray) -> FloatA
     return z
 
 
-CANCELLED = 1e-6  # variances below this fraction of |t_i|^2 + |t_j|^2 are recomputed without cancellation,
-NEAR = 1e-10  # below this one the pair is added by itself,
-TIED = 1e-22  # and below this one the two rows are equal, to rounding
+# Variances of differences as a share of |t_i|^2 + |t_j|^2: below the first they are recomputed without cancellation (it
+# leaves ten digits), below the second the pair is added by itself (its K would swallow the others' digits), below the
+# third the two rows are equal, to rounding squared. Twice any of these: more pairs take the slower way.
+CANCELLED, NEAR, TIED = 1e-6, 1e-10, 1e-22
 
 
 @dataclass(frozen=True, eq=False)

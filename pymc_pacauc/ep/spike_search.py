@@ -1,26 +1,19 @@
-"""Exact inclusion probabilities for a few coefficients: importance sampling over models and directions.
+"""Spike-and-slab and other independent priors: the search for EP's fixed point, and exact inclusion probabilities.
 
-EP's inclusion probabilities are read off a Gaussian, which cannot hold the length of theta; nor can it describe, with
-v0 > 0, the mode in which every coefficient is in the spike beside that of the slab. With few enough coefficients to
-list the models z, EP's *pair sites* give a proposal that has neither fault. Given z let theta = D x with x ~ N(0, I), D
-the prior's standard deviations (zero for what a Dirac spike holds): the risk depends on the direction of x alone, and
-under the sites that direction has the density of a projected Gaussian (:mod:`~pymc_pacauc.ep.importance`). The sites,
-too, are known up to a scale, chosen for each z by the evidence they give it. Draws of (z, direction) are weighted by
-the exact prior and exp(-gamma risk).
+*Search.* q is the product of pair and prior sites (:mod:`~pymc_pacauc.ep.prior_sites`). An outer loop sums the pair
+sites given q, (k, k) and (k,), with damped and then mixed steps; after each step an inner one brings the d prior sites,
+and the scale of q, to their fixed point given the pair sites, which costs next to nothing. A step after which they do
+not get there is halved. Where this finds no fixed point, it is tried again with short steps of all sites at once, mixed
+late or early. All are the loop of :mod:`~pymc_pacauc.ep.loop`; sweeps and passes are counted over all ways, so that the
+cost is bounded. For plans whose ``prior`` is not Gaussian.
 
-Models are proposed by the evidence of their sites first, and then by what a pilot run found. With v0 > 0 theta's
-direction says more about z than the one z it was drawn with: the inclusion probabilities given the direction are an
-integral over the length, and their average is used (Rao-Blackwell).
-
-Finding EP's fixed point with a spike-and-slab prior.
-
-q is the product of all sites (:mod:`~pymc_pacauc.ep.prior_sites`). Two loops find the fixed point. The outer one
-sums the pair sites given q, as for a Gaussian prior, with damped and then Anderson-mixed steps; after each step the
-inner one (:mod:`~pymc_pacauc.ep.prior_sites`) brings the prior sites, and the scale of q, to their own fixed
-point given the pair sites, which costs next to nothing. A step after which they do not get there is halved. Where
-all this finds no fixed point, it is tried again with short steps of all sites at once, mixed late or early. All are the
-one loop of :mod:`~pymc_pacauc.ep.loop`; sweeps over the pairs are counted over all ways, and passes over the
-prior sites are counted too, so that the cost of a search is bounded.
+*Averages* (:func:`average_models`). EP reads inclusion probabilities off a Gaussian, which cannot hold the length of
+theta, nor, with v0 > 0, the mode with every coefficient in the spike beside that of the slab. With few enough
+coefficients to list the 2^m models z, draws of (z, direction) are weighted by the exact prior and exp(-gamma risk).
+Given z let theta = D x, x ~ N(0, I), D the prior's standard deviations: the risk depends on the direction of x alone,
+which under EP's pair sites has the density of a projected Gaussian (:mod:`~pymc_pacauc.ep.importance`); their scale is
+chosen for each z by evidence. Models are proposed by the evidence of their sites, then by a pilot run. With v0 > 0
+inclusion given the direction is an integral over the length, and its average is used (Rao-Blackwell).
 """
 
 from __future__ import annotations
@@ -44,13 +37,13 @@ from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, sum_sites
 from pymc_pacauc.numerics import FloatArray, Mask, systematic
 from pymc_pacauc.problem.problem import Problem
 
-MOST_SPARSE = 10  # coefficients whose models are listed
-MOST_COEFFICIENTS = 50
-PILOT = 2000
-DRAWS = (4000, 16000)
-DEFENCE = 0.2  # share of the proposals that do not trust the sites
-WANTED_ERROR = 0.02
-CHUNK = 2_000_000  # numbers at a time
+# Coefficients whose 2^10 models are listed, and coefficients of any kind; one more doubles time and memory.
+MOST_SPARSE, MOST_COEFFICIENTS = 10, 50
+# Weighted draws: of the pilot; then; and where that is too noisy. Twice as many: errors smaller by a third.
+PILOT, DRAWS = 2000, (4000, 16000)
+DEFENCE = 0.2  # share of the proposals that do not trust the sites, which bounds the weights: doubled, by half
+WANTED_ERROR = 0.02  # standard error of an inclusion probability, the largest; above it EP's own are returned
+CHUNK = 2_000_000  # numbers at a time: 16 MB; a matter of memory alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,9 +204,9 @@ TOGETHER = Policy(  # short steps of all sites at once
     halvings=4,
 )
 EAGER = replace(TOGETHER, mixed_below=0.3)  # the same, mixed from farther away
-ROUGHLY = 0.01  # tolerance of what only leads there
-PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep over the pairs that is allowed
-INNER_SHARE = 0.005  # tolerance of the prior sites, as a share of the change of the pair sites
+ROUGHLY = 0.01  # relative change to which prior sites settle at the start, which only leads there
+PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep that is allowed: bounds the time of a search
+INNER_SHARE = 0.005  # tolerance of the prior sites, as a share of the change of the pair sites: noise to the mixing
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,38 +1,31 @@
-"""EP with priors of single coefficients that are not Gaussian (the paper's sections 2.4 and 3.4, and beyond): d prior
-sites beside the n+ n- pair sites. Spike and slab, Laplace, Student-t, priors with a sign: all are mixtures
-(:class:`~pymc_pacauc.problem.problem.PriorSites`), and one engine.
+"""EP with priors of single coefficients that are not Gaussian: the fit, its posterior and its gradient.
 
-The approximate posterior is a Gaussian over theta with, per coefficient, the marginal that its site says: the prior
-under its cavity. Where scores are scale-free, :class:`LengthOfSites` gives the coefficients their exact length, whose
-law given their direction e is that of the prior, r^(d-1) prior(r e), by quadrature over log r; and weights the
-directions towards the exact posterior.
+d prior sites beside the n+ n- pair sites (the paper's sections 2.4 and 3.4, and beyond). Spike and slab, Laplace,
+Student-t, priors with a sign: all are mixtures (:class:`~pymc_pacauc.problem.problem.PriorSites`), and one engine, O(n+
+n- k + n k^2 + d k^2) a sweep. For plans whose ``prior`` is not Gaussian. The fixed point is found by
+:mod:`~pymc_pacauc.ep.spike_search`. The approximate posterior is a Gaussian over theta with, per coefficient, the
+marginal that its site says: the prior under its cavity. Where scores are scale-free, :class:`LengthOfSites` gives the
+coefficients their exact length, whose law given their direction e is that of the prior, r^(d-1) prior(r e), by
+quadrature over log r; and weights the directions towards the exact posterior.
 
-Derivatives of EP's log evidence with respect to a spike-and-slab prior.
+*Start.* The risk ignores the length of theta, so a posterior with *all* coefficients in the spike ranks as well as the
+same one in the slab: with v0 > 0 both are modes, and EP describes the one it finds. It is meant to find the slab's: the
+start is the fit with every coefficient in the slab, from which the spikes collect what the data do not need.
 
-At a fixed point log Z is stationary in all sites, so a parameter of the prior of coefficient k acts through log Z_k
-alone, the integral of that prior under its cavity. In units of theta the cavity is exp(-T theta^2 / 2 + N theta), and
-with r the probability of the slab
+*Gradient.* At a fixed point a parameter of the prior of coefficient k acts through log Z_k alone, the integral of that
+prior under its cavity exp(-T theta^2 / 2 + N theta). With r the probability of the slab
 
-    d log Z / d p  = r / p - (1 - r) / (1 - p),
-    d log Z / d v1 = r / 2 (N^2 / (1 + v1 T)^2 - T / (1 + v1 T)),
+    d log Z / d p  = r / p - (1 - r) / (1 - p),    d log Z / d v1 = r / 2 (N^2 / (1 + v1 T)^2 - T / (1 + v1 T)),
 
-and for v0 the same with 1 - r. All three hold at v0 = 0.
-
-How the fixed point is found is the matter of :mod:`~pymc_pacauc.ep.spike_search`; where to start matters here. The
-risk ignores the length of theta, so a posterior whose coefficients are *all* in the spike
-ranks as well as the same one in the slab, at another scale: with v0 > 0 both are modes, and the exact inclusion
-probabilities add them up, whereas EP describes the one it finds. It is meant to find the slab's: the start is the fit
-with every coefficient in the slab, from which the spikes collect the coefficients the data do not need.
-
-The method is that of Hernandez-Lobato et al. (2015, doi:10.1007/s10994-014-5475-7) for regression, with pair sites for
-the likelihood.
+and for v0 the same with 1 - r; all hold at v0 = 0. Hernandez-Lobato et al. (2015, doi:10.1007/s10994-014-5475-7) have
+the method for regression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,6 +42,7 @@ from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, relevant, s
 from pymc_pacauc.ep.results import EXACT, Fit, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.spike_search import (
+    CHUNK,
     MOST_SPARSE,
     ModelAverage,
     average_models,
@@ -171,7 +165,6 @@ DIRECTIONS = 2048  # weighted directions for moments: errors of 0.02 posterior s
 HALF_WIDTH = 6.0  # of log r around a draw's, where its law is integrated; less for more than 25 coefficients
 LENGTHS = 121  # nodes of that; with half as many, errors of 1e-3 in 100 coefficients
 CLOSEST = 1e-6  # of log r, from the end of a bounded support; larger by 1e3, evidences are 0.01 off
-NUMBERS_AT_ONCE = 2_000_000
 MOST_LENGTHS = 500  # coefficients whose length is integrated: 10 s; doubled, 20 s. More have the length of q
 MOST_NODES = 200_000  # of a table that is refined once more: coefficients 3000 standard deviations from zero
 
@@ -288,7 +281,7 @@ class LengthOfSites:
         end = self._farthest(w)
         log_lengths, log_step = self._log_lengths(end[:, None], np.arange(float(LENGTHS)))
         times = np.exp(log_lengths)
-        for rows in np.array_split(np.arange(draws), max(1, draws * LENGTHS * problem.d // NUMBERS_AT_ONCE)):
+        for rows in np.array_split(np.arange(draws), max(1, draws * LENGTHS * problem.d // CHUNK)):
             x = w[rows][:, None] * times[rows, :, None]  # (rows, LENGTHS, d)
             with np.errstate(invalid="ignore"):
                 log_prior[rows] = prior.log_density(x).sum(axis=2)
@@ -452,19 +445,12 @@ class SitesFit:
 
     @raises_interrupts
     def leave_out(
-        self,
-        groups: ArrayLike | Groups | None = None,
-        *,
-        gamma: float | None = None,
-        refine: int | None = None,
-        tolerance: float = 1e-6,
-        of_draws: bool = True,
-        n_jobs: int | None = None,
-        callback: Callable[[int, int], None] | None = None,
+        self, groups: ArrayLike | Groups | None = None, *, n_jobs: int | None = None, **options: Any
     ) -> LeaveOut:
         """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
 
-        The pair sites of the group are removed, and those of the prior settle anew.
+        The pair sites of the group are removed, and those of the prior settle anew. ``options`` are those of
+        :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
         """
         q, problem = self.posterior.gaussian, self.problem
         table = site_table(problem.gamma_per_pair)
@@ -484,33 +470,14 @@ class SitesFit:
             settled = None if start is None else settle(left, start, tolerance)
             if settled is None:
                 sweeps = max(sweeps, 3)
-            found = solve_sparse(
-                left,
-                unsettled if settled is None else settled.q,
-                map_tiles,
-                tolerance=tolerance,
-                max_sweeps=max(sweeps, 1),
-            )
+            begin = unsettled if settled is None else settled.q
+            found = solve_sparse(left, begin, map_tiles, tolerance=tolerance, max_sweeps=max(sweeps, 1))
             end = (found.point if found.converged or not sweeps else found.following).q
-            return WithoutGroup(
-                end.reduced_mean,
-                end.reduced_root,
-                change=found.seen.change,
-                converged=found.converged,
-                restarted=settled is None,
-            )
+            mean, root = end.reduced_mean, end.reduced_root
+            return WithoutGroup(mean, root, found.seen.change, found.converged, restarted=settled is None)
 
         with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-            return leave_out_pairs(
-                problem,
-                refit,
-                groups,
-                gamma=gamma,
-                refine=refine,
-                tolerance=tolerance,
-                callback=callback,
-                of_draws=of_draws,
-            )
+            return leave_out_pairs(problem, refit, groups, **options)
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"

@@ -56,13 +56,17 @@ from pymc_pacauc.ep.sites import FINE_PER_UNIT, check_gamma_per_pair, fine_site_
 from pymc_pacauc.numerics import FloatArray, kernel, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
-EQUAL = 1e-15  # the 1 / sd of the scores of equal rows: as good as none
-MOST_TABLES = 32  # of sites, for blocks of different weights
-MOST_STEPS = 20  # of the quasi-Newton method
-FIRST_GAMMA = 0.5  # from the prior, in units of the comparison's size
-GROWTH = 4.0  # of gamma, from step to step of a start
-FEW = 3  # of the directions, one in so many, at first
-ERROR, CHANGE, MOST_SWEEPS = 0.05, 0.1, 3  # of its mean; of q, at the end; and sweeps there
+EQUAL = 1e-15  # 1 / sd of the scores of equal rows: as good as none; any number far below those of others will do
+MOST_TABLES = 32  # of sites, for blocks of different weights; twice as many, twice the time for tables
+MOST_STEPS = 20  # of a quasi-Newton or Newton method for the mean; few take ten, and sweeps follow
+# Gamma to go to from the prior, in units of the comparison's size, and its growth from step to step, or that of a share
+# of the rows. With half the growth, the end of a path is 0.2 nats better at a large gamma: see SMALL_GROWTH.
+FIRST_GAMMA, GROWTH = 0.5, 4.0
+FEW = 3  # one in so many of the directions of a process come first, up to the last gamma
+# Of a start: error of its mean, standard deviations of q in each of its coordinates; relative change of the natural
+# parameters at which to go on; and sweeps at most. What they leave, the sweeps of the fit itself make good.
+ERROR, CHANGE, MOST_SWEEPS = 0.05, 0.1, 3
+PAIRS_PER_ROW = 100  # of more pairs so many are sampled; twice as many moves held-out AUCs by less than 0.002
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,18 +383,14 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
 # the end of the path loses against the best fixed point known (0.7 nats on average with 4, 0.5 with 2, 0.6 with 1.4).
 SMALL_GROWTH = 2.0
 SWEEPS = 20  # at most, at each gamma; 3 lose 0.14 nats more on average
-PATH_CHANGE = 0.1  # relative change of the natural parameters at which to go on to the next gamma of a start
-PAIRS_PER_ROW = 100  # of more pairs so many are sampled; twice as many moves held-out AUCs by less than 0.002
-SINGLE = 1e-3  # tolerance from which on single precision will do
-LEAST_SHARE = 0.1  # of a step, where steps do not become smaller
-MEAN_ERROR = 0.02  # standard deviations of q, in each of its coordinates, to which a mean is found
+LEAST_SHARE = 0.1  # of a step, where steps do not become smaller; doubled, some paths at a large gamma go to and fro
 
 
 def continued_start(problem: Problem, power: float) -> NaturalGaussian:
     """A start for EP at the problem's gamma, of its reduced coefficients: the end of a path from the prior."""
     step = SMALL_GROWTH if several_fixed_points(problem) else GROWTH
     with single_threaded_blas():
-        return GammaPath(problem, power, step).at(problem.gamma, SWEEPS, PATH_CHANGE).q
+        return GammaPath(problem, power, step).at(problem.gamma, SWEEPS, CHANGE).q
 
 
 @dataclass(frozen=True, eq=False)
@@ -469,8 +469,8 @@ class GammaPath:
         return found
 
     def _settled(self, q: NaturalGaussian, gamma: float, sweeps: int, tolerance: float) -> Reached:
-        precise = self.double if tolerance < SINGLE else self.single
-        error = min(MEAN_ERROR, 0.1 * tolerance)
+        precise = self.double if tolerance < math.sqrt(np.finfo(np.float32).eps) else self.single
+        error = 0.1 * tolerance
         change, share = math.inf, 1.0
         for _ in range(max(sweeps, 1)):
             before = change

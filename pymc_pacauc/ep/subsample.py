@@ -1,41 +1,25 @@
-"""Newton's steps for the mean of q, its precision being known from elsewhere: how a fit gets near its fixed point.
-
-With many observations q is so narrow that the expected risk is all but quadratic over several of its widths, and its
-curvature is known from a share of the data. Then a sweep says how far the mean is off, V (r - Q m), to a tenth, and two
-or three of them lead from several posterior standard deviations to some hundredths. The precision is left alone
-meanwhile: far from the fixed point the sums of the sites are no density.
-
-*Length.* Where rankings depend on the direction of w alone, pairs say nothing of its length, and by far the widest
-direction of q is that of its mean: w = (1 + e) m + v, with e of variance 1 / m'Qm and v independent of it. So steps
-keep the length of the mean, and what is uncertain about it goes along with the mean.
-
-EP on sampled pairs: a fit whose time grows like the number of rows, not of pairs.
+"""EP on sampled pairs: a fit whose time grows like the number of rows, not of pairs.
 
     pilot -> growing shares of the rows -> steps with all of them -> subsample along the score found -> fit
 
-The pairs that matter are those whose order q is not sure of, and a fair sample of them is one sampled along the score
-of q (:mod:`pymc_pacauc.comparison.subsample`), which is not known beforehand. So a *pilot* fits some rows, as if there
-were no other data, at their share of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then
-growing shares of the rows are sampled along the score of the one before, and fitted from there. The precision of q is
-about proportional to the share, so its mean gets near by Newton's steps (:mod:`pymc_pacauc.ep.subsample`). Pairs are
-sampled anew before each such step, and once more along the score found, for the fit itself: a subsample along a score
-that is off by a standard deviation has twice the error.
+For plans with a :class:`~pymc_pacauc.ep.plan.Subsample`: more than 5 million pairs, or an estimator's. A sweep costs
+O(N k + n k^2) for N pairs used. The pairs that matter are those whose order q is not sure of, so pairs are sampled
+along the score of q (:mod:`pymc_pacauc.comparison.subsample`), which a *pilot* finds: a fit to some rows at their share
+of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then to growing shares, each from the one
+before. Pairs are sampled anew before each step, as those along a score that is off by a standard deviation have twice
+the error.
 
-*How many pairs.* The error of the mean, in posterior standard deviations, comes from pairs whose order is not certain.
-Their number falls like the width of q, so that with N pairs its square is proportional to gamma^1.5 / N.
+*Steps of the mean.* With many rows q is narrow and its precision Q known from a share of the data: a sweep then says
+how far the mean is off, V (r - Q m), to a tenth. Where pairs say nothing of the length of w the step keeps it, and what
+is uncertain about the length goes along with the mean.
 
-*Sampling error.* One sweep over other, independent subsamples, at the fit's q, says to first order how far their fits
-are from it (:func:`sampling_error`). Where that is more than ``LINEAR_ERROR``, or the subsample is not thinned (few
-columns, few different rows or small groups: then Newton's steps, which keep the length, may say a quarter of it), the
-fit is repeated on them, from its q.
-Differences of two fits, in mean and in log Z, have twice the variance of one. An error of the mean is measured in
-standard deviations of the posterior *in its own direction* (root mean square over directions): coefficients themselves
-may be much less certain, as scores without an offset say nothing of the length.
-
-*More pairs than asked for.* Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger
-groups and are fitted again from where the fit was: until the error is small, or groups would save too little. Then, and
-where a fit does not converge while all pairs are few enough, all are fitted instead (:class:`NeedsAllPairs`), from
-their own starts: at a gamma of many times n the fixed point next to that of a subsample may be a poor one, or none.
+*How many pairs.* The error of the mean in posterior standard deviations (root mean square over directions) has a square
+proportional to gamma^1.5 / N. *Sampling error*: sums over other subsamples, at the fit's q, say to first order how far
+their fits are from it, with twice the variance of one; beyond ``LINEAR_ERROR``, or where far pairs are not thinned, the
+fit is repeated on them. Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger
+groups. Where that would save too little, or a fit does not converge while all pairs are few enough, all are fitted
+instead (:class:`NeedsAllPairs`), from their own starts: at a gamma of many times n the fixed point next to that of a
+subsample may be a poor one, or none.
 """
 
 from __future__ import annotations
@@ -62,7 +46,7 @@ from pymc_pacauc.ep.loop import (
     policy_for,
     solve_fixed_point,
 )
-from pymc_pacauc.ep.plan import ACCURACIES, LEAST_SAVED, Plan, Subsample
+from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, LEAST_SAVED, Plan, Subsample
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
 from pymc_pacauc.ep.sites import SiteTable, site_table
@@ -129,8 +113,7 @@ FIRST_ERROR, ROUGH_ERROR = 0.3, 0.05  # of its mean, in standard deviations
 ROUGH_CHANGE, MOST_ROUGH = 0.2, 3  # of q, and sweeps
 GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
 STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
-LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error;
-FINE_TOLERANCE = 3e-4  # where all pairs met are looked at (few different rows, few columns) convergence is slow
+LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
 FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is sampled;
 LEFT = 0.2  # of the length of a step is how far off it may be thereafter

@@ -1,27 +1,19 @@
-"""The sites of one group of rows: only pairs near each other in score are looked at.
-
-Under q the score of row i has mean a_i and standard deviation |t_i|, and the difference of two scores at most the sum
-of theirs. A pair with |a_i - a_j| > r (|t_i| + |t_j|), r = :func:`far_radius`, is right or wrong for certain: its site
-is flat (K and h below 1e-4 of the largest at worst, below 1e-9 for most, |t_i| + |t_j| being more than the standard
-deviation of their difference), and its cost 0 or 1. The more observations there are, the narrower q is, and the more
-pairs are of that kind. So rows are sorted by score and cut into short runs; runs whose intervals a -+ r |t| do not
-overlap cost nothing but a count.
-
-Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes no order.
-What is left, the *width* of a row, and its place along the score are given with the subsample: they do not change from
-sweep to sweep. Rows and runs further apart than ``CLOSE`` widths and yet not certain have small and smooth sites: one
-in ``every`` is looked at, and stands for the others. Rows whose width is far above the others' would make the intervals
-of their runs wide: they have runs of their own.
-
-A sweep over sampled pairs: the sums of the sites of all pairs, estimated from those that meet in a group.
-
-A sweep is a map over *jobs*, a few groups each, and a sum. A job needs the rows of its groups and q, and returns sums
-of the size of q: nothing is kept between sweeps, and nothing of the size of the data is made but what one job needs at
-a time. So jobs go through any ``map``, of threads or of other machines, and their sums are added in a fixed order.
+"""A sweep over sampled pairs: the sums of the sites of all pairs, estimated from those that meet in a group.
 
 Every site is that of its own pair, at the pair's own gamma', and the *sums* are multiplied by what a pair met stands
 for: at any q the estimate has the sums over all pairs as its expectation. (Sites of G times gamma' would not: sites are
-not linear in gamma'.)
+not linear in gamma'.) A sweep is a map over *jobs*, a few groups each, and a sum: O(N k + n k^2) for N pairs met,
+nothing kept between sweeps, and jobs go through any ``map``, of threads or of other machines.
+
+*The band.* Under q the score of row i has mean a_i and standard deviation |t_i|. A pair with |a_i - a_j| > r (|t_i| +
+|t_j|), r = :func:`far_radius`, is right or wrong for certain: its site is flat (K and h below 1e-4 of the largest at
+worst, below 1e-9 for most), its cost 0 or 1. So rows are sorted by score and cut into short runs, and runs whose
+intervals a -+ r |t| do not overlap cost nothing but a count: the more rows, the narrower q, the more of these.
+
+*Thinning.* Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes
+no order. What is left, the *width* of a row, is given with the subsample, and does not change from sweep to sweep. Runs
+further apart than ``CLOSE`` widths and yet not certain have small and smooth sites: one in ``every`` is looked at, and
+stands for the others. Rows whose width is far above the others' have runs of their own.
 """
 
 from __future__ import annotations
@@ -48,16 +40,15 @@ from pymc_pacauc.ep.sites import (
     row_sites,
     weighted_site_table,
 )
-from pymc_pacauc.ep.sweep import SiteSums, _add_listed, _arguments
+from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, TILE_COLUMNS, SiteSums, _add_listed, _arguments
 from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import ReducedScores
 
-FAR = 5.0  # standard deviations from which on sites of a small gamma' are flat: phi(5) is 1e-6
-CLOSE = 2.5
-RUN = 16  # rows
-RUNS_AT_ONCE = 64
-BROAD = 4.0  # times the average
+FAR = 5.0  # standard deviations from which on sites of a small gamma' are flat: phi(5) is 1e-6; doubled, all are near
+CLOSE = 2.5  # widths of two rows within which all their pairs are looked at; doubled, twice as many are
+RUN, RUNS_AT_ONCE = 16, 64  # rows of a run, and runs of a matrix product: of these sizes it fits the cache
+BROAD = 4.0  # times the average width from which on a row has a run apart; doubled, runs are up to twice as wide
 
 
 def far_radius(gamma: float) -> float:
@@ -243,9 +234,7 @@ def band_sites(
     )
 
 
-JOBS = 32  # at most, of a block
-ROWS_OF_A_JOB = 4096  # about, at least
-PAIRS_OF_A_JOB = 2**22  # beyond which the rows of a single group are shared out
+JOBS = 32  # of a block at most, of about TILE_COLUMNS rows at least; with more than a tile has pairs, in parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,8 +316,8 @@ def _jobs(block: SampledBlock) -> list[Job]:
     if groups == 0:
         return []
     rows = (block.first_positive[-1] + block.first_negative[-1]) / groups
-    together = max(1, -(-groups // JOBS), int(ROWS_OF_A_JOB // max(rows, 1)))
-    parts = min(JOBS, -(-block.n_pairs // (groups * PAIRS_OF_A_JOB))) if together == 1 else 1
+    together = max(1, -(-groups // JOBS), int(TILE_COLUMNS // max(rows, 1)))
+    parts = min(JOBS, -(-block.n_pairs // (groups * ROWS_AT_ONCE * TILE_COLUMNS))) if together == 1 else 1
     return [
         Job(block, range(first, min(groups, first + together)), part, parts)
         for first in range(0, groups, together)

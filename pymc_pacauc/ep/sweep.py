@@ -1,23 +1,20 @@
-"""How the pairs of a sweep are cut into parts, and the ``map`` that these go through.
+"""One sweep over all pairs: the sums of their sites, given q.
 
-A block is cut into tiles, of which one is a matrix product; many small blocks are one part together; and a block whose
-weights take few values becomes blocks of one weight each, whose sites need one variable less.
-
-One sweep over all pairs: the sums of their sites, given q.
-
-The scores under q = N(m, V) have means a_i and covariance T T', so the difference of a pair has variance
-|t_i|^2 + |t_j|^2 - 2 t_i . t_j. A tile of pairs is two matrix products and one pass of the site functions between them:
+The scores under q = N(m, V) have means a_i and covariance T T', T of shape (n, k), so the difference of a pair has
+variance |t_i|^2 + |t_j|^2 - 2 t_i . t_j. A tile of pairs is two matrix products and one pass of the site functions
+(:mod:`pymc_pacauc.ep.sites`) between them:
 
     t_i . t_j  (GEMM)   ->   K_ij, h_ij  (pointwise)   ->   sum_j K_ij z_j  (GEMM)
 
 and sum_ij K_ij (z_i - z_j)(z_i - z_j)' follows from the row and column sums of K and sum_ij K_ij z_i z_j'. A sweep
-costs O(n+ n- d + n d^2), a factor d below the paper's, and keeps nothing but sums: memory O(n d + tiles under way). A
-tile is computed from q alone, so tiles go through any ``map`` (:mod:`pymc_pacauc.ep.sweep`): the built-in one, or that
-of a pool of threads. Their sums are added in a fixed order: the result does not depend on the number of threads. Blocks
-whose pairs weigh differently, and small blocks, have kernels of their own (:mod:`pymc_pacauc.ep.sites`).
+costs O(n+ n- k + n k^2), a factor k below the paper's, in memory O(n k + tiles under way). Every plan of
+``pairs="all"`` sweeps so. Tiles go through any ``map``, of threads or other machines, and are added in a fixed order:
+the result does not depend on the number of threads. Blocks whose weights take few values become blocks of one weight,
+which need one variable less (4 times as fast); many small blocks are one part together (2.5 to 4 times as fast). The K
+of a pair whose rows nearly coincide is huge, and would leave nothing of the rest in those sums: such pairs are listed,
+and added one by one.
 
-The K of a pair whose rows nearly coincide is huge, and rounding would leave nothing of it in those sums: such pairs are
-added one by one, from the difference of their rows.
+The paper (Ridgway et al. 2014, arXiv:1410.1771), appendix Algorithm 3, stores every site and adds them one by one.
 """
 
 from __future__ import annotations
@@ -56,15 +53,15 @@ from pymc_pacauc.ep.sites import (
 from pymc_pacauc.numerics import FloatArray, kernel, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
-TILE_ROWS, TILE_COLUMNS = 512, 4096  # at most
-PAIRS_WORTH_THREADS, PAIRS_WORTH_EIGHT = 200_000, 500_000  # threads, and eight tiles for them
-DIMENSION_WORTH_THREADS = 512
-SMALL_BLOCK = 2**15  # pairs times coefficients below which a block is not worth a matrix product,
-PAIRS_TOGETHER = 20_000  # of small blocks that go through one call
-MOST_WEIGHTS = 25  # different ones in a block that have a table each, if there are
-WORTH_A_TILE = 64  # so many pairs of each;
-MOST_TABLES = 100  # of all blocks together
-FEW = 8  # if there are more than this many of them
+# Of a tile, at most, and rows of other matrices worked on at a time: 16 MB. Doubled, as fast in twice the memory.
+ROWS_AT_ONCE, TILE_COLUMNS = 512, 4096
+PAIRS_WORTH_THREADS = 200_000  # a millisecond; below, threads take longer to start than to sum. Doubled: the same
+# Pairs times coefficients below which a block is not worth a matrix product (tens of microseconds), if there are more
+# than FEW of these; and pairs of them that go through one call.
+SMALL_BLOCK, FEW, PAIRS_TOGETHER = 2**15, 8, 20_000
+# Different weights in a block that have a table each (counts up to 5), if there are so many pairs of each; and tables
+# of all blocks together, of some milliseconds each. Doubled, up to twice the time for tables.
+MOST_WEIGHTS, WORTH_A_TILE, MOST_TABLES = 25, 64, 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +137,8 @@ def _by_weight(block: Block, most: int) -> list[Block]:
 
 
 def _tiles(block: Block, constant: bool) -> Iterator[Tile]:
-    """Four tiles at least, or eight where there is work for many threads; with weights unless ``constant``."""
-    tiles = 8 if block.n_pairs >= PAIRS_WORTH_EIGHT else 4
-    height = min(TILE_ROWS, max(64, -(-block.positive.size // tiles)))
+    """Eight tiles at least, if they have 64 rows then: work for threads; with weights unless ``constant``."""
+    height = min(ROWS_AT_ONCE, max(64, -(-block.positive.size // 8)))
     row_weights = None if constant else block.row_weights
     column_weights = None if constant else block.column_weights
     for top in range(0, block.positive.size, height):
@@ -182,7 +178,7 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
     if n_jobs is None:
         n_jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with single_threaded_blas():
-        if n_jobs == 1 or (n_pairs < PAIRS_WORTH_THREADS and dimension < DIMENSION_WORTH_THREADS):
+        if n_jobs == 1 or (n_pairs < PAIRS_WORTH_THREADS and dimension < ROWS_AT_ONCE):
             yield map
         else:
             with ThreadPoolExecutor(n_jobs) as pool:
@@ -192,8 +188,7 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
 Listed = tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray]
 OfScores = tuple[FloatArray, FloatArray, FloatArray]
 
-ROWS_AT_ONCE = 512
-LARGEST_ROUNDING = 1e-3  # of log Z, in nats
+LARGEST_ROUNDING = 1e-3  # nats, of log Z: what models may differ by; twice as much is refused half as often
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,17 +272,8 @@ def sum_sites(
 
     def job(part: Tile | SmallBlocks) -> PartSums:
         if isinstance(part, SmallBlocks):
-            assert sites.weighted is not None
-            return _small_block_sums(part, moments, extended, table.gamma, sites.weighted, tie_cost)
-        rows, columns = _of(moments, part.rows), _of(moments, part.columns)
-        cross = rows[2] @ columns[2].T  # becomes K
-        found = tile_sites(part, rows, columns, cross, sites, tie_cost)
-        return PartSums(
-            ((part.rows, found.k_row, found.h_row), (part.columns, found.k_column, -found.h_column)),
-            part.rows,
-            cross @ extended[part.columns],
-            *found[4:],
-        )
+            return _small_block_sums(part, moments, extended, sites, tie_cost)
+        return _tile_sums(part, moments, extended, sites, tie_cost)
 
     k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
     wrong = log_constant = tied = 0.0
@@ -326,19 +312,6 @@ class PartSums(NamedTuple):
     listed: Listed | None
 
 
-class TileSums(NamedTuple):
-    """Sums of K and h over a tile, along both axes; and what is listed apart, as in :class:`PartSums`."""
-
-    k_row: FloatArray
-    h_row: FloatArray
-    k_column: FloatArray
-    h_column: FloatArray
-    wrong: float
-    log_constant: float
-    tied: float
-    listed: Listed | None
-
-
 class Tables(NamedTuple):
     """The site functions, tabulated for every weight of whole tiles, and for weights between two."""
 
@@ -357,10 +330,9 @@ def tables_for(work: Work, table: SiteTable) -> Tables:
     return Tables(table.gamma, by_weight, weighted)
 
 
-def tile_sites(
-    tile: Tile, rows: OfScores, columns: OfScores, cross: FloatArray, sites: Tables, tie_cost: float
-) -> TileSums:
-    """The sites of a tile, given mean, square and root of the scores of its rows and columns; ``cross`` becomes K."""
+def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, sites: Tables, tie_cost: float) -> PartSums:
+    rows, columns = _of(moments, tile.rows), _of(moments, tile.columns)
+    cross = rows[2] @ columns[2].T  # becomes K
     if tile.row_weights is not None:
         assert sites.weighted is not None
         k_row, h_row, k_column, h_column, totals, far = tile_sites_weighted(
@@ -373,7 +345,7 @@ def tile_sites(
             tie_cost,
         )
         at, weights = far[:, :2].astype(np.intp), far[:, 3]
-        wrong, log_constant, tied = map(float, totals[:3])
+        wrong, log_constant, tied = map(float, totals)
     else:
         table = sites.by_weight[tile.weight]
         k_row, h_row, k_column, h_column, totals, far = _tile_sites(
@@ -385,18 +357,15 @@ def tile_sites(
         log_constant -= table.gamma * equal_wrong + (equal + len(far)) * table.log_constant_at_zero
         at, weights = far[:, :2].astype(np.intp), np.full(len(far), tile.weight)
     listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], far[:, 2], weights) if len(far) else None
-    return TileSums(k_row, h_row, k_column, h_column, wrong, log_constant, tied, listed)
+    points = ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column))
+    return PartSums(points, tile.rows, cross @ extended[tile.columns], wrong, log_constant, tied, listed)
 
 
 def _small_block_sums(
-    part: SmallBlocks,
-    moments: ScoreMoments,
-    extended: FloatArray,
-    gamma: float,
-    table: WeightedSiteTable,
-    tie_cost: float,
+    part: SmallBlocks, moments: ScoreMoments, extended: FloatArray, sites: Tables, tie_cost: float
 ) -> PartSums:
-    k_point, h_point, by_row, totals, listed = small_block_sites(
+    assert sites.weighted is not None
+    k_point, h_point, by_row, totals, far = small_block_sites(
         part.positive,
         part.row_weights,
         part.first_row,
@@ -405,19 +374,13 @@ def _small_block_sums(
         part.first_column,
         *_of(moments, part.members),
         extended[part.members],
-        *_arguments(gamma, table),
+        *_arguments(sites.gamma, sites.weighted),
         tie_cost,
     )
-    at = part.members[listed[:, :2].astype(np.intp)]
-    return PartSums(
-        ((part.members, k_point, h_point),),
-        part.members,
-        by_row,
-        float(totals[0]),
-        float(totals[1]),
-        float(totals[2]),
-        (at[:, 0], at[:, 1], listed[:, 2], listed[:, 3]) if len(listed) else None,
-    )
+    at = part.members[far[:, :2].astype(np.intp)]
+    listed = (at[:, 0], at[:, 1], far[:, 2], far[:, 3]) if len(far) else None
+    wrong, log_constant, tied = map(float, totals)
+    return PartSums(((part.members, k_point, h_point),), part.members, by_row, wrong, log_constant, tied, listed)
 
 
 def _arguments(gamma: float, table: WeightedSiteTable) -> tuple[Any, ...]:

@@ -315,9 +315,8 @@ class Problem:
 
         Parameters
         ----------
-        coordinates : {"coefficients", "features", "scores"}
-            What theta is while it is fitted: coefficients, the leading directions of a smooth process, or scores
-            themselves.
+        coordinates : {"coefficients", "features"}
+            What theta is while it is fitted: coefficients, or the directions of a process that matter.
 
         Returns
         -------

@@ -14,11 +14,10 @@ variables have this form. Three things about it are worked out here, once, when 
   more coefficients than observations); the other directions keep their prior.
 
 Smooth Gaussian processes reach the scores in far fewer directions than n, to any accuracy that matters: those that
-leave every score but 5e-6 of the smallest prior variance of a score, the *features*, are found by pivoted Cholesky of
+leave every score but 1e-4 of the smallest prior variance of a score, the *features*, are found by pivoted Cholesky of
 the scores' prior covariance. In these the scores are those at some of the observations, the *pivots*; the scores of the
 others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out with it.) They come
-in the order of what they explain, so that the first of them are an approximation of their own, in which EP does most of
-its work (:mod:`pymc_pacauc.ep.process`). Which coordinates a problem is fitted in is for the plan to say
+in the order of what they explain. Which coordinates a problem is fitted in is for the plan to say
 (:mod:`pymc_pacauc.ep.plan`).
 """
 
@@ -26,7 +25,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +35,9 @@ from pymc_pacauc.numerics import FloatArray
 
 LARGEST_RANKED = 512
 RANK_TOLERANCE, INDEPENDENT = 1e-12, 1e-5
-FEATURE_TOLERANCE = 5e-6  # of the smallest prior variance of a score: what features leave of any
+# Of the smallest prior variance of a score: what features leave of any. Ten times as much moves means of a smooth
+# process at gamma = 5 n by 0.02 posterior standard deviations; a twentieth of it takes up to twice as long.
+FEATURE_TOLERANCE = 1e-4
 ROUNDING = 1e-12
 ROWS_AT_ONCE = 2048
 
@@ -99,7 +99,6 @@ class ReducedScores:
     ``rotation`` has orthonormal rows, shape (k, d); None stands for the identity. ``pivots`` are k observations whose
     scores are the directions, where only the most important directions are kept: ``design[pivots]`` is triangular, and
     ``of_pivots`` the whitened design of these, from which the rotation follows when it is asked for.
-    ``covariance`` is that of the scores, where EP works in these.
     """
 
     design: FloatArray
@@ -107,7 +106,6 @@ class ReducedScores:
     given_rotation: FloatArray | None
     pivots: NDArray[np.intp] | None = None
     of_pivots: FloatArray | None = None
-    covariance: FloatArray | None = None
 
     @cached_property
     def rotation(self) -> FloatArray | None:
@@ -118,37 +116,6 @@ class ReducedScores:
     @property
     def dimension(self) -> int:
         return self.design.shape[1]
-
-
-@dataclass(frozen=True, eq=False)
-class Directions:
-    """What each of the directions of a process explains: of the score with most variance left, in their order.
-
-    ``least`` is the smallest prior variance of a score.
-    """
-
-    explained: FloatArray
-    least: float
-
-    @property
-    def rank(self) -> int:
-        """Directions that leave no score more than ``FEATURE_TOLERANCE`` of the smallest variance."""
-        return self.explained.size
-
-    def beyond(self, share: float) -> int:
-        """Directions that explain more than this share of the smallest variance."""
-        return int(np.sum(self.explained > share * self.least))
-
-
-class _Factored(NamedTuple):
-    """Covariance of the scores and its pivoted Cholesky factor (lower triangles), in an ``order`` of the scores."""
-
-    low: FloatArray
-    factor: FloatArray
-    order: NDArray[np.intp]
-    pivots: NDArray[np.intp]
-    rank: int
-    least: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +131,8 @@ class LinearScores:
     prior
         Of theta.
     coordinates
-        What :attr:`reduced` is: ``"coefficients"``, every direction that reaches the scores; ``"features"``, those that
-        matter; or ``"scores"``, the coefficients with the covariance of the scores. Chosen by
-        :func:`pymc_pacauc.ep.plan.choose_plan`; see :meth:`in_coordinates`.
+        What :attr:`reduced` is: ``"coefficients"``, every direction that reaches the scores; or ``"features"``, those
+        that matter. Chosen by :func:`pymc_pacauc.ep.plan.choose_plan`; see :meth:`in_coordinates`.
     """
 
     X: FloatArray
@@ -233,9 +199,6 @@ class LinearScores:
             other = replace(self, coordinates=coordinates)
             vars(other).update((k, v) for k, v in vars(self).items() if k not in ("coordinates", "reduced"))
             known[coordinates] = other
-            other.reduced  # noqa: B018  # from the factor that the choice was made by, which then is not needed any more
-            for each in known.values():
-                vars(each).pop("_factored", None)
         return known[coordinates]
 
     @cached_property
@@ -245,10 +208,7 @@ class LinearScores:
     @cached_property
     def reduced(self) -> ReducedScores:
         """The coordinates u in which engines work; see ``coordinates``."""
-        if self.coordinates == "features":
-            return self._features()
-        space = self._coefficients()
-        return replace(space, covariance=self._covariance()) if self.coordinates == "scores" else space
+        return self._features() if self.coordinates == "features" else self._coefficients()
 
     def _coefficients(self) -> ReducedScores:
         """Whitened coefficients, cut to the directions that reach the scores where there are fewer of these.
@@ -260,7 +220,7 @@ class LinearScores:
         if self.d > self.n:
             q, r = linalg.qr(design.T, mode="economic", check_finite=False)
             return ReducedScores(np.ascontiguousarray(r.T), offset, q.T)
-        if self.coordinates == "coefficients" and self.d <= LARGEST_RANKED and not _independent_columns(design):
+        if self.d <= LARGEST_RANKED and not _independent_columns(design):
             factor, order = _pivoted_triangle(design)
             diagonal = np.abs(np.diagonal(factor))
             if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
@@ -271,82 +231,31 @@ class LinearScores:
                 return ReducedScores(design @ rotation[:rank].T, offset, rotation[:rank])
         return ReducedScores(design, offset, None)
 
-    @cached_property
-    def directions(self) -> Directions | None:
-        """How many directions the scores have, by pivoted Cholesky; None where a score has no variance."""
-        found = self._factored
-        if found is None:
-            return None
-        return Directions(np.diagonal(found.factor)[: found.rank] ** 2, found.least)
-
-    @cached_property
-    def _factored(self) -> _Factored | None:
-        """The pivoted Cholesky factor of the covariance of the distinct scores."""
-        design = self.whitened_design if self.distinct.none_repeat else self.whitened_design[self.distinct.first]
-        order = np.arange(len(design))
-        low = self._triangular_covariance() if self.distinct.none_repeat else None
-        if low is None:
-            low = (design @ design.T).T
-        else:
-            order = order[::-1]
-        least = float(np.diagonal(low).min())
-        if least <= 0.0:
-            return None
-        factor, pivots, rank, _ = linalg.lapack.dpstrf(low, tol=FEATURE_TOLERANCE * least, lower=1)
-        return _Factored(low, factor, order, pivots.astype(np.intp) - 1, int(rank), least)
+    @property
+    def all_vary(self) -> bool:
+        """Whether every score has some prior variance of its own, beside what all have in common."""
+        return bool(np.einsum("ij,ij->i", self.whitened_design, self.whitened_design).all())
 
     def _features(self) -> ReducedScores:
-        """The directions that leave no score more variance than ``FEATURE_TOLERANCE``, by what they explain."""
-        found = self._factored
-        if found is None:
-            raise ValueError("A score has no variance: there are no features that explain it.")
-        order = found.order[found.pivots]
-        features = np.empty((order.size, found.rank))
-        features[order] = np.tril(found.factor[:, : found.rank])
-        if not self.distinct.none_repeat:
-            features = features[self.distinct.place]
-        pivots = self.distinct.first[order[: found.rank]]
-        return ReducedScores(features, self.whitened_offset, None, pivots, self.whitened_design[pivots])
+        """The directions that leave no score more variance than ``FEATURE_TOLERANCE``, by what they explain.
 
-    def _covariance(self) -> FloatArray:
-        """Of the scores, centred, shape (n, n)."""
-        found = self._factored
-        if found is None or not self.distinct.none_repeat:
-            raise ValueError("Some scores are equal, or have no variance: their covariance has no inverse.")
-        whole = np.tril(found.low) + np.tril(found.low, -1).T
-        return np.ascontiguousarray(whole if found.order[0] == 0 else whole[::-1, ::-1])
-
-    @cached_property
-    def triangle(self) -> FloatArray | None:
-        """The design of a process, a Cholesky factor: whitened, lower triangular and not centred; None for others."""
-        if self.d != self.n or not self.prior.independent or np.triu(self.X, 1).any():
-            return None
-        return self.X * self.prior.factor
-
-    def _triangular_covariance(self) -> FloatArray | None:
-        """The lower triangle of ``whitened_design @ whitened_design.T``, the scores in reverse, of a Cholesky factor,
-        as the coefficients of a process have it, at a third of the cost; None for other designs.
+        By pivoted Cholesky of the covariance of the distinct scores.
         """
-        lower = self.triangle
-        if lower is None:
-            return None
-        centre = (lower @ lower.sum(axis=0) / self.n)[::-1]  # of the rows of L L'
-        upper = np.ascontiguousarray(lower[::-1, ::-1])  # LAPACK has U U', and has not L L'
-        product = linalg.lapack.dlauum(upper.T, lower=1, overwrite_c=1)[0]
-        product -= centre - centre.mean()
-        product -= centre[:, None]
-        return np.asarray(product)
-
-    def leading(self, k: int) -> LinearScores:
-        """The same with the first k reduced coordinates alone, in the order of the pivots."""
-        space = self.reduced
-        assert space.pivots is not None
-        assert space.of_pivots is not None
-        cut = replace(self)
-        vars(cut).update(vars(self))  # what was worked out
-        design = np.ascontiguousarray(space.design[:, :k])
-        vars(cut)["reduced"] = ReducedScores(design, space.offset, None, space.pivots[:k], space.of_pivots[:k])
-        return cut
+        design, distinct = self.whitened_design, self.distinct
+        if not distinct.none_repeat:
+            design = design[distinct.first]
+        covariance = design @ design.T
+        least = float(np.diagonal(covariance).min())
+        if least <= 0.0:
+            raise ValueError("A score has no variance: there are no features that explain it.")
+        factor, order, rank, _ = linalg.lapack.dpstrf(covariance.T, tol=FEATURE_TOLERANCE * least, lower=1)
+        order = order.astype(np.intp) - 1
+        features = np.empty((order.size, rank))
+        features[order] = np.tril(factor[:, :rank])
+        if not distinct.none_repeat:
+            features = features[distinct.place]
+        pivots = distinct.first[order[:rank]]
+        return ReducedScores(features, self.whitened_offset, None, pivots, self.whitened_design[pivots])
 
     def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
         """theta for reduced coefficients ``u[draws, k]``; other directions come from the prior."""

@@ -1,33 +1,24 @@
-"""The unit sphere and its gnomonic charts.
-
-Around a pole e the chart ``u = +-(e + B w) / |e + B w|`` (B orthonormal, perpendicular to e) turns lines through the
-origin into points w of a plane of d - 1 dimensions, where the uniform distribution has density proportional to
-``(1 + |w|^2)^(-d/2)``, a multivariate Cauchy distribution, and a concentrated posterior is close to Gaussian.
-
-Gaussian fits with heavy tails: a fit is trusted in its bulk, never in its tails.
-
-A Gaussian fit that is a little too narrow is harmless in the middle and ruinous outside. As a base to weight from, it
-gives the few particles beyond its reach unbounded weights, and most runs have none there; as a proposal, it hardly ever
-visits the tails and hardly ever leaves them. Either way draws are under-dispersed by an amount that shrinks with the
-number of particles only, and no correlation of the bulk shows it. The multivariate t distribution around the same mean
-with the same factor,
-
-    z = L^-1 (x - m),   density proportional to (1 + |z|^2 / nu)^(-(nu + d) / 2),
-
-costs little in the bulk and has heavier tails than any Gaussian or exponential target. It is a mixture of Gaussians
-N(m, L L' / s) over the precision s ~ Gamma(nu / 2, nu / 2), which is how it is drawn, and how a Crank-Nicolson move is
-made reversible with respect to it (:class:`~pymc_pacauc.smc.proposals.StudentCrankNicolson`).
-
-Gaussians that stand for a target: what moves are built around and what bridges start from.
+"""Gaussian fits that moves are built around and bridges start from, in space and in charts of the sphere.
 
 Three forms of one thing (:class:`Fit`), by what is known: a covariance (:class:`GaussianFit`), a precision, as
 expectation propagation has it (:class:`PrecisionFit`), or either on a few directions and a plain scale on all others
-(:class:`ReducedFit`). Users of a fit only standardise points, restore them, and ask for the log of the determinant:
+(:class:`ReducedFit`). Users of a fit only standardise points, (N, D), restore them, O(N D^2), and ask for the log of
+the determinant:
 
 >>> fit = fit_gaussian(np.array([[0.0, 1.0], [1.0, 3.0], [2.0, 2.0]]), np.full(3, 1 / 3))
 >>> x = np.array([[0.5, -1.0]])
 >>> bool(np.allclose(fit.restore(fit.standardise(x)), x))
 True
+
+*Tails.* A Gaussian that is a little too narrow is ruinous outside: as a base it gives the few particles beyond its
+reach unbounded weights, as a proposal it hardly ever visits the tails nor leaves them, and no correlation of the bulk
+shows it. The t distribution around the same mean, density proportional to (1 + |z|^2 / nu)^(-(nu + d) / 2) of z = L^-1
+(x - m), costs little in the bulk. It is a mixture of N(m, L L' / s) over s ~ Gamma(nu / 2, nu / 2): so it is drawn, and
+so a Crank-Nicolson move is made reversible with respect to it.
+
+*Charts.* Around a pole e of the unit sphere the gnomonic chart ``u = +-(e + B w) / |e + B w|`` (B orthonormal,
+perpendicular to e) turns lines through the origin into points w of a plane of d - 1 dimensions, where the uniform
+distribution has density proportional to ``(1 + |w|^2)^(-d/2)`` and a concentrated posterior is close to Gaussian.
 """
 
 from __future__ import annotations
@@ -42,8 +33,9 @@ from scipy import linalg, special
 
 from pymc_pacauc.numerics import FloatArray
 
-CONCENTRATED = 0.9  # mean resultant length from which the gnomonic chart is better than the ambient space
-NEAR = 0.5  # height above the equator from which a direction is near the pole
+# Mean resultant length from which on the gnomonic chart is better than the space around; and height above the equator,
+# a share of the radius, from which on a direction is near the pole: 60 degrees.
+CONCENTRATED, NEAR = 0.9, 0.5
 
 
 def unit(x: FloatArray) -> FloatArray:

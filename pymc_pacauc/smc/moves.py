@@ -1,12 +1,4 @@
-"""Expectation propagation's fit of a stage's own target, as a Gaussian to move around.
-
-EP works in whitened coefficients w ~ N(0, I), cut to the k directions that reach the scores, with natural parameters: a
-Cholesky factor C of the precision and a mean. Moves need nothing else. In space the fit is used as it is
-(:func:`space_fit`); in the gnomonic chart of its mean direction (:func:`chart_fit`) the covariance across the pole is
-``(C^-1 B)' (C^-1 B)``, so that a triangular solve and a QR decomposition give its factor. EP's own is not inverted, and
-directions that do not reach the scores cost products with k vectors only, where these are few.
-
-Markov moves that leave a tempered density invariant.
+"""Markov moves that leave a tempered density invariant.
 
 A move fits a proposal (:mod:`pymc_pacauc.smc.proposals`) to the weighted particles of a stage; :func:`metropolis`
 evaluates, accepts and adapts, the same for all of them.
@@ -27,6 +19,12 @@ evaluates, accepts and adapts, the same for all of them.
 
 ``auto`` is ``direction`` below 20 dimensions and ``ep`` from there on for linear-Gaussian problems; for other targets
 ``gaussian``, or ``prior`` above 100 dimensions or with fewer than ten particles per dimension.
+
+*EP's fit* is of whitened coefficients w ~ N(0, I), cut to the k directions that reach the scores, by a Cholesky factor
+C of the precision and a mean. Moves need nothing else. In space the fit is used as it is (:func:`space_fit`); in the
+gnomonic chart of its mean direction (:func:`chart_fit`) the covariance across the pole is ``(C^-1 B)' (C^-1 B)``, so
+that a triangular solve and a QR decomposition give its factor. EP's own is not inverted, and directions that do not
+reach the scores cost products with k vectors only, where these are few.
 
 To add a move, write a function from a :class:`Situation` to a proposal, say in :data:`MOVES` what it needs of a path,
 and it is an option of ``Settings(move=...)``; ``tests/smc/test_paths.py`` runs every entry.
@@ -129,7 +127,7 @@ ACCEPTANCE_TARGET = 0.3
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """What a move can be fitted to.
+    """What a move can be fitted to: Algorithm 1(c), where the paper takes S = kappa * Sigma_hat of the particles.
 
     Attributes
     ----------
@@ -224,19 +222,6 @@ def choose_move(move: str, path: Path, particles: int) -> str:
     if few or path.dimension > LARGEST_FITTED_DIMENSION:
         return "prior"
     return "direction" if MOVES["direction"].suits(path) else "gaussian"
-
-
-def calibrate(
-    move: str,
-    path: Path,
-    population: Population,
-    weights: FloatArray,
-    base: Proposal,
-    ep: EPFit | None,
-    rng: np.random.Generator,
-) -> Proposal:
-    """Fit a move to a weighted population: Algorithm 1(c), where the paper takes S = kappa * Sigma_hat."""
-    return MOVES[move].fit(Situation(path, population.x, weights, base, ep, rng))
 
 
 def metropolis(

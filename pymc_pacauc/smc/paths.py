@@ -68,7 +68,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,8 +89,7 @@ from pymc_pacauc.smc.coordinates import (
 from pymc_pacauc.smc.proposals import CrankNicolson, Proposal, around
 
 
-@dataclass(frozen=True, eq=False)
-class Energies:
+class Energies(NamedTuple):
     """Values of one batch of points, each of shape (N,)."""
 
     log_base: FloatArray
@@ -116,21 +115,13 @@ class Population:
 
     def take(self, index: NDArray[np.intp]) -> Population:
         """The particles at ``index``, each remembering which one it came from."""
-        e = self.energies
-        return Population(self.x[index], Energies(e.log_base[index], e.log_tilt[index], e.risk[index]), index)
+        return Population(self.x[index], Energies(*(each[index] for each in self.energies)), index)
 
     def replace(self, accepted: NDArray[np.bool_], x: FloatArray, energies: Energies) -> Population:
         """Overwrite the accepted ones."""
-        old = self.energies
-        return Population(
-            np.where(accepted[:, None], x, self.x),
-            Energies(
-                np.where(accepted, energies.log_base, old.log_base),
-                np.where(accepted, energies.log_tilt, old.log_tilt),
-                np.where(accepted, energies.risk, old.risk),
-            ),
-            self.parent,
-        )
+        both = zip(energies, self.energies, strict=True)
+        kept = Energies(*(np.where(accepted, new, old) for new, old in both))
+        return Population(np.where(accepted[:, None], x, self.x), kept, self.parent)
 
 
 class Path(Protocol):

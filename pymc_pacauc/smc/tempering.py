@@ -1,15 +1,4 @@
-"""What a run of tempering SMC should make its user doubt.
-
-Every threshold here is a symptom seen to come with wrong results: moves that do not decorrelate, moves hardly ever
-accepted, a proposal fitted to too few particles, log-densities that cannot be computed. A message says what follows
-from it and no more: moves of the last stage serve the draws, the log evidence is complete before them. And it advises
-only what the caller has not done. Use: ``diagnose(path, settings, state)`` after the last stage, as ``run_tempering``
-does.
-
-To add a symptom, write a function ``(path, settings, state) -> str | None``, enter it in :data:`SYMPTOMS`, and test it
-both ways: silent on a run that is right, loud on one that is wrong.
-
-Tempering sequential Monte Carlo: the paper's Algorithm 1, and its waste-free form.
+"""Tempering sequential Monte Carlo: the paper's Algorithm 1, its waste-free form, and what to doubt of a run.
 
 N particles start from a distribution that can be drawn (the prior, gamma = 0) and follow a path of distributions to
 the target (gamma_T). A stage
@@ -20,19 +9,18 @@ the target (gamma_T). A stage
 (c) moves every particle by Markov moves that leave the new distribution invariant;
 (d) multiplies the evidence by the mean weight.
 
-How many moves? Too few and the evidence is silently wrong by tens of nats in fifty dimensions, so the number is not a
-constant: moves go on until the particles have forgotten where the stage started them (their correlation with the
-start, of coordinates, of their squares and of the tilt, falls below ``decorrelation``) or ``max_moves`` is reached,
-which is reported. That moment is chosen by looking at the particles: it is one at which those from the tails have just
-come in, and draws taken then are under-dispersed. So a quarter as many moves follow, at a time nobody chose.
+Moves go on until the particles have forgotten where the stage started them (their correlation with the start falls
+below ``decorrelation``) or ``max_moves`` is reached, which is reported: too few, and the evidence is silently wrong by
+tens of nats in fifty dimensions. A moment chosen by looking at the particles is not a fair one, so a quarter as many
+moves follow. A stage costs N moves times the cost of a risk, O(n log n + n d). The waste-free form resamples only N / P
+particles, moves each P - 1 times and keeps all the states visited.
 
-The waste-free form resamples only N / P particles, moves each P - 1 times and keeps all the states visited.
-
-Use: ``state = run_tempering(path, Settings(particles=1000), rng)``; ``state.log_evidence`` is the log evidence,
-``path.finish(state.population, rng)`` gives draws of theta with their risks, ``state.stages`` the record. Stages are
-pure functions of a frozen state, ``state = advance(path, settings, state, rng)``, for those who want to look on. The
-engine need not change for a new target or a new way to move: see "to add a path" in :mod:`pymc_pacauc.smc.paths` and
-"to add a move" in :mod:`pymc_pacauc.smc.moves`.
+Use: ``state = run_tempering(path, Settings(particles=1000), rng)``; ``state.log_evidence``,
+``path.finish(state.population, rng)`` for draws of theta with their risks, ``state.stages`` for the record. Stages are
+pure functions of a frozen state, ``state = advance(path, settings, state, rng)``. To add a target or a move see
+:mod:`pymc_pacauc.smc.paths` and :mod:`pymc_pacauc.smc.moves`. To add a symptom of a wrong run, write a function
+``(path, settings, state) -> str | None``, enter it in :data:`SYMPTOMS`, and test it both ways: silent on a run that is
+right, loud on one that is wrong.
 
 References: Ridgway, Alquier, Chopin and Liang (2014), arXiv:1410.1771, Algorithm 1; Del Moral, Doucet and Jasra (2006),
 doi:10.1111/j.1467-9868.2006.00553.x; waste-free SMC, Dau and Chopin (2022), doi:10.1111/rssb.12475.
@@ -53,7 +41,7 @@ from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp, normalise, systematic
 from pymc_pacauc.smc.coordinates import PARTICLES_PER_DIMENSION
 from pymc_pacauc.smc.log_evidence import stage_variance
-from pymc_pacauc.smc.moves import adapt, calibrate, check_move, choose_move, fit_stage, metropolis
+from pymc_pacauc.smc.moves import MOVES, Situation, adapt, check_move, choose_move, fit_stage, metropolis
 from pymc_pacauc.smc.paths import Energies, Path, Population
 from pymc_pacauc.smc.proposals import Proposal
 
@@ -317,7 +305,7 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
     variance = previous.log_evidence_variance + stage_variance(weights, population.parent)
     problem = path.ep_problem if state.move == "ep" else None
     ep = None if problem is None else fit_stage(problem, temperature, state.ep)
-    proposal = calibrate(state.move, path, population, weights, state.base, ep, rng)
+    proposal = MOVES[state.move].fit(Situation(path, population.x, weights, state.base, ep, rng))
     chains = settings.particles // (settings.waste_free or 1)
     resampled = population.take(systematic(weights, chains, rng))  # (b)
     moved, record = _move(path, proposal, resampled, temperature, state.step, settings, rng)  # (c)
@@ -344,7 +332,7 @@ def move_on(path: Path, settings: Settings, state: State, rng: np.random.Generat
     """More moves at the temperature reached, for more draws than there are particles."""
     population = state.population
     uniform = np.full(population.size, 1.0 / population.size)
-    proposal = calibrate(state.move, path, population, uniform, state.base, state.ep, rng)
+    proposal = MOVES[state.move].fit(Situation(path, population.x, uniform, state.base, state.ep, rng))
     plain = replace(settings, waste_free=None)
     moved, record = _move(path, proposal, population, state.temperature, state.step, plain, rng)
     return replace(state, population=path.refresh(moved, state.temperature, rng), step=record.step)
@@ -525,13 +513,6 @@ def _unit_columns(columns: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
 
 def concatenate(populations: list[Population]) -> Population:
     """All states visited by chains; the parent of a state is its chain."""
-    energies = [p.energies for p in populations]
-    return Population(
-        np.concatenate([p.x for p in populations]),
-        Energies(
-            np.concatenate([e.log_base for e in energies]),
-            np.concatenate([e.log_tilt for e in energies]),
-            np.concatenate([e.risk for e in energies]),
-        ),
-        np.tile(np.arange(populations[0].size), len(populations)),
-    )
+    energies = Energies(*map(np.concatenate, zip(*(p.energies for p in populations), strict=True)))
+    parent = np.tile(np.arange(populations[0].size), len(populations))
+    return Population(np.concatenate([p.x for p in populations]), energies, parent)

@@ -7,7 +7,7 @@ import pytest
 from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import UnsupportedError
 from pymc_pacauc.ep.plan import Plan, Subsample
-from tests.ep.test_plan import SMALL_STRATA, linear, process, sparse
+from tests.ep.test_plan import linear, sparse
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,6 @@ from tests.ep.test_plan import SMALL_STRATA, linear, process, sparse
         (sparse(), {"power": 0.5}, "use power=1, not 0.5"),
         (sparse(), {"pairs": Subsample(4)}, "subsampled for Gaussian priors"),
         (sparse(), {"coordinates": "features"}, 'Gaussian priors: use "coefficients"'),
-        (process(200, 1e-4, SMALL_STRATA), {"coordinates": "scores"}, 'use "coefficients"'),
     ],
 )
 def test_plans_that_no_engine_can_carry_out(problem, change, message):

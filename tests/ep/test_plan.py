@@ -11,7 +11,6 @@ from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.plan import ACCURACIES, choose_plan
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
-from tests.ep.test_process_leading import process as smooth
 
 
 def linear(n, d=2, gamma=None, **options):
@@ -34,9 +33,9 @@ TABLE = {
     "5 020 000 pairs": (linear(4482), "coefficients", 160, "prior"),
     "a large gamma needs more": (linear(6000, gamma=20_000), "coefficients", "gamma", "prior"),
     "a larger one all": (linear(6000, gamma=30_000), "coefficients", None, "prior"),
-    "smooth process": (linear_gaussian_problem(*smooth(), 260.0), "features", None, "mean first"),
-    "rough process": (process(200, 1e-4), "scores", None, "mean first"),
-    "rough process in small strata": (process(200, 1e-4, SMALL_STRATA), "coefficients", None, "mean first"),
+    "smooth process": (process(260, 0.1), "features", None, "mean first"),
+    "rough process": (process(200, 1e-4), "features", None, "mean first"),
+    "rough process in small strata": (process(200, 1e-4, SMALL_STRATA), "features", None, "mean first"),
     "few rows of a process": (process(60, 1.0), "coefficients", None, "prior"),
 }
 
@@ -46,13 +45,13 @@ def test_what_is_chosen_when(case):
     problem, coordinates, per_row, start = TABLE[case]
     plan = choose_plan(problem)
     assert (plan.coordinates, plan.start, plan.prior) == (coordinates, start, "gaussian")
-    assert (plan.tolerance, plan.max_sweeps, plan.power) == (1e-6, 200, 1.0)
+    tolerance = 3e-4 if coordinates == "features" else 1e-6
+    assert (plan.tolerance, plan.max_sweeps, plan.power) == (tolerance, 200, 1.0)
     if per_row is None:
         assert plan.pairs == "all"
     else:  # the numbers measured in docs/large_data.md: 0.05 standard deviations with two columns
         wanted = 160 * problem.n if per_row == 160 else 1.9e-3 / 0.05**2 * problem.gamma**1.5
         assert problem.pairs.n_pairs / plan.pairs.groups == pytest.approx(wanted, rel=1e-6)
-    assert (plan.leading > 0) == (coordinates == "features")
     assert plan.continuation == (problem.gamma > 11.0 * problem.n / 4.0 and plan.pairs == "all")
 
 
@@ -117,7 +116,7 @@ def test_a_fit_says_how_it_was_made():
     assert str(some.plan).startswith("225 000 of 2 250 000 pairs, coefficients, from a fit to some rows: ")
     sparse = fit(spike_slab_problem(problem.X, problem.pairs, 10.0, inclusion_probability=0.5, v0=0.1))
     assert str(sparse.plan) == f"all 900 pairs, coefficients, from a fit without spikes: {sparse.sweeps} sweeps"
-    assert "features, from the mean found first" in str(choose_plan(linear_gaussian_problem(*smooth(), 260.0)))
+    assert "features, from the mean found first" in str(choose_plan(process(260, 0.1)))
     large = str(choose_plan(replace(problem, gamma=600.0)))
     assert large == "all 900 pairs, coefficients, from the prior and along growing gammas"
 

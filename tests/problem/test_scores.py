@@ -6,18 +6,7 @@ import pytest
 import pymc_pacauc as pac
 from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem
-from tests.ep.test_process import process
 from tests.problem.test_problem import COVARIANCES, FULL, RNG, X, Y
-
-
-def test_the_covariance_of_a_triangular_design():
-    design, y = process(n=90)
-    triangular = linear_gaussian_problem(design, y, 90.0, prior_covariance=np.linspace(0.5, 2.0, 90)).scores
-    Z = triangular.whitened_design
-    np.testing.assert_allclose(triangular.in_coordinates("scores").reduced.covariance, Z @ Z.T, atol=1e-12)
-    turned = linear_gaussian_problem(design[:, ::-1].copy(), y, 90.0).scores
-    Z = turned.whitened_design
-    np.testing.assert_allclose(turned.in_coordinates("scores").reduced.covariance, Z @ Z.T, atol=1e-12)
 
 
 def test_dependent_columns_among_many_rows():

@@ -197,15 +197,6 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             self._fit(X, y, sample_weight, strata, groups)
         return self
 
-    def _check_options(self) -> None:
-        check_calibration(self.calibration)
-        if self.class_weight is not None and self.calibration is None:
-            raise ValueError('class_weight= is for probabilities, and there are none: use calibration="auto".')
-        if self.multi_class not in MULTI_CLASS:
-            raise ValueError(
-                f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
-            )
-
     def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
         self._check_options()
         recipe = self._recipe()
@@ -246,6 +237,15 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         self.classes_ = classes
         if hasattr(self, "coef_"):
             self.intercept_ = np.array([each.intercept for each in self.scores_])
+
+    def _check_options(self) -> None:
+        check_calibration(self.calibration)
+        if self.class_weight is not None and self.calibration is None:
+            raise ValueError('class_weight= is for probabilities, and there are none: use calibration="auto".')
+        if self.multi_class not in MULTI_CLASS:
+            raise ValueError(
+                f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
+            )
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Compute the mean score of each row, above zero where it is called positive.

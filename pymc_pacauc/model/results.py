@@ -314,7 +314,7 @@ def without_data(idata: Any) -> Any:
     found, posterior = as_result(idata), dataset_of(idata, "posterior")
     if not isinstance(found, Draws) or posterior is None:
         raise TypeError("without_data() is for draws: pass approx.sample(), or what pm.sample() returned.")
-    rows = _numbers_of_rows(idata, found.fitted_to)
+    rows = {found.fitted_to.n_pos + found.fitted_to.n_neg} | _row_numbers(idata)
     function = found.score_function
     scoring = set() if function is None else {name for name, _ in function.variables}
 
@@ -331,13 +331,10 @@ def without_data(idata: Any) -> Any:
     return inference_data({"posterior": kept(posterior), "sample_stats": kept(found.stats)})
 
 
-def _numbers_of_rows(idata: Any, fitted: Provenance) -> set[int]:
-    """Lengths that an array with an entry for each training row may have."""
-    rows = {fitted.n_pos + fitted.n_neg}
-    for group, fewest in (("observed_data", 1), ("constant_data", 2)):
-        held = dataset_of(idata, group)
-        rows |= set() if held is None else {each.shape[0] for each in held.values() if each.ndim >= fewest}
-    return rows
+def _row_numbers(idata: Any) -> set[int]:
+    """Lengths of observed data, and of constant matrices."""
+    held = ((dataset_of(idata, group), fewest) for group, fewest in (("observed_data", 1), ("constant_data", 2)))
+    return {v.shape[0] for data, fewest in held if data is not None for v in data.values() if v.ndim >= fewest}
 
 
 def by_chain_and_draw(posterior: xr.Dataset) -> xr.Dataset | None:

@@ -274,7 +274,7 @@ def summary(
 def _of_draws(
     drawn: Any, source: Any, var_names: Sequence[str] | None, options: dict[str, Any]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """ArviZ's table of the draws, with the inclusion probabilities of ``source``, and the variables too large for it."""
+    """ArviZ's table of the draws, with the inclusion probabilities of ``source`` and what is too large for it."""
     if drawn.posterior is None:
         raise TypeError("The result has no posterior group to summarise.")
     names, omitted = _variables(drawn.posterior, var_names, drawn.fitted_to.n_pos + drawn.fitted_to.n_neg)

@@ -35,7 +35,6 @@ import pymc_pacauc as pac
 from benchmarks.coverage_auc import SHAPES
 from pymc_pacauc.certify.bounds import catoni_bound, catoni_rate, kl_upper, pac_bayes_kl
 from pymc_pacauc.certify.certificate import COMPARED
-from pymc_pacauc.certify.held_out import split_bounds
 from pymc_pacauc.certify.matchings import bound_of_draws, holdout_bound, matching_groups, scores_under
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.ep.loop import ConvergenceWarning
@@ -82,13 +81,13 @@ def certified(n, auc, rng, epsilon=0.05, gamma_share=0.5):
     problem = linear_gaussian_problem(X, y, gamma)
     if n > LARGEST_FIT:
         return large(problem, y, delta, rng, epsilon)
-    split = split_bounds(problem, epsilon=epsilon, n_jobs=1)
+    split = pac.certify.split(problem, epsilon=epsilon, n_jobs=1)
     risk = split.whole.expected_risk
     rest = ~split.in_part
     chernoff = math.log(1 / epsilon) / min(y[rest].sum(), (1 - y[rest]).sum())
     found = bounds_of_draws(split.whole, y, risk, epsilon, rng)
-    found[3], found[6] = split.draw_auc, split.mean_auc
-    found[7], found[8] = 1 - kl_upper(1 - split.part_empirical_auc, chernoff), split.part_auc
+    found[3], found[6] = split.draw_auc, split.mean_score_auc
+    found[7], found[8] = 1 - kl_upper(1 - split.empirical_auc, chernoff), split.auc
     return found, truths(split.whole.posterior, split.part.posterior.mean, delta, rng)
 
 

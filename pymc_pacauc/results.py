@@ -1,4 +1,4 @@
-"""Types of results, errors and warnings, for ``isinstance``, ``except`` and annotations.
+"""Types of results, errors and warnings, for ``isinstance``, ``except`` and annotations; draws without their data.
 
 Functions of the package return or raise them; users do not make them by hand.
 
@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "model.approximation": ["EPApproximation", "ImportanceSample"],
         "model.auc_term": ["NotLinearGaussianError"],
         "model.inference": ["ScaleWarning"],
+        "model.results": ["without_data"],
         "problem.provenance": ["Provenance"],
         "smc.log_evidence": ["LogEvidence"],
         "smc.tempering": ["TemperingWarning"],

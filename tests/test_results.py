@@ -4,8 +4,10 @@ import pytest
 
 import pymc_pacauc as pac
 
+FUNCTIONS = {"without_data"}
 
-@pytest.mark.parametrize("name", pac.results.__all__)
+
+@pytest.mark.parametrize("name", sorted(set(pac.results.__all__) - FUNCTIONS))
 def test_types_are_where_they_are_said_to_be(name):
     found = getattr(pac.results, name)
     assert isinstance(found, type)

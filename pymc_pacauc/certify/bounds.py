@@ -94,7 +94,7 @@ def mean_bound(mean: float, error: float, count: int, epsilon: float, *, selecte
     0.20036
     """
     check_epsilon(epsilon)
-    _check_selected_from(selected_from)
+    check_selected_from(selected_from)
     if count < 2:
         raise ValueError(f"count must be at least 2, for a standard error; got {count}.")
     log_term = math.log(2.0 * selected_from / epsilon)
@@ -224,12 +224,12 @@ def _check(risk: float, divergence: float, m: float, epsilon: float, selected_fr
         raise ValueError(f"divergence must be >= 0; got {divergence!r}.")
     _check_size(m)
     check_epsilon(epsilon)
-    _check_selected_from(selected_from)
+    check_selected_from(selected_from)
 
 
-def _check_selected_from(selected_from: int) -> None:
+def check_selected_from(selected_from: int) -> None:
     if not (selected_from >= 1 and selected_from % 1 == 0):
-        raise ValueError(f"selected_from counts priors, an integer >= 1; got {selected_from!r}.")
+        raise ValueError(f"selected_from counts what was compared, an integer >= 1; got {selected_from!r}.")
 
 
 def _check_size(m: float) -> None:

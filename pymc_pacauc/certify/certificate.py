@@ -20,6 +20,7 @@ from pymc_pacauc.certify.bounds import (
     catoni_bound,
     catoni_rate,
     check_epsilon,
+    check_selected_from,
     kl_upper,
     linear_bound,
     linear_rate,
@@ -377,8 +378,7 @@ def _check_options(
     if sampling not in ("labels", "iid"):
         raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
     check_epsilon(epsilon)
-    if not (selected_from >= 1 and selected_from % 1 == 0):
-        raise ValueError(f"selected_from counts priors or settings, an integer >= 1; got {selected_from!r}.")
+    check_selected_from(selected_from)
     if rate is not None and not 0.0 < rate < math.inf:
         raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
     if bound == "matchings" and sampling != "labels":

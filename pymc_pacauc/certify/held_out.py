@@ -23,6 +23,7 @@ The bounds hold for every sample size and all distributions; :mod:`pymc_pacauc.c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,14 +33,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from pymc_pacauc.array_result import HTMLReport
-from pymc_pacauc.certify.bounds import check_epsilon
+from pymc_pacauc.certify.bounds import check_epsilon, check_selected_from, kl_upper, pac_bayes_kl
 from pymc_pacauc.certify.certificate import SEED, TUNED
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
-from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.comparison.sizes import effective_size
+from pymc_pacauc.comparison.sizes import effective_size, group_codes
+from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import NaturalGaussian
-from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
@@ -54,47 +55,13 @@ TYPICAL_DIVERGENCE = 2.0  # between the posteriors of half of the rows and of al
 SHRINK, MARGIN = 0.5, 1.0  # s and kappa
 
 
-@dataclass(frozen=True, eq=False)
-class SplitBounds:
-    """Lower bounds on three AUCs, each at its own epsilon.
+def _split(
+    problem: Problem, share: float, epsilon: float, groups: ArrayLike | None, seed: int, n_jobs: int | None
+) -> SplitCertificate:
+    """The certificate of :func:`split` for a problem of arrays.
 
-    Attributes
-    ----------
-    part_auc, draw_auc, mean_auc
-        Of the mean score of the part's posterior; of a draw from the posterior of all rows; of its mean score.
-    part, whole
-        The fits.
-    in_part
-        Which rows the part had.
-    divergence
-        KL(whole, part).
-    part_empirical_auc
-        AUC of the part's mean score on the other rows.
-    """
-
-    part_auc: float
-    draw_auc: float
-    mean_auc: float
-    part: Fit
-    whole: Fit
-    in_part: Mask
-    divergence: float
-    part_empirical_auc: float
-
-
-def split_bounds(
-    problem: Problem, *, share: float = 0.5, epsilon: float = 0.05, seed: int = SEED, n_jobs: int | None = None
-) -> SplitBounds:
-    """Fit a share of the rows of each class, and all of them, by EP, and certify on the rest.
-
-    Examples
-    --------
-    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
-    >>> rng = np.random.default_rng(1)
-    >>> X = rng.normal(size=(400, 3))
-    >>> found = split_bounds(linear_gaussian_problem(X, X[:, 0] + 0.5 * rng.normal(size=400) > 0, gamma=200.0))
-    >>> found.part_auc > found.draw_auc > found.mean_auc > 0.7
-    True
+    With ``groups`` no group is split, and the bounds are PAC-Bayes-kl with m counted in groups: rows of one group are
+    not independent, so that there are no matchings of them.
     """
     positive = two_class_mask(problem)
     if problem.sites is not None:
@@ -104,13 +71,12 @@ def split_bounds(
     if not 0.0 < share < 1.0:
         raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}.")
     rng = np.random.default_rng(seed)
-    in_part = _split(positive, share, rng)
+    codes = None if groups is None else group_codes(groups, positive.size)
+    in_part = _part_of(positive, share, rng) if codes is None else _groups_of(positive, codes, share, rng)
     part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
     whole = fit(problem, start=part, n_jobs=n_jobs)
     rest = ~in_part
     prior, posterior = part.posterior.natural, whole.posterior.natural
-    grouping = matching_groups(positive[rest])
-    sizes = int(positive[rest].sum()), int((~positive[rest]).sum())
     before, after = (scores_under(problem, q, rest) for q in (prior, posterior))
     divergence = divergence_between(posterior, prior)
     scale = _best_scale(posterior.mean, prior) if problem.scale_free else 1.0
@@ -118,18 +84,28 @@ def split_bounds(
     near = with_margin(replace(before, mean=scale * after.mean, root=SHRINK * before.root), SHRINK * sd, positive[rest])
     shift = float(np.sum((prior.factor.T @ (scale * posterior.mean - prior.mean)) ** 2)) / SHRINK**2
 
-    def certified(scores: GaussianScores, kl: float) -> float:
-        return bound_of_draws(scores, kl, grouping, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
+    others = bipartite(positive[rest])
 
-    return SplitBounds(
-        part_auc=holdout_bound(grouping.of(before.mean), *sizes, epsilon),
+    def certified(scores: GaussianScores, kl: float) -> float:
+        if codes is None:
+            matched = matching_groups(positive[rest])
+            return bound_of_draws(scores, kl, matched, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
+        risk = 1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], others)
+        return pac_bayes_kl(risk, kl, effective_size(others, codes[rest]), epsilon, equal_matchings=False)
+
+    return SplitCertificate(
+        auc=_fixed_score_bound(before.mean, positive[rest], epsilon, None if codes is None else codes[rest]),
         draw_auc=1.0 - certified(after, divergence),
-        mean_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
+        mean_score_auc=max(0.0, 1.0 - certified(near, 0.5 * shift) / float(ndtr(MARGIN))),
+        empirical_auc=1.0 - float(empirical_risk(before.mean, positive[rest])),
+        divergence=divergence,
         part=part,
         whole=whole,
         in_part=in_part,
-        divergence=divergence,
-        part_empirical_auc=1.0 - float(empirical_risk(before.mean, positive[rest])),
+        epsilon=epsilon,
+        selected_from=1,
+        standardized=looks_standardized(problem.X),
+        groups=0 if codes is None else int(codes.max()) + 1,
     )
 
 
@@ -150,7 +126,7 @@ def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
     return max(0.0, 0.5 * (spread + shift) + volumes)
 
 
-def _split(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
+def _part_of(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
     chosen = np.zeros(positive.size, dtype=bool)
     for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
         if rows.size < 2:
@@ -158,6 +134,33 @@ def _split(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
         number = int(np.clip(round(share * rows.size), 1, rows.size - 1))
         chosen[rng.permutation(rows)[:number]] = True
     return chosen
+
+
+def _groups_of(positive: Mask, codes: NDArray[np.intp], share: float, rng: np.random.Generator) -> Mask:
+    """Whole groups, in random order: each goes where the part is then nearer to its share of both classes."""
+    sizes = np.array([np.bincount(codes[rows], minlength=codes.max() + 1) for rows in (positive, ~positive)]).T
+    shares = sizes / sizes.sum(axis=0)
+    chosen, seen, part = np.zeros(len(sizes), dtype=bool), np.zeros(2), np.zeros(2)
+    for group in rng.permutation(len(sizes)):
+        seen += shares[group]
+        missing = share * seen - part
+        chosen[group] = np.sum((missing - shares[group]) ** 2) < np.sum(missing**2)
+        part += chosen[group] * shares[group]
+    if min(sizes[chosen].sum(axis=0).min(), sizes[~chosen].sum(axis=0).min()) == 0:
+        raise ValueError(
+            f"A split certificate needs groups with rows of each class in the part and outside it; of {len(sizes)} "
+            "groups there are none. Take another share=, or more groups."
+        )
+    return chosen[codes]
+
+
+def _fixed_score_bound(score: FloatArray, positive: Mask, epsilon: float, codes: NDArray[np.intp] | None) -> float:
+    """Lower bound on the AUC of a score fixed beforehand: over matchings, or of groups by Chernoff's inequality."""
+    if codes is None:
+        sizes = int(positive.sum()), int((~positive).sum())
+        return holdout_bound(matching_groups(positive).of(score), *sizes, epsilon)
+    m = effective_size(bipartite(positive), codes)
+    return 1.0 - kl_upper(float(empirical_risk(score, positive)), -math.log(epsilon) / m)
 
 
 def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
@@ -183,6 +186,8 @@ class HoldOutCertificate(HTMLReport):
         Probability with which the bound may fail.
     selected_from : int
         Number of scores that epsilon is shared between.
+    groups : int
+        Number of groups of rows that are the independent units; 0 where rows are.
 
     See Also
     --------
@@ -203,14 +208,14 @@ class HoldOutCertificate(HTMLReport):
     n_neg: int
     epsilon: float
     selected_from: int
+    groups: int = 0
 
     def __repr__(self) -> str:
         shared = f", the best of {self.selected_from} scores" if self.selected_from > 1 else ""
         return (
             f"Certified AUC >= {self.auc:.4f} with probability {1 - self.epsilon:g}{shared} "
             f"({self.empirical_auc:.4f} on {self.n_pos} + {self.n_neg} rows)\n"
-            "  - Assumes that the score was fixed before these rows were seen, and that within each class rows are "
-            "independent and identically distributed."
+            f"  - Assumes that the score was fixed before these rows were seen, and that {_independent(self.groups)}."
         )
 
 
@@ -222,6 +227,7 @@ def holdout(
     selected_from: int = 1,
     mean: ArrayLike | None = None,
     positive: Any = None,
+    groups: ArrayLike | None = None,
 ) -> HoldOutCertificate:
     """Certify the AUC of a fixed score of any classifier on rows that had no part in making it.
 
@@ -239,6 +245,9 @@ def holdout(
         As in :func:`~pymc_pacauc.roc`.
     positive : label, optional
         As in :func:`~pymc_pacauc.roc`.
+    groups : array-like of shape (rows,), optional
+        A label per row, such as its patient: groups are the independent units, and rows of one may depend on each other
+        in any way. The AUC is that of all pairs, those within a group among them.
 
     Returns
     -------
@@ -271,14 +280,20 @@ def holdout(
     True
     """
     check_epsilon(epsilon)
-    if not (selected_from >= 1 and selected_from % 1 == 0):
-        raise ValueError(f"selected_from counts scores, an integer >= 1; got {selected_from!r}.")
+    check_selected_from(selected_from)
     draws, mask = labelled_draws(scores, y, positive)
     score = deployed_score(scores, draws, mean)
-    n_pos, n_neg = int(mask.sum()), int((~mask).sum())
-    bound = holdout_bound(matching_groups(mask).of(score), n_pos, n_neg, epsilon / selected_from)
+    codes = None if groups is None else group_codes(groups, mask.size)
+    bound = _fixed_score_bound(score, mask, epsilon / selected_from, codes)
     auc = 1.0 - float(empirical_risk(score, mask))
-    return HoldOutCertificate(bound, auc, n_pos, n_neg, epsilon, int(selected_from))
+    number = 0 if codes is None else int(codes.max()) + 1
+    return HoldOutCertificate(bound, auc, int(mask.sum()), int((~mask).sum()), epsilon, int(selected_from), number)
+
+
+def _independent(groups: int) -> str:
+    if groups:
+        return f"given the classes, the {groups} groups are independent (rows of one may depend on each other)"
+    return "within each class rows are independent and identically distributed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,6 +321,8 @@ class SplitCertificate(HTMLReport):
         Number of certificates that epsilon is shared between.
     standardized : bool
         Whether the covariates look centred, scaled or ranked over all of these rows.
+    groups : int
+        Number of groups of rows that are the independent units; 0 where rows are.
 
     See Also
     --------
@@ -331,6 +348,7 @@ class SplitCertificate(HTMLReport):
     epsilon: float
     selected_from: int
     standardized: bool
+    groups: int = 0
 
     def __repr__(self) -> str:
         caution = "\n  - CAUTION: the covariates look centred, scaled or ranked over all of these rows."
@@ -341,8 +359,8 @@ class SplitCertificate(HTMLReport):
             f"  posterior of all rows: a draw >= {self.draw_auc:.4f}, the mean score >= {self.mean_score_auc:.4f} "
             f"(KL {self.divergence:.2f} nats from the part's)\n"
             "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.\n"
-            "  - Assumes that within each class rows are independent and identically distributed, and that nothing "
-            "besides (gamma, prior, scaling of covariates) was chosen with the rows outside the part."
+            f"  - Assumes that {_independent(self.groups)}, and that nothing besides (gamma, prior, scaling of "
+            "covariates) was chosen with the rows outside the part."
             f"{caution if self.standardized else ''}"
         )
 
@@ -354,6 +372,7 @@ def split(
     epsilon: float = 0.05,
     *,
     selected_from: int = 1,
+    groups: ArrayLike | None = None,
     random_seed: int = SEED,
     n_jobs: int | None = None,
 ) -> SplitCertificate:
@@ -370,6 +389,8 @@ def split(
         Probability, over the drawing of the rows, with which each bound may fail.
     selected_from : int, default 1
         Number of certificates compared, this one among them: models, gammas, shares, or the three bounds of one.
+    groups : array_like, shape (n,), optional
+        A label per row, such as its patient: groups are the independent units, and none is split.
     random_seed : int, Generator or None, optional
         Seed of the choice of the part: fixed before looking.
     n_jobs : int, optional
@@ -404,33 +425,20 @@ def split(
     True
     """
     check_epsilon(epsilon)
-    if not (selected_from >= 1 and selected_from % 1 == 0):
-        raise ValueError(f"selected_from counts certificates, an integer >= 1; got {selected_from!r}.")
+    check_selected_from(selected_from)
     source: ModelProblem | None = None
     if not isinstance(model, Problem):
         source = problem_of(pm.modelcontext(model))
         model = source.problem
     if model.tuned_prior or (source is not None and fitted_to(source.model, "EP", model).tuned_prior):
         raise ValueError(TUNED)
-    found = split_bounds(model, share=share, epsilon=epsilon / selected_from, seed=random_seed, n_jobs=n_jobs)
-    part: Any = found.part
-    whole: Any = found.whole
-    if source is not None:
-        part, whole = EPApproximation(part, source), EPApproximation(whole, source)
-        part.fitted_to = _of_part(part.fitted_to, found.part.problem.pairs, found.in_part)
-    return SplitCertificate(
-        auc=found.part_auc,
-        draw_auc=found.draw_auc,
-        mean_score_auc=found.mean_auc,
-        empirical_auc=found.part_empirical_auc,
-        divergence=found.divergence,
-        part=part,
-        whole=whole,
-        in_part=found.in_part,
-        epsilon=epsilon,
-        selected_from=int(selected_from),
-        standardized=looks_standardized(model.X),
-    )
+    found = _split(model, share, epsilon / selected_from, groups, random_seed, n_jobs)
+    found = replace(found, epsilon=epsilon, selected_from=int(selected_from))
+    if source is None:
+        return found
+    part, whole = EPApproximation(found.part, source), EPApproximation(found.whole, source)
+    part.fitted_to = _of_part(part.fitted_to, found.part.problem.pairs, found.in_part)
+    return replace(found, part=part, whole=whole)
 
 
 def _of_part(record: Provenance, pairs: Pairs, in_part: NDArray[np.bool_]) -> Provenance:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
@@ -38,8 +39,9 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     prior : {"gaussian", "ridge", "spike_slab", "gp"}, default "gaussian"
         Of the coefficients. ``"gaussian"``: with covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of
         the columns, the best of four shrinkages by evidence, for which the certificate pays. ``"ridge"``: independent,
-        of variance one. ``"spike_slab"``: with a point mass at zero. ``"gp"``: the score is a Gaussian process of X,
-        its lengthscale by evidence; then there is no ``coef_``, and no certificate.
+        of variance one; ``"gaussian"`` is that with more columns than rows. ``"spike_slab"``: with a point mass at
+        zero; it ranks better than these where few of many columns matter. ``"gp"``: the score is a Gaussian process
+        of X, its lengthscale by evidence; then there is no ``coef_``, and no certificate.
     method : {"ep", "vb", "smc"}, default "ep"
         Expectation propagation, Gaussian variational Bayes, or draws of the exact posterior by tempering SMC (folds are
         EP's also with SMC).
@@ -59,6 +61,10 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         Threads; None is one, -1 all cores.
     verbose : int or bool, default False
         Whether to print what the fit is doing.
+    class_weight : "balanced", dict of label: weight, or None, default None
+        As everywhere in scikit-learn: weights of classes, with which those of rows are multiplied, in the probabilities
+        and hence in :meth:`predict`: how often rows of a class come where the score is used. The ranking does not
+        depend on them: a pair has a row of either class.
     multi_class : {"ovo", "ordered"}, default "ovo"
         With more than two classes ``"ovo"``: one score for each class, judged by Hand and Till's M, the mean AUC
         between its rows and those of each other class; ``"ordered"``: one score that ranks the classes in their order.
@@ -103,9 +109,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     Notes
     -----
     Sparse X is taken, and made dense: 8 bytes for each cell. For another threshold than a probability of 1/2 use
-    scikit-learn's ``TunedThresholdClassifierCV`` or ``FixedThresholdClassifier``. A pair of rows weighs the product of
-    their weights, so that weights of classes change no ranking of two classes; for probabilities pass
-    ``sample_weight=compute_sample_weight(...)``.
+    scikit-learn's ``TunedThresholdClassifierCV`` or ``FixedThresholdClassifier``.
 
     Examples
     --------
@@ -127,6 +131,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         random_state: Any = 0,
         n_jobs: int | None = None,
         verbose: Any = False,
+        class_weight: Any = None,
         multi_class: str = "ovo",
         keep_data: Any = False,
     ):
@@ -138,6 +143,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.class_weight = class_weight
         self.multi_class = multi_class
         self.keep_data = keep_data
 
@@ -192,11 +198,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
-        check_calibration(self.calibration)
-        if self.multi_class not in MULTI_CLASS:
-            raise ValueError(
-                f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
-            )
+        self._check_options()
         recipe = self._recipe()
         X, y, weights, groups = self._training(X, y, sample_weight, groups)
         check_classification_targets(y)
@@ -206,31 +208,43 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             X, y, weights = X[seen], y[seen], weights[seen]
             strata, groups = (None if rows is None else rows[seen] for rows in (strata, groups))
         classes, place = np.unique(y, return_inverse=True)
-        _check_classes(classes, place)
+        leaves_out = self.calibration is not None or (isinstance(recipe.gamma, str) and recipe.gamma == "cv")
+        _check_classes(classes, place, leaves_out)
         rng = np.random.default_rng(self._seed())
+        counted = weights
+        if self.class_weight is not None:
+            counted = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
 
         def score(part: NDArray[np.intp], pairs: Pairs) -> CalibratedScore:
-            pairs = pairs if strata is None else stratified(pairs, strata)
-            folds = usable_folds(pairs, groups, self.calibration is not None or recipe.gamma == "cv")
+            folds = usable_folds(pairs, groups, leaves_out)
             posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
             recipe.tell("calibrating")
-            return calibrate(posterior, part, sample_weight=weights, calibration=self.calibration, folds=folds)
+            return calibrate(posterior, part, sample_weight=counted, calibration=self.calibration, folds=folds)
 
         one_score = classes.size == 2 or self.multi_class == "ordered"
         if one_score:
-            pairs = bipartite(place) if classes.size == 2 else ordered_classes(place)
-            fitted = [score(place, pairs if weights is None else pairs.times(weights / weights.mean()))]
+            fitted = [score(place, _compared(place, strata, weights))]
         else:
-            numbers = range(classes.size)
-            fitted = [score((place == k).astype(np.intp), class_against_rest(place, k, weights)) for k in numbers]
+            rest = [class_against_rest(place, k, weights) for k in range(classes.size)]
+            rest = rest if strata is None else [stratified(pairs, strata) for pairs in rest]
+            fitted = [score((place == k).astype(np.intp), pairs) for k, pairs in enumerate(rest)]
         self.class_slopes_, self.class_shifts_ = np.ones(len(fitted)), np.zeros(len(fitted))
         if not one_score and self.calibration is not None:
             held_out = np.column_stack([each.held_out_standard for each in fitted])
-            self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, weights)
+            self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, counted)
         self._keep(fitted)
         self.classes_ = classes
         if hasattr(self, "coef_"):
             self.intercept_ = np.array([each.intercept for each in self.scores_])
+
+    def _check_options(self) -> None:
+        check_calibration(self.calibration)
+        if self.class_weight is not None and self.calibration is None:
+            raise ValueError('class_weight= is for probabilities, and there are none: use calibration="auto".')
+        if self.multi_class not in MULTI_CLASS:
+            raise ValueError(
+                f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
+            )
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Compute the mean score of each row, above zero where it is called positive.
@@ -426,14 +440,21 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         return 1.0 - float(empirical_risk(scores[:, present], place, weights=weights, multi_class="ovo"))
 
 
-def _check_classes(classes: NDArray[Any], place: NDArray[np.intp]) -> None:
-    """Two classes at least, of two rows each at least."""
+def _compared(part: NDArray[np.intp], strata: Any, weights: FloatArray | None = None) -> Pairs:
+    """Pairs of rows of two classes, or of ordered ones, within strata and with weights where there are any."""
+    pairs = bipartite(part) if part.max() == 1 else ordered_classes(part)
+    pairs = pairs if strata is None else stratified(pairs, strata)
+    return pairs if weights is None else pairs.times(weights / weights.mean())
+
+
+def _check_classes(classes: NDArray[Any], place: NDArray[np.intp], leaves_out: bool) -> None:
+    """Two classes at least, of two rows each where rows are left out."""
     if classes.size < 2:
         raise ValueError(
             f"This classifier needs samples of at least 2 classes in the data, but the data contains only one class: "
             f"{classes[0]!r}."
         )
-    if np.bincount(place).min() < 2:
+    if leaves_out and np.bincount(place).min() < 2:
         raise ValueError(
             "The least populated class in y has only 1 member, which is too few. The minimum number of members of any "
             "class cannot be less than 2: one to fit, one to leave out."

@@ -35,7 +35,7 @@ from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import ADVICE, Fit
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.kernel_features import KernelFeatures
+from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import (
     Problem,
     default_inclusion_probability,
@@ -128,6 +128,8 @@ def temper(start: Fit, particles: int, rng: np.random.Generator) -> Tempered:
 
 PRIORS = ("gaussian", "ridge", "spike_slab", "gp")
 TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many take four times as long, see docs/gamma.md
+# Rows among which the pivots of a process are chosen; twice as many take twice as long.
+PIVOT_ROWS = 5000
 PARTICLES = 1000  # of SMC; the Monte Carlo error of the mean is 1 / sqrt(1000) posterior standard deviations
 
 
@@ -308,7 +310,7 @@ class ScorePosterior:
         drawn = self.fit.draws if not self.has_data else None if self.tempered is None else self.tempered.theta
         if drawn is None:
             return self.fit.posterior.draw(draws, rng)
-        return drawn[rng.integers(len(drawn), size=draws)]
+        return drawn[rng.integers(len(drawn), size=draws)].astype(np.float64)
 
     def score_function(self, features: Sequence[str]) -> ScoreFunction:
         """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for kernel features."""
@@ -351,7 +353,7 @@ class ScorePosterior:
             fit.sweeps,
             fit.interventions,
             fit.inclusion_probability,
-            None if self.tempered is None else self.tempered.theta,
+            None if self.tempered is None else self.tempered.theta.astype(np.float32),  # half the size, 7 digits
         )
         return replace(self, fit=kept, record=stored.fitted_to, choice=None, tempered=None, groups=None)
 
@@ -383,11 +385,15 @@ def _fit_scores(
 ) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
     design, features, prior = columns.apply(X), None, None
-    tuning = pairs_of_few(pairs, TUNING_ROWS, content_order(design))
+    order = content_order(design)
+    tuning = pairs_of_few(pairs, TUNING_ROWS, order)
     if recipe.prior == "gp":
         recipe.tell("choosing the lengthscale")
-        gamma = SIZES * row_shares(tuning).size
-        features = choose_lengthscale(design, tuning, gamma, n_jobs=recipe.n_jobs).features
+        few = linear_gaussian_problem(design, tuning, gamma=SIZES * row_shares(tuning).size).of_compared_rows()
+        features = choose_lengthscale(few.X, few.pairs, few.gamma, n_jobs=recipe.n_jobs).features
+        if few.n < len(design):  # pivots from more rows than the lengthscale was chosen by
+            some = design[order[:: -(-len(design) // PIVOT_ROWS)]]
+            features = kernel_features(some, lengthscale=features.lengthscale)
         design = features.transform(design)
     if recipe.prior == "spike_slab":
         p = default_inclusion_probability(design.shape[1])

@@ -6,6 +6,7 @@ are made of too. The page is made of :class:`Figures`, a few hundred numbers, wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -52,6 +53,7 @@ figcaption { color: var(--soft); font-size: .9rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
 td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; }
+td:first-child { overflow-wrap: anywhere; min-width: 5rem; }
 td.bar { min-width: 12rem; width: 40%; }
 .range { position: relative; height: .9rem; }
 .range i { position: absolute; top: .4rem; height: 2px; background: var(--blue); }
@@ -82,6 +84,8 @@ class Boundary:
         Mean probability, share of positives, and number of rows.
     cuts : array of shape (rates, 5)
         Probability of the threshold, sensitivity, specificity, and the predictive values.
+    weighted : bool
+        Whether rows, or their classes, have weights: probabilities are then shares of the weight.
     """
 
     name: str
@@ -91,6 +95,7 @@ class Boundary:
     roc: FloatArray
     bins: FloatArray
     cuts: FloatArray
+    weighted: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +179,19 @@ def _boundary(score: CalibratedScore, k: int, name: str) -> Boundary:
 
     assert score.held_out is not None
     assert score.place is not None
+    assert score.weights is not None
     positive = score.place > k
     curves = roc(score.held_out, positive, ci_prob=CI_PROB, groups=score.posterior.groups)
     lines = np.array([curves["fpr"].values, *(curves[each].values for each in ("tpr", "tpr_lower", "tpr_upper"))])
     probability = score.maps[k]((score.held_out - score.center) / score.spread)
     order = np.array_split(np.argsort(probability, kind="stable"), min(BINS, positive.size))
-    bins = np.array([[probability[each].mean(), positive[each].mean(), each.size] for each in order]).T
+    weights = score.weights  # as in the regression that the probabilities are
+    bins = np.array(
+        [
+            [*(np.average(values[each], weights=weights[each]) for values in (probability, positive)), each.size]
+            for each in order
+        ]
+    ).T
     n_pos, n_neg = int(positive.sum()), int((~positive).sum())
     cuts = []
     for rate in RATES:
@@ -190,7 +202,8 @@ def _boundary(score: CalibratedScore, k: int, name: str) -> Boundary:
         predictive.append((n_neg - false) / (~called).sum() if not called.all() else np.nan)
         cuts.append([at, true / n_pos, 1.0 - false / n_neg, *predictive])
     auc, *interval = (float(curves.attrs[each]) for each in ("auc", "auc_lower", "auc_upper"))
-    return Boundary(name, float(positive.mean()), auc, (interval[0], interval[1]), lines, bins, np.array(cuts))
+    ends, weighted = (interval[0], interval[1]), bool((weights != weights[0]).any())
+    return Boundary(name, float(positive.mean()), auc, ends, lines, bins, np.array(cuts), weighted)
 
 
 def _survival(time: FloatArray, event: Any) -> FloatArray:
@@ -219,11 +232,13 @@ def _choice(posterior: Any) -> tuple[FloatArray | None, int, str]:
 
 def report_page(estimator: Any, title: str) -> str:
     """The page of a fitted estimator."""
-    parts = []
-    for k, score in enumerate(estimator.scores_):
-        name = None if len(estimator.scores_) == 1 else str(estimator.classes_[k])
-        heading = "" if name is None else f"<h2>{escape(name)} against the rest</h2>"
-        parts.append(heading + _part(estimator, with_figures(estimator, score)))
+    scores, parts = [with_figures(estimator, each) for each in estimator.scores_], []
+    if len(scores) > 1 and not any(np.isnan(each.figures.held_out) for each in scores):
+        total = np.mean([each.figures.held_out for each in scores])
+        parts.append(_tiles([("Hand and Till's M of rows left out: the mean AUC of two classes", f"{total:.3f}")]))
+    for k, score in enumerate(scores):
+        heading = "" if len(scores) == 1 else f"<h2>{escape(str(estimator.classes_[k]))} against the rest</h2>"
+        parts.append(heading + _part(estimator, score))
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
     made = f"{date.today().isoformat()}, pymc_pacauc {pymc_pacauc.__version__}, {versions}, Python {python_version()}"
     return (
@@ -247,15 +262,19 @@ def _part(estimator: Any, score: Any) -> str:
         drawings += [_roc(boundary), _calibration(boundary)]
     if figures.survival:
         drawings.append(_kaplan_meier(figures))
-    cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in facts)
     sizes = f"{figures.rows} rows, {estimator.n_features_in_} columns, {figures.pairs} pairs"
     what = f"{figures.kind[0].upper()}{figures.kind[1:]}: {sizes}."
     thresholds = "".join(_thresholds(boundary) for boundary in figures.boundaries)
     return (
-        f'<p>{escape(what)}</p><div class="facts">{cells}</div><div class="figures">{"".join(drawings)}</div>'
+        f'<p>{escape(what)}</p>{_tiles(facts)}<div class="figures">{"".join(drawings)}</div>'
         f"{thresholds}{_coefficients(estimator, posterior)}<h2>Certificate</h2>{words}"
         f"<h2>How it was fitted</h2>{_fitted(posterior, figures)}"
     )
+
+
+def _tiles(facts: Sequence[tuple[str, str]]) -> str:
+    cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in facts)
+    return f'<div class="facts">{cells}</div>'
 
 
 def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
@@ -307,7 +326,8 @@ def _calibration(each: Boundary) -> str:
         axes.set(xlabel="probability", ylabel=f"share of {each.name}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
     number = each.bins.shape[1]
-    text = f"Calibration: rows left out in {number} bins by their probability of {each.name}, and how many were."
+    text = f"Calibration: rows left out in {number} bins by their probability of {each.name}, and the share that were"
+    text += ", by their weights." if each.weighted else "."
     return _figure(draw, text)
 
 
@@ -316,7 +336,7 @@ def _kaplan_meier(figures: Figures) -> str:
         for curve, name, color in zip(figures.survival, THIRDS, (BLUE, GREY, VERMILION), strict=True):
             axes.step(*curve, where="post", color=color, label=name)
         axes.set(xlabel="time", ylabel="share without the event", ylim=(0, 1.02))
-        axes.legend(frameon=False, title="risk score", loc="lower left")
+        axes.legend(frameon=False, title="risk score", loc="upper right")
 
     return _figure(
         draw,
@@ -395,14 +415,21 @@ def _coefficients(estimator: Any, posterior: Any) -> str:
     reach = float(np.abs(np.concatenate([mean - half, mean + half])).max()) or 1.0
     inclusion = posterior.fit.inclusion_probability
     included = bool((inclusion < 1.0).any())
-    header = ["column", "mean", f"{CI_PROB:.0%} interval", "P(> 0)", *(["P(included)"] if included else []), ""]
+    header = [
+        "column",
+        "mean",
+        f"{CI_PROB:.0%} interval",
+        "P(>\N{NO-BREAK SPACE}0)",
+        *(["P(included)"] if included else []),
+        "",
+    ]
     rows = []
     for k in shown:
         low, high = mean[k] - half[k], mean[k] + half[k]
         above = f"{ndtr(mean[k] / sd[k]):.3f}" if sd[k] > 0.0 else "-"
-        cells = [names[k], f"{mean[k]:+.3f}", f"{low:+.3f} to {high:+.3f}", above]
+        cells = [_breakable(names[k]), f"{mean[k]:+.3f}", f"{low:+.3f} to {high:+.3f}", above]
         cells += [f"{inclusion[k]:.3f}"] if included else []
-        rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells) + _range(low, mean[k], high, reach))
+        rows.append("".join(f"<td>{cell}</td>" for cell in cells) + _range(low, mean[k], high, reach))
     words = ["Of columns in units of their standard deviation."] if (scale != 1.0).any() else []
     words.append("A score has no unit: only proportions mean something.")
     words.append(
@@ -412,6 +439,11 @@ def _coefficients(estimator: Any, posterior: Any) -> str:
     )
     words += [f"The {len(shown)} largest of {len(names)}."] if len(names) > len(shown) else []
     return f"<h2>Coefficients</h2><p>{' '.join(words)}</p>" + _table(header, rows)
+
+
+def _breakable(name: str) -> str:
+    """A name that may be broken after the marks within it."""
+    return re.sub(r"([_./:-])", r"\1<wbr>", escape(name))
 
 
 def _range(low: float, middle: float, high: float, reach: float) -> str:
@@ -435,10 +467,11 @@ def _certificate(estimator: Any, score: Any) -> tuple[Any, str]:
         return None, f"<p>{escape(str(error))}</p>"
     measure = "an AUC" if certified.comparison == "two classes" else "a concordance"
     said = (
-        f"With probability {1 - certified.epsilon:g} over the drawing of the data, a score drawn from this posterior "
+        f"With probability {1 - certified.epsilon:.4g} over the drawing of the data, a score drawn from this posterior "
         f"has {measure} of at least {certified.auc:.4f} on new rows ({certified.bound}; on the training rows it is "
         f"{certified.empirical_auc:.4f}, the posterior is {certified.divergence:.2f} nats from the prior)."
     )
+    said += "" if certified.auc > 0.5 else " Chance has 0.5: these rows are too few to certify more."
     conditions = "".join(f"<li>{escape(sentence)}</li>" for sentence in certified.assumptions)
     return certified, f"<p>{escape(said)}</p><ul>{conditions}</ul>"
 

@@ -270,6 +270,73 @@ def as_result(result: Any) -> Any:
     return Draws(None if posterior is None else by_chain_and_draw(posterior), stats)
 
 
+def without_data(idata: Any) -> Any:
+    """Drop from draws all that has a value for each training row, for files that leave the house.
+
+    Observed and constant data go, and so does every variable with one entry for each row, such as a Deterministic of
+    the scores: with the draws of the coefficients it gives the rows away. The coefficients that score new rows stay,
+    and what certificates and summaries need.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        Draws of an approximation, ``approx.sample()``, or of ``pm.sample(step=pac.TemperingSMC())``.
+
+    Returns
+    -------
+    InferenceData or DataTree
+        With the groups ``posterior`` and ``sample_stats``.
+
+    Raises
+    ------
+    TypeError
+        For an approximation, or draws that this package has not made.
+
+    See Also
+    --------
+    pymc_pacauc.export : Write a linear score as JSON.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(50, 2))
+    >>> with pm.Model():
+    ...     scores = pm.Deterministic("scores", X @ pm.Normal("theta", size=2))
+    ...     auc = pac.AUCPotential("auc", scores, X[:, 0] > 0, gamma=20)
+    ...     draws = pm.fit(method=pac.EP(), progressbar=False).sample(100, random_seed=1)
+    >>> kept = pac.results.without_data(draws)
+    >>> sorted(kept["posterior"].data_vars), bool(pac.certificate(kept).auc == pac.certificate(draws).auc)
+    (['auc_risk', 'theta'], True)
+    """
+    from pymc_pacauc.model.compat import inference_data  # ArviZ, which need not be imported with every model
+
+    found, posterior = as_result(idata), dataset_of(idata, "posterior")
+    if not isinstance(found, Draws) or posterior is None:
+        raise TypeError("without_data() is for draws: pass approx.sample(), or what pm.sample() returned.")
+    rows = {found.fitted_to.n_pos + found.fitted_to.n_neg} | _row_numbers(idata)
+    function = found.score_function
+    scoring = set() if function is None else {name for name, _ in function.variables}
+
+    def kept(group: xr.Dataset) -> xr.Dataset:
+        def of_rows(name: Any) -> bool:
+            sizes = {group.sizes[dim] for dim in group[name].dims if dim not in ("chain", "draw", "sample")}
+            return str(name).removeprefix(EXACT_MEAN) not in scoring and bool(rows & sizes)
+
+        group = group.drop_vars([name for name in group.data_vars if of_rows(name)])
+        used = {dim for each in group.data_vars.values() for dim in each.dims}
+        idle = [name for name, each in group.coords.items() if not str(name).startswith("score_function")]
+        return group.drop_vars([name for name in idle if group[name].dims and not set(group[name].dims) <= used])
+
+    return inference_data({"posterior": kept(posterior), "sample_stats": kept(found.stats)})
+
+
+def _row_numbers(idata: Any) -> set[int]:
+    """Lengths of observed data, and of constant matrices."""
+    held = ((dataset_of(idata, group), fewest) for group, fewest in (("observed_data", 1), ("constant_data", 2)))
+    return {v.shape[0] for data, fewest in held if data is not None for v in data.values() if v.ndim >= fewest}
+
+
 def by_chain_and_draw(posterior: xr.Dataset) -> xr.Dataset | None:
     """Draws by chain and draw, of which slicing may have lost one or both, and stacking; None where there are none."""
     if not {"chain", "draw", "sample"} & (set(posterior.dims) | set(posterior.coords)):

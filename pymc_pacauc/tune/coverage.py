@@ -25,13 +25,17 @@ depends on gamma too, gamma is found by iteration: fit, divide gamma by the rati
 
 *Calibrated spread* (:func:`calibrated_posterior`) keeps gamma and the mean, and puts the sandwich for the covariance,
 
-    C = A^-1 S A^-1,    A = H + I / gamma,
+    C = A^-1 S A^-1 + b b',    A = H + I / gamma,
 
 in whitened coordinates, across the direction of the mean. H and S are the Hessian and the gradients' covariance of the
 risk *smoothed by the covariance V + C*: by V, because that is what the mean minimises, and by C, because at a large
 gamma V is too narrow to tell a slope (the induced smoothing of Brown and Wang, 2005). C is found by iteration, and
 hardly depends on gamma. Rows of every comparison have their share in the gradient; given classes and strata the shares
 of rows of one kind have one mean, which is taken away, and shares of one group of rows are added up first.
+
+Two things are added. At a large gamma pairs near a tie count one by one, which the shares of rows do not show: the sum
+of squares of the pairs' gradients, smoothed by V, less the one smoothed by V + C. At a small gamma the smoothing by V
+moves the minimum: b is one Newton step from it towards that of the risk smoothed by C alone.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -243,32 +248,62 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
     own = grown * basis.T @ q.covariance @ basis
     smoothing = own
     for _ in range(PASSES):
-        share, hessian = _smoothed(rows, score, few, smoothing)
-        curvature, axes = linalg.eigh(hessian + grown / problem.gamma * np.eye(len(hessian)))
+        found = _smoothed(rows, score, few, smoothing)
+        curvature, axes = linalg.eigh(found.hessian + grown / problem.gamma * np.eye(len(own)))
         inverse = (axes / np.maximum(curvature, LEAST_CURVATURE * curvature[-1])) @ axes.T
-        moved = _unit_shares(share, few, codes) @ inverse
+        moved = _unit_shares(found.share, few, codes) @ inverse
         spread = moved.T @ moved
         smoothing = own + spread
-    variance, axes = linalg.eigh(spread / grown)
+    at_own, alone = _smoothed(rows, score, few, own), _smoothed(rows, score, few, spread)
+    bias = inverse @ (alone.share - at_own.share).sum(axis=0) / 2.0  # a pair has two rows
+    copies = problem.compared_rows.size / units  # rows of a group count as copies of one
+    spread = spread + inverse @ (at_own.squares - found.squares) @ inverse * copies**2 / math.sqrt(grown)
+    spread = spread / grown + np.outer(bias, bias) / grown**2
+    variance, axes = linalg.eigh(spread)
     variance = np.maximum(variance, 1e-9 * variance[-1])
     axes = basis @ axes
     precision = (axes / variance) @ axes.T
     if problem.scale_free:
         along = q.mean / np.linalg.norm(q.mean)
         precision = precision + np.outer(along, along) / variance[0]  # a length that hardly varies
-    found = natural_gaussian(precision, precision @ q.mean)
-    assert found is not None
-    return GaussianPosterior(problem.scores, found)
+    wide = natural_gaussian(precision, precision @ q.mean)
+    assert wide is not None
+    return GaussianPosterior(problem.scores, wide)
 
 
-def _smoothed(
-    rows: FloatArray, score: FloatArray, pairs: Pairs, covariance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Each row's share in minus the gradient, and the Hessian, of the risk smoothed by ``covariance``."""
+class _Smoothed(NamedTuple):
+    """The risk smoothed by a covariance: sums over its pairs.
+
+    Attributes
+    ----------
+    share : array of shape (n, k)
+        Each row's share in minus the gradient; those of both rows of a pair are the pair's.
+    leverage : array of shape (n,)
+        Trace of the covariance times the Hessian of the pairs of each row.
+    hessian, squares : array of shape (k, k)
+        The Hessian, and the sum over pairs of the squares (outer products) of their gradients.
+    """
+
+    share: FloatArray
+    leverage: FloatArray
+    hessian: FloatArray
+    squares: FloatArray
+
+
+def _smoothed(rows: FloatArray, score: FloatArray, pairs: Pairs, covariance: FloatArray) -> _Smoothed:
+    """Sums over all pairs, at the scores ``score[n]`` of the rows, theta having this covariance about its mean."""
     whitened = rows @ linalg.cholesky(covariance, lower=True)
     square = np.einsum("ij,ij->i", whitened, whitened)
     least = 1e-12 * square.max()
-    share, hessian = np.zeros_like(rows), np.zeros_like(covariance)
+    share, leverage = np.zeros_like(rows), np.zeros(len(rows))
+    hessian, squares = np.zeros_like(covariance), np.zeros_like(covariance)
+
+    def products(weight: FloatArray, i: NDArray[np.intp], j: NDArray[np.intp]) -> FloatArray:
+        """Sum over pairs of weight times the outer product of the difference of their rows."""
+        across = rows[i].T @ weight @ rows[j]
+        own = (rows[i].T * weight.sum(axis=1)) @ rows[i] + (rows[j].T * weight.sum(axis=0)) @ rows[j]
+        return np.asarray(own - across - across.T)
+
     for block in pairs.blocks:
         j, step = block.negative, max(1, CELLS_AT_ONCE // block.negative.size)
         for start in range(0, block.positive.size, step):
@@ -280,11 +315,13 @@ def _smoothed(
             slope *= block.row_weights[start : start + step, None] * block.column_weights
             share[i] += slope.sum(axis=1)[:, None] * rows[i] - slope @ rows[j]
             share[j] += slope.T @ rows[i] - slope.sum(axis=0)[:, None] * rows[j]
-            curvature = slope * rho / sd
-            across = rows[i].T @ curvature @ rows[j]
-            hessian += (rows[i].T * curvature.sum(axis=1)) @ rows[i] + (rows[j].T * curvature.sum(axis=0)) @ rows[j]
-            hessian -= across + across.T
-    return share / pairs.total_weight, hessian / pairs.total_weight
+            traces = slope * rho * sd
+            leverage[i] += traces.sum(axis=1)
+            leverage[j] += traces.sum(axis=0)
+            hessian += products(slope * rho / sd, i, j)
+            squares += products(slope**2, i, j)
+    total = pairs.total_weight
+    return _Smoothed(share / total, leverage / total, hessian / total, squares / total**2)
 
 
 def _unit_shares(share: FloatArray, pairs: Pairs, codes: NDArray[np.intp] | None) -> FloatArray:
@@ -324,26 +361,9 @@ def _row_gradients(problem: Problem, positive: NDArray[np.bool_], mean: FloatArr
     1 / (1 - h) (HC2 of MacKinnon and White, 1985), to first order: 1 + h / 2.
     """
     space = problem.scores.reduced
-    design, score = space.design, space.design @ mean + space.offset
-    whitened = design @ root
-    square = np.einsum("ij,ij->i", whitened, whitened)
-    rows, columns = np.flatnonzero(positive), np.flatnonzero(~positive)
-    total, leverage = np.zeros_like(design), np.zeros(len(design))
-    step = max(1, CELLS_AT_ONCE // columns.size)
-    for start in range(0, rows.size, step):
-        i = rows[start : start + step]
-        variance = square[i][:, None] + square[columns] - 2.0 * whitened[i] @ whitened[columns].T
-        sd = np.sqrt(np.maximum(variance, 1e-12 * square.max()))
-        rho = (score[i][:, None] - score[columns]) / sd
-        weight = np.exp(-0.5 * rho**2) / (math.sqrt(2.0 * math.pi) * sd)
-        curvature = weight * sd * rho  # trace of V times the Hessian of a pair
-        leverage[i] = curvature.sum(axis=1)
-        leverage[columns] += curvature.sum(axis=0)
-        total[i] = weight.sum(axis=1)[:, None] * design[i] - weight @ design[columns]
-        total[columns] += weight.T @ design[i] - weight.sum(axis=0)[:, None] * design[columns]
-    total[rows] /= columns.size
-    total[columns] /= rows.size
-    return total * (1.0 + 0.5 * problem.gamma / problem.pairs.n_pairs * leverage)[:, None]
+    found = _smoothed(space.design, space.design @ mean + space.offset, problem.pairs, root @ root.T)
+    count = np.where(positive, positive.sum(), (~positive).sum())
+    return found.share * (count * (1.0 + 0.5 * problem.gamma * found.leverage))[:, None]
 
 
 def _next(path: list[Sandwich]) -> float:

@@ -177,6 +177,20 @@ def test_certificates_are_their_bounds(epsilon, among, bound, rate, sampling, dr
         assert found.mean_score_auc == max(0.0, 1.0 - 2.0 * highest)
 
 
+@fuzz("results.without_data", fast=10, draws=st.integers(1, 90), drawn=st.booleans())
+def test_draws_without_data(draws, drawn):
+    """Draws, however many, score rows as before, and nothing has an entry for each training row."""
+    _, approx, idata = fitted()
+    some = idata if drawn else approx.sample(draws, random_seed=draws)
+    kept = pac.results.without_data(some)
+    rows = np.random.default_rng(draws).normal(size=(3, len(NAMES)))
+    np.testing.assert_array_equal(pac.predict_scores(kept, rows), pac.predict_scores(some, rows))
+    assert pac.certificate(kept) == pac.certificate(some)
+    assert dataset_of(kept, "observed_data") is None
+    for group in ("posterior", "sample_stats"):
+        assert ROWS not in [size for dim, size in dataset_of(kept, group).sizes.items() if dim != "draw"]
+
+
 @fuzz("summary", fast=15, ci_prob=st.floats(0.05, 0.99), epsilon=st.floats(1e-4, 0.5), drawn=st.booleans())
 def test_summaries(ci_prob, epsilon, drawn):
     """A row per coefficient, the numbers of the result, an interval that grows with its probability."""

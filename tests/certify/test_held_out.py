@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 
 import pymc_pacauc as pac
 from pymc_pacauc.certify import held_out
-from pymc_pacauc.certify.held_out import SHRINK, divergence_between, split_bounds
+from pymc_pacauc.certify.held_out import SHRINK, divergence_between
 from pymc_pacauc.certify.matchings import bound_of_draws, scores_under
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.model.results import mark_tuned
@@ -32,9 +32,9 @@ def test_a_part_that_says_nothing():
     """Covariates whose classes balance leave the posterior where the prior is."""
     X = np.array([0.0, 0.0, 2.0, 3.0, -3.0, -2.0, 2.0, 3.0, -2.0, -1.0])[:, None]
     y = np.array([1, 0, 1, 0, 1, 0, 0, 1, 0, 1])
-    found = split_bounds(linear_gaussian_problem(X, y, 1.0))
+    found = pac.certify.split(linear_gaussian_problem(X, y, 1.0))
     assert found.whole.posterior.mean == 0.0
-    assert 0.0 <= found.mean_auc <= 0.5
+    assert 0.0 <= found.mean_score_auc <= 0.5
 
 
 def test_the_divergence_of_the_shrunk_posterior(monkeypatch):
@@ -47,7 +47,7 @@ def test_the_divergence_of_the_shrunk_posterior(monkeypatch):
 
     monkeypatch.setattr(held_out, "bound_of_draws", spy)
     X, y, _ = simulate(60, 90, 3, 0.85, np.random.default_rng(3))
-    found = split_bounds(linear_gaussian_problem(X, y, 60.0))
+    found = pac.certify.split(linear_gaussian_problem(X, y, 60.0))
     _, (near, divergence) = seen
     mean, p = found.whole.posterior.natural.mean, found.part.posterior.natural
     precision = p.precision / SHRINK**2
@@ -67,7 +67,7 @@ def test_bounds_hold_and_are_tight():
     rng, failures, certified = np.random.default_rng(5), np.zeros(3), []
     for _ in range(20):
         X, y, delta = simulate(100, 200, 4, 0.88, rng)
-        found = split_bounds(linear_gaussian_problem(X, y, 100.0), n_jobs=1)
+        found = pac.certify.split(linear_gaussian_problem(X, y, 100.0), n_jobs=1)
         part, mean, draws = (
             found.part.posterior.mean,
             found.whole.posterior.mean,
@@ -77,7 +77,7 @@ def test_bounds_hold_and_are_tight():
             np.mean(ndtr(theta @ delta / (np.sqrt(2) * np.linalg.norm(theta, axis=-1))))
             for theta in (part, draws, mean)
         ]
-        certified.append([found.part_auc, found.draw_auc, found.mean_auc])
+        certified.append([found.auc, found.draw_auc, found.mean_score_auc])
         failures += np.array(certified[-1]) > truth
     assert (failures <= 2).all()
     assert (np.mean(certified, axis=0) > [0.78, 0.74, 0.55]).all()
@@ -90,7 +90,7 @@ def test_of_a_model():
         pac.AUCPotential("auc", X @ theta, y, gamma=100.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
     found = pac.certify.split(model)
-    assert found.auc == split_bounds(linear_gaussian_problem(X, y, 100.0)).part_auc
+    assert found.auc == pac.certify.split(linear_gaussian_problem(X, y, 100.0)).auc
     assert np.allclose(found.whole.posterior.mean, approx.posterior.mean, atol=1e-4)
     rest = ~found.in_part
     scores = pac.predict_scores(found.part, X[rest], summary=True)
@@ -127,11 +127,11 @@ def test_refusals():
     X = np.random.default_rng(1).normal(size=(20, 2))
     y = X[:, 0] > 0
     with pytest.raises(ValueError, match="spike and slab"):
-        split_bounds(spike_slab_problem(X, y, 10.0, inclusion_probability=0.5, v0=0.0))
+        pac.certify.split(spike_slab_problem(X, y, 10.0, inclusion_probability=0.5, v0=0.0))
     with pytest.raises(ValueError, match="share"):
-        split_bounds(linear_gaussian_problem(X, y, 10.0), share=1.0)
+        pac.certify.split(linear_gaussian_problem(X, y, 10.0), share=1.0)
     with pytest.raises(ValueError, match="two rows"):
-        split_bounds(linear_gaussian_problem(X, np.arange(20) == 3, 10.0))
+        pac.certify.split(linear_gaussian_problem(X, np.arange(20) == 3, 10.0))
     with pytest.raises(ValueError, match="epsilon"):
         pac.certify.holdout(X[:, 0], y, epsilon=1.5)
     assert 0.5 < pac.certify.holdout(X[:, 0], y).auc < 1.0

@@ -6,6 +6,7 @@ import pytest
 import pymc_pacauc as pac
 from benchmarks.certificates import group_failures
 from pymc_pacauc.analysis.evaluate import delong
+from pymc_pacauc.certify.bounds import kl_upper
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.sizes import effective_size
@@ -88,6 +89,47 @@ def test_certificates_by_groups_hold(capsys):
         line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith(("| patients", "| rows"))
     ]
     assert [int(line[4]) for line in lines] == [0] * 4
+
+
+def test_scores_of_rows_held_out_are_certified_by_groups():
+    """Copies of a row are one observation; where patients differ and the score is of no use, rows certify too much."""
+    rng, failures = np.random.default_rng(5), []
+    patient, y = np.repeat(np.arange(30), 15), np.repeat(np.arange(30) < 12, 15)
+    once = rng.normal(size=30) + 2.0 * (np.arange(30) < 12)
+    copies = pac.certify.holdout(once[patient], y, groups=patient)
+    assert copies.auc == pytest.approx(1.0 - kl_upper(1.0 - copies.empirical_auc, np.log(20.0) / 12))
+    assert copies.auc < pac.certify.holdout(once, y[::15]).auc < pac.certify.holdout(once[patient], y).auc
+    assert "30 groups are independent" in repr(copies)
+    for _ in range(100):
+        score = rng.normal(size=30)[patient] + 0.3 * rng.normal(size=450)
+        failures.append([pac.certify.holdout(score, y, groups=each).auc > 0.5 for each in (patient, None)])
+    by_group, by_row = np.sum(failures, axis=0)
+    assert by_group <= 5
+    assert by_row > 10
+
+
+def test_a_split_keeps_groups_together():
+    """Of 150 patients with rows of both classes, all noise: none is split, and no bound exceeds 1/2."""
+    rng = np.random.default_rng(6)
+    patient = np.repeat(np.arange(150), 4)
+    X = rng.normal(size=(150, 2))[patient] + 0.2 * rng.normal(size=(600, 2))
+    y = rng.random(600) < np.where(rng.random(150) < 0.5, 0.1, 0.9)[patient]
+    problem = linear_gaussian_problem(X, y, gamma=100.0)
+    found = pac.certify.split(problem, groups=patient, share=0.4)
+    whole = found.in_part.reshape(150, 4)
+    assert (whole.all(axis=1) == whole.any(axis=1)).all()
+    for rows in (y, ~y):
+        assert abs(found.in_part[rows].mean() - 0.4) < 0.1
+    assert max(found.auc, found.draw_auc, found.mean_score_auc) < 0.5
+    assert found.groups == 150
+    rest = ~found.in_part
+    score = X[rest] @ found.part.posterior.mean
+    assert found.auc == pytest.approx(pac.certify.holdout(score, y[rest], groups=patient[rest]).auc, abs=1e-9)
+    signal = linear_gaussian_problem(X + 2.0 * y[:, None], y, gamma=100.0)
+    found = pac.certify.split(signal, groups=patient)
+    assert 0.5 < found.draw_auc < found.auc < found.empirical_auc
+    with pytest.raises(ValueError, match="in the part and outside it; of 2 groups"):
+        pac.certify.split(problem, groups=y)
 
 
 def test_what_groups_are_refused_for():

@@ -22,6 +22,7 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
@@ -39,10 +40,11 @@ from pymc_pacauc.tune.gamma import assign_folds, content_order, pairs_of_few
 
 SCIKIT_1_5 = parse_version(sklearn.__version__) < parse_version("1.6")
 
-# EP approximates a pair of weight four by one Gaussian factor and four pairs by four, which are not the same, and
-# probabilities count the rows behind them. That variational Bayes, which has no such factors, obeys is tested below.
+# In these checks a class has one row of weight four, which cannot be left out for probabilities; four rows can. Without
+# probabilities EP differs still: it approximates a pair of weight four by one Gaussian factor and four pairs by four.
+# That variational Bayes, which has no such factors, obeys is tested below.
 EXPECTED = {
-    f"check_sample_weight_equivalence_on_{kind}_data": "EP's factor of a weighted pair is not that of several"
+    f"check_sample_weight_equivalence_on_{kind}_data": "one row of a class cannot be left out, whatever its weight"
     for kind in ("dense", "sparse")
 }
 
@@ -139,6 +141,21 @@ def test_methods_agree(rows):
         sparse.certificate_  # noqa: B018
 
 
+@pytest.mark.parametrize("options", [{}, {"multi_class": "ordered"}])
+def test_weights_count_rows_of_many_classes(options):
+    """Without probabilities, one row of a class is enough; scores of classes are in units of the weighted rows."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(25, 3)), np.append(rng.integers(0, 2, size=24), 2)
+    repeats = np.append(rng.integers(0, 4, size=24), 3)
+    classifier = pac.AUCClassifier("ridge", method="vb", gamma=20.0, standardize=False, calibration=None, **options)
+    weighted = clone(classifier).fit(csr_array(X), y, sample_weight=repeats)
+    repeated = clone(classifier).fit(np.repeat(X, repeats, axis=0), np.repeat(y, repeats))
+    scale = np.abs(repeated.decision_function(X)).max()
+    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-3 * scale)
+    with pytest.raises(ValueError, match="only 1 member"):
+        clone(classifier).set_params(calibration="auto").fit(X, y, sample_weight=repeats)
+
+
 def test_weights_count_rows(rows):
     """With variational Bayes, to which one pair of weight four is four pairs; EP's sites are not additive."""
     X, y = rows
@@ -150,6 +167,31 @@ def test_weights_count_rows(rows):
     assert weighted.score(X, y, sample_weight=repeats) == pytest.approx(
         repeated.score(np.repeat(X, repeats, axis=0), np.repeat(y, repeats)), abs=1e-9
     )
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"calibration": "isotonic"}, {"multi_class": "ordered"}, {"multi_class": "ovo"}]
+)
+def test_weights_of_classes_change_probabilities_alone(options):
+    """They are the regression of weighted rows left out; balanced, more rows are called rare."""
+    rng = np.random.default_rng(14)
+    X = rng.normal(size=(300, 2))
+    y = np.digitize(X[:, 0] + rng.logistic(size=300), [1.5, 2.5] if "multi_class" in options else [1.5])
+    plain, found = (
+        pac.AUCClassifier("ridge", gamma="default", class_weight=w, **options).fit(X, y) for w in (None, "balanced")
+    )
+    np.testing.assert_array_equal(found.coef_, plain.coef_)
+    assert found.certificate_ == plain.certificate_
+    assert np.mean(found.predict(X) > 0) > np.mean(plain.predict(X) > 0) + 0.1
+    if "multi_class" not in options:
+        odds = [np.mean(each.predict_proba(X)[:, 1]) for each in (plain, found)]
+        assert odds[0] == pytest.approx(np.mean(y), abs=0.02)
+        assert odds[1] == pytest.approx(0.5, abs=0.08)
+    if not options:
+        held_out, weight = cross_fit(plain.scores_[0].posterior, 5), compute_sample_weight("balanced", y)
+        by_hand = fit_sigmoid(held_out.ravel(), *(np.tile(each, len(held_out)) for each in (y, weight / len(held_out))))
+        np.testing.assert_allclose(found.predict_proba(X)[:, 1], by_hand(plain.scores_[0].standard(X)), atol=1e-9)
+    assert pickle.loads(pickle.dumps(found)).report() == found.report()
 
 
 def test_strata_are_compared_within(rows):
@@ -249,7 +291,7 @@ def test_pickles_hold_no_rows(options):
     y = np.digitize(X[:, 0] + rng.normal(size=600), [-0.5, 0.5] if "multi_class" in options else [0.0])
     found = pac.AUCClassifier(gamma="default", **options).fit(X, y)
     kept = pickle.dumps(found)
-    assert len(kept) < (300_000 if "method" in options else 100_000)  # 1000 draws of 20 coefficients are 160 kB
+    assert len(kept) < 100_000
     values = {each.tobytes() for each in X[:, :1]}
     assert not any(value in kept for value in values)
     loaded = pickle.loads(kept)
@@ -434,6 +476,8 @@ def test_copies(rows, fitted):
         ({"method": "nuts"}, "method must be one of 'ep', 'vb', 'smc'; got 'nuts'"),
         ({"calibration": "beta"}, "calibration must be one of"),
         ({"keep_data": "yes"}, "keep_data must be True or False"),
+        ({"class_weight": "balanced", "calibration": None}, "class_weight= is for probabilities"),
+        ({"class_weight": "even"}, "class_weight"),
         ({"multi_class": "ovr"}, "multi_class must be one of"),
         ({"standardize": "robust"}, "standardize must be True or False; got 'robust'"),
         (
@@ -611,3 +655,22 @@ def test_warnings_name_options_that_there_are(prior, monkeypatch):
             named = re.findall(r"(?:Lower|raise|use) (\w+)", str(each.message))
             assert named
             assert set(named) <= set(pac.AUCClassifier().get_params())
+
+
+def test_scores_that_hardly_rank_leave_the_base_rate():
+    """Where the score tells nothing, 60 rows have the log-loss of their base rate, or nearly; not where it tells."""
+    rng, at = np.random.default_rng(15), np.linspace(-2.5, 2.5, 101)
+    above = {0.0: [], 2.0: []}
+    for slope, found in above.items():
+        truth = 1 / (1 + np.exp(-slope * at))
+        for _ in range(40):
+            scores = rng.normal(size=60)
+            y = (rng.random(60) < 1 / (1 + np.exp(-slope * scores))).astype(float)
+            p = [fit_sigmoid(scores, y, np.ones(60))(at), np.full(101, y.mean())]
+            losses = [
+                np.average(-truth * np.log(q) - (1 - truth) * np.log1p(-q), weights=np.exp(-(at**2) / 2)) for q in p
+            ]
+            found.append(losses[0] - losses[1])
+    assert np.median(above[0.0]) < 1e-4
+    assert np.mean(above[0.0]) < 0.005  # 0.008 by maximum likelihood: half a degree of freedom in 60 rows
+    assert np.max(above[2.0]) < -0.1

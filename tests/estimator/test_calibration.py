@@ -47,8 +47,8 @@ def test_steps_and_one_row_by_phi():
     assert flat.crossing(0.9) == 3.0 + FAR
 
 
-def test_the_sigmoid_is_the_most_likely():
-    """With Platt's targets: (N + 1) / (N + 2) for a class of N rows, by weight."""
+def test_the_sigmoid_is_the_most_likely_but_for_its_slope():
+    """With Platt's targets: (N + 1) / (N + 2) for a class of N rows, by weight; then the slope times 1 - 1 / chi2."""
     rng = np.random.default_rng(2)
     scores, weights = rng.normal(size=80), rng.gamma(2.0, size=80)
     above = (scores + 2.0 * rng.logistic(size=80) > 0.5).astype(float)
@@ -59,9 +59,12 @@ def test_the_sigmoid_is_the_most_likely():
         p = expit(parameters[0] * scores + parameters[1])
         return -weights @ (target * np.log(p) + (1.0 - target) * np.log1p(-p))
 
-    best = minimize(loss, [0.5, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12}).x
+    best = minimize(loss, [0.5, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12})
+    none = minimize(lambda shift: loss([0.0, shift[0]]), [0.0], method="Nelder-Mead", options={"xatol": 1e-8})
     found = fit_sigmoid(scores, above, weights)
-    np.testing.assert_allclose([found.slope, found.shift], best, rtol=1e-4)
+    assert found.slope == pytest.approx(best.x[0] * (1.0 - 1.0 / (2.0 * (none.fun - best.fun))), rel=1e-3)
+    shift = minimize(lambda shift: loss([found.slope, shift[0]]), [0.0], method="Nelder-Mead", options={"xatol": 1e-8})
+    assert found.shift == pytest.approx(shift.x[0], rel=1e-3)
     assert Sigmoid(2.0, -1.0).crossing(0.8) == pytest.approx((logit(0.8) + 1.0) / 2.0)
 
 

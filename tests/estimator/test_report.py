@@ -40,13 +40,13 @@ class Balanced(HTMLParser):
                 "sensitivity",
                 "Calibration",
                 "certified",
-                "P(&gt; 0)",
+                "P(&gt;\N{NO-BREAK SPACE}0)",
                 "a&lt;b",
             ],
         ),
         ({"prior": "spike_slab", "gamma": "default"}, ["P(included)", "There is no certificate"]),
         ({"gamma": "certificate", "method": "vb"}, ["GaussianVB converged"]),
-        ({"multi_class": "ovo", "gamma": "default"}, ["2 against the rest"]),
+        ({"multi_class": "ovo", "gamma": "default"}, ["2 against the rest", "Hand and Till"]),
     ],
 )
 def test_the_page_stands_alone(tmp_path, options, words):

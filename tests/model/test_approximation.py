@@ -1,4 +1,7 @@
+import pickle
+
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 
@@ -88,3 +91,33 @@ def test_reads_well(approx):
     assert "EP approximation of an AUC Gibbs posterior" in text
     assert f"log evidence   {approx.log_evidence:.4f}" in text
     assert "converged in" in text
+
+
+@pytest.mark.parametrize("engine", ["ep", "smc"])
+def test_draws_without_data(engine, tmp_path):
+    """No number of X, no entry per row, and the same predictions, certificate and summary, after a file too."""
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(61, 3))
+    names = [f"patient {k}" for k in range(61)]
+    with pm.Model(coords={"patient": names, "column": list("abc")}):
+        rows = pm.Data("X", X, dims=("patient", "column"))
+        scores = pm.Deterministic("scores", rows @ pm.Normal("theta", dims="column"), dims="patient")
+        pac.AUCPotential("auc", scores, X[:, 0] + rng.normal(size=61) > 0, gamma=30.0)
+        if engine == "ep":
+            approx = pm.fit(method=pac.EP(), progressbar=False)
+            draws = approx.sample(61, random_seed=1)
+            with pytest.raises(TypeError, match=r"pass approx.sample\(\)"):
+                pac.results.without_data(approx)
+        else:
+            draws = pm.sample(61, step=pac.TemperingSMC(), chains=1, random_seed=1, progressbar=False)
+    kept = pac.results.without_data(draws)
+    assert b"patient 7" in pickle.dumps(draws)
+    found = pickle.dumps(kept)
+    assert b"patient" not in found
+    assert not any(value.tobytes() in found for value in X.ravel())
+    assert set(kept["posterior"].data_vars) == {"theta", "auc_risk"}
+    new = rng.normal(size=(5, 3))
+    np.testing.assert_array_equal(pac.predict_scores(kept, new), pac.predict_scores(draws, new))
+    assert pac.certificate(kept).auc == pac.certificate(draws).auc
+    pd.testing.assert_frame_equal(pac.summary(kept), pac.summary(draws))
+    kept.to_netcdf(tmp_path / "draws.nc")

@@ -9,6 +9,7 @@ import pytest
 from scipy import linalg
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
+from scipy.stats import norm
 
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
@@ -313,15 +314,17 @@ def test_the_smoothed_risk_by_differences(kind, monkeypatch):
             total += np.sum(weight * ndtr(-(x @ theta) / sd))
         return total / pairs.total_weight
 
-    share, hessian = _smoothed(X, X @ at, pairs, covariance)
+    share, _, hessian, squares = _smoothed(X, X @ at, pairs, covariance)
     step = 1e-4
     for row in (0, 7, 29):
         slope = [(smoothed(at + h, row) - smoothed(at - h, row)) / (2.0 * step) for h in step * np.eye(3)]
         np.testing.assert_allclose(-share[row], slope, rtol=1e-5, atol=1e-10)
     monkeypatch.setattr(coverage, "CELLS_AT_ONCE", 1)
     again = _smoothed(X, X @ at, pairs, covariance)
-    np.testing.assert_allclose(again[0], share, atol=1e-14)
-    np.testing.assert_allclose(again[1], hessian, atol=1e-14)
+    np.testing.assert_allclose(again.share, share, atol=1e-14)
+    np.testing.assert_allclose(again.hessian, hessian, atol=1e-14)
+    np.testing.assert_allclose(again.squares, squares, atol=1e-14)
+    np.testing.assert_allclose(squares, squares_of(X, X @ at, pairs, covariance), atol=1e-12)
     seconds = [
         [
             (smoothed(at + a + b) - smoothed(at + a - b) - smoothed(at - a + b) + smoothed(at - a - b))
@@ -352,18 +355,36 @@ def test_shares_of_rows_less_those_of_their_kind():
     np.testing.assert_allclose(_unit_shares(share[:3], bipartite(alone), None)[0], share[0])
 
 
+def squares_of(X, score, pairs, covariance):
+    """Sum over pairs of the outer products of the gradients of weight Phi(-mu / sd), one by one."""
+    found = 0.0
+    for block in pairs.blocks:
+        for i, a in zip(block.positive, block.row_weights, strict=True):
+            for j, b in zip(block.negative, block.column_weights, strict=True):
+                x = X[i] - X[j]
+                sd = np.sqrt(x @ covariance @ x)
+                gradient = a * b / pairs.total_weight * norm.pdf((score[i] - score[j]) / sd) / sd * x
+                found = found + np.outer(gradient, gradient)
+    return found
+
+
 def sandwich_of(problem, q, gamma):
-    """The calibrated covariance by its definition, across the mean, from a dense pass over all pairs."""
+    """The calibrated covariance by its definition, across the mean: the sandwich, pairs one by one, and the bias."""
     basis = linalg.null_space(q.mean[None])
     rows, score = problem.X @ basis, problem.X @ q.mean
     own = basis.T @ q.covariance @ basis
     smoothing = own
     for _ in range(5):
-        share, hessian = _smoothed(rows, score, problem.pairs, smoothing)
+        last = smoothing
+        share, _, hessian, _ = _smoothed(rows, score, problem.pairs, last)
         inverse = np.linalg.inv(hessian + np.eye(2) / gamma)
         moved = _unit_shares(share, problem.pairs, None) @ inverse
         spread = moved.T @ moved
         smoothing = own + spread
+    gradient = [_smoothed(rows, score, problem.pairs, each).share.sum(axis=0) / 2.0 for each in (spread, own)]
+    bias = inverse @ (gradient[0] - gradient[1])
+    noise = [squares_of(rows, score, problem.pairs, each) for each in (own, last)]
+    spread = spread + inverse @ (noise[0] - noise[1]) @ inverse + np.outer(bias, bias)
     return basis @ spread @ basis.T
 
 

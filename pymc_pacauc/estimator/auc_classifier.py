@@ -216,7 +216,6 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             counted = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
 
         def score(part: NDArray[np.intp], pairs: Pairs) -> CalibratedScore:
-            pairs = pairs if strata is None else stratified(pairs, strata)
             folds = usable_folds(pairs, groups, leaves_out)
             posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
             recipe.tell("calibrating")
@@ -224,11 +223,11 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
         one_score = classes.size == 2 or self.multi_class == "ordered"
         if one_score:
-            pairs = bipartite(place) if classes.size == 2 else ordered_classes(place)
-            fitted = [score(place, pairs if weights is None else pairs.times(weights / weights.mean()))]
+            fitted = [score(place, _compared(place, strata, weights))]
         else:
-            numbers = range(classes.size)
-            fitted = [score((place == k).astype(np.intp), class_against_rest(place, k, weights)) for k in numbers]
+            rest = [class_against_rest(place, k, weights) for k in range(classes.size)]
+            rest = rest if strata is None else [stratified(pairs, strata) for pairs in rest]
+            fitted = [score((place == k).astype(np.intp), pairs) for k, pairs in enumerate(rest)]
         self.class_slopes_, self.class_shifts_ = np.ones(len(fitted)), np.zeros(len(fitted))
         if not one_score and self.calibration is not None:
             held_out = np.column_stack([each.held_out_standard for each in fitted])
@@ -439,6 +438,13 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             raise ValueError("M has no strata: with a score for each class call score() without them.")
         present = np.unique(place)
         return 1.0 - float(empirical_risk(scores[:, present], place, weights=weights, multi_class="ovo"))
+
+
+def _compared(part: NDArray[np.intp], strata: Any, weights: FloatArray | None = None) -> Pairs:
+    """Pairs of rows of two classes, or of ordered ones, within strata and with weights where there are any."""
+    pairs = bipartite(part) if part.max() == 1 else ordered_classes(part)
+    pairs = pairs if strata is None else stratified(pairs, strata)
+    return pairs if weights is None else pairs.times(weights / weights.mean())
 
 
 def _check_classes(classes: NDArray[Any], place: NDArray[np.intp], leaves_out: bool) -> None:

@@ -91,7 +91,7 @@ def fit_sigmoid(scores: FloatArray, above: FloatArray, weights: FloatArray) -> S
     --------
     >>> scores, above = np.tile([-1.0, 0.0, 1.0, 2.0], 10), np.tile([0.0, 1.0, 0.0, 1.0], 10)
     >>> found = fit_sigmoid(scores, above, np.ones(40))
-    >>> 0.1 < found.slope < 1.0, bool(found(np.array([0.5]))[0].round(6) == 0.5)
+    >>> bool(0.1 < found.slope < 1.0), bool(found(np.array([0.5]))[0].round(6) == 0.5)
     (True, True)
     """
     n_pos, n_neg = float(weights @ above), float(weights @ (1.0 - above))

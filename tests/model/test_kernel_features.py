@@ -23,7 +23,7 @@ def test_features_in_a_model():
         np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected)
         np.testing.assert_allclose(features(X), features.transform(X))
         assert np.isfinite(model.compile_logp()(model.initial_point()))
-    with pytest.raises(ValueError, match="rows of a matrix"):
+    with pytest.raises(ValueError, match="X must be a matrix"):
         features(model["theta"])
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
+from scipy.special import logsumexp
 
 import pymc_pacauc as pac
-from pymc_pacauc.model.prior import LEAST_WEIGHT
+from pymc_pacauc.model.prior import LEAST_WEIGHT, log_mixture_of_normals
 
 rng = np.random.default_rng(5)
 X = rng.normal(size=(120, 3))
@@ -100,3 +101,10 @@ def test_what_cannot_be_handed_on_is_refused(yesterday):
     _, signed = fitted(slice(0, 60), lambda: pm.HalfNormal("theta", dims="covariate"))
     with pm.Model(), pytest.raises(ValueError, match="a sign, a range or a spike"):
         pac.prior_from(signed, "theta")
+
+
+def test_a_mixture_of_normals_is_scipys():
+    rng = np.random.default_rng(1)
+    x, sd, log_mass = rng.standard_cauchy(50), np.exp(rng.normal(size=30)), np.log(rng.dirichlet(np.ones(30)))
+    expected = logsumexp(log_mass + stats.norm.logpdf(x[:, None], 0.0, sd), axis=1)
+    np.testing.assert_allclose(log_mixture_of_normals(x, sd, log_mass), expected, rtol=1e-12)

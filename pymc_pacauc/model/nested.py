@@ -32,7 +32,7 @@ from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.approximation import EPApproximation, ImportanceSample, PlainEP
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar
-from pymc_pacauc.model.graph import FlatVariables, HeldData, Unreadable, evaluate, flat_variables
+from pymc_pacauc.model.graph import MODE, FlatVariables, HeldData, Unreadable, evaluate, flat_variables
 from pymc_pacauc.model.prior import is_normal, local_scales
 from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of, reader_of
 from pymc_pacauc.numerics import FloatArray
@@ -100,7 +100,7 @@ class HyperModel:
             default_strategy="prior",
             return_transformed=True,
         )
-        drawn = pm.draw(graph, draws=PRIOR_DRAWS, random_seed=SEED)
+        drawn = pm.draw(graph, draws=PRIOR_DRAWS, random_seed=SEED, mode=MODE)
         return np.concatenate([np.reshape(each, (PRIOR_DRAWS, -1)) for each in drawn], axis=1).astype(np.float64)
 
     @cached_property
@@ -193,7 +193,7 @@ def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
     others = set(model.free_RVs) - set(chosen)
     if random := others & set(ancestors(list(chosen))):
         raise refuse(f"the prior of {names} depends on {names_of(random)}, which is no hyper-parameter")
-    somewhere = pm.draw(list(chosen), random_seed=SEED)
+    somewhere = pm.draw(list(chosen), random_seed=SEED, mode=MODE)
     with warnings.catch_warnings():  # that the copy has no use for the objects of gp.prior: only its arrays are read
         warnings.filterwarnings("ignore", "Detected variables likely created by GP objects")
         given = pm.do(model, {rv.name: np.asarray(v, dtype=rv.dtype) for rv, v in zip(chosen, somewhere, strict=True)})
@@ -212,7 +212,8 @@ def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bo
 
 def _adds(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
     """Whether the effect of a variable on the scores is the same whatever the others are."""
-    first, second = (dict(zip(model.free_RVs, pm.draw(model.free_RVs, random_seed=s), strict=True)) for s in (1, 2))
+    free = model.free_RVs
+    first, second = (dict(zip(free, pm.draw(free, random_seed=s, mode=MODE), strict=True)) for s in (1, 2))
     mixed = {**second, rv: first[rv]}, {**first, rv: second[rv]}
     try:
         a, b, c, d = (np.concatenate(evaluate(scores, at)) for at in (first, second, *mixed))

@@ -39,7 +39,6 @@ from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, is_auc_risk
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.graph_path import FITTED, PyMCPath
-from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import fitted_to
 from pymc_pacauc.model.score_function import read_scores
@@ -463,6 +462,8 @@ def _target(model: pm.Model) -> tuple[Any, Problem | None]:
 
 def _started(path: Any, start: Any) -> Any:
     """The path that starts from a fit."""
+    from pymc_pacauc.model.nested import NestedApproximation  # ArviZ, which need not be imported with every model
+
     for holder in ("refit", "approx"):
         start = getattr(start, holder, start)
     if isinstance(start, NestedApproximation) and isinstance(path, PyMCPath):

@@ -11,6 +11,7 @@ from pymc_pacauc import arrays
 from pymc_pacauc.cluster import shards
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.posterior import standard_gaussian
+from pymc_pacauc.model.read import problem_of
 from tests.cluster.test_rounds import GAMMA, RNG, D, N, X, Y
 from tests.cluster.test_rows import kill_one
 
@@ -33,6 +34,15 @@ def problems():
     yield "ordered", arrays.label_comparison(levels, ordered=True)
     yield "censored", arrays.concordance(times, RNG.uniform(size=N) < 0.7)
     yield "horizon", arrays.concordance(times, RNG.integers(0, 3, N), horizon=1.0)
+    yield "entry times", arrays.concordance(times, RNG.uniform(size=N) < 0.7, entry=times * RNG.uniform(size=N))
+
+
+def problem_of_classes():
+    """Unordered classes in a PyMC model, a score each."""
+    with pm.Model() as model:
+        scores = X @ pm.Normal("W", shape=(D, 3))
+        pac.AUCPotential("m", scores, np.arange(N) % 3, gamma=GAMMA, multi_class="ovo")
+    return problem_of(model).problem
 
 
 def test_tied_pairs_of_all_shards_are_counted():
@@ -46,10 +56,13 @@ def test_tied_pairs_of_all_shards_are_counted():
     assert shards.add_up(parts).tied == 4
 
 
-@pytest.mark.parametrize(("kind", "compared"), list(problems()))
+@pytest.mark.parametrize(("kind", "compared"), [*problems(), ("classes", None)])
 def test_shards_add_up_to_the_whole(kind, compared):
     """Without a cluster: every pair is in one shard, whatever their number."""
-    problem = arrays.linear_gaussian_problem(X, compared, GAMMA, offset=0.1 * X[:, 1])
+    if kind == "classes":
+        problem = problem_of_classes()
+    else:
+        problem = arrays.linear_gaussian_problem(X, compared, GAMMA, offset=0.1 * X[:, 1])
     q = arrays.fit(problem, max_sweeps=2, tolerance=1.0).posterior.natural
     power, gamma = 1.0, problem.gamma_per_pair
     found = [

@@ -47,6 +47,8 @@ from pymc_pacauc.interrupt import held_back
 FloatArray = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+NUMBERS_AT_ONCE = 2**21  # numbers that long loops over rows work on at a time: 16 MB; a matter of memory alone
+
 
 def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Compile ``function`` at its first call; ``options`` are numba's, such as ``fastmath``."""
@@ -173,6 +175,18 @@ def _one_thread() -> AbstractContextManager[object]:
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
+
+
+def slices(rows: int, numbers: int = 1) -> list[slice]:
+    """Parts of so many rows, each of which takes so many ``numbers`` to work on, that fit in memory.
+
+    Examples
+    --------
+    >>> slices(5, NUMBERS_AT_ONCE // 2), slices(0)
+    ([slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)], [])
+    """
+    step = max(1, NUMBERS_AT_ONCE // max(numbers, 1))
+    return [slice(start, start + step) for start in range(0, rows, step)]
 
 
 def numeric_array(name: str, values: ArrayLike) -> FloatArray:

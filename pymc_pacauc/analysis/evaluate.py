@@ -46,7 +46,7 @@ from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size, group_codes
 from pymc_pacauc.model.deployed import check_ci_prob, deployed_score, labelled_draws
-from pymc_pacauc.numerics import FloatArray, Mask
+from pymc_pacauc.numerics import FloatArray, Mask, slices
 
 GRID = 201
 BOOTSTRAP = 1000
@@ -324,7 +324,6 @@ def _curve(score: FloatArray, mask: NDArray[np.bool_], grid: FloatArray) -> Floa
 
 
 OVER = ("rows", "posterior", "both")
-CELLS_AT_ONCE = 2**22  # of the table of all pairs
 
 
 @dataclass(frozen=True)
@@ -609,10 +608,9 @@ def _over_rows(a: FloatArray, b: FloatArray, units: Units, ci_prob: float, sizes
 
 def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:
     """Mean over pairs of the squared difference of the two scores' successes (1, 1/2 for a tie, 0)."""
-    rows, total = max(1, CELLS_AT_ONCE // int((~mask).sum())), 0.0
-    positive = np.flatnonzero(mask)
-    for start in range(0, positive.size, rows):
-        i = positive[start : start + rows, None]
+    positive, total = np.flatnonzero(mask), 0.0
+    for part in slices(positive.size, int((~mask).sum())):
+        i = positive[part, None]
         success = [0.5 * np.sign(score[i] - score[~mask]) for score in (a, b)]
         total += float(np.sum((success[0] - success[1]) ** 2))
     return total / (positive.size * int((~mask).sum()))

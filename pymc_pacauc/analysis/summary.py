@@ -28,11 +28,11 @@ from pymc_pacauc.model.idata import coefficient_labels, labelled
 from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, check_model, dataset_of
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import NUMBERS_AT_ONCE, FloatArray
 from pymc_pacauc.problem.problem import Problem
 
 # Draws for quantiles of an approximation: their error is 0.02 posterior standard deviations; doubled, 0.014.
-QUANTILE_DRAWS, MOST_NUMBERS = 20_000, 20_000_000  # the second: numbers drawn at most (160 MB), with many coefficients
+QUANTILE_DRAWS = 20_000
 
 
 def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm.Model | None = None) -> xr.DataArray:
@@ -376,7 +376,7 @@ def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[st
     inclusion = approx.fit.inclusion_probability if approx.source.sparse else None
     table = _intervals(mean, sd, coefficient_labels(approx.model, approx.variable_names), ci_prob, inclusion)
     if approx.posterior is not approx.fit.posterior:  # with the exact length it is no Gaussian
-        number = int(np.clip(MOST_NUMBERS // mean.size, 1000, QUANTILE_DRAWS))
+        number = int(np.clip(10 * NUMBERS_AT_ONCE // mean.size, 1000, QUANTILE_DRAWS))
         drawn, tail = approx.posterior.draw(number, np.random.default_rng(0)), 0.5 * (1.0 - ci_prob)
         low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
         for name, values in zip(table.columns[2:5], (low, high, np.mean(drawn > 0.0, axis=0)), strict=True):

@@ -57,13 +57,12 @@ from pymc_pacauc.certify.bounds import mean_bound
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import NaturalGaussian
-from pymc_pacauc.numerics import FloatArray, Mask, kernel
+from pymc_pacauc.numerics import FloatArray, Mask, kernel, slices
 from pymc_pacauc.problem.problem import Problem
 
 LARGEST_GROUP = 1000  # binomial(1000, 500) is just below the largest float
 LARGEST_BETA = 8.0
 SKEW = 1.2  # times the best beta of a normal variable: wrong pairs are few, and their number is skewed
-SEED = 2014
 CELLS = np.concatenate([[0.0], 1.0 - 0.5 * np.geomspace(1.0, 1e-5, 100), [1.0]])  # of the AUC
 
 
@@ -117,7 +116,7 @@ def matching_groups(positive: Mask) -> MatchingGroups:
     number = math.ceil(min(map(len, classes)) / LARGEST_GROUP)
     if number == 0:
         raise ValueError('bound="matchings" needs rows of both classes.')
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(0)
     parts = [np.array_split(rng.permutation(rows) if number > 1 else rows, number) for rows in classes]
     return MatchingGroups(positive, tuple(np.concatenate(both) for both in zip(*parts, strict=True)))
 
@@ -203,7 +202,6 @@ def _mean_binomials(rows, columns):
 
 
 MOST_DRAWS, FEWEST_DRAWS, ROWS_DRAWN = 1000, 200, 2_000_000
-CELLS_AT_ONCE = 2**21
 FOR_THE_DRAWS = 0.1  # delta, as a share of epsilon
 LIMIT = 4.0  # of D, in units of the nats that the bound is tuned for
 
@@ -293,10 +291,9 @@ def mean_log_moment(
     pairs = _matched_pairs(grouping)
     expected = grouping.m * (1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], pairs))
     draws = int(np.clip(ROWS_DRAWN // grouping.m, FEWEST_DRAWS, MOST_DRAWS))
-    at_once = max(1, CELLS_AT_ONCE // scores.mean.size)
     excess: list[float] = []
-    while len(excess) < draws:
-        for one in scores.draw(min(at_once, draws - len(excess)), rng):
+    for part in slices(draws, scores.mean.size):
+        for one in scores.draw(len(range(draws)[part]), rng):
             found = grouping.of(one)
             excess.append(found.log_moment(beta) + beta * found.mean_wrong)
     share = np.clip(np.array(excess) / limit, 0.0, 1.0)
@@ -311,7 +308,5 @@ def _matched_pairs(grouping: MatchingGroups) -> Pairs:
     for group in grouping.groups:
         positive, negative = group[grouping.positive[group]], group[~grouping.positive[group]]
         weight = 1.0 / max(positive.size, negative.size)
-        columns = max(1, CELLS_AT_ONCE // positive.size)
-        for start in range(0, negative.size, columns):
-            blocks.append(Block(positive, negative[start : start + columns], weight=weight))
+        blocks += [Block(positive, negative[part], weight=weight) for part in slices(negative.size, positive.size)]
     return Pairs(grouping.positive.size, tuple(blocks))

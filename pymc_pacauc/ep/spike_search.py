@@ -34,7 +34,7 @@ from pymc_pacauc.ep.posterior import draw_natural, natural_gaussian
 from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, matched_sites, settle_prior_sites, sparse_gaussian
 from pymc_pacauc.ep.sites import SiteTable, site_table
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, sum_sites
-from pymc_pacauc.numerics import FloatArray, Mask, systematic
+from pymc_pacauc.numerics import FloatArray, Mask, slices, systematic
 from pymc_pacauc.problem.problem import Problem
 
 # Coefficients whose 2^10 models are listed, and coefficients of any kind; one more doubles time and memory.
@@ -43,7 +43,6 @@ MOST_SPARSE, MOST_COEFFICIENTS = 10, 50
 PILOT, DRAWS = 2000, (4000, 16000)
 DEFENCE = 0.2  # share of the proposals that do not trust the sites, which bounds the weights: doubled, by half
 WANTED_ERROR = 0.02  # standard error of an inclusion probability, the largest; above it EP's own are returned
-CHUNK = 2_000_000  # numbers at a time: 16 MB; a matter of memory alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +101,7 @@ def _slab_given_direction(problem: Problem, w: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore"):
         log_spike = np.log1p(-p) - 0.5 * np.log(variance)
     slab = np.empty_like(w)
-    for rows in np.array_split(np.arange(len(w)), max(1, w.size * log_length.size // CHUNK)):
+    for rows in slices(len(w), problem.d * log_length.size):
         direction = w[rows] / np.linalg.norm(w[rows], axis=1, keepdims=True)
         squared = (np.exp(log_length)[:, None] * direction[:, None, :]) ** 2
         log_slab = log_p - 0.5 * squared

@@ -42,7 +42,6 @@ from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, relevant, s
 from pymc_pacauc.ep.results import EXACT, Fit, warn_of
 from pymc_pacauc.ep.sites import site_table
 from pymc_pacauc.ep.spike_search import (
-    CHUNK,
     MOST_SPARSE,
     ModelAverage,
     ModelProposal,
@@ -55,7 +54,7 @@ from pymc_pacauc.ep.spike_search import (
 from pymc_pacauc.ep.start import SWEEPS, continued_start
 from pymc_pacauc.ep.sweep import check_offset, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.problem import Problem, Tabulated
 
 
@@ -282,7 +281,7 @@ class LengthOfSites:
         end = self._farthest(w)
         log_lengths, log_step = self._log_lengths(end[:, None], np.arange(float(LENGTHS)))
         times = np.exp(log_lengths)
-        for rows in np.array_split(np.arange(draws), max(1, draws * LENGTHS * problem.d // CHUNK)):
+        for rows in slices(draws, LENGTHS * problem.d):
             x = w[rows][:, None] * times[rows, :, None]  # (rows, LENGTHS, d)
             with np.errstate(invalid="ignore"):
                 log_prior[rows] = prior.log_density(x).sum(axis=2)

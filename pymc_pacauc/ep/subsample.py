@@ -54,7 +54,7 @@ from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
 from pymc_pacauc.interrupt import StoppedEarly, check_interrupt
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.problem import Problem
 
 
@@ -123,7 +123,6 @@ OTHER_SAMPLES = 2  # subsamples for the sampling error, at least; twice as many:
 OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 MORE_PAIRS = 4.0  # times as many, where the claim is larger: halves the error; 8 would often be more than needed
-SLICE = 2**14  # rows
 
 
 class NeedsAllPairs(Exception):
@@ -461,8 +460,7 @@ def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatA
     square = float(score @ score)
     slope = (score @ design) @ q.root / square if square > 0.0 else np.zeros(q.mean.size)
     found = np.empty(len(score))
-    for start in range(0, len(score), SLICE):
-        rows = slice(start, start + SLICE)
+    for rows in slices(len(score), q.mean.size):
         left = q.rooted(design[rows])
         left -= score[rows, None] * slope
         found[rows] = np.sqrt(np.einsum("ij,ij->i", left, left))

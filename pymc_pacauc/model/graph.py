@@ -55,7 +55,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, slices
 
 Evaluate = Callable[[FloatArray], list[FloatArray]]
 
@@ -184,9 +184,6 @@ def _in_numpy(node: Apply) -> bool:
     return node.op.nfunc_spec is not None and node.op.nfunc_spec[1] == len(node.inputs)
 
 
-NUMBERS_AT_ONCE = 2**24
-
-
 @dataclass(frozen=True, eq=False)
 class FlatVariables:
     """Layout of a model's value variables in a flat vector of length ``dimension``."""
@@ -237,8 +234,8 @@ class FlatVariables:
 
         def evaluate(points: FloatArray) -> list[NDArray[Any]]:
             pieces = [compiled(points[:1])]
-            step = max(1, NUMBERS_AT_ONCE // max(self.dimension, *(value.size for value in pieces[0])))
-            pieces += [compiled(points[i : i + step]) for i in range(1, len(points), step)]
+            width = max(self.dimension, *(value.size for value in pieces[0]))
+            pieces += [compiled(points[1:][rows]) for rows in slices(len(points) - 1, width)]
             return [np.concatenate(values) for values in zip(*pieces, strict=True)]
 
         return evaluate

@@ -37,11 +37,10 @@ from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.graph import FlatVariables, flat_variables
 from pymc_pacauc.model.prior import is_normal, noncentred
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.smc.coordinates import fit_gaussian
 from pymc_pacauc.smc.paths import Energies, FromPrior, GaussianBridge, Path, Population
 
-NUMBERS_AT_ONCE = 2**22  # scores in one batch of evaluations
 FITTED = 50  # draws per dimension that a start is fitted to: more make it no better a start
 
 
@@ -185,8 +184,7 @@ class PyMCPath(FromPrior):
 
 def _in_parts(function: Callable[[FloatArray], Any], x: FloatArray, width: int) -> list[FloatArray]:
     """The outputs of a function of rows, evaluated in pieces that fit in memory."""
-    step = max(1, NUMBERS_AT_ONCE // width)
-    parts = [function(x[i : i + step]) for i in range(0, len(x), step)]
+    parts = [function(x[rows]) for rows in slices(len(x), width)]
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 

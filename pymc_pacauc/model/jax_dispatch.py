@@ -8,12 +8,12 @@ import numpy as np
 from pytensor.link.jax.dispatch import jax_funcify
 
 from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, ComparisonSurrogate, SurrogateRisk
+from pymc_pacauc.numerics import NUMBERS_AT_ONCE
 
 PAIR_LOSS = {
     "logistic": lambda margin: jax.nn.softplus(-margin) / jnp.log(2.0),
     "hinge": lambda margin: jnp.maximum(0.0, 1.0 - margin),
 }
-ROWS_AT_ONCE = 256
 
 
 @jax_funcify.register(AUCRisk)
@@ -40,13 +40,14 @@ def jax_funcify_surrogate_risk(op, **kwargs):
 
     def surrogate_risk(scores, labels):
         positive = labels > 0
+        rows_at_once = max(1, NUMBERS_AT_ONCE // scores.size)
 
         @jax.checkpoint
         def row(s, values):
             return jnp.sum(jnp.where(positive, 0.0, loss(s - values)))
 
         def mean_loss(values):
-            rows = jax.lax.map(lambda s: row(s, values), values, batch_size=ROWS_AT_ONCE)
+            rows = jax.lax.map(lambda s: row(s, values), values, batch_size=rows_at_once)
             return jnp.sum(jnp.where(positive, rows, 0.0)) / (jnp.sum(positive) * jnp.sum(~positive))
 
         return jax.value_and_grad(mean_loss)(scores)

@@ -45,14 +45,13 @@ from pymc_pacauc.model.graph import (
     shape_now,
 )
 from pymc_pacauc.model.predictive import predictive_model
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 
 VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", ())  # PyTensor before 3: indexing the first axis by a vector
 INDEXING = (AdvancedSubtensor, subtensor.Subtensor) + ((VECTOR_INDEX,) if VECTOR_INDEX else ())
 CLOSE = 1e-10  # of the largest score: rounding of sums in another order stays below, another score does not
 LARGEST = 2**22  # entries of a matrix of weights that is looked for by evaluating; twice as many, twice the memory
-ROWS_AT_ONCE = 256  # of the identity that a linear score is evaluated at: a matter of memory alone
 FAILURES = (ValueError, IndexError, TypeError, AssertionError, NotImplementedError, Unreadable, np.linalg.LinAlgError)
 
 NOT_BY_ROWS = (
@@ -369,10 +368,7 @@ def _weights(
 
     def at(theta: FloatArray) -> FloatArray:
         zero = found.at(theta, split(np.zeros((1, columns))))
-        pieces = []
-        for start in range(0, columns, ROWS_AT_ONCE):
-            some = min(ROWS_AT_ONCE, columns - start)
-            pieces.append(found.at(theta, split(np.eye(some, columns, k=start))) - zero)
+        pieces = [found.at(theta, split(np.eye(columns)[rows])) - zero for rows in slices(columns, columns)]
         return np.concatenate([*pieces, zero])
 
     rng = np.random.default_rng(2)

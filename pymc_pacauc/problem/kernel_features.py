@@ -36,7 +36,7 @@ from scipy import linalg
 from scipy.spatial.distance import cdist, pdist
 
 from pymc_pacauc.comparison.risk import distinct_rows
-from pymc_pacauc.numerics import FloatArray, numeric_array
+from pymc_pacauc.numerics import FloatArray, numeric_array, slices
 
 MEDIAN_ROWS = 1000
 
@@ -107,7 +107,6 @@ def median_distance(X: FloatArray) -> float:
 
 Kernel = Callable[[FloatArray, FloatArray], Any]
 
-ROWS_AT_ONCE = 4096
 DIAGONAL_ROWS = 64  # of a kernel that gives matrices alone
 
 
@@ -180,8 +179,7 @@ class KernelFeatures:
         rows = checked_rows(X, self.lengthscale.size) / self.lengthscale
         distinct = distinct_rows(rows)
         features = np.empty((distinct.first.size, self.rank))
-        for start in range(0, len(features), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
+        for part in slices(len(features), self.rank):
             cross = _evaluate(self.kernel, self.points, rows[distinct.first[part]])
             features[part] = linalg.solve_triangular(self.factor, cross, lower=True, check_finite=False).T
         return features if distinct.none_repeat else features[distinct.place]

@@ -39,7 +39,6 @@ RANK_TOLERANCE, INDEPENDENT = 1e-12, 1e-5
 # process at gamma = 5 n by 0.02 posterior standard deviations; a twentieth of it takes up to twice as long.
 FEATURE_TOLERANCE = 1e-4
 ROUNDING = 1e-12
-ROWS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,10 +287,9 @@ def _independent_columns(design: FloatArray) -> bool:
 
 
 def _pivoted_triangle(design: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
-    """R and the order of the columns, of a QR factorization with pivoting; of many rows, of parts' R's."""
+    """R and the order of the columns, of a QR factorization with pivoting; of many rows, of their R."""
     d = design.shape[1]
-    if len(design) >= 2 * ROWS_AT_ONCE:
-        parts = (design[start : start + ROWS_AT_ONCE] for start in range(0, len(design), ROWS_AT_ONCE))
-        design = np.concatenate([linalg.qr(part, mode="r", check_finite=False)[0][:d] for part in parts])
+    if len(design) > 2 * d:
+        design = linalg.qr(design, mode="r", check_finite=False)[0][:d]
     factor, order = linalg.qr(design, mode="r", pivoting=True, check_finite=False)
     return factor, order

@@ -57,7 +57,7 @@ from pymc_pacauc.ep.plan import ACCURACIES
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.problem import Problem, two_class_mask
 from pymc_pacauc.theorems import default_gamma
 from pymc_pacauc.tune.gamma import content_order, pairs_of_few
@@ -65,7 +65,6 @@ from pymc_pacauc.tune.gamma import content_order, pairs_of_few
 TOLERANCE = 0.02  # of log(ratio)
 MOST_FITS = 12
 DRAWS = 4000
-CELLS_AT_ONCE = 2**21
 LARGEST_STEP = math.log(8.0)
 # Passes over the pairs for the calibrated spread; twice as many change standard deviations by less than 1 %.
 PASSES = 5
@@ -305,14 +304,14 @@ def _smoothed(rows: FloatArray, score: FloatArray, pairs: Pairs, covariance: Flo
         return np.asarray(own - across - across.T)
 
     for block in pairs.blocks:
-        j, step = block.negative, max(1, CELLS_AT_ONCE // block.negative.size)
-        for start in range(0, block.positive.size, step):
-            i = block.positive[start : start + step]
+        j = block.negative
+        for part in slices(block.positive.size, j.size):
+            i = block.positive[part]
             variance = square[i][:, None] + square[j] - 2.0 * whitened[i] @ whitened[j].T
             sd = np.sqrt(np.maximum(variance, least))
             rho = (score[i][:, None] - score[j]) / sd
             slope = np.exp(-0.5 * rho**2) / (math.sqrt(2.0 * math.pi) * sd)
-            slope *= block.row_weights[start : start + step, None] * block.column_weights
+            slope *= block.row_weights[part, None] * block.column_weights
             share[i] += slope.sum(axis=1)[:, None] * rows[i] - slope @ rows[j]
             share[j] += slope.T @ rows[i] - slope.sum(axis=0)[:, None] * rows[j]
             traces = slope * rho * sd

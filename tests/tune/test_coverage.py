@@ -12,6 +12,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import pymc_pacauc as pac
+from pymc_pacauc import numerics
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
@@ -319,7 +320,7 @@ def test_the_smoothed_risk_by_differences(kind, monkeypatch):
     for row in (0, 7, 29):
         slope = [(smoothed(at + h, row) - smoothed(at - h, row)) / (2.0 * step) for h in step * np.eye(3)]
         np.testing.assert_allclose(-share[row], slope, rtol=1e-5, atol=1e-10)
-    monkeypatch.setattr(coverage, "CELLS_AT_ONCE", 1)
+    monkeypatch.setattr(numerics, "NUMBERS_AT_ONCE", 1)
     again = _smoothed(X, X @ at, pairs, covariance)
     np.testing.assert_allclose(again.share, share, atol=1e-14)
     np.testing.assert_allclose(again.hessian, hessian, atol=1e-14)

@@ -20,13 +20,13 @@ from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
+from pymc_pacauc.ep.start import SWEEPS
 from pymc_pacauc.estimator import calibration
 from pymc_pacauc.estimator.calibration import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.smc import Settings
 from pymc_pacauc.tune.gamma import (
-    FOLD_SWEEPS,
     FOLD_TOLERANCE,
     assign_folds,
     content_order,
@@ -36,8 +36,8 @@ from pymc_pacauc.tune.gamma import (
 )
 
 N, D = 60, 10
-CALIBRATION = {"refine": FOLD_SWEEPS, "tolerance": calibration.TOLERANCE}
-SELECTION = {"refine": FOLD_SWEEPS, "tolerance": FOLD_TOLERANCE}
+CALIBRATION = {"refine": SWEEPS, "tolerance": calibration.TOLERANCE}
+SELECTION = {"refine": SWEEPS, "tolerance": FOLD_TOLERANCE}
 
 
 def noise(seed, n=N, d=D):

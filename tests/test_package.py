@@ -204,7 +204,6 @@ LONG = {
     "AUCPotential",
     "ConcordanceEstimator.__init__",
     "ConcordancePotential",
-    "TemperingSMC.__init__",
 }
 # Still to be divided
 COMPLEX = {"_read", "prior_from", "density_variables", "scorecard"}

@@ -35,10 +35,9 @@ from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gau
 from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of, warn_of_subsample
 from pymc_pacauc.ep.subsample import (
     LINEAR_ERROR,
-    OTHER_NUMBERS,
-    OTHER_SAMPLES,
     WARM,
     deviations,
+    other_samples,
     own_error,
     sampling_error,
 )
@@ -348,7 +347,7 @@ def _error(
         found = solve_fixed_point(iteration, q, policy, tolerance=FINE_TOLERANCE, max_sweeps=max_sweeps)
         return found.seen.log_evidence - log_evidence, q.factor.T @ (found.point.mean - q.mean)
 
-    times = max(OTHER_SAMPLES, math.ceil(OTHER_NUMBERS / q.mean.size))
+    times = other_samples(q.mean.size)
     subsamples = [run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups) for _ in range(times)]
     error = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), 1.0)
     if not (error.mean <= LINEAR_ERROR and q.mean.size > LENGTH_MATTERS):

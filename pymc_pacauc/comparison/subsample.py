@@ -24,10 +24,10 @@ from pymc_pacauc.numerics import FloatArray
 
 LEAST_ROWS = 8  # of a side of a block, in a group
 WHOLE = 2**14  # pairs up to which a block is not sampled
-FAR_SHARE = 32  # at most: one in so many pairs that are far from each other is looked at,
-ROWS_FOR_SHARE = 64  # but of groups of so many rows, all of them; of rows with the same scores, one counts
-ENOUGH = 4 * FAR_SHARE * ROWS_FOR_SHARE
-EQUAL = 1e-12  # of the range of the scores: closer than that they are the same
+# Rows of a group, those with the same score counted once, for each far pair in so many that is looked at: of groups of
+# so many rows, all are. Doubled, twice as many are, and errors are a tenth smaller.
+ROWS_FOR_SHARE = 64
+FAR_SHARE = 32  # pairs, at most, of which one is looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,16 +182,14 @@ def sample_pairs(
             whole.append(block)
             continue
         count = _groups_of(block, groups)
-        sides = (_grouped_side(score[index], count, rng) for index in (block.positive, block.negative))
-        (positive, first_positive), (negative, first_negative) = sides
+        positive, negative = (_grouped_side(score[index], count, rng) for index in (block.positive, block.negative))
         every = 1
         if spread is not None and count > 1:
             rows = (block.positive.size + block.negative.size) / count
-            every = _far_share(min(rows, _different(score[block.positive]) + _different(score[block.negative])))
+            rows = min(rows, _different(score[block.positive]) + _different(score[block.negative]))
+            every = 1 << max(0, int(math.log2(min(rows / ROWS_FOR_SHARE, FAR_SHARE))))
         turns = rng.integers(every, size=count)
-        sampled.append(
-            SampledBlock(block, positive, first_positive, negative, first_negative, float(count), every, turns)
-        )
+        sampled.append(SampledBlock(block, *positive, *negative, float(count), every, turns))
     return SampledPairs(replace(pairs, blocks=tuple(whole)), tuple(sampled), groups, score, spread)
 
 
@@ -204,14 +202,10 @@ def _weighing(block: Block, total: float) -> Block:
 
 
 def _different(score: FloatArray) -> int:
-    """How many different scores there are, among so many of them that the number matters no more."""
-    ordered = np.sort(score[:: max(1, score.size // ENOUGH)])
-    return 1 + int(np.count_nonzero(np.diff(ordered) > EQUAL * (ordered[-1] - ordered[0])))
-
-
-def _far_share(rows: float) -> int:
-    """One in how many far pairs is looked at, in groups of so many rows: a power of two."""
-    return 1 << max(0, int(math.log2(min(rows / ROWS_FOR_SHARE, FAR_SHARE))))
+    """How many different scores there are, among enough of them."""
+    ordered = np.sort(score[:: max(1, score.size // WHOLE)])
+    rounding = np.sqrt(np.finfo(float).eps) * (ordered[-1] - ordered[0])
+    return 1 + int(np.count_nonzero(np.diff(ordered) > rounding))
 
 
 def _grouped_side(

@@ -45,7 +45,7 @@ from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import MAX_SWEEPS, several_fixed_points
 from pymc_pacauc.ep.sites import CANCELLED, TIED
-from pymc_pacauc.ep.start import GammaPath
+from pymc_pacauc.ep.start import CHANGE, SWEEPS, GammaPath
 from pymc_pacauc.numerics import FloatArray, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem, check_gamma
 
@@ -356,7 +356,9 @@ class FoldPaths:
             id(split): GammaPath(replace(problem, pairs=split.kept), power, **options) for split in self.groups.splits
         }
 
-    def leave_out(self, gamma: float, *, refine: int = 20, tolerance: float = 0.1, of_draws: bool = True) -> LeaveOut:
+    def leave_out(
+        self, gamma: float, *, refine: int = SWEEPS, tolerance: float = CHANGE, of_draws: bool = True
+    ) -> LeaveOut:
         """Scores of every observation under the posterior at ``gamma`` that never saw its fold.
 
         ``refine`` is the number of sweeps at most, ``tolerance`` the relative change of the natural parameters in the

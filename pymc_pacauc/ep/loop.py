@@ -77,16 +77,10 @@ def _least_squares(columns: tuple[FloatArray, ...], target: FloatArray) -> Float
         A = np.array(columns).T
         found = linalg.lstsq(A, target, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
         return np.asarray(found)
-    gram = np.zeros((len(columns), len(columns)))
-    for i, a in enumerate(columns):
-        for j in range(i + 1):
-            gram[i, j] = gram[j, i] = a @ columns[j]
-    right = np.array([a @ target for a in columns])
+    gram = np.array([[a @ b for b in columns] for a in columns])
     lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(float).tiny))
-    values, vectors = linalg.eigh(gram / np.outer(lengths, lengths), check_finite=False)
-    kept = values > SMALLEST_SINGULAR * values[-1]
-    vectors = vectors[:, kept] / lengths[:, None]
-    return np.asarray(vectors @ ((vectors.T @ right) / values[kept]))
+    right = np.array([a @ target for a in columns]) / lengths
+    return np.asarray(linalg.lstsq(gram / np.outer(lengths, lengths), right, cond=SMALLEST_SINGULAR)[0] / lengths)
 
 
 ROUNDING = 1e-6  # nats by which a log evidence may exceed zero

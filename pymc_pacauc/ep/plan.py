@@ -18,6 +18,7 @@ import numpy as np
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.subsample import LEAST_ROWS, SampledPairs, most_groups, number_of_groups
 from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.numerics import NUMBERS_AT_ONCE
 from pymc_pacauc.problem.problem import Problem
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ LEAST_SAVED = 4  # pairs per pair that is used, at least, for a subsample to be 
 PAIRS_PER_GAMMA, COLUMNS_MEASURED = 0.76, 10
 # Coefficients up to which no far pair is left out: q's radius is too uncertain for any order to be certain.
 LENGTH_MATTERS = 3
-NEAR_GAMMA = 4.0  # ratio of gammas up to which the score of a start is one to sample pairs along; twice: larger errors
+# Ratio of neighbouring gammas, and of shares of the rows, on the way from one to another: up to there, what was found
+# at one is a start for the other, and its score one to sample pairs along. Half of it: twice as many steps.
+GAMMA_STEP = 4.0
 # gamma over the comparison's size beyond which EP may have several fixed points. Measured on labels that are noise
 # (n = 60, d = 20): from there on rows left out of a fit show in the fixed point next to it. Doubled, they would.
 MANY_MODES = 11.0
@@ -61,7 +64,6 @@ FEWEST_ROWS = 64  # below which a process is fitted in a few hundredths of a sec
 # Relative change at which a fit stops that is an approximation itself, in features or on a subsample: means are right
 # to some thousandths of a standard deviation. Doubled, one sweep in ten less, and twice the error.
 FINE_TOLERANCE = 3e-4
-MOST_AT_ONCE = 20_000_000  # pairs whose standard deviations fit in memory (80 MB), where the mean is found first
 # Of folds along paths of their own: with 9, those of ten classes, 3.3 times as fast as removing sites (digits of
 # `benchmarks/multi_class.py`); with twice as many, removing sites is quicker
 MOST_BLOCKS = 9
@@ -433,15 +435,15 @@ def _after_start(problem: Problem, pairs: Subsample, start: Fit | None) -> dict[
     ratio = max(problem.gamma / start.problem.gamma, start.problem.gamma / problem.gamma)
     if drawn is not None and ratio == 1.0 and drawn.groups <= pairs.groups:
         return {"pairs": replace(pairs, along="start", drawn=drawn)}
-    near = drawn is not None and ratio <= NEAR_GAMMA
+    near = drawn is not None and ratio <= GAMMA_STEP
     return {"pairs": replace(pairs, along="start" if near else "refined start")}
 
 
 def _choose_start(problem: Problem) -> str:
     if problem.sites is not None:
         return "slab"
-    process = problem.scores.coordinates == "features"
-    return "mean first" if process and problem.pairs.n_pairs <= MOST_AT_ONCE else "prior"
+    fits_in_memory = problem.pairs.n_pairs <= 10 * NUMBERS_AT_ONCE  # standard deviations of all pairs: 80 MB
+    return "mean first" if problem.scores.coordinates == "features" and fits_in_memory else "prior"
 
 
 def _short_folds(problem: Problem) -> bool:

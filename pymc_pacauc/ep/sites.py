@@ -71,6 +71,9 @@ LARGEST_GAMMA = 50.0  # per pair: exp(-50) is all but a constraint; larger ones 
 # Of gamma', for pairs with weights: there are at most 2 gamma beyond, computed one by one. Doubled, more degrees.
 LARGEST_TABULATED = 0.5
 RATE = 16.0  # by which the error of interpolating in gamma' falls with every degree, at gamma' = 1: measured
+# For blocks, or parts of blocks, of different weights, of some milliseconds each: beyond, one in two variables serves
+# all. Twice as many, up to twice the time for tables.
+MOST_TABLES = 32
 WEIGHTED_ERROR = 3e-12  # of that, relative, to which the degree is chosen; doubled, it is the same for most weights
 
 

@@ -50,22 +50,18 @@ from scipy import linalg, optimize
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
-from pymc_pacauc.ep.plan import MANY_MODES, several_fixed_points
+from pymc_pacauc.ep.plan import GAMMA_STEP, MANY_MODES, several_fixed_points
 from pymc_pacauc.ep.posterior import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
-from pymc_pacauc.ep.sites import FINE_PER_UNIT, check_gamma_per_pair, fine_site_table, lowest_rho
+from pymc_pacauc.ep.sites import FINE_PER_UNIT, MOST_TABLES, check_gamma_per_pair, fine_site_table, lowest_rho
 from pymc_pacauc.numerics import FloatArray, kernel, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
 EQUAL = 1e-15  # 1 / sd of the scores of equal rows: as good as none; any number far below those of others will do
-MOST_TABLES = 32  # of sites, for blocks of different weights; twice as many, twice the time for tables
-MOST_STEPS = 20  # of a quasi-Newton or Newton method for the mean; few take ten, and sweeps follow
-# Gamma to go to from the prior, in units of the comparison's size, and its growth from step to step, or that of a share
-# of the rows. With half the growth, the end of a path is 0.2 nats better at a large gamma: see SMALL_GROWTH.
-FIRST_GAMMA, GROWTH = 0.5, 4.0
-FEW = 3  # one in so many of the directions of a process come first, up to the last gamma
-# Of a start: error of its mean, standard deviations of q in each of its coordinates; relative change of the natural
-# parameters at which to go on; and sweeps at most. What they leave, the sweeps of the fit itself make good.
-ERROR, CHANGE, MOST_SWEEPS = 0.05, 0.1, 3
+FIRST_GAMMA = 0.5  # to go to from the prior, in units of the comparison's size; doubled, a step fewer at some gammas
+LEAST_SHARE = 0.1  # of a step, where steps do not become smaller; doubled, some paths at a large gamma go to and fro
+CHANGE = 0.1  # relative, of natural parameters, at which to go on: the sweeps of a fit itself make good what is left
+FEW = 3  # one in so many directions of a process come first, then so many sweeps of all; doubled: more sweeps later
+SWEEPS = 20  # at most, at each gamma, and steps to a mean; 3 sweeps lose 0.14 nats more on average at a large gamma
 PAIRS_PER_ROW = 100  # of more pairs so many are sampled; twice as many moves held-out AUCs by less than 0.002
 
 
@@ -184,7 +180,7 @@ class MeanFirst:
             force, gain = self.force(mean, inverse_sd, gamma_per_pair)
             return float(0.5 * mean @ mean - gain), (mean - force) @ q.root
 
-        options = {"gtol": error, "maxiter": MOST_STEPS}
+        options = {"gtol": error, "maxiter": SWEEPS}
         found = optimize.minimize(value, q.mean @ q.factor, jac=True, method="L-BFGS-B", options=options)
         return np.asarray(q.root @ found.x)
 
@@ -218,13 +214,13 @@ def mean_first_start(problem: Problem, power: float) -> NaturalGaussian:
     blocks = [(block, 1.0) for block in problem.pairs.blocks]
     last, few = first_gamma(problem.gamma, problem.pairs), max(1, space.dimension // FEW)
     q = standard_gaussian(few)
-    for k, gammas in ((few, gamma_steps(last, problem.gamma, GROWTH)), (space.dimension, [problem.gamma])):
+    for k, gammas in ((few, gamma_steps(last, problem.gamma, GAMMA_STEP)), (space.dimension, [problem.gamma])):
         q = _padded(q, k)
         sweeps = MeanFirst(space.design[:, :k], space.offset, blocks, power=power, scale_free=problem.scale_free)
         for gamma in gammas:
             q = at_gamma(q, gamma / last)
-            for _ in range(1 if k == few else MOST_SWEEPS):
-                q, change = sweeps.sweep(q, gamma / problem.pairs.total_weight, ERROR)
+            for _ in range(1 if k == few else FEW):
+                q, change = sweeps.sweep(q, gamma / problem.pairs.total_weight, 0.5 * CHANGE)
                 if change < CHANGE:
                     break
             last = gamma
@@ -234,6 +230,16 @@ def mean_first_start(problem: Problem, power: float) -> NaturalGaussian:
 def first_gamma(gamma: float, pairs: Pairs) -> float:
     """The gamma to go to from the prior, on the way to ``gamma``."""
     return min(gamma, FIRST_GAMMA * row_shares(pairs).size)
+
+
+def _padded(q: NaturalGaussian, k: int) -> NaturalGaussian:
+    """With further coefficients that are as they were in the prior."""
+    precision, shift = np.eye(k), np.zeros(k)
+    known = q.mean.size
+    precision[:known, :known], shift[:known] = q.precision, q.shift
+    padded = natural_gaussian(precision, shift)
+    assert padded is not None
+    return padded
 
 
 def gamma_steps(first: float, last: float, ratio: float) -> list[float]:
@@ -246,16 +252,6 @@ def gamma_steps(first: float, last: float, ratio: float) -> list[float]:
     """
     steps = math.ceil(abs(math.log(last / first, ratio)) - 1e-9)
     return np.geomspace(first, last, steps + 1).tolist()
-
-
-def _padded(q: NaturalGaussian, k: int) -> NaturalGaussian:
-    """With further coefficients that are as they were in the prior."""
-    precision, shift = np.eye(k), np.zeros(k)
-    known = q.mean.size
-    precision[:known, :known], shift[:known] = q.precision, q.shift
-    padded = natural_gaussian(precision, shift)
-    assert padded is not None
-    return padded
 
 
 def _parts(blocks: Sequence[tuple[Block, float]]) -> list[_Part]:
@@ -379,16 +375,13 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
     return by_row, by_column, informed
 
 
-# Largest ratio of neighbouring gammas. For rankings of folds 4 does; fits at a large gamma take 2, which halves what
-# the end of the path loses against the best fixed point known (0.7 nats on average with 4, 0.5 with 2, 0.6 with 1.4).
-SMALL_GROWTH = 2.0
-SWEEPS = 20  # at most, at each gamma; 3 lose 0.14 nats more on average
-LEAST_SHARE = 0.1  # of a step, where steps do not become smaller; doubled, some paths at a large gamma go to and fro
-
-
 def continued_start(problem: Problem, power: float) -> NaturalGaussian:
-    """A start for EP at the problem's gamma, of its reduced coefficients: the end of a path from the prior."""
-    step = SMALL_GROWTH if several_fixed_points(problem) else GROWTH
+    """A start for EP at the problem's gamma, of its reduced coefficients: the end of a path from the prior.
+
+    Where there may be several fixed points the steps are half as long, which halves what the end of the path loses
+    against the best fixed point known (0.7 nats on average).
+    """
+    step = math.sqrt(GAMMA_STEP) if several_fixed_points(problem) else GAMMA_STEP
     with single_threaded_blas():
         return GammaPath(problem, power, step).at(problem.gamma, SWEEPS, CHANGE).q
 
@@ -430,7 +423,7 @@ class GammaPath:
     """
 
     def __init__(
-        self, problem: Problem, power: float, step: float = GROWTH, pairs_per_row: float = PAIRS_PER_ROW
+        self, problem: Problem, power: float, step: float = GAMMA_STEP, pairs_per_row: float = PAIRS_PER_ROW
     ) -> None:
         space, rows = problem.scores.reduced, problem.compared_rows
         place = np.zeros(problem.n, dtype=np.intp)

@@ -46,11 +46,11 @@ from pymc_pacauc.ep.loop import (
     policy_for,
     solve_fixed_point,
 )
-from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, LEAST_SAVED, Plan, Subsample
+from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, GAMMA_STEP, LEAST_SAVED, Plan, Subsample
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
 from pymc_pacauc.ep.sites import SiteTable, site_table
-from pymc_pacauc.ep.start import MeanFirst, first_gamma, gamma_steps
+from pymc_pacauc.ep.start import FEW, MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
 from pymc_pacauc.interrupt import StoppedEarly, check_interrupt
@@ -109,20 +109,16 @@ Found = Solution[NaturalGaussian, GaussianSweep]
 FEW_ROWS, PILOT_PER_ROW = 1000, 64  # of the pilot at first, and pairs per row;
 MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most
 PILOT_SIDE = 200  # rows at least, of the smaller side
-FIRST_ERROR, ROUGH_ERROR = 0.3, 0.05  # of its mean, in standard deviations
-ROUGH_CHANGE, MOST_ROUGH = 0.2, 3  # of q, and sweeps
+ROUGH = 0.05  # error of its mean, in standard deviations, and change of q at the end of a stage: some hundredths of one
+ROUGH_CHANGE = 0.2  # of q
 GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
-STAGE_TOLERANCE = 0.05  # changes the mean by some hundredths of a standard deviation,
-LAST_TOLERANCE = 0.015  # and this one, with a step after it, by a thousandth, far below the sampling error
+LAST_TOLERANCE = 0.015  # with a step after it, changes the mean by a thousandth, far below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
-FIRST_STEP = 4.0  # standard deviations by which the mean may be off when the first share is sampled;
-LEFT = 0.2  # of the length of a step is how far off it may be thereafter
+LEFT = 0.2  # of the length of a step is how far off the mean may be thereafter
 MOST_STEPS = 5
 NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
-OTHER_SAMPLES = 2  # subsamples for the sampling error, at least; twice as many: half the variance of the claim
 OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error
 LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
-MORE_PAIRS = 4.0  # times as many, where the claim is larger: halves the error; 8 would often be more than needed
 
 
 class NeedsAllPairs(Exception):
@@ -212,7 +208,7 @@ class _Run:
         self.reached = q = self.after(used, found)
         if not sampled:
             return Stage(used, found, q, EXACT)
-        others = self.samples_along(q, self.groups, max(OTHER_SAMPLES, math.ceil(OTHER_NUMBERS / q.mean.size)))
+        others = self.samples_along(q, self.groups, other_samples(q.mean.size))
         sums = (sampled_sums(self.problem, q, other, self.table, self.map_tiles) for other in others)
         error = sampling_error(self.problem, q, found.seen.log_evidence, sums, plan.power)
         if not ((used.thinned and error.mean <= LINEAR_ERROR) or found.interrupted):
@@ -227,10 +223,10 @@ class _Run:
                 raise NeedsAllPairs(last)
             if last.error.mean <= TRUSTED_ERROR:
                 break
-            self.groups = most_groups(self.problem.pairs, self.groups) / MORE_PAIRS
+            self.groups = most_groups(self.problem.pairs, self.groups) / GAMMA_STEP  # which halves the error
             if self.groups < LEAST_SAVED:
                 raise NeedsAllPairs(last)
-            q, _, off = self.near(last.q, FIRST_STEP, self.groups)
+            q, _, off = self.near(last.q, GAMMA_STEP, self.groups)
             last = self.last(q, off)
         return last
 
@@ -267,9 +263,9 @@ class _Run:
         many_rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
         few, many = _share(problem, FEW_ROWS), _share(problem, many_rows)
         gammas = gamma_steps(first_gamma(problem.gamma, problem.pairs), problem.gamma, GROWTH)
-        q = self.roughly(q, self.some_rows(few), gammas, ROUGH_ERROR)
+        q = self.roughly(q, self.some_rows(few), gammas, ROUGH)
         q, rows = scaled(q, many / few, problem.scale_free), self.some_rows(many)
-        for error in (FIRST_ERROR, ROUGH_ERROR):  # sampled along the score of the first, the second is nearer
+        for error in (TRUSTED_ERROR, ROUGH):  # sampled along the score of the first, the second is nearer
             q = self.roughly(q, rows, [problem.gamma], error)
         return q, many
 
@@ -297,7 +293,7 @@ class _Run:
         score = sweeps.scores(q.mean) if q.mean.any() else self.rng.random(pairs.n)
         groups = number_of_groups(pairs, PILOT_PER_ROW * pairs.n)
         sweeps = sweeps.over(sample_pairs(pairs, score, groups, self.rng).parts())
-        last, most = gammas[0], MOST_ROUGH if len(gammas) > 1 else 1
+        last, most = gammas[0], FEW if len(gammas) > 1 else 1
         for gamma in gammas:
             q = scaled(q, gamma / last, self.problem.scale_free)
             for _ in range(most):
@@ -315,7 +311,7 @@ class _Run:
             return q, 1.0
         stages = math.ceil(math.log(1.0 / share, GROWTH))
         growth = share ** (-1.0 / stages)
-        off = FIRST_STEP
+        off = GAMMA_STEP  # standard deviations, when the first share is sampled
         for _ in range(stages - 1):
             share *= growth
             pairs, some = part_of(problem.pairs, share, self.rng), max(1.0, share * self.groups)
@@ -355,7 +351,7 @@ class _Run:
         self,
         sampled: SampledPairs,
         q: NaturalGaussian,
-        tolerance: float = STAGE_TOLERANCE,
+        tolerance: float = ROUGH,
         pairs: Pairs | None = None,
     ) -> Found:
         """Fit all pairs, or some of them at their share of gamma."""
@@ -465,6 +461,11 @@ def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatA
         left -= score[rows, None] * slope
         found[rows] = np.sqrt(np.einsum("ij,ij->i", left, left))
     return found
+
+
+def other_samples(dimension: int) -> int:
+    """Subsamples for the sampling error: two at least, of which there is a variance."""
+    return max(2, math.ceil(OTHER_NUMBERS / dimension))
 
 
 def _share(problem: Problem, rows: int) -> float:

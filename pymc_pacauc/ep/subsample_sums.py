@@ -12,7 +12,7 @@ intervals a -+ r |t| do not overlap cost nothing but a count: the more rows, the
 
 *Thinning.* Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes
 no order. What is left, the *width* of a row, is given with the subsample, and does not change from sweep to sweep. Runs
-further apart than ``CLOSE`` widths and yet not certain have small and smooth sites: one in ``every`` is looked at, and
+further apart than 2.5 widths and yet not certain have small and smooth sites: one in ``every`` is looked at, and
 stands for the others. Rows whose width is far above the others' have runs of their own.
 """
 
@@ -46,8 +46,7 @@ from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import ReducedScores
 
 FAR = 5.0  # standard deviations from which on sites of a small gamma' are flat: phi(5) is 1e-6; doubled, all are near
-CLOSE = 2.5  # widths of two rows within which all their pairs are looked at; doubled, twice as many are
-RUN, RUNS_AT_ONCE = 16, 64  # rows of a run, and runs of a matrix product: of these sizes it fits the cache
+RUN = 16  # rows that are looked at together; doubled, a third more pairs are near
 BROAD = 4.0  # times the average width from which on a row has a run apart; doubled, runs are up to twice as wide
 
 
@@ -136,11 +135,11 @@ def band_sites(
     n_i, n_j = mean_i.size, mean_j.size
     low_i, high_i, total_i = _runs(mean_i, radius * np.sqrt(square_i), weight_i)
     low_j, high_j, total_j = _runs(mean_j, radius * np.sqrt(square_j), weight_j)
-    close_low_i, close_high_i, _ = _runs(place_i, CLOSE * width_i, weight_i)
-    close_low, close_high, _ = _runs(place_j, CLOSE * width_j, weight_j)
+    close_low_i, close_high_i, _ = _runs(place_i, 0.5 * FAR * width_i, weight_i)
+    close_low, close_high, _ = _runs(place_j, 0.5 * FAR * width_j, weight_j)
     k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros((2, n_j)), np.zeros((2, n_j))
     by_row = np.zeros((n_i, z_j.shape[1]))
-    most = min(n_j, RUN * RUNS_AT_ONCE)
+    most = min(n_j, ROWS_AT_ONCE)
     of_run = np.empty(RUN * most)
     weight, inverse, position = np.empty(most), np.empty(most), np.empty(most)
     totals = np.zeros((2, 3))  # of close pairs, and of others
@@ -164,14 +163,14 @@ def band_sites(
         while c < count:  # stretches of neighbouring runs
             begin = some[c]
             end = begin
-            while c < count and some[c] == end and end - begin < RUNS_AT_ONCE:
+            while c < count and some[c] == end and end - begin < ROWS_AT_ONCE // RUN:
                 c += 1
                 end += 1
             origin, width = begin * RUN, min(n_j, end * RUN) - begin * RUN
             block = of_run[: (bottom - top) * width].reshape((bottom - top, width))
             np.dot(root_i[top:bottom], root_j[origin : origin + width].T, block)
             for i in range(top, bottom):
-                low, high = place_i[i] - CLOSE * width_i[i], place_i[i] + CLOSE * width_i[i]
+                low, high = place_i[i] - 0.5 * FAR * width_i[i], place_i[i] + 0.5 * FAR * width_i[i]
                 b = begin
                 while b < end:
                     start = b
@@ -232,9 +231,6 @@ def band_sites(
         np.array(listed_close)[1:],
         np.array(listed_far)[1:],
     )
-
-
-JOBS = 32  # of a block at most, of about TILE_COLUMNS rows at least; with more than a tile has pairs, in parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,12 +308,13 @@ def _fine(block: Block, table: SiteTable, weighted: WeightedSiteTable) -> tuple[
 
 
 def _jobs(block: SampledBlock) -> list[Job]:
+    """Of about ``TILE_COLUMNS`` rows at least; of a group with more pairs than a tile has, parts."""
     groups = block.groups
     if groups == 0:
         return []
     rows = (block.first_positive[-1] + block.first_negative[-1]) / groups
-    together = max(1, -(-groups // JOBS), int(TILE_COLUMNS // max(rows, 1)))
-    parts = min(JOBS, -(-block.n_pairs // (groups * ROWS_AT_ONCE * TILE_COLUMNS))) if together == 1 else 1
+    together = max(1, int(TILE_COLUMNS // max(rows, 1)))
+    parts = -(-block.n_pairs // (groups * ROWS_AT_ONCE * TILE_COLUMNS)) if together == 1 else 1
     return [
         Job(block, range(first, min(groups, first + together)), part, parts)
         for first in range(0, groups, together)
@@ -399,7 +396,7 @@ def _side(
         rows = np.column_stack([rows, space.offset[index]])
     if place is not None and width is not None:
         return Side(rows, place, width, mean, square, root, weights)
-    width = radius / CLOSE * np.sqrt(square)
+    width = 2.0 * radius / FAR * np.sqrt(square)
     order = band_order(mean, width)
     if order is None:
         order = np.argsort(mean, kind="stable")

@@ -36,6 +36,7 @@ from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.ep.posterior import inverse_triangle
 from pymc_pacauc.ep.sites import (
     CANCELLED,
+    MOST_TABLES,
     NEAR,
     TIED,
     UPPER,
@@ -55,13 +56,12 @@ from pymc_pacauc.problem.problem import Problem
 
 # Of a tile, at most, and rows of other matrices worked on at a time: 16 MB. Doubled, as fast in twice the memory.
 ROWS_AT_ONCE, TILE_COLUMNS = 512, 4096
-PAIRS_WORTH_THREADS = 200_000  # a millisecond; below, threads take longer to start than to sum. Doubled: the same
 # Pairs times coefficients below which a block is not worth a matrix product (tens of microseconds), if there are more
-# than FEW of these; and pairs of them that go through one call.
-SMALL_BLOCK, FEW, PAIRS_TOGETHER = 2**15, 8, 20_000
-# Different weights in a block that have a table each (counts up to 5), if there are so many pairs of each; and tables
-# of all blocks together, of some milliseconds each. Doubled, up to twice the time for tables.
-MOST_WEIGHTS, WORTH_A_TILE, MOST_TABLES = 25, 64, 100
+# than FEW of these; and so many pairs of them go through one call.
+SMALL_BLOCK, FEW = 2**15, 8
+WORTH_A_TILE = (
+    64  # pairs of one weight, on average, for a block to be cut by its weights, and rows of a tile; doubled: fewer cuts
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ def cut_work(
     d: int,
     *,
     small_block: int = SMALL_BLOCK,
-    most_weights: int = MOST_WEIGHTS,
+    most_weights: int = MOST_TABLES,
     most_tables: int = MOST_TABLES,
 ) -> Work:
     """Cut pairs into parts; remembered, as every sweep over the same pairs has the same."""
@@ -155,8 +155,8 @@ def _tiles(block: Block, constant: bool) -> Iterator[Tile]:
 
 
 def _shares(blocks: list[Block]) -> Iterator[list[Block]]:
-    """Consecutive blocks with at most an eighth of all pairs, or ``PAIRS_TOGETHER``, whichever is more."""
-    most = max(PAIRS_TOGETHER, sum(block.n_pairs for block in blocks) // 8)
+    """Consecutive blocks with at most an eighth of all pairs, or ``SMALL_BLOCK``, whichever is more."""
+    most = max(SMALL_BLOCK, sum(block.n_pairs for block in blocks) // 8)
     share, pairs = [], 0
     for block in blocks:
         share.append(block)
@@ -170,7 +170,7 @@ def _shares(blocks: list[Block]) -> Iterator[list[Block]]:
 
 @contextmanager
 def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterator[Callable[..., Any]]:
-    """A ``map`` over tiles, on threads (by default one per core) where there is work for them.
+    """A ``map`` over tiles, on threads (by default one per core) where there is work for them: a millisecond.
 
     Within the context matrix algebra is single-threaded: BLAS's own threads wait for each other at every step of a
     factorization, which costs more than it saves wherever a core has other work to do.
@@ -178,7 +178,7 @@ def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterato
     if n_jobs is None:
         n_jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with single_threaded_blas():
-        if n_jobs == 1 or (n_pairs < PAIRS_WORTH_THREADS and dimension < ROWS_AT_ONCE):
+        if n_jobs == 1 or (n_pairs < ROWS_AT_ONCE**2 and dimension < ROWS_AT_ONCE):
             yield map
         else:
             with ThreadPoolExecutor(n_jobs) as pool:

@@ -30,7 +30,7 @@ from sklearn.isotonic import IsotonicRegression
 from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.tune.gamma import FOLD_SWEEPS, MANY_ROWS, assign_folds, content_order
+from pymc_pacauc.tune.gamma import MANY_ROWS, assign_folds, content_order
 
 CALIBRATIONS = ("auto", "sigmoid", "isotonic", None)
 # Rows of the smaller class from which on "auto" is isotonic. On logistic data its log-loss is worse than a sigmoid's by
@@ -160,7 +160,7 @@ def cross_fit(posterior: ScorePosterior, folds: int) -> FloatArray:
     problem = posterior.fit.problem
     assigned = assign_folds(problem.pairs, folds, posterior.groups, content_order(problem.X))
     assigned = assigned[:1] if problem.n > MANY_ROWS else assigned
-    options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False}
+    options: dict[str, Any] = {"tolerance": TOLERANCE, "of_draws": False}
     found = []
     for fold in assigned:
         if posterior.fit.plan.folds == "paths":

@@ -88,14 +88,9 @@ class TemperingSMC(BlockedStep):
         (below 20) bias the evidence in high dimension.
     keep_particles : bool, default False
         Keep the particles of up to 32 stages, so that :func:`~pymc_pacauc.at_gamma` can use the nearest one.
-    model : pymc.Model, optional
-        The model; by default the one on the context stack.
-    rng : Generator, optional
-        Passed by ``pm.sample``.
-    initial_point, compile_kwargs : dict, optional
-        Passed by PyMC. The initial point is ignored: particles start from the prior or from ``start``.
-    blocked : bool, default True
-        Passed by PyMC: all variables move together.
+    of_pymc : dict
+        What PyMC passes: ``model`` (by default the one on the context stack), ``rng``, ``initial_point`` (ignored:
+        particles start from the prior or from ``start``), ``compile_kwargs`` and ``blocked``.
 
     Raises
     ------
@@ -186,16 +181,15 @@ class TemperingSMC(BlockedStep):
         max_moves: int = 200,
         waste_free: int | None = None,
         keep_particles: bool = False,
-        model: pm.Model | None = None,
-        rng: Any = None,
-        initial_point: Any = None,
-        compile_kwargs: Any = None,
-        blocked: bool = True,
+        **of_pymc: Any,
     ):
-        model = pm.modelcontext(model)
+        unknown = sorted(set(of_pymc) - {"model", "rng", "initial_point", "compile_kwargs", "blocked"})
+        if unknown:
+            raise TypeError(f"TemperingSMC has no option {unknown[0]!r}; help(pac.TemperingSMC) lists those it has.")
+        model = pm.modelcontext(of_pymc.get("model"))
         self.vars = _all_variables(vars, model)
-        self.blocked = blocked
-        self.rng = get_random_generator(rng)
+        self.blocked = of_pymc.get("blocked", True)
+        self.rng = get_random_generator(of_pymc.get("rng"))
         self.tune = True
         self._target, problem = _target(model)
         self._fitted_to = fitted_to(model, "TemperingSMC", problem)

@@ -55,16 +55,15 @@ from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import RowShares, row_shares
 from pymc_pacauc.ep.leave_out import FoldPaths, Groups, split_groups
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.plan import Plan, choose_plan
+from pymc_pacauc.ep.plan import GAMMA_STEP, Plan, choose_plan
 from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.ep.start import SWEEPS
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.provenance import measure_of
 
-# Ratio of neighbouring gammas. Half of it doubles the cost; the AUC of the choice then changes by less than 0.001.
-STEP = 4.0
 # Centre of the prior of gamma, in units of the comparison's size. Where folds see no difference, gamma doubles with it.
 CENTRE = 2.0
 # Standard deviation of log(gamma) under the prior. Doubled, choices differ twice as much between assignments of folds.
@@ -80,8 +79,6 @@ MANY_ROWS, FEW_ROWS = 2500, 1000
 MOST = 4
 # Relative change of a fold's natural parameters before its last step, after which it is below what a ranking notices.
 FOLD_TOLERANCE = 0.3
-# Sweeps of a fold at most; where they do not do, the change in the last one tells.
-FOLD_SWEEPS = 20
 # Relative change of a fold's natural parameters in its last sweep from which on its AUCs are not relied on.
 SERIOUS_CHANGE = 0.5
 
@@ -181,7 +178,7 @@ def held_out(
     folds: Sequence[FoldPaths] | Sequence[Groups],
     *,
     gamma: float,
-    sweeps: int = FOLD_SWEEPS,
+    sweeps: int = SWEEPS,
     tolerance: float = FOLD_TOLERANCE,
     n_jobs: int | None = None,
     client: Any = None,
@@ -264,7 +261,7 @@ def gamma_grid(shares: RowShares, gammas: ArrayLike | None = None) -> FloatArray
     array([  2.5,  10. ,  40. , 160. ])
     """
     if gammas is None:
-        values = shares.size * STEP ** np.arange(-1.0, 3.0)
+        values = shares.size * GAMMA_STEP ** np.arange(-1.0, 3.0)
         return values[values <= shares.pairs]
     values = np.unique(np.atleast_1d(np.asarray(gammas, dtype=np.float64)))
     if values.size == 0:
@@ -337,10 +334,10 @@ def choose_among(
     """Candidates, by gamma, and the place of the choice: of given gammas the nearest to what the rule says."""
     shares = row_shares(comparison)
     found = [evaluate(float(gamma)) for gamma in gamma_grid(shares, gammas)]
-    while gammas is None and found[-1].reliable and STEP * found[-1].gamma <= shares.pairs:
+    while gammas is None and found[-1].reliable and GAMMA_STEP * found[-1].gamma <= shares.pairs:
         if paired_errors(np.array([each.auc for each in found])).best < len(found) - 1:
             break
-        found.append(evaluate(STEP * found[-1].gamma))
+        found.append(evaluate(GAMMA_STEP * found[-1].gamma))
     value = weighted_gamma(found, shares.size)
     if gammas is None:
         found = sorted([*found, evaluate(value)], key=lambda each: each.gamma)

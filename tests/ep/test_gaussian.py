@@ -18,7 +18,7 @@ from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.sites import site_functions
-from pymc_pacauc.ep.sweep import PAIRS_WORTH_THREADS
+from pymc_pacauc.ep.sweep import ROWS_AT_ONCE
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 from tests.reference_ep import reference_ep
@@ -199,7 +199,7 @@ def test_more_coefficients_than_observations(n):
 def test_threads_do_not_change_the_result():
     X, y = plane_data(1000)
     problem = linear_gaussian_problem(X, y, 1000.0)
-    assert problem.pairs.n_pairs > PAIRS_WORTH_THREADS
+    assert problem.pairs.n_pairs > ROWS_AT_ONCE**2
     one, three = (fitting.fit(problem, n_jobs=threads) for threads in (1, 3))
     assert one.log_evidence == three.log_evidence
     np.testing.assert_array_equal(one.posterior.mean, three.posterior.mean)

@@ -8,7 +8,8 @@ import pytest
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.ep.posterior import standard_gaussian
-from pymc_pacauc.ep.start import MOST_TABLES, MeanFirst, _mean_table
+from pymc_pacauc.ep.sites import MOST_TABLES
+from pymc_pacauc.ep.start import MeanFirst, _mean_table
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 
 RNG = np.random.default_rng(4)

@@ -34,7 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 UNCHECKED = "_numba_unpickle"  # the function that numba calls for arrays, in numba/core/serialize.py
-AGAIN = 0.001  # seconds until a signal that fell into it is sent again; it takes a microsecond
+AGAIN = 0.001  # seconds until a signal that fell into it is sent again: chosen; twice as long is not felt
 
 
 class StoppedEarly(Exception):

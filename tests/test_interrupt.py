@@ -260,7 +260,7 @@ def check_sampled(times, seed, caplog):
 
 
 def test_no_signal_raises_while_numba_makes_arrays_of_results():
-    """PyMC 6 does so for each draw, outside of the step; Python's own handler causes a SystemError there, or a crash."""
+    """PyMC 6 does so for each draw, not in the step; Python's own handler causes a SystemError there, or a crash."""
 
     @njit
     def compiled(values):

@@ -90,7 +90,8 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         Of the fit; lists with a score for each class, like all that follows.
     certificate_ : Certificate
         Certified AUC with its conditions, at epsilon = 0.05; for another one ``pac.certificate(classifier, epsilon)``.
-        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is one of M.
+        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is one of M of these
+        linear scores; ``decision_function``, which combines them, is not certified.
     approximation_ : Fit
         The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
     idata_ : InferenceData or DataTree

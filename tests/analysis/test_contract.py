@@ -337,22 +337,27 @@ def test_ep_of_a_kind_is_the_papers(kinds, kind):
 
 @EVERY_KIND
 def test_rows_of_a_kind_left_out(kinds, kind):
-    """As EP of the pairs without them, at as much gamma as these weigh."""
+    """As EP of the pairs without them, at as much gamma as these weigh; in units of each group and class."""
     design, (i, j, w) = design_of(kind), KINDS[kind][1]
     groups = np.arange(36) // 3 % 4
     left = pac.leave_out(kinds[kind][1], groups=groups, refine=20, progressbar=False)
     out = np.tile(groups == 1, len(design) // 36)
     kept = ~(out[i] | out[j])
-    mean, _, _ = reference_ep(design, None, 20.0 * w[kept].sum() / w.sum(), weighted_pairs=(i[kept], j[kept], w[kept]))
-    ours = left.scores.T.ravel()
-    np.testing.assert_allclose(ours[out], (design @ mean)[out], atol=2e-3)
+    pairs = i[kept], j[kept], w[kept]
+    mean, _, _ = reference_ep(design, None, 20.0 * w[kept].sum() / w.sum(), weighted_pairs=pairs)
+    exact = (design @ mean).reshape(-1, 36)
+    for ours, theirs in zip(np.atleast_2d(left.scores.T), exact, strict=True):
+        assert np.corrcoef(ours[groups == 1], theirs[groups == 1])[0, 1] > 1 - 1e-6
 
 
 @EVERY_KIND
 def test_what_a_kind_certifies(kinds, kind):
+    if kind == "horizon":
+        with pytest.raises(ValueError, match="no certificate with estimated weights"):
+            pac.certificate(kinds[kind][1])
+        return
     certified = pac.certificate(kinds[kind][1])
-    risk = 1.0 - certified.empirical_auc
-    assert 0.0 < certified.auc < 1.0 - risk < 1.0
+    assert 0.0 < certified.auc < certified.empirical_auc < 1.0
 
 
 @EVERY_KIND

@@ -30,6 +30,7 @@ from sklearn.isotonic import IsotonicRegression
 from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.provenance import sides
 from pymc_pacauc.tune.gamma import FOLD_SWEEPS, MANY_ROWS, assign_folds, content_order
 
 CALIBRATIONS = ("auto", "sigmoid", "isotonic", None)
@@ -37,6 +38,9 @@ CALIBRATIONS = ("auto", "sigmoid", "isotonic", None)
 # 0.028, 0.012, 0.010 with 300, 1000, 2500 rows (benchmarks/probabilities.py); doubled, scores that are not logistic in
 # log-odds wait longer for it.
 ISOTONIC_ROWS = 2500
+# Rows of the smaller class for each coefficient from which on two folds are left out, not five: a half ranks as the
+# whole does, and probabilities take two fifths of the time. Doubled, it takes twice as many rows to save that.
+HALVES = 25
 TOLERANCE = 0.2  # relative change of the folds' natural parameters in their last sweep
 FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
 # Least slope of a sigmoid, per standard deviation of the score: where rows left out rank worse than chance, the
@@ -185,6 +189,8 @@ def cross_fit(posterior: ScorePosterior, folds: int) -> FloatArray:
     Array of shape (assignments of rows to folds, rows).
     """
     problem = posterior.fit.problem
+    if min(sides(problem.pairs)) >= max(2 * ISOTONIC_ROWS, HALVES * problem.d):
+        folds = 2
     assigned = assign_folds(problem.pairs, folds, posterior.groups, content_order(problem.X))
     assigned = assigned[:1] if problem.n > MANY_ROWS else assigned
     options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False}

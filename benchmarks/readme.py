@@ -1,4 +1,4 @@
-"""Renew what the README shows: what its code prints, its figure, and its two tables, those of docs/theory/benchmarks.md.
+"""Renew what the README shows: what its code prints, its figure, its two tables from docs/theory/benchmarks.md.
 
     python -m benchmarks.readme
 

@@ -439,7 +439,7 @@ class _ClassResult:
 def _of_classes(
     result: Any, fitted: Provenance, epsilon: float, groups: Any, sampling: str, options: dict[str, Any]
 ) -> Certificate:
-    """Hand and Till's M: the mean of a bound for each class's score, at epsilon / K each (docs/theory/certificates.md)."""
+    """Hand and Till's M: the mean of a bound for each class's score, at epsilon / K (docs/theory/certificates.md)."""
     if sampling != "labels" or options["bound"] == "matchings":
         raise ValueError('M is certified given the labels by bound="kl", "catoni" or "linear": leave the others away.')
     fit: Fit | None = getattr(result, "fit", None)

@@ -144,7 +144,7 @@ def holdout_bound(matchings: Matchings, n_pos: int, n_neg: int, epsilon: float =
     """Lower bound on the AUC of a score that was fixed before these rows were seen.
 
     For each cell of possible AUCs a beta is fixed that suits it; the cell is ruled out if its upper end is. The bound
-    is where the first cell begins that is not, or within it, where its own beta says. See ``docs/theory/certificates.md``.
+    is where the first cell begins that is not, or within it, where its beta says. See ``docs/theory/certificates.md``.
     """
     for lower, upper in pairwise(CELLS):
         rate = matching_rate(n_pos, n_neg, 0.0, epsilon, auc=max(0.5, 0.5 * (lower + upper)))

@@ -49,7 +49,7 @@ ACCURACIES = {
 MAX_SWEEPS = 200  # most fits take 10 to 30; at a gamma of many times n, a hundred
 LEAST_SAVED = 4  # pairs per pair that is used, at least, for a subsample to be worth its error; 8: fewer subsamples
 # Pairs over gamma^1.5 for an error of the mean of 0.05 posterior standard deviations with up to ten columns, in
-# docs/theory/subsampled_pairs.md; twice as many, an error smaller by a third. With more columns it is smaller in proportion.
+# docs/theory/subsampled_pairs.md; twice as many: an error smaller by a third. More columns: smaller in proportion.
 PAIRS_PER_GAMMA, COLUMNS_MEASURED = 0.76, 10
 # Coefficients up to which no far pair is left out: q's radius is too uncertain for any order to be certain.
 LENGTH_MATTERS = 3

@@ -1,13 +1,14 @@
 """The site: ``make docs``. Pages of `start/`, `guides/` and `concepts/` that are notebooks in markdown are run."""
 
 import os
-import shutil
+import sys
 from pathlib import Path
 
 import requests
-from jupyter_server_mathjax.app import STATIC_ASSETS_PATH
 
 import pymc_pacauc
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "pymc_pacauc"
 author = "The pymc_pacauc developers"
@@ -15,12 +16,12 @@ release = pymc_pacauc.__version__
 copyright = author  # noqa: A001 (Sphinx's name)
 
 extensions = [
+    "offline_math",
     "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
@@ -85,22 +86,6 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
 }
-
-# Formulas without a network: MathJax comes with the site.
-mathjax_path = "mathjax/MathJax.js?config=TeX-AMS-MML_HTMLorMML-full,Safe"
-mathjax2_config = {"tex2jax": {"inlineMath": [["\\(", "\\)"]], "displayMath": [["\\[", "\\]"]]}}
-myst_update_mathjax = False
-
-
-def bring_mathjax(app):
-    place = Path(app.outdir) / "_static" / "mathjax"
-    if not place.exists():
-        shutil.copytree(STATIC_ASSETS_PATH, place, ignore=shutil.ignore_patterns("localization"))
-
-
-def setup(app):
-    app.connect("builder-inited", bring_mathjax)
-
 
 html_theme = "pydata_sphinx_theme"
 html_title = "pymc_pacauc"

@@ -48,7 +48,13 @@ def main(out: Path | None) -> None:
     with model:
         approx = pm.fit(method=pac.EP())
         idata = pm.sample(
-            1000, step=pac.TemperingSMC(start=approx), chains=4, cores=1, random_seed=SEED, progressbar=False, quiet=True
+            1000,
+            step=pac.TemperingSMC(start=approx),
+            chains=4,
+            cores=1,
+            random_seed=SEED,
+            progressbar=False,
+            quiet=True,
         )
     print(pac.summary(approx))
     print(f"log evidence: {approx.log_evidence:.2f} by EP, {pac.log_evidence(idata)}")

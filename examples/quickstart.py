@@ -1,8 +1,8 @@
 """From data to decision
 =====================
 
-Which of the Pima women have diabetes? A score is learned from 200 of them; half of the 332 others choose a threshold, the other
-half are the next patients, and say what the score is worth.
+Which of the Pima women have diabetes? A score is learned from 200 of them; half of the 332 others choose a threshold,
+the other half are the next patients, and say what the score is worth.
 
 ``python examples/quickstart.py [--out out]`` (``make demo``) writes the figures to files.
 """

@@ -9,6 +9,7 @@ import requests
 import pymc_pacauc
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.modules["pymc_pacauc.plots"] = pymc_pacauc.plots  # the name that people use for pymc_pacauc.analysis.plots
 
 project = "pymc_pacauc"
 author = "The pymc_pacauc developers"
@@ -85,6 +86,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
+    "write_computation_times": False,
 }
 
 html_theme = "pydata_sphinx_theme"

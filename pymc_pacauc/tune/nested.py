@@ -65,8 +65,8 @@ NEGLIGIBLE = 1e-4  # total weight of the points that are dropped from the mixtur
 FLAT, ROWS = 1e-6, 80  # relative residual below which a direction counts as flat; rows that are looked at for it
 
 NOWHERE = (
-    "Expectation-Propagation did not converge at any value of the hyper-parameters that was tried: use a smaller gamma, "
-    "or pm.sample(step=pac.TemperingSMC())."
+    "Expectation-Propagation did not converge at any value of the hyper-parameters that was tried: use a smaller "
+    "gamma, or pm.sample(step=pac.TemperingSMC())."
 )
 
 

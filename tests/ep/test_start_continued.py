@@ -45,7 +45,7 @@ def from_prior(problem):
 
 @pytest.mark.parametrize("seed", [39, 45, 60])
 def test_rows_that_contradict_the_prior(seed):
-    """From the prior, sweeps do not find the fixed point that stored sites with much damping do; along gamma they do."""
+    """Sweeps from the prior do not find the fixed point that stored sites with much damping do; along gamma they do."""
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(8, 2)), np.arange(8) % 2 == 0
     gamma = rng.uniform(0.5, 20.0)

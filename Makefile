@@ -50,14 +50,14 @@ dist:  ## wheel and sdist, tried in clean environments of every Python that is f
 bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
 	$(BIN)/python -m benchmarks.risk
 
-bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/benchmarks.md (BENCH_ARGS="--only smc")
+bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/theory/benchmarks.md (BENCH_ARGS="--only smc")
 	$(BENCH)/bin/python -m benchmarks.report $(BENCH_ARGS)
 	$(BENCH)/bin/python -m benchmarks.readme
 
-reliability: $(VENV)/dev.stamp  ## what could go wrong, before and after, into docs/reliability.md
+reliability: $(VENV)/dev.stamp  ## what could go wrong, before and after, into docs/develop/reliability.md
 	$(BIN)/python -m benchmarks.reliability
 
-reproduce: $(VENV)/dev.stamp  ## the paper's tables and figures, into docs/reproduction.md (COLON=path adds the colon data)
+reproduce: $(VENV)/dev.stamp  ## the paper's tables and figures, into docs/theory/reproduction.md (COLON=path adds the colon data)
 	$(BIN)/python -m examples.reproduce_paper $(if $(COLON),--colon $(COLON))
 
 clean:

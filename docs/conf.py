@@ -1,8 +1,11 @@
-"""The site: ``make docs``. Pages of `learn/` are notebooks in markdown, and are run."""
+"""The site: ``make docs``. Pages of `start/`, `guides/` and `concepts/` that are notebooks in markdown are run."""
 
 import os
+import shutil
+from pathlib import Path
 
 import requests
+from jupyter_server_mathjax.app import STATIC_ASSETS_PATH
 
 import pymc_pacauc
 
@@ -22,14 +25,12 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "sphinxcontrib.bibtex",
-    "sphinxcontrib.mermaid",
 ]
 exclude_patterns = ["_build", "jupyter_execute", "gallery/*.ipynb", "gallery/*.py"]
 nitpicky = False
 
 # Markdown, and notebooks in it: a page that does not run is an error, as is a warning.
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
-myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_timeout = 180
@@ -84,6 +85,22 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
 }
+
+# Formulas without a network: MathJax comes with the site.
+mathjax_path = "mathjax/MathJax.js?config=TeX-AMS-MML_HTMLorMML-full,Safe"
+mathjax2_config = {"tex2jax": {"inlineMath": [["\\(", "\\)"]], "displayMath": [["\\[", "\\]"]]}}
+myst_update_mathjax = False
+
+
+def bring_mathjax(app):
+    place = Path(app.outdir) / "_static" / "mathjax"
+    if not place.exists():
+        shutil.copytree(STATIC_ASSETS_PATH, place, ignore=shutil.ignore_patterns("localization"))
+
+
+def setup(app):
+    app.connect("builder-inited", bring_mathjax)
+
 
 html_theme = "pydata_sphinx_theme"
 html_title = "pymc_pacauc"

@@ -116,4 +116,4 @@ def figure(out: Path | None, name: str, axes) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="directory for the figures; without it none are written")
-    main(parser.parse_args().out)
+    main(parser.parse_known_args()[0].out)  # notebooks have arguments of their own

@@ -482,7 +482,7 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
     Notes
     -----
     The Gaussian is EP's ``approx.q``, which has the direction of the coefficients right. Pairs of a row of yesterday
-    and one of today are never compared: ``docs/priors.md`` has what that loses.
+    and one of today are never compared: ``docs/concepts/priors.md`` has what that loses.
 
     Examples
     --------

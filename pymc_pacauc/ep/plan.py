@@ -118,7 +118,8 @@ class Plan:
         Where the iteration begins: at the prior; where iterations that find the mean first lead; for spikes, at a rough
         fit with every coefficient in the slab; at fits of the problem's independent parts; or at an earlier fit.
     continuation : bool, default False
-        Whether a second start, along growing gammas, is tried too, and the better fixed point kept.
+        Whether a second start, along growing gammas, is tried too, and the better fixed point kept; elsewhere it is
+        tried only where sweeps from the prior do not converge.
     accuracy : {"fit", "estimator", "path", "proposal"}, default "fit"
         What the fit is for.
     tolerance : float

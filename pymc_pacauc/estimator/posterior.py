@@ -127,7 +127,7 @@ def temper(start: Fit, particles: int, rng: np.random.Generator) -> Tempered:
 
 
 PRIORS = ("gaussian", "ridge", "spike_slab", "gp")
-TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many take four times as long, see docs/gamma.md
+TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many: four times as long, see docs/develop/gamma.md
 # Rows among which the pivots of a process are chosen; twice as many take twice as long.
 PIVOT_ROWS = 5000
 # Features of a process, at most, and rows times their square: above 11 000 rows there are fewer. At 100 000 rows of 50

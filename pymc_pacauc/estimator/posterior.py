@@ -35,6 +35,7 @@ from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import ADVICE, Fit
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_features
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import (
     Problem,
@@ -46,7 +47,7 @@ from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
 from pymc_pacauc.tune.coverage import calibrated_posterior
-from pymc_pacauc.tune.evidence import SIZES, choose_lengthscale, choose_shrinkage
+from pymc_pacauc.tune.evidence import SIZES, choose_bend, choose_lengthscale, choose_shrinkage
 from pymc_pacauc.tune.gamma import content_order, pairs_of_few
 
 
@@ -126,7 +127,7 @@ def temper(start: Fit, particles: int, rng: np.random.Generator) -> Tempered:
     return Tempered(start.problem, theta, risk, state.population.parent, state.stages)
 
 
-PRIORS = ("gaussian", "ridge", "spike_slab", "gp")
+PRIORS = ("gaussian", "ridge", "spike_slab", "additive", "gp")
 TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many take four times as long, see docs/gamma.md
 # Rows among which the pivots of a process are chosen; twice as many take twice as long.
 PIVOT_ROWS = 5000
@@ -184,6 +185,22 @@ class StoredGaussian:
         spread = np.einsum("ij,ij->i", moved, theta_map) if variances else moved @ theta_map.T
         return theta_map @ self.mean, spread
 
+    def shapes(self) -> list[FloatArray]:
+        """The function of each column, of an additive score: its points, mean and calibrated standard deviation there.
+
+        Arrays of shape (3, points), in the units of X and of the score; less the function's mean over training rows.
+        """
+        if not isinstance(self.features, AdditiveFeatures):
+            raise ValueError('Only an additive score has a function for each column: fit with prior="additive".')
+        found = []
+        for j, (points, table) in enumerate(zip(self.features.points, self.features.tables, strict=True)):
+            design = np.zeros((points.size, self.features.rank))
+            design[:, self.features.column == j] = table
+            variance = self.spread.moments_of(design, variances=True)[1]
+            x = self.columns.center[j] + self.columns.scale[j] * points
+            found.append(np.array([x, design @ self.mean, np.sqrt(variance)]))
+        return found
+
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (draws, d)."""
         return rng.multivariate_normal(self.mean, self.covariance, size=draws, method="eigh")
@@ -225,8 +242,8 @@ class ScorePosterior:
     ----------
     columns : Columns
         Centre and scale of the columns of X.
-    features : KernelFeatures or None
-        Of a Gaussian process, made from these columns; None for linear scores.
+    features : KernelFeatures, AdditiveFeatures or None
+        Made from these columns; None for scores that are linear in X.
     shrinkage : float or None
         Of a Gaussian prior, chosen by evidence; None where there was no choice.
     record : Provenance
@@ -242,7 +259,7 @@ class ScorePosterior:
     """
 
     columns: Columns
-    features: KernelFeatures | None
+    features: KernelFeatures | AdditiveFeatures | None
     shrinkage: float | None
     record: Provenance
     fit: Any
@@ -270,7 +287,7 @@ class ScorePosterior:
         """The Gaussian whose covariance is reported: calibrated, or the posterior's own where that cannot be."""
         if not self.has_data:
             return self.fit.spread
-        if self.features is not None:
+        if isinstance(self.features, KernelFeatures):
             return self.fit.posterior
         try:
             return calibrated_posterior(self.fit, self.groups)
@@ -305,6 +322,22 @@ class ScorePosterior:
         half = -ndtri(0.5 * (1.0 - ci_prob)) * self.std(X)
         return self.score(X)[:, None] + np.column_stack([-half, half])
 
+    def shapes(self) -> list[FloatArray]:
+        """The function of each column, of an additive score: its points, mean and calibrated standard deviation there.
+
+        Arrays of shape (3, points), in the units of X and of the score; less the function's mean over training rows.
+        """
+        if not isinstance(self.features, AdditiveFeatures):
+            raise ValueError('Only an additive score has a function for each column: fit with prior="additive".')
+        found = []
+        for j, (points, table) in enumerate(zip(self.features.points, self.features.tables, strict=True)):
+            design = np.zeros((points.size, self.features.rank))
+            design[:, self.features.column == j] = table
+            variance = self.spread.moments_of(design, variances=True)[1]
+            x = self.columns.center[j] + self.columns.scale[j] * points
+            found.append(np.array([x, design @ self.mean, np.sqrt(variance)]))
+        return found
+
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Draws of theta from the Gibbs posterior, shape (draws, d)."""
         drawn = self.fit.draws if not self.has_data else None if self.tempered is None else self.tempered.theta
@@ -313,9 +346,9 @@ class ScorePosterior:
         return drawn[rng.integers(len(drawn), size=draws)].astype(np.float64)
 
     def score_function(self, features: Sequence[str]) -> ScoreFunction:
-        """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for kernel features."""
+        """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for features of X."""
         if self.features is not None:
-            refusal = "The scores are of kernel features of X: use the estimator's decision_function(X)."
+            refusal = "The scores are not linear in X but in features of it: use the estimator's decision_function(X)."
             return ScoreFunction((), refusal=refusal)
         linear = linear_scores("coef", self.columns.center.shape, features)
         centre = sparse.vstack([linear.matrix[:-1], sparse.csr_array(-self.columns.center[None])], format="csr")
@@ -394,7 +427,9 @@ def _fit_scores(
         if few.n < len(design):  # pivots from more rows than the lengthscale was chosen by
             some = design[order[:: -(-len(design) // PIVOT_ROWS)]]
             features = kernel_features(some, lengthscale=features.lengthscale)
-        design = features.transform(design)
+    elif recipe.prior == "additive":
+        features = additive_features(design, sample_weight)
+    design = design if features is None else features.transform(design)
     if recipe.prior == "spike_slab":
         p = default_inclusion_probability(design.shape[1])
         problem = spike_slab_problem(design, tuning, gamma=1.0, inclusion_probability=p, v0=0.0)
@@ -403,9 +438,11 @@ def _fit_scores(
     if recipe.prior == "gaussian":
         recipe.tell("choosing the prior's covariance")
         prior = choose_shrinkage(problem, weights=sample_weight, n_jobs=recipe.n_jobs)
-        problem = prior.problem
-    priors = 1 if prior is None else len(prior.shrinkages)
-    problem = replace(problem, pairs=pairs)
+    elif recipe.prior == "additive":
+        recipe.tell("choosing the prior's smoothness")
+        prior = choose_bend(problem, X.shape[1], weights=sample_weight, n_jobs=recipe.n_jobs)
+    priors = 1 if prior is None else prior.number
+    problem = replace(problem if prior is None else prior.problem, pairs=pairs)
     found, choice = fit_at_gamma(
         problem,
         tuning,
@@ -420,7 +457,7 @@ def _fit_scores(
     )
     method = "TemperingSMC" if recipe.method == "smc" else found.method
     record = fitted_to_problem(found.problem, method)
-    own_scales = bool(recipe.standardize) or recipe.prior == "gaussian"
+    own_scales = bool(recipe.standardize) or recipe.prior in ("gaussian", "additive")
     record = replace(record, tuned_prior=recipe.prior == "gp", priors=priors, own_scales=own_scales)
     record = record if groups is None else record.with_groups(pairs, groups)
     tempered = None

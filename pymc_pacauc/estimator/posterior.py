@@ -185,22 +185,6 @@ class StoredGaussian:
         spread = np.einsum("ij,ij->i", moved, theta_map) if variances else moved @ theta_map.T
         return theta_map @ self.mean, spread
 
-    def shapes(self) -> list[FloatArray]:
-        """The function of each column, of an additive score: its points, mean and calibrated standard deviation there.
-
-        Arrays of shape (3, points), in the units of X and of the score; less the function's mean over training rows.
-        """
-        if not isinstance(self.features, AdditiveFeatures):
-            raise ValueError('Only an additive score has a function for each column: fit with prior="additive".')
-        found = []
-        for j, (points, table) in enumerate(zip(self.features.points, self.features.tables, strict=True)):
-            design = np.zeros((points.size, self.features.rank))
-            design[:, self.features.column == j] = table
-            variance = self.spread.moments_of(design, variances=True)[1]
-            x = self.columns.center[j] + self.columns.scale[j] * points
-            found.append(np.array([x, design @ self.mean, np.sqrt(variance)]))
-        return found
-
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (draws, d)."""
         return rng.multivariate_normal(self.mean, self.covariance, size=draws, method="eigh")
@@ -417,7 +401,8 @@ def _fit_scores(
     rng: np.random.Generator,
 ) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
-    design, features, prior = columns.apply(X), None, None
+    design, prior = columns.apply(X), None
+    features: KernelFeatures | AdditiveFeatures | None = None
     order = content_order(design)
     tuning = pairs_of_few(pairs, TUNING_ROWS, order)
     if recipe.prior == "gp":

@@ -1,7 +1,7 @@
 """Additive features: the score as a sum of smooth functions, one for each column, as a linear model.
 
 What a column says is seldom linear in its unit, and its unit is often odd. So every column becomes its *normal score*
-first, ``z = Phi^-1(share of the rows below)``, which no increasing change of the column alters and no outlier stretches.
+first, ``z = Phi^-1(share of rows below)``, which no increasing change of the column alters and no outlier stretches.
 Its function is a straight line in z plus a *bend*: a Gaussian process of z with variance 1 and lengthscale 1, less its
 own line, by its few leading eigenfunctions under the distribution of the rows. A column of few distinct values (a
 category's codes, a count, yes and no) has a value of its own for each instead, on top of the line.

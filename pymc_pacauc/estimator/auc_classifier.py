@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from pymc_pacauc.comparison.kinds import class_against_rest, ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.estimator.average import fit_scores
 from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
 from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_calibration, fit_softmax
-from pymc_pacauc.estimator.posterior import fit_scores
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 
@@ -234,7 +234,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, counted)
         self._keep(fitted)
         self.classes_ = classes
-        if hasattr(self, "coef_"):
+        if hasattr(self, "coef_") and self.prior != "auto":
             self.intercept_ = np.array([each.intercept for each in self.scores_])
 
     def _check_options(self) -> None:

@@ -211,9 +211,7 @@ class ScoreEstimator(BaseEstimator):
 
     def _certificate(self, score: Any) -> Any:
         if score.posterior.record.tuned_prior:
-            raise AttributeError(
-                "There is no certificate: the prior (its lengthscale) was tuned on the data it would be certified with."
-            )
+            raise AttributeError(f"There is no certificate. {score.posterior.uncertified}")
         try:
             return certificate(score.posterior.result, 0.05 / len(self.scores_))
         except ValueError as error:

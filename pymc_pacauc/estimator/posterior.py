@@ -53,13 +53,15 @@ from pymc_pacauc.tune.gamma import content_order, pairs_of_few
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """``(X - center) / scale``."""
+    """``(X - center) / scale``, or their normal scores."""
 
     center: FloatArray
     scale: FloatArray
+    normal: AdditiveFeatures | None = None
 
     def apply(self, X: FloatArray) -> FloatArray:
-        return (X - self.center) / self.scale
+        columns = (X - self.center) / self.scale
+        return columns if self.normal is None else self.normal.lines(columns)
 
 
 def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: Any) -> Columns:
@@ -127,7 +129,7 @@ def temper(start: Fit, particles: int, rng: np.random.Generator) -> Tempered:
     return Tempered(start.problem, theta, risk, state.population.parent, state.stages)
 
 
-PRIORS = ("gaussian", "ridge", "spike_slab", "additive", "gp")
+PRIORS = ("gaussian", "ridge", "spike_slab", "additive", "gp", "auto")
 TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many take four times as long, see docs/gamma.md
 # Rows among which the pivots of a process are chosen; twice as many take twice as long.
 PIVOT_ROWS = 5000
@@ -156,6 +158,8 @@ class Recipe:
                 f'prior="spike_slab" has method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
                 "with pac.SpikeSlab and sample it with pac.TemperingSMC."
             )
+        if self.prior == "auto" and self.method != "ep":
+            raise UnsupportedError(f'prior="auto" has method="ep"; got {self.method!r}. Each of its priors has others.')
 
     @property
     def advice(self) -> str:
@@ -240,6 +244,8 @@ class ScorePosterior:
         Draws, with SMC.
     groups : array or None
         Group of each row, where groups are the independent units.
+    held : array or None
+        Cross-fitted scores, (assignments, rows), where they are known already.
     """
 
     columns: Columns
@@ -250,6 +256,9 @@ class ScorePosterior:
     choice: Choice | None = None
     tempered: Tempered | None = None
     groups: NDArray[np.intp] | None = None
+    held: FloatArray | None = None
+
+    uncertified = "The prior (its lengthscale) was tuned on the data it would be certified with."
 
     def covariates(self, X: FloatArray) -> FloatArray:
         """What theta are the coefficients of, for rows of X."""
@@ -296,6 +305,11 @@ class ScorePosterior:
     def score(self, X: FloatArray) -> FloatArray:
         """Mean score of each row; of linear scores, zero for the average training row."""
         return self.covariates(X) @ self.mean
+
+    @cached_property
+    def training_scores(self) -> FloatArray:
+        """Mean scores of the rows it was fitted to."""
+        return self.fit.problem.X @ self.mean
 
     def std(self, X: FloatArray) -> FloatArray:
         """Calibrated standard deviation of each row's score about :meth:`score`."""
@@ -375,32 +389,34 @@ class ScorePosterior:
         return replace(self, fit=kept, record=stored.fitted_to, choice=None, tempered=None, groups=None)
 
 
-def fit_scores(
+def fit_part(
     X: FloatArray,
     pairs: Pairs,
     recipe: Recipe,
     *,
     sample_weight: FloatArray | None,
-    folds: int,
+    folds: int | NDArray[np.intp],
     groups: NDArray[np.intp] | None,
     rng: np.random.Generator,
 ) -> ScorePosterior:
-    """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
+    """Fit the scores of these rows under one prior; ``folds`` is their number, or the fold of every row."""
     context = copy_context()
     context.run(ADVICE.set, recipe.advice)
-    return context.run(_fit_scores, X, pairs, recipe, sample_weight, folds, groups, rng)
+    return context.run(_fit_part, X, pairs, recipe, sample_weight, folds, groups, rng)
 
 
-def _fit_scores(
+def _fit_part(
     X: FloatArray,
     pairs: Pairs,
     recipe: Recipe,
     sample_weight: FloatArray | None,
-    folds: int,
+    folds: int | NDArray[np.intp],
     groups: NDArray[np.intp] | None,
     rng: np.random.Generator,
 ) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
+    if recipe.prior == "gp":
+        columns = replace(columns, normal=additive_features(columns.apply(X), sample_weight))
     design, prior = columns.apply(X), None
     features: KernelFeatures | AdditiveFeatures | None = None
     order = content_order(design)

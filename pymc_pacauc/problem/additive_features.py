@@ -97,6 +97,11 @@ class AdditiveFeatures:
         parts = [_between(*each) for each in zip(rows.T, self.points, self.tables, strict=True)]
         return np.hstack([part[:, :1] for part in parts] + [part[:, 1:] for part in parts])
 
+    def lines(self, X: FloatArray) -> FloatArray:
+        """Normal scores of the columns, the first features, shape (rows, d)."""
+        each = zip(X.T, self.points, self.tables, strict=True)
+        return np.hstack([_between(x, points, table[:, :1]) for x, points, table in each])
+
     def made_from(self, X: FloatArray) -> bool:
         """Check whether the tables are of values of this X.
 

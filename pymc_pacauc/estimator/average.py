@@ -65,7 +65,7 @@ class AveragedPosterior(ScorePosterior):
     uncertified = (
         'The score of prior="auto" averages parts by weights that were chosen on the rows it would be certified with, '
         'and one part has a tuned prior. Certified is a score drawn from a posterior alone: fit with prior="gaussian" '
-        'or "additive"; or certify any score on rows it has not seen, by pac.certify.hold_out.'
+        'or "additive"; or certify any score on rows it has not seen, by pac.certify.holdout.'
     )
 
     def score(self, X: FloatArray) -> FloatArray:

@@ -23,6 +23,7 @@ import pymc_pacauc
 from pymc_pacauc.comparison.censored import survival_curve
 from pymc_pacauc.comparison.folds import strata_of
 from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.estimator.average import AveragedPosterior
 from pymc_pacauc.estimator.calibration import CalibratedScore
 from pymc_pacauc.estimator.gamma import CertifiedGamma
 from pymc_pacauc.numerics import FloatArray
@@ -296,7 +297,8 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
     for each in figures.boundaries:
         facts.append((f"{which} of rows left out, positive: {each.name}", f"{each.auc:.3f}"))
         interval = f"{each.interval[0]:.3f} to {each.interval[1]:.3f}"
-        facts.append((f"its {CI_PROB:.0%} interval over {'groups' if groups else 'rows'}", interval))
+        unit = "groups" if groups else "rows"
+        facts.append((f"its {CI_PROB:.0%} interval over {unit}, given the folds' fits: covers a little less", interval))
         facts.append((f"of the rows are {each.name}", f"{each.share:.1%}"))
     return facts
 
@@ -406,6 +408,15 @@ def _thresholds(each: Boundary) -> str:
 
 
 def _coefficients(estimator: Any, posterior: Any) -> str:
+    if isinstance(posterior, AveragedPosterior):
+        header = ["prior of the part", "weight", "gamma"]
+        rows = [
+            f"<td>{name}</td><td>{weight:.2f}</td><td>{part.record.gamma:.4g}</td>"
+            for name, weight, part in zip(posterior.names, posterior.weights, posterior.parts, strict=True)
+        ]
+        said = "The score is the weighted mean of these, each in standard units; weights by rows left out."
+        linear, *others = [_coefficients(estimator, part) for part in posterior.parts]
+        return f"<h2>Parts</h2><p>{said}</p>{_table(header, rows)}{''.join(others)}{linear}"
     if isinstance(posterior.features, AdditiveFeatures):
         return _shapes(estimator, posterior)
     if posterior.features is not None:

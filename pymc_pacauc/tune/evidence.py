@@ -200,6 +200,9 @@ def _best(log_evidences: FloatArray) -> int:
 
 GRID = (0.25, 0.5, 1.0, 2.0)  # times the median distance
 FARTHEST = 4.0  # the logarithms move at most so far from the grid's best
+# One lengthscale for all is at most so many median distances: there the process is linear but for 2 % of its variance.
+# Beyond, all else has so little that a large gamma fits it to noise at once (a cliff of the AUC along gamma).
+LONGEST = 4.0
 SLOPE = 1e-2  # nats per unit of a logarithm at which the search ends
 
 
@@ -339,7 +342,8 @@ def choose_lengthscale(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         values = [evidence.fit(base + np.log(multiple), "path", anew=True)[1].log_evidence for multiple in multiples]
-        start = base + np.log(multiples[int(np.nanargmax(values))])
+        multiple = float(multiples[int(np.nanargmax(values))])
+        start, farthest = base + np.log(multiple), FARTHEST if each else max(0.0, np.log(LONGEST / multiple))
         free = np.eye(base.size) if each else np.ones((base.size, 1))
 
         t, converged, message = np.zeros(free.shape[1]), True, "the best of the grid"
@@ -356,7 +360,7 @@ def choose_lengthscale(
                 t,
                 jac=True,
                 method="L-BFGS-B",
-                bounds=[(-FARTHEST, FARTHEST)] * t.size,
+                bounds=[(-FARTHEST, farthest)] * t.size,
                 options={"maxfun": max_evaluations, "gtol": SLOPE / unit, "ftol": 1e-7},
             )
             t, converged, message = found.x, bool(found.success), str(found.message)

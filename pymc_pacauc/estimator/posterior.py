@@ -135,7 +135,7 @@ TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many take four
 PIVOT_ROWS = 5000
 # Features of a process, and evaluations of the evidence that choose its lengthscale. On unseen data 300 and 30 take
 # four times as long for the same AUC to 0.001.
-PROCESS = {"rank": 100, "max_evaluations": 8}
+PROCESS: dict[str, Any] = {"rank": 100, "max_evaluations": 8}
 PARTICLES = 1000  # of SMC; the Monte Carlo error of the mean is 1 / sqrt(1000) posterior standard deviations
 
 

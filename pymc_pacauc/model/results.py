@@ -250,6 +250,10 @@ def as_result(result: Any) -> Any:
     if scores := getattr(result, "scores_", ()):  # a fitted estimator
         if len(scores) > 1:
             raise TypeError("This estimator has a score for each class: pass estimator.scores_[k].posterior.result.")
+        if hasattr(scores[0].posterior, "parts"):
+            raise TypeError(
+                'The score of prior="auto" averages posteriors: pass estimator.scores_[0].posterior.parts[k].result.'
+            )
         result = scores[0].posterior.result
     if hasattr(result, "fitted_to") and hasattr(result, "divergence"):
         return result

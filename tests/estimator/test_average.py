@@ -99,8 +99,10 @@ def test_what_an_average_hands_out(rows, fitted):
 def test_what_an_average_refuses(fitted):
     with pytest.raises(AttributeError, match="averages parts by weights that were chosen on the rows"):
         _ = fitted.certificate_
-    with pytest.raises(ValueError, match="prior was tuned on these data"):
-        pac.certificate(fitted)
+    for function in (pac.certificate, pac.summary, pac.leave_out):
+        with pytest.raises(TypeError, match='score of prior="auto" averages posteriors'):
+            function(fitted)
+    assert pac.certificate(fitted.scores_[0].posterior.parts[0].result).auc > 0.4
     with pytest.raises(ValueError, match='score of prior="auto" is not linear in X'):
         fitted.export()
     with pytest.raises(pac.results.UnsupportedError, match='prior="auto" has method="ep"'):

@@ -43,7 +43,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         zero; it ranks better than these where few of many columns matter. ``"additive"``: the score is a sum of smooth
         functions, one for each column (:func:`~pymc_pacauc.additive_features`), their smoothness by evidence;
         :func:`~pymc_pacauc.plots.plot_shapes` draws them. ``"gp"``: the score is a Gaussian process of the columns'
-        normal scores, its lengthscale by evidence, without a certificate. Neither has ``coef_``. ``"auto"``: the mean
+        robust scores, its lengthscale by evidence, without a certificate. Neither has ``coef_``. ``"auto"``: the mean
         of the scores of ``"gaussian"``, ``"additive"`` and ``"gp"``, weighted by how well they rank rows left out:
         the best ranking on most data, at several times the cost; ``coef_``, ``gamma_``, ``log_evidence_``,
         ``approximation_`` and ``idata_`` are those of its linear part, and there is no certificate and no

@@ -53,15 +53,15 @@ from pymc_pacauc.tune.gamma import content_order, pairs_of_few
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """``(X - center) / scale``, or their normal scores."""
+    """``(X - center) / scale``, or robust scores of these."""
 
     center: FloatArray
     scale: FloatArray
-    normal: AdditiveFeatures | None = None
+    robust: AdditiveFeatures | None = None
 
     def apply(self, X: FloatArray) -> FloatArray:
         columns = (X - self.center) / self.scale
-        return columns if self.normal is None else self.normal.lines(columns)
+        return columns if self.robust is None else self.robust.lines(columns)
 
 
 def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: Any) -> Columns:
@@ -419,7 +419,7 @@ def _fit_part(
 ) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
     if recipe.prior == "gp":
-        columns = replace(columns, normal=additive_features(columns.apply(X), sample_weight))
+        columns = replace(columns, robust=additive_features(columns.apply(X), sample_weight))
     design, prior = columns.apply(X), None
     features: KernelFeatures | AdditiveFeatures | None = None
     order = content_order(design)

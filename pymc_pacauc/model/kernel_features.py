@@ -108,8 +108,8 @@ def kernel_features(
 def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> ModelAdditiveFeatures:
     """Make features whose linear scores are sums of smooth functions, one for each column.
 
-    Each column has a straight line in its normal score (no increasing change of the column alters it), and a few
-    bends away from it; a column of at most eight distinct values has a value of its own for each instead.
+    Each column has a straight line in its robust score (half its normal score, that of its rank, half its standard
+    score, cut at 3), and a few bends away from it; one of at most eight distinct values has a value for each instead.
 
     Parameters
     ----------

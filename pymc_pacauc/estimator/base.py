@@ -211,7 +211,7 @@ class ScoreEstimator(BaseEstimator):
 
     def _certificate(self, score: Any) -> Any:
         if score.posterior.record.tuned_prior:
-            raise AttributeError(f"There is no certificate. {score.posterior.uncertified}")
+            raise AttributeError(f"There is no certificate with prior={self.prior!r}. {score.posterior.uncertified}")
         try:
             return certificate(score.posterior.result, 0.05 / len(self.scores_))
         except ValueError as error:

@@ -35,7 +35,7 @@ from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import ADVICE, Fit
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_features
+from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_features, robust_scores
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import (
     Problem,
@@ -61,7 +61,7 @@ class Columns:
 
     def apply(self, X: FloatArray) -> FloatArray:
         columns = (X - self.center) / self.scale
-        return columns if self.robust is None else self.robust.lines(columns)
+        return columns if self.robust is None else robust_scores(self.robust, columns)
 
 
 def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: Any) -> Columns:

@@ -64,6 +64,7 @@ class AdditiveFeatures:
 
     @property
     def column(self) -> NDArray[np.intp]:
+        """The column that each feature is of, shape (rank,)."""
         numbers = np.arange(len(self.tables))
         return np.concatenate([numbers, np.repeat(numbers, [table.shape[1] - 1 for table in self.tables])])
 
@@ -98,11 +99,6 @@ class AdditiveFeatures:
         rows = checked_rows(X, len(self.points))
         parts = [_between(*each) for each in zip(rows.T, self.points, self.tables, strict=True)]
         return np.hstack([part[:, :1] for part in parts] + [part[:, 1:] for part in parts])
-
-    def lines(self, X: FloatArray) -> FloatArray:
-        """Robust scores of the columns, the first features, shape (rows, d)."""
-        each = zip(X.T, self.points, self.tables, strict=True)
-        return np.hstack([_between(x, points, table[:, :1]) for x, points, table in each])
 
     def made_from(self, X: FloatArray) -> bool:
         """Check whether the tables are of values of this X.
@@ -194,6 +190,12 @@ def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> Additiv
     each = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
     found = [_functions(column, each) for column in rows.T]
     return AdditiveFeatures(tuple(points for points, _ in found), tuple(table for _, table in found))
+
+
+def robust_scores(features: AdditiveFeatures, X: FloatArray) -> FloatArray:
+    """The lines of all columns, shape (rows, d)."""
+    each = zip(X.T, features.points, features.tables, strict=True)
+    return np.hstack([_between(x, points, table[:, :1]) for x, points, table in each])
 
 
 def _functions(x: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

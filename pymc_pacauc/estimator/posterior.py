@@ -130,7 +130,7 @@ def temper(start: Fit, particles: int, rng: np.random.Generator) -> Tempered:
 
 
 PRIORS = ("gaussian", "ridge", "spike_slab", "additive", "gp", "auto")
-TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many take four times as long, see docs/gamma.md
+TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many: four times as long, see docs/develop/gamma.md
 # Rows among which the pivots of a process are chosen; twice as many take twice as long.
 PIVOT_ROWS = 5000
 # Features of a process, and evaluations of the evidence that choose its lengthscale. On unseen data 300 and 30 take

@@ -72,7 +72,7 @@ SPREAD = 2.0
 # Assignments of rows to folds: this over the comparison's size, within these bounds. Twice as many take twice as long,
 # and halve the variance of log(gamma) over assignments; the AUC of the choice is the same to 0.0005.
 ASSIGNED_SIZE, LEAST_ASSIGNMENTS, MOST_ASSIGNMENTS = 180, 2, 4
-# Power of the comparison's size by which a choice on some rows is taken to all; see docs/gamma.md.
+# Power of the comparison's size by which a choice on some rows is taken to all; see docs/develop/gamma.md.
 GROWTH = 1.0
 # Rows beyond which some choose, and about how many of them. More take longer; the gamma chosen is steadier.
 MANY_ROWS, FEW_ROWS = 2500, 1000

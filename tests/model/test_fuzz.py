@@ -379,7 +379,7 @@ def test_a_posterior_as_the_next_prior(gamma, seed):
     rng = np.random.default_rng(seed)
     X, y, yesterday = rng.normal(size=(8, 2)), np.arange(8) % 2 == 0, approximation()
     with warnings.catch_warnings(), pm.Model():
-        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)  # of eight rows at a large gamma
+        warnings.simplefilter("ignore", pac.results.ConvergenceWarning)  # one in 200, where rows contradict the prior
         theta = pac.prior_from(yesterday, "theta")
         pac.AUCPotential("auc", X @ theta, y, gamma=gamma)
         today = pm.fit(method=pac.EP(), progressbar=False)

@@ -159,6 +159,8 @@ def choose_bend(
     True
     """
     line = choose_shrinkage(_with_prior(problem, np.ones(lines)), weights=weights, n_jobs=n_jobs)
+    if lines == problem.d:  # no column bends
+        return line
     factor = line.problem.prior.factor
     factor, rest = np.diag(factor) if factor.ndim == 1 else factor, np.eye(problem.d - lines)
     problems = [_with_prior(problem, linalg.block_diag(factor, bend * rest)) for bend in BENDS]

@@ -684,7 +684,7 @@ def test_additive_scores_of_two_valued_columns_are_linear_ones():
     assert additive.gamma_ == pytest.approx(linear.gamma_)
     np.testing.assert_allclose(additive.decision_function(X), linear.decision_function(X), atol=1e-9)
     assert not hasattr(additive, "coef_")
-    assert additive.certificate_.auc < linear.certificate_.auc  # it pays for three times as many priors
+    assert additive.certificate_.auc == pytest.approx(linear.certificate_.auc)
 
 
 def test_functions_of_columns_add_up():

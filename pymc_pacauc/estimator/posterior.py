@@ -133,9 +133,10 @@ PRIORS = ("gaussian", "ridge", "spike_slab", "additive", "gp", "auto")
 TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many: four times as long, see docs/develop/gamma.md
 # Rows among which the pivots of a process are chosen; twice as many take twice as long.
 PIVOT_ROWS = 5000
-# Features of a process, and evaluations of the evidence that choose its lengthscale. On unseen data 300 and 30 take
-# four times as long for the same AUC to 0.001.
-PROCESS: dict[str, Any] = {"rank": 100, "max_evaluations": 8}
+# Features of a process, at most, and rows times their square: above 100 000 rows there are fewer. At 100 000 rows of 50
+# columns 60 and 120 rank alike (AUC 0.706), and 300 take five times as long; doubled, fits take twice as long.
+MOST_FEATURES, FEATURE_WORK = 100, 1e9
+EVALUATIONS = 8  # of the evidence, to choose a lengthscale; the most, 30, take twice as long
 PARTICLES = 1000  # of SMC; the Monte Carlo error of the mean is 1 / sqrt(1000) posterior standard deviations
 
 
@@ -427,10 +428,12 @@ def _fit_part(
     if recipe.prior == "gp":
         recipe.tell("choosing the lengthscale")
         few = linear_gaussian_problem(design, tuning, gamma=SIZES * row_shares(tuning).size).of_compared_rows()
-        features = choose_lengthscale(few.X, few.pairs, few.gamma, n_jobs=recipe.n_jobs, **PROCESS).features
+        options: dict[str, Any] = {"rank": MOST_FEATURES, "max_evaluations": EVALUATIONS, "n_jobs": recipe.n_jobs}
+        features = choose_lengthscale(few.X, few.pairs, few.gamma, **options).features
         if few.n < len(design):  # pivots from more rows than the lengthscale was chosen by
             some = design[order[:: -(-len(design) // PIVOT_ROWS)]]
-            features = kernel_features(some, lengthscale=features.lengthscale, rank=PROCESS["rank"])
+            rank = int(np.clip(np.sqrt(FEATURE_WORK / len(design)), 1, MOST_FEATURES))
+            features = kernel_features(some, lengthscale=features.lengthscale, rank=rank)
     elif recipe.prior == "additive":
         features = additive_features(design, sample_weight)
     design = design if features is None else features.transform(design)

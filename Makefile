@@ -16,7 +16,7 @@ QUICK := tests/comparison tests/problem tests/certify/test_bounds.py tests/certi
 	tests/test_package.py tests/test_versions.py tests/model/test_op.py tests/model/test_potential.py \
 	tests/model/test_approximation.py
 
-.PHONY: demo test quick test-lowest slow lint types docs dist bench-risk bench reliability reproduce clean
+.PHONY: demo test quick test-lowest slow lint types docs note dist bench-risk bench reliability reproduce clean
 
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
@@ -44,20 +44,23 @@ types: $(VENV)/dev.stamp
 docs: $(VENV)/docs.stamp  ## the site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
+note: $(VENV)/docs.stamp  ## the paper on what is new, one page to read or print: docs/_build/note/index.html
+	$(BIN)/sphinx-build -W -q -c docs/note -b singlehtml docs/note docs/_build/note
+
 dist:  ## wheel and sdist, tried in clean environments of every Python that is found
 	PYTHON=$(PYTHON) .ci/dist
 
 bench-risk: $(VENV)/dev.stamp  ## the exact risk against its peers
 	$(BIN)/python -m benchmarks.risk
 
-bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/benchmarks.md (BENCH_ARGS="--only smc")
+bench: $(BENCH)/peers.stamp  ## every benchmark against every peer, into docs/theory/benchmarks.md (BENCH_ARGS="--only smc")
 	$(BENCH)/bin/python -m benchmarks.report $(BENCH_ARGS)
 	$(BENCH)/bin/python -m benchmarks.readme
 
-reliability: $(VENV)/dev.stamp  ## what could go wrong, before and after, into docs/reliability.md
+reliability: $(VENV)/dev.stamp  ## what could go wrong, before and after, into docs/develop/reliability.md
 	$(BIN)/python -m benchmarks.reliability
 
-reproduce: $(VENV)/dev.stamp  ## the paper's tables and figures, into docs/reproduction.md (COLON=path adds the colon data)
+reproduce: $(VENV)/dev.stamp  ## the paper's tables and figures, into docs/theory/reproduction.md (COLON=path adds the colon data)
 	$(BIN)/python -m examples.reproduce_paper $(if $(COLON),--colon $(COLON))
 
 clean:

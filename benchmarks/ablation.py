@@ -9,7 +9,7 @@ more than ``LONG`` seconds), after a turn that is not counted.
 *Error*: against the plain engine (all pairs, coefficients, from the prior, tolerance 1e-9), of the mean score of a
 row, in its posterior standard deviations (root mean square over rows), and of log Z in nats; where the plain engine
 would take minutes, the difference between the two runs instead, in brackets. ``--write`` puts the table into
-docs/what_each_part_buys.md.
+docs/develop/what_each_part_buys.md.
 """
 
 import os
@@ -48,7 +48,7 @@ from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune import gamma as search_gamma
 
-PAGE = Path(__file__).parents[1] / "docs" / "what_each_part_buys.md"
+PAGE = Path(__file__).parents[1] / "docs" / "develop" / "what_each_part_buys.md"
 LONG = 2.0  # CPU seconds of both runs beyond which one turn is counted
 ROWS_JUDGED = 500
 

@@ -58,7 +58,7 @@ def compared(label, posterior, mean, sd):
     )
 
 
-def length(particles, _):
+def length(particles, *_):
     print("| data, gamma | mean off, sd | sd ratio | the same of q: | | log Z, SMC | EP | corrected | s, SMC | s, EP |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in ("pima", "spect", "credit"):
@@ -81,10 +81,14 @@ def length(particles, _):
 PRIORS = {
     "Laplace": lambda d: pm.Laplace("theta", 0.0, 1.0, shape=d),
     "Student-t, 3": lambda d: pm.StudentT("theta", nu=3.0, mu=0.0, sigma=1.0, shape=d),
+    "Cauchy": lambda d: pm.Cauchy("theta", 0.0, 1.0, shape=d),
     "half-normal": lambda d: pm.HalfNormal("theta", 1.0, shape=d),
+    "truncated normal": lambda d: pm.TruncatedNormal("theta", 0.0, 1.0, lower=-0.5, shape=d),
     "exponential": lambda d: pm.Exponential("theta", 1.0, shape=d),
     "uniform": lambda d: pm.Uniform("theta", -1.0, 1.0, shape=d),
     "mixture": lambda d: pm.NormalMixture("theta", w=[0.6, 0.2, 0.2], mu=[0.0, -1.0, 1.0], sigma=0.4, shape=d),
+    "horseshoe": lambda d: pm.Normal("theta", 0.0, 0.3 * pm.HalfCauchy("local", 1.0, shape=d), shape=d),
+    "half-Cauchy, wrong signs": lambda d: -pm.HalfCauchy("theta", 1.0, shape=d),
 }
 
 
@@ -100,12 +104,14 @@ def drawn(model, particles, chains):
     return theta.mean(axis=1), theta.std(axis=1), pac.log_evidence(idata), (process_time() - begin) / chains
 
 
-def priors(particles, sizes):
+def priors(particles, sizes, chosen):
     print("| prior, d | mean off, sd | sd ratio | log Z, SMC | EP | corrected | Pareto k | s, SMC | s, EP |")
     print("|---|---|---|---|---|---|---|---|---|")
     for d in sizes:
         X, y, _ = sparse_data(300, d, active=(1.5, 1.0, 0.7, -0.5))
         for name, prior in PRIORS.items():
+            if chosen and name not in chosen:
+                continue
             with pm.Model() as model:
                 pac.AUCPotential("auc", X @ prior(d), y, gamma=300.0)
             mean, sd, evidence, seconds = drawn(model, particles, 2)
@@ -161,10 +167,11 @@ def main():
     parser.add_argument("parts", nargs="*", default=list(PARTS), help=", ".join(PARTS))
     parser.add_argument("--particles", type=int, default=10000)
     parser.add_argument("--sizes", type=int, nargs="*", default=[4, 20, 100], help="coefficients, for priors")
+    parser.add_argument("--priors", nargs="*", default=[], help=f"by default all: {', '.join(PRIORS)}")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     for part in arguments.parts:
-        PARTS[part](arguments.particles, arguments.sizes)
+        PARTS[part](arguments.particles, arguments.sizes, arguments.priors)
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def main():
             print(f"| {name} | {' | '.join(cells)} | {slope(varied, seconds):.1f} |")
     if arguments.figures is not None:
         draw(curves, arguments.figures / "growth.png")
-        print("\n![Time against n and against d](figures/growth.png)")
+        print("\n![Time against n and against d](../figures/growth.png)")
     for title in curves:
         found = list(compared(curves[title]))
         for verdict, words in (("Won", "slower than"), ("Lost", "faster than"), ("Even", "about the same as")):

@@ -1,4 +1,4 @@
-"""Renew what the README shows: what its code prints, its figure, and its two tables, those of docs/benchmarks.md.
+"""Renew what the README shows: what its code prints, its figure, its two tables from docs/theory/benchmarks.md.
 
     python -m benchmarks.readme
 
@@ -101,7 +101,7 @@ def learners(page):
                 cells.append(f"{value} ({'worse' if row[against][2] == '+' else 'better'})" if differs else value)
             lines.append(f"| {data} | {' | '.join(cells)} |\n")
     spans = [f"{min(each):.1f} to {max(each):.1f}" for each in seconds]
-    head = "| held out | this package | logistic regression / Cox | XGBoost |\n|---|---:|---:|---:|\n"
+    head = "| held out | EP, linear | logistic regression / Cox | XGBoost |\n|---|---:|---:|---:|\n"
     return head + "".join(lines) + f"| CPU s, with the choice of hyper-parameters | {' | '.join(spans)} |\n"
 
 
@@ -111,7 +111,7 @@ def main():
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    path, page = ROOT / "README.md", (ROOT / "docs" / "benchmarks.md").read_text()
+    path, page = ROOT / "README.md", (ROOT / "docs" / "theory" / "benchmarks.md").read_text()
     path.write_text(run(with_tables(path.read_text(), page)))
     plt.gcf().savefig(FIGURE, dpi=100)
 

@@ -1,4 +1,4 @@
-"""What could go wrong between the engines and people, with its number before and after: docs/reliability.md.
+"""What could go wrong between the engines and people, with its number before and after: docs/develop/reliability.md.
 
     python -m benchmarks.reliability [--runs 40] [--datasets 500] [--out docs]
 
@@ -365,7 +365,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=40, help="SMC runs from a fit")
     parser.add_argument("--datasets", type=int, default=500, help="simulated data sets for each coverage")
-    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--out", type=Path, default=Path("docs/develop"))
     arguments = parser.parse_args()
     lines = []
     for line in page(arguments.runs, arguments.datasets):

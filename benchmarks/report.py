@@ -1,4 +1,4 @@
-"""Run every benchmark and write what they print to docs/benchmarks.md.
+"""Run every benchmark and write what they print to docs/theory/benchmarks.md.
 
     python -m benchmarks.report [--only quality smc ...] [--jobs 2] [--out docs]
 
@@ -141,7 +141,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=[*SCRIPTS, "nothing"])
     parser.add_argument("--jobs", type=int, default=1, help="scripts side by side")
-    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--out", type=Path, default=Path("docs/theory"))
     arguments = parser.parse_args()
     page = arguments.out / "benchmarks.md"
     before = printed_before(page.read_text()) if page.exists() else {}

@@ -1,10 +1,15 @@
-"""The site: ``make docs``. Pages of `learn/` are notebooks in markdown, and are run."""
+"""The site: ``make docs``. Pages of `start/`, `guides/` and `concepts/` that are notebooks in markdown are run."""
 
 import os
+import sys
+from pathlib import Path
 
 import requests
 
 import pymc_pacauc
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.modules["pymc_pacauc.plots"] = pymc_pacauc.plots  # the name that people use for pymc_pacauc.analysis.plots
 
 project = "pymc_pacauc"
 author = "The pymc_pacauc developers"
@@ -12,24 +17,22 @@ release = pymc_pacauc.__version__
 copyright = author  # noqa: A001 (Sphinx's name)
 
 extensions = [
+    "offline_math",
     "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "sphinxcontrib.bibtex",
-    "sphinxcontrib.mermaid",
 ]
 exclude_patterns = ["_build", "jupyter_execute", "gallery/*.ipynb", "gallery/*.py"]
 nitpicky = False
 
 # Markdown, and notebooks in it: a page that does not run is an error, as is a warning.
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
-myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_timeout = 180
@@ -83,6 +86,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
+    "write_computation_times": False,
 }
 
 html_theme = "pydata_sphinx_theme"

@@ -1,4 +1,4 @@
-"""The import graph of docs/architecture.md, drawn from the source: which part imports which.
+"""The import graph of docs/develop/architecture.md, drawn from the source: which part imports which.
 
 python docs/import_graph.py          # print it
 python docs/import_graph.py --write  # put it into the page
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "develop" / "architecture.md"
 LAYERS = {
     "arrays: NumPy and numba": [
         "numerics",
@@ -47,11 +47,12 @@ def edges():
 
 
 def drawing():
-    lines = ["```mermaid", "flowchart RL"]
-    for number, (layer, parts) in enumerate(LAYERS.items()):
-        lines += [f'    subgraph layer{number} ["{layer}"]', *(f"        {part}" for part in parts), "    end"]
-    lines += [f"    {importing} --> {imported}" for importing, imported in edges()]
-    return "\n".join([*lines, "```"])
+    lines = ["| layer | part | imports |", "|---|---|---|"]
+    for layer, parts in LAYERS.items():
+        for part in parts:
+            imported = [name for importing, name in edges() if importing == part]
+            lines.append(f"| {layer} | `{part}` | {', '.join(imported)} |")
+    return "\n".join(lines)
 
 
 def renewed(text):

@@ -1,4 +1,4 @@
-"""The figures of ``intervals.md``: a decision curve and a comparison of models, on Pima.
+"""The figures of ``concepts/intervals.md``: a decision curve and a comparison of models, on Pima.
 
 python docs/interval_figures.py
 """

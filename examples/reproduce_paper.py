@@ -2,7 +2,7 @@
 
     python -m examples.reproduce_paper [--colon colon.csv] [--only pima spect ...] [--out docs]
 
-Writes ``reproduction.md`` and ``figures/paper_figure_*.png`` under ``--out``. One thread; about twenty minutes.
+Writes ``theory/reproduction.md`` and ``figures/paper_figure_*.png`` under ``--out``. One thread; about twenty minutes.
 """
 
 import os
@@ -38,7 +38,7 @@ def main():
         marginals = figure_1(outcomes["pima"].chosen("EP-AUC")["gamma"], figures / "paper_figure_1.png")
         figure_2(outcomes, figures / "paper_figure_2.png")
         drawn = figures_text(marginals, figure_3(figures / "paper_figure_3.png"))
-    (arguments.out / "reproduction.md").write_text(page(outcomes, drawn))
+    (arguments.out / "theory" / "reproduction.md").write_text(page(outcomes, drawn))
 
 
 if __name__ == "__main__":

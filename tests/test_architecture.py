@@ -1,4 +1,4 @@
-"""docs/architecture.md tells the truth: its lives are those recorded, every hop exists, the graph is the source's."""
+"""docs/develop/architecture.md tells the truth: lives are those recorded, hops exist, the graph is the source's."""
 
 import importlib
 import re

@@ -10,15 +10,12 @@ import pytest
 NAMES = [
     "quickstart",
     "sparse_dna",
-    "gp_nonlinear",
     "imbalanced_noisy",
     "survival_gbsg2",
     "competing_risks",
     "wine_classes",
     "hierarchical_hospitals",
     "sklearn_pipeline",
-    "large_subsample",
-    "dask_cluster",
 ]
 FOLDER = Path(__file__).parents[1] / "examples"
 

@@ -8,17 +8,14 @@ from benchmarks import readme
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "how_to").glob("*.md")),
-    ROOT / "CONTRIBUTING.md",
-]
-NOTEBOOKS = sorted((ROOT / "docs" / "learn").glob("*.md"))
+ALL = [path for path in sorted((ROOT / "docs").glob("**/*.md")) if not {"_build", "gallery"} & set(path.parts)]
+NOTEBOOKS = [path for path in ALL if "file_format: mystnb" in path.read_text()]
+PAGES = [*(path for path in ALL if path not in NOTEBOOKS), ROOT / "CONTRIBUTING.md"]
 API = (ROOT / "docs" / "reference" / "api.md").read_text()
 STATS = (ROOT / "docs" / "reference" / "sample_stats.md").read_text()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -36,18 +33,18 @@ def test_readme_shows_what_its_code_prints():
 
 
 def test_readme_has_the_tables_of_the_benchmarks():
-    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    page = (ROOT / "docs" / "theory" / "benchmarks.md").read_text()
     assert readme.with_tables(README.read_text(), page) == README.read_text(), "python -m benchmarks.readme renews it"
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_notebooks_run(page):
     plt = pytest.importorskip("matplotlib.pyplot")
     names = {}
     for block in re.findall(
-        r"^```\{code-cell\}.*?\n(?::.*\n)*(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+        r"^```\{code-cell\}[^\n]*\n(?::[^\n]*\n)*(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
     ):
         try:
             exec(compile(block, page.name, "exec"), names)
@@ -66,7 +63,7 @@ def test_every_sample_stat_is_explained(name):
     assert f"`{name}`" in STATS
 
 
-@pytest.mark.parametrize("page", [README, *PAGES, *NOTEBOOKS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, *PAGES, *NOTEBOOKS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_paths_exist(page):
     text = page.read_text()
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):

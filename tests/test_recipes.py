@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md, each where its package is installed."""
+"""The recipes of docs/how_to/recipes.md, each where its package is installed."""
 
 import re
 import warnings
@@ -10,7 +10,7 @@ import pytest
 import pymc_pacauc as pac
 from pymc_pacauc.model.predictive import predictive_model
 
-PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "how_to" / "recipes.md").read_text()
 SETUP = re.search(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)[1]
 BLOCKS = re.findall(r"^```py\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
 PACKAGES = ["pymc_bart", "nutpie", "numpyro", "formulae"]

@@ -51,7 +51,7 @@ Where and why we differ:
 
 - Covariates are standardised on the training rows{" (colon: after taking logarithms)" if "colon" in outcomes else ""}.
 - Prior scale: the paper maximises the evidence. For the AUC the evidence does not depend on a common scale of the
-  prior, nor does any ranking ([conventions](conventions.md)), so there is nothing to choose: N(0, I).
+  prior, nor does any ranking ([conventions](../reference/conventions.md)), so there is nothing to choose: N(0, I).
 - gamma: {FOLDS}-fold cross-validation (repeated twice for linear scores) over a grid with steps of √2. It begins at
   {SMALLEST:g} n₊n₋/n, where the posterior is all but the prior, and ends at n₊n₋, where a single wrong pair costs one
   nat; larger values only keep the best orders more strictly. A value is a candidate if EP converged at it, and at all
@@ -156,20 +156,20 @@ def figures_text(marginals, selected):
     included, auc, converged = selected
     return f"""## Figure 1: EP against SMC, Pima
 
-![Marginals](figures/paper_figure_1.png)
+![Marginals](../figures/paper_figure_1.png)
 
 Means differ by at most {shift:.2f} posterior standard deviations; EP's standard deviations are {ratio.min():.2f} to
 {ratio.max():.2f} times those of SMC. The paper's appendix, too, finds EP's variance somewhat too small.
 
 ## Figure 2: ROC curves
 
-![ROC](figures/paper_figure_2.png)
+![ROC](../figures/paper_figure_2.png)
 
 Mean over splits of the true positive rate at each false positive rate.
 
 ## Figure 3: spike and slab, DNA
 
-![Regularisation path](figures/paper_figure_3.png)
+![Regularisation path](../figures/paper_figure_3.png)
 
 The first 400 rows, gamma = n, slab N(0, 1) with probability 0.1; spike variance from 0.1 to 1e-6. At 1e-6, {included}
 of 180 covariates are included with probability at least one half, and the score has a test AUC of {auc:.4f}.

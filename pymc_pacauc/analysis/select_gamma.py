@@ -245,7 +245,7 @@ def select_gamma(
     n. Of given gammas the nearest to their mean is chosen. Rows are assigned to folds two to four times, the more often
     the fewer there are (with SMC once). Of more than 2500 rows about 1000 choose (EP, variational Bayes, without given
     gammas), and the choice is taken to all of them; the table then has the columns about training rows for the chosen
-    gamma alone. :mod:`pymc_pacauc.tune.gamma` has the reasons, ``docs/gamma.md`` the measurements. Without
+    gamma alone. :mod:`pymc_pacauc.tune.gamma` has the reasons, ``docs/develop/gamma.md`` the measurements. Without
     cross-validation, ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is 4 n+ n- / n.
 
     Examples

@@ -2,7 +2,7 @@
 
 The same bounds hold for every comparison that is a weighted mean over a fixed set of pairs: weighted observations,
 strata, ordered classes, censored times. What changes is m, the number of independent comparisons they are worth
-(:mod:`pymc_pacauc.comparison.sizes`; the proof is in ``docs/certificates.md``).
+(:mod:`pymc_pacauc.comparison.sizes`; the proof is in ``docs/theory/certificates.md``).
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def certificate(
         pairs that weigh the same. Choose before looking.
     groups : array-like of shape (n,), optional
         A label per observation, such as its patient: groups are the independent units, and observations of one may
-        depend on each other in any way. m is then counted in groups (``docs/certificates.md``). For ``"kl"``,
+        depend on each other in any way. m is then counted in groups (``docs/theory/certificates.md``). For ``"kl"``,
         ``"catoni"`` and ``"linear"``. (In :func:`~pymc_pacauc.leave_out` groups are what is left out together.) An
         estimator that was fitted with ``groups=`` needs none here.
     model : pymc.Model, optional
@@ -439,7 +439,7 @@ class _ClassResult:
 def _of_classes(
     result: Any, fitted: Provenance, epsilon: float, groups: Any, sampling: str, options: dict[str, Any]
 ) -> Certificate:
-    """Hand and Till's M: the mean of a bound for each class's score, at epsilon / K each (docs/certificates.md)."""
+    """Hand and Till's M: the mean of a bound for each class's score, at epsilon / K (docs/theory/certificates.md)."""
     if sampling != "labels" or options["bound"] == "matchings":
         raise ValueError('M is certified given the labels by bound="kl", "catoni" or "linear": leave the others away.')
     fit: Fit | None = getattr(result, "fit", None)

@@ -13,12 +13,12 @@ the bounds of :mod:`pymc_pacauc.certify.matchings`. Three scores have a certific
   the negative one with probability at least Phi(kappa), so that the risk of m is at most 1 / Phi(kappa) times rho's
   risk at that margin. The margin of a pair is no more than that of its rows about any centre, added up.
 
-`docs/certificates.md` has the proofs.
+`docs/theory/certificates.md` has the proofs.
 
 Certified AUCs from rows that were not used to learn the score: of any score, and of a model split in two.
 
 The bounds hold for every sample size and all distributions; :mod:`pymc_pacauc.certify.matchings` and
-``docs/certificates.md`` say why.
+``docs/theory/certificates.md`` say why.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ of :mod:`pymc_pacauc.certify.bounds` rest, puts exp(-beta m R_n) in its place, w
 What is lost there is the variance of W over matchings of the same rows: nearly all of what makes a mean over matchings
 less variable than one matching. Keeping it makes the bound behave like a normal interval with the true variance of the
 AUC, zeta_+ / n+ + zeta_- / n-, instead of R (1 - R) / m, which is more than twice as large; yet it holds for every m
-and whatever the distributions. ``docs/certificates.md`` has the proof.
+and whatever the distributions. ``docs/theory/certificates.md`` has the proof.
 
 The mean over matchings is a permanent, but one of zeros and ones in the shape of a staircase once both classes are
 sorted: the row with the i-th lowest score is right with the first b_i columns. For such boards it is a sum of positive
@@ -143,7 +143,7 @@ def holdout_bound(matchings: Matchings, n_pos: int, n_neg: int, epsilon: float =
     """Lower bound on the AUC of a score that was fixed before these rows were seen.
 
     For each cell of possible AUCs a beta is fixed that suits it; the cell is ruled out if its upper end is. The bound
-    is where the first cell begins that is not, or within it, where its own beta says. See ``docs/certificates.md``.
+    is where the first cell begins that is not, or within it, where its beta says. See ``docs/theory/certificates.md``.
     """
     for lower, upper in pairwise(CELLS):
         rate = matching_rate(n_pos, n_neg, 0.0, epsilon, auc=max(0.5, 0.5 * (lower + upper)))

@@ -24,7 +24,7 @@ Where observations come in *groups* (visits of one patient), only groups are ind
 Delta is the largest total weight of the pairs that touch one group, and the graph is bipartite where every group is
 pure, on one side of its pairs only.
 
-`docs/certificates.md` has the proof that the PAC-Bayesian bounds hold with this m. Two classes, all pairs weighing the
+`docs/theory/certificates.md` proves that the PAC-Bayesian bounds hold with this m. Two classes, all pairs weighing the
 same, have Delta = 1 / min(n+, n-). A partial AUC is no such mean, and estimated weights are not given: there is no m.
 """
 

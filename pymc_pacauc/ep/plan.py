@@ -50,7 +50,7 @@ ACCURACIES = {
 MAX_SWEEPS = 200  # most fits take 10 to 30; at a gamma of many times n, a hundred
 LEAST_SAVED = 4  # pairs per pair that is used, at least, for a subsample to be worth its error; 8: fewer subsamples
 # Pairs over gamma^1.5 for an error of the mean of 0.05 posterior standard deviations with up to ten columns, in
-# docs/large_data.md; twice as many, an error smaller by a third. With more columns it is smaller in proportion.
+# docs/theory/subsampled_pairs.md; twice as many: an error smaller by a third. More columns: smaller in proportion.
 PAIRS_PER_GAMMA, COLUMNS_MEASURED = 0.76, 10
 # Coefficients up to which no far pair is left out: q's radius is too uncertain for any order to be certain.
 LENGTH_MATTERS = 3
@@ -120,7 +120,8 @@ class Plan:
         Where the iteration begins: at the prior; where iterations that find the mean first lead; for spikes, at a rough
         fit with every coefficient in the slab; at fits of the problem's independent parts; or at an earlier fit.
     continuation : bool, default False
-        Whether a second start, along growing gammas, is tried too, and the better fixed point kept.
+        Whether a second start, along growing gammas, is tried too, and the better fixed point kept; elsewhere it is
+        tried only where sweeps from the prior do not converge.
     accuracy : {"fit", "estimator", "path", "proposal"}, default "fit"
         What the fit is for.
     tolerance : float
@@ -294,7 +295,7 @@ def choose_plan(
 
     A start given replaces the one in the table. Folds go along paths of their own ("paths") where there is a Gaussian
     prior, one machine, at most 9 blocks, of one weight each, and 5 million pairs: 2.4 at 2000 rows and 100 columns. The
-    ratios are of ``docs/what_each_part_buys.md``.
+    ratios are of ``docs/develop/what_each_part_buys.md``.
 
     Parameters
     ----------

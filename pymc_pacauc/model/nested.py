@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,14 @@ from pymc_pacauc.model.approximation import EPApproximation, ImportanceSample, P
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.graph import MODE, FlatVariables, HeldData, Unreadable, evaluate, flat_variables
-from pymc_pacauc.model.prior import is_normal, local_scales
+from pymc_pacauc.model.prior import GaussianMixture, gaussian_mixtures, is_normal, local_scales
 from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of, reader_of
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.tune.nested import (
     MOST_HYPER,
+    MOST_POINTS,
     TOLERANCE,
     Conditional,
     Density,
@@ -62,8 +64,8 @@ class HyperModel:
 
     Attributes
     ----------
-    model, given : pm.Model
-        The model, and its copy in which the hyper-parameters are ``pm.Data``.
+    model : pm.Model
+        The model.
     hyper : tuple of TensorVariable
         The hyper-parameters, free variables of ``model``.
     layout : FlatVariables
@@ -71,7 +73,6 @@ class HyperModel:
     """
 
     model: pm.Model
-    given: pm.Model
     hyper: tuple[Variable, ...]
     layout: FlatVariables
 
@@ -82,13 +83,26 @@ class HyperModel:
         return self._reader.read(self.given, like)
 
     @cached_property
+    def given(self) -> pm.Model:
+        """A copy of the model in which the hyper-parameters are ``pm.Data``."""
+        values = zip(self.hyper, self.natural(self._quantiles[1:2]), strict=True)
+        with warnings.catch_warnings():  # that the copy has no use for the objects of gp.prior: only arrays are read
+            warnings.filterwarnings("ignore", "Detected variables likely created by GP objects")
+            return pm.do(self.model, {rv.name: value[0].astype(rv.dtype) for rv, value in values})
+
+    @cached_property
     def _reader(self) -> ProblemReader:
         return reader_of(self.given)
 
     @cached_property
-    def natural(self) -> Callable[[FloatArray], list[FloatArray]]:
+    def _function(self) -> Callable[[FloatArray], list[FloatArray]]:
+        """The log density of phi, and the hyper-parameters."""
+        density = pt.sum([pt.sum(term) for term in self.model.logp(list(self.hyper), sum=False)])
+        return self.layout.function([density, *self.model.replace_rvs_by_values(list(self.hyper))])
+
+    def natural(self, phi: FloatArray) -> list[FloatArray]:
         """The hyper-parameters themselves, ``phi[N, k] -> [N, *shape]`` each."""
-        return self.layout.function(self.model.replace_rvs_by_values(list(self.hyper)))
+        return self._function(phi)[1:]
 
     @cached_property
     def prior_draws(self) -> FloatArray:
@@ -104,9 +118,20 @@ class HyperModel:
         return np.concatenate([np.reshape(each, (PRIOR_DRAWS, -1)) for each in drawn], axis=1).astype(np.float64)
 
     @cached_property
+    def _quantiles(self) -> FloatArray:
+        """Of the prior: one standard deviation below the middle, the middle, one above."""
+        return np.quantile(self.prior_draws, [0.16, 0.5, 0.84], axis=0)
+
+    @cached_property
+    def certified_values(self) -> tuple[FloatArray, FloatArray]:
+        """Values of phi that the prior alone chose, shape (K, k), and their prior masses."""
+        drawn, shares = self.prior_draws, (np.arange(CERTIFIED_VALUES) + 0.5) / CERTIFIED_VALUES
+        values = np.quantile(drawn, shares, axis=0) if drawn.shape[1] == 1 else drawn[:CERTIFIED_VALUES]
+        return values, np.full(CERTIFIED_VALUES, 1.0 / CERTIFIED_VALUES)
+
+    @cached_property
     def conditional(self) -> Conditional:
-        log_prior = self.layout.function([pt.sum([pt.sum(t) for t in self.model.logp(list(self.hyper), sum=False)])])
-        low, middle, high = np.quantile(self.prior_draws, [0.16, 0.5, 0.84], axis=0)
+        low, middle, high = self._quantiles
         first = self.source_at(middle).problem
         like = None if self._reader.depends_on(self.given[rv.name] for rv in self.hyper) else first
 
@@ -114,7 +139,12 @@ class HyperModel:
             # pairs are the same at every phi, with all that is worked out about them
             return replace(self.source_at(phi, like).problem, pairs=first.pairs)
 
-        return Conditional(problem_at, lambda phi: log_prior(phi)[0], middle, np.maximum(0.5 * (high - low), 1e-3))
+        scale = np.maximum(0.5 * (high - low), 1e-3)
+        return Conditional(problem_at, lambda phi: self._function(phi)[0], middle, scale)
+
+    @property
+    def names(self) -> list[str]:
+        return [str(rv.name) for rv in self.hyper]
 
     @cached_property
     def labels(self) -> list[str]:
@@ -149,6 +179,64 @@ class HyperModel:
         return ModelProblem(self.model, inner.problem, variables, layout, sparse, free, held, densities)
 
 
+@dataclass(frozen=True, eq=False)
+class MixtureModel(HyperModel):
+    """A model with variables whose priors are mixtures of Gaussians: Gaussian given the component of each.
+
+    phi holds the numbers of the components, one for each of these variables.
+    """
+
+    mixtures: tuple[GaussianMixture, ...]
+
+    @classmethod
+    def of(cls, model: pm.Model, mixtures: list[GaussianMixture]) -> MixtureModel:
+        return cls(model, (), flat_variables(model).part([]), tuple(mixtures))
+
+    @property
+    def given(self) -> pm.Model:
+        return self.model
+
+    def source_at(self, phi: FloatArray, like: Problem | None = None) -> ModelProblem:
+        chosen = {each.name: int(k) for each, k in zip(self.mixtures, phi, strict=True)}
+        return self._reader.read(self.model, like, chosen)
+
+    def natural(self, phi: FloatArray) -> list[FloatArray]:
+        return list(phi.T)
+
+    @cached_property
+    def certified_values(self) -> tuple[FloatArray, FloatArray]:
+        """All components and their prior weights."""
+        weights = [each.weights for each in self.mixtures]
+        values = np.array(list(product(*(range(each.size) for each in weights))), dtype=np.float64)
+        masses = np.prod([each[values[:, j].astype(int)] for j, each in enumerate(weights)], axis=0)
+        return values[masses > 0.0], masses[masses > 0.0]
+
+    @cached_property
+    def conditional(self) -> Conditional:
+        values, masses = self.certified_values
+        first = self.source_at(values[0]).problem
+        log_prior = {phi.tobytes(): np.log(mass) for phi, mass in zip(values, masses, strict=True)}
+        return Conditional(
+            lambda phi: self.source_at(phi, first).problem,
+            lambda phi: np.array([log_prior[each.tobytes()] for each in phi]),
+            values[np.argmax(masses)],
+            np.ones(len(self.mixtures)),
+            values,
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{each.name}_component" for each in self.mixtures]
+
+    @property
+    def labels(self) -> list[str]:
+        return self.names
+
+    @property
+    def source(self) -> ModelProblem:
+        return self.source_at(self.conditional.centre)
+
+
 def read_model(model: pm.Model) -> ModelProblem | HyperModel:
     """The problem of a model, or, where EP cannot read it as it stands, its problem given some of its variables.
 
@@ -161,6 +249,8 @@ def read_model(model: pm.Model) -> ModelProblem | HyperModel:
     local = local_scales(model, scores)
     others = [rv for rv in model.free_RVs if not is_normal(model, rv) and rv not in local]
     hyper = {rv for rv in others if _acts_on_others(model, rv, scores)}
+    if mixtures := gaussian_mixtures(model):
+        return _of_components(model, list(mixtures.values()), hyper)
     refusal: NotLinearGaussianError | None = None
     try:
         return _given(model, hyper) if hyper else problem_of(model)
@@ -173,6 +263,26 @@ def read_model(model: pm.Model) -> ModelProblem | HyperModel:
             except NotLinearGaussianError:
                 continue
     raise refusal
+
+
+def _of_components(model: pm.Model, mixtures: list[GaussianMixture], hyper: set[Variable]) -> MixtureModel:
+    """The model given the components of its mixtures, after a trial."""
+    names = ", ".join(each.name for each in mixtures)
+    if hyper:
+        raise refuse(
+            f"the prior of {names} is a mixture of Gaussians, beside hyper-parameters ({names_of(hyper)})",
+            f"Hold {names_of(hyper)} fixed, or use pm.sample(step=pac.TemperingSMC()).",
+        )
+    count = int(np.prod([len(each.parts) for each in mixtures]))
+    if count > MOST_POINTS:
+        raise refuse(
+            f"the mixtures of Gaussians {names} have {count} combinations of components, and at most {MOST_POINTS} are "
+            "fitted",
+            "Hand on one variable that holds all coefficients, or use pm.sample(step=pac.TemperingSMC()).",
+        )
+    found = MixtureModel.of(model, mixtures)
+    assert found.conditional.dimension == len(mixtures)  # the trial
+    return found
 
 
 def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
@@ -193,11 +303,7 @@ def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
     others = set(model.free_RVs) - set(chosen)
     if random := others & set(ancestors(list(chosen))):
         raise refuse(f"the prior of {names} depends on {names_of(random)}, which is no hyper-parameter")
-    somewhere = pm.draw(list(chosen), random_seed=SEED, mode=MODE)
-    with warnings.catch_warnings():  # that the copy has no use for the objects of gp.prior: only its arrays are read
-        warnings.filterwarnings("ignore", "Detected variables likely created by GP objects")
-        given = pm.do(model, {rv.name: np.asarray(v, dtype=rv.dtype) for rv, v in zip(chosen, somewhere, strict=True)})
-    found = HyperModel(model, given, chosen, layout)
+    found = HyperModel(model, chosen, layout)
     with np.errstate(all="ignore"):
         found.source_at(found.conditional.centre)
     return found
@@ -252,7 +358,8 @@ class MixturePosterior:
     def _joined(self, coefficients: list[FloatArray]) -> FloatArray:
         """Hyper-parameters and coefficients of each component, shape (K, D)."""
         found = np.empty((len(coefficients), self.inner.size + self.outer.size))
-        found[:, self.outer], found[:, self.inner] = self.nested.phi, coefficients
+        found[:, self.outer] = self.nested.phi[:, : self.outer.size]  # numbers of components are no variables
+        found[:, self.inner] = coefficients
         return found
 
     def _of(self, fit: Fit) -> Any:
@@ -355,7 +462,7 @@ class NestedApproximation(EPApproximation):
         return MixturePosterior(
             self.nested,
             np.concatenate([everything[parts[name]] for name in inner.names]),
-            np.concatenate([everything[parts[rv.name]] for rv in self.hyper.hyper]),
+            np.concatenate([everything[:0], *(everything[parts[rv.name]] for rv in self.hyper.hyper)]),
         )
 
     @property
@@ -415,8 +522,8 @@ class NestedApproximation(EPApproximation):
         """Values of the hyper-parameters, their weights, and the log evidence given them."""
         values = self.hyper.natural(self.nested.phi)
         found = {
-            str(rv.name): (("point", *(f"{rv.name}_dim_{i}" for i in range(value.ndim - 1))), value)
-            for rv, value in zip(self.hyper.hyper, values, strict=True)
+            name: (("point", *(f"{name}_dim_{i}" for i in range(value.ndim - 1))), value)
+            for name, value in zip(self.hyper.names, values, strict=True)
         }
         evidence = [each.log_evidence + each.problem.absorbed for each in self.nested.fits]
         return xr.Dataset({**found, "weight": ("point", self.nested.weights), "log_evidence": ("point", evidence)})
@@ -471,7 +578,7 @@ class NestedApproximation(EPApproximation):
         place = dict(zip(free.names, free.slices, strict=True))
         values, risk = np.empty((draws, free.dimension)), np.empty(draws)
         chosen = rng.choice(nested.weights.size, size=draws, p=nested.weights)
-        outer = np.concatenate([np.arange(free.dimension)[place[value.name]] for value in self.hyper.layout.values])
+        outer = [k for value in self.hyper.layout.values for k in np.arange(free.dimension)[place[value.name]]]
         for k in np.unique(chosen):
             rows = np.flatnonzero(chosen == k)
             source, each = self.hyper.source_at(nested.phi[k]), nested.fits[k]
@@ -482,7 +589,8 @@ class NestedApproximation(EPApproximation):
             risk[rows] = each.problem.risk(theta)
         dirac = any(sparse.dirac for sparse in self.source.sparse)  # its indicators are cut at p: no other p will do
         lattice = None if dirac else nested.lattice
-        values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
+        if outer:
+            values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
         return values, risk
 
     @property
@@ -534,7 +642,7 @@ class NestedApproximation(EPApproximation):
             super().__repr__(),
             f"  hyper          {what} {', '.join(self.hyper.labels)}; {len(hyper['weight'])} points",
         ]
-        for rv in self.hyper.hyper:
+        for rv in self.hyper.hyper:  # components of a mixture have no mean
             mean = (hyper[rv.name] * hyper["weight"]).sum("point")
             sd = np.sqrt((hyper[rv.name] ** 2 * hyper["weight"]).sum("point") - mean**2)
             shown = zip(np.ravel(mean), np.ravel(sd), strict=True)
@@ -551,7 +659,7 @@ def mean_points(approx: NestedApproximation) -> tuple[xr.Dataset, FloatArray]:
     Scores are affine given the hyper-parameters: their mean is that of their values at these.
     """
     source, nested = approx.source, approx.nested
-    hyper = dict(zip([rv.name for rv in approx.hyper.hyper], approx.hyper.natural(nested.phi), strict=True))
+    hyper = dict(zip(approx.hyper.names, approx.hyper.natural(nested.phi), strict=True))
     found = {}
     for name, part, shape in zip(source.names, source.layout.slices, source.layout.shapes, strict=True):
         values = hyper[name] if name in hyper else approx.posterior.score_means[:, part].reshape(-1, *shape)
@@ -584,22 +692,22 @@ class CertifiedMixture:
 def certified_mixture(approx: NestedApproximation) -> CertifiedMixture:
     """The certifiable mixture of a fit; a ValueError where EP does not converge at some of its values."""
     hyper = approx.hyper
-    drawn = hyper.prior_draws
-    shares = (np.arange(CERTIFIED_VALUES) + 0.5) / CERTIFIED_VALUES
-    values = np.quantile(drawn, shares, axis=0) if drawn.shape[1] == 1 else drawn[:CERTIFIED_VALUES]
+    values, masses = hyper.certified_values
     density = Density(hyper.conditional, approx.density_method, approx.density_options)
     points = [density.at(phi) for phi in values]
+    known = np.array([point.log_density > -np.inf for point in points])
     fits = [point.fit for point in points if point.log_density > -np.inf]
     if not fits:
         raise ValueError(
             "Expectation-Propagation converged at none of the values of the hyper-parameters that a certificate is "
             "of: hold the hyper-parameters fixed, or certify draws of pm.sample(step=pac.TemperingSMC())."
         )
-    logs = np.array([each.log_evidence for each in fits]) - np.log(CERTIFIED_VALUES)
+    masses = masses[known]
+    logs = np.array([each.log_evidence for each in fits]) + np.log(masses)
     evidence = float(special.logsumexp(logs))
     weights = np.exp(logs - evidence)
     divergence = weights @ np.array([each.divergence for each in fits])
-    divergence += float(special.xlogy(weights, weights * CERTIFIED_VALUES).sum())
+    divergence += float(special.xlogy(weights, weights / masses).sum())
     risk = float(weights @ np.array([each.expected_risk for each in fits]))
     return CertifiedMixture(
         approx.fitted_to,
@@ -631,7 +739,7 @@ def fit_nested(
             lambda point: bar.update(len(density.points), len(density.points) + 1, log_evidence=point.fit.log_evidence),
         )
         nested = integrate(density) if how == "integrate" else maximum(density)
-    flat, _ = flat_directions(conditional.problem_at, nested.mode.phi)
+    flat = [] if conditional.values is not None else flat_directions(conditional.problem_at, nested.mode.phi)[0]
     said = tuple(hyper.describe(direction) for direction in flat)
     for each in said:
         logger.info("The data cannot move %s: no ranking depends on it, and its posterior is its prior.", each)

@@ -67,15 +67,16 @@ from pymc_pacauc.theorems import theorem_defaults
 class GaussianPriorReader:
     """Mean and Cholesky factor (or standard deviations) of some variables of a model, one after the other.
 
-    Each call reads the model's ``pm.Data`` anew. ``compiled`` says whether a function had to be compiled, into which
-    constants are folded.
+    Each call reads the model's ``pm.Data`` anew, and of each mixture of :func:`gaussian_mixtures` the component it is
+    told. ``compiled`` says whether a function had to be compiled, into which constants are folded.
     """
 
     def __init__(self, model: pm.Model, layout: FlatVariables):
         rvs = [model.values_to_rvs[value] for value in layout.values]
         self._layout = layout
         self._written = [_written_moments(model, rv, shape) for rv, shape in zip(rvs, layout.shapes, strict=True)]
-        rest = [i for i, moments in enumerate(self._written) if moments is None]
+        self._mixtures = {i: mixed for i, rv in enumerate(rvs) if (mixed := gaussian_mixtures(model).get(rv))}
+        rest = [i for i, moments in enumerate(self._written) if moments is None and i not in self._mixtures]
         self._rest = layout.part(rest)
         self._places = layout.places(rest)
         self._affine: tuple[Variable, list[Variable]] | None = None
@@ -87,13 +88,20 @@ class GaussianPriorReader:
             self._others = [rvs[i].name for i in rest if not isinstance(rvs[i].owner.op, NormalRV | MvNormalRV)]
             self._gradient = _gradient(model, [rvs[i] for i in rest], self._rest)
 
-    def __call__(self) -> tuple[FloatArray, FloatArray]:
+    def __call__(self, components: dict[str, int]) -> tuple[FloatArray, FloatArray]:
         d, parts = self._layout.dimension, self._layout.slices
         found = [
             (np.arange(d)[part], *moments())
             for moments, part in zip(self._written, parts, strict=True)
             if moments is not None
         ]
+        for i, mixed in self._mixtures.items():
+            if mixed.name not in components:
+                raise refuse(
+                    f"the prior of {mixed.name} is a mixture of Gaussians, which only pm.fit(method=pac.EP()) fits",
+                    "Use pm.sample(step=pac.TemperingSMC()), or write a pm.MvNormal with the moments of the mixture.",
+                )
+            found.append((np.arange(d)[parts[i]], *mixed.moments(components[mixed.name])))
         if self._affine is not None:
             found.append((self._places, *_affine_prior(*self._affine, self._rest)))
         elif self.compiled:
@@ -108,6 +116,43 @@ class GaussianPriorReader:
             else:
                 factors[np.ix_(places, places)] = np.diag(factor) if factor.ndim == 1 else factor
         return mean, factors
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianMixture:
+    """The prior of a variable that is a mixture of multivariate normals of known parameters."""
+
+    name: str
+    shares: Variable
+    parts: tuple[Variable, ...]
+
+    @property
+    def weights(self) -> FloatArray:
+        """Shape (K,)."""
+        return np.asarray(evaluate([self.shares])[0], dtype=np.float64)
+
+    def moments(self, component: int) -> tuple[FloatArray, FloatArray]:
+        """Mean and factor of a component."""
+        node = self.parts[component].owner
+        mean, covariance = evaluate(node.op.dist_params(node))
+        return mean, _stabilised_factor(self.name, np.asarray(covariance, dtype=np.float64))
+
+
+def gaussian_mixtures(model: pm.Model) -> dict[Variable, GaussianMixture]:
+    """The variables that are mixtures of several MvNormals, as of :func:`prior_from`."""
+    found = {}
+    for rv in model.free_RVs:
+        if not isinstance(rv.owner.op, MixtureRV) or model.rvs_to_transforms[rv] is not None:
+            continue
+        shares, *parts = (v for v in rv.owner.inputs if isinstance(v.type, TensorType))
+        joint = all(isinstance(getattr(v.owner, "op", None), MvNormalRV) and v.type.ndim == 1 for v in parts)
+        if (
+            len(parts) > 1
+            and joint
+            and is_known([shares, *(v for part in parts for v in part.owner.op.dist_params(part.owner))])
+        ):
+            found[rv] = GaussianMixture(rv.name, shares, tuple(parts))
+    return found
 
 
 def is_normal(model: pm.Model, rv: Variable) -> bool:
@@ -437,7 +482,7 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
     Notes
     -----
     The Gaussian is EP's ``approx.q``, which has the direction of the coefficients right. Pairs of a row of yesterday
-    and one of today are never compared: ``docs/priors.md`` has what that loses.
+    and one of today are never compared: ``docs/concepts/priors.md`` has what that loses.
 
     Examples
     --------

@@ -190,18 +190,20 @@ class ProblemReader:
         same = same and flat_variables(model).shapes == self._free.shapes
         return same and (self._folded is None or self._folded == _digest(made_of))
 
-    def read(self, model: pm.Model, like: Problem | None = None) -> ModelProblem:
+    def read(
+        self, model: pm.Model, like: Problem | None = None, components: dict[str, int] | None = None
+    ) -> ModelProblem:
         """The problem; where its scores as functions of theta, pairs and gamma are known to be those of ``like``, with
-        these as they are.
+        these as they are; given ``components`` of the variables whose priors are mixtures.
         """
         with self._lock:
-            return self._read(model, like)
+            return self._read(model, like, components or {})
 
     def depends_on(self, variables: Iterable[Variable]) -> bool:
         """Whether what ``like`` holds depends on some variables."""
         return bool(set(variables) & set(ancestors([term.potential for term in self._terms], blockers=self._variables)))
 
-    def _read(self, model: pm.Model, like: Problem | None) -> ModelProblem:
+    def _read(self, model: pm.Model, like: Problem | None, components: dict[str, int]) -> ModelProblem:
         layout, terms = self._layout, self._terms
         compiled = self._scores.compiled
         offset, slope = self._scores.read(model) if like is None else (like.offset, like.X.T)
@@ -213,7 +215,7 @@ class ProblemReader:
         mean, factor = np.zeros(d), np.ones(d)
         if self._prior is not None:
             places = layout.places(self._gaussian)
-            mean[places], found = self._prior()
+            mean[places], found = self._prior(components)
             if found.ndim == 1:
                 factor[places] = found
             elif self._sparse or self._densities:

@@ -71,7 +71,7 @@ SPREAD = 2.0
 # Assignments of rows to folds: this over the comparison's size, within these bounds. Twice as many take twice as long,
 # and halve the variance of log(gamma) over assignments; the AUC of the choice is the same to 0.0005.
 ASSIGNED_SIZE, LEAST_ASSIGNMENTS, MOST_ASSIGNMENTS = 180, 2, 4
-# Power of the comparison's size by which a choice on some rows is taken to all; see docs/gamma.md.
+# Power of the comparison's size by which a choice on some rows is taken to all; see docs/develop/gamma.md.
 GROWTH = 1.0
 # Rows beyond which some choose, and about how many of them. More take longer; the gamma chosen is steadier.
 MANY_ROWS, FEW_ROWS = 2500, 1000
@@ -367,7 +367,7 @@ def choose_gamma(
     gammas : array-like, optional
         Values to compare; by default the grid of :mod:`pymc_pacauc.tune.gamma`.
     folds : int or array of int, default 5
-        Number of folds, or the fold of every row.
+        Number of folds, or the fold of every row, in one assignment or in each of several.
     method : {"ep", "vb"}, default "ep"
         Of the folds' posteriors.
     groups : array-like, optional
@@ -418,7 +418,7 @@ def choose_gamma(
     rows, some = some.compared_rows, some.of_compared_rows()
     groups = None if groups is None else np.asarray(groups)[rows]
     if isinstance(folds, np.ndarray):
-        assigned = folds[None, rows]
+        assigned = np.atleast_2d(folds)[:, rows]
     else:
         assigned = assign_folds(some.pairs, folds, groups, content_order(some.X))
     plan = choose_plan(some, method=method, pairs="all")

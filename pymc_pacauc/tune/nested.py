@@ -64,6 +64,11 @@ NEXT_TO_FAILED = (
 NEGLIGIBLE = 1e-4  # total weight of the points that are dropped from the mixture
 FLAT, ROWS = 1e-6, 80  # relative residual below which a direction counts as flat; rows that are looked at for it
 
+NOWHERE = (
+    "Expectation-Propagation did not converge at any value of the hyper-parameters that was tried: use a smaller "
+    "gamma, or pm.sample(step=pac.TemperingSMC())."
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Conditional:
@@ -77,12 +82,15 @@ class Conditional:
         ``phi[N, k] -> [N]``: the log density of phi, in the same coordinates, normalised.
     centre, scale : ndarray, shape (k,)
         About the middle and the standard deviation of the prior.
+    values : ndarray, shape (K, k), optional
+        All values that phi can have, where it is discrete; ``log_prior`` are then the logarithms of their masses.
     """
 
     problem_at: Callable[[FloatArray], Problem]
     log_prior: Callable[[FloatArray], FloatArray]
     centre: FloatArray
     scale: FloatArray
+    values: FloatArray | None = None
 
     @property
     def dimension(self) -> int:
@@ -325,15 +333,14 @@ def find_mode(
     )
     mode = best()
     if mode is None:
-        raise ValueError(
-            "Expectation-Propagation did not converge at any value of the hyper-parameters that was tried: use a "
-            "smaller gamma, or pm.sample(step=pac.TemperingSMC())."
-        )
+        raise ValueError(NOWHERE)
     return Search(mode, trace, bool(found.success), str(found.message))
 
 
 def integrate(density: Density) -> NestedFit:
     """The posterior as a mixture over hyper-parameters."""
+    if density.conditional.values is not None:
+        return _listed(density)
     mode = find_mode(density).best
     axes = _axes(density, mode)
     if density.conditional.dimension in LATTICE:
@@ -343,7 +350,8 @@ def integrate(density: Density) -> NestedFit:
 
 def maximum(density: Density) -> NestedFit:
     """The mode of prior x Z alone, as a mixture of one; its evidence is that given the mode."""
-    mode = find_mode(density, slope=0.01).best
+    listed = density.conditional.values is not None
+    mode = _listed(density).mode if listed else find_mode(density, slope=0.01).best
     log_evidence = mode.fit.log_evidence + mode.fit.problem.absorbed
     return NestedFit(
         mode.phi[None],
@@ -373,6 +381,17 @@ def _axes(density: Density, mode: Point) -> FloatArray:
         curvature = np.eye(k)
     values, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
     return scale[:, None] * vectors / np.sqrt(np.maximum(values, CURVATURE))
+
+
+def _listed(density: Density) -> NestedFit:
+    """All values of discrete hyper-parameters."""
+    assert density.conditional.values is not None
+    points = [density.at(phi) for phi in density.conditional.values]
+    logs = np.array([point.log_density for point in points])
+    if not np.isfinite(logs).any():
+        raise ValueError(NOWHERE)
+    best = points[int(np.argmax(logs))]
+    return _mixture(density, best, points, logs, float(special.logsumexp(logs)), None, False)
 
 
 def _lattice(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
@@ -472,7 +491,7 @@ def _mixture(
             "The posterior of the hyper-parameters has no end that was found: their prior may be improper or much too "
             "wide."
         )
-    if found.effective < FEWEST_EFFECTIVE and lattice is None:
+    if found.effective < FEWEST_EFFECTIVE and lattice is None and density.conditional.values is None:
         said.append(f"The integral over the hyper-parameters rests on {found.effective:.1f} effective points.")
     if said:
         advice = "Compare with pm.sample(step=pac.TemperingSMC(start=approx))."

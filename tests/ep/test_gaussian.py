@@ -240,7 +240,7 @@ def test_the_bound_guards_against_steps_that_lead_away(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((40, 8))
     problem = linear_gaussian_problem(X, (X[:, 0] + rng.standard_normal(40) > 0.5).astype(int), 800.0)
-    from_prior = dataclasses.replace(choose_plan(problem), continuation=False)
+    from_prior = dataclasses.replace(choose_plan(problem), continuation=False, max_sweeps=150)
     fit = fit_by_plan(problem, from_prior)
     assert fit.converged
     assert fit.sweeps <= 90

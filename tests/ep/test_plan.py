@@ -49,7 +49,7 @@ def test_what_is_chosen_when(case):
     assert (plan.tolerance, plan.max_sweeps, plan.power) == (tolerance, 200, 1.0)
     if per_row is None:
         assert plan.pairs == "all"
-    else:  # the numbers measured in docs/large_data.md: 0.05 standard deviations with two columns
+    else:  # the numbers measured in docs/theory/subsampled_pairs.md: 0.05 standard deviations with two columns
         wanted = 160 * problem.n if per_row == 160 else 1.9e-3 / 0.05**2 * problem.gamma**1.5
         assert problem.pairs.n_pairs / plan.pairs.groups == pytest.approx(wanted, rel=1e-6)
     assert plan.continuation == (problem.gamma > 11.0 * problem.n / 4.0 and plan.pairs == "all")

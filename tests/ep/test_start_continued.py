@@ -12,10 +12,11 @@ from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.plan import MANY_MODES, choose_plan
+from pymc_pacauc.ep.plan import MANY_MODES, MAX_SWEEPS, choose_plan
 from pymc_pacauc.ep.posterior import GaussianPosterior
 from pymc_pacauc.ep.start import continued_start
 from pymc_pacauc.problem.problem import linear_gaussian_problem
+from tests.reference_ep import reference_ep
 
 
 def indicators(seed, n=1500, positives=75, d=8):
@@ -35,9 +36,28 @@ def quietly(problem, start=None):
 
 
 def from_prior(problem):
+    """With fewer sweeps than those after which another start is tried."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return fit(problem, replace(choose_plan(problem), continuation=False), n_jobs=1)
+        plan = replace(choose_plan(problem), continuation=False, max_sweeps=MAX_SWEEPS - 1)
+        return fit(problem, plan, n_jobs=1)
+
+
+@pytest.mark.parametrize("seed", [39, 45, 60])
+def test_rows_that_contradict_the_prior(seed):
+    """Sweeps from the prior do not find the fixed point that stored sites with much damping do; along gamma they do."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(8, 2)), np.arange(8) % 2 == 0
+    gamma = rng.uniform(0.5, 20.0)
+    prior = {"prior_mean": np.array([1.14, -0.293]), "prior_covariance": np.array([[0.307, 0.067], [0.067, 0.308]])}
+    problem = linear_gaussian_problem(X, y, gamma, **prior)
+    assert not from_prior(problem).converged
+    found = fitting.fit(problem)
+    mean, covariance, log_evidence = reference_ep(X, y, gamma, damping=0.05, iterations=12000, **prior)
+    assert found.converged
+    np.testing.assert_allclose(found.posterior.mean, mean, atol=1e-4)
+    np.testing.assert_allclose(found.posterior.covariance, covariance, atol=1e-4)
+    assert found.log_evidence == pytest.approx(log_evidence, abs=1e-4)
 
 
 @pytest.mark.slow

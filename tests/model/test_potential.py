@@ -141,7 +141,7 @@ def test_bad_data_containers(data):
 
 
 def test_equal_rows_tie():
-    """Exactly on arrays; in the graph where each distinct row is computed once (docs/conventions.md)."""
+    """Exactly on arrays; in the graph where each distinct row is computed once (docs/reference/conventions.md)."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(3, 13))
     place = np.array([0, 1, 2, 0, 1, 2, 0])

@@ -93,6 +93,42 @@ def test_where_hyper_parameters_were_integrated_the_prior_is_their_mixture(mixtu
         pac.prior_from(mixture, "s")
 
 
+def test_a_mixture_is_fitted_component_by_component(mixture):
+    """Against the prior's draws weighted by the exact likelihood."""
+    with pm.Model(coords=COORDS):
+        theta = pac.prior_from(mixture, "theta")
+        pac.AUCPotential("auc", X[60:] @ theta, y[60:], gamma=40.0)
+        today = pm.fit(method=pac.EP(), progressbar=False)
+    parts = [part for part in mixture.components("theta") if part[0] >= LEAST_WEIGHT]
+    rng = np.random.default_rng(1)
+    drawn = [rng.multivariate_normal(mean, covariance, size=8000) for _, mean, covariance in parts]
+    share = np.repeat([weight for weight, _, _ in parts], 8000) / 8000
+    weights = share * np.exp(-40.0 * pac.arrays.linear_risk(np.concatenate(drawn), X[60:], y[60:]))
+    share, theta = weights.sum() / share.sum(), np.concatenate(drawn)
+    weights /= weights.sum()
+    mean = weights @ theta
+    sd = np.sqrt(weights @ (theta - mean) ** 2)
+    assert today.log_evidence == pytest.approx(np.log(share), abs=0.15)  # EP's own error
+    np.testing.assert_allclose(today.posterior.mean, mean, atol=0.05 * sd.min())
+    np.testing.assert_allclose(np.sqrt(today.posterior.variance), sd, rtol=0.05)
+    samples = today.sample(4000, random_seed=1)["posterior"]["theta"].values[0]
+    np.testing.assert_allclose(samples.mean(axis=0), mean, atol=0.08 * sd.max())
+    assert today.hyper_posterior["theta_component"].size > 3
+    assert np.isfinite(pac.certificate(today).auc)
+    assert len(today.components("theta")) > 3  # and on to the day after
+
+
+def test_mixtures_beside_hyper_parameters_are_refused(mixture):
+    with pm.Model(coords=COORDS) as model:
+        level = pm.Normal("level", 0.0, pm.HalfNormal("spread"), shape=2)
+        scores = X @ pac.prior_from(mixture, "theta") + level[np.arange(120) % 2]
+        pac.AUCPotential("auc", scores, y, gamma=40.0)
+        with pytest.raises(pac.results.NotLinearGaussianError, match="Hold spread fixed"):
+            pm.fit(method=pac.EP(), progressbar=False)
+    with pytest.raises(pac.results.NotLinearGaussianError, match=r"a mixture of Gaussians.*TemperingSMC"):
+        pac.select_gamma(model)
+
+
 def test_what_cannot_be_handed_on_is_refused(yesterday):
     with pm.Model(), pytest.raises(ValueError, match="has no variable 'beta'; it has theta"):
         pac.prior_from(yesterday, "beta")

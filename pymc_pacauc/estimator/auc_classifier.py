@@ -90,7 +90,8 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         Of the fit; lists with a score for each class, like all that follows.
     certificate_ : Certificate
         Certified AUC with its conditions, at epsilon = 0.05; for another one ``pac.certificate(classifier, epsilon)``.
-        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is one of M.
+        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is one of M of these
+        linear scores; ``decision_function``, which combines them, is not certified.
     approximation_ : Fit
         The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
     idata_ : InferenceData or DataTree
@@ -228,10 +229,9 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             rest = [class_against_rest(place, k, weights) for k in range(classes.size)]
             rest = rest if strata is None else [stratified(pairs, strata) for pairs in rest]
             fitted = [score((place == k).astype(np.intp), pairs) for k, pairs in enumerate(rest)]
-        self.class_slopes_, self.class_shifts_ = np.ones(len(fitted)), np.zeros(len(fitted))
         if not one_score and self.calibration is not None:
             held_out = np.column_stack([each.held_out_standard for each in fitted])
-            self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, counted)
+            self.softmax_ = fit_softmax(held_out, place, counted)
         self._keep(fitted)
         self.classes_ = classes
         if hasattr(self, "coef_"):
@@ -260,8 +260,9 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         Returns
         -------
         scores : ndarray, shape (rows,) or (rows, classes)
-            With a score for each class, which have no common unit, an increasing linear map of each, whose softmax are
-            the probabilities.
+            With a score for each class, logarithms of the probabilities plus a constant for each row, such that a
+            column ranks rows as the probability of its class does if all classes were equally frequent, which is what
+            M judges. Without calibration the scores in standard units.
         std : ndarray, shape (rows,)
             Only with ``return_std=True``.
 
@@ -287,7 +288,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             if return_std:
                 raise ValueError("return_std=True is for one score; of several see scores_[k].posterior.std(X).")
             standard = np.column_stack([each.standard(X) for each in self.scores_])
-            return self.class_slopes_ * standard + self.class_shifts_
+            return standard if self.calibration is None else self.softmax_.decision(standard)
         [score] = self.scores_
         return (score.decision(X), score.posterior.std(X)) if return_std else score.decision(X)
 

@@ -238,7 +238,16 @@ def report_page(estimator: Any, title: str) -> str:
     scores, parts = [with_figures(estimator, each) for each in estimator.scores_], []
     if len(scores) > 1 and not any(np.isnan(each.figures.held_out) for each in scores):
         total = np.mean([each.figures.held_out for each in scores])
-        parts.append(_tiles([("Hand and Till's M of rows left out: the mean AUC of two classes", f"{total:.3f}")]))
+        parts.append(
+            _tiles(
+                [
+                    (
+                        "Hand and Till's M of the linear scores of rows left out: the mean AUC of two classes",
+                        f"{total:.3f}",
+                    )
+                ]
+            )
+        )
     for k, score in enumerate(scores):
         heading = "" if len(scores) == 1 else f"<h2>{escape(str(estimator.classes_[k]))} against the rest</h2>"
         parts.append(heading + _part(estimator, score))

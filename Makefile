@@ -16,7 +16,7 @@ QUICK := tests/comparison tests/problem tests/certify/test_bounds.py tests/certi
 	tests/test_package.py tests/test_versions.py tests/model/test_op.py tests/model/test_potential.py \
 	tests/model/test_approximation.py
 
-.PHONY: demo test quick test-lowest slow lint types docs dist bench-risk bench reliability reproduce clean
+.PHONY: demo test quick test-lowest slow lint types docs note dist bench-risk bench reliability reproduce clean
 
 demo: $(VENV)/demo.stamp  ## the quickstart on real data; figures go to out/
 	$(BIN)/python examples/quickstart.py --out out
@@ -43,6 +43,9 @@ types: $(VENV)/dev.stamp
 
 docs: $(VENV)/docs.stamp  ## the site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+note: $(VENV)/docs.stamp  ## the paper on what is new, one page to read or print: docs/_build/note/index.html
+	$(BIN)/sphinx-build -W -q -c docs/note -b singlehtml docs/note docs/_build/note
 
 dist:  ## wheel and sdist, tried in clean environments of every Python that is found
 	PYTHON=$(PYTHON) .ci/dist

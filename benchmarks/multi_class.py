@@ -2,11 +2,12 @@
 
     python -m benchmarks.multi_class [--splits 20] [--only wine ...] [--data FOLDER]
 
-Half of the rows learn. Peers: ``LogisticRegressionCV(scoring="roc_auc_ovo")`` on standardised columns, and LightGBM as
-it comes, where it is installed, else scikit-learn's HistGradientBoosting. M is that of ``predict_proba``, as
-scikit-learn scores it; for linear models that of the linear scores too. In brackets the difference from the logistic
-regression, with its standard error. Glass (six classes) and dna (three) come from OpenML, or from ``glass.csv`` and
-``dna.csv`` in a folder, the class in the last column.
+Half of the rows learn. Peers: ``LogisticRegressionCV(scoring="roc_auc_ovo")`` on standardised columns, as it comes and
+with ``class_weight="balanced"``, and LightGBM as it comes, where it is installed, else scikit-learn's
+HistGradientBoosting. M is that of ``predict_proba``, as scikit-learn scores it, and of ``decision_function``; in
+brackets the difference from the probabilities of the logistic regression, with its standard error. Log-loss and CPU
+seconds are of AUCClassifier and its peers. Glass (six classes) and dna (three) come from OpenML, or from ``glass.csv``
+and ``dna.csv`` in a folder, the class in the last column.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import numpy as np
 from sklearn.datasets import fetch_openml, load_digits, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegressionCV
+from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -56,12 +58,18 @@ def ours(X, y, X_test):
     return found.predict_proba(X_test), found.decision_function(X_test)
 
 
-def logistic(X, y, X_test):
+def logistic(X, y, X_test, class_weight=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence and of changes to come
-        model = LogisticRegressionCV(Cs=np.geomspace(1e-3, 1e2, 6), scoring="roc_auc_ovo", max_iter=500, cv=5)
+        model = LogisticRegressionCV(
+            Cs=np.geomspace(1e-3, 1e2, 6), scoring="roc_auc_ovo", max_iter=500, cv=5, class_weight=class_weight
+        )
         found = make_pipeline(StandardScaler(), model).fit(X, y)
         return found.predict_proba(X_test), found.decision_function(X_test)
+
+
+def balanced(X, y, X_test):
+    return logistic(X, y, X_test, "balanced")[:1]
 
 
 def trees(X, y, X_test):
@@ -72,8 +80,8 @@ def trees(X, y, X_test):
     return (LGBMClassifier(verbose=-1, n_jobs=1, random_state=0).fit(X, y).predict_proba(X_test),)
 
 
-METHODS = {"AUCClassifier": ours, "logistic": logistic, "boosted trees": trees}
-COLUMNS = ("AUCClassifier", ".. its scores", "logistic", ".. its scores", "boosted trees")
+METHODS = {"AUCClassifier": ours, "logistic": logistic, "balanced": balanced, "boosted trees": trees}
+COLUMNS = ("AUCClassifier", ".. decisions", "logistic", ".. decisions", ".. balanced", "boosted trees")
 
 
 def main():
@@ -82,23 +90,25 @@ def main():
     parser.add_argument("--only", nargs="*", default=list(DATA))
     parser.add_argument("--data", type=Path)
     given = parser.parse_args()
-    print("| data | " + " | ".join(COLUMNS) + " | CPU seconds |\n|---|" + "---|" * (len(COLUMNS) + 1))
+    print("| data | " + " | ".join(COLUMNS) + " | log-loss | CPU seconds |\n|---|" + "---|" * (len(COLUMNS) + 2))
     for name in given.only:
         X, y = DATA[name](given.data)
-        found, seconds = [], np.zeros(len(METHODS))
+        found, losses, seconds = [], np.zeros(len(METHODS)), np.zeros(len(METHODS))
         for train, test in StratifiedShuffleSplit(given.splits, test_size=0.5, random_state=0).split(X, y):
             row = []
             for k, method in enumerate(METHODS.values()):
                 begun = time.process_time()
                 scored = method(X[train], y[train], X[test])
                 seconds[k] += (time.process_time() - begun) / given.splits
+                losses[k] += log_loss(y[test], scored[0]) / given.splits
                 row += [1 - pac.empirical_risk(each, y[test], multi_class="ovo") for each in scored]
             found.append(row)
         values = np.array(found)
         apart = values - values[:, [2]]
         error = apart.std(axis=0, ddof=1) / np.sqrt(given.splits)
         cells = [f"{m:.4f} ({a:+.4f} ± {s:.4f})" for m, a, s in zip(values.mean(0), apart.mean(0), error, strict=True)]
-        print(f"| {name} | " + " | ".join(cells) + f" | {', '.join(f'{s:.1f}' for s in seconds)} |", flush=True)
+        last = f" | {', '.join(f'{x:.3f}' for x in losses)} | {', '.join(f'{s:.1f}' for s in seconds)} |"
+        print(f"| {name} | " + " | ".join(cells) + last, flush=True)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def learners(page):
                 cells.append(f"{value} ({'worse' if row[against][2] == '+' else 'better'})" if differs else value)
             lines.append(f"| {data} | {' | '.join(cells)} |\n")
     spans = [f"{min(each):.1f} to {max(each):.1f}" for each in seconds]
-    head = "| held out | this package | logistic regression / Cox | XGBoost |\n|---|---:|---:|---:|\n"
+    head = "| held out | EP, linear | logistic regression / Cox | XGBoost |\n|---|---:|---:|---:|\n"
     return head + "".join(lines) + f"| CPU s, with the choice of hyper-parameters | {' | '.join(spans)} |\n"
 
 

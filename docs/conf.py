@@ -1,13 +1,15 @@
 """The site: ``make docs``. Pages of `start/`, `guides/` and `concepts/` that are notebooks in markdown are run."""
 
 import os
-import shutil
+import sys
 from pathlib import Path
 
 import requests
-from jupyter_server_mathjax.app import STATIC_ASSETS_PATH
 
 import pymc_pacauc
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.modules["pymc_pacauc.plots"] = pymc_pacauc.plots  # the name that people use for pymc_pacauc.analysis.plots
 
 project = "pymc_pacauc"
 author = "The pymc_pacauc developers"
@@ -15,12 +17,12 @@ release = pymc_pacauc.__version__
 copyright = author  # noqa: A001 (Sphinx's name)
 
 extensions = [
+    "offline_math",
     "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
@@ -84,23 +86,8 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
+    "write_computation_times": False,
 }
-
-# Formulas without a network: MathJax comes with the site.
-mathjax_path = "mathjax/MathJax.js?config=TeX-AMS-MML_HTMLorMML-full,Safe"
-mathjax2_config = {"tex2jax": {"inlineMath": [["\\(", "\\)"]], "displayMath": [["\\[", "\\]"]]}}
-myst_update_mathjax = False
-
-
-def bring_mathjax(app):
-    place = Path(app.outdir) / "_static" / "mathjax"
-    if not place.exists():
-        shutil.copytree(STATIC_ASSETS_PATH, place, ignore=shutil.ignore_patterns("localization"))
-
-
-def setup(app):
-    app.connect("builder-inited", bring_mathjax)
-
 
 html_theme = "pydata_sphinx_theme"
 html_title = "pymc_pacauc"

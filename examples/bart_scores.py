@@ -68,6 +68,6 @@ def main(out: Path, draws: int = 100) -> tuple[float, float]:
 
 if __name__ == "__main__":
     logging.getLogger("pymc").setLevel(logging.ERROR)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("out"))
     main(parser.parse_known_args()[0].out)  # notebooks have arguments of their own

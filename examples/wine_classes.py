@@ -72,6 +72,6 @@ def main(out: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, help="directory for the figure")
     main(parser.parse_known_args()[0].out)  # notebooks have arguments of their own

@@ -12,10 +12,15 @@ a fit cut short for a fit. Two decorators of public functions say what their cal
 
 Only the outermost decorator counts. None does anything in threads other than the main one, which signals do not reach,
 or where the program has a SIGINT handler of its own.
+
+numba calls a Python function for each array that it makes of a result, and does not look whether that raised: a
+KeyboardInterrupt there becomes a SystemError, or ends the interpreter. No handler of this module raises there.
+:class:`CarefulHandler` does as much for code between our functions, such as PyMC's that records a draw.
 """
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections.abc import Callable
@@ -27,6 +32,9 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+UNCHECKED = "_numba_unpickle"  # the function that numba calls for arrays, in numba/core/serialize.py
+AGAIN = 0.001  # seconds until a signal that fell into it is sent again: chosen; twice as long is not felt
 
 
 class StoppedEarly(Exception):
@@ -51,12 +59,55 @@ class _Request:
         wait, self.made = self.early and not self.made, True
         if self.running and not wait:
             self.due = True
-            self.raise_due()
+            if not _in_unchecked(frame):  # else the next sweep raises, or the next kernel
+                self.raise_due()
 
     def raise_due(self) -> None:
         if self.due and not self.held:
             self.due = False
             raise KeyboardInterrupt
+
+
+def _in_unchecked(frame: FrameType | None) -> bool:
+    """Whether numba called the code that a signal interrupts, and does not look whether it raised."""
+    while frame is not None and frame.f_code.co_name != UNCHECKED:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _careful(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, as Python's own handler does, or a little later where numba would not see it."""
+    if _in_unchecked(frame):
+        threading.Timer(AGAIN, _thread.interrupt_main).start()
+    else:
+        signal.default_int_handler(number, frame)
+
+
+def _in_place_of_default() -> bool:
+    """Whether SIGINT reaches this thread, and raises KeyboardInterrupt."""
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _careful)
+
+
+class CarefulHandler:
+    """Lets no SIGINT raise inside of numba, as long as such an object lives; see the module's docstring."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        CarefulHandler.alive += 1
+        if _in_place_of_default():
+            _set_usual()
+
+    def __del__(self) -> None:
+        CarefulHandler.alive -= 1
+        if _in_place_of_default():
+            _set_usual()
+
+
+def _set_usual() -> None:
+    """Set the handler for code outside of our functions."""
+    signal.signal(signal.SIGINT, _careful if CarefulHandler.alive else signal.default_int_handler)
 
 
 _request: ContextVar[_Request | None] = ContextVar("interrupt request", default=None)
@@ -94,8 +145,7 @@ def check_interrupt() -> None:
 def _decorated(function: Callable[P, R], early: bool) -> Callable[P, R]:
     @wraps(function)
     def interruptible(*args: P.args, **kwargs: P.kwargs) -> R:
-        in_main = threading.current_thread() is threading.main_thread()
-        if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        if not _in_place_of_default():
             return function(*args, **kwargs)
         request = _Request(early)
         signal.signal(signal.SIGINT, request.handle)
@@ -111,7 +161,7 @@ def _decorated(function: Callable[P, R], early: bool) -> Callable[P, R]:
         finally:
             request.running = False
             _request.reset(token)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _set_usual()
         if request.made and not (early and getattr(result, "interrupted", False)):
             raise KeyboardInterrupt
         return result

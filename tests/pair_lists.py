@@ -90,3 +90,22 @@ def horizon_pairs(time, codes, horizon, cause=1):
                 continue
             found.append((i, j, weight / _uncensored(time, codes, time[i])))
     return tuple(np.array(column) for column in zip(*found, strict=True))
+
+
+def under_observation(pairs, time, entry):
+    """Those of the pairs whose second observation had entered when the event of the first one came."""
+    i, j, w = pairs
+    kept = entry[j] < time[i]
+    return i[kept], j[kept], w[kept]
+
+
+def class_pairs(y):
+    """Hand and Till's pairs of K classes, of n K scores: that of class k and row i is number k n + i."""
+    n, sizes = len(y), np.bincount(y)
+    found = [
+        (y[i] * n + i, y[i] * n + j, 1.0 / (sizes[y[i]] * sizes[y[j]]))
+        for i in range(n)
+        for j in range(n)
+        if y[i] != y[j]
+    ]
+    return tuple(np.array(column) for column in zip(*found, strict=True))

@@ -44,7 +44,7 @@ def test_notebooks_run(page):
     plt = pytest.importorskip("matplotlib.pyplot")
     names = {}
     for block in re.findall(
-        r"^```\{code-cell\}.*?\n(?::.*\n)*(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+        r"^```\{code-cell\}[^\n]*\n(?::[^\n]*\n)*(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
     ):
         try:
             exec(compile(block, page.name, "exec"), names)

@@ -357,6 +357,9 @@ MOST_PASSES = 200
 LARGEST_RESCALING = 0.25
 SMALLEST_PRECISION = 1e-8  # sites in between act as this one
 NEGLIGIBLE = 1e-13  # relative change of H
+# With more coefficients than rows: relative change of H below which a site's own waits for the next pass (500 x 2000:
+# a pass in a third of the time, as many passes; doubled, the same), and changes that are added to H at once.
+DEFERRED, MOVES_AT_ONCE = 1e-3, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -465,9 +468,11 @@ def _pass(H, c, r, columns, u, h, tau, components, limits, order, damping):
     """
     (log_weight, centre, variance, first, last), (floor, opened) = components, limits
     change, reset, excess, held = 0.0, 0, 0.0, 1e-3
+    HA, moved = columns @ H, 0  # H is HA's and the rank-one moves since then
+    moves, along_moves = np.empty(MOVES_AT_ONCE), np.empty((MOVES_AT_ONCE, len(H)))
     for k in order:
         if len(columns):
-            Ha = H @ columns[k]
+            Ha = HA[k] + (moves[:moved] * (along_moves[:moved] @ columns[k])) @ along_moves[:moved]
             seen, along = columns[k] @ Ha, columns[k] @ r
         else:
             Ha = H[k].copy()
@@ -492,7 +497,13 @@ def _pass(H, c, r, columns, u, h, tau, components, limits, order, damping):
         now = 1.0 / (tau[k] + u[k])
         change += (0.5 * ((new_u - u[k]) * now) ** 2 + (new_h - h[k]) ** 2 * now) / damping**2
         rank_one = without - gain * gain / (new_u + tau[k])
-        if abs(rank_one * seen) > NEGLIGIBLE:  # not so for what stays in a spike
+        if len(columns) and abs(rank_one * seen) > DEFERRED:
+            moves[moved], along_moves[moved] = rank_one, Ha
+            moved += 1
+            if moved == MOVES_AT_ONCE:
+                HA += ((columns @ along_moves.T) * moves) @ along_moves
+                moved = 0
+        elif not len(columns) and abs(rank_one * seen) > NEGLIGIBLE:  # not so for what stays in a spike
             for i in range(Ha.size):
                 scaled = rank_one * Ha[i]
                 for j in range(Ha.size):

@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from pymc_pacauc.comparison.kinds import class_against_rest, ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.estimator.average import fit_scores
 from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
 from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_calibration, fit_softmax
-from pymc_pacauc.estimator.posterior import fit_scores
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 
@@ -36,12 +36,18 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
     Parameters
     ----------
-    prior : {"gaussian", "ridge", "spike_slab", "gp"}, default "gaussian"
+    prior : {"gaussian", "ridge", "spike_slab", "additive", "gp", "auto"}, default "gaussian"
         Of the coefficients. ``"gaussian"``: with covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of
         the columns, the best of four shrinkages by evidence, for which the certificate pays. ``"ridge"``: independent,
         of variance one; ``"gaussian"`` is that with more columns than rows. ``"spike_slab"``: with a point mass at
-        zero; it ranks better than these where few of many columns matter. ``"gp"``: the score is a Gaussian process
-        of X, its lengthscale by evidence; then there is no ``coef_``, and no certificate.
+        zero; it ranks better than these where few of many columns matter. ``"additive"``: the score is a sum of smooth
+        functions, one for each column (:func:`~pymc_pacauc.additive_features`), their smoothness by evidence;
+        :func:`~pymc_pacauc.plots.plot_shapes` draws them. ``"gp"``: the score is a Gaussian process of the columns'
+        robust scores, its lengthscale by evidence, without a certificate. Neither has ``coef_``. ``"auto"``: the mean
+        of the scores of ``"gaussian"``, ``"additive"`` and ``"gp"``, weighted by how well they rank rows left out:
+        the best ranking on most data unless positives are few, at several times the cost; ``coef_``, ``gamma_``, ``log_evidence_``,
+        ``approximation_`` and ``idata_`` are those of its linear part, and there is no certificate and no
+        ``intercept_``.
     method : {"ep", "vb", "smc"}, default "ep"
         Expectation propagation, Gaussian variational Bayes, or draws of the exact posterior by tempering SMC (folds are
         EP's also with SMC).
@@ -90,7 +96,8 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         Of the fit; lists with a score for each class, like all that follows.
     certificate_ : Certificate
         Certified AUC with its conditions, at epsilon = 0.05; for another one ``pac.certificate(classifier, epsilon)``.
-        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is one of M.
+        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is one of M of these
+        linear scores; ``decision_function``, which combines them, is not certified.
     approximation_ : Fit
         The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
     idata_ : InferenceData or DataTree
@@ -228,13 +235,12 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             rest = [class_against_rest(place, k, weights) for k in range(classes.size)]
             rest = rest if strata is None else [stratified(pairs, strata) for pairs in rest]
             fitted = [score((place == k).astype(np.intp), pairs) for k, pairs in enumerate(rest)]
-        self.class_slopes_, self.class_shifts_ = np.ones(len(fitted)), np.zeros(len(fitted))
         if not one_score and self.calibration is not None:
             held_out = np.column_stack([each.held_out_standard for each in fitted])
-            self.class_slopes_, self.class_shifts_ = fit_softmax(held_out, place, counted)
+            self.softmax_ = fit_softmax(held_out, place, counted)
         self._keep(fitted)
         self.classes_ = classes
-        if hasattr(self, "coef_"):
+        if hasattr(self, "coef_") and self.prior != "auto":
             self.intercept_ = np.array([each.intercept for each in self.scores_])
 
     def _check_options(self) -> None:
@@ -260,8 +266,9 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         Returns
         -------
         scores : ndarray, shape (rows,) or (rows, classes)
-            With a score for each class, which have no common unit, an increasing linear map of each, whose softmax are
-            the probabilities.
+            With a score for each class, logarithms of the probabilities plus a constant for each row, such that a
+            column ranks rows as the probability of its class does if all classes were equally frequent, which is what
+            M judges. Without calibration the scores in standard units.
         std : ndarray, shape (rows,)
             Only with ``return_std=True``.
 
@@ -287,7 +294,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             if return_std:
                 raise ValueError("return_std=True is for one score; of several see scores_[k].posterior.std(X).")
             standard = np.column_stack([each.standard(X) for each in self.scores_])
-            return self.class_slopes_ * standard + self.class_shifts_
+            return standard if self.calibration is None else self.softmax_.decision(standard)
         [score] = self.scores_
         return (score.decision(X), score.posterior.std(X)) if return_std else score.decision(X)
 

@@ -12,8 +12,8 @@ positive with probability Phi(score). Probabilities lie strictly between 0 and 1
 
 A row is called positive where its probability exceeds 1/2. More than two ordered classes have one score: then there is
 one regression for each boundary between classes, of "above it" against "not above it", and probabilities of classes are
-differences, none below zero. Unordered classes have a score each; probabilities are the softmax of increasing linear
-maps of these.
+differences, none below zero. Unordered classes have a score each; probabilities are the softmax of linear maps of all
+scores, as the score of class 1 tells class 2 from class 3 too.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize
-from scipy.special import expit, log_expit, log_softmax, logit, ndtr
+from scipy.optimize import Bounds, brentq, minimize
+from scipy.special import expit, log_expit, log_softmax, logit, logsumexp, ndtr
 from sklearn.isotonic import IsotonicRegression
 
 from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.provenance import sides
 from pymc_pacauc.tune.gamma import FOLD_SWEEPS, MANY_ROWS, assign_folds, content_order
 
 CALIBRATIONS = ("auto", "sigmoid", "isotonic", None)
@@ -37,11 +38,17 @@ CALIBRATIONS = ("auto", "sigmoid", "isotonic", None)
 # 0.028, 0.012, 0.010 with 300, 1000, 2500 rows (benchmarks/probabilities.py); doubled, scores that are not logistic in
 # log-odds wait longer for it.
 ISOTONIC_ROWS = 2500
+# Rows of the smaller class for each coefficient from which on two folds are left out, not five: a half ranks as the
+# whole does, and probabilities take two fifths of the time. Doubled, it takes twice as many rows to save that.
+HALVES = 25
 TOLERANCE = 0.2  # relative change of the folds' natural parameters in their last sweep
 FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
 # Least slope of a sigmoid, per standard deviation of the score: where rows left out rank worse than chance, the
 # probabilities are the base rate, and rank as scores do. Doubled, they differ from it by 0.0005 more.
 LEAST_SLOPE = 1e-3
+# Prior sd of how much the (standardised) score of another class enters the log-odds of a class. With 0 M of the
+# probabilities is 0.007 smaller on rare classes (benchmarks/multi_class.py); doubled, the same within 0.001.
+CROSS_SD = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,54 +122,87 @@ def fit_sigmoid(scores: FloatArray, above: FloatArray, weights: FloatArray) -> S
     return Sigmoid(slope, float(shift))
 
 
-def fit_softmax(
-    scores: FloatArray, place: NDArray[np.intp], weights: FloatArray | None
-) -> tuple[FloatArray, FloatArray]:
-    """Slopes > 0 and shifts by which the softmax of ``slope_k score_k + shift_k`` are probabilities of K classes.
+@dataclass(frozen=True, eq=False)
+class Softmax:
+    """Probabilities of K classes from a score for each, the softmax of ``scores @ matrix.T + shifts``.
 
-    By maximum likelihood (Guo, Pleiss, Sun and Weinberger, 2017, call it vector scaling), as if one more row for each
-    class and score had slope 1: every class's score keeps its order, which a multinomial regression would not.
+    ``shares`` are those of the classes among the rows that it was fitted to. Hand and Till's M weighs all classes
+    alike, so of all functions of a row the one with the largest M is the probability of a class *if all were equally
+    frequent* (Neyman and Pearson); :meth:`decision` ranks by that.
+    """
+
+    matrix: FloatArray
+    shifts: FloatArray
+    shares: FloatArray
+
+    def decision(self, scores: FloatArray) -> FloatArray:
+        """Logarithms of the probabilities plus a constant for each row, shape (rows, K).
+
+        Their softmax are the probabilities, the largest of a row is that of its most probable class, and a column ranks
+        rows as the probability of its class does if all classes were equally frequent.
+        """
+        log_odds = scores @ self.matrix.T + self.shifts
+        return log_odds - logsumexp(log_odds - np.log(self.shares), axis=1, keepdims=True)
+
+
+def fit_softmax(scores: FloatArray, place: NDArray[np.intp], weights: FloatArray | None) -> Softmax:
+    """Probabilities of K classes by multinomial regression on their scores, the matrix shrunk to the identity.
+
+    By penalised maximum likelihood: entries of the matrix are Gaussian a priori about the identity, shifts about the
+    logarithms of the classes' shares. A class's own score enters with a slope > 0.
 
     Examples
     --------
     >>> scores = np.array([[2.0, 0.0, 0.0], [0.0, 2.0, 0.5], [0.0, 0.5, 2.0], [1.0, 1.5, 0.0], [0.5, 1.0, 1.5]])
-    >>> slopes, shifts = fit_softmax(scores, np.array([0, 1, 2, 0, 2]), None)
-    >>> bool((slopes > 0.5).all()), round(float(shifts.sum()), 6)
-    (True, 0.0)
+    >>> found = fit_softmax(scores, np.array([0, 1, 2, 0, 2]), None)
+    >>> bool((found.matrix.diagonal() > 0.5).all()), found.decision(scores).argmax(axis=1)
+    (True, array([0, 1, 2, 0, 2]))
     """
     rows, number = scores.shape
     each = np.ones(rows) if weights is None else weights / weights.mean()
+    shares = np.bincount(place, each) / rows
+    centre = np.column_stack([np.eye(number), np.log(shares)])
+    precision = np.where(np.eye(number, number + 1) > 0.0, 1.0, CROSS_SD**-2)
+    precision[:, -1] = 1.0
+    design = np.column_stack([scores, np.ones(rows)])
 
     def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
-        slopes, shifts = parameters[:number], parameters[number:]
-        at = slopes * scores + shifts
-        log_probability = log_softmax(at, axis=1)
-        value = -each @ log_probability[np.arange(rows), place] + 0.5 * np.sum((slopes - 1.0) ** 2 + shifts**2)
+        away = parameters.reshape(centre.shape) - centre
+        log_probability = log_softmax(design @ (centre + away).T, axis=1)
+        value = -each @ log_probability[np.arange(rows), place] + 0.5 * np.sum(precision * away**2)
         excess = np.exp(log_probability)
         excess[np.arange(rows), place] -= 1.0
-        excess *= each[:, None]
-        slope = np.concatenate([(excess * scores).sum(axis=0) + slopes - 1.0, excess.sum(axis=0) + shifts])
-        return value / rows, slope / rows
+        return value / rows, ((excess * each[:, None]).T @ design + precision * away).ravel() / rows
 
-    start = np.concatenate([np.ones(number), np.zeros(number)])
-    bounds = [(LEAST_SLOPE, None)] * number + [(None, None)] * number
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"gtol": 1e-9, "ftol": 1e-14}).x
-    return found[:number], found[number:] - found[number:].mean()
+    least = np.where(np.eye(number, number + 1) > 0.0, LEAST_SLOPE, -np.inf).ravel()
+    options = {"gtol": 1e-9, "ftol": 1e-14}
+    found = minimize(loss, centre.ravel(), jac=True, method="L-BFGS-B", bounds=Bounds(least), options=options)
+    matrix = found.x.reshape(centre.shape)
+    return Softmax(matrix[:, :-1], matrix[:, -1], shares)
 
 
-def cross_fit(posterior: ScorePosterior, folds: int) -> FloatArray:
+def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]:
+    """The fold of each row in each assignment, shape (assignments, rows)."""
+    problem = posterior.fit.problem
+    if min(sides(problem.pairs)) >= max(2 * ISOTONIC_ROWS, HALVES * problem.d):
+        folds = 2
+    assigned = assign_folds(problem.pairs, folds, posterior.groups, content_order(problem.X))
+    return assigned[:1] if problem.n > MANY_ROWS else assigned
+
+
+def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] | None = None) -> FloatArray:
     """Scores of the training rows by posteriors that have not seen their fold, in standard units.
 
     Returns
     -------
     Array of shape (assignments of rows to folds, rows).
     """
+    if posterior.held is not None:
+        return posterior.held
     problem = posterior.fit.problem
-    assigned = assign_folds(problem.pairs, folds, posterior.groups, content_order(problem.X))
-    assigned = assigned[:1] if problem.n > MANY_ROWS else assigned
     options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False}
     found = []
-    for fold in assigned:
+    for fold in calibration_folds(posterior, folds) if assigned is None else assigned:
         if posterior.fit.plan.folds == "paths":
             paths = FoldPaths(problem, fold, 0.0 if posterior.fit.method == "GaussianVB" else 1.0)
             found.append(paths.leave_out(problem.gamma, **options).scores)
@@ -262,7 +302,7 @@ def calibrate(
     Without calibration a row is called positive where its score is above that of the average training row, and of
     ordered classes, where so many training rows are above it as are of higher classes.
     """
-    score = posterior.fit.problem.X @ posterior.mean
+    score = posterior.training_scores
     weights = np.ones(place.size) if sample_weight is None else sample_weight / sample_weight.mean()
     each = weights if calibration is None else np.ones(place.size)  # scores of rows left out are in units of all alike
     center = float(np.average(score, weights=each))

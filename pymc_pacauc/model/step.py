@@ -35,7 +35,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_pacauc.interrupt import raises_interrupts
+from pymc_pacauc.interrupt import CarefulHandler, raises_interrupts
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, is_auc_risk
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.graph_path import FITTED, PyMCPath
@@ -401,7 +401,9 @@ class TemperingSMC(BlockedStep):
 
     @staticmethod
     def _make_progressbar_update_functions() -> tuple[Any, ...]:
-        def update(stats: dict[str, Any]) -> dict[str, Any]:
+        handler = CarefulHandler()  # lives as long as PyMC's progress bars, shown or not: while draws are recorded
+
+        def update(stats: dict[str, Any], handler: CarefulHandler = handler) -> dict[str, Any]:
             return {name: stats[name] for name in ("progress", "stage", "particle_ess", "acceptance_rate")}
 
         return (update,)

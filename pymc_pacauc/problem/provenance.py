@@ -362,6 +362,9 @@ def sides(comparison: Comparison) -> tuple[int, int]:
     return int(higher.sum()), int((~higher).sum())
 
 
+LOOKED_AT = 50  # columns, evenly spread, that stand for all; each takes a sort of the rows, 10 ms at 100 000
+
+
 def looks_standardized(X: NDArray[np.float64]) -> bool:
     """Whether most columns are centred, scaled or ranked with their own rows: no prior fixed beforehand does that.
 
@@ -371,7 +374,8 @@ def looks_standardized(X: NDArray[np.float64]) -> bool:
     >>> [looks_standardized(x) for x in (X, X - X.mean(axis=0), X / X.std(axis=0, ddof=1), X / X.max(axis=0))]
     [False, True, True, True]
     """
-    columns = [column for column in np.asarray(X, dtype=float).T if np.unique(column[:1000]).size > 3]
+    some = np.asarray(X, dtype=float).T[:: -(-X.shape[1] // LOOKED_AT)] if X.size else X.T
+    columns = [column for column in some if np.unique(column[:1000]).size > 3]
     if not columns or not np.isfinite(X).all():
         return False
     return float(np.mean([_standardized_column(column) for column in columns])) > 0.5

@@ -12,6 +12,16 @@ import pymc_pacauc as pac
 from pymc_pacauc.estimator.base import inference_data_of
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.results import as_result
+from tests.pair_lists import (
+    censored_pairs,
+    class_pairs,
+    competing_pairs,
+    horizon_pairs,
+    label_pairs,
+    listed_risk,
+    under_observation,
+)
+from tests.reference_ep import reference_ep
 
 rng = np.random.default_rng(12)
 X = rng.normal(size=(60, 3))
@@ -259,3 +269,109 @@ def test_estimators_on_a_subsample():
     draws = inference_data_of(replace(posterior, fit=some), ["a", "b", "c"], 50, 1)
     assert pac.certificate(draws).auc == pac.certificate(some).auc
     assert pac.certificate(draws).auc < pac.certificate(posterior.fit).auc
+
+
+# -- every kind of comparison, against lists of its pairs -----------------------------------------------------------
+
+rows = np.random.default_rng(30)
+Z = rows.normal(size=(36, 2))
+SIGNAL = Z[:, 0] - 0.5 * Z[:, 1] + rows.logistic(size=36)
+LABELS, LEVELS, STRATA = SIGNAL > 0, np.digitize(SIGNAL, [-1.0, 1.0]), np.arange(36) % 3
+TIME, WEIGHTS = np.ceil(10 * np.exp(-SIGNAL)), rows.gamma(2.0, size=36)
+CODES = rows.integers(0, 3, 36)
+ENTRY, HORIZON = TIME * rows.random(36), float(np.median(TIME))
+KINDS = {
+    "two classes": ({"y": LABELS}, label_pairs(LABELS)),
+    "strata": ({"y": LABELS, "strata": STRATA}, label_pairs(LABELS, strata=STRATA)),
+    "weights": ({"y": LABELS, "weights": WEIGHTS}, label_pairs(LABELS, weights=WEIGHTS)),
+    "ordered classes": ({"y": LEVELS, "ordered": True}, label_pairs(LEVELS)),
+    "unordered classes": ({"y": LEVELS, "multi_class": "ovo"}, class_pairs(LEVELS)),
+    "censored": ({"time": TIME, "event": CODES > 0}, censored_pairs(TIME, CODES > 0)),
+    "competing": ({"time": TIME, "event": CODES, "cause": 2}, competing_pairs(TIME, CODES, 2)),
+    "horizon": ({"time": TIME, "event": CODES, "horizon": HORIZON}, horizon_pairs(TIME, CODES, HORIZON)),
+    "entry": (
+        {"time": TIME, "event": CODES, "entry": ENTRY},
+        under_observation(competing_pairs(TIME, CODES), TIME, ENTRY),
+    ),
+}
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def design_of(kind):
+    """Rows whose product with the coefficients are all scores, of classes one after the other."""
+    return Z if kind != "unordered classes" else np.concatenate([np.kron(Z, unit) for unit in np.eye(3)])
+
+
+@pytest.fixture(scope="module")
+def kinds():
+    found = {}
+    for kind, (given, _) in KINDS.items():
+        with pm.Model() as model:
+            theta = pm.Normal("theta", shape=(2, 3) if kind == "unordered classes" else 2)
+            potential = pac.AUCPotential if "y" in given else pac.ConcordancePotential
+            potential("auc", scores=Z @ theta, gamma=20.0, **given)
+            found[kind] = model, pm.fit(method=pac.EP(tolerance=1e-8), progressbar=False)
+    return found
+
+
+@EVERY_KIND
+def test_the_risk_of_a_kind_is_that_of_its_pairs(kinds, kind):
+    model, _ = kinds[kind]
+    [graph] = model.replace_rvs_by_values(model.potentials)
+    value = model.compile_fn(graph, inputs=model.value_vars, mode="FAST_COMPILE")
+    design = design_of(kind)
+    for at in np.random.default_rng(1).normal(size=(3, design.shape[1])):
+        risk = listed_risk(design @ at, KINDS[kind][1])
+        shape = model.initial_point()["theta"].shape
+        assert value({"theta": at.reshape(shape)}) == pytest.approx(-20.0 * risk, abs=1e-10)
+
+
+@EVERY_KIND
+def test_ep_of_a_kind_is_the_papers(kinds, kind):
+    mean, covariance, log_evidence = reference_ep(design_of(kind), None, 20.0, weighted_pairs=KINDS[kind][1])
+    approx = kinds[kind][1]
+    np.testing.assert_allclose(approx.q.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(approx.q.covariance, covariance, atol=1e-6)
+    assert approx.log_evidence == pytest.approx(log_evidence, abs=1e-6)
+
+
+@EVERY_KIND
+def test_rows_of_a_kind_left_out(kinds, kind):
+    """As EP of the pairs without them, at as much gamma as these weigh; in units of each group and class."""
+    design, (i, j, w) = design_of(kind), KINDS[kind][1]
+    groups = np.arange(36) // 3 % 4
+    left = pac.leave_out(kinds[kind][1], groups=groups, refine=20, progressbar=False)
+    out = np.tile(groups == 1, len(design) // 36)
+    kept = ~(out[i] | out[j])
+    pairs = i[kept], j[kept], w[kept]
+    mean, _, _ = reference_ep(design, None, 20.0 * w[kept].sum() / w.sum(), weighted_pairs=pairs)
+    exact = (design @ mean).reshape(-1, 36)
+    for ours, theirs in zip(np.atleast_2d(left.scores.T), exact, strict=True):
+        assert np.corrcoef(ours[groups == 1], theirs[groups == 1])[0, 1] > 1 - 1e-6
+
+
+@EVERY_KIND
+def test_what_a_kind_certifies(kinds, kind):
+    if kind == "horizon":
+        with pytest.raises(ValueError, match="no certificate with estimated weights"):
+            pac.certificate(kinds[kind][1])
+        return
+    certified = pac.certificate(kinds[kind][1])
+    assert 0.0 < certified.auc < certified.empirical_auc < 1.0
+
+
+@EVERY_KIND
+def test_predictions_and_files_of_a_kind(kinds, kind, tmp_path):
+    pytest.importorskip("h5py")
+    model, approx = kinds[kind]
+    new = np.random.default_rng(2).normal(size=(4, 2))
+    deployed = pac.predict_scores(approx, new, summary=True)["mean"]
+    shape = model.initial_point()["theta"].shape
+    np.testing.assert_allclose(deployed, new @ approx.q.mean.reshape(shape), atol=1e-10)
+    draws = approx.sample(20, random_seed=1)
+    draws.to_netcdf(tmp_path / "draws.nc")
+    read = az.from_netcdf(tmp_path / "draws.nc")
+    assert as_result(read).fitted_to == as_result(approx).fitted_to
+    theta = draws["posterior"]["theta"].values
+    exact = np.einsum("rd,csd...->csr...", new, theta)
+    np.testing.assert_allclose(pac.predict_scores(read, new), exact, atol=1e-10)

@@ -54,6 +54,7 @@ def test_closed_form(fitted):
     assert catoni.auc == pytest.approx(1 - catoni_bound(*known, rate=catoni_rate(60, 3), selected_from=5))
     assert "among 5 priors" in repr(catoni)
     assert "PAC-Bayes-kl" in repr(certified)
+    assert "(n+ = 60, n- = 90)" in repr(certified)
 
 
 def test_from_draws_of_an_approximation(fitted):

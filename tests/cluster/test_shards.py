@@ -33,6 +33,7 @@ def problems():
     yield "strata and weights", arrays.label_comparison(Y, strata=strata, weights=weights)
     yield "ordered", arrays.label_comparison(levels, ordered=True)
     yield "censored", arrays.concordance(times, RNG.uniform(size=N) < 0.7)
+    yield "competing", arrays.concordance(times, RNG.integers(0, 3, N), cause=2)
     yield "horizon", arrays.concordance(times, RNG.integers(0, 3, N), horizon=1.0)
     yield "entry times", arrays.concordance(times, RNG.uniform(size=N) < 0.7, entry=times * RNG.uniform(size=N))
 

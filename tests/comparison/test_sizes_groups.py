@@ -138,7 +138,7 @@ def test_what_groups_are_refused_for():
     found = fit(linear_gaussian_problem(X, X[:, 0] > 0.0, gamma=20.0))
     groups = np.arange(60) // 3
     assert pac.certificate(found, groups=groups).groups == 20
-    assert "20 groups" in repr(pac.certificate(found, groups=groups))
+    assert ", in 20 groups)" in repr(pac.certificate(found, groups=groups))
     for options in ({"bound": "matchings"}, {"sampling": "iid"}):
         with pytest.raises(ValueError, match="not for groups of them"):
             pac.certificate(found, groups=groups, **options)

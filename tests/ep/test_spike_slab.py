@@ -320,3 +320,13 @@ def test_repairs_are_counted():
     ):
         fit = fitting.fit(problem)
         assert fit.interventions.dropped_directions == 1
+
+
+def test_an_offset_that_double_precision_cannot_hold_is_refused_from_any_start():
+    """An earlier fit at a smaller gamma, whose rounding error was small, does not hide that of this one."""
+    rng = np.random.default_rng(0)
+    X, group = rng.standard_normal((40, 2)), rng.integers(0, 5, 40)
+    options = {"offset": 2e5 * group, "inclusion_probability": 0.5, "v0": 0.01}
+    start = fitting.fit(spike_slab_problem(X, X[:, 0] > 0.0, 0.5, **options), n_jobs=1)
+    with pytest.raises(ValueError, match="double precision"):
+        fitting.fit(spike_slab_problem(X, X[:, 0] > 0.0, 500.0, **options), start=start, n_jobs=1)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import sklearn.utils
 from scipy.optimize import minimize
-from scipy.special import expit, log_softmax, logit, ndtr
+from scipy.special import expit, log_softmax, logit, ndtr, softmax
 from sklearn.isotonic import IsotonicRegression
 
 import pymc_pacauc as pac
-from pymc_pacauc.estimator.calibration import FAR, Sigmoid, Steps, cross_fit, fit_sigmoid, fit_softmax
+from pymc_pacauc.estimator.calibration import CROSS_SD, FAR, Sigmoid, Steps, cross_fit, fit_sigmoid, fit_softmax
 
 
 def data(n=90, seed=1):
@@ -69,22 +69,41 @@ def test_the_sigmoid_is_the_most_likely_but_for_its_slope():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_softmax_is_the_most_likely_with_one_more_row(weighted):
+def test_the_softmax_is_the_most_probable(weighted):
     rng = np.random.default_rng(3)
     scores, place = rng.normal(size=(60, 3)), rng.integers(0, 3, size=60)
     scores[np.arange(60), place] += 1.0
     weights = rng.gamma(2.0, size=60) if weighted else None
     each = np.ones(60) if weights is None else weights / weights.mean()
 
-    def loss(parameters):
-        slopes, shifts = parameters[:3], parameters[3:]
-        fitted = -each @ log_softmax(slopes * scores + shifts, axis=1)[np.arange(60), place]
-        return fitted + 0.5 * np.sum((slopes - 1.0) ** 2 + shifts**2)
+    shares = np.bincount(place, each) / 60
 
-    best = minimize(loss, np.ones(6), method="BFGS", options={"gtol": 1e-7}).x
-    slopes, shifts = fit_softmax(scores, place, weights)
-    np.testing.assert_allclose(slopes, best[:3], rtol=1e-4)
-    np.testing.assert_allclose(shifts, best[3:] - best[3:].mean(), atol=1e-4)
+    def loss(parameters):
+        matrix, shifts = parameters[:9].reshape(3, 3), parameters[9:]
+        fitted = -each @ log_softmax(scores @ matrix.T + shifts, axis=1)[np.arange(60), place]
+        spread = np.where(np.eye(3) > 0, 1.0, CROSS_SD)
+        return (
+            fitted + 0.5 * np.sum(((matrix - np.eye(3)) / spread) ** 2) + 0.5 * np.sum((shifts - np.log(shares)) ** 2)
+        )
+
+    best = minimize(loss, np.ones(12), method="BFGS", options={"gtol": 1e-7}).x
+    found = fit_softmax(scores, place, weights)
+    np.testing.assert_allclose(found.matrix, best[:9].reshape(3, 3), atol=1e-4)
+    np.testing.assert_allclose(found.shifts, best[9:], atol=1e-4)
+    np.testing.assert_allclose(found.shares, shares)
+
+
+def test_decisions_rank_by_probabilities_of_equally_frequent_classes():
+    """Their softmax is that of the log-odds, their largest the most probable class; Bayes' rule moves the shares."""
+    rng = np.random.default_rng(4)
+    scores, place = rng.normal(size=(80, 3)), rng.choice(3, p=[0.7, 0.2, 0.1], size=80)
+    scores[np.arange(80), place] += 1.0
+    found = fit_softmax(scores, place, None)
+    decision, probability = found.decision(scores), softmax(scores @ found.matrix.T + found.shifts, axis=1)
+    np.testing.assert_allclose(softmax(decision, axis=1), probability)
+    even = probability / found.shares
+    even /= even.sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(decision.argsort(axis=0), even.argsort(axis=0))
 
 
 def test_without_calibration_classes_are_as_frequent_as_in_training():

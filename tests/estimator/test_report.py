@@ -1,11 +1,17 @@
 import pickle
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from scipy.stats import norm
+from sklearn.metrics import precision_score, recall_score, roc_auc_score
 
 import pymc_pacauc as pac
+from pymc_pacauc.estimator import report
+from pymc_pacauc.estimator.report import with_figures
 
 
 class Balanced(HTMLParser):
@@ -70,12 +76,143 @@ def test_the_page_stands_alone(tmp_path, options, words):
     assert parser.fetched == []
 
 
-def test_the_page_of_censored_times():
+@pytest.fixture(scope="module")
+def censored():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 2))
-    y = np.column_stack([rng.random(60) < 0.7, rng.exponential(np.exp(-X[:, 0]))])
-    page = pac.ConcordanceEstimator(gamma="default").fit(X, y).report(title="Times & events")
+    event, time = rng.random(60) < 0.7, rng.exponential(np.exp(-X[:, 0]))
+    return pac.ConcordanceEstimator(gamma="default").fit(X, np.column_stack([event, time])), event, time
+
+
+def test_the_page_of_censored_times(censored):
+    page = censored[0].report(title="Times & events")
     assert "<h1>Times &amp; events</h1>" in page
     for words in ("Censored times", "concordance of rows left out", "Kaplan-Meier", "an early event"):
         assert words in page
     assert "AUC" not in page
+
+
+def test_figures_of_censored_times(censored, monkeypatch):
+    """Kaplan-Meier curves of thirds, and the concordance of rows left out, by their definitions."""
+    found, event, time = censored
+    score = with_figures(found, found.scores_[0])
+    figures, risk = score.figures, score.held_out
+    first, later = np.nonzero((time[:, None] < time) & event[:, None])
+    assert figures.pairs == first.size
+    assert figures.held_out == pytest.approx(np.mean(risk[first] > risk[later]))
+    assert (figures.rows, figures.events) == (60, event.sum())
+    cuts = np.quantile(risk, [1 / 3, 2 / 3])
+    axes = drawn(monkeypatch, report._kaplan_meier, figures)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["low", "middle", "high"]
+    for k, curve in enumerate(figures.survival):
+        third = np.digitize(risk, cuts) == k
+        at = np.unique(time[third])
+        deaths = [np.sum(event[third] & (time[third] == t)) / np.sum(time[third] >= t) for t in at]
+        expected = np.cumprod(1.0 - np.array(deaths))
+        np.testing.assert_allclose(np.interp(at, *curve), expected, atol=1e-12)
+        np.testing.assert_array_equal(axes.lines[k].get_xydata().T, curve)
+    share = f"{event.mean():.0%}"
+    assert report._facts(figures, 0) == [
+        ("concordance of rows left out", f"{figures.held_out:.3f}"),
+        (f"events among 60 rows ({share})", str(event.sum())),
+    ]
+
+
+@pytest.fixture(scope="module")
+def reported():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(90, 3)) * [1.0, 5.0, 0.2]
+    y = X[:, 0] + 0.3 * X[:, 1] + rng.normal(size=90) > 0.5
+    found = pac.AUCClassifier().fit(X, y)
+    weighted = replace(found.scores_[0], weights=rng.gamma(4.0, size=90), figures=None)  # a fit by weights takes longer
+    return found, y, with_figures(found, weighted)
+
+
+def drawn(monkeypatch, draw, *arguments):
+    """The axes that a figure is drawn on."""
+    axes = Figure().subplots()
+    monkeypatch.setattr(report, "_figure", lambda draws, caption: draws(axes))
+    draw(*arguments)
+    return axes
+
+
+def test_figures_of_rows_left_out(reported):
+    """Against scikit-learn, and against sums by hand."""
+    _, y, score = reported
+    [found], held_out = score.figures.boundaries, score.held_out
+    assert found.name == "True"
+    assert (found.share, found.auc) == pytest.approx((y.mean(), roc_auc_score(y, held_out)), abs=1e-12)
+    assert found.weighted
+    probability = score.maps[0]((held_out - score.center) / score.spread)
+    for rate, (at, sensitivity, specificity, ppv, npv) in zip((0.05, 0.1, 0.2, 0.5), found.cuts, strict=True):
+        assert at == pytest.approx(np.quantile(probability[~y], 1.0 - rate))
+        called = probability > at
+        assert sensitivity == pytest.approx(recall_score(y, called))
+        assert specificity == pytest.approx(recall_score(~y, ~called))
+        assert ppv == pytest.approx(precision_score(y, called, zero_division=np.nan), nan_ok=True)
+        assert npv == pytest.approx(precision_score(~y, ~called))
+    order, start = np.argsort(probability, kind="stable"), 0
+    for mean, share, number in found.bins.T:
+        rows = order[start : (start := start + int(number))]
+        weight = score.weights[rows] / score.weights[rows].sum()
+        assert (mean, share) == pytest.approx((weight @ probability[rows], weight @ y[rows]))
+    assert start == 90
+    assert score.figures.pairs == y.sum() * (~y).sum()
+    gammas, auc, error, of_draw = score.figures.gammas
+    for k, each in enumerate(score.posterior.choice.candidates):
+        of_splits = [np.var(split, ddof=1) / split.size for split in each.auc]
+        assert (gammas[k], auc[k], of_draw[k]) == pytest.approx((each.gamma, each.auc.mean(), each.expected_auc.mean()))
+        assert error[k] == pytest.approx(np.sqrt(np.mean(of_splits)))
+    assert gammas[score.figures.chosen] == pytest.approx(score.posterior.choice.gamma)
+
+
+def test_what_is_drawn(reported, monkeypatch):
+    _, _, score = reported
+    [boundary], figures = score.figures.boundaries, score.figures
+    curve, chance = drawn(monkeypatch, report._roc, boundary).lines
+    np.testing.assert_array_equal(curve.get_xydata().T, boundary.roc[:2])
+    np.testing.assert_array_equal(chance.get_xydata(), [[0, 0], [1, 1]])
+    axes = drawn(monkeypatch, report._calibration, boundary)
+    [(points, _, [bars])] = axes.containers
+    np.testing.assert_array_equal(points.get_xydata().T, boundary.bins[:2])
+    _, share, rows = boundary.bins
+    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    sd = np.sqrt(np.maximum(share * (1 - share), 0.25 / rows) / rows)
+    np.testing.assert_allclose((ends[:, 1] - ends[:, 0]) / 2.0, norm.ppf(0.5 + report.CI_PROB / 2.0) * sd)
+    mean, of_draw, chosen = drawn(monkeypatch, report._gamma, figures, "AUC").lines
+    np.testing.assert_array_equal(mean.get_xydata().T, figures.gammas[:2])
+    np.testing.assert_array_equal(of_draw.get_xydata().T, figures.gammas[[0, 3]])
+    assert chosen.get_xdata()[0] == figures.gammas[0, figures.chosen]
+
+
+def test_the_headline_and_thresholds(reported):
+    _, _, score = reported
+    [found] = score.figures.boundaries
+    low, high = found.interval
+    assert 0.0 < low < found.auc < high < 1.0
+    assert [value for _, value in report._facts(score.figures, 0)] == [
+        f"{found.auc:.3f}",
+        f"{low:.3f} to {high:.3f}",
+        f"{found.share:.1%}",
+    ]
+    assert "interval over groups" in report._facts(score.figures, 7)[1][0]
+    rows = re.findall(r"<tr>(.*?)</tr>", report._thresholds(found))[1:]
+    cells = [re.findall(r"<td>(.*?)</td>", row) for row in rows]
+    assert cells == [[f"{at:.3f}", *(f"{share:.1%}" for share in shares)] for at, *shares in found.cuts]
+
+
+def test_the_table_of_coefficients(reported):
+    """In units of the columns' standard deviation, the largest first, with the bars from the least to the largest."""
+    found, _, score = reported
+    mean, sd = (each * score.posterior.columns.scale for each in (score.posterior.coef, score.posterior.coef_sd))
+    order = np.argsort(-np.abs(mean))
+    half = norm.ppf(0.5 + report.CI_PROB / 2.0) * sd
+    rows = re.findall(r"<tr>(.*?)</tr>", report._coefficients(found, score.posterior))[1:]
+    reach = np.abs([mean - half, mean + half]).max()
+    for row, k in zip(rows, order, strict=True):
+        cells = re.findall(r"<td>(.*?)</td>", row)
+        ends = f"{mean[k] - half[k]:+.3f} to {mean[k] + half[k]:+.3f}"
+        assert cells[1:] == [f"{mean[k]:+.3f}", ends, f"{norm.cdf(mean[k] / sd[k]):.3f}"]
+        left, width, middle = map(float, re.findall(r"(?:left|width):([\d.]+)%", row)[1:])
+        expected = 50 + 48 * (mean[k] - half[k]) / reach, 96 * half[k] / reach, 50 + 48 * mean[k] / reach
+        assert (left, width, middle) == pytest.approx(expected, abs=0.011)

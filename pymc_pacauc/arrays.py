@@ -15,6 +15,7 @@ from pymc_pacauc.comparison.risk import LinearRisk, empirical_risk, linear_risk,
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit as fit_to_the_end
 from pymc_pacauc.interrupt import returns_early
+from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_features
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.smc import Settings, bridge_path, prior_path, run_tempering
@@ -22,6 +23,7 @@ from pymc_pacauc.tune.evidence import choose_lengthscale
 from pymc_pacauc.tune.gamma import GammaChoice, choose_gamma
 
 __all__ = [
+    "AdditiveFeatures",
     "Fit",
     "GammaChoice",
     "KernelFeatures",
@@ -29,6 +31,7 @@ __all__ = [
     "Pairs",
     "Problem",
     "Settings",
+    "additive_features",
     "bipartite",
     "bridge_path",
     "choose_gamma",

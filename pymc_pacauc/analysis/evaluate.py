@@ -241,7 +241,9 @@ class Units:
         ]
 
 
-def delong(score: FloatArray, mask: Mask, ci_prob: float, groups: ArrayLike | None = None) -> AUCInterval:
+def delong(
+    score: FloatArray, mask: Mask, ci_prob: float, groups: ArrayLike | None = None, new_rows: int | None = None
+) -> AUCInterval:
     """Interval of the AUC of one score vector, over the sampling of the rows (or groups), from DeLong's variance.
 
     The variance is that of a two-sample U-statistic, from each row's share in it (DeLong, DeLong and Clarke-Pearson,
@@ -258,6 +260,9 @@ def delong(score: FloatArray, mask: Mask, ci_prob: float, groups: ArrayLike | No
 
         1 / k = [variance + 1 / (4 m^2)] / [AUC (1 - AUC) + 1 / (4 m)].
 
+    Another sample of ``new_rows`` rows has an AUC of its own, of variance n / new_rows times this one's: their sum is
+    that of k / (1 + n / new_rows) comparisons.
+
     With separated classes the interval is the exact binomial one of m successes in m trials, down to
     ((1 - ci_prob) / 2)^(1 / m); in large samples it is DeLong's. ``benchmarks/coverage_auc.py`` measures its coverage.
 
@@ -272,8 +277,10 @@ def delong(score: FloatArray, mask: Mask, ci_prob: float, groups: ArrayLike | No
     variance = units.variance(*placements(score, mask))
     pull = 0.25 / units.smaller
     comparisons = max(units.smaller, (auc * (1.0 - auc) + pull) / (variance + pull / units.smaller))
-    lower, upper = binomial_interval(auc, comparisons, ci_prob)
-    return AUCInterval(auc, lower, upper, float(np.sqrt(variance)), units.words, ci_prob)
+    wider = 1.0 if new_rows is None else 1.0 + mask.size / new_rows
+    lower, upper = binomial_interval(auc, comparisons / wider, ci_prob)
+    over = units.words if new_rows is None else "new rows"
+    return AUCInterval(auc, lower, upper, float(np.sqrt(variance * wider)), over, ci_prob)
 
 
 def placements(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
@@ -339,8 +346,8 @@ class AUCInterval:
         Ends of the interval.
     se : float
         Standard error: DeLong's over rows, else the standard deviation of the AUC.
-    over : {"rows", "groups", "posterior", "both"}
-        What is uncertain; ``"groups"`` where these, not rows, are the units.
+    over : {"rows", "groups", "posterior", "both", "new rows"}
+        What is uncertain; ``"groups"`` where these, not rows, are the units; ``"new rows"`` of a predictive interval.
     ci_prob : float
         Probability of the interval.
 
@@ -428,6 +435,7 @@ def auc_interval(
     ci_prob: float = 0.9,
     positive: Any = None,
     groups: ArrayLike | None = None,
+    new_rows: int | None = None,
     random_seed: Any = 0,
 ) -> AUCInterval:
     """Compute the AUC of a score on labelled rows, with an interval.
@@ -449,6 +457,9 @@ def auc_interval(
         Which of the two labels is the positive class.
     groups : array_like, shape (n,), optional
         A label per row, such as its patient: groups, not rows, are then the independent units.
+    new_rows : int, optional
+        A *predictive* interval: of the AUC that the mean score has on another sample of so many rows, with about the
+        same shares of classes (and, with ``groups``, as many rows in each). Without it, of the AUC in the population.
     random_seed : int, Generator or None, default 0
         Seed of the bootstrap.
 
@@ -460,7 +471,8 @@ def auc_interval(
     Raises
     ------
     ValueError
-        If y does not have two rows (or groups) of each of two classes, or ``over`` needs draws that ``scores`` lacks.
+        If y does not have two rows (or groups) of each of two classes, ``over`` needs draws that ``scores`` lacks, or
+        ``new_rows`` is no number of rows, or goes with another ``over`` than rows.
 
     See Also
     --------
@@ -487,8 +499,14 @@ def auc_interval(
     check_ci_prob(ci_prob)
     draws, mask = labelled_draws(scores, y, positive)
     deployed = deployed_score(scores, draws, mean)
+    if new_rows is not None and (
+        isinstance(new_rows, bool) or not isinstance(new_rows, int | np.integer) or new_rows < 2
+    ):
+        raise ValueError(f"new_rows must be a whole number of rows, at least 2; got {new_rows!r}.")
     if over == "rows":
-        return delong(deployed, mask, ci_prob, groups)
+        return delong(deployed, mask, ci_prob, groups, new_rows)
+    if new_rows is not None:
+        raise ValueError(f'new_rows= is for the mean score, over="rows"; got over={over!r}.')
     _check_draws(len(draws))
     aucs, units = 1.0 - empirical_risk(draws, mask), Units.of(mask, groups)
     values = (
@@ -665,4 +683,4 @@ def _check_draws(number: int) -> None:
 
 
 def _words(over: str) -> str:
-    return {"rows": "rows", "groups": "groups", "posterior": "the posterior", "both": "rows and the posterior"}[over]
+    return {"posterior": "the posterior", "both": "rows and the posterior"}.get(over, over)

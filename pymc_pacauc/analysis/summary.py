@@ -390,7 +390,7 @@ def _of_estimator(estimator: Any, ci_prob: float) -> pd.DataFrame:
     """Coefficients of X with calibrated spread, in the units of X."""
     posterior = estimator.scores_[0].posterior
     if posterior.features is not None:
-        raise TypeError("A Gaussian process has no coefficients of X to summarise: see report().")
+        raise TypeError("A score that is not linear in X has no coefficients of X to summarise: see report().")
     inclusion = posterior.fit.inclusion_probability
     included = inclusion if (inclusion < 1.0).any() else None
     return _intervals(posterior.coef, posterior.coef_sd, estimator._feature_names(), ci_prob, included)

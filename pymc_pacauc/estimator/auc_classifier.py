@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from pymc_pacauc.comparison.kinds import class_against_rest, ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
+from pymc_pacauc.estimator.average import fit_scores
 from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
 from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_calibration, fit_softmax
-from pymc_pacauc.estimator.posterior import fit_scores
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray
 
@@ -36,12 +36,18 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
     Parameters
     ----------
-    prior : {"gaussian", "ridge", "spike_slab", "gp"}, default "gaussian"
+    prior : {"gaussian", "ridge", "spike_slab", "additive", "gp", "auto"}, default "gaussian"
         Of the coefficients. ``"gaussian"``: with covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of
         the columns, the best of four shrinkages by evidence, for which the certificate pays. ``"ridge"``: independent,
         of variance one; ``"gaussian"`` is that with more columns than rows. ``"spike_slab"``: with a point mass at
-        zero; it ranks better than these where few of many columns matter. ``"gp"``: the score is a Gaussian process
-        of X, its lengthscale by evidence; then there is no ``coef_``, and no certificate.
+        zero; it ranks better than these where few of many columns matter. ``"additive"``: the score is a sum of smooth
+        functions, one for each column (:func:`~pymc_pacauc.additive_features`), their smoothness by evidence;
+        :func:`~pymc_pacauc.plots.plot_shapes` draws them. ``"gp"``: the score is a Gaussian process of the columns'
+        robust scores, its lengthscale by evidence, without a certificate. Neither has ``coef_``. ``"auto"``: the mean
+        of the scores of ``"gaussian"``, ``"additive"`` and ``"gp"``, weighted by how well they rank rows left out:
+        the best ranking on most data unless positives are few, at several times the cost; ``coef_``, ``gamma_``,
+        ``log_evidence_``, ``approximation_`` and ``idata_`` are those of its linear part, and there is no certificate
+        and no ``intercept_``.
     method : {"ep", "vb", "smc"}, default "ep"
         Expectation propagation, Gaussian variational Bayes, or draws of the exact posterior by tempering SMC (folds are
         EP's also with SMC).
@@ -234,7 +240,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             self.softmax_ = fit_softmax(held_out, place, counted)
         self._keep(fitted)
         self.classes_ = classes
-        if hasattr(self, "coef_"):
+        if hasattr(self, "coef_") and self.prior != "auto":
             self.intercept_ = np.array([each.intercept for each in self.scores_])
 
     def _check_options(self) -> None:

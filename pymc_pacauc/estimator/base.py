@@ -33,7 +33,7 @@ from pymc_pacauc.problem.score_function import linear_scores
 
 
 def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws: int, seed: int) -> Any:
-    """Draws of ``coef``, the coefficients of X (``theta`` of kernel features), and what certificates need."""
+    """Draws of ``coef``, the coefficients of X (``theta`` of features of X), and what certificates need."""
     from pymc_pacauc.model.compat import dataset, inference_data
 
     rng = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
         coords = {"feature": list(features)}
         drawn = dataset({"coef": (theta / posterior.columns.scale)[None]}, coords=coords, dims={"coef": ["feature"]})
     else:
-        drawn = dataset({"theta": theta[None]}, dims={"theta": ["kernel_feature"]})
+        drawn = dataset({"theta": theta[None]}, dims={"theta": ["score_feature"]})
     drawn = drawn.assign_coords(posterior.score_function(features).as_coords())
     return inference_data({"posterior": drawn, "sample_stats": stats})
 
@@ -184,7 +184,7 @@ class ScoreEstimator(BaseEstimator):
         """Calibrated standard deviations of the coefficients, the shape of ``coef_``."""
         check_is_fitted(self)
         if self.scores_[0].posterior.features is not None:
-            raise AttributeError("A Gaussian process has no coefficients of X.")
+            raise AttributeError("A score that is not linear in X has no coefficients of X.")
         return self._shaped([each.posterior.coef_sd for each in self.scores_])
 
     @property
@@ -211,9 +211,7 @@ class ScoreEstimator(BaseEstimator):
 
     def _certificate(self, score: Any) -> Any:
         if score.posterior.record.tuned_prior:
-            raise AttributeError(
-                "There is no certificate: the prior (its lengthscale) was tuned on the data it would be certified with."
-            )
+            raise AttributeError(f"There is no certificate with prior={self.prior!r}. {score.posterior.uncertified}")
         try:
             return certificate(score.posterior.result, 0.05 / len(self.scores_))
         except ValueError as error:

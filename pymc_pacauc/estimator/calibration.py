@@ -181,21 +181,28 @@ def fit_softmax(scores: FloatArray, place: NDArray[np.intp], weights: FloatArray
     return Softmax(matrix[:, :-1], matrix[:, -1], shares)
 
 
-def cross_fit(posterior: ScorePosterior, folds: int) -> FloatArray:
+def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]:
+    """The fold of each row in each assignment, shape (assignments, rows)."""
+    problem = posterior.fit.problem
+    if min(sides(problem.pairs)) >= max(2 * ISOTONIC_ROWS, HALVES * problem.d):
+        folds = 2
+    assigned = assign_folds(problem.pairs, folds, posterior.groups, content_order(problem.X))
+    return assigned[:1] if problem.n > MANY_ROWS else assigned
+
+
+def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] | None = None) -> FloatArray:
     """Scores of the training rows by posteriors that have not seen their fold, in standard units.
 
     Returns
     -------
     Array of shape (assignments of rows to folds, rows).
     """
+    if posterior.held is not None:
+        return posterior.held
     problem = posterior.fit.problem
-    if min(sides(problem.pairs)) >= max(2 * ISOTONIC_ROWS, HALVES * problem.d):
-        folds = 2
-    assigned = assign_folds(problem.pairs, folds, posterior.groups, content_order(problem.X))
-    assigned = assigned[:1] if problem.n > MANY_ROWS else assigned
     options: dict[str, Any] = {"refine": FOLD_SWEEPS, "tolerance": TOLERANCE, "of_draws": False}
     found = []
-    for fold in assigned:
+    for fold in calibration_folds(posterior, folds) if assigned is None else assigned:
         if posterior.fit.plan.folds == "paths":
             paths = FoldPaths(problem, fold, 0.0 if posterior.fit.method == "GaussianVB" else 1.0)
             found.append(paths.leave_out(problem.gamma, **options).scores)
@@ -295,7 +302,7 @@ def calibrate(
     Without calibration a row is called positive where its score is above that of the average training row, and of
     ordered classes, where so many training rows are above it as are of higher classes.
     """
-    score = posterior.fit.problem.X @ posterior.mean
+    score = posterior.training_scores
     weights = np.ones(place.size) if sample_weight is None else sample_weight / sample_weight.mean()
     each = weights if calibration is None else np.ones(place.size)  # scores of rows left out are in units of all alike
     center = float(np.average(score, weights=each))

@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.comparison.censored import concordance, event_codes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.estimator.average import fit_scores
 from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
 from pymc_pacauc.estimator.calibration import cross_fit
-from pymc_pacauc.estimator.posterior import ScorePosterior, fit_scores
+from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, numeric_array
 

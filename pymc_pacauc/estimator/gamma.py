@@ -58,7 +58,7 @@ def fit_at_gamma(
     gamma: Any,
     *,
     method: str,
-    folds: int,
+    folds: Any,
     groups: ArrayLike | None,
     priors: int,
     pilot: Fit | None,
@@ -71,7 +71,8 @@ def fit_at_gamma(
     """
     if isinstance(gamma, str) and gamma == "cv":
         options: dict[str, Any] = {"method": method, "groups": groups, "n_jobs": n_jobs}
-        options["callback"] = lambda number: tell(f"choosing gamma by {folds} folds: {number} looked at")
+        number_of_folds = folds if isinstance(folds, int) else int(folds.max()) + 1
+        options["callback"] = lambda number: tell(f"choosing gamma by {number_of_folds} folds: {number} looked at")
         choice = choose_gamma(problem, folds=folds, tuning=tuning, start=pilot, **options)
         start = pilot if tuning is problem.pairs else None
         tell(f"fitting at gamma = {choice.gamma:.4g}")

@@ -35,6 +35,7 @@ from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.ep.results import ADVICE, Fit
 from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_features, robust_scores
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import (
     Problem,
@@ -46,19 +47,21 @@ from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
 from pymc_pacauc.tune.coverage import calibrated_posterior
-from pymc_pacauc.tune.evidence import SIZES, choose_lengthscale, choose_shrinkage
+from pymc_pacauc.tune.evidence import SIZES, PriorChoice, choose_bend, choose_lengthscale, choose_shrinkage
 from pymc_pacauc.tune.gamma import content_order, pairs_of_few
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """``(X - center) / scale``."""
+    """``(X - center) / scale``, or robust scores of these."""
 
     center: FloatArray
     scale: FloatArray
+    robust: AdditiveFeatures | None = None
 
     def apply(self, X: FloatArray) -> FloatArray:
-        return (X - self.center) / self.scale
+        columns = (X - self.center) / self.scale
+        return columns if self.robust is None else robust_scores(self.robust, columns)
 
 
 def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: Any) -> Columns:
@@ -126,13 +129,14 @@ def temper(start: Fit, particles: int, rng: np.random.Generator) -> Tempered:
     return Tempered(start.problem, theta, risk, state.population.parent, state.stages)
 
 
-PRIORS = ("gaussian", "ridge", "spike_slab", "gp")
+PRIORS = ("gaussian", "ridge", "spike_slab", "additive", "gp", "auto")
 TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many: four times as long, see docs/develop/gamma.md
 # Rows among which the pivots of a process are chosen; twice as many take twice as long.
 PIVOT_ROWS = 5000
-# Features of a process, at most, and rows times their square: above 11 000 rows there are fewer. At 100 000 rows of 50
+# Features of a process, at most, and rows times their square: above 100 000 rows there are fewer. At 100 000 rows of 50
 # columns 60 and 120 rank alike (AUC 0.706), and 300 take five times as long; doubled, fits take twice as long.
-MOST_FEATURES, FEATURE_WORK = 300, 1e9
+MOST_FEATURES, FEATURE_WORK = 100, 1e9
+EVALUATIONS = 8  # of the evidence, to choose a lengthscale; the most, 30, take twice as long
 PARTICLES = 1000  # of SMC; the Monte Carlo error of the mean is 1 / sqrt(1000) posterior standard deviations
 
 
@@ -158,6 +162,8 @@ class Recipe:
                 f'prior="spike_slab" has method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
                 "with pac.SpikeSlab and sample it with pac.TemperingSMC."
             )
+        if self.prior == "auto" and self.method != "ep":
+            raise UnsupportedError(f'prior="auto" has method="ep"; got {self.method!r}. Each of its priors has others.')
 
     @property
     def advice(self) -> str:
@@ -228,8 +234,8 @@ class ScorePosterior:
     ----------
     columns : Columns
         Centre and scale of the columns of X.
-    features : KernelFeatures or None
-        Of a Gaussian process, made from these columns; None for linear scores.
+    features : KernelFeatures, AdditiveFeatures or None
+        Made from these columns; None for scores that are linear in X.
     shrinkage : float or None
         Of a Gaussian prior, chosen by evidence; None where there was no choice.
     record : Provenance
@@ -242,16 +248,21 @@ class ScorePosterior:
         Draws, with SMC.
     groups : array or None
         Group of each row, where groups are the independent units.
+    held : array or None
+        Cross-fitted scores, (assignments, rows), where they are known already.
     """
 
     columns: Columns
-    features: KernelFeatures | None
+    features: KernelFeatures | AdditiveFeatures | None
     shrinkage: float | None
     record: Provenance
     fit: Any
     choice: Choice | None = None
     tempered: Tempered | None = None
     groups: NDArray[np.intp] | None = None
+    held: FloatArray | None = None
+
+    uncertified = "The prior (its lengthscale) was tuned on the data it would be certified with."
 
     def covariates(self, X: FloatArray) -> FloatArray:
         """What theta are the coefficients of, for rows of X."""
@@ -273,7 +284,7 @@ class ScorePosterior:
         """The Gaussian whose covariance is reported: calibrated, or the posterior's own where that cannot be."""
         if not self.has_data:
             return self.fit.spread
-        if self.features is not None:
+        if isinstance(self.features, KernelFeatures):
             return self.fit.posterior
         try:
             return calibrated_posterior(self.fit, self.groups)
@@ -299,6 +310,11 @@ class ScorePosterior:
         """Mean score of each row; of linear scores, zero for the average training row."""
         return self.covariates(X) @ self.mean
 
+    @cached_property
+    def training_scores(self) -> FloatArray:
+        """Mean scores of the rows it was fitted to."""
+        return self.fit.problem.X @ self.mean
+
     def std(self, X: FloatArray) -> FloatArray:
         """Calibrated standard deviation of each row's score about :meth:`score`."""
         return np.sqrt(self.spread.moments_of(self.covariates(X), variances=True)[1])
@@ -308,6 +324,22 @@ class ScorePosterior:
         half = -ndtri(0.5 * (1.0 - ci_prob)) * self.std(X)
         return self.score(X)[:, None] + np.column_stack([-half, half])
 
+    def shapes(self) -> list[FloatArray]:
+        """The function of each column, of an additive score: its points, mean and calibrated standard deviation there.
+
+        Arrays of shape (3, points), in the units of X and of the score; less the function's mean over training rows.
+        """
+        if not isinstance(self.features, AdditiveFeatures):
+            raise ValueError('Only an additive score has a function for each column: fit with prior="additive".')
+        found = []
+        for j, (points, table) in enumerate(zip(self.features.points, self.features.tables, strict=True)):
+            design = np.zeros((points.size, self.features.rank))
+            design[:, self.features.column == j] = table
+            variance = self.spread.moments_of(design, variances=True)[1]
+            x = self.columns.center[j] + self.columns.scale[j] * points
+            found.append(np.array([x, design @ self.mean, np.sqrt(variance)]))
+        return found
+
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Draws of theta from the Gibbs posterior, shape (draws, d)."""
         drawn = self.fit.draws if not self.has_data else None if self.tempered is None else self.tempered.theta
@@ -316,9 +348,9 @@ class ScorePosterior:
         return drawn[rng.integers(len(drawn), size=draws)].astype(np.float64)
 
     def score_function(self, features: Sequence[str]) -> ScoreFunction:
-        """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for kernel features."""
+        """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for features of X."""
         if self.features is not None:
-            refusal = "The scores are of kernel features of X: use the estimator's decision_function(X)."
+            refusal = "The scores are not linear in X but in features of it: use the estimator's decision_function(X)."
             return ScoreFunction((), refusal=refusal)
         linear = linear_scores("coef", self.columns.center.shape, features)
         centre = sparse.vstack([linear.matrix[:-1], sparse.csr_array(-self.columns.center[None])], format="csr")
@@ -361,44 +393,52 @@ class ScorePosterior:
         return replace(self, fit=kept, record=stored.fitted_to, choice=None, tempered=None, groups=None)
 
 
-def fit_scores(
+def fit_part(
     X: FloatArray,
     pairs: Pairs,
     recipe: Recipe,
     *,
     sample_weight: FloatArray | None,
-    folds: int,
+    folds: int | NDArray[np.intp],
     groups: NDArray[np.intp] | None,
     rng: np.random.Generator,
 ) -> ScorePosterior:
-    """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
+    """Fit the scores of these rows under one prior; ``folds`` is their number, or the fold of every row."""
     context = copy_context()
     context.run(ADVICE.set, recipe.advice)
-    return context.run(_fit_scores, X, pairs, recipe, sample_weight, folds, groups, rng)
+    return context.run(_fit_part, X, pairs, recipe, sample_weight, folds, groups, rng)
 
 
-def _fit_scores(
+def _fit_part(
     X: FloatArray,
     pairs: Pairs,
     recipe: Recipe,
     sample_weight: FloatArray | None,
-    folds: int,
+    folds: int | NDArray[np.intp],
     groups: NDArray[np.intp] | None,
     rng: np.random.Generator,
 ) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
-    design, features, prior = columns.apply(X), None, None
-    order = content_order(design)
+    design = columns.apply(X)
+    order = content_order(design)  # the same rows choose under every prior
+    if recipe.prior == "gp":
+        columns = replace(columns, robust=additive_features(design, sample_weight))
+        design = columns.apply(X)
+    prior: PriorChoice | None = None
+    features: KernelFeatures | AdditiveFeatures | None = None
     tuning = pairs_of_few(pairs, TUNING_ROWS, order)
     if recipe.prior == "gp":
         recipe.tell("choosing the lengthscale")
         few = linear_gaussian_problem(design, tuning, gamma=SIZES * row_shares(tuning).size).of_compared_rows()
-        features = choose_lengthscale(few.X, few.pairs, few.gamma, n_jobs=recipe.n_jobs).features
+        options: dict[str, Any] = {"rank": MOST_FEATURES, "max_evaluations": EVALUATIONS, "n_jobs": recipe.n_jobs}
+        features = choose_lengthscale(few.X, few.pairs, few.gamma, **options).features
         if few.n < len(design):  # pivots from more rows than the lengthscale was chosen by
             some = design[order[:: -(-len(design) // PIVOT_ROWS)]]
             rank = int(np.clip(np.sqrt(FEATURE_WORK / len(design)), 1, MOST_FEATURES))
             features = kernel_features(some, lengthscale=features.lengthscale, rank=rank)
-        design = features.transform(design)
+    elif recipe.prior == "additive":
+        features = additive_features(design, sample_weight)
+    design = design if features is None else features.transform(design)
     if recipe.prior == "spike_slab":
         p = default_inclusion_probability(design.shape[1])
         problem = spike_slab_problem(design, tuning, gamma=1.0, inclusion_probability=p, v0=0.0)
@@ -407,9 +447,11 @@ def _fit_scores(
     if recipe.prior == "gaussian":
         recipe.tell("choosing the prior's covariance")
         prior = choose_shrinkage(problem, weights=sample_weight, n_jobs=recipe.n_jobs)
-        problem = prior.problem
-    priors = 1 if prior is None else len(prior.shrinkages)
-    problem = replace(problem, pairs=pairs)
+    elif recipe.prior == "additive":
+        recipe.tell("choosing the prior's smoothness")
+        prior = choose_bend(problem, X.shape[1], weights=sample_weight, n_jobs=recipe.n_jobs)
+    priors = 1 if prior is None else prior.number
+    problem = replace(problem if prior is None else prior.problem, pairs=pairs)
     found, choice = fit_at_gamma(
         problem,
         tuning,
@@ -424,7 +466,7 @@ def _fit_scores(
     )
     method = "TemperingSMC" if recipe.method == "smc" else found.method
     record = fitted_to_problem(found.problem, method)
-    own_scales = bool(recipe.standardize) or recipe.prior == "gaussian"
+    own_scales = bool(recipe.standardize) or recipe.prior in ("gaussian", "additive")
     record = replace(record, tuned_prior=recipe.prior == "gp", priors=priors, own_scales=own_scales)
     record = record if groups is None else record.with_groups(pairs, groups)
     tempered = None

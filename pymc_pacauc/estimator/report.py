@@ -23,12 +23,15 @@ import pymc_pacauc
 from pymc_pacauc.comparison.censored import survival_curve
 from pymc_pacauc.comparison.folds import strata_of
 from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.estimator.average import AveragedPosterior
 from pymc_pacauc.estimator.calibration import CalibratedScore
 from pymc_pacauc.estimator.gamma import CertifiedGamma
 from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.additive_features import AdditiveFeatures
 from pymc_pacauc.tune.gamma import GammaChoice
 
 MOST_COEFFICIENTS = 40  # the largest, in units of their columns
+MOST_SHAPES = 12  # functions of columns that are drawn
 CI_PROB = 0.9
 BINS = 10  # of the calibration plot, with as many rows each
 RATES = (0.05, 0.1, 0.2, 0.5)  # false positive rates of the threshold table
@@ -235,7 +238,16 @@ def report_page(estimator: Any, title: str) -> str:
     scores, parts = [with_figures(estimator, each) for each in estimator.scores_], []
     if len(scores) > 1 and not any(np.isnan(each.figures.held_out) for each in scores):
         total = np.mean([each.figures.held_out for each in scores])
-        parts.append(_tiles([("Hand and Till's M of rows left out: the mean AUC of two classes", f"{total:.3f}")]))
+        parts.append(
+            _tiles(
+                [
+                    (
+                        "Hand and Till's M of the linear scores of rows left out: the mean AUC of two classes",
+                        f"{total:.3f}",
+                    )
+                ]
+            )
+        )
     for k, score in enumerate(scores):
         heading = "" if len(scores) == 1 else f"<h2>{escape(str(estimator.classes_[k]))} against the rest</h2>"
         parts.append(heading + _part(estimator, score))
@@ -294,7 +306,8 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
     for each in figures.boundaries:
         facts.append((f"{which} of rows left out, positive: {each.name}", f"{each.auc:.3f}"))
         interval = f"{each.interval[0]:.3f} to {each.interval[1]:.3f}"
-        facts.append((f"its {CI_PROB:.0%} interval over {'groups' if groups else 'rows'}", interval))
+        unit = "groups" if groups else "rows"
+        facts.append((f"its {CI_PROB:.0%} interval over {unit}, given the folds' fits: covers a little less", interval))
         facts.append((f"of the rows are {each.name}", f"{each.share:.1%}"))
     return facts
 
@@ -404,6 +417,17 @@ def _thresholds(each: Boundary) -> str:
 
 
 def _coefficients(estimator: Any, posterior: Any) -> str:
+    if isinstance(posterior, AveragedPosterior):
+        header = ["prior of the part", "weight", "gamma"]
+        rows = [
+            f"<td>{name}</td><td>{weight:.2f}</td><td>{part.record.gamma:.4g}</td>"
+            for name, weight, part in zip(posterior.names, posterior.weights, posterior.parts, strict=True)
+        ]
+        said = "The score is the weighted mean of these, each in standard units; weights by rows left out."
+        linear, *others = [_coefficients(estimator, part) for part in posterior.parts]
+        return f"<h2>Parts</h2><p>{said}</p>{_table(header, rows)}{''.join(others)}{linear}"
+    if isinstance(posterior.features, AdditiveFeatures):
+        return _shapes(estimator, posterior)
     if posterior.features is not None:
         scales = ", ".join(f"{value:.3g}" for value in posterior.features.lengthscale[:20])
         return f"<h2>Kernel</h2><p>Gaussian process, {posterior.features.rank} features, lengthscales {scales}.</p>"
@@ -439,6 +463,20 @@ def _coefficients(estimator: Any, posterior: Any) -> str:
     )
     words += [f"The {len(shown)} largest of {len(names)}."] if len(names) > len(shown) else []
     return f"<h2>Coefficients</h2><p>{' '.join(words)}</p>" + _table(header, rows)
+
+
+def _shapes(estimator: Any, posterior: Any) -> str:
+    from pymc_pacauc.analysis.plots.ranking import draw_shape
+
+    shapes = sorted(
+        zip(estimator._feature_names(), posterior.shapes(), strict=True), key=lambda each: -np.ptp(each[1][1])
+    )
+    said = f"What each column adds to the score, of {len(shapes)} the {min(len(shapes), MOST_SHAPES)} that vary most."
+    drawings = [
+        _figure(lambda axes, name=name, shape=shape: draw_shape(axes, name, shape, CI_PROB), f"{name}, {CI_PROB:.0%}")
+        for name, shape in shapes[:MOST_SHAPES]
+    ]
+    return f'<h2>Functions of the columns</h2><p>{said}</p><div class="figures">{"".join(drawings)}</div>'
 
 
 def _breakable(name: str) -> str:

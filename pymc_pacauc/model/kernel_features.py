@@ -1,7 +1,8 @@
-"""Kernel features in a PyMC model: a Gaussian process of the scores with as few coefficients as one likes.
+"""Features of covariates in a PyMC model: a Gaussian process of the scores with as few coefficients as one likes, or a
+sum of smooth functions.
 
 The features of the model's covariates are made inside its graph, so ``pac.predict_scores`` maps new rows by the same
-pivots when they take the place of the ``pm.Data`` that holds the covariates.
+pivots (or tables) when they take the place of the ``pm.Data`` that holds the covariates.
 """
 
 from __future__ import annotations
@@ -20,16 +21,24 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 
 from pymc_pacauc.model.gp import CompiledCovariance
+from pymc_pacauc.problem import additive_features as additive
 from pymc_pacauc.problem import kernel_features as arrays
+from pymc_pacauc.problem.additive_features import AdditiveFeatures
 from pymc_pacauc.problem.kernel_features import Kernel, KernelFeatures
 
 
-class ModelFeatures(KernelFeatures):
-    """:class:`~pymc_pacauc.problem.kernel_features.KernelFeatures` that can be called on a variable of a model."""
-
+class _CalledOnRows:
     def __call__(self, X: Any) -> Any:
         """The features of the rows of X: of an array an array, of a variable (``pm.Data``) a variable."""
-        return TransformRows(self)(X) if isinstance(X, Variable) else self.transform(X)
+        return TransformRows(self)(X) if isinstance(X, Variable) else self.transform(X)  # type: ignore[attr-defined]
+
+
+class ModelFeatures(_CalledOnRows, KernelFeatures):
+    """:class:`~pymc_pacauc.problem.kernel_features.KernelFeatures` that can be called on a variable of a model."""
+
+
+class ModelAdditiveFeatures(_CalledOnRows, AdditiveFeatures):
+    """:class:`~pymc_pacauc.problem.additive_features.AdditiveFeatures` that can be called on a variable of a model."""
 
 
 def kernel_features(
@@ -71,6 +80,7 @@ def kernel_features(
 
     See Also
     --------
+    additive_features : A sum of smooth functions of single columns.
     choose_lengthscale : Choose the lengthscale by the evidence.
     predict_scores : Scores of new rows, whose features are made by themselves.
 
@@ -95,12 +105,61 @@ def kernel_features(
     return ModelFeatures(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 
+def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> ModelAdditiveFeatures:
+    """Make features whose linear scores are sums of smooth functions, one for each column.
+
+    Each column has a straight line in its robust score (half its normal score, that of its rank, half its standard
+    score, cut at 3), and a few bends away from it; one of at most eight distinct values has a value for each instead.
+
+    Parameters
+    ----------
+    X : array_like, shape (n, d)
+        Covariates in any units.
+    weights : array_like, shape (n,), optional
+        A weight > 0 per row: a row of weight 2 counts as two.
+
+    Returns
+    -------
+    ModelAdditiveFeatures
+        To be called on the covariates; ``rank``, ``column`` (which each feature is of), ``prior_scale`` (1 for lines,
+        ``bend`` for bends) and ``transform`` are those of the array version.
+
+    Raises
+    ------
+    ValueError
+        If X is no matrix of finite numbers.
+
+    See Also
+    --------
+    kernel_features : Features of a Gaussian process of all columns together.
+    predict_scores : Scores of new rows, whose features are made by themselves.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_pacauc as pac
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = X[:, 0] ** 2 + X[:, 1] + 0.3 * rng.normal(size=200) > 1
+    >>> features = pac.additive_features(X)
+    >>> with pm.Model() as model:
+    ...     rows = pm.Data("X", X)
+    ...     theta = pm.Normal("theta", sigma=features.prior_scale(bend=3.0), shape=features.rank)
+    ...     auc = pac.AUCPotential("auc", features(rows) @ theta, y, gamma=200)
+    ...     approx = pm.fit(method=pac.EP(), progressbar=False)
+    >>> predicted = pac.predict_scores(approx, [[0.0, 0.0], [2.0, 0.0]], summary=True)["mean"]
+    >>> bool(predicted[1] > predicted[0])
+    True
+    """
+    found = additive.additive_features(X, weights)
+    return ModelAdditiveFeatures(found.points, found.tables)
+
+
 class TransformRows(Op):
     """The features of a matrix of rows, outside the graph: covariates are data, so no gradient goes through."""
 
     __props__ = ("features",)
 
-    def __init__(self, features: KernelFeatures):
+    def __init__(self, features: Any):
         self.features = features
 
     def make_node(self, X: Any) -> Apply:
@@ -113,7 +172,7 @@ class TransformRows(Op):
         output_storage[0][0] = self.features.transform(inputs[0])
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        return [grad_undefined(self, 0, inputs[0], "Kernel features have no gradient in the covariates.")]
+        return [grad_undefined(self, 0, inputs[0], "Features have no gradient in the covariates.")]
 
     def L_op(self, inputs: Any, outputs: Any, output_grads: Any) -> list[Any]:  # what PyTensor < 3 calls pullback
         return self.pullback(inputs, outputs, output_grads)

@@ -99,7 +99,7 @@ def _dimension(model: pm.Model) -> int:
 
 
 def _features_of_sample(terms: list[AUCTerm], arrays: list[NDArray[Any]]) -> bool:
-    """Whether kernel features in the scores have pivots that are rows of what they are applied to."""
+    """Whether features in the scores were made from the rows that they are applied to."""
     made = [v.owner.op.features for v in ancestors([term.scores for term in terms]) if _is_transform(v)]
     tables = [array for array in arrays if array.ndim == 2]
     return any(each.made_from(table) for each in made for table in tables)
@@ -250,6 +250,10 @@ def as_result(result: Any) -> Any:
     if scores := getattr(result, "scores_", ()):  # a fitted estimator
         if len(scores) > 1:
             raise TypeError("This estimator has a score for each class: pass estimator.scores_[k].posterior.result.")
+        if hasattr(scores[0].posterior, "parts"):
+            raise TypeError(
+                'The score of prior="auto" averages posteriors: pass estimator.scores_[0].posterior.parts[k].result.'
+            )
         result = scores[0].posterior.result
     if hasattr(result, "fitted_to") and hasattr(result, "divergence"):
         return result

@@ -59,6 +59,7 @@ from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
+BENDS = (0.3, 1.0, 3.0)  # prior standard deviations of the bends of additive features, beside lines of 1
 SIZES = 2.0  # gamma at which priors are compared, in units of the comparison's size (n+ n- / n for two classes)
 
 
@@ -67,6 +68,7 @@ class PriorChoice:
     """What :func:`choose_shrinkage` found: a log evidence for each shrinkage, at ``gamma``, and the ``problem``.
 
     ``fit`` is the one at that gamma, to the rows that are compared; None where there was no choice, or it failed.
+    ``number`` of priors were compared.
     """
 
     shrinkages: tuple[float, ...]
@@ -74,6 +76,7 @@ class PriorChoice:
     gamma: float
     problem: Problem
     fit: Fit | None
+    number: int
 
     @property
     def shrinkage(self) -> float:
@@ -106,8 +109,7 @@ def shrunk_prior(
         upper = linalg.cholesky((1.0 - shrinkage) * S + shrinkage * np.eye(d))  # U'U, so that (U'U)^-1 = U^-1 U^-T
         root = linalg.solve_triangular(upper, np.eye(d))
         factor = linalg.cholesky(root @ root.T, lower=True)
-    prior = GaussianPrior(np.zeros(d), factor)
-    return replace(problem, scores=LinearScores(problem.X, problem.offset, prior))
+    return _with_prior(problem, factor)
 
 
 def choose_shrinkage(
@@ -135,18 +137,57 @@ def choose_shrinkage(
     S = _column_covariance(problem, weights) if len(candidates) > 1 else None
     problems = [shrunk_prior(problem, each, weights, S) for each in candidates]
     if len(problems) == 1:
-        return PriorChoice(candidates, np.zeros(1), gamma, problems[0], None)
+        return PriorChoice(candidates, np.zeros(1), gamma, problems[0], None, 1)
+    evidence, chosen = _compare(problems, gamma, n_jobs)
+    problem = replace(problems[_best(evidence)], tuned_prior=True)
+    return PriorChoice(candidates, evidence, gamma, problem, chosen, len(problems))
+
+
+def choose_bend(
+    problem: Problem, lines: int, *, weights: FloatArray | None = None, n_jobs: int | None = None
+) -> PriorChoice:
+    """The prior of additive features, of which the first are ``lines``: their shrinkage, then the scale of the bends.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.problem.additive_features import additive_features
+    >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
+    >>> X = np.random.default_rng(1).normal(size=(100, 1))
+    >>> F = additive_features(X).transform(X)
+    >>> choice = choose_bend(linear_gaussian_problem(F, X[:, 0] ** 2 > 0.5, gamma=1.0), 1)
+    >>> choice.problem.prior.factor[-1, -1] == max(BENDS)
+    True
+    """
+    line = choose_shrinkage(_with_prior(problem, np.ones(lines)), weights=weights, n_jobs=n_jobs)
+    if lines == problem.d:  # no column bends
+        return line
+    factor = line.problem.prior.factor
+    factor, rest = np.diag(factor) if factor.ndim == 1 else factor, np.eye(problem.d - lines)
+    problems = [_with_prior(problem, linalg.block_diag(factor, bend * rest)) for bend in BENDS]
+    evidence, chosen = _compare(problems, line.gamma, n_jobs)
+    number = len(problems) * line.number
+    tuned = replace(problems[_best(evidence)], tuned_prior=True)
+    return replace(line, problem=tuned, fit=chosen, number=number)
+
+
+def _compare(problems: Sequence[Problem], gamma: float, n_jobs: int | None) -> tuple[FloatArray, Fit | None]:
+    """Log evidences at gamma, NaN where EP fails, and the fit to the best problem, if that converged."""
     fits: list[Fit] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # then its evidence is NaN, and another is chosen
+        warnings.simplefilter("ignore", ConvergenceWarning)
         for each in problems:
             start = fits[-1] if fits and fits[-1].converged else None
             at = replace(each.of_compared_rows(), gamma=gamma)
             fits.append(fit(at, start=start, accuracy="path", n_jobs=n_jobs))
     evidence = np.array([each.log_evidence if each.converged else np.nan for each in fits])
-    best = _best(evidence)
-    chosen = fits[best] if fits[best].converged else None
-    return PriorChoice(candidates, evidence, gamma, replace(problems[best], tuned_prior=True), chosen)
+    best = fits[_best(evidence)]
+    return evidence, best if best.converged else None
+
+
+def _with_prior(problem: Problem, factor: FloatArray) -> Problem:
+    """The problem of its first columns, as many as the prior's factor has."""
+    X = problem.X[:, : len(factor)]
+    return replace(problem, scores=LinearScores(X, problem.offset, GaussianPrior(np.zeros(len(factor)), factor)))
 
 
 def _column_covariance(problem: Problem, weights: FloatArray | None) -> FloatArray:
@@ -161,6 +202,9 @@ def _best(log_evidences: FloatArray) -> int:
 
 GRID = (0.25, 0.5, 1.0, 2.0)  # times the median distance
 FARTHEST = 4.0  # the logarithms move at most so far from the grid's best
+# One lengthscale for all is at most so many median distances: there the process is linear but for 2 % of its variance.
+# Beyond, all else has so little that a large gamma fits it to noise at once (a cliff of the AUC along gamma).
+LONGEST = 4.0
 SLOPE = 1e-2  # nats per unit of a logarithm at which the search ends
 
 
@@ -300,7 +344,8 @@ def choose_lengthscale(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         values = [evidence.fit(base + np.log(multiple), "path", anew=True)[1].log_evidence for multiple in multiples]
-        start = base + np.log(multiples[int(np.nanargmax(values))])
+        multiple = float(multiples[int(np.nanargmax(values))])
+        start, farthest = base + np.log(multiple), FARTHEST if each else max(0.0, np.log(LONGEST / multiple))
         free = np.eye(base.size) if each else np.ones((base.size, 1))
 
         t, converged, message = np.zeros(free.shape[1]), True, "the best of the grid"
@@ -317,7 +362,7 @@ def choose_lengthscale(
                 t,
                 jac=True,
                 method="L-BFGS-B",
-                bounds=[(-FARTHEST, FARTHEST)] * t.size,
+                bounds=[(-FARTHEST, farthest)] * t.size,
                 options={"maxfun": max_evaluations, "gtol": SLOPE / unit, "ftol": 1e-7},
             )
             t, converged, message = found.x, bool(found.success), str(found.message)

@@ -370,7 +370,7 @@ def choose_gamma(
     gammas : array-like, optional
         Values to compare; by default the grid of :mod:`pymc_pacauc.tune.gamma`.
     folds : int or array of int, default 5
-        Number of folds, or the fold of every row.
+        Number of folds, or the fold of every row, in one assignment or in each of several.
     method : {"ep", "vb"}, default "ep"
         Of the folds' posteriors.
     groups : array-like, optional
@@ -421,7 +421,7 @@ def choose_gamma(
     rows, some = some.compared_rows, some.of_compared_rows()
     groups = None if groups is None else np.asarray(groups)[rows]
     if isinstance(folds, np.ndarray):
-        assigned = folds[None, rows]
+        assigned = np.atleast_2d(folds)[:, rows]
     else:
         assigned = assign_folds(some.pairs, folds, groups, content_order(some.X))
     plan = choose_plan(some, method=method, pairs="all")

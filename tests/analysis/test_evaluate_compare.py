@@ -84,3 +84,25 @@ def test_refusals(rows):
         pac.compare_auc(a, b, y, over="both")
     with pytest.raises(ValueError, match="over must be"):
         pac.auc_interval(a, y, over="everything")
+
+
+def test_a_predictive_interval_covers_the_auc_of_another_sample():
+    """Of normal scores, 150 rows and then 60: 0.9 within three standard errors, or a little above."""
+    rng, covered = np.random.default_rng(1), []
+    for _ in range(400):
+        y, new = rng.random(150) < 0.4, np.arange(60) < 24
+        score, other = (rng.normal(size=each.size) + 1.2 * each for each in (y, new))
+        found = pac.auc_interval(score, y, new_rows=60)
+        covered.append(found.lower <= 1.0 - pac.empirical_risk(other, new) <= found.upper)
+    assert 0.9 - 3 * np.sqrt(0.09 / 400) < np.mean(covered) < 0.96
+    many = pac.auc_interval(score, y, new_rows=10**9)
+    np.testing.assert_allclose(
+        [many.lower, many.upper, many.se],
+        [*(vars(pac.auc_interval(score, y))[k] for k in ("lower", "upper", "se"))],
+        rtol=1e-6,
+    )
+    assert "over new rows" in repr(found)
+    with pytest.raises(ValueError, match="new_rows must be a whole number"):
+        pac.auc_interval(score, y, new_rows=0)
+    with pytest.raises(ValueError, match="new_rows= is for the mean score"):
+        pac.auc_interval(score + np.zeros((5, 1)), y, over="posterior", new_rows=10)

@@ -76,6 +76,17 @@ def test_scores_are_drawn_where_they_are(data, threshold):
     assert all(np.isfinite(line.get_ydata()).all() for line in axes.lines)
 
 
+@fuzz("plots.plot_shapes", fast=2, digits=st.integers(0, 2), ci_prob=st.floats(0.1, 0.99), seed=st.integers(0, 10**6))
+def test_shapes_are_those_of_the_posterior(digits, ci_prob, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(30, 2)).round(digits)
+    fitted = pac.AUCClassifier("additive", gamma=20.0, calibration=None).fit(X, np.arange(30) % 2)
+    axes = pac.plots.plot_shapes(fitted, columns=["x1", "x0"], ci_prob=ci_prob, ax=canvas(2))
+    for ax, (x, mean, _) in zip(axes, fitted.scores_[0].posterior.shapes()[::-1], strict=True):
+        np.testing.assert_array_equal(ax.lines[-1].get_xydata(), np.column_stack([x, mean]))
+        assert len(ax.collections) == 1
+
+
 @fuzz("plots.plot_inclusion", fast=10, probabilities=shares, most=st.integers(1, 15))
 def test_inclusion_is_drawn_largest_first(probabilities, most):
     values = np.array(probabilities)

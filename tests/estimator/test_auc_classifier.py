@@ -674,3 +674,32 @@ def test_scores_that_hardly_rank_leave_the_base_rate():
     assert np.median(above[0.0]) < 1e-4
     assert np.mean(above[0.0]) < 0.005  # 0.008 by maximum likelihood: half a degree of freedom in 60 rows
     assert np.max(above[2.0]) < -0.1
+
+
+def test_additive_scores_of_two_valued_columns_are_linear_ones():
+    rng = np.random.default_rng(5)
+    X = rng.integers(0, 2, size=(120, 4)).astype(float)
+    y = X @ [2.0, -1.0, 0.5, 0.0] + rng.normal(size=120) > 0.5
+    linear, additive = (pac.AUCClassifier(prior).fit(X, y) for prior in ("gaussian", "additive"))
+    assert additive.gamma_ == pytest.approx(linear.gamma_)
+    np.testing.assert_allclose(additive.decision_function(X), linear.decision_function(X), atol=1e-9)
+    assert not hasattr(additive, "coef_")
+    assert additive.certificate_.auc == pytest.approx(linear.certificate_.auc)
+
+
+def test_functions_of_columns_add_up():
+    rng = np.random.default_rng(6)
+    X = np.column_stack([np.exp(rng.normal(size=150)), rng.integers(0, 4, size=150)])
+    y = np.log(X[:, 0]) ** 2 + (X[:, 1] == 2) + 0.5 * rng.normal(size=150) > 1.0
+    classifier = pac.AUCClassifier("additive").fit(X, y)
+    assert classifier.score(X, y) > pac.AUCClassifier().fit(X, y).score(X, y) + 0.1
+    parts = [np.interp(x, *shape[:2]) for x, shape in zip(X.T, classifier.scores_[0].posterior.shapes(), strict=True)]
+    np.testing.assert_allclose(np.ptp(classifier.decision_function(X) - sum(parts)), 0.0, atol=1e-9)
+    copy = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_allclose(copy.decision_function(X), classifier.decision_function(X))
+    np.testing.assert_allclose(copy.scores_[0].posterior.shapes()[0], classifier.scores_[0].posterior.shapes()[0])
+    assert "Functions of the columns" in copy.report()
+    with pytest.raises(ValueError, match='fit with prior="additive"'):
+        pac.plots.plot_shapes(pac.AUCClassifier(gamma=9.0).fit(X, y))
+    with pytest.raises(ValueError, match="There is no column 'age'"):
+        pac.plots.plot_shapes(classifier, columns=["age"])

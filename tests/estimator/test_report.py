@@ -76,15 +76,46 @@ def test_the_page_stands_alone(tmp_path, options, words):
     assert parser.fetched == []
 
 
-def test_the_page_of_censored_times():
+@pytest.fixture(scope="module")
+def censored():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 2))
-    y = np.column_stack([rng.random(60) < 0.7, rng.exponential(np.exp(-X[:, 0]))])
-    page = pac.ConcordanceEstimator(gamma="default").fit(X, y).report(title="Times & events")
+    event, time = rng.random(60) < 0.7, rng.exponential(np.exp(-X[:, 0]))
+    return pac.ConcordanceEstimator(gamma="default").fit(X, np.column_stack([event, time])), event, time
+
+
+def test_the_page_of_censored_times(censored):
+    page = censored[0].report(title="Times & events")
     assert "<h1>Times &amp; events</h1>" in page
     for words in ("Censored times", "concordance of rows left out", "Kaplan-Meier", "an early event"):
         assert words in page
     assert "AUC" not in page
+
+
+def test_figures_of_censored_times(censored, monkeypatch):
+    """Kaplan-Meier curves of thirds, and the concordance of rows left out, by their definitions."""
+    found, event, time = censored
+    score = with_figures(found, found.scores_[0])
+    figures, risk = score.figures, score.held_out
+    first, later = np.nonzero((time[:, None] < time) & event[:, None])
+    assert figures.pairs == first.size
+    assert figures.held_out == pytest.approx(np.mean(risk[first] > risk[later]))
+    assert (figures.rows, figures.events) == (60, event.sum())
+    cuts = np.quantile(risk, [1 / 3, 2 / 3])
+    axes = drawn(monkeypatch, report._kaplan_meier, figures)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["low", "middle", "high"]
+    for k, curve in enumerate(figures.survival):
+        third = np.digitize(risk, cuts) == k
+        at = np.unique(time[third])
+        deaths = [np.sum(event[third] & (time[third] == t)) / np.sum(time[third] >= t) for t in at]
+        expected = np.cumprod(1.0 - np.array(deaths))
+        np.testing.assert_allclose(np.interp(at, *curve), expected, atol=1e-12)
+        np.testing.assert_array_equal(axes.lines[k].get_xydata().T, curve)
+    share = f"{event.mean():.0%}"
+    assert report._facts(figures, 0) == [
+        ("concordance of rows left out", f"{figures.held_out:.3f}"),
+        (f"events among 60 rows ({share})", str(event.sum())),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +183,22 @@ def test_what_is_drawn(reported, monkeypatch):
     np.testing.assert_array_equal(mean.get_xydata().T, figures.gammas[:2])
     np.testing.assert_array_equal(of_draw.get_xydata().T, figures.gammas[[0, 3]])
     assert chosen.get_xdata()[0] == figures.gammas[0, figures.chosen]
+
+
+def test_the_headline_and_thresholds(reported):
+    _, _, score = reported
+    [found] = score.figures.boundaries
+    low, high = found.interval
+    assert 0.0 < low < found.auc < high < 1.0
+    assert [value for _, value in report._facts(score.figures, 0)] == [
+        f"{found.auc:.3f}",
+        f"{low:.3f} to {high:.3f}",
+        f"{found.share:.1%}",
+    ]
+    assert "interval over groups" in report._facts(score.figures, 7)[1][0]
+    rows = re.findall(r"<tr>(.*?)</tr>", report._thresholds(found))[1:]
+    cells = [re.findall(r"<td>(.*?)</td>", row) for row in rows]
+    assert cells == [[f"{at:.3f}", *(f"{share:.1%}" for share in shares)] for at, *shares in found.cuts]
 
 
 def test_the_table_of_coefficients(reported):

@@ -148,6 +148,31 @@ def test_kernel_features_in_a_graph(n, columns, rank, lengthscale, seed):
     np.testing.assert_allclose(by_pymc(X) @ by_pymc(X).T, features(X) @ features(X).T, atol=1e-5)
 
 
+@fuzz(
+    "additive_features",
+    "arrays.AdditiveFeatures",
+    fast=5,
+    n=st.integers(1, 80),
+    columns=st.integers(1, 3),
+    digits=st.integers(0, 3),
+    seed=seeds,
+)
+def test_additive_features_in_a_graph(n, columns, digits, seed):
+    """Those of the arrays; centred, the lines increase, and beyond the data all is constant."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_t(2, size=(n, columns)).round(digits)
+    features = pac.additive_features(X)
+    assert isinstance(features, pac.arrays.AdditiveFeatures)
+    rows = pytensor.shared(X)
+    F = pytensor.function([], features(rows), mode="FAST_COMPILE")()
+    np.testing.assert_array_equal(F, pac.arrays.additive_features(X).transform(X))
+    np.testing.assert_allclose(F.mean(axis=0), 0.0, atol=1e-9)
+    order = np.argsort(X, axis=0)
+    assert (np.diff(np.take_along_axis(F[:, :columns], order, axis=0), axis=0) >= -1e-12).all()
+    ends = np.array([X.min(axis=0), X.max(axis=0)])
+    np.testing.assert_array_equal(features(np.array([ends[0] - 9.0, ends[1] + 9.0])), features(ends))
+
+
 # --- sparse variables -------------------------------------------------------------------------------------------------
 
 

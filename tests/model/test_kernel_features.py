@@ -49,3 +49,16 @@ def test_smc_moves_the_features():
     draws = pac.predict_scores(idata, [[0.1, 0.2]], gp=gp, model=model, summary=True)
     by_ep = pac.predict_scores(approx, [[0.1, 0.2]], gp=gp, summary=True)
     assert float(draws["mean"][0]) == pytest.approx(float(by_ep["mean"][0]), abs=0.3)
+
+
+def test_additive_features_in_a_model():
+    rng = np.random.default_rng(1)
+    X, new = rng.normal(size=(80, 2)), rng.normal(size=(5, 2))
+    features = pac.additive_features(X)
+    with pm.Model():
+        theta = pm.Normal("theta", sigma=features.prior_scale(bend=2.0), shape=features.rank)
+        pac.AUCPotential("auc", features(pm.Data("X", X)) @ theta, X[:, 0] ** 2 > 0.5, gamma=80.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    expected = features.transform(new) @ approx.q.mean
+    np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected)
+    assert any("features were made from rows" in each for each in pac.certificate(approx).assumptions)

@@ -20,7 +20,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "plot_marginals",
             "plot_regularization_path",
         ],
-        "ranking": ["plot_precision_recall", "plot_roc", "plot_scores", "plot_survival"],
+        "ranking": ["plot_precision_recall", "plot_roc", "plot_scores", "plot_shapes", "plot_survival"],
         "temperature": ["plot_gamma_path", "plot_tempering"],
     },
 )

@@ -1,17 +1,21 @@
 """How well a score ranks: ROC curves, and the scores of the classes.
 
+What an additive score is made of: the function of each column.
+
 Survival by score: Kaplan and Meier's curves of groups with low, middle and high scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
+from scipy.special import ndtri
 from scipy.stats import gaussian_kde
+from sklearn.utils.validation import check_is_fitted
 
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
 from pymc_pacauc.analysis.threshold import Threshold
@@ -19,6 +23,10 @@ from pymc_pacauc.comparison.censored import concordance_risk, event_codes, survi
 from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.model.deployed import mean_score
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.additive_features import LEVELS
+
+MOST_PANELS = 40
 
 
 def plot_roc(
@@ -342,3 +350,62 @@ def _name(k: int, groups: int) -> str:
     if k in (0, groups - 1):
         return f"{'lowest' if k == 0 else 'highest'} {part}"
     return f"middle {part}" if groups == 3 else f"{part} {k + 1} of {groups}"
+
+
+def plot_shapes(estimator: Any, *, columns: Sequence[str] | None = None, ci_prob: float = 0.9, ax: Any = None) -> Any:
+    """Draw the function of each column of an additive score, with its band.
+
+    Parameters
+    ----------
+    estimator : AUCClassifier or ConcordanceEstimator
+        Fitted with ``prior="additive"``, or ``"auto"``, of which its additive part is drawn.
+    columns : sequence of str, optional
+        Which to show, by their names; by default the forty whose functions vary most over their points.
+    ci_prob : float, default 0.9
+        Probability of the pointwise band, of calibrated spread.
+    ax : matplotlib Axes or sequence of them, optional
+        One axes for each column; by default a new figure.
+
+    Returns
+    -------
+    ndarray of matplotlib Axes
+        One for each column, with what it adds to the score.
+
+    See Also
+    --------
+    pymc_pacauc.additive_features : The features that these functions are made of.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(1).normal(size=(80, 2))
+    >>> classifier = pac.AUCClassifier("additive", gamma=80).fit(X, X[:, 0] ** 2 > 0.5)
+    >>> [ax.get_xlabel() for ax in pac.plots.plot_shapes(classifier, ax=Figure().subplots(1, 2))]
+    ['x0', 'x1']
+    """
+    check_is_fitted(estimator)
+    if not 0.0 < ci_prob < 1.0:
+        raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
+    shapes = dict(zip(estimator._feature_names(), estimator.scores_[0].posterior.shapes(), strict=True))
+    shown = sorted(shapes, key=lambda name: -np.ptp(shapes[name][1]))[:MOST_PANELS] if columns is None else columns
+    if unknown := [name for name in shown if name not in shapes]:
+        raise ValueError(f"There is no column {unknown[0]!r}; columns are {', '.join(shapes)}.")
+    rows = -(-len(shown) // 4)
+    size = (3.2 * min(4, len(shown)), 2.6 * rows)
+    axes = new_axes(ax, rows=1 if ax is not None else rows, columns=min(4, len(shown)), figsize=size, sharey=True)
+    for each, name in zip(axes, shown, strict=False):
+        draw_shape(each, name, shapes[name], ci_prob)
+    for each in axes[len(shown) :]:
+        each.set_visible(ax is not None)
+    return axes[: len(shown)]
+
+
+def draw_shape(axes: Any, name: str, shape: FloatArray, ci_prob: float) -> None:
+    """Draw one of :meth:`~pymc_pacauc.estimator.posterior.ScorePosterior.shapes`."""
+    x, mean, sd = shape
+    half = -ndtri(0.5 * (1.0 - ci_prob)) * sd
+    axes.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":")
+    axes.fill_between(x, mean - half, mean + half, color=BLUE, alpha=0.15, linewidth=0)
+    axes.plot(x, mean, color=BLUE, marker="o" if x.size <= LEVELS else None)
+    axes.set(xlabel=name, ylabel="adds to the score")

@@ -1,0 +1,239 @@
+"""Additive features: the score as a sum of smooth functions, one for each column, as a linear model.
+
+What a column says is seldom linear in its unit, and its unit is often odd; but where it is linear, its unit helps. So
+every column becomes its *robust score* first: half its normal score z = Phi^-1(share of rows below), which no
+increasing change of the column alters, and half its standard score, cut at 3 standard deviations: no outlier stretches
+it. Its function is a straight line in the robust score plus a *bend*: a Gaussian process of z with variance 1 and
+lengthscale 1, less its own line, by its few leading eigenfunctions under the distribution of the rows. A column of few
+distinct values (a category's codes, a count, yes and no) has a value of its own for each instead, on top of the line.
+
+    features = additive_features(X)
+    problem = linear_gaussian_problem(features.transform(X), y, gamma)
+    scores = features.transform(X_new) @ fit(problem).posterior.mean
+
+Functions are kept as tables and interpolated between their points; beyond the first and the last they are constant.
+A prior N(0, 1) of the coefficients of lines and N(0, bend^2) of those of bends makes the score linear at ``bend = 0``.
+Wood (2017, Generalized Additive Models, 5.8), for smooth terms as Gaussian random effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+from scipy.special import ndtri
+
+from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.problem.kernel_features import checked_rows
+
+POINTS = 64  # of a table, at quantiles; twice as many make it twice as large and follow steeper functions
+LEVELS = 8  # distinct values up to which each has a value of its own; a bend of more is a smooth function
+FARTHEST = 3.0  # standard deviations at which standard scores are cut; normal ones seldom are beyond
+FUNCTIONS = (
+    4  # eigenfunctions of a bend at most: they leave out less than 2 % of its variance; a fit takes their square
+)
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveFeatures:
+    """Features of rows, a line and a few bends for each column; from :func:`additive_features`.
+
+    Attributes
+    ----------
+    points : tuple of ndarray, shape (points,)
+        Values of each column, increasing, at which its functions are tabulated.
+    tables : tuple of ndarray, shape (points, functions)
+        Its functions there: the line, then the bends.
+    column : ndarray of int, shape (rank,)
+        The column that each feature is of: first the line of every column, then all bends.
+
+    See Also
+    --------
+    additive_features : Make the features.
+
+    Examples
+    --------
+    >>> X = np.column_stack([np.arange(20.0), np.arange(20) % 2])
+    >>> features = additive_features(X)
+    >>> features.rank, features.column
+    (6, array([0, 1, 0, 0, 0, 0]))
+    """
+
+    points: tuple[FloatArray, ...]
+    tables: tuple[FloatArray, ...]
+
+    @property
+    def column(self) -> NDArray[np.intp]:
+        """The column that each feature is of, shape (rank,)."""
+        numbers = np.arange(len(self.tables))
+        return np.concatenate([numbers, np.repeat(numbers, [table.shape[1] - 1 for table in self.tables])])
+
+    @property
+    def rank(self) -> int:
+        """Number of features."""
+        return sum(table.shape[1] for table in self.tables)
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """Compute the features of the rows of X.
+
+        Parameters
+        ----------
+        X : array_like, shape (rows, d)
+            Covariates in the units of the training rows.
+
+        Returns
+        -------
+        ndarray, shape (rows, rank)
+            The line of every column, then the bends of all.
+
+        See Also
+        --------
+        additive_features : Make the features.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(1).normal(size=(50, 2))
+        >>> additive_features(X).transform([[0.0, 0.0]]).shape
+        (1, 10)
+        """
+        rows = checked_rows(X, len(self.points))
+        parts = [_between(*each) for each in zip(rows.T, self.points, self.tables, strict=True)]
+        return np.hstack([part[:, :1] for part in parts] + [part[:, 1:] for part in parts])
+
+    def made_from(self, X: FloatArray) -> bool:
+        """Check whether the tables are of values of this X.
+
+        Parameters
+        ----------
+        X : ndarray, shape (n, d)
+            Covariates.
+
+        Returns
+        -------
+        bool
+            True where each column's points are values of that column of X.
+
+        See Also
+        --------
+        AdditiveFeatures.transform : Compute the features of any rows.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(1).normal(size=(50, 2))
+        >>> additive_features(X).made_from(X), additive_features(X).made_from(X + 1.0)
+        (True, False)
+        """
+        same = X.shape[1] == len(self.points)
+        return same and all(np.isin(points, x).all() for x, points in zip(X.T, self.points, strict=True))
+
+    def prior_scale(self, bend: float) -> FloatArray:
+        """Compute the prior standard deviation of each coefficient.
+
+        Parameters
+        ----------
+        bend : float
+            That of bends; lines have 1.
+
+        Returns
+        -------
+        ndarray, shape (rank,)
+            Standard deviations.
+
+        See Also
+        --------
+        additive_features : Make the features.
+
+        Examples
+        --------
+        >>> additive_features(np.arange(3.0)[:, None]).prior_scale(0.5)
+        array([1. , 0.5])
+        """
+        return np.where(np.arange(self.rank) < len(self.points), 1.0, bend)
+
+    def __repr__(self) -> str:
+        return f"AdditiveFeatures(rank={self.rank}, covariates={len(self.points)})"
+
+
+def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> AdditiveFeatures:
+    """Make features whose linear scores are sums of smooth functions, one for each column.
+
+    Parameters
+    ----------
+    X : array_like, shape (n, d)
+        Covariates in any units.
+    weights : array_like, shape (n,), optional
+        A weight > 0 per row: a row of weight 2 counts as two.
+
+    Returns
+    -------
+    AdditiveFeatures
+        With ``transform``, for these and for other rows, and ``column``, which each feature is of.
+
+    Raises
+    ------
+    ValueError
+        If X is no matrix of finite numbers.
+
+    See Also
+    --------
+    kernel_features : Features of a Gaussian process of all columns together.
+
+    Examples
+    --------
+    The most an outlier can do is to be the largest value:
+
+    >>> x = np.append(np.arange(30.0), 1e9)
+    >>> bool(np.abs(additive_features(x[:, None]).transform(x[:, None])).max() < 6)
+    True
+    """
+    rows = checked_rows(X)
+    each = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+    found = [_functions(column, each) for column in rows.T]
+    return AdditiveFeatures(tuple(points for points, _ in found), tuple(table for _, table in found))
+
+
+def robust_scores(features: AdditiveFeatures, X: FloatArray) -> FloatArray:
+    """The lines of all columns, shape (rows, d)."""
+    each = zip(X.T, features.points, features.tables, strict=True)
+    return np.hstack([_between(x, points, table[:, :1]) for x, points, table in each])
+
+
+def _functions(x: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Points of a column and its functions there, centred at these rows; the line has standard deviation 1."""
+    values, place = np.unique(x, return_inverse=True)
+    if values.size == 1:
+        return values, np.zeros((1, 1))
+    mass = np.bincount(place, weights) / weights.sum()
+    below = np.cumsum(mass) - 0.5 * mass
+    kept = np.unique(np.searchsorted(below, np.linspace(below[0], below[-1], POINTS)))  # the first and last among them
+    points, z = values[kept], ndtri(below[kept])
+    share = np.bincount(np.searchsorted(0.5 * (points[1:] + points[:-1]), values), mass)  # of the rows next to a point
+    sd = np.sqrt(mass @ (values - mass @ values) ** 2)
+    line = _centred(z + np.clip((points - mass @ values) / sd, -FARTHEST, FARTHEST), x, points, weights)
+    line /= np.sqrt(np.average(_between(x, points, line)[:, 0] ** 2, weights=weights))
+    kernel = np.eye(z.size) if values.size <= LEVELS else np.exp(-0.5 * (z[:, None] - z) ** 2)
+    root = np.sqrt(share)[:, None]
+    straight = linalg.orth(root * np.column_stack([np.ones(z.size), line]))
+    bent = np.eye(z.size) - straight @ straight.T
+    variance, functions = linalg.eigh(bent @ (root * kernel * root.T) @ bent)
+    leading = [k for k in range(z.size - 1, -1, -1) if variance[k] > 1e-6 * share.sum()][
+        : LEVELS if values.size <= LEVELS else FUNCTIONS
+    ]
+    bends = functions[:, leading] * np.sqrt(variance[leading]) / root
+    return points, np.hstack([line, _centred(bends, x, points, weights)])
+
+
+def _centred(table: FloatArray, x: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArray:
+    table = table.reshape(points.size, -1)
+    return table - np.average(_between(x, points, table), axis=0, weights=weights)
+
+
+def _between(x: FloatArray, points: FloatArray, table: FloatArray) -> FloatArray:
+    """Functions at x by linear interpolation in their table, constant beyond it; shape (rows, functions)."""
+    if points.size == 1:
+        return np.repeat(table, x.size, axis=0)
+    left = np.clip(np.searchsorted(points, x, side="right") - 1, 0, points.size - 2)
+    share = np.clip((x - points[left]) / (points[left + 1] - points[left]), 0.0, 1.0)[:, None]
+    return (1.0 - share) * table[left] + share * table[left + 1]

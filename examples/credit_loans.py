@@ -34,7 +34,7 @@ def main(out: Path | None) -> None:
     data = pac.datasets.load_credit()
     X = pd.DataFrame(data.X, columns=list(data.feature_names))
     X, later, y, outcome = train_test_split(X, data.y, train_size=500, stratify=data.y, random_state=1)
-    choosing, new, y_choosing, y_new = train_test_split(later, outcome, train_size=250, stratify=outcome, random_state=1)
+    choosing, new, y_choosing, y_new = train_test_split(later, outcome, test_size=0.5, stratify=outcome, random_state=1)
 
     ours = pac.AUCClassifier().fit(X, y)
     logistic = make_pipeline(

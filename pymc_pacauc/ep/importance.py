@@ -193,8 +193,8 @@ class FreeLengthPosterior(GaussianPosterior):
             return None, moved
         curvature, basis = np.linalg.eigh(q.precision)
         mean, centre = basis.T @ q.mean, basis.T @ origin
-        # The mean's square by its own largest too: with many rows the length, along which the mean lies, has a precision
-        # that is nothing beside the others'.
+        # The mean's square by its own largest too: with many rows the length, along which the mean lies, has a
+        # precision that is nothing beside the others'.
         changes = (np.abs(curvature - 1.0) + np.abs(mean), mean**2, np.abs(centre))
         told = np.logical_or.reduce([change > TOLD * change.max() for change in changes])
         if not told.any() or (told.all() and not origin.any()):

@@ -42,15 +42,19 @@ for name, score in scores.items():
 print(f"covariates expected from the slab: {approx.expected_model_size:.1f} of {len(data.feature_names)}")
 
 # %%
-# Three indicators for each position: the junction lies between the 30th and the 31st.
+# Three indicators for each position, numbered from the junction in the middle of the window: -1 is the last base before
+# it, +1 the first one after it.
 
 probability = approx.inclusion_probability.values.reshape(60, 3)
 figure, axis = plt.subplots(figsize=(8, 3), layout="constrained")
-bottom = np.zeros(60)
+bottom, position = np.zeros(60), np.r_[-30:0, 1:31]
 for base, color in zip(range(3), ("#0072B2", "#E69F00", "#009E73"), strict=True):
-    axis.bar(np.arange(1, 61), probability[:, base], bottom=bottom, color=color, label=f"indicator {base + 1}")
+    axis.bar(position, probability[:, base], bottom=bottom, color=color, label=f"indicator {base + 1}")
     bottom += probability[:, base]
-axis.axvline(30.5, color="black", linestyle=":")
-axis.set(xlabel="position in the window", ylabel="covariates expected to matter", xlim=(0, 61))
+axis.axvline(0, color="black", linestyle=":")
+axis.set(xlabel="position relative to the junction", ylabel="covariates expected to matter", xlim=(-31, 31))
 axis.legend(frameon=False)
 plt.show()
+
+strongest = np.argsort(-probability.max(axis=1))[:6]
+print("positions that matter most:", ", ".join(f"{position[at]:+d}" for at in strongest))

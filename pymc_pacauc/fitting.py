@@ -77,11 +77,12 @@ def fit(
         Of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
     pairs : "auto", "all" or int, default "auto"
         ``"all"``; a number of rows per group, of groups sampled along the score (:mod:`~pymc_pacauc.ep.subsample`)
-        within which rows are compared; or ``"auto"``: all where that is cheap, up to 5 million or four times as many as
-        would be used, else groups that leave an error of some hundredths of a posterior standard deviation. (Gaussian
-        priors only; others use all.) Groups too small for an error below 0.3 posterior standard deviations are replaced
-        by larger ones, with a :class:`ConvergenceWarning`; where they would save less than three quarters of the pairs,
-        and where they do not converge and pairs are at most 5 million, all are used.
+        within which rows are compared; or ``"auto"``: all where that is cheap, up to 250 000 (with up to three columns,
+        5 million) or four times as many as would be used, else groups that leave an error of some hundredths of a
+        posterior standard deviation. (Gaussian priors only; others use all.) Groups too small for an error below 0.3
+        posterior standard deviations are replaced by larger ones, with a :class:`ConvergenceWarning`; where they would
+        save less than three quarters of the pairs, and where they do not converge and pairs are at most 5 million, all
+        are used.
     start : Fit, optional
         An earlier fit to begin from, for example at another gamma or another prior. At a gamma beyond 11 times the
         comparison's size (n+ n- / n for two classes) there may be several fixed points. Without a start two are sought

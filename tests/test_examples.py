@@ -15,7 +15,7 @@ NAMES = [
     "competing_risks",
     "wine_classes",
     "hierarchical_hospitals",
-    "sklearn_pipeline",
+    "credit_loans",
 ]
 FOLDER = Path(__file__).parents[1] / "examples"
 

@@ -28,25 +28,29 @@ METHODS = {"ep": "EP", "vb": "GaussianVB"}  # by what the results call them
 
 
 class Accuracy(NamedTuple):
-    """What a fit is for: the relative change at which it stops, the pairs per row of its subsample, and the number of
-    pairs up to which all are used.
+    """What a fit is for: the relative change at which it stops, the pairs per row of its subsample, and whether one of
+    up to 5 million pairs is good enough with few columns and at a large gamma too.
     """
 
     tolerance: float
     pairs_per_row: int
-    most_pairs: int
+    rough: bool = False
 
 
-MOST_PAIRS = 5_000_000  # that are looked at without asking whether fewer would do: a second of work; doubled, two
-# A result of its own; an estimator's, which subsamples sooner (2 to 2.8 times as fast at 3000 to 4400 rows), and then
-# stops sooner; a fit on the way to another; the proposal of a move of SMC. Doubled tolerances save a sweep at most.
-# Twice the pairs take twice as long, for an error smaller by a third.
+# A result of its own; an estimator's; a fit on the way to another; the proposal of a move of SMC. Doubled tolerances
+# save a sweep at most. Twice the pairs take twice as long, for an error smaller by a third.
 ACCURACIES = {
-    "fit": Accuracy(1e-6, 160, MOST_PAIRS),
-    "estimator": Accuracy(1e-3, 64, 0),
-    "path": Accuracy(1e-2, 160, MOST_PAIRS),
-    "proposal": Accuracy(2e-2, 160, MOST_PAIRS),
+    "fit": Accuracy(1e-6, 160),
+    "estimator": Accuracy(1e-3, 64, rough=True),
+    "path": Accuracy(1e-2, 160),
+    "proposal": Accuracy(2e-2, 160),
 }
+# Pairs up to which all are used: a tenth of a second, as much as a subsample of 10 000 rows takes. Doubled, a fit of
+# 1400 rows takes twice as long as one of 1500.
+FEW_PAIRS = 250_000
+# The same where far pairs are not left out, fixed points are several, or a subsample is not good enough: a second of
+# work; doubled, two.
+MOST_PAIRS = 5_000_000
 MAX_SWEEPS = 200  # most fits take 10 to 30; at a gamma of many times n, a hundred
 LEAST_SAVED = 4  # pairs per pair that is used, at least, for a subsample to be worth its error; 8: fewer subsamples
 # Pairs over gamma^1.5 for an error of the mean of 0.05 posterior standard deviations with up to ten columns, in
@@ -281,10 +285,11 @@ def choose_plan(
     ======================================  ============  ===========  ============  ===================================
     problem                                 coordinates   pairs        start         why (CPU seconds without / with it)
     ======================================  ============  ===========  ============  ===================================
-    up to 5 million pairs, or fewer than    coefficients  all          prior
+    up to 250 000 pairs, or fewer than      coefficients  all          prior
     four times what a subsample has
     more pairs                              coefficients  subsample    some rows     16 at 5000 rows, 44 at 10 000
-    .. with more than 3 columns             ..            .. thinned   ..            2.1 to 3.3
+    .. with more than 3 columns             ..            .. thinned   ..            2 to 3; 4 to 16 below 4500 rows
+    (up to 3: from 5 million pairs on)
     gamma beyond 11 times the comparison's  ..            all          prior, and    fixed points up to 50 nats better
     size                                                               growing gamma
     process (as many coefficients as rows   features      all          mean first    2 to 18; the start up to 2.4
@@ -417,8 +422,10 @@ def _choose_pairs(problem: Problem, pairs: Any, accuracy: Accuracy, local: bool,
     if isinstance(pairs, str):
         if pairs not in ("auto", "all"):
             raise ValueError(f'pairs must be "auto", "all" or a number of rows per group; got {pairs!r}.')
-        enough = max(accuracy.pairs_per_row * problem.n, pairs_for(problem))
-        few = problem.pairs.n_pairs <= max(accuracy.most_pairs, LEAST_SAVED * enough)
+        n_pairs = problem.pairs.n_pairs
+        enough = max(min(accuracy.pairs_per_row * problem.n, n_pairs // LEAST_SAVED), pairs_for(problem))
+        soon = accuracy.rough or (thin and not several_fixed_points(problem))
+        few = n_pairs <= (FEW_PAIRS if soon else MOST_PAIRS) or n_pairs // LEAST_SAVED < enough
         if pairs == "all" or few or not local or problem.sites is not None:
             return "all"
         return Subsample(number_of_groups(problem.pairs, enough), thin, seed)

@@ -2,7 +2,7 @@
 
     pilot -> growing shares of the rows -> steps with all of them -> subsample along the score found -> fit
 
-For plans with a :class:`~pymc_pacauc.ep.plan.Subsample`: more than 5 million pairs, or an estimator's. A sweep costs
+For plans with a :class:`~pymc_pacauc.ep.plan.Subsample`: more than 250 000 pairs. A sweep costs
 O(N k + n k^2) for N pairs used. The pairs that matter are those whose order q is not sure of, so pairs are sampled
 along the score of q (:mod:`pymc_pacauc.comparison.subsample`), which a *pilot* finds: a fit to some rows at their share
 of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then to growing shares, each from the one
@@ -46,7 +46,7 @@ from pymc_pacauc.ep.loop import (
     policy_for,
     solve_fixed_point,
 )
-from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, GAMMA_STEP, LEAST_SAVED, Plan, Subsample
+from pymc_pacauc.ep.plan import FINE_TOLERANCE, GAMMA_STEP, LEAST_SAVED, MOST_PAIRS, Plan, Subsample
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
 from pymc_pacauc.ep.sites import SiteTable, site_table
@@ -217,7 +217,7 @@ class _Run:
 
     def enlarged(self, last: Stage) -> Stage:
         """The same with fewer, larger groups while the error of the mean is too large."""
-        affordable = self.problem.pairs.n_pairs <= ACCURACIES["fit"].most_pairs
+        affordable = self.problem.pairs.n_pairs <= MOST_PAIRS
         while not (last.found.interrupted or self.asked.drawn is not None):
             if affordable and not last.found.converged:
                 raise NeedsAllPairs(last)

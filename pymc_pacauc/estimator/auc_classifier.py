@@ -45,9 +45,9 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         :func:`~pymc_pacauc.plots.plot_shapes` draws them. ``"gp"``: the score is a Gaussian process of the columns'
         robust scores, its lengthscale by evidence, without a certificate. Neither has ``coef_``. ``"auto"``: the mean
         of the scores of ``"gaussian"``, ``"additive"`` and ``"gp"``, weighted by how well they rank rows left out:
-        the best ranking on most data, at several times the cost; ``coef_``, ``gamma_``, ``log_evidence_``,
-        ``approximation_`` and ``idata_`` are those of its linear part, and there is no certificate and no
-        ``intercept_``.
+        the best ranking on most data unless positives are few, at several times the cost; ``coef_``, ``gamma_``,
+        ``log_evidence_``, ``approximation_`` and ``idata_`` are those of its linear part, and there is no certificate
+        and no ``intercept_``.
     method : {"ep", "vb", "smc"}, default "ep"
         Expectation propagation, Gaussian variational Bayes, or draws of the exact posterior by tempering SMC (folds are
         EP's also with SMC).

@@ -47,7 +47,7 @@ from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
 from pymc_pacauc.tune.coverage import calibrated_posterior
-from pymc_pacauc.tune.evidence import SIZES, choose_bend, choose_lengthscale, choose_shrinkage
+from pymc_pacauc.tune.evidence import SIZES, PriorChoice, choose_bend, choose_lengthscale, choose_shrinkage
 from pymc_pacauc.tune.gamma import content_order, pairs_of_few
 
 
@@ -419,11 +419,13 @@ def _fit_part(
     rng: np.random.Generator,
 ) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
+    design = columns.apply(X)
+    order = content_order(design)  # the same rows choose under every prior
     if recipe.prior == "gp":
-        columns = replace(columns, robust=additive_features(columns.apply(X), sample_weight))
-    design, prior = columns.apply(X), None
+        columns = replace(columns, robust=additive_features(design, sample_weight))
+        design = columns.apply(X)
+    prior: PriorChoice | None = None
     features: KernelFeatures | AdditiveFeatures | None = None
-    order = content_order(design)
     tuning = pairs_of_few(pairs, TUNING_ROWS, order)
     if recipe.prior == "gp":
         recipe.tell("choosing the lengthscale")

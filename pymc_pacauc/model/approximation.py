@@ -375,7 +375,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @cached_property
     def evidence(self) -> LogEvidence:
         """Log evidence corrected by importance weights, with its error; see the class docstring."""
-        return corrected_evidence(self.fit, self.posterior)
+        found, absorbed = corrected_evidence(self.fit, self.posterior), self.fit.problem.absorbed
+        return replace(found, estimate=found.estimate + absorbed)
 
     @property
     def mean_risk(self) -> Estimate:
@@ -876,8 +877,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         if draws < FEWEST_WEIGHTED:
             raise ValueError(f"The tail of fewer than {FEWEST_WEIGHTED} weights cannot be smoothed; got draws={draws}.")
         rng = get_random_generator(random_seed)
-        weighted = self.fit.importance(draws, rng)
-        log_weights, pareto_k = pareto_smooth(weighted.log_weights)
+        values, risk, log_weights = self._weighted(draws, rng)
+        log_weights, pareto_k = pareto_smooth(log_weights)
         log_evidence, error = log_mean(log_weights)
         if pareto_k > LARGEST_K:
             warnings.warn(
@@ -886,15 +887,21 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
                 stacklevel=2,
             )
         relative = np.exp(log_weights - log_evidence)
-        stats = {"log_weight": log_weights - log_evidence, "risk": weighted.risk}
+        stats = {"log_weight": log_weights - log_evidence, "risk": risk}
         constants = {
             **self._constants,
             "log_evidence": log_evidence,
             "log_evidence_variance": error**2,
             "pareto_k": pareto_k,
         }
-        idata = self._inference_data(self.source.free_values(weighted.theta, rng), stats, constants)
+        idata = self._inference_data(values, stats, constants)
         return ImportanceSample(idata, pareto_k, float(draws / np.mean(relative**2)), log_evidence, error)
+
+    def _weighted(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Free variables ``[draws, D]``, the risk of each and its log weight, whose mean is the evidence."""
+        found = self.fit.importance(draws, rng)
+        values = self.source.free_values(found.theta, rng)
+        return values, found.risk, found.log_weights + self.fit.problem.absorbed
 
     @cached_property
     def _constants(self) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class EP(Inference):
         ``"all"``: every pair is used, and the result is exact. A number of rows: a subsample of the pairs, those within
         groups of so many rows along the score, which changes the result by its ``sampling_error``; where that of the
         mean is above 0.3 posterior standard deviations, larger groups are used and a warning says so. ``"auto"``: all
-        where that is cheap (up to 5 million), else groups large enough for an error of some hundredths of a posterior
+        where that is cheap (up to 250 000), else groups large enough for an error of some hundredths of a posterior
         standard deviation.
     start : approximation, optional
         An earlier approximation to begin from, for example at another gamma.

@@ -29,13 +29,16 @@ from scipy import special
 
 from pymc_pacauc.array_result import Estimate
 from pymc_pacauc.comparison.risk import pair_risk
+from pymc_pacauc.ep.importance import log_mean
+from pymc_pacauc.ep.loop import UnsupportedError
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.model.approximation import EPApproximation, ImportanceSample, PlainEP
+from pymc_pacauc.model.approximation import EPApproximation, PlainEP
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
-from pymc_pacauc.model.compat import LateBar
+from pymc_pacauc.model.compat import LateBar, pareto_smooth
 from pymc_pacauc.model.graph import MODE, FlatVariables, HeldData, Unreadable, evaluate, flat_variables
 from pymc_pacauc.model.prior import GaussianMixture, gaussian_mixtures, is_normal, local_scales
 from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of, reader_of
+from pymc_pacauc.model.results import LARGEST_K
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc.log_evidence import LogEvidence
@@ -55,6 +58,7 @@ logger = logging.getLogger("pymc")  # where people look for messages of pm.fit
 
 PRIOR_DRAWS = 400  # of the hyper-parameters, for their centre and scale: these only have to be roughly right
 CERTIFIED_VALUES = 32  # of the hyper-parameters, in a certificate: twice as many cost at most 0.7 nats more
+EVIDENCE_DRAWS = 2000  # weighted, for the corrected evidence: an error of 0.02 nats; four times as many halve it
 SEED = 1410  # of the prior draws, fixed before looking at any data
 
 
@@ -114,7 +118,7 @@ class HyperModel:
             default_strategy="prior",
             return_transformed=True,
         )
-        drawn = pm.draw(graph, draws=PRIOR_DRAWS, random_seed=SEED, mode=MODE)
+        drawn = _prior_draws(graph, SEED, draws=PRIOR_DRAWS)
         return np.concatenate([np.reshape(each, (PRIOR_DRAWS, -1)) for each in drawn], axis=1).astype(np.float64)
 
     @cached_property
@@ -157,8 +161,10 @@ class HyperModel:
 
     def describe(self, direction: FloatArray) -> str:
         """A direction of phi, in words."""
-        moved = [label for label, part in zip(self.labels, direction, strict=True) if abs(part) > 1e-3]
-        return moved[0] if len(moved) == 1 else f"a common scale of {', '.join(moved)}"
+        large = np.abs(direction) > 1e-3
+        moved = [label for label, part in zip(self.labels, large, strict=True) if part]
+        common = np.abs(np.sign(direction[large]).sum()) == len(moved)
+        return moved[0] if len(moved) == 1 else f"a {'common scale' if common else 'combination'} of {', '.join(moved)}"
 
     @property
     def source(self) -> ModelProblem:
@@ -309,6 +315,16 @@ def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
     return found
 
 
+def _prior_draws(variables: list[Variable], seed: int, **options: Any) -> list[FloatArray]:
+    try:
+        return pm.draw(variables, random_seed=seed, mode=MODE, **options)
+    except (ArithmeticError, ValueError) as error:
+        raise refuse(
+            f"its prior cannot be drawn from ({str(error).splitlines()[0]})",
+            "Look for a parameter that is NaN, a scale that can be negative, or a prior so wide that it overflows.",
+        ) from error
+
+
 def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
     """Whether other variables, or their effect on the scores, depend on a variable."""
     children = [other for other in model.free_RVs if other is not rv]
@@ -319,7 +335,7 @@ def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bo
 def _adds(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
     """Whether the effect of a variable on the scores is the same whatever the others are."""
     free = model.free_RVs
-    first, second = (dict(zip(free, pm.draw(free, random_seed=s, mode=MODE), strict=True)) for s in (1, 2))
+    first, second = (dict(zip(free, _prior_draws(free, seed), strict=True)) for seed in (1, 2))
     mixed = {**second, rv: first[rv]}, {**first, rv: second[rv]}
     try:
         a, b, c, d = (np.concatenate(evaluate(scores, at)) for at in (first, second, *mixed))
@@ -492,9 +508,16 @@ class NestedApproximation(EPApproximation):
 
     @cached_property
     def evidence(self) -> LogEvidence:
-        """Log evidence of the whole model; its error is not known."""
-        unknown = float("nan")
-        return LogEvidence(self.log_evidence, unknown, unknown, unknown, self.converged)
+        """Log evidence of the whole model by importance weights, with their error; EP's own, NaN, where these fail."""
+        try:
+            log_weights, pareto_k = pareto_smooth(self._weighted(EVIDENCE_DRAWS, np.random.default_rng(SEED))[2])
+        except UnsupportedError:
+            pareto_k = np.inf
+        if not (self.converged and pareto_k <= LARGEST_K):
+            unknown = float("nan")
+            return LogEvidence(self.log_evidence, unknown, unknown, unknown, self.converged)
+        estimate, error = log_mean(log_weights)
+        return LogEvidence(estimate, error, error, float("nan"), True)
 
     @property
     def mean_risk(self) -> Estimate:
@@ -574,61 +597,51 @@ class NestedApproximation(EPApproximation):
 
     def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Free variables ``[draws, D]`` and the risk of each."""
+
+        def corrected(fit: Fit, size: int) -> tuple[FloatArray, FloatArray]:
+            theta = fit.corrected.draw(size, rng)
+            return theta, fit.problem.risk(theta)
+
+        values, [risk] = self._drawn(draws, rng, corrected)
+        return values, risk
+
+    def _weighted(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """As given one value of the hyper-parameters, with EP's evidence of all in the place of that given it."""
+
+        def weighted(fit: Fit, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+            found = fit.importance(size, rng)
+            return found.theta, found.risk, found.log_weights + (self.log_evidence - fit.log_evidence)
+
+        values, [risk, log_weights] = self._drawn(draws, rng, weighted)
+        return values, risk, log_weights
+
+    def _drawn(
+        self, draws: int, rng: np.random.Generator, draw: Callable[[Fit, int], tuple[FloatArray, ...]]
+    ) -> tuple[FloatArray, list[FloatArray]]:
+        """Free variables ``[draws, D]``, theta from ``draw(fit, size)``, and what else that gives, of each draw."""
         nested, free = self.nested, self.source.free
         place = dict(zip(free.names, free.slices, strict=True))
-        values, risk = np.empty((draws, free.dimension)), np.empty(draws)
+        values, more = np.empty((draws, free.dimension)), []
         chosen = rng.choice(nested.weights.size, size=draws, p=nested.weights)
         outer = [k for value in self.hyper.layout.values for k in np.arange(free.dimension)[place[value.name]]]
         for k in np.unique(chosen):
             rows = np.flatnonzero(chosen == k)
-            source, each = self.hyper.source_at(nested.phi[k]), nested.fits[k]
-            theta = each.corrected.draw(rows.size, rng)
+            source = self.hyper.source_at(nested.phi[k])
+            theta, *others = draw(nested.fits[k], rows.size)
+            more.append((rows, others))
             inner = source.free_values(theta, rng)
             for name, part in zip(source.free.names, source.free.slices, strict=True):
                 values[rows[:, None], np.arange(free.dimension)[place[name]]] = inner[:, part]
-            risk[rows] = each.problem.risk(theta)
         dirac = any(sparse.dirac for sparse in self.source.sparse)  # its indicators are cut at p: no other p will do
         lattice = None if dirac else nested.lattice
         if outer:
             values[:, outer] = nested.phi[chosen] if lattice is None else lattice.draw(chosen, nested.weights, rng)
-        return values, risk
+        order = np.argsort(np.concatenate([rows for rows, _ in more]))
+        return values, [np.concatenate(each)[order] for each in zip(*(others for _, others in more), strict=True)]
 
     @property
     def _exact_means(self) -> tuple[Variable, ...]:
         return self.source.variables if self.score_function.linear else ()
-
-    def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
-        """Refuse: a mixture over hyper-parameters has no importance weights.
-
-        Parameters
-        ----------
-        draws : int, default 1000
-            Number of draws.
-        random_seed : int, Generator or None, optional
-            Seed of the draws.
-
-        Returns
-        -------
-        ImportanceSample
-            Never.
-
-        Raises
-        ------
-        NotImplementedError
-            Always.
-
-        See Also
-        --------
-        pymc_pacauc.TemperingSMC : Draws of the exact posterior.
-
-        Examples
-        --------
-        Given hyper-parameters held fixed, ``pm.do(model, {"spread": 0.5})``, there are weights.
-        """
-        raise NotImplementedError(
-            "A mixture over hyper-parameters has no importance weights: for exact draws and an exact evidence use "
-            "pm.sample(step=pac.TemperingSMC(start=approx)); given hyper-parameters held fixed, this works."
-        )
 
     @property
     def certified(self) -> Any:
@@ -740,7 +753,7 @@ def fit_nested(
         )
         nested = integrate(density) if how == "integrate" else maximum(density)
     flat = [] if conditional.values is not None else flat_directions(conditional.problem_at, nested.mode.phi)[0]
-    said = tuple(hyper.describe(direction) for direction in flat)
+    said = tuple(dict.fromkeys(hyper.describe(direction) for direction in flat))
     for each in said:
         logger.info("The data cannot move %s: no ranking depends on it, and its posterior is its prior.", each)
     found = NestedApproximation(nested, hyper, integrated=how == "integrate", flat=said)

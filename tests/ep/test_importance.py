@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, stats
 
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
-from pymc_pacauc.ep.importance import _log_radial_integral, log_mean
+from pymc_pacauc.ep.importance import FreeLengthPosterior, _log_radial_integral, log_mean
+from pymc_pacauc.ep.posterior import GaussianPosterior, natural_gaussian
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.ep.test_leave_out import data
@@ -74,3 +75,18 @@ class TestImportance:
         smoothed, k = pareto_smooth(np.full(100, -3.0))
         assert k == -np.inf
         assert log_mean(smoothed) == (pytest.approx(-3.0), pytest.approx(0.0))
+
+
+def test_the_length_is_kept_however_certain_the_direction_is():
+    """With many rows the direction of the mean has a precision that is nothing beside the others', and counts."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((60, 4))
+    problem = linear_gaussian_problem(X, X[:, 0] > 0.0, gamma=60.0)
+    natural = natural_gaussian(np.diag([2.5, 1e7, 1e7, 1e7]), np.array([2.5 * 2.0, 0.0, 0.0, 0.0]))
+    posterior = FreeLengthPosterior(GaussianPosterior(problem.scores, natural), problem)
+    theta = posterior.draw(4000, np.random.default_rng(2))
+    length = stats.chi(4)
+    for mean, sd in ((posterior.mean, np.sqrt(np.diag(posterior.covariance))), (theta.mean(axis=0), theta.std(axis=0))):
+        np.testing.assert_allclose(mean, [length.mean(), 0.0, 0.0, 0.0], atol=5 * length.std() / np.sqrt(4000))
+        assert sd[0] == pytest.approx(length.std(), rel=0.05)
+        assert max(sd[1:]) < 0.01

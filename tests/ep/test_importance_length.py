@@ -167,3 +167,18 @@ def test_dirac_spikes(listed, monkeypatch):
     assert (drawn == 0.0).any(axis=0).all()
     np.testing.assert_allclose(drawn.std(axis=0), np.sqrt(posterior.variance), rtol=0.08)
     assert (posterior.weights is not None) == listed
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.2])
+def test_directions_that_are_hardly_told_of_count_together(spread):
+    """The evidence of groups that hardly differ, each direction of which tells next to nothing, against plain draws."""
+    rng = np.random.default_rng(3)
+    group = np.repeat(np.arange(10), 12)
+    X = rng.normal(size=(120, 2))
+    y = X @ [1.0, 0.5] + rng.logistic(size=120) > 0.3
+    own = (X[:, None] * np.eye(10)[group][:, :, None]).reshape(120, 20)
+    problem = linear_gaussian_problem(np.hstack([X, spread * own]), y, gamma=30.0)
+    estimate, error = log_mean(fit(problem).importance(4000, rng).log_weights)
+    plain, plain_error = log_mean(-30.0 * problem.risk(rng.standard_normal((40_000, 22))))
+    assert error < 0.05
+    assert abs(estimate - plain) < 4.0 * np.hypot(error, plain_error)

@@ -96,6 +96,18 @@ def test_what_an_average_hands_out(rows, fitted):
     assert len(pac.plots.plot_shapes(copy)) == 2
 
 
+def test_parts_choose_gamma_by_the_same_folds_of_some_rows(monkeypatch):
+    monkeypatch.setattr("pymc_pacauc.estimator.posterior.TUNING_ROWS", 60)
+    rng = np.random.default_rng(6)
+    X = np.exp(rng.normal(size=(90, 2)))
+    parts = (
+        pac.AUCClassifier("auto", calibration=None).fit(X, X[:, 0] + rng.normal(size=90) > 1).scores_[0].posterior.parts
+    )
+    folds = [part.choice.folds for part in parts]
+    assert (folds[0][0] < 0).sum() == 30
+    assert all(np.array_equal(folds[0], each) for each in folds)
+
+
 def test_what_an_average_refuses(fitted):
     with pytest.raises(AttributeError, match="averages parts by weights that were chosen on the rows"):
         _ = fitted.certificate_

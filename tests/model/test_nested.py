@@ -77,7 +77,7 @@ def test_results_of_a_mixture():
     assert set(idata["posterior"].data_vars) >= {"s", "mu", "theta"}
     table = pac.summary(found)
     assert "s" in table.index
-    assert table.attrs["log_evidence"] == found.log_evidence
+    assert table.attrs["log_evidence"] == found.evidence.estimate
     certified = pac.certificate(found)
     assert certified.auc < certified.empirical_auc
     assert any("fixed by their prior alone" in sentence for sentence in certified.assumptions)
@@ -306,3 +306,85 @@ def test_a_process_with_a_learned_lengthscale_predicts_new_points():
     far = pac.predict_scores(found, np.array([[400.0]]), gp=gp, summary=True, draws=300, random_seed=1)
     assert float(far["mean"][0]) == pytest.approx(0.0, abs=1e-6)
     assert float(far["sd"][0]) == pytest.approx(1.0, abs=0.15)  # the prior's
+
+
+@pytest.fixture(scope="module")
+def weighted_prior():
+    """The exact posterior of the hierarchy: draws of its prior, log s first, with weights; and the evidence."""
+    rng = np.random.default_rng(8)
+    s = np.abs(rng.standard_normal(60_000))
+    theta = rng.standard_normal((len(s), 1, 2)) + s[:, None, None] * rng.standard_normal((len(s), 5, 2))
+    scores = np.einsum("nj,snj->sn", X, theta[:, GROUPS])
+    weights = np.exp(-20.0 * pac.empirical_risk(scores, Y))
+    return np.log(s), theta.reshape(len(s), 10), weights / weights.sum(), float(np.log(weights.mean()))
+
+
+def test_weights_correct_the_evidence(weighted_prior):
+    found = fitted(hierarchy(True))
+    assert found.evidence.standard_error < 0.03
+    assert found.evidence.estimate == pytest.approx(weighted_prior[3], abs=0.03 + 3.0 * found.evidence.standard_error)
+    sample = found.importance_sample(4000, random_seed=1)
+    assert sample.log_evidence == pytest.approx(weighted_prior[3], abs=0.03 + 3.0 * sample.log_evidence_se)
+    weights = np.exp(sample.idata["sample_stats"]["log_weight"].values[0])
+    theta = sample.idata["posterior"]["theta"].values[0].reshape(-1, 10)
+    mean = weighted_prior[2] @ weighted_prior[1]
+    sd = np.sqrt(weighted_prior[2] @ (weighted_prior[1] - mean) ** 2)
+    np.testing.assert_allclose(weights @ theta / weights.sum(), mean, atol=0.1 * sd.min())
+
+
+def test_an_absorbed_likelihood_counts_in_every_evidence():
+    with pm.Model():
+        theta = pm.Normal("theta", shape=2)
+        pm.Normal("other", X[:4] @ theta, 1.0, observed=np.ones(4))
+        pac.AUCPotential("auc", X @ theta, Y, 20.0)
+        found = pm.fit(method=pac.EP(), progressbar=False)
+    rng = np.random.default_rng(1)
+    theta = rng.standard_normal((100_000, 2))
+    log_weights = stats.norm.logpdf(theta @ X[:4].T, 1.0).sum(axis=1) - 20.0 * pac.arrays.linear_risk(theta, X, Y)
+    exact = np.log(np.exp(log_weights).mean())
+    assert found.evidence.estimate == pytest.approx(exact, abs=0.03)
+    assert found.importance_sample(2000, random_seed=1).log_evidence == pytest.approx(exact, abs=0.05)
+    assert found.log_evidence == pytest.approx(exact, abs=0.4)
+
+
+@pytest.mark.parametrize(
+    ("scale", "reason"),
+    [
+        (lambda: pm.HalfNormal("s", np.nan), "cannot be drawn from"),
+        (lambda: pm.InverseGamma("s", 0.001, 0.001), "float division by zero"),
+        (lambda: pm.Normal("s", -5.0, 0.1), "not Gaussian"),
+    ],
+)
+def test_scales_that_no_prior_draw_survives_are_refused(scale, reason):
+    with pm.Model():
+        theta = pm.Normal("theta", pm.Normal("mu", shape=2), scale(), shape=(5, 2))
+        pac.AUCPotential("auc", (X * theta[GROUPS]).sum(axis=1), Y, 20.0)
+        with pytest.raises(pac.results.NotLinearGaussianError, match=reason):
+            pm.fit(method=pac.EP(), progressbar=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("runs", "begun"), [(200, "prior"), (100, "mixture")])
+def test_small_runs_have_the_exact_funnel_and_evidence(runs, begun, weighted_prior):
+    """Averages over runs of 100 particles, each weighted by its evidence, which is unbiased: no tail is lost."""
+    model = hierarchy(True)
+    path = PyMCPath(model)
+    if begun == "mixture":
+        path = path.bridge_from(fitted(model)._draw(2000, np.random.default_rng(0))[0])
+    part = path.variables.slices[list(path.variables.names).index("s_log__")] if begun == "prior" else None
+    values, log_z = [], []
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        state = run_tempering(path, Settings(particles=100), rng)
+        theta, _ = path.finish(state.population, rng)
+        log_s = theta[:, 0 if part is None else part].reshape(len(theta), -1)[:, 0]
+        values.append([(log_s < np.log(0.02)).mean(), (log_s < np.log(0.1)).mean(), log_s.mean()])
+        log_z.append(state.stages[-1].log_evidence)
+    relative = np.exp(np.array(log_z) - weighted_prior[3])
+    error = relative.std(ddof=1) / np.sqrt(runs)
+    assert relative.mean() == pytest.approx(1.0, abs=3.0 * np.hypot(error, 0.01))
+    log_s, _, weights, _ = weighted_prior
+    exact = np.array([weights @ (log_s < np.log(0.02)), weights @ (log_s < np.log(0.1)), weights @ log_s])
+    found = relative @ np.array(values) / relative.sum()
+    spread = np.sqrt(relative**2 @ (np.array(values) - found) ** 2) / relative.sum()
+    assert (np.abs(found - exact) < 3.5 * np.hypot(spread, [0.001, 0.002, 0.01])).all()

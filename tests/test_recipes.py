@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pymc_pacauc as pac
-from pymc_pacauc.model.predictive import predictive_model
+from pymc_pacauc.model.score_function import predictive_model
 
 PAGE = (Path(__file__).parents[1] / "docs" / "how_to" / "recipes.md").read_text()
 SETUP = re.search(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)[1]

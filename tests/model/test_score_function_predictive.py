@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_pacauc as pac
-from pymc_pacauc.model.predictive import predictive_model
+from pymc_pacauc.model.score_function import predictive_model
 from tests.analysis.test_predict import X_new, build
 
 

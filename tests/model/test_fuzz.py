@@ -18,8 +18,8 @@ import pymc_pacauc as pac
 from pymc_pacauc.arrays import kernel_features
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.model.inference import MOST
-from pymc_pacauc.model.score_function import predictive_model
 from pymc_pacauc.model.read import problem_reader
+from pymc_pacauc.model.score_function import predictive_model
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests import pair_lists
 from tests.comparison.test_fuzz import ties

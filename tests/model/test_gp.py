@@ -13,8 +13,8 @@ import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.ep.kernel import TrainingScores, predict_scores_at
 from pymc_pacauc.model.gp import predict_gp
-from pymc_pacauc.model.score_function import predictive_model
 from pymc_pacauc.model.read import problem_of
+from pymc_pacauc.model.score_function import predictive_model
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.quadrature import exact_orders
 

@@ -31,9 +31,9 @@ from pymc_pacauc.problem.kernel_features import checked_rows
 POINTS = 64  # of a table, at quantiles; twice as many make it twice as large and follow steeper functions
 LEVELS = 8  # distinct values up to which each has a value of its own; a bend of more is a smooth function
 FARTHEST = 3.0  # standard deviations at which standard scores are cut; normal ones seldom are beyond
-FUNCTIONS = (
-    4  # eigenfunctions of a bend at most: they leave out less than 2 % of its variance; a fit takes their square
-)
+# Eigenfunctions of a bend, at most: they leave out less than 2 % of its variance. Twice as many: a fit takes four times
+# as long.
+FUNCTIONS = 4
 
 
 @dataclass(frozen=True, eq=False)

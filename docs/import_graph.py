@@ -48,9 +48,10 @@ def edges():
 
 def drawing():
     lines = ["| layer | part | imports |", "|---|---|---|"]
+    found = edges()
     for layer, parts in LAYERS.items():
         for part in parts:
-            imported = [name for importing, name in edges() if importing == part]
+            imported = [name for importing, name in found if importing == part]
             lines.append(f"| {layer} | `{part}` | {', '.join(imported)} |")
     return "\n".join(lines)
 

@@ -88,7 +88,7 @@ class TemperingSMC(BlockedStep):
         (below 20) bias the evidence in high dimension.
     keep_particles : bool, default False
         Keep the particles of up to 32 stages, so that :func:`~pymc_pacauc.at_gamma` can use the nearest one.
-    of_pymc : dict
+    **of_pymc : dict
         What PyMC passes: ``model`` (by default the one on the context stack), ``rng``, ``initial_point`` (ignored:
         particles start from the prior or from ``start``), ``compile_kwargs`` and ``blocked``.
 

@@ -155,7 +155,7 @@ def choose_bend(
     >>> X = np.random.default_rng(1).normal(size=(100, 1))
     >>> F = additive_features(X).transform(X)
     >>> choice = choose_bend(linear_gaussian_problem(F, X[:, 0] ** 2 > 0.5, gamma=1.0), 1)
-    >>> choice.problem.prior.factor[-1, -1] == max(BENDS)
+    >>> bool(choice.problem.prior.factor[-1, -1] == max(BENDS))
     True
     """
     line = choose_shrinkage(_with_prior(problem, np.ones(lines)), weights=weights, n_jobs=n_jobs)

@@ -45,7 +45,7 @@ def test_rows_on_the_workers(client, tmp_path):
     assert 0.0 < found.sampling_error.mean < 0.5
     assert others[0].sampling_error.log_evidence == pytest.approx(found.sampling_error.log_evidence, abs=1e-8)
     assert 0.5 < found.pairs_used / 40_000 < 2.0
-    exact = arrays.fit(arrays.linear_gaussian_problem(X, Y, GAMMA))
+    exact = arrays.fit(arrays.linear_gaussian_problem(X, Y, GAMMA), pairs="all")
     sd = np.sqrt(np.diagonal(exact.posterior.covariance))
     assert np.sqrt(np.mean(((found.mean - exact.posterior.mean) / sd) ** 2)) < 0.5
     draws = found.draw(4000, np.random.default_rng(0))
@@ -55,9 +55,8 @@ def test_rows_on_the_workers(client, tmp_path):
 def test_all_pairs_of_one_part_are_the_exact_fit(client):
     [part] = rounds.hold(client, [(X, Y)])
     found = cluster.fit_rows([part], GAMMA, client=client, pairs=10**9, prior_mean=0.3, prior_sd=[1.0, 2.0, 3.0, 4.0])
-    exact = arrays.fit(
-        arrays.linear_gaussian_problem(X, Y, GAMMA, prior_mean=0.3, prior_covariance=[1.0, 4.0, 9.0, 16.0])
-    )
+    problem = arrays.linear_gaussian_problem(X, Y, GAMMA, prior_mean=0.3, prior_covariance=[1.0, 4.0, 9.0, 16.0])
+    exact = arrays.fit(problem, pairs="all")
     np.testing.assert_allclose(found.mean, exact.posterior.mean, atol=1e-5)
     np.testing.assert_allclose(found.covariance, exact.posterior.covariance, atol=1e-5)
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-5)
@@ -68,7 +67,7 @@ def test_all_pairs_of_one_part_are_the_exact_fit(client):
 @pytest.mark.slow
 def test_sampling_errors_of_rows_cover():
     """Other subsamples of other random parts against all pairs: errors of mean and log Z as large as claimed."""
-    exact = arrays.fit(arrays.linear_gaussian_problem(X, Y, GAMMA))
+    exact = arrays.fit(arrays.linear_gaussian_problem(X, Y, GAMMA), pairs="all")
     mean, errors, claims, told = exact.posterior.mean, [], [], 0
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as local,

@@ -81,12 +81,12 @@ def test_a_worker_killed_in_mid_fit_changes_nothing(client):
     with pm.Model():
         theta = pm.Normal("theta", size=D)
         pac.AUCPotential("auc", X @ theta, Y, gamma=GAMMA)
-        alone = pm.fit(method=pac.EP(), progressbar=False)
+        alone = pm.fit(method=pac.EP(pairs="all"), progressbar=False)
         shared = pm.fit(method=pac.EP(client=client), progressbar=False)
     same(shared, alone)
     survived = arrays.fit(alone.fit.problem, client=client, callback=partial(kill_one, client))
     same(survived, alone)
-    same(arrays.fit(alone.fit.problem, "vb", client=client), arrays.fit(alone.fit.problem, "vb"))
+    same(arrays.fit(alone.fit.problem, "vb", client=client), arrays.fit(alone.fit.problem, "vb", pairs="all"))
 
 
 @pytest.mark.slow

@@ -197,7 +197,7 @@ def test_more_coefficients_than_observations(n):
 
 
 def test_threads_do_not_change_the_result():
-    X, y = plane_data(1000)
+    X, y = plane_data(1200)
     problem = linear_gaussian_problem(X, y, 1000.0)
     assert problem.pairs.n_pairs > ROWS_AT_ONCE**2
     one, three = (fitting.fit(problem, n_jobs=threads) for threads in (1, 3))

@@ -19,7 +19,7 @@ from pymc_pacauc.comparison.subsample import sample_pairs
 from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
-from pymc_pacauc.ep.plan import ACCURACIES, Subsample, choose_plan
+from pymc_pacauc.ep.plan import Subsample, choose_plan
 from pymc_pacauc.ep.posterior import natural_gaussian
 from pymc_pacauc.ep.results import SamplingError, warn_of_subsample
 from pymc_pacauc.ep.start import MeanFirst
@@ -212,7 +212,7 @@ def test_all_pairs_where_a_subsample_does_not_converge():
 
 def test_a_subsample_of_more_pairs_than_affordable_stays_one(monkeypatch):
     """It says that it did not converge, and is marked."""
-    monkeypatch.setitem(ACCURACIES, "fit", ACCURACIES["fit"]._replace(most_pairs=10_000))
+    monkeypatch.setattr("pymc_pacauc.ep.subsample.MOST_PAIRS", 10_000)
     with pytest.warns(ConvergenceWarning, match="did not converge in 3 sweeps"):
         found = fit(linear_gaussian_problem(*data(), gamma=600.0), pairs=100, max_sweeps=3, n_jobs=1)
     assert not found.converged
@@ -319,7 +319,7 @@ def test_a_path_along_gamma_samples_along_the_score_of_the_fit_before(monkeypatc
     first = fit(problem, pairs=Subsample(12))
     assert len(made) == 1
     nearby = replace(problem, gamma=1000.0)
-    found, exact = fit(nearby, pairs=Subsample(12), start=first), fit(nearby)
+    found, exact = fit(nearby, pairs=Subsample(12), start=first), fit(nearby, pairs="all")
     assert len(made) == 1
     assert found.subsample is not first.subsample
     moved = (found.posterior.mean - exact.posterior.mean) / np.sqrt(exact.posterior.variance)
@@ -329,7 +329,7 @@ def test_a_path_along_gamma_samples_along_the_score_of_the_fit_before(monkeypatc
 def test_leaving_out_sampled_pairs():
     problem = linear_gaussian_problem(*data(3000), gamma=3000.0)
     groups = np.arange(3000) % 3
-    exact, found = fit(problem).leave_out(groups), fit(problem, pairs=Subsample(8)).leave_out(groups)
+    exact, found = fit(problem, pairs="all").leave_out(groups), fit(problem, pairs=Subsample(8)).leave_out(groups)
     assert found.auc == pytest.approx(exact.auc, abs=2e-3)
     np.testing.assert_allclose(found.group_auc, exact.group_auc, atol=3e-3)
 

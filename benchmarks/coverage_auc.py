@@ -16,7 +16,7 @@ which the AUC of any linear score is known; beside it the quantiles of the AUCs 
 
 `--bands` asks it of the pointwise bands of the ROC curve, binormal scores of AUC 0.86.
 
-python -m benchmarks.coverage_auc [--datasets 2000] [--ci-prob 0.95] [--deployed] [--bands]
+python -m benchmarks.coverage_auc [--datasets 2000] [--ci-prob 0.95] [--deployed] [--bands] [--precision]
 """
 
 import os
@@ -160,13 +160,37 @@ def measure_bands(datasets, n_pos, n_neg, ci_prob, rates=(0.02, 0.05, 0.1, 0.3, 
     return dict(zip(rates, np.mean(covered, axis=0).round(3).tolist(), strict=True))
 
 
+def measure_precision(datasets, n_pos, n_neg, ci_prob, recalls=(0.2, 0.5, 0.8), shift=2.0):
+    """How often the interval of the average precision holds that of the population, and the band the precision."""
+    y, share = np.arange(n_pos + n_neg) < n_pos, n_pos / (n_pos + n_neg)
+
+    def precision(recall):
+        wrong = ndtr(-(shift - ndtri(recall)))  # false positive rate where the recall is this
+        return share * recall / (share * recall + (1.0 - share) * wrong)
+
+    grid = (np.arange(100_000) + 0.5) / 100_000
+    average, truth, rng, covered = precision(grid).mean(), precision(np.array(recalls)), np.random.default_rng(0), []
+    for _ in range(datasets):
+        said = pac.precision_recall(rng.normal(size=y.size) + shift * y, y, ci_prob=ci_prob)
+        band = said.sel(recall=list(recalls), method="nearest")
+        inside = said.attrs["average_precision_lower"] <= average <= said.attrs["average_precision_upper"]
+        covered.append([inside, *((band["precision_lower"] <= truth) & (truth <= band["precision_upper"])).values])
+    return dict(zip(("average", *recalls), np.mean(covered, axis=0).round(3).tolist(), strict=True))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", type=int, default=2000)
     parser.add_argument("--ci-prob", type=float, default=0.95)
     parser.add_argument("--deployed", action="store_true", help="of the mean score of a fitted posterior, in 200 fits")
     parser.add_argument("--bands", action="store_true", help="of ROC curves, in 50 data sets at 0.9")
+    parser.add_argument("--precision", action="store_true", help="of precision-recall curves, in 150 data sets at 0.9")
     arguments = parser.parse_args()
+    if arguments.precision:
+        for sizes in ((18, 42), (20, 180), (80, 720)):
+            for shift in (1.0, 2.0):
+                print(*sizes, shift, measure_precision(150, *sizes, 0.9, shift=shift))
+        return
     if arguments.bands:
         for sizes in ((50, 50), (100, 200)):
             print(*sizes, measure_bands(50, *sizes, 0.9))

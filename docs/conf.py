@@ -23,6 +23,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
+    "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
@@ -45,6 +46,7 @@ os.environ.setdefault(
 
 # The reference, from docstrings.
 autosummary_generate = True
+templates_path = ["_templates"]
 autodoc_typehints = "none"  # numpydoc's tables of parameters have them
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
@@ -87,6 +89,8 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "write_computation_times": False,
+    "doc_module": ("pymc_pacauc",),
+    "backreferences_dir": "gallery/backreferences",
 }
 
 html_theme = "pydata_sphinx_theme"

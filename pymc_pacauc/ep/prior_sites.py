@@ -358,7 +358,7 @@ LARGEST_RESCALING = 0.25
 SMALLEST_PRECISION = 1e-8  # sites in between act as this one
 NEGLIGIBLE = 1e-13  # relative change of H
 # With more coefficients than rows: relative change of H below which a site's own waits for the next pass (500 x 2000:
-# a pass in a third of the time, as many passes; doubled, the same), and changes that are added to H at once.
+# as many passes, each quicker; doubled, the same), and changes that are added to H at once.
 DEFERRED, MOVES_AT_ONCE = 1e-3, 64
 
 

@@ -40,7 +40,7 @@ WEIGHT_SD = 0.5
 BEHIND = 3.0  # paired standard errors of folds by which a part that stays behind the best one is left out
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AveragedPosterior(ScorePosterior):
     """Posterior of the mean of the parts' standardised scores; whatever else it has is that of the linear part.
 
@@ -56,11 +56,11 @@ class AveragedPosterior(ScorePosterior):
         Mean and standard deviation of each part's scores of the training rows.
     """
 
-    parts: tuple[ScorePosterior, ...] = ()
-    names: tuple[str, ...] = ()
-    weights: FloatArray = None  # type: ignore[assignment]
-    center: FloatArray = None  # type: ignore[assignment]
-    unit: FloatArray = None  # type: ignore[assignment]
+    parts: tuple[ScorePosterior, ...]
+    names: tuple[str, ...]
+    weights: FloatArray
+    center: FloatArray
+    unit: FloatArray
 
     uncertified = (
         'The score of prior="auto" averages parts by weights that were chosen on the rows it would be certified with, '
@@ -140,10 +140,10 @@ def fit_scores(
 
 def _not_behind(parts: Sequence[ScorePosterior]) -> NDArray[np.bool_]:
     """Which parts stay behind the best one by less than ``BEHIND`` standard errors in the folds that chose gamma."""
-    choices = [part.choice for part in parts]
-    if not all(isinstance(each, GammaChoice) for each in choices):
+    choices = [part.choice for part in parts if isinstance(part.choice, GammaChoice)]
+    if len(choices) < len(parts):
         return np.ones(len(parts), dtype=bool)
-    errors = paired_errors(np.array([each.candidates[each.chosen].auc for each in choices]))  # type: ignore[union-attr]
+    errors = paired_errors(np.array([each.candidates[each.chosen].auc for each in choices]))
     return errors.loss <= BEHIND * errors.se
 
 

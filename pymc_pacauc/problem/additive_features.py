@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.special import ndtri
 
+from pymc_pacauc.comparison.kinds import observation_weights
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.kernel_features import checked_rows
 
@@ -174,7 +175,7 @@ def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> Additiv
     Raises
     ------
     ValueError
-        If X is no matrix of finite numbers.
+        If X is no matrix of finite numbers, or ``weights`` are not one positive number per row.
 
     See Also
     --------
@@ -189,7 +190,7 @@ def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> Additiv
     True
     """
     rows = checked_rows(X)
-    each = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+    each = np.ones(len(rows)) if weights is None else observation_weights(weights, len(rows))
     found = [_functions(column, each) for column in rows.T]
     return AdditiveFeatures(tuple(points for points, _ in found), tuple(table for _, table in found))
 

@@ -71,3 +71,9 @@ def test_two_values_are_a_line_and_one_is_nothing():
     assert not features.made_from(X[:, :1])
     with pytest.raises(ValueError, match="X has 1 columns, the features were made from 2"):
         features.transform(X[:, :1])
+
+
+@pytest.mark.parametrize(("weights", "message"), [(-np.ones(10), "10 value"), (np.ones(3), r"shape \(10,\)")])
+def test_weights_that_are_none(weights, message):
+    with pytest.raises(ValueError, match=message):
+        additive_features(np.arange(10.0)[:, None], weights=weights)

@@ -148,6 +148,13 @@ def test_array_layer_imports_without_pymc():
     run(BLOCK.format(blocked={"pymc", "pytensor", "arviz", "xarray", "sklearn", "pandas", "matplotlib"}) + imports)
 
 
+def test_only_estimators_need_scikit_learn():
+    """It is an extra: the demo installs without it, and draws its figures."""
+    modules = [module.name for module in pkgutil.walk_packages(pymc_pacauc.__path__, "pymc_pacauc.")]
+    imports = "\n".join(f"import {name}" for name in modules if ".estimator" not in name and "jax" not in name)
+    run(BLOCK.format(blocked={"sklearn"}) + imports.replace("import pymc_pacauc.__main__\n", ""))
+
+
 # Tests of several modules of a folder, and of the whole.
 OF_A_FOLDER = {"contract", "fuzz"}
 OF_THE_WHOLE = {

@@ -15,7 +15,6 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from scipy.stats import gaussian_kde
-from sklearn.utils.validation import check_is_fitted
 
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
 from pymc_pacauc.analysis.threshold import Threshold
@@ -384,6 +383,8 @@ def plot_shapes(estimator: Any, *, columns: Sequence[str] | None = None, ci_prob
     >>> [ax.get_xlabel() for ax in pac.plots.plot_shapes(classifier, ax=Figure().subplots(1, 2))]
     ['x0', 'x1']
     """
+    from sklearn.utils.validation import check_is_fitted  # an estimator brings scikit-learn; other figures need none
+
     check_is_fitted(estimator)
     if not 0.0 < ci_prob < 1.0:
         raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")

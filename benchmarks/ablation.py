@@ -42,7 +42,7 @@ from pymc_pacauc.ep import start as mean_first
 from pymc_pacauc.ep.fit import fit
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
-from pymc_pacauc.estimator import gamma as estimator_gamma
+from pymc_pacauc.estimator import posterior as estimator_posterior
 from pymc_pacauc.fitting import fit as fit_by_options
 from pymc_pacauc.problem import scores as core_scores
 from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -357,7 +357,7 @@ STRATEGIES = (
     Strategy(
         "estimator",
         "an estimator's fit, which subsamples sooner",
-        [(estimator_gamma, "fit", whole_fit)],
+        [(estimator_posterior, "fit", whole_fit)],
         lambda: [estimator(1000, 10), estimator(3000, 30), estimator(4400, 10), estimator(10_000, 10)],
     ),
     Strategy(

@@ -23,7 +23,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from pymc_pacauc import arrays, cluster
-from pymc_pacauc.cluster import pairs, rounds
+from pymc_pacauc.cluster import rounds, shards
 
 SWEEPS, SHARDS = 4, 16
 BILLION, CORES = 10**9, 100
@@ -47,7 +47,7 @@ class Sweeper:
 
     def __init__(self, client, problem, q):
         self.client, self.q, self.problem = client, q, problem
-        self.held = rounds.hold(client, pairs.shards(problem, SHARDS))
+        self.held = rounds.hold(client, shards.shards(problem, SHARDS))
         self.elapsed, self.cpu, self.empty = [], [], []
         self.sweep()  # loads the data, and the compiled code
         self.elapsed, self.cpu, self.empty = [], [], []
@@ -56,8 +56,8 @@ class Sweeper:
         """Elapsed seconds and CPU seconds of all workers; of an empty round, CPU seconds of client and scheduler."""
         before, start = used_by(self.client), perf_counter()
         arguments = (self.q.mean, self.q.factor, self.problem.gamma_per_pair, 1.0)
-        parts = rounds.gather(self.client, rounds.submit(self.client, pairs.shard_sums, self.held, *arguments))
-        self.sums = pairs.add_up(parts)
+        parts = rounds.gather(self.client, rounds.submit(self.client, shards.shard_sums, self.held, *arguments))
+        self.sums = shards.add_up(parts)
         self.elapsed.append(perf_counter() - start)
         self.cpu.append(used_by(self.client) - before)
         start = process_time()

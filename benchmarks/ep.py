@@ -26,7 +26,7 @@ from pymc_pacauc import fitting
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
-from pymc_pacauc.ep.sites import site_table
+from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.model.compat import pareto_smooth
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, prior_path, run_tempering
@@ -70,7 +70,7 @@ def sweep():
         X, y = simulated(n, d, positive)
         problem = linear_gaussian_problem(X, y, float(n))
         space = problem.scores.reduced
-        sites = site_table(problem.gamma / problem.pairs.n_pairs)
+        sites = SiteTable(problem.gamma / problem.pairs.n_pairs)
         q = natural_gaussian(np.eye(d) * 3.0, np.ones(d))
         [block] = problem.pairs.blocks
         positives, negatives = space.design[block.positive], space.design[block.negative]
@@ -106,7 +106,7 @@ def sweep():
 
 def damped_sweeps(problem, damping=0.5, tolerance=1e-6, limit=500):
     """How many damped parallel sweeps reach the tolerance, without acceleration or rescaling."""
-    space, sites = problem.scores.reduced, site_table(problem.gamma / problem.pairs.n_pairs)
+    space, sites = problem.scores.reduced, SiteTable(problem.gamma / problem.pairs.n_pairs)
     identity = np.eye(space.dimension)
     q = natural_gaussian(identity, np.zeros(space.dimension))
     for count in range(1, limit + 1):
@@ -172,7 +172,7 @@ def memory(inside=False):
     X[y, 0] += 1.0
     problem = linear_gaussian_problem(X, y, float(len(y)))
     del X
-    sites = site_table(problem.gamma_per_pair)
+    sites = SiteTable(problem.gamma_per_pair)
     start = process_time()
     sweep_sums(problem, natural_gaussian(np.eye(d), np.ones(d)), problem.pairs, sites)
     seconds = process_time() - start

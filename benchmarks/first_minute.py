@@ -2,7 +2,8 @@
 
     python -m benchmarks.first_minute [--python other/bin/python ...] [--warm]
 
-Compilers that PyTensor starts count too. *Import* is of PyMC and of the names that the other rows use. *Warm* is after
+Compilers that PyTensor starts count too. The package is imported with the names that the other rows use; PyMC 6 brings
+ArviZ with its first ``pm.sample``, PyMC 5 with its own import, which is not the package's. *Warm* is after
 ``python -m pymc_pacauc --warm`` filled the caches. Models of another structure follow the first in one process.
 """
 
@@ -14,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 TARGETS = {
-    "import": 2.0,
+    "import of PyMC alone": None,
+    "import of the package after it": 2.0,
     "first pm.fit": 3.0,
     "first pm.sample(step=TemperingSMC(start=approx))": 5.0,
     "pm.fit and pm.sample, other columns": 2.0,
@@ -36,9 +38,10 @@ def clock(name):
 """
 MODELS = """
 import pymc as pm
+clock("import of PyMC alone")
 import pymc_pacauc as pac
 pac.EP, pac.TemperingSMC, pac.AUCPotential
-clock("import")
+clock("import of the package after it")
 logging.getLogger("pymc").setLevel(logging.ERROR)
 data = pac.datasets.load_pima()
 
@@ -108,7 +111,8 @@ def main():
             columns[f"PyMC {version}, warm"] = measured(python, warm=True)
     print(f"| CPU seconds | target | {' | '.join(columns)} |\n|---|---:|{'---:|' * len(columns)}")
     for row, target in TARGETS.items():
-        print(f"| {row} | {target:.0f} | {' | '.join(f'{column[row]:.1f}' for column in columns.values())} |")
+        seconds = [f"{column[row]:.1f}" for column in columns.values()]
+        print(f"| {row} | {target or ''} | {' | '.join(seconds)} |")
 
 
 if __name__ == "__main__":

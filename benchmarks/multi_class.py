@@ -90,7 +90,8 @@ def main():
     parser.add_argument("--only", nargs="*", default=list(DATA))
     parser.add_argument("--data", type=Path)
     given = parser.parse_args()
-    print("| data | " + " | ".join(COLUMNS) + " | log-loss | CPU seconds |\n|---|" + "---|" * (len(COLUMNS) + 2))
+    print("| data | " + " | ".join(COLUMNS) + " |\n|---|" + "---|" * len(COLUMNS))
+    besides = [f"| data | log-loss: {', '.join(METHODS)} | CPU seconds |", "|---|---|---|"]
     for name in given.only:
         X, y = DATA[name](given.data)
         found, losses, seconds = [], np.zeros(len(METHODS)), np.zeros(len(METHODS))
@@ -107,8 +108,10 @@ def main():
         apart = values - values[:, [2]]
         error = apart.std(axis=0, ddof=1) / np.sqrt(given.splits)
         cells = [f"{m:.4f} ({a:+.4f} ± {s:.4f})" for m, a, s in zip(values.mean(0), apart.mean(0), error, strict=True)]
-        last = f" | {', '.join(f'{x:.3f}' for x in losses)} | {', '.join(f'{s:.1f}' for s in seconds)} |"
-        print(f"| {name} | " + " | ".join(cells) + last, flush=True)
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+        shown = [", ".join(f"{x:.{digits}f}" for x in values) for values, digits in ((losses, 3), (seconds, 1))]
+        besides.append(f"| {name} | {' | '.join(shown)} |")
+    print("", *besides, sep="\n")
 
 
 if __name__ == "__main__":

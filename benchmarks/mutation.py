@@ -4,10 +4,10 @@
     python -m benchmarks.mutation lines.json [--each 20] [--seed 24]  sample mutants, and run the tests of their lines
 
 A mutant is one of: a comparison changed (< to <=, == to !=), an operator changed (+ to -, * to /, and to or), a number
-changed (0 to 1, others doubled), a condition negated, a keyword argument left out, a statement left out (a call, a
-raise, an update, an assignment to an attribute or an item). Not mutated: numbers at the level of a module, which are
-choices that change accuracy and time by degrees, texts, annotations, decorators, assertions (``strict=`` of zip is one)
-and arguments that no result depends on (``stacklevel=``, ``n_jobs=``, ``check_finite=``).
+changed (0 to 1, others doubled), also as a default, a condition negated, a keyword argument left out, a statement left
+out (a call, a raise, an update, an assignment to an attribute or an item). Not mutated: numbers at the level of a
+module, which are choices that change accuracy and time by degrees, texts, annotations, decorators, assertions
+(``strict=`` of zip is one) and arguments that no result depends on (``stacklevel=``, ``n_jobs=``, ``check_finite=``).
 
 From each folder ``--each`` mutants are drawn, from ``ep`` twice as many. A mutant is killed if a test that runs its
 line fails, quickest first and all files with such a test at last, within ``--budget`` seconds of their usual time; or
@@ -40,6 +40,7 @@ OPERATE = {"+": "-", "-": "+", "*": "/", "/": "*", "**": "*", "//": "/", "%": "/
 # Arguments that change no result: where a warning points to, an assertion of zip, threads, checks left out.
 UNSEEN = ("stacklevel", "strict", "n_jobs", "check_finite")
 SLOWER, STARTS = 6.0, 60.0  # times as long as usual, and seconds more, after which a mutant hangs
+DOCUMENTED = "tests/test_docstrings.py"  # compares defaults with what is said of them
 QUICK = 25  # tests of the line, before whole files
 ALREADY = ("pymc", "sklearn", "matplotlib", "scipy.stats")  # imported once: ten seconds a mutant
 
@@ -104,7 +105,7 @@ class Mutants(ast.NodeVisitor):
     def __init__(self, path):
         self.path, self.source = path, (ROOT / path).read_bytes()
         self.starts = [0, *(found.end() for found in re.finditer(rb"\n", self.source))]
-        self.found, self.inside, self.kernel = [], 0, ""
+        self.found, self.inside, self.kernel, self.of_default = [], 0, "", 0
         self.visit(ast.parse(self.source))
 
     def place(self, node):
@@ -112,6 +113,7 @@ class Mutants(ast.NodeVisitor):
         return self.starts[node.lineno - 1] + node.col_offset, self.starts[node.end_lineno - 1] + node.end_col_offset
 
     def add(self, kind, line, start, end, new):
+        kind, line = ("default", self.of_default) if self.of_default else (kind, line)
         self.found.append(Mutant(self.path, line, kind, start, end, new.encode(), self.kernel))
 
     def between(self, left, right, names, kind):
@@ -131,9 +133,11 @@ class Mutants(ast.NodeVisitor):
         kernels = [each for each in node.decorator_list if "kernel" in ast.unparse(each)]
         before, self.kernel = self.kernel, node.name if kernels else self.kernel
         self.inside += 1
+        self.of_default = node.body[-1].lineno  # whose tests are those of the function: it is evaluated before them
         for default in [*node.args.defaults, *node.args.kw_defaults]:
             if default is not None:
                 self.visit(default)
+        self.of_default = 0
         for each in node.body:
             self.visit(each)
         self.inside -= 1
@@ -328,7 +332,10 @@ def tests_for(mutant, watched, budget):
         if used + total[file] <= budget:
             chosen.append(file)
             used += total[file]
-    return [(part, sum(seconds[each] for each in part) if part is near else used) for part in (near, chosen) if part]
+    documented = [([DOCUMENTED], STARTS)] if mutant.kind == "default" else []
+    return documented + [
+        (part, sum(seconds[each] for each in part) if part is near else used) for part in (near, chosen) if part
+    ]
 
 
 def study(mutant, copy, fresh, watched, budget):

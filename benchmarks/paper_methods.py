@@ -13,7 +13,8 @@ from scipy.spatial.distance import cdist, pdist
 import pymc_pacauc as pac
 from benchmarks.baselines import fit_bayesian_logit, fit_rankboost
 from benchmarks.gamma_choice import FOLDS, cross_validate, fit, gamma_grid
-from pymc_pacauc.comparison.folds import stratified_folds
+from pymc_pacauc.comparison.folds import comparison_folds
+from pymc_pacauc.comparison.pairs import bipartite
 
 LENGTHSCALES = 2.0 ** np.arange(5)  # times the median distance between training rows
 MOST_ROUNDS = 300
@@ -97,7 +98,7 @@ def logit(X, y, X_test, rng):
 
 def rankboost(X, y, X_test, rng):
     """The number of rounds by cross-validation."""
-    fold = stratified_folds(y > 0, min(FOLDS, int(y.sum())), rng)
+    fold = comparison_folds(bipartite(y > 0), min(FOLDS, int(y.sum())), rng)
     held_out = np.zeros(MOST_ROUNDS)
     for k in range(fold.max() + 1):
         inside, out = fold != k, fold == k

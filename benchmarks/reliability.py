@@ -108,14 +108,6 @@ def started_from_a_fit(runs):
             yield name, mean[worst], np.std(ratios, axis=0, ddof=1)[worst] / np.sqrt(runs)
 
 
-def waste_free(runs):
-    """On seeds that nobody looked at before."""
-    case = starts.prior_mean(2)
-    found = starts.bias(case.from_fit, case.marginals, runs, first_seed=200_000, particles=1000, waste_free=20)
-    for k, (bias, error) in enumerate(zip(found.estimate[:, 1], found.error[:, 1], strict=True)):
-        yield f"{k}, {runs} runs", f"{bias:+.4f} ± {error:.4f}"
-
-
 # -- ties and scales -------------------------------------------------------------------------------------------------
 
 
@@ -313,15 +305,11 @@ def page(runs, datasets):
     yield ""
     yield f"E[theta²] over its exact value, prior mean, n = 16, d = 2, gamma = 20, N = 1000, {runs} runs, the"
     yield "coefficient that is further off; see `python -m benchmarks.starts` for other data, d = 1, a Laplace prior,"
-    yield "integer covariates, waste-free chains and the time."
+    yield "integer covariates and the time."
     yield ""
     measured = [("version 0.1, 200 runs", "0.919 ± 0.007")]
     measured += [(name, f"{ratio:.3f} ± {error:.3f}") for name, ratio, error in started_from_a_fit(runs)]
     yield from table(measured, ("base", "ratio"))
-    yield ""
-    yield "Waste-free chains (P = 20) from a fit, the third such data set: relative bias of E[theta²]."
-    yield ""
-    yield from table(waste_free(25 * runs), ("coefficient", "bias"))
     yield ""
     yield "## Coverage of DeLong's interval"
     yield ""

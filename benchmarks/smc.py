@@ -68,7 +68,7 @@ def from_prior(problem, particles=PARTICLES, **settings):
     def run(seed):
         path, rng = prior_path(problem), np.random.default_rng(seed)
         state = run_tempering(path, Settings(particles=particles, **settings), rng)
-        return path.finish(state.population, rng)[0].mean(axis=0), state.log_evidence
+        return path.finish(state.visited, rng)[0].mean(axis=0), state.log_evidence
 
     return run
 
@@ -81,7 +81,7 @@ def from_ep(problem, particles=PARTICLES, **settings):
         fit = fitting.fit(problem, n_jobs=1)
         path = bridge_path(prior_path(problem), fit.posterior.mean, fit.posterior.covariance)
         state = run_tempering(path, Settings(particles=particles, **settings), rng)
-        return path.finish(state.population, rng)[0].mean(axis=0), state.log_evidence
+        return path.finish(state.visited, rng)[0].mean(axis=0), state.log_evidence
 
     return run
 
@@ -129,10 +129,8 @@ def compare(title, X, y, gamma, seeds, peer_seeds, with_blackjax):
     )
     ours = {
         "from the prior": (from_prior(problem), seeds),
-        "from the prior, 10 000, waste-free, P = 20": (from_prior(problem, 10_000, waste_free=20), max(seeds // 2, 2)),
         "from EP": (from_ep(problem), seeds),
         "from EP, 10 000": (from_ep(problem, 10_000), seeds),
-        "from EP, 10 000, waste-free, P = 5": (from_ep(problem, 10_000, waste_free=5), seeds),
     }
     few = max(peer_seeds // 2, 2)
     methods = {**ours, PAPER: (from_prior(problem, move="random_walk", max_moves=1), peer_seeds)}

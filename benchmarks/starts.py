@@ -175,15 +175,15 @@ def errors(theta, marginals):
     return np.array(rows)
 
 
-def bias(path, marginals, runs, first_seed=0, **settings):
-    """Bias of the draws of ``runs`` independent runs."""
+def bias(path, marginals, runs, first_seed=0, states="population", **settings):
+    """Bias of the draws of ``runs`` independent runs, or with ``states="visited"`` of all states that they kept."""
     found, moves, log_evidence, variance = [], [], [], []
     for seed in range(first_seed, first_seed + runs):
         rng = np.random.default_rng(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TemperingWarning)  # counted elsewhere
             state = run_tempering(path, Settings(**settings), rng)
-        found.append(errors(path.finish(state.population, rng)[0], marginals))
+        found.append(errors(path.finish(getattr(state, states), rng)[0], marginals))
         moves.append(sum(stage.moves for stage in state.stages))
         log_evidence.append(state.log_evidence)
         variance.append(state.stages[-1].log_evidence_variance)
@@ -282,9 +282,6 @@ def main():
             row(title, "a fit, light tails", bias(case.from_fit, case.marginals, arguments.runs, **settings))
         row(title, "a fit", bias(case.from_fit, case.marginals, arguments.runs, **settings))
         row(title, "the prior", bias(case.from_prior, case.marginals, arguments.runs, **settings))
-        for length in (20, 60):
-            found = bias(case.from_fit, case.marginals, arguments.runs, **settings, waste_free=length)
-            row(title, f"a fit, waste-free, P = {length}", found)
     print(f"\n## Time of a run from EP, {arguments.particles} particles\n")
     print("| target | tails | CPU ms | moves | log Z (sd) |")
     print("|---|---|---:|---:|---:|")

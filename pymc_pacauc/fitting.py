@@ -1,4 +1,4 @@
-"""Fits by options: :func:`fit` makes a plan of them (:mod:`pymc_pacauc.ep.plan`) and carries it out.
+"""Fit a problem by options: :func:`fit` makes a plan of them (:mod:`pymc_pacauc.ep.plan`) and carries it out.
 
 >>> import numpy as np
 >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
@@ -42,8 +42,8 @@ def fit(
     callback : callable, optional
         Called after every sweep over the pairs with its record.
     client : dask.distributed.Client, optional
-        Whose workers share all pairs (Gaussian priors, from ten million pairs on), in place of the threads of this
-        machine; see :mod:`pymc_pacauc.cluster`.
+        Client of a cluster whose workers divide all pairs (Gaussian priors, from ten million pairs on), in place of the
+        threads of this machine; see :mod:`pymc_pacauc.cluster`.
     **options : dict
         ``power``, ``pairs``, ``start``, ``tolerance``, ``max_sweeps``, ``random_seed`` and ``accuracy``; see Notes.
 
@@ -74,7 +74,7 @@ def fit(
     Notes
     -----
     power : float, default 1
-        Of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
+        Power of EP: 1, or in (0, 1) for fractional EP (Gaussian priors only).
     pairs : "auto", "all" or int, default "auto"
         ``"all"``; a number of rows per group, of groups sampled along the score (:mod:`~pymc_pacauc.ep.subsample`)
         within which rows are compared; or ``"auto"``: all where that is cheap, up to 250 000 (with up to three columns,
@@ -96,7 +96,7 @@ def fit(
     random_seed : int, Generator or None, default 0
         Seed of the subsample.
     accuracy : {"fit", "estimator", "path", "proposal"}, default "fit"
-        What the fit is for: sets the tolerance, and how soon and how many pairs are subsampled.
+        Purpose of the fit: sets the tolerance, and from how many pairs on, and to how many, they are subsampled.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def fit(
 
 
 def plan_of(problem: Problem, method: str = "ep", *, client: Any = None, **options: Any) -> Plan:
-    """The plan that the options of :func:`fit` make."""
+    """Make the plan for the options of :func:`fit`."""
     where = "threads" if client is None else _sums_on(client)
     return choose_plan(problem, method=method, where=where, **options)
 

@@ -1,21 +1,21 @@
-"""Ctrl-C: a KeyboardInterrupt from everything but the outermost fits, which return early.
+"""Handling of Ctrl-C: fits called by the user return early; all other functions raise KeyboardInterrupt.
 
-Nothing inside the package catches KeyboardInterrupt: a search, a selection, a calibration or a certificate cannot take
-a fit cut short for a fit. Two decorators of public functions say what their caller gets:
+Nothing inside the package catches KeyboardInterrupt, so that a search, a selection, a calibration or a certificate
+never takes an interrupted fit for a complete one. Two decorators of public functions define what the caller gets:
 
-* :func:`returns_early`, of ``pm.fit`` and ``arrays.fit``. The first SIGINT sets a flag, which the loops of EP ask for
-  after every sweep (:func:`interrupt_requested`), and then stop; the result is marked ``interrupted``. The second one
+* :func:`returns_early`, of ``pm.fit`` and ``arrays.fit``. The first SIGINT sets a flag, which the loops of EP check
+  after every sweep (:func:`interrupt_requested`); they stop, and the result is marked ``interrupted``. A second SIGINT
   raises KeyboardInterrupt at once.
-* :func:`raises_interrupts`, of functions that make many fits. SIGINT raises KeyboardInterrupt, as ever, and sets the
-  flag: an exception that is raised inside a destructor or a callback of the garbage collector is ignored by Python, so
-  that the signal would be lost. The next sweep, or the end of the function, raises it again.
+* :func:`raises_interrupts`, of functions that make many fits. SIGINT raises KeyboardInterrupt and sets the flag,
+  because Python ignores an exception raised inside a destructor or a callback of the garbage collector. The next sweep,
+  or the end of the function, then raises it again.
 
-Only the outermost decorator counts. None does anything in threads other than the main one, which signals do not reach,
-or where the program has a SIGINT handler of its own.
+Only the outermost decorator has an effect, only in the main thread, which signals reach, and only where the program
+has no SIGINT handler of its own.
 
-numba calls a Python function for each array that it makes of a result, and does not look whether that raised: a
-KeyboardInterrupt there becomes a SystemError, or ends the interpreter. No handler of this module raises there.
-:class:`CarefulHandler` does as much for code between our functions, such as PyMC's that records a draw.
+numba calls a Python function for each array of a result, and does not check whether it raised: a KeyboardInterrupt
+there becomes a SystemError, or ends the interpreter. No handler of this module raises there; :class:`CarefulHandler`
+does the same for code between functions of this package, such as PyMC's code that records a draw.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 UNCHECKED = "_numba_unpickle"  # the function that numba calls for arrays, in numba/core/serialize.py
-AGAIN = 0.001  # seconds until a signal that fell into it is sent again: chosen; twice as long is not felt
+AGAIN = 0.001  # seconds until a signal that arrived inside of it is sent again; doubled: not noticeable
 
 
 class StoppedEarly(Exception):
-    """Raised by :func:`check_interrupt` inside a fit that returns early; no caller of the fit sees it."""
+    """Raised by :func:`check_interrupt` inside a fit that returns early, and caught by it."""
 
 
 @dataclass
 class _Request:
-    """Whether SIGINT arrived, whether the outermost function returns early then, and whether it runs already or still.
+    """State of the outermost decorated function: whether SIGINT was ``made``, and whether it then returns ``early``.
 
-    Before and after, while handlers are exchanged, the signal is noted and nothing is raised; nor while ``held`` in
-    compiled code, after which what is ``due`` is raised.
+    Nothing is raised unless it is ``running`` (not while handlers are exchanged), nor while ``held`` in compiled code,
+    after which an exception that is ``due`` is raised.
     """
 
     early: bool
@@ -59,7 +59,7 @@ class _Request:
         wait, self.made = self.early and not self.made, True
         if self.running and not wait:
             self.due = True
-            if not _in_unchecked(frame):  # else the next sweep raises, or the next kernel
+            if not _in_unchecked(frame):  # else the next sweep or kernel raises
                 self.raise_due()
 
     def raise_due(self) -> None:
@@ -69,14 +69,14 @@ class _Request:
 
 
 def _in_unchecked(frame: FrameType | None) -> bool:
-    """Whether numba called the code that a signal interrupts, and does not look whether it raised."""
+    """Return whether the interrupted code was called by numba, which does not check whether it raised."""
     while frame is not None and frame.f_code.co_name != UNCHECKED:
         frame = frame.f_back
     return frame is not None
 
 
 def _careful(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, as Python's own handler does, or a little later where numba would not see it."""
+    """Raise KeyboardInterrupt, as Python's own handler does; inside of numba, send the signal again a little later."""
     if _in_unchecked(frame):
         threading.Timer(AGAIN, _thread.interrupt_main).start()
     else:
@@ -84,13 +84,13 @@ def _careful(number: int, frame: FrameType | None) -> None:
 
 
 def _in_place_of_default() -> bool:
-    """Whether SIGINT reaches this thread, and raises KeyboardInterrupt."""
+    """Return whether SIGINT reaches this thread, and its handler is Python's default or that of this module."""
     in_main = threading.current_thread() is threading.main_thread()
     return in_main and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _careful)
 
 
 class CarefulHandler:
-    """Lets no SIGINT raise inside of numba, as long as such an object lives; see the module's docstring."""
+    """Prevents SIGINT from raising inside of numba, as long as such an object exists; see the module docstring."""
 
     alive = 0
 
@@ -114,7 +114,9 @@ _request: ContextVar[_Request | None] = ContextVar("interrupt request", default=
 
 
 def interrupt_requested() -> bool:
-    """Return whether a fit that returns early was asked to; raise KeyboardInterrupt where it was lost elsewhere."""
+    """Return whether a fit that returns early was interrupted; in other functions raise a KeyboardInterrupt that
+    Python had ignored.
+    """
     request = _request.get()
     if request is None or not request.made:
         return False
@@ -124,7 +126,7 @@ def interrupt_requested() -> bool:
 
 
 def held_back(call: Callable[..., R], *args: Any) -> R:
-    """Return ``call(*args)``; a SIGINT meanwhile raises after it, not inside."""
+    """Return ``call(*args)``; a SIGINT during the call raises after it."""
     request = _request.get()
     if request is None:
         return call(*args)
@@ -137,7 +139,7 @@ def held_back(call: Callable[..., R], *args: Any) -> R:
 
 
 def check_interrupt() -> None:
-    """Raise :class:`StoppedEarly` if a fit that returns early was asked to."""
+    """Raise :class:`StoppedEarly` if a fit that returns early was interrupted."""
     if interrupt_requested():
         raise StoppedEarly
 
@@ -172,11 +174,11 @@ def _decorated(function: Callable[P, R], early: bool) -> Callable[P, R]:
 def returns_early(fit: Callable[P, R]) -> Callable[P, R]:
     """Let the first SIGINT end ``fit`` after a sweep, with a result whose ``interrupted`` is true.
 
-    A signal that comes too late for that raises KeyboardInterrupt after the fit.
+    A signal after the last sweep raises KeyboardInterrupt at the end of the fit.
     """
     return _decorated(fit, early=True)
 
 
 def raises_interrupts(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a SIGINT during ``function`` raise KeyboardInterrupt, wherever it falls."""
+    """Let a SIGINT during ``function`` raise KeyboardInterrupt, also where Python would ignore it."""
     return _decorated(function, early=False)

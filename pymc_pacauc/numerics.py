@@ -1,28 +1,25 @@
-"""``@kernel``: numba's ``@njit``, with the options that all loops of this package share and a cache that cannot fail.
+"""Compiled kernels, single-threaded BLAS, checked arrays and weighted populations: what all array modules share.
 
-Compiled code is kept on disk, in ``__pycache__`` beside the source or wherever ``NUMBA_CACHE_DIR`` says, so that only
-the first process compiles. numba lets faults of that cache through to whoever calls the function: it refuses to define
-one if no folder can be written (a read-only installation and no home), and calling one fails if the disk is full or a
-file of the cache was cut short. A kernel needs no cache to be right. Here a fault costs the time to compile, and one
-warning a process that says what to do.
+*Kernels* (:func:`kernel`): numba's ``@njit`` with the options that all loops of this package share, and a cache whose
+faults are not errors. Compiled code is cached on disk, in ``__pycache__`` beside the source or in ``NUMBA_CACHE_DIR``,
+so that only the first process compiles. numba raises if no folder is writable (a read-only installation and no home),
+the disk is full or a cache file is truncated. Here the function is compiled again instead, with one warning per
+process.
 
 A signal that arrives while a kernel runs is handled where numba makes Python objects of its results: the handler's
-KeyboardInterrupt stays set beside them, and Python reports a SystemError, an Exception that many callers take for a
-failed fit (scikit-learn's ``cross_val_score`` does); numba may even return a tuple with holes, and Python crash. So the
-public functions hold the signal back until a kernel has returned (:mod:`~pymc_pacauc.interrupt`), and where a
-SystemError comes up all the same it is turned into the handler's exception again.
+KeyboardInterrupt stays set beside them, and Python raises a SystemError, which many callers take for a failed fit
+(scikit-learn's ``cross_val_score`` does); numba may even return an incomplete tuple, and Python crash. So public
+functions delay the signal until a kernel has returned (:mod:`~pymc_pacauc.interrupt`), and a SystemError that occurs
+nevertheless is turned into the handler's exception again.
 
-Matrix algebra on one thread, for any number of threads that ask for it at the same time.
+*BLAS threads* (:func:`single_threaded_blas`). The number of threads of a BLAS library is, in most builds, one number of
+the process. Contexts that save, lower and restore it work only if they are nested: of two threads that overlap, the
+second saves the lowered number, and restores that. Here a context that finds the number at one does not change it, and
+the one that lowered it restores it; if other contexts are still open then, a separate thread keeps the number low until
+the last of them is closed. The same thread always lowers and restores: threadpoolctl (from 3.8 on) requires it, and in
+OpenMP builds the number belongs to the thread.
 
-How many threads a BLAS library uses is, with most builds, one number for the whole process. Contexts that each save,
-lower and restore it work only while they are nested: of two threads that overlap, the second saves what the first has
-lowered, and leaves it so for good. Here a context that finds the number at one leaves it alone, and who lowered it
-restores it. If others are still inside then, a thread of its own keeps the number low until the last of them has left.
-
-The same thread lowers and restores always: threadpoolctl (from 3.8 on) listens to one thread at a time, and where the
-number belongs to the thread (builds on OpenMP), contexts of several threads do not meet.
-
-Numbers as they are given, turned into arrays of float64 or refused in words.
+*Arrays* (:func:`numeric_array`, :func:`number_vector`): arguments as float64, or a ValueError that names the argument.
 """
 
 from __future__ import annotations
@@ -47,14 +44,20 @@ from pymc_pacauc.interrupt import held_back
 FloatArray = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-NUMBERS_AT_ONCE = 2**21  # numbers that long loops over rows work on at a time: 16 MB; a matter of memory alone
+SEED = 1410  # of all randomness that nobody chooses: fixed before looking at any data, so that results are repeatable
+# Monte Carlo draws behind a reported number: an error of 0.016 of its standard deviation; four times as many halve it.
+DRAWS = 4000
+NUMBERS_AT_ONCE = 2**21  # numbers processed together in loops over rows: 16 MB; doubled: twice the memory
 
 
 def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compile ``function`` at its first call; ``options`` are numba's, such as ``fastmath``."""
+    """Compile ``function`` at its first call; ``options`` are numba's, such as ``fastmath``.
+
+    No C function is made of it, and with ``no_cpython_wrapper=True`` none for Python: each takes a tenth of a second.
+    """
     if function is None:
         return lambda function: kernel(function, **options)
-    compiled: Any = njit(nogil=True, error_model="numpy", **options)(function)
+    compiled: Any = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
     if not config.DISABLE_JIT:
         compiled.__class__ = Kernel
         try:
@@ -65,7 +68,7 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
 
 
 class Kernel(CPUDispatcher):  # type: ignore[misc]  # numba has no types
-    """numba's compiled function; exceptions of signal handlers pass through it unchanged."""
+    """A numba function through which exceptions of signal handlers pass unchanged."""
 
     def __call__(self, *args: Any) -> Any:
         try:
@@ -78,19 +81,19 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]  # numba has no types
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
-    """numba's cache of one function, which gives up instead of raising.
+    """numba's cache of one function, which is disabled instead of raising.
 
-    It is an index, which names a data file for each signature and is written first, and the data files. After a fault
-    the index goes: it may be broken itself, or name a data file which could not be written, in whose place the next
-    process would find, and run, what an older version of the source left there under the same name.
+    It consists of an index, which names a data file for each signature and is written first, and of the data files.
+    After a fault the index is removed: it may be damaged, or name a data file that could not be written; the next
+    process would then run the file that an older version of the source left under the same name.
     """
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(signature, target_context)
-        except Exception:  # what a damaged pickle raises can be anything
+        except Exception:  # a damaged pickle may raise any exception
             self.remove_index()
-            return None  # compiled anew, and saved
+            return None  # compiled and saved again
 
     def save_overload(self, signature: Any, data: Any) -> None:
         try:
@@ -127,7 +130,7 @@ _keeper: _Keeper | None = None
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Within the context BLAS has one thread; after the last of overlapping contexts, as many as before the first."""
+    """Limit BLAS to one thread; after the last of overlapping contexts it has as many as before the first."""
     global _inside, _keeper
     with _LOCK:
         own = _one_thread() if any(library.num_threads > 1 for library in _blas().lib_controllers) else None
@@ -149,7 +152,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 class _Keeper(Thread):
-    """A thread that keeps BLAS at one thread from when it is made until it is told to leave."""
+    """A thread that keeps BLAS at one thread until :meth:`leave` is called."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -177,23 +180,22 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-def slices(rows: int, numbers: int = 1) -> list[slice]:
-    """Parts of so many rows, each of which takes so many ``numbers`` to work on, that fit in memory.
+def slices(rows: int, numbers: int = 1, at_once: int | None = None) -> list[slice]:
+    """Divide rows into slices of at most ``NUMBERS_AT_ONCE`` numbers, with ``numbers`` per row.
 
     Examples
     --------
     >>> slices(5, NUMBERS_AT_ONCE // 2), slices(0)
     ([slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)], [])
     """
-    step = max(1, NUMBERS_AT_ONCE // max(numbers, 1))
+    step = max(1, (NUMBERS_AT_ONCE if at_once is None else at_once) // max(numbers, 1))
     return [slice(start, start + step) for start in range(0, rows, step)]
 
 
 def numeric_array(name: str, values: ArrayLike) -> FloatArray:
-    """``values`` as an array of float64, or a ValueError that names the argument.
+    """Return ``values`` as an array of float64; refuse other values, by the ``name`` of the argument.
 
-    Masked values, complex numbers, dates and strings have no place among float64, and are refused. Missing values of
-    pandas (NA, None) are NaN.
+    Masked values, complex numbers, dates and strings are refused. Missing values of pandas (NA, None) become NaN.
     """
     if np.ma.is_masked(values):
         raise ValueError(f"{name} has {np.ma.count_masked(values)} masked value(s); impute or drop them first.")
@@ -207,8 +209,30 @@ def numeric_array(name: str, values: ArrayLike) -> FloatArray:
         raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
 
 
+def checked_rows(X: ArrayLike) -> FloatArray:
+    """A matrix of finite numbers with a row per observation, or a ValueError that says what is wrong with X."""
+    rows = numeric_array("X", X)
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise ValueError(f"X must be a matrix of shape (n, d) with n, d >= 1; got shape {rows.shape}.")
+    bad = rows.size - int(np.isfinite(rows).sum())
+    if bad:
+        at = np.flatnonzero(~np.isfinite(rows).all(axis=0))[:5].tolist()
+        raise ValueError(f"X has {bad} NaN or infinite value(s), in columns {at}; impute or drop them first.")
+    return rows
+
+
+def finite_array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """Finite numbers of this shape, or one for all of it, or a ValueError that names the argument."""
+    array = numeric_array(name, value)
+    if array.ndim and array.shape != shape:
+        raise ValueError(f"{name} must be a scalar or have shape {shape}; got {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite; it has {int((~np.isfinite(array)).sum())} NaN or infinite value(s).")
+    return np.broadcast_to(array, shape).copy()
+
+
 def ranked(values: Any) -> Any:
-    """Ranks 0, 1, ... (NaN where missing) of an ordered ``pd.Categorical`` or a Series of one; others as they are."""
+    """Return ranks 0, 1, ... (NaN where missing) of an ordered ``pd.Categorical``; other values unchanged."""
     categories = getattr(values, "cat", values)
     if not (getattr(categories, "ordered", False) and hasattr(categories, "codes")):
         return values
@@ -217,7 +241,7 @@ def ranked(values: Any) -> Any:
 
 
 def number_vector(name: str, values: ArrayLike, what: str) -> FloatArray:
-    """A vector of finite numbers, or a ValueError that says ``what`` was expected."""
+    """Return a vector of finite numbers; refuse other values, with ``what`` was expected in the message."""
     try:
         array = numeric_array(name, values)
     except ValueError as error:
@@ -230,20 +254,45 @@ def number_vector(name: str, values: ArrayLike, what: str) -> FloatArray:
     return array
 
 
-# Weighted populations, carried by log-weights: ``-inf`` is a dead particle, which has weight zero, counts in the mean
-# that estimates the evidence, and is never resampled.
+def check_probability(name: str, value: float) -> float:
+    """A number strictly between 0 and 1, or a ValueError that names the argument."""
+    if not (np.ndim(value) == 0 and 0.0 < value < 1.0):
+        raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}.")
+    return float(value)
+
+
+def check_whole(name: str, value: Any, least: int = 1, what: str = "a whole number") -> int:
+    """An integer of at least ``least``, or a ValueError that names the argument and ``what`` it should be."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be {what}, at least {least}; got {value!r}.")
+    return int(value)
+
+
+def tails(ci_prob: float) -> FloatArray:
+    """The two probabilities whose quantiles enclose a central interval of probability ``ci_prob``."""
+    outside = 0.5 - 0.5 * check_probability("ci_prob", ci_prob)
+    return np.array([outside, 1.0 - outside])
+
+
+def cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# Weighted populations, by log weights: -inf is a particle of weight zero, which counts in the mean that estimates the
+# evidence, and is never resampled.
 
 
 @np.errstate(under="ignore")
 def log_mean_exp(log_weights: FloatArray) -> float:
-    """log of the mean of the weights, without overflow."""
+    """Compute the log of the mean of the weights, without overflow."""
     top = float(log_weights.max())
     return top + float(np.log(np.mean(np.exp(log_weights - top))))
 
 
 @np.errstate(under="ignore")
 def normalise(log_weights: FloatArray) -> FloatArray:
-    """Weights that sum to one."""
+    """Return weights that sum to one."""
     weights = np.exp(log_weights - log_weights.max())
     total: FloatArray = weights / weights.sum()
     return total
@@ -251,7 +300,7 @@ def normalise(log_weights: FloatArray) -> FloatArray:
 
 @np.errstate(under="ignore")
 def effective_sample_size(log_weights: FloatArray) -> float:
-    """(sum w)^2 / sum w^2, between 1 and the number of particles.
+    """Compute (sum w)^2 / sum w^2, between 1 and the number of particles.
 
     Examples
     --------
@@ -263,9 +312,9 @@ def effective_sample_size(log_weights: FloatArray) -> float:
 
 
 def systematic(weights: FloatArray, size: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Ancestor indices: one uniform, ``size`` equally spaced pointers into the cumulated weights.
+    """Resample systematically: ``size`` equally spaced points in the cumulated weights, shifted by one uniform.
 
-    Each particle is chosen ``size * weight`` times on average, rounded up or down.
+    Returns ancestor indices, (size,). Each particle is chosen ``size * weight`` times, rounded up or down.
     """
     cumulated = np.cumsum(weights)
     pointers = (rng.random() + np.arange(size)) * (cumulated[-1] / size)

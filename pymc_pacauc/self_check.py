@@ -1,8 +1,8 @@
-"""Versions, and a check of the engines against exact answers in a few seconds: ``python -m pymc_pacauc``.
+"""Print versions and check the engines against exact results in a few seconds: ``python -m pymc_pacauc``.
 
-For bug reports, and for a first look at a new machine. Two coefficients with an isotropic prior and no offset have a
-risk that depends on the angle of theta alone and changes only where the scores of a pair change their order, so the
-evidence and the expected risk are finite sums over angles. The risk kernel is compared with two nested loops.
+For bug reports and new installations. With two coefficients, an isotropic prior and no offset the risk depends on the
+angle of theta alone, and changes only where the scores of a pair change their order; so the evidence and the expected
+risk are finite sums over angles. The risk kernel is compared with two nested loops.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def self_check() -> list[Check]:
 
 
 def report() -> tuple[str, bool]:
-    """What ``python -m pymc_pacauc`` prints, and whether every check passed."""
+    """Return the text that ``python -m pymc_pacauc`` prints, and whether every check passed."""
     checks = self_check()
     lines = [f"{name:14s} {version}" for name, version in versions().items()]
     return "\n".join([*lines, "", *map(str, checks)]), all(check.passed for check in checks)

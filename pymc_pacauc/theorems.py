@@ -7,8 +7,8 @@ and 1 / (n+ n-) in the second, so the posterior is the same when
 
     gamma_pair = gamma_U * 2 n+ n- / (n(n-1)).
 
-The theorems contain constants nobody knows (C here, c and the best risk in their bounds). They say how the
-hyper-parameters should scale; they certify nothing.
+The theorems contain unknown constants (C here, c and the best risk in their bounds). They give the order of magnitude
+of the hyper-parameters; for a bound that can be computed see ``pac.certificate``.
 
 >>> from pymc_pacauc import theorems
 >>> theorems.theorem_defaults(n_pos=68, n_neg=132, d=7).gamma
@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from dataclasses import dataclass
 
 __all__ = ["TheoremDefaults", "default_gamma", "pair_gamma", "theorem_defaults", "u_statistic_gamma"]
-
-LARGEST_COUNT = 2**63 - 1  # what an array can have
 
 
 @dataclass(frozen=True)
@@ -202,6 +201,13 @@ def default_gamma(n_pos: int, n_neg: int) -> float:
     float
         Gamma, multiplying the pair risk: what ``gamma="default"`` stands for.
 
+    Raises
+    ------
+    TypeError
+        If a class size is not an integer.
+    ValueError
+        If a class size is less than 1.
+
     See Also
     --------
     theorem_defaults : The gamma that the paper's theorems suggest.
@@ -231,6 +237,13 @@ def pair_gamma(gamma_u: float, n_pos: int, n_neg: int) -> float:
     float
         The same inverse temperature, multiplying the share of misranked pairs of a positive and a negative observation.
 
+    Raises
+    ------
+    TypeError
+        If a class size is not an integer.
+    ValueError
+        If a class size is less than 1, or gamma is not positive and finite.
+
     See Also
     --------
     u_statistic_gamma : The inverse conversion.
@@ -258,6 +271,13 @@ def u_statistic_gamma(gamma: float, n_pos: int, n_neg: int) -> float:
     float
         The same inverse temperature in the units of the paper's theorems.
 
+    Raises
+    ------
+    TypeError
+        If a class size is not an integer.
+    ValueError
+        If a class size is less than 1, or gamma is not positive and finite.
+
     See Also
     --------
     pair_gamma : The inverse conversion.
@@ -271,7 +291,7 @@ def u_statistic_gamma(gamma: float, n_pos: int, n_neg: int) -> float:
 
 
 def _pair_share(n_pos: int, n_neg: int) -> float:
-    """Share of the ordered pairs i != j that compare two classes: 2 n+ n- / (n(n-1))."""
+    """Compute the share of the ordered pairs i != j that compare two classes: 2 n+ n- / (n(n-1))."""
     n_pos, n_neg = _count("n_pos", n_pos), _count("n_neg", n_neg)
     n = n_pos + n_neg
     return 2 * n_pos * n_neg / (n * (n - 1))  # integers until the division, so exact for any number of pairs
@@ -284,7 +304,7 @@ def _count(name: str, value: int) -> int:
         raise TypeError(f"{name} must be an integer; got {value!r}.") from None
     if count < 1:
         raise ValueError(f"{name} must be at least 1; got {count}.")
-    if count > LARGEST_COUNT:
+    if count > sys.maxsize:
         raise ValueError(f"{name} is above 2**63 - 1, more than an array can have.")
     return count
 

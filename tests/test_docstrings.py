@@ -13,8 +13,10 @@ namespaces
     numpydoc cannot validate modules: they need a summary and, but for the cluster, an example.
 """
 
+import ast
 import dataclasses
 import inspect
+import re
 from functools import cached_property
 
 import pytest
@@ -101,3 +103,36 @@ def test_namespaces_have_a_summary_and_an_example():
         doc = inspect.getdoc(getattr(pac, name))
         assert doc.split("\n\n")[0].endswith("."), name
         assert ">>>" in doc or name == "cluster", f"pac.{name} has no example"
+
+
+def documented_defaults(value):
+    """Pairs (what "default ..." says, what the signature has) of the parameters of a function or a class."""
+    doc = docscrape.ClassDoc if inspect.isclass(value) else docscrape.FunctionDoc
+    try:
+        given = inspect.signature(value).parameters
+    except ValueError:
+        return
+    for entry in doc(value)["Parameters"]:
+        said = re.search(r"default:? (.+?)$", entry.type)
+        for name in (each.strip() for each in entry.name.split(",")):
+            if said and name in given and given[name].default is not inspect.Parameter.empty:
+                yield name, said[1].strip("`"), given[name].default
+
+
+def test_defaults_are_those_that_are_documented():
+    compared, wrong = 0, []
+    for name, value in public_names():
+        functions = [(name, value)] if inspect.isfunction(value) or inspect.isclass(value) else []
+        if inspect.isclass(value):
+            functions += [(f"{name}.{each}", member) for each, member in members(value) if inspect.isfunction(member)]
+        for place, function in functions:
+            for parameter, said, default in documented_defaults(function):
+                compared += 1
+                try:
+                    same = ast.literal_eval(said) == default
+                except (ValueError, SyntaxError):
+                    same = said in (str(default), repr(default))
+                if not same:
+                    wrong.append(f"{place}({parameter}): {said}, and is {default!r}")
+    assert not wrong, "\n".join(wrong)
+    assert compared > 100

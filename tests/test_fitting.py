@@ -1,13 +1,20 @@
 """One way from a problem to a fit: what every result has, for every prior and method."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from pymc_pacauc import arrays
+from pymc_pacauc.certify.matchings import _log_sum
+from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.estimator.calibration import fit_softmax
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
+from pymc_pacauc.tune.coverage import _smoothed
+from pymc_pacauc.tune.gamma import weighted_gamma
 from tests.oracles import exact_plane, plane_data
 from tests.quadrature import exact_spike_slab_plane
 
@@ -142,7 +149,7 @@ class TestRefusals:
 def test_variational_bayes_has_no_power():
     problem = next(iter(KINDS.values()))[0]()
     for pairs in ("auto", 20):
-        with pytest.raises(UnsupportedError, match=r'power=0.5 is of method="ep"'):
+        with pytest.raises(UnsupportedError, match=r'power=0.5 is for method="ep"'):
             fit(problem, "vb", power=0.5, pairs=pairs)
 
 
@@ -176,6 +183,16 @@ class TestUnderflow:
         X, _ = underflowing()
         features = arrays.kernel_features(1e3 * X, lengthscale=1.0)
         assert np.isfinite(features.transform(1e3 * X)).all()
+
+    def test_densities_and_weights(self):
+        X, y = underflowing()
+        found = _smoothed(X, X[:, 0], bipartite(y), 1e-8 * np.eye(4))
+        assert np.isfinite(found.share).all()
+        far = [SimpleNamespace(gamma=10.0**k, auc=np.full((5, 2), 0.9), reliable=True) for k in (0, 30)]
+        assert weighted_gamma(far, 1.0) == pytest.approx(1.0)
+        assert _log_sum(np.array([0.0, -1e3])) == 0.0
+        softmax = fit_softmax(1e3 * X[:, :3], np.digitize(X[:, 0], [-0.5, 0.5]), None)
+        assert np.isfinite(softmax.matrix).all()
 
 
 def underflowing():

@@ -73,8 +73,8 @@ def reloaded(idata, tmp_path):
     return az.from_netcdf(tmp_path / "draws.nc")
 
 
-DISCRETE = "Neither Expectation-Propagation nor TemperingSMC moves discrete variables: marginalise them, or use a"
-IMPROPER = "Neither Expectation-Propagation nor TemperingSMC can start from it: replace pm.Flat and pm.HalfFlat by a"
+DISCRETE = "Neither pac.EP nor pac.TemperingSMC moves discrete variables: marginalise them, or use a"
+IMPROPER = "Neither pac.EP nor pac.TemperingSMC can start from it: replace pm.Flat and pm.HalfFlat by a"
 MISSING = (
     "The scores of 1 observation(s) are NaN or infinite (rows 3): look for NaN, infinities or overflow in the "
     "covariates; impute or drop them first."
@@ -117,7 +117,7 @@ MODELS = {
     "a surrogate under EP": (
         lambda: ep(build(loss="logistic")),
         (
-            'its AUC term is a smooth surrogate (loss="logistic"). Expectation-Propagation is for the exact risk, '
+            'its AUC term is a smooth surrogate (loss="logistic"). pac.EP is for the exact risk, '
             'loss="exact"; sample the surrogate with pm.sample(), by NUTS, or with pm.sample(step=pac.TemperingSMC()).'
         ),
         lambda: nuts(build(loss="logistic", track_risk=False)),
@@ -145,57 +145,57 @@ RESULTS = {
     "leave_out of draws": (
         lambda approx, idata: pac.leave_out(idata),
         (
-            "result must be what pm.fit(method=pac.EP()) returned: rows are left out of an approximation, not of draws"
-            '. For tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'
+            "rows are left out of an approximation, not of draws. For tempering SMC, pac.select_gamma(model, [gamma], "
+            'method="smc") cross-validates by refitting.'
         ),
         lambda approx, idata: pac.leave_out(approx, np.arange(60) % 5),
     ),
     "plot_marginals of draws": (
         lambda approx, idata: pac.plots.plot_marginals(idata),
         (
-            "plot_marginals draws the marginals of an approximation, what pm.fit(method=pac.EP()) returned, over draws:"
-            " plot_marginals(approx, idata)"
+            "approx must be the result of pm.fit(method=pac.EP()), and draws the second argument: "
+            "plot_marginals(approx, idata); got "
         ),
         lambda approx, idata: pac.plots.plot_marginals(approx, idata),
     ),
     "plot_marginals over an approximation": (
         lambda approx, idata: pac.plots.plot_marginals(approx, approx),
-        "idata must be draws, what pm.sample returned; got EPApproximation.",
+        "idata must be draws, the result of pm.sample() or approx.sample(); got EPApproximation.",
         lambda approx, idata: pac.plots.plot_marginals(approx, approx.sample(50)),
     ),
     "at_gamma of an approximation": (
         lambda approx, idata: pac.at_gamma(approx, 18.0),
         (
-            "There is no tempering path here: it is a by-product of pm.sample(step=pac.TemperingSMC()). For an "
-            "approximation at another gamma, set the model's gamma and fit again."
+            "idata has no tempering path: pass the result of pm.sample(step=pac.TemperingSMC()). For an approximation "
+            "at another gamma, set the model's gamma and fit again."
         ),
         lambda approx, idata: pac.at_gamma(idata, 18.0),
     ),
     "summary of a summary": (
         lambda approx, idata: pac.summary(pac.predict_scores(approx, X, summary=True)),
-        "summary needs draws of scores, as predict_scores returns them without summary=True; got Dataset.",
+        "summary() needs draws of scores, as predict_scores() returns them without summary=True; got Dataset.",
         lambda approx, idata: pac.summary(pac.predict_scores(approx, X)),
     ),
     "plot_roc of scores": (
         lambda approx, idata: pac.plots.plot_roc(pac.predict_scores(approx, X)),
-        "This draws what pac.roc(scores, y) returned, or a dict of several; got DataArray.",
+        "curves must be the result of pac.roc(scores, y), or a dict of several; got DataArray.",
         lambda approx, idata: pac.plots.plot_roc(pac.roc(pac.predict_scores(approx, X), y)),
     ),
     "plot_decision_curve of a ROC curve": (
         lambda approx, idata: pac.plots.plot_decision_curve(pac.roc(X[:, 0], y)),
-        "This draws what pac.decision_curve(scores, y) returned, or a dict of several; got Dataset.",
+        "curves must be the result of pac.decision_curve(scores, y), or a dict of several; got Dataset.",
         lambda approx, idata: pac.plots.plot_decision_curve(pac.decision_curve(X[:, 0], y)),
     ),
     "probability of a summary": (
         lambda approx, idata: pac.choose_threshold(X[:, 0], y, fpr=0.1).probability(X[:, 0]),
-        "probability needs draws of scores, as predict_scores returns them without summary=True.",
+        "probability() needs draws of scores, as predict_scores() returns them without summary=True.",
         lambda approx, idata: pac.choose_threshold(X[:, 0], y, fpr=0.1).probability(pac.predict_scores(approx, X)),
     ),
     "certificate of scores": (
         lambda approx, idata: pac.certificate(pac.predict_scores(approx, X)),
         (
-            "This needs what pm.fit(method=pac.EP()) or pac.GaussianVB() returned, draws of it, or what "
-            "pm.sample(step=pac.TemperingSMC()) returned; got DataArray"
+            "result must be that of pm.fit(method=pac.EP()) or pac.GaussianVB(), draws of it, or that of "
+            "pm.sample(step=pac.TemperingSMC()); got DataArray"
         ),
         lambda approx, idata: pac.certificate(approx),
     ),
@@ -230,7 +230,7 @@ PROCESSES = {
     ),
     "a process without its model": (
         lambda model, gp, idata: pac.predict_scores(idata, X[:2], gp=gp),
-        "Draws of a Gaussian process need their model to be predicted from: pass model=.",
+        "gp= with draws needs their model: pass model=.",
         lambda model, gp, idata: pac.predict_scores(idata, X[:2], gp=gp, model=model),
     ),
 }
@@ -251,7 +251,7 @@ def test_what_predictions_lack(process):
         theta = pm.Normal("theta", size=(2, 3))
         pac.AUCPotential("auc", (rows * theta[group]).sum(axis=1), y, gamma=20.0)
     draws, new = ep(grouped).sample(50, random_seed=1), {"X": X[:2], "group": [0, 1]}
-    with pytest.raises(ValueError, match=re.escape("New values of X, group go into the model of these draws: pass")):
+    with pytest.raises(ValueError, match=re.escape("not linear in X, group are computed by the model: pass model=")):
         pac.predict_scores(draws, new)
     assert pac.predict_scores(draws, new, model=grouped).shape == (1, 50, 2)
     approx = ep(model)

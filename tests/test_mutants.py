@@ -9,6 +9,7 @@ import pytest
 import pymc_pacauc as pac
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.subsample import own_error
+from pymc_pacauc.estimator.calibration import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune.coverage import _next
@@ -72,3 +73,29 @@ def test_the_shrunk_prior_has_the_covariance_that_it_says():
 def test_a_secant_through_one_gamma_is_no_secant():
     path = [SimpleNamespace(gamma=10.0, ratio=ratio) for ratio in (1.5, 1.25)]
     assert _next(path) == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("method", ["ep", "vb"])
+def test_probabilities_are_of_folds_by_the_method_asked_for(method, monkeypatch):
+    monkeypatch.setattr("pymc_pacauc.estimator.calibration.SWEEPS", 200)
+    monkeypatch.setattr("pymc_pacauc.estimator.calibration.FOLD_TOLERANCE", 1e-8)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 2))
+    y = X[:, 0] + rng.normal(size=40) > 0.0
+    [score] = pac.AUCClassifier("ridge", method=method, gamma=40.0).fit(X, y).scores_
+    problem, fold = score.posterior.fit.problem, np.arange(40) % 2
+    assert score.posterior.fit.plan.folds == "paths"
+    [scores] = cross_fit(score.posterior, 2, fold[None])
+
+    def off(method):
+        stay = replace(problem, pairs=problem.pairs.among(fold == 1))
+        refitted = problem.X @ fit(stay, method, tolerance=1e-8, n_jobs=1).posterior.mean
+        unit = (refitted - refitted.mean()) / refitted.std()
+        return np.abs(scores - unit)[fold == 0].max()
+
+    assert off(method) < 1e-4 < off("vb" if method == "ep" else "ep")
+
+
+def test_a_gamma_far_from_the_usual_is_weighed_without_underflow():
+    only = SimpleNamespace(gamma=10.0, auc=np.full((5, 2), 0.9), reliable=True)
+    assert weighted_gamma([only], 1e-30) == pytest.approx(10.0)

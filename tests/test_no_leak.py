@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import pymc_pacauc as pac
-from pymc_pacauc.analysis.tempered_folds import TemperedModel, temper
+from pymc_pacauc.analysis.select_gamma import TemperedModel, temper
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.sizes import row_shares
@@ -21,7 +21,6 @@ from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.start import SWEEPS
-from pymc_pacauc.estimator import calibration
 from pymc_pacauc.estimator.calibration import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
@@ -36,7 +35,7 @@ from pymc_pacauc.tune.gamma import (
 )
 
 N, D = 60, 10
-CALIBRATION = {"refine": SWEEPS, "tolerance": calibration.TOLERANCE}
+CALIBRATION = {"refine": SWEEPS, "tolerance": FOLD_TOLERANCE}
 SELECTION = {"refine": SWEEPS, "tolerance": FOLD_TOLERANCE}
 
 

@@ -169,6 +169,7 @@ OF_THE_WHOLE = {
     "messages",
     "mutants",
     "no_leak",
+    "measured",
     "package",
     "readme",
     "recipes",
@@ -192,7 +193,7 @@ def test_tests_mirror_the_package():
 
 
 # Whose tests are those of what is made of them: estimators.
-TESTED_TOGETHER = {"estimator/base", "estimator/calibration", "estimator/gamma", "estimator/posterior"}
+TESTED_TOGETHER = {"estimator/base", "estimator/calibration"}
 
 
 def test_every_module_has_its_tests():
@@ -252,9 +253,9 @@ def test_no_function_has_too_many_arguments():
     assert not found
 
 
-# Of arrays and of PyMC (score_function, kernel_features), of pairs and of EP on them (subsample), the rule for gamma
-# and its use by estimators, posteriors of engines and of estimators, fits, results in models and the namespace of all.
-PARALLEL = {"nested", "score_function", "kernel_features", "subsample", "gamma", "posterior", "results"}
+# Of arrays and of PyMC (score_function, kernel_features), of pairs and of EP on them (subsample), posteriors of engines
+# and of estimators, fits, results in models and the namespace of all.
+PARALLEL = {"nested", "score_function", "kernel_features", "subsample", "posterior", "results"}
 
 
 def test_every_basename_is_used_once():

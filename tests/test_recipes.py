@@ -43,7 +43,7 @@ def test_trees():
         lambda: predictive_model(found["trees"]),
         lambda: pac.predict_scores(found["idata"], found["X"][:5], model=found["trees"]),
     ):
-        with pytest.raises(ValueError, match="keep their data to themselves"):
+        with pytest.raises(ValueError, match="keep a reference to their data"):
             call()
 
 

@@ -1,14 +1,11 @@
-"""Models side by side: evidence, posterior probabilities, cross-validated AUC and certificate, as ``az.compare`` does.
+"""Compare models by evidence, posterior probability, cross-validated AUC and certificate; cross-validate a result.
 
-The evidence of a Gibbs posterior is the prior's expectation of exp(-gamma * risk). Two of them can be compared if
-only the *prior* of the scores differs: which covariates, which kernel, which variances. With another gamma, other
-rows or other pairs, another quantity is computed, and its size says nothing about the prior; such comparisons are
-refused. So is one of the lower bounds of variational Bayes with anything else.
+The evidence of a Gibbs posterior is the prior expectation of exp(-gamma * risk). Evidences of two models are comparable
+if only the *prior* of the scores differs: covariates, kernel, variances. With another gamma, other rows or other pairs
+they are different quantities, and refused; so is comparing lower bounds of variational Bayes with anything else.
 
 log Z differs from the log evidence of a likelihood in that exp(-gamma * risk) is not normalised over data: posterior
 model probabilities are those of the Gibbs posterior over models *and* scores, at this gamma.
-
-Cross-validation without refitting, of whatever result allows it.
 """
 
 from __future__ import annotations
@@ -57,15 +54,15 @@ def compare(
     Parameters
     ----------
     results : mapping of str to result
-        By name: what ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or fits of arrays.
+        Results of ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())``, or fits of arrays, by name.
     prior : array_like, shape (models,), optional
         Prior probability of each model, in their order; by default equal.
     folds : int, default 5
-        Of the cross-validated AUC, the same for all models; 0 for none.
+        Number of folds of the cross-validated AUC, the same for all models; 0 for none.
     epsilon : float, default 0.05
-        Of the certificates, shared between the models, so that all of them hold at once.
+        Probability with which certificates may fail, shared between the models, so that all of them hold at once.
     random_seed : int, Generator or None, default 0
-        Of the folds.
+        Seed of the folds.
 
     Returns
     -------
@@ -110,7 +107,10 @@ def compare(
     log_evidence = np.array([result.evidence.estimate for result in found.values()])
     unknown = [name for name, value in zip(found, log_evidence, strict=True) if not np.isfinite(value)]
     if unknown:
-        raise ValueError(f"There is no log evidence of {', '.join(unknown)}: the fit did not come close enough.")
+        raise ValueError(
+            f"results has models without a log evidence, {', '.join(unknown)}: their fits did not converge. Fit them "
+            "with more sweeps (max_sweeps=), or at a smaller gamma."
+        )
     held_out = _held_out(results, found, folds, random_seed)
     table = pd.DataFrame(
         {
@@ -119,7 +119,7 @@ def compare(
             "delta": log_evidence.max() - log_evidence,
             "probability": softmax(log_evidence + np.log(weights)),
             **held_out,
-            "certified_auc": [certified_auc(result, epsilon, len(found)) for result in found.values()],
+            "certified_auc": [certified_auc(result, len(found), epsilon) for result in found.values()],
             "expected_auc": [1.0 - result.mean_risk.value for result in found.values()],
             "coefficients": [result.fitted_to.coefficients for result in found.values()],
             "method": [result.fitted_to.method for result in found.values()],
@@ -133,7 +133,7 @@ def compare(
 
 
 def _check(fitted: Mapping[str, Provenance]) -> None:
-    """Refuse what cannot be compared, and say why."""
+    """Refuse results whose evidences are not comparable."""
     (first, reference), *others = fitted.items()
     for name, other in others:
         different = [
@@ -143,14 +143,14 @@ def _check(fitted: Mapping[str, Provenance]) -> None:
         ]
         if different:
             raise ValueError(
-                f"The evidence of {first!r} and that of {name!r} are of different quantities; these differ: "
+                f"The log evidences of {first!r} and {name!r} are not comparable; these differ: "
                 f"{'; '.join(different)}. Fit both to the same rows and pairs at the same gamma."
             )
     methods = {each.method for each in fitted.values()}
     if "GaussianVB" in methods and len(methods) > 1:
         raise ValueError(
-            "Variational Bayes gives a lower bound on the evidence, which cannot be compared with estimates of it: fit "
-            "all models by EP or SMC (or all by variational Bayes)."
+            "results has fits by variational Bayes, whose evidence is a lower bound and not comparable with that of "
+            "other methods: fit all models by EP or SMC (or all by variational Bayes)."
         )
     if not reference.only_auc:
         raise ValueError(
@@ -166,7 +166,7 @@ def _same(a: Any, b: Any) -> bool:
 def _held_out(
     results: Mapping[str, Any], found: Mapping[str, Any], folds: int, random_seed: Any
 ) -> dict[str, list[float]]:
-    """Held-out AUC of the mean score on the same folds, and how far it is behind the best one."""
+    """Compute held-out AUCs of the mean scores on the same folds, and their loss against the best."""
     aucs: dict[str, Any] = {}
     for name, result in results.items():
         fit = getattr(as_result(result), "fit", None)
@@ -191,14 +191,14 @@ def _warning(result: Any) -> str:
 def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> LeaveOut:
     """Compute cross-validated scores of every observation.
 
-    Each observation (or group) is removed from the fit without fitting anew.
+    Each observation (or group) is removed from the fit, without a new fit from scratch.
 
     Parameters
     ----------
     result : approximation, draws or fit
-        What ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()`` returned, or what holds it, or a fitted estimator.
+        Result of ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()``, something that contains it, or an estimator.
     groups : array_like, shape (n,), optional
-        Group label of each observation for k-fold or grouped cross-validation: what is left out together. By default
+        Group label of each observation for k-fold or grouped cross-validation, left out together. By default
         each is left out alone; in certificates and intervals, by contrast, groups are the independent units.
     **options : dict
         ``refine``, ``n_jobs`` and ``progressbar``, as in :meth:`pymc_pacauc.results.EPApproximation.leave_out`.
@@ -211,7 +211,7 @@ def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> L
     Raises
     ------
     TypeError
-        If ``result`` does not hold a fit, such as draws by SMC.
+        If ``result`` does not contain a fit, such as draws by SMC.
 
     See Also
     --------
@@ -232,8 +232,9 @@ def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> L
     if hasattr(found, "fit"):
         return found.fit.leave_out(groups, **options)
     if hasattr(result, "scores_"):
-        raise TypeError("This copy of an estimator has no training rows to leave out: fit it with keep_data=True.")
+        raise TypeError("result has no training rows to leave out: fit the estimator with keep_data=True.")
     raise TypeError(
-        "result must be what pm.fit(method=pac.EP()) returned: rows are left out of an approximation, not of draws. "
-        'For tempering SMC, pac.select_gamma(model, [gamma], method="smc") cross-validates by refitting.'
+        f"result must be that of pm.fit(method=pac.EP()); got {type(result).__name__}: rows are left out of an "
+        "approximation, not of draws. For tempering SMC, pac.select_gamma(model, [gamma], "
+        'method="smc") cross-validates by refitting.'
     )

@@ -1,34 +1,44 @@
-"""ROC curve and AUC of the score one deploys.
+"""ROC curves with bands, and intervals of an AUC and of the difference of two AUCs, on labelled rows.
 
-The score to deploy is the posterior *mean* of the score: one number per row, the same every time. A draw from the
-posterior ranks the rows in its own way; deploying one would be a *randomised* score, which ranks worse, and which is
-what certificates speak of. Both are reported here, the mean score first.
+The score to deploy is the posterior *mean* of the score, a fixed function of a row. A draw from the posterior is a
+*randomised* score, which ranks worse; certificates are about it. Both are reported, the mean score first.
 
-Given the fit, the mean score is a fixed function of a row, so what is uncertain about its AUC is what other rows would
-say: DeLong's interval, and for the curve the Bayesian bootstrap (Rubin, 1981), which weighs the rows of each class by a
-uniform random share. For the randomised score the draw is uncertain too, and every reweighting of the rows goes with
-another draw. Weights cannot show what no row did: where all positives are above the threshold, so they are in every
-reweighting. So a band is at least as wide as Clopper and Pearson's interval for the positives at that threshold.
+*ROC bands* (:func:`roc`). For the mean score only the rows are uncertain: the Bayesian bootstrap gives the rows of each
+class random weights, uniform on the simplex. For the randomised score each reweighting is combined with another draw.
+Reweighting cannot produce what no row shows (if all positives are above the threshold, so they are in every
+reweighting), so a band is at least as wide as the Clopper-Pearson interval for the positives at that threshold.
 
-Where rows come in groups (visits of one patient), groups are what is independent: ``groups=`` weighs whole groups in
-the bootstrap, and adds up the shares of a group's rows in the AUC before they are squared (Obuchowski, 1997). The AUC
-itself is that of all pairs, those within a group among them.
+*AUC intervals* (:func:`auc_interval`). ``over="rows"``: the AUC of a fixed score in the population; ``"posterior"``:
+the AUCs of draws on these rows; ``"both"``: the AUC of a draw in the population. Over rows the variance is DeLong's. It
+is converted to an effective number of independent pairs, and the interval is the binomial one for that many trials,
+which has its coverage also where classes are nearly separated and the estimated variance is zero.
 
-Curves, AUCs and rates are those of the scores as they are given: nothing is rounded, centred or scaled before it is
-ranked.
+*Differences* (:func:`compare_auc`). AUCs of two scores on the same rows are correlated, so their difference is known
+better than either. Its DeLong variance is converted to an effective number of pairs, in each of which one score can be
+right and the other wrong; the interval is that of Agresti and Min for matched pairs.
 
-How sure one can be of an AUC, and of the difference of two, on labelled rows.
+*Groups* (``groups=``, visits of one patient) are the independent units: the bootstrap weights whole groups, and the
+contributions of a group's rows are summed before they are squared (Obuchowski). The AUC is that of all pairs, including
+those within a group. Scores are ranked as given, without rounding. Cost: O(n log n) per curve or AUC; O(n+ n-) for a
+difference over rows.
 
-Two things are uncertain, and they are different. Other *rows* would give another AUC: that is what a confidence
-interval says, of any fixed score, the mean score among them. The *posterior* leaves open which score is the right one:
-its draws have different AUCs on the same rows. ``over`` says which is meant, or both: every draw with the rows weighed
-anew (the Bayesian bootstrap of Rubin, 1981), which is what the AUC of a *draw* in the population may be.
+References: DeLong, DeLong & Clarke-Pearson (1988), doi:10.2307/2531595; Rubin (1981), doi:10.1214/aos/1176345338;
+Obuchowski (1997), doi:10.2307/2533958; Agresti & Min (2005), doi:10.1002/sim.1781.
 
-Scores compared on the same rows err together, so their difference is known better than either AUC. Its variance is
-DeLong's, of a difference of two-sample U-statistics. As for one AUC (:func:`~pymc_pacauc.auc_interval`), this variance
-is turned into an effective number of independent pairs, in each of which one score can be right and the other wrong,
-and the interval is Agresti and Min's (2005) for matched pairs in that many trials: it covers, also where both classes
-are nearly separated and the estimated variance is zero.
+Precision-recall curve and average precision of a score, with bands.
+
+Of the rows called positive at a threshold, the *precision* is the share that is positive; the *recall* is the share of
+the positives that is called. Where positives are rare, false alarms are few compared with all negatives (the ROC curve)
+but many compared with the calls (precision). Precision depends on the event rate, so rows must be a random sample of
+future rows, not sampled by class.
+
+The curve is a step function: precision(r) is that of the fewest calls that find the share r of the positives, so its
+area is scikit-learn's average precision, sum over thresholds of (R_k - R_{k-1}) P_k. Bands are those of
+:func:`~pymc_pacauc.roc`: over rows (or whole groups) by the Bayesian bootstrap, at least as wide as the Clopper-Pearson
+interval for the rows called; for a draw from the posterior, over rows and draws. The interval of the average precision
+is binomial, with the number of trials that matches its bootstrap variance.
+
+Reference: Boyd, Eng & Page (2013), doi:10.1007/978-3-642-40994-3_29, who use the number of positives as trials.
 """
 
 from __future__ import annotations
@@ -45,8 +55,8 @@ from scipy.stats import rankdata
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.comparison.sizes import effective_size, group_codes
-from pymc_pacauc.model.deployed import check_ci_prob, deployed_score, labelled_draws
-from pymc_pacauc.numerics import FloatArray, Mask, slices
+from pymc_pacauc.model.deployed import deployed_score, labelled_draws
+from pymc_pacauc.numerics import FloatArray, Mask, check_probability, check_whole, slices, tails
 
 GRID = 201
 BOOTSTRAP = 1000
@@ -67,13 +77,13 @@ def roc(
     Parameters
     ----------
     scores : array_like or DataArray, shape (..., n)
-        What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; or an array of draws, shape
+        Result of :func:`~pymc_pacauc.predict_scores`, draws or ``summary=True``; or an array of draws, shape
         (..., rows); or one score per row.
     y : array_like, shape (n,)
-        Labels of the rows. For an honest curve, of rows that were not fitted.
+        Labels of the rows, which should not be those that were fitted.
     mean : array_like, shape (n,), optional
-        The score to deploy, one per row. By default what ``scores`` carry: the exact mean where predict_scores knew it,
-        else the mean of the draws.
+        The score to deploy, one per row. By default the exact mean if ``scores`` have it as a coordinate, else the mean
+        of the draws.
     ci_prob : float, default 0.9
         Probability of the pointwise bands and of the intervals.
     positive : label, optional
@@ -111,7 +121,7 @@ def roc(
     >>> curves.attrs["auc"], curves["auc_of_draw"].values, curves.attrs["auc_of_draw"]
     (1.0, array([0.75, 1.  ]), 0.875)
     """
-    check_ci_prob(ci_prob)
+    tail = tails(ci_prob)
     draws, mask = labelled_draws(scores, y, positive)
     units = Units.of(mask, groups)
     deployed = deployed_score(scores, draws, mean)
@@ -119,7 +129,6 @@ def roc(
     grid = np.linspace(0.0, 1.0, GRID)
     rng = np.random.default_rng(random_seed)
     weights = [units.random_weights(rng) for _ in range(BOOTSTRAP)]
-    tail = np.array([0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
 
     def bands(rows: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
         """Quantiles over reweighted rows of the curves on the grid and of their AUCs; row b goes with score b."""
@@ -129,17 +138,13 @@ def roc(
         aucs = [area(false, true) for false, true in points]
         return np.quantile(curves, tail, axis=0), np.quantile(aucs, tail)
 
-    def at_least_binomial(band: FloatArray, tpr: FloatArray) -> tuple[FloatArray, FloatArray]:
-        exact = np.array([binomial_interval(share, units.positives, ci_prob) for share in tpr]).T
-        return np.minimum(band[0], exact[0]), np.maximum(band[1], exact[1])
-
     curve = _curve(deployed, mask, grid)
-    lower, upper = at_least_binomial(bands([deployed] * BOOTSTRAP)[0], curve)
+    lower, upper = _at_least_binomial(bands([deployed] * BOOTSTRAP)[0], curve, units.positives, ci_prob)
     of_draws = np.array([_curve(row, mask, grid) for row in draws])
     posterior_lower, posterior_upper = np.quantile(of_draws, tail, axis=0)
     chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
     band, (draw_auc_lower, draw_auc_upper) = bands([draws[k] for k in chosen])
-    draw_lower, draw_upper = at_least_binomial(band, of_draws.mean(axis=0))
+    draw_lower, draw_upper = _at_least_binomial(band, of_draws.mean(axis=0), units.positives, ci_prob)
     fixed = delong(deployed, mask, ci_prob, groups)
     return xr.Dataset(
         {
@@ -173,7 +178,7 @@ def roc(
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What is independent among labelled rows: the rows (``code`` None), or groups of them, by number.
+    """The independent units among labelled rows: the rows (``code`` None), or groups of them.
 
     Attributes
     ----------
@@ -182,7 +187,7 @@ class Units:
     code : array of int or None
         The group of each row.
     number : int
-        Of groups; 0 where rows are the units.
+        Number of groups; 0 where rows are the units.
     smaller : float
         Independent pairs that the AUC is at least worth: the size of the smaller class, or m of a certificate.
     positives : float
@@ -215,12 +220,12 @@ class Units:
         units = np.arange(self.mask.size) if self.code is None else self.code
         n_pos, n_neg = (np.unique(units[rows]).size for rows in (self.mask, ~self.mask))
         if min(n_pos, n_neg) < 2:
-            raise ValueError(f"DeLong's variance needs two {kind} of each class; there are {n_pos} and {n_neg}.")
+            raise ValueError(f"y must have at least two {kind} of each class; there are {n_pos} and {n_neg}.")
 
     def variance(self, above: FloatArray, below: FloatArray) -> float:
         """Variance of the mean of ``above`` (of positive rows) and of ``below`` (of negative ones), which are equal.
 
-        DeLong's; of groups, Obuchowski's: the sums of the deviations within a group take the place of a row's.
+        DeLong's; for groups, Obuchowski's: the sums of the deviations within a group replace those of rows.
         """
         parts = []
         for values, rows in ((above, self.mask), (below, ~self.mask)):
@@ -284,23 +289,23 @@ def delong(
 
 
 def placements(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
-    """For each positive row the share of negatives below it, for each negative row that of positives above it."""
+    """Compute the share of negatives below each positive row, and of positives above each negative row."""
     among_all = rankdata(score)
     above = (among_all[mask] - rankdata(score[mask])) / np.sum(~mask)
     return above, 1.0 - (among_all[~mask] - rankdata(score[~mask])) / np.sum(mask)
 
 
 def binomial_interval(share: float, trials: float, ci_prob: float) -> tuple[float, float]:
-    """Clopper and Pearson's interval for a share observed in a (not necessarily whole) number of trials."""
-    tail, successes, failures = 0.5 * (1.0 - ci_prob), share * trials, (1.0 - share) * trials
-    lower = float(betaincinv(successes, failures + 1.0, tail)) if successes > 0.0 else 0.0
-    upper = float(betaincinv(successes + 1.0, failures, 1.0 - tail)) if failures > 0.0 else 1.0
+    """Compute the Clopper-Pearson interval for a share observed in a (not necessarily whole) number of trials."""
+    (low, high), successes, failures = tails(ci_prob), share * trials, (1.0 - share) * trials
+    lower = float(betaincinv(successes, failures + 1.0, low)) if successes > 0.0 else 0.0
+    upper = float(betaincinv(successes + 1.0, failures, high)) if failures > 0.0 else 1.0
     return lower, upper
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Rows from the highest score down: their ``order``, which are positive, and the ``last`` of each run of ties."""
+    """Rows from the highest score down: ``order``, mask of positives, and the ``last`` row of each run of ties."""
 
     order: NDArray[np.intp]
     positive: NDArray[np.bool_]
@@ -321,12 +326,12 @@ class Ranking:
 
 
 def area(false: FloatArray, true: FloatArray) -> float:
-    """The area below the curve through these points."""
+    """Compute the area below the curve through these points."""
     return float(np.sum(np.diff(false) * 0.5 * (true[1:] + true[:-1])))
 
 
 def _curve(score: FloatArray, mask: NDArray[np.bool_], grid: FloatArray) -> FloatArray:
-    """TPR at the FPRs of ``grid``; at a vertical step its top."""
+    """Interpolate the TPR at the FPRs of ``grid``; at a vertical step its top."""
     return np.interp(grid, *Ranking.of(score, mask).points())
 
 
@@ -442,12 +447,12 @@ def auc_interval(
     Parameters
     ----------
     scores : array_like or DataArray, shape (..., n)
-        What :func:`~pymc_pacauc.predict_scores` returned; an array of draws, shape (..., rows); or one score per row.
+        Result of :func:`~pymc_pacauc.predict_scores`; an array of draws, shape (..., rows); or one score per row.
     y : array_like, shape (n,)
         Labels of rows that were not fitted.
     over : {"rows", "posterior", "both"}, default "rows"
-        ``"rows"``: what other rows would say of the mean score, the one to deploy. ``"posterior"``: what the draws say
-        on these rows. ``"both"``: what the AUC of a draw may be in the population.
+        What is uncertain. ``"rows"``: the AUC of the mean score, the one to deploy, in the population.
+        ``"posterior"``: the AUC of a draw on these rows. ``"both"``: the AUC of a draw in the population.
     mean : array_like, shape (n,), optional
         The score to deploy, as in :func:`~pymc_pacauc.roc`.
     ci_prob : float, default 0.9
@@ -457,7 +462,7 @@ def auc_interval(
     groups : array_like, shape (n,), optional
         A label per row, such as its patient: groups, not rows, are then the independent units.
     new_rows : int, optional
-        A *predictive* interval: of the AUC that the mean score has on another sample of so many rows, with about the
+        A *predictive* interval: of the AUC that the mean score has on another sample of this many rows, with about the
         same shares of classes (and, with ``groups``, as many rows in each). Without it, of the AUC in the population.
     random_seed : int, Generator or None, default 0
         Seed of the bootstrap.
@@ -495,13 +500,11 @@ def auc_interval(
     True
     """
     _check_over(over)
-    check_ci_prob(ci_prob)
+    check_probability("ci_prob", ci_prob)
     draws, mask = labelled_draws(scores, y, positive)
     deployed = deployed_score(scores, draws, mean)
-    if new_rows is not None and (
-        isinstance(new_rows, bool) or not isinstance(new_rows, int | np.integer) or new_rows < 2
-    ):
-        raise ValueError(f"new_rows must be a whole number of rows, at least 2; got {new_rows!r}.")
+    if new_rows is not None:
+        check_whole("new_rows", new_rows, 2)
     if over == "rows":
         return delong(deployed, mask, ci_prob, groups, new_rows)
     if new_rows is not None:
@@ -511,7 +514,7 @@ def auc_interval(
     values = (
         aucs if over == "posterior" else _of_a_draw(aucs, draws, deployed, units, np.random.default_rng(random_seed))
     )
-    return AUCInterval(float(aucs.mean()), *_quantiles(values, ci_prob), float(values.std()), over, ci_prob)
+    return AUCInterval(float(aucs.mean()), *central_interval(values, ci_prob), float(values.std()), over, ci_prob)
 
 
 def compare_auc(
@@ -579,7 +582,7 @@ def compare_auc(
     >>> pac.compare_auc(a, a + 0.5 * rng.normal(size=300), y)
     AUC 0.8849 against 0.8453: difference +0.0396 (90% over rows: +0.0194 to +0.0595), P(A > B) = 0.999
     """
-    check_ci_prob(ci_prob)
+    check_probability("ci_prob", ci_prob)
     both = [labelled_draws(scores, y, positive) for scores in (scores_a, scores_b)]
     mask = both[0][1]
     a, b = (draws for draws, _ in both)
@@ -602,7 +605,7 @@ def compare_auc(
     difference = values[0] - values[1]
     probability = float(np.mean(0.5 + 0.5 * np.sign(difference)))
     auc_a, auc_b = (float(each.mean()) for each in aucs)
-    limits = _quantiles(difference, ci_prob)
+    limits = central_interval(difference, ci_prob)
     return AUCComparison(auc_a, auc_b, auc_a - auc_b, *limits, probability, over, ci_prob, **sizes)
 
 
@@ -619,13 +622,13 @@ def _over_rows(a: FloatArray, b: FloatArray, units: Units, ci_prob: float, sizes
     trials = pairs + 2.0  # Agresti and Min: one half more in each cell of the table of matched pairs
     centre = pairs * difference / trials
     spread = np.sqrt(((pairs * square + 1.0) / trials - centre**2) / trials)
-    half = float(ndtri(0.5 + 0.5 * ci_prob) * spread)
+    half = float(ndtri(tails(ci_prob)[1]) * spread)
     limits = max(-1.0, float(centre) - half), min(1.0, float(centre) + half)
     return AUCComparison(auc_a, auc_b, difference, *limits, float(ndtr(centre / spread)), units.words, ci_prob, **sizes)
 
 
 def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:
-    """Mean over pairs of the squared difference of the two scores' successes (1, 1/2 for a tie, 0)."""
+    """Average the squared difference of the two scores' successes (1, 1/2 for a tie, 0) over pairs."""
     positive, total = np.flatnonzero(mask), 0.0
     for part in slices(positive.size, int((~mask).sum())):
         i = positive[part, None]
@@ -639,7 +642,7 @@ def _weights(units: Units, rng: np.random.Generator) -> FloatArray:
 
 
 def _reweighted(draws: FloatArray, mask: Mask, weights: FloatArray) -> FloatArray:
-    """AUCs of rows weighed anew, every weighting with the next draw."""
+    """Compute AUCs of reweighted rows, each with the next draw."""
     rankings = [Ranking.of(row, mask) for row in draws[: len(weights)]]
     return np.array([area(*rankings[k % len(rankings)].points(w)) for k, w in enumerate(weights)])
 
@@ -647,10 +650,10 @@ def _reweighted(draws: FloatArray, mask: Mask, weights: FloatArray) -> FloatArra
 def _of_a_draw(
     aucs: FloatArray, draws: FloatArray, deployed: FloatArray, units: Units, rng: np.random.Generator
 ) -> FloatArray:
-    """AUCs that draws may have in the population: other rows move all of them alike, as they move the mean score.
+    """Draw AUCs that posterior draws have in the population.
 
-    How draws differ from each other is seen on these rows, and some of it is their noise: DeLong's variance of a draw's
-    difference from the mean over draws. Differences are shrunk to what is left of their variance.
+    Sampling of rows moves the AUCs of all draws alike, as that of the mean score. Differences between draws on these
+    rows contain noise, of DeLong's variance of a draw's difference from the mean; they are shrunk accordingly.
     """
     mask, weights = units.mask, _weights(units, rng)
     rows = _reweighted(deployed[None], mask, weights) - (1.0 - float(empirical_risk(deployed, mask)))
@@ -662,8 +665,9 @@ def _of_a_draw(
     return np.clip(aucs.mean() + rows + left * np.resize(aucs - aucs.mean(), len(weights)), 0.0, 1.0)
 
 
-def _quantiles(values: FloatArray, ci_prob: float) -> tuple[float, float]:
-    low, high = np.quantile(values, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
+def central_interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
+    """Quantiles of draws that enclose the central ``ci_prob`` of them."""
+    low, high = np.quantile(values, tails(ci_prob))
     return float(low), float(high)
 
 
@@ -675,10 +679,201 @@ def _check_over(over: str) -> None:
 def _check_draws(number: int) -> None:
     if number < 2:
         raise ValueError(
-            "Over the posterior there must be draws of scores, as predict_scores returns them without summary=True; "
-            'one score per row has over="rows".'
+            f"scores must have draws, as predict_scores() returns them without summary=True; got {number}. For one "
+            'score per row use over="rows".'
         )
 
 
 def _words(over: str) -> str:
     return {"posterior": "the posterior", "both": "rows and the posterior"}.get(over, over)
+
+
+def precision_recall(
+    scores: Any,
+    y: ArrayLike,
+    *,
+    precision: float | None = None,
+    calls: int | None = None,
+    mean: ArrayLike | None = None,
+    ci_prob: float = 0.9,
+    positive: Any = None,
+    groups: ArrayLike | None = None,
+    random_seed: Any = 0,
+) -> xr.Dataset:
+    """Compute the precision-recall curve of the mean score on labelled rows, with a band over rows.
+
+    Parameters
+    ----------
+    scores : Dataset, DataArray or array_like
+        Result of :func:`~pymc_pacauc.predict_scores`, draws or ``summary=True``; or an array of draws, shape
+        (..., rows); or one score per row.
+    y : array_like, shape (rows,)
+        Labels of the rows, which should not be those that were fitted.
+    precision : float, default None
+        Report the largest recall at which at least this share of the calls is right.
+    calls : int, default None
+        Report recall and precision when this many rows, those with the highest scores, are called positive.
+    mean : array_like, shape (rows,), default None
+        The score to deploy, as in :func:`~pymc_pacauc.roc`.
+    ci_prob : float, default 0.9
+        Probability of the pointwise bands and of the intervals.
+    positive : object, default None
+        Which of the two labels is the positive class.
+    groups : array_like, shape (rows,), default None
+        A label per row, such as its patient: groups, not rows, are then the independent units.
+    random_seed : int or None, default 0
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    Dataset
+        Over ``recall``: ``precision`` of the mean score with ``precision_lower`` and ``precision_upper`` over rows;
+        ``precision_of_draw``, the mean curve of draws, with ``precision_of_draw_lower`` and
+        ``precision_of_draw_upper`` over rows and draws. Over ``sample``: ``average_precision_of_draw``. Attributes:
+        ``average_precision`` with ``_lower``, ``_upper`` and ``_se``; ``event_rate``, what a random score has;
+        ``recall_at_precision``, ``recall_at_calls`` and ``precision_at_calls``, each with its limits, where asked for;
+        ``draws``, ``ci_prob``, ``n_pos``, ``n_neg`` and ``n_groups``.
+
+    Raises
+    ------
+    ValueError
+        If y does not have two classes, scores have other shapes, or an option is out of its range.
+
+    See Also
+    --------
+    roc : True against false positive rates, and the AUC.
+
+    References
+    ----------
+    K. Boyd, K. H. Eng, C. D. Page (2013), Area under the precision-recall curve, doi:10.1007/978-3-642-40994-3_29.
+
+    Examples
+    --------
+    >>> curve = precision_recall([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], calls=2)
+    >>> round(curve.attrs["average_precision"], 4), curve.attrs["recall_at_calls"], curve.attrs["precision_at_calls"]
+    (0.8333, 0.5, 0.5)
+    """
+    tail = tails(ci_prob)
+    draws, mask = labelled_draws(scores, y, positive)
+    _check_options(precision, calls, mask.size)
+    deployed, units = deployed_score(scores, draws, mean), Units.of(mask, groups)
+    rng = np.random.default_rng(random_seed)
+    weights = [units.random_weights(rng) for _ in range(BOOTSTRAP)]
+    grid = np.linspace(0.0, 1.0, GRID)
+
+    ranking = Ranking.of(deployed, mask)
+    curve, called = _staircase(ranking, grid)
+    called = called * units.positives / max(1, int(mask.sum()))  # in units, where these are groups
+    reweighted = [_staircase(ranking, grid, w)[0] for w in weights]
+    lower, upper = _at_least_binomial(np.quantile(reweighted, tail, axis=0), curve, called, ci_prob)
+
+    rankings = [Ranking.of(row, mask) for row in draws]
+    of_draws = np.array([_staircase(each, grid)[0] for each in rankings])
+    chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
+    band = np.quantile(
+        [_staircase(rankings[k], grid, w)[0] for k, w in zip(chosen, weights, strict=True)], tail, axis=0
+    )
+    draw_lower, draw_upper = _at_least_binomial(band, of_draws.mean(axis=0), called, ci_prob)
+
+    average = average_precision(ranking)
+    variance = float(np.var([average_precision(ranking, w) for w in weights]))
+    attrs: dict[str, Any] = {"average_precision": average}
+    limits = _interval(average, variance, units.positives, ci_prob)
+    attrs |= dict(zip(("average_precision_lower", "average_precision_upper"), limits, strict=True))
+    attrs |= {"average_precision_se": float(np.sqrt(variance)), "event_rate": float(mask.mean())}
+    if precision is not None:
+        found = [_recall_at(ranking, precision, w) for w in (None, *weights)]
+        attrs |= _with_limits("recall_at_precision", found, units.positives, ci_prob)
+    if calls is not None:
+        found_calls = [_at_calls(ranking, calls, w) for w in (None, *weights)]
+        for k, (name, trials) in enumerate((("recall_at_calls", units.positives), ("precision_at_calls", calls))):
+            trials = min(trials, calls * units.positives / max(1, int(mask.sum()))) if k else trials
+            attrs |= _with_limits(name, [each[k] for each in found_calls], trials, ci_prob)
+    counts = {"n_pos": int(mask.sum()), "n_neg": int((~mask).sum()), "n_groups": units.number}
+    return xr.Dataset(
+        {
+            "precision": ("recall", curve),
+            "precision_lower": ("recall", lower),
+            "precision_upper": ("recall", upper),
+            "precision_of_draw": ("recall", of_draws.mean(axis=0)),
+            "precision_of_draw_lower": ("recall", draw_lower),
+            "precision_of_draw_upper": ("recall", draw_upper),
+            "average_precision_of_draw": ("sample", [average_precision(each) for each in rankings]),
+        },
+        coords={"recall": grid},
+        attrs={**attrs, "draws": len(draws), "ci_prob": ci_prob, **counts},
+    )
+
+
+def average_precision(ranking: Ranking, weights: FloatArray | None = None) -> float:
+    """Area under the staircase, of weighted rows.
+
+    Examples
+    --------
+    >>> ranking = Ranking.of(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
+    >>> round(average_precision(ranking), 4)
+    0.8333
+    """
+    recall, precision, _ = _steps(ranking, weights)
+    return float(np.diff(recall, prepend=0.0) @ precision)
+
+
+def _steps(ranking: Ranking, weights: FloatArray | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Compute recall, precision and weight of the calls down to each distinct score."""
+    w = np.ones(ranking.order.size) if weights is None else weights[ranking.order]
+    true, called = np.cumsum(w * ranking.positive)[ranking.last], np.cumsum(w)[ranking.last]
+    return true / true[-1], true / called, called
+
+
+def _staircase(ranking: Ranking, grid: FloatArray, weights: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+    """Compute precision and calls at the smallest number of calls whose recall is at least that of the grid."""
+    recall, precision, called = _steps(ranking, weights)
+    place = np.minimum(np.searchsorted(recall, grid - 1e-12), recall.size - 1)
+    return precision[place], called[place]
+
+
+def _recall_at(ranking: Ranking, precision: float, weights: FloatArray | None) -> float:
+    recall, found, _ = _steps(ranking, weights)
+    enough = found >= precision - 1e-12
+    return float(recall[enough].max()) if enough.any() else 0.0
+
+
+def _at_calls(ranking: Ranking, calls: int, weights: FloatArray | None) -> tuple[float, float]:
+    """Compute recall and precision when the share ``calls`` of the rows is called; of ties at the limit, a part."""
+    w = np.ones(ranking.order.size) if weights is None else weights[ranking.order]
+    true = np.append(0.0, np.cumsum(w * ranking.positive)[ranking.last])
+    called = np.append(0.0, np.cumsum(w)[ranking.last])
+    goal = called[-1] * calls / ranking.order.size
+    right = float(np.interp(goal, called, true))
+    return right / float(true[-1]), right / float(goal)
+
+
+def _interval(value: float, variance: float, trials: float, ci_prob: float) -> tuple[float, float]:
+    """Compute the binomial interval of a share, with the number of trials that matches its variance.
+
+    Near 0 and 1 value and variance vanish together, so that their ratio is shrunk towards ``trials``, as for an AUC.
+    """
+    pull = 0.25 / trials
+    effective = (value * (1.0 - value) + pull) / (variance + pull / trials)
+    return binomial_interval(value, effective, ci_prob)
+
+
+def _with_limits(name: str, found: list[float], trials: float, ci_prob: float) -> dict[str, float]:
+    lower, upper = _interval(found[0], float(np.var(found[1:])), trials, ci_prob)
+    return {name: found[0], f"{name}_lower": lower, f"{name}_upper": upper}
+
+
+def _at_least_binomial(
+    band: FloatArray, curve: FloatArray, trials: Any, ci_prob: float
+) -> tuple[FloatArray, FloatArray]:
+    """The band of a curve of shares, nowhere narrower than the interval of a share in so many trials."""
+    trials = np.broadcast_to(trials, curve.shape)
+    exact = np.array([binomial_interval(p, n, ci_prob) for p, n in zip(curve, trials, strict=True)]).T
+    return np.minimum(band[0], exact[0]), np.maximum(band[1], exact[1])
+
+
+def _check_options(precision: float | None, calls: int | None, rows: int) -> None:
+    if precision is not None and not (np.ndim(precision) == 0 and 0.0 < precision <= 1.0):
+        raise ValueError(f"precision, the share of calls that are right, must be in (0, 1]; got {precision!r}.")
+    if calls is not None and check_whole("calls", calls) > rows:
+        raise ValueError(f"calls, the number of rows called positive, must be from 1 to {rows}; got {calls!r}.")

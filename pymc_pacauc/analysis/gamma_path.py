@@ -1,8 +1,8 @@
-"""Reading the tempering path out of what ``pm.sample(step=pac.TemperingSMC())`` returns.
+"""Read the tempering path from the draws of ``pm.sample(step=pac.TemperingSMC())``.
 
-Tempering from the prior passes through the posterior at every gamma below the target's. The step method spreads
-the record of its stages over the draws (see :mod:`pymc_pacauc.model.step`); the functions here gather it again, from
-whichever draws are left, into labelled arrays, an evidence with its error bar, and posteriors at other temperatures.
+Tempering from the prior passes through the posterior at every gamma below the target's. The step method stores the
+record of one stage with each draw (:mod:`pymc_pacauc.model.step`); the functions here collect it from the draws that
+are left: labelled arrays by stage, the log evidence with its error, and posteriors at other gammas by reweighting.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def tempering_path(idata: Any) -> xr.Dataset:
     Parameters
     ----------
     idata : InferenceData or DataTree
-        What ``pm.sample(step=pac.TemperingSMC())`` returned, or the same sliced, concatenated or read from a file. A
+        Result of ``pm.sample(step=pac.TemperingSMC())``, or the same sliced, concatenated or read from a file. A
         draw carries one stage: where too few draws are left, the stages that are missing are named in a
         :class:`~pymc_pacauc.results.TemperingWarning` and NaN.
 
@@ -42,6 +42,11 @@ def tempering_path(idata: Any) -> xr.Dataset:
         Over (chain, stage): ``gamma``, ``temperature`` (gamma, or the fraction of the way from a fit), ``log_evidence``
         (nats) and its variance, ``ess``, ``acceptance_rate``, ``moves``, ``correlation`` left with the start of the
         stage, ``expected_risk``, ``failed`` (log-densities that could not be computed).
+
+    Raises
+    ------
+    ValueError
+        If ``idata`` has no tempering path.
 
     Warns
     -----
@@ -79,8 +84,8 @@ def tempering_path(idata: Any) -> xr.Dataset:
     if missing:
         shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         warnings.warn(
-            f"A draw carries the record of one stage, and {len(missing)} stage(s) have no draw here ({shown}): they "
-            "are missing (NaN). Read the path from all draws, or draw more.",
+            f"idata has no record of {len(missing)} stage(s) ({shown}), which are NaN: each draw stores the record of "
+            "one stage. Pass all draws, or draw more.",
             TemperingWarning,
             stacklevel=2,
         )
@@ -100,7 +105,7 @@ def log_evidence(idata: Any) -> LogEvidence:
     Parameters
     ----------
     idata : InferenceData, DataTree, approximation or fit
-        What ``pm.sample(step=pac.TemperingSMC())`` returned, or any part of it: every draw knows its run's evidence.
+        Result of ``pm.sample(step=pac.TemperingSMC())``, or any part of it: every draw has its run's evidence.
 
     Returns
     -------
@@ -150,7 +155,7 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     Parameters
     ----------
     idata : InferenceData or DataTree
-        What ``pm.sample(step=pac.TemperingSMC(keep_particles=True))`` returned. Without ``keep_particles`` there are
+        Result of ``pm.sample(step=pac.TemperingSMC(keep_particles=True))``. Without ``keep_particles`` there are
         only the draws at the final gamma to reweight, which serves gammas close to it.
     gamma : float
         Between 0 (the prior) and the gamma sampled.
@@ -194,16 +199,21 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     """
     stats, posterior = _tempering(idata).stats, dataset_of(idata, "posterior")
     if posterior is None or not {"chain", "draw"} <= set(stats.dims):
-        raise ValueError("at_gamma needs the whole idata, posterior and sample_stats over (chain, draw).")
+        raise ValueError(
+            "idata must have the groups posterior and sample_stats, both with dimensions (chain, draw); got "
+            f"{'no posterior' if posterior is None else tuple(stats.dims)}."
+        )
     if any(posterior.sizes[dim] != stats.sizes[dim] for dim in ("chain", "draw")):
-        raise ValueError("posterior and sample_stats have different draws: select draws of the whole idata.")
+        raise ValueError(
+            "idata has different draws in posterior and sample_stats: select draws of both, idata.sel(draw=...)."
+        )
     top = as_result(idata).fitted_to.gamma
     if not 0.0 <= gamma <= top:
         raise ValueError(f"gamma must lie between 0 and the gamma sampled, {top:g}; got {gamma}.")
     rng = np.random.default_rng(random_seed)
     kept = "path_particles" in stats
     if kept and model is None and pm.Model.get_context(error_if_none=False) is None:
-        raise ValueError("Kept particles are flat vectors: pass model=, or call inside `with model:`, to name them.")
+        raise ValueError("idata has particles kept as flat vectors: pass model=, or call inside `with model:`.")
     index, ess, stage_gamma, stages = [], [], [], []
     for chain in range(stats.sizes["chain"]):
         slot, source, log_weights = _nearest(stats, chain, gamma, top, kept)
@@ -243,20 +253,20 @@ def _tempering(idata: Any) -> Draws:
     result = as_result(idata)
     if not isinstance(result, Draws) or "path_stage" not in result.stats:
         raise ValueError(
-            "There is no tempering path here: it is a by-product of pm.sample(step=pac.TemperingSMC()). For an "
-            "approximation at another gamma, set the model's gamma and fit again."
+            "idata has no tempering path: pass the result of pm.sample(step=pac.TemperingSMC()). For an approximation "
+            "at another gamma, set the model's gamma and fit again."
         )
     return result
 
 
 def _nearest(stats: xr.Dataset, chain: int, gamma: float, top: float, kept: bool) -> tuple[int, float, FloatArray]:
-    """Slot, gamma and log-weights (NaN where there is no particle) of the stage with the largest ESS at ``gamma``."""
+    """Find the stage with the largest ESS at ``gamma``: its slot, its gamma, and log weights (NaN: no particle)."""
     stats = stats.isel(chain=chain)
     if not kept:
         return 0, top, (gamma - top) * stats["log_tilt"].values
     if np.unique(stats["run"].values).size > 1:
         raise ValueError(
-            f"idata joins draws of several runs in chain {chain}, each with stages of its own: keep runs apart."
+            f"idata has draws of several runs in chain {chain}, which have different stages: pass one run at a time."
         )
     gammas, tilts = (stats[name].transpose("draw", ...).values for name in ("path_kept_gamma", "path_tilt"))
     best: tuple[float, int, FloatArray] | None = None
@@ -268,5 +278,5 @@ def _nearest(stats: xr.Dataset, chain: int, gamma: float, top: float, kept: bool
         if best is None or size > best[0]:
             best = (size, int(slot), log_weights)
     if best is None:
-        raise ValueError("no kept particles are left in these draws.")
+        raise ValueError("idata has no kept particles in the selected draws: pass all draws.")
     return best[1], float(gammas[0, best[1]]), best[2]

@@ -1,19 +1,20 @@
-"""Hyper-parameters of the prior by maximal evidence (the paper's section 3.1), on EP's gradient.
+"""Choose hyper-parameters of the prior by maximal evidence, and compute regularisation paths of spike and slab.
 
-The hyper-parameters live in ``pm.Data`` of the model: scales of groups or of single covariates (ARD), lengthscales, p,
-v0 and v1 of a spike-and-slab prior. They are optimised by L-BFGS in their logarithms (probabilities in their logits).
-The model is compiled once; for other values its prior and its scores are evaluated anew, and EP starts from its last
-fit.
+*Maximal evidence* (:func:`maximize_evidence`). The hyper-parameters are ``pm.Data`` of the model: scales of groups or
+of single covariates (ARD), lengthscales, p, v0 and v1 of a spike-and-slab prior. Their logarithms (logits of
+probabilities) are optimised by L-BFGS with EP's gradient. The model is compiled once; for other values its prior and
+scores are evaluated again, and EP starts from its last fit. The search is that of :mod:`pymc_pacauc.tune.nested` with a
+flat prior; to integrate over hyper-parameters instead, give them priors and use ``pm.fit(method=pac.EP())``.
 
-The search is the mode of :mod:`pymc_pacauc.tune.nested` with a flat prior, gradient and all; to integrate over
-hyper-parameters instead, give them priors and ``pm.fit(method=pac.EP())``.
+*Flat directions.* The risk does not depend on the length of whitened theta, so the evidence does not depend on a common
+factor of all prior scales, and an optimiser would follow rounding errors. Before the search, directions of the
+hyper-parameters that do not change the prior covariance of the scores, or multiply it by a number, are found; they are
+reported, and the search is restricted to the orthogonal complement.
 
-Flat directions. The risk ignores the length of whitened theta, so multiplying all prior scales by one number changes
-nothing: evidence is constant along a common scale, and an optimiser would follow rounding errors. Such directions are
-found before the search, as the combinations of hyper-parameters that leave the prior covariance of the scores alone or
-multiply it by a number. They are reported and left alone: the search takes place in what is orthogonal to them.
+*Regularisation path* (:func:`regularization_path`): posterior means and inclusion probabilities over the spike's
+variance v0, from wide to narrow.
 
-The regularisation path of a spike-and-slab prior over the spike's variance (the paper's Figure 3).
+Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.1 and Figure 3.
 """
 
 from __future__ import annotations
@@ -34,23 +35,21 @@ from scipy.special import expit, logit
 
 from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.ep.plan import MAX_SWEEPS
+from pymc_pacauc.ep.plan import ACCURACIES, MAX_SWEEPS
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import LateBar
+from pymc_pacauc.model.graph import entry_labels
 from pymc_pacauc.model.inference import approximate
 from pymc_pacauc.model.read import problem_of, problem_reader
 from pymc_pacauc.model.results import mark_tuned
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem, Spikes, default_inclusion_probability, spike_slab_problem
 from pymc_pacauc.theorems import theorem_defaults
-from pymc_pacauc.tune.nested import Conditional, Density, Search, find_mode, flat_directions
-
-TOLERANCE = 1e-8  # of the fits: their evidence is differenced
-FARTHEST = 12.0  # log-parameters move at most so far
+from pymc_pacauc.tune.nested import FARTHEST, Conditional, Density, Search, find_mode, flat_directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +110,7 @@ class EvidenceMaximum(HTMLReport):
         lines += [
             f"  {name} = {np.array2string(np.asarray(value), precision=4)}" for name, value in self.values.items()
         ]
-        lines += [f"  flat, left alone: {description}" for description in self.flat]
+        lines += [f"  flat, not changed: {description}" for description in self.flat]
         lines += [f"  at the limit of the search: {name}" for name in self.at_limit]
         return "\n".join(lines)
 
@@ -216,13 +215,13 @@ def _maximize(
     with LateBar("Evaluations of the evidence", column, show=progressbar) as bar:
         density = Density(
             Conditional(problem_at, lambda x: np.zeros(len(x)), start, np.ones(start.size)),
-            tolerance=TOLERANCE,
+            tolerance=ACCURACIES["fit"].tolerance,
             callback=lambda point: bar.update(
                 len(density.points), max_evaluations, log_evidence=point.fit.log_evidence
             ),
         )
         if free.shape[1]:
-            found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free, farthest=FARTHEST)
+            found = find_mode(density, slope=tolerance, max_evaluations=max_evaluations, free=free)
         else:
             found = Search(density.at(start), [(density.points[0], np.zeros(0))], True, "every direction is flat")
     best = found.best.phi
@@ -233,7 +232,7 @@ def _maximize(
     approx = approximate(read(), progressbar=False)
     if not free.shape[1]:
         warnings.warn(
-            f"Evidence does not depend on {', '.join(space.names)}: "
+            f"The evidence does not depend on {', '.join(space.names)}: "
             + "; ".join(descriptions)
             + ". Nothing was changed.",
             stacklevel=4,
@@ -261,7 +260,7 @@ def _maximize(
 
 
 def _refuse_gamma(model: pm.Model, names: list[str]) -> None:
-    """Evidence at different gammas is of different targets: log Z falls with gamma whatever the data say."""
+    """Refuse to choose gamma by evidence: log Z decreases with gamma whatever the data."""
     for term in auc_terms(model):
         outside = set(ancestors([term.potential], blockers=[term.risk]))
         for name in names:
@@ -283,25 +282,21 @@ class _Parameters:
         unknown = [name for name in names if name not in held]
         if unknown:
             raise ValueError(
-                f"{', '.join(unknown)} is not a pm.Data of the model ({', '.join(held) or 'it has none'}). Hold a "
-                "hyper-parameter in pm.Data to have it chosen."
+                f"over has {', '.join(unknown)}, no pm.Data of the model ({', '.join(held) or 'it has none'}). Put a "
+                "hyper-parameter into pm.Data to have it chosen."
             )
         self.names, self._transforms = names, transforms
         self._variables = [held[name] for name in names]
         self._shapes = [np.shape(v.get_value()) for v in self._variables]
         for (name, transform), variable in zip(transforms.items(), self._variables, strict=True):
             if transform not in ("log", "logit"):
-                raise ValueError(f'The transform of {name} must be "log" or "logit"; got {transform!r}.')
+                raise ValueError(f'over must map {name} to "log" or "logit"; got {transform!r}.')
             value = np.asarray(variable.get_value())
             inside = (value > 0) & (value < (1.0 if transform == "logit" else np.inf))
             if value.dtype.kind != "f" or not inside.all():
                 kind = "numbers between 0 and 1" if transform == "logit" else "positive numbers"
-                raise ValueError(f"{name} must hold {kind}, in floating point; it holds {value!r}.")
-        self.labels = [
-            f"{name}[{', '.join(map(str, at))}]" if at else name
-            for name, shape in zip(names, self._shapes, strict=True)
-            for at in np.ndindex(*shape)
-        ]
+                raise ValueError(f"{name} must have floating-point values that are {kind}; got {value!r}.")
+        self.labels = entry_labels(names, self._shapes)
 
     def read(self) -> FloatArray:
         forward = {"log": np.log, "logit": logit}
@@ -313,7 +308,7 @@ class _Parameters:
             variable.set_value(np.asarray(value, dtype=variable.type.dtype))
 
     def mark_tuned(self) -> None:
-        """Remember that what they hold now was chosen on these data."""
+        """Mark the present values as chosen on these data."""
         for variable in self._variables:
             mark_tuned(variable)
 
@@ -332,7 +327,7 @@ class _Parameters:
         return np.concatenate([np.ravel(value) for value in self.values(x).values()])
 
     def describe(self, direction: FloatArray) -> str:
-        """``a * b^0.5 * c^-1``: the product of powers that can change without effect."""
+        """Describe a flat direction as a product of powers, such as ``a * b^0.5 * c^-1``."""
         powers = direction / direction[np.argmax(np.abs(direction))]
         terms = [
             label if abs(power - 1.0) < 1e-3 else f"{label}^{power:.3g}"
@@ -441,7 +436,10 @@ def _problem(model_or_data: Any, gamma: Any, p: Any, v1: Any) -> tuple[Problem, 
         model = pm.modelcontext(model_or_data)
         source = problem_of(model)
         if len(source.sparse) != 1 or len(source.variables) > 1:
-            raise ValueError("The model needs one pac.SpikeSlab variable, and no other free variable.")
+            raise ValueError(
+                "model must have one pac.SpikeSlab variable, and no other free variable; it has "
+                f"{', '.join(variable.name for variable in model.free_RVs)}."
+            )
         [dim] = model.named_vars_to_dims.get(source.names[0]) or ["feature"]
         labels = model.coords.get(dim)
         return source.problem, dim, np.arange(source.problem.d) if labels is None else list(labels)

@@ -1,11 +1,10 @@
 """Scores of new observations, with their uncertainty.
 
-A score has no unit: only the order it gives matters, and for linear scores not even the length of theta is identified.
-What can be said about new rows is therefore relative: the probability that one scores above another, and the ranks a
-row may have among others.
+A score has no unit: only the order matters, and for linear scores the length of theta is not identified. Statements
+about new rows are therefore relative: the probability that one scores higher than another, and ranks among others.
 
-How a row becomes a score is what every result carries (:mod:`pymc_pacauc.problem.score_function`); where that takes the
-model, it is read off it (:mod:`pymc_pacauc.model.score_function`).
+Every result contains how a row becomes a score (:mod:`pymc_pacauc.problem.score_function`); scores that are not linear
+are computed by the model (:mod:`pymc_pacauc.model.score_function`).
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ from pymc_pacauc.model.nested import NestedApproximation, mean_points
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
 from pymc_pacauc.model.score_function import Groups, ModelScores, draw_groups, input_of, read_scores
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.export import write_score
 from pymc_pacauc.problem.provenance import fingerprint
-from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction, linear_scores
+from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction, linear_scores, write_score
 
 ABOVE = "probability_above"
 
@@ -55,15 +53,15 @@ def predict_scores(
     Parameters
     ----------
     result : EPApproximation, InferenceData, DataTree or Dataset
-        What ``pm.fit(method=pac.EP())`` or ``pm.sample`` returned, or draws read from a file.
+        Result of ``pm.fit(method=pac.EP())`` or ``pm.sample``, or draws read from a file.
     X_new : array-like, DataFrame, Series, DataArray, or mapping from names to these
-        New rows of what the scores are made of: of the model's ``pm.Data`` (for several, a mapping from their names),
-        or of the matrix that was written into the model. One dimension is a single row. Columns with names are matched
-        with those that the model knows: the coords of the ``pm.Data``, or of the coefficients that its columns
-        multiply. Where the model knows none, named columns are refused: pass a NumPy array, which is taken by position.
+        New rows of the model's inputs: of its ``pm.Data`` (for several, a mapping from their names), or of its constant
+        matrix. One dimension is a single row. Named columns are matched with names in the model: the coords of the
+        ``pm.Data``, or of the coefficients that its columns multiply. Where the model has none, named columns are
+        refused: pass a NumPy array, which is taken by position.
         Codes of groups, ``theta[group]``, may be given as labels where the first dimension of theta has such coords.
     versus : like X_new, optional
-        Rows to compare with: what is returned is of the score of each row of ``X_new`` minus that of the same row of
+        Rows to compare with: the result is about the score of each row of ``X_new`` minus that of the same row of
         ``versus``; a single row is compared with every row of the other set.
     summary : bool, default False
         Return mean and standard deviation of each row instead of draws; in closed form for an approximation.
@@ -75,14 +73,14 @@ def predict_scores(
         Name of the scores to predict, a ``pm.Deterministic`` of the model; or of coefficients among the draws, if the
         scores are ``X_new @ coefficients``.
     new_groups : {"refuse", "draw"}, default "refuse"
-        For scores with coefficients by group, such as ``theta[group]`` with ``group`` a ``pm.Data`` of codes: what is
-        done with groups that the model has no coefficients for. ``"refuse"`` them, or ``"draw"`` coefficients of each
+        For scores with coefficients by group, such as ``theta[group]`` with ``group`` a ``pm.Data`` of codes, and
+        groups that the model has no coefficients for: ``"refuse"`` them, or ``"draw"`` coefficients of each
         such group from the population, that is from their prior given each draw of its parameters.
     model : pm.Model, optional
-        The model of an idata; not needed for scores that are linear in the columns. Where it is given and the draws
-        know their score function too, both must agree.
+        The model of an idata; not needed for scores that are linear in the columns. If it is given and the draws
+        contain their score function too, both must agree.
     random_seed : int or Generator, optional
-        For the draws of an approximation, of a Gaussian process, and of new groups.
+        Seed of the draws of an approximation, of a Gaussian process, and of new groups.
 
     Returns
     -------
@@ -144,7 +142,7 @@ def _predicted(
     random_seed: Any,
     gp: Any = None,
 ) -> Any:
-    """Of one score."""
+    """Predict one score."""
     read = source.function.rows if gp is None else partial(_points, source, gp)
     new, count = read(X_new), 0
     if versus is not None:
@@ -175,7 +173,7 @@ def export(
     Parameters
     ----------
     result : EPApproximation, InferenceData, DataTree, Dataset, GammaSelection, EvidenceMaximum, or estimator
-        What was fitted or sampled, a file of draws, or an ``AUCClassifier`` or ``ConcordanceEstimator``.
+        An approximation, draws, a file of draws, or an ``AUCClassifier`` or ``ConcordanceEstimator``.
     path : path-like, optional
         Where to write it.
     covariance : bool, default True
@@ -186,7 +184,7 @@ def export(
     Returns
     -------
     dict
-        What is in the file: ``columns`` and ``inputs`` (names), ``centre`` and ``scale``, ``weights`` and ``intercept``
+        In the file: ``columns`` and ``inputs`` (names), ``centre`` and ``scale``, ``weights`` and ``intercept``
         (posterior means), ``covariance`` (of the weights and, last, the intercept), ``gamma``, ``provenance``, and
         ``how_to_score``, the lines of NumPy that score rows: ``((rows - centre) / scale) @ weights + intercept``, the
         ``mean`` of :func:`predict_scores` or the estimator's ``decision_function`` (``predict`` of risks).
@@ -270,7 +268,7 @@ class _Source:
                 found.append(_UnknownGroups(k, name, groups, outside, labels, new.values[k]))
         if len(found) > 1:
             names = " and ".join(each.name for each in found)
-            raise ValueError(f"Rows of unknown groups of {names} at once have no score: predict them one by one.")
+            raise ValueError(f"X_new has unknown groups of {names} at the same time: predict such rows one by one.")
         return found[0] if found else None
 
     def scores(self, new: NewRows, posterior: xr.Dataset | None = None) -> FloatArray:
@@ -283,8 +281,8 @@ class _Source:
         elif self.scoring is None:
             names = ", ".join(each.name for each in self.function.inputs if each.name)
             raise ValueError(
-                f"New values of {names or 'X_new'} go into the model of these draws: pass model=. (Their scores are a "
-                "function of a row that is not linear in its columns.)"
+                f"Scores that are not linear in {names or 'X_new'} are computed by the model: pass model=, that of "
+                "these draws."
             )
         else:
             values = self.scoring.scores(theta, new)
@@ -334,7 +332,7 @@ class _Source:
 
 
 def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any = None) -> _Source:
-    """What a result is, and how its rows become scores: as it says, or as the model says, or both if they agree."""
+    """Read a result and its score function: its own, or that of the model, which must agree with it."""
     result = group_of(result)
     try:
         found = as_result(result)
@@ -350,8 +348,8 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
         posterior = None if posterior is None else by_chain_and_draw(posterior)
     if posterior is None:
         raise TypeError(
-            "result must be what pm.fit(method=pac.EP()) or pm.sample returned, or its posterior; "
-            f"got {type(result).__name__}."
+            "result must be that of pm.fit(method=pac.EP()) or pm.sample(), or its posterior; got "
+            f"{type(result).__name__}."
         )
     if not posterior.sizes["chain"] * posterior.sizes["draw"]:
         raise ValueError("result has no draws in its posterior: select at least one chain and draw.")
@@ -385,9 +383,9 @@ def _scores_of_draws(
     if model is None:
         if carried is None:
             raise ValueError(
-                "These draws do not say how a row becomes a score: pass the whole idata that pm.sample(step="
-                "pac.TemperingSMC()) or .sample() of an approximation returned (of few draws of large models, more of "
-                'them), or their model=; or, if the scores are X_new @ theta, say so by var_name="theta".'
+                "result does not contain how a row becomes a score: pass the whole idata of pm.sample(step="
+                "pac.TemperingSMC()) or of approx.sample() (with more draws, if there are few of a large model), or "
+                'model=; or, if the scores are X_new @ theta, var_name="theta".'
             )
         return carried, None
     scoring = read_scores(model)
@@ -395,14 +393,14 @@ def _scores_of_draws(
         return scoring.function, scoring
     if not _agree(carried, scoring.function, posterior.isel(chain=slice(1), draw=slice(3))):
         raise ValueError(
-            "The model makes scores of rows in another way than the one these draws were made with: pass that model, "
-            "with the data it had, or leave model= away; the draws know their scores."
+            "model computes other scores than the model of these draws: pass that one, with the data it had, or leave "
+            "model= out (the draws contain how their scores are computed)."
         )
     return carried, None
 
 
 def _agree(carried: ScoreFunction, read: ScoreFunction, draws: xr.Dataset) -> bool:
-    """Whether two linear score functions have the same names and weights at some draws."""
+    """Return whether two linear score functions have the same names and the same weights at some draws."""
     if not read.linear:
         return False
     one, other = (function.weights(_theta(draws, function)) for function in (carried, read))
@@ -411,9 +409,9 @@ def _agree(carried: ScoreFunction, read: ScoreFunction, draws: xr.Dataset) -> bo
 
 
 def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:
-    """Scores ``X_new @ coefficients``, as the caller says."""
+    """Return the function of scores ``X_new @ coefficients``, by var_name."""
     if name not in posterior:
-        raise ValueError(f"There is no variable {name} in the posterior ({', '.join(map(str, posterior))}).")
+        raise ValueError(f"var_name={name!r} is not in the posterior, which has {', '.join(map(str, posterior))}.")
     held = posterior[name].transpose("chain", "draw", ...)
     labels = held[held.dims[-1]].values.tolist() if held.ndim == 3 and held.dims[-1] in held.coords else None
     numbered = labels == list(range(held.shape[-1]))
@@ -431,19 +429,19 @@ def _theta(posterior: xr.Dataset, function: ScoreFunction) -> FloatArray:
 
 
 def _fit_of(fitted: Any, function: ScoreFunction) -> int | None:
-    """A number that scores of one fit share, and those of others hardly have: thresholds are of one fit."""
+    """Return a number that identifies the fit of scores, for thresholds, which are valid for one fit only."""
     if fitted is None:
         return None
     return fingerprint([np.array([fitted.data, fitted.gamma, fitted.pairs, function.digest])])
 
 
 def _drawn(source: _Source, new: NewRows, draws: int, new_groups: str, random_seed: Any) -> xr.DataArray:
-    """Draws of the scores of new rows."""
+    """Draw the scores of new rows."""
     if new_groups not in ("refuse", "draw"):
         raise ValueError(f'new_groups must be "refuse" or "draw"; got {new_groups!r}.')
     unknown = source.unknown_groups(new)
     if unknown is not None and new_groups == "refuse":
-        raise ValueError(f'{unknown}. new_groups="draw" draws theirs from the population.')
+        raise ValueError(f'{unknown}. new_groups="draw" draws their coefficients from the population.')
     mean = source.exact_mean(new) if unknown is None else None
     if source.approx is not None:
         drawn = source.approx.sample(draws, random_seed=random_seed)
@@ -453,7 +451,7 @@ def _drawn(source: _Source, new: NewRows, draws: int, new_groups: str, random_se
 
 
 def _moments(source: _Source, new: NewRows, count: int) -> xr.Dataset:
-    """Mean and sd of the scores by an approximation; if ``count``, of the first rows' minus the last ones'."""
+    """Compute mean and sd of the scores by an approximation; with ``count``, of first rows minus last rows."""
     mean, variance = source.moments(new, above=count)
     found = source.labelled_moments(mean, np.sqrt(variance), new.labels[: count or None])
     if not count:
@@ -464,7 +462,7 @@ def _moments(source: _Source, new: NewRows, count: int) -> xr.Dataset:
 
 
 def _differences(scores: xr.DataArray, count: int) -> xr.DataArray:
-    """Scores of the first rows minus those of the last: no scores of a fit, so no threshold is theirs."""
+    """Subtract the scores of the last rows from those of the first; thresholds do not apply to differences."""
     first, second = scores[..., :count], scores[..., count:]
     found = first.drop_vars([MEAN, FIT], errors="ignore").copy(data=first.values - second.values).rename("difference")
     if MEAN not in scores.coords:
@@ -509,12 +507,12 @@ class _UnknownGroups:
 
 
 def _scores_of_groups(source: _Source, new: NewRows, unknown: _UnknownGroups, random_seed: Any) -> FloatArray:
-    """Scores of rows of which some belong to new groups: these borrow the places of known ones, as many at a time."""
+    """Compute scores of rows of which some belong to new groups, which take the codes of known ones, in batches."""
     posterior, model, groups = source.posterior, source.model, unknown.groups
     assert posterior is not None
     assert model is not None
     if not groups.names:
-        raise ValueError(f"{unknown}, and no free variable of the model is theirs: they cannot be drawn.")
+        raise ValueError(f"{unknown}, and no free variable of the model is indexed by them: they cannot be drawn.")
     rng = np.random.default_rng(random_seed)
     codes = np.unique(unknown.codes[unknown.rows])
 
@@ -537,7 +535,7 @@ def _scores_of_groups(source: _Source, new: NewRows, unknown: _UnknownGroups, ra
 
 
 def _points(source: _Source, gp: Any, X_new: Any) -> NewRows:
-    """New points of a process, columns matched by name where the model holds its points in a ``pm.Data`` with names."""
+    """Return new points of a process; columns are matched by name where the model's ``pm.Data`` has names."""
     dimension = check_gp(gp)
     known = (
         Input("", (dimension,)) if source.model is None else input_of(source.model, getattr(gp, "X", None), dimension)
@@ -546,9 +544,9 @@ def _points(source: _Source, gp: Any, X_new: Any) -> NewRows:
 
 
 def _process(source: _Source, gp: Any, new: NewRows, summary: bool, draws: int, random_seed: Any) -> Any:
-    """Scores of a Gaussian process at new points."""
+    """Compute scores of a Gaussian process at new points."""
     if source.approx is None and source.model is None:
-        raise ValueError("Draws of a Gaussian process need their model to be predicted from: pass model=.")
+        raise ValueError("gp= with draws needs their model: pass model=.")
     points, labels, rng = new.values[0], new.labels, np.random.default_rng(random_seed)
     if isinstance(source.approx, NestedApproximation):  # a process given the hyper-parameters
         approx = source.approx

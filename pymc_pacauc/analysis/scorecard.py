@@ -1,10 +1,11 @@
-"""A points scorecard: the mean score in whole numbers that one can add up by hand, and what that costs in AUC.
+"""Points scorecard: the mean score rounded to integer points that can be added by hand, and the loss of AUC.
 
-The mean score is first projected on as many columns as the card may have terms: the least squares approximation of the
-score by fewer columns, columns leaving one by one, each time the one whose leaving changes the score least. Its
-coefficients, multiplied by a grid of factors and rounded, give whole numbers; from the best of these, single points
-are added and taken away while the AUC on the rows given rises. Continuous columns count in steps of a round number
-close to their standard deviation, so that a card says "1 point per 10 years".
+1. The mean score is approximated by at most ``max_terms`` columns, by least squares with backward elimination: each
+   time the column is removed that changes the score least.
+2. The coefficients are multiplied by a grid of factors and rounded; from the best of these, single points are added and
+   removed while the AUC on the given rows increases.
+
+Continuous columns count in steps of a round number close to their standard deviation ("1 point per 10 years").
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, area
 from pymc_pacauc.analysis.predict import export
 from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.numerics import FloatArray, Mask, numeric_array
+from pymc_pacauc.numerics import FloatArray, Mask, check_whole, checked_rows, numeric_array
 
 FACTORS = 60  # multiples of the coefficients that are rounded; twice as many find cards no better than 0.0005 in AUC
 STARTS = 3  # of the rounded multiples, the best that are improved point by point
@@ -39,7 +40,7 @@ class Scorecard:
     steps : ndarray
         The size of a step, in the column's own unit; 1 for columns with two values.
     auc, auc_of_score : float
-        On the rows given, of the card and of the mean score.
+        AUC on the given rows, of the card and of the mean score.
     loss, lower, upper : float
         ``auc_of_score - auc``, with a 90 % interval over rows.
     probability : float
@@ -103,7 +104,7 @@ class Scorecard:
         rows = X[self.columns] if hasattr(X, "columns") else X
         values = numeric_array("X", rows)
         if values.ndim != 2 or values.shape[1] != len(self.columns):
-            raise ValueError(f"X must have the card's {len(self.columns)} columns; its shape is {values.shape}.")
+            raise ValueError(f"X must have the card's {len(self.columns)} columns; got shape {values.shape}.")
         return _total(values / self.steps, self.points)
 
     def __repr__(self) -> str:
@@ -134,9 +135,9 @@ def scorecard(
     Parameters
     ----------
     result : EPApproximation, InferenceData, DataTree, GammaSelection or estimator
-        What was fitted, with scores linear in the columns (as :func:`~pymc_pacauc.export` takes it).
+        A result with scores linear in the columns (as for :func:`~pymc_pacauc.export`).
     X : DataFrame or array_like, shape (rows, columns)
-        Rows to count AUCs on, with the columns of the fit. Points are chosen on them, so judge a card by other rows.
+        Rows to compute AUCs on, with the columns of the fit. Points are chosen on them: evaluate a card on other rows.
     y : array_like, shape (rows,)
         Their labels.
     points : int, default 10
@@ -146,7 +147,7 @@ def scorecard(
     positive : object, default None
         Which of the two labels is the positive class.
     random_seed : int or None, default 0
-        Of the Bayesian bootstrap of the rows.
+        Seed of the Bayesian bootstrap of the rows.
 
     Returns
     -------
@@ -156,7 +157,7 @@ def scorecard(
     Raises
     ------
     ValueError
-        Where scores are not linear in the columns, X lacks some of them, or an option is out of its range.
+        If scores are not linear in the columns, X lacks some of them, or an option is out of its range.
 
     See Also
     --------
@@ -172,21 +173,16 @@ def scorecard(
     >>> card.columns, card.points.tolist()
     (['x0', 'x1'], [2, 1])
     """
-    for name, value in (("points", points), ("max_terms", 1 if max_terms is None else max_terms)):
-        if not (isinstance(value, int | np.integer) and value >= 1):
-            raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
+    check_whole("points", points)
+    check_whole("max_terms", 1 if max_terms is None else max_terms)
     held = export(result, covariance=False)
     columns = held["columns"]
     if hasattr(X, "columns") and not set(columns) <= set(X.columns):
         absent = ", ".join(str(name) for name in columns if name not in set(X.columns))
         raise ValueError(f"X has no column {absent}: rename its columns to those of the fit, or pass X.to_numpy().")
-    rows = numeric_array("X", X[columns] if hasattr(X, "columns") else X)
-    if not np.isfinite(rows).all():
-        raise ValueError(
-            f"X has {int((~np.isfinite(rows)).sum())} NaN or infinite value(s): impute or drop these rows."
-        )
-    if rows.ndim != 2 or rows.shape[1] != len(columns):
-        raise ValueError(f"X must have the {len(columns)} columns of the fit; its shape is {rows.shape}.")
+    rows = checked_rows(X[columns] if hasattr(X, "columns") else X)
+    if rows.shape[1] != len(columns):
+        raise ValueError(f"X must have the {len(columns)} columns of the fit; got shape {rows.shape}.")
     mask = encode_labels(y, positive)
     if mask.size != len(rows):
         raise ValueError(f"y must have one label per row of X, {len(rows)}; it has {mask.size}.")
@@ -197,7 +193,7 @@ def scorecard(
     centred = counts - counts.mean(axis=0)
     kept = _terms(centred, weights * steps, len(columns) if max_terms is None else int(max_terms))
     if not kept:
-        raise ValueError("The mean score is the same for every row of X: there is nothing to give points for.")
+        raise ValueError("X has the same mean score in every row: a card would give no points.")
     coefficients = np.linalg.lstsq(centred[:, kept], score - score.mean(), rcond=None)[0]
     found = _round(counts[:, kept], coefficients, mask, int(points))
     used = found != 0

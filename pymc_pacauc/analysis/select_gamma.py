@@ -1,17 +1,24 @@
-"""Choosing gamma: by cross-validated AUC, or by the certificate itself (the paper's section 3.1).
+"""Choose gamma of a model by cross-validated AUC, by the certificate, or by the coverage of credible sets.
 
-How cross-validation chooses is told in :mod:`pymc_pacauc.tune.gamma`. With tempering SMC one run per fold passes
-through all values of gamma on its way.
+The rule of cross-validation is in :mod:`pymc_pacauc.tune.gamma`, that of coverage in :mod:`pymc_pacauc.tune.coverage`.
+With tempering SMC one run per fold passes through all values of gamma. gamma multiplies the mean risk of the pairs that
+a posterior has seen: every fold is trained at the gamma in the table, whatever its size.
 
-gamma multiplies the risk of the pairs a posterior has seen, in a fold as in the whole sample: every fold is trained at
-the gamma in the table, whatever the sizes of the folds.
+Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.1.
+
+Cross-validation along gamma by tempering SMC: one run per fold passes through all temperatures.
+
+A fold changes only which observations are compared, so it works for any model, linear or not, and any comparison:
+scores are computed for all rows, the risk of the training rows is tempered, and the mean score and draws are evaluated
+on the held-out rows at every gamma.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +29,11 @@ from pymc.util import get_random_generator
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
-from pymc_pacauc.analysis.tempered_folds import Tempered, choose_tempered, tempered_model
 from pymc_pacauc.array_result import ArrayResult, html_report
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
+from pymc_pacauc.comparison.kinds import Comparison
+from pymc_pacauc.comparison.pairs import Pairs
+from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import METHODS
@@ -32,27 +41,33 @@ from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.auc_term import AUCTerm, NotLinearGaussianError, found_terms
+from pymc_pacauc.model.auc_term import AUCTerm, NotLinearGaussianError, found_terms, names_of
 from pymc_pacauc.model.compat import LateBar, track
-from pymc_pacauc.model.read import problem_of
+from pymc_pacauc.model.graph_path import PyMCPath
+from pymc_pacauc.model.idata import draws_to_inference_data
+from pymc_pacauc.model.read import joined_pairs, linear_terms, problem_of
 from pymc_pacauc.model.results import as_result, fitted_to
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.model.score_function import read_scores
+from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp, normalise
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
+from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
+from pymc_pacauc.smc.log_evidence import stage_variance
 from pymc_pacauc.tune.coverage import coverage_gamma
 from pymc_pacauc.tune.gamma import (
     Candidate,
     GammaChoice,
+    assign_folds,
     certificate_gammas,
+    choose_among,
     choose_gamma,
+    content_order,
     fits_along_gamma,
     gamma_grid,
     paired_errors,
 )
 
 CRITERIA = ("auc", "certificate", "coverage")
-# Probability with which the certificates in a table may fail, and with which its credible sets cover.
-EPSILON, LEVEL = 0.05, 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +196,7 @@ def select_gamma(
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> GammaSelection:
-    """Choose gamma by cross-validation, by certificate, or so that credible sets cover.
+    """Choose gamma by cross-validation, by certificate, or by the coverage of credible sets.
 
     Parameters
     ----------
@@ -193,7 +208,7 @@ def select_gamma(
         Values to choose from. By default gamma is a mean over a grid; see Notes.
     folds : int, default 5
         Number of folds. They are stratified by class, by event where times are censored, and by stratum; whole strata
-        are left out where most are too small to be shared out. Held-out rows are judged by the model's own comparison
+        are left out where most are too small to be divided. Held-out rows are evaluated by the model's own comparison
         (strata, weights, ordered classes, censored times), among themselves.
     method : {"ep", "vb", "smc"}, default "ep"
         Expectation propagation, Gaussian variational Bayes, or tempering SMC with 1000 particles.
@@ -201,7 +216,7 @@ def select_gamma(
         ``"auc"``: held-out AUC of the mean score. ``"certificate"``: the highest certified AUC (PAC-Bayes-kl) of the
         training rows. It holds for all posteriors of one prior at once, so choosing gamma by it costs nothing.
         ``"coverage"``: credible sets, with probability 0.9, of the direction of the coefficients, and intervals of
-        score differences, that cover as often as they say (:mod:`pymc_pacauc.tune.coverage`; two classes and a Gaussian
+        score differences, of nominal coverage (:mod:`pymc_pacauc.tune.coverage`; two classes and a Gaussian
         prior centred at zero; ``gammas`` and ``folds`` are not used). The table then has a column ``coverage_ratio``:
         how many times too small the sets are, in squared radius.
     groups : array_like, shape (n,), optional
@@ -211,10 +226,10 @@ def select_gamma(
     set_data : bool, default False
         Set the ``pm.Data`` that holds the model's gamma to the gamma chosen (of several terms, each to its share).
     client : dask.distributed.Client, optional
-        Whose workers share the pairs of each fit and the assignments of folds, for EP and variational Bayes by
+        Client of a cluster whose workers divide the pairs of each fit and the folds, for EP and variational Bayes by
         cross-validation; see :mod:`pymc_pacauc.cluster`.
     random_seed : optional
-        For SMC. Nothing else is left to chance: the same rows, in any order, give the same folds.
+        Seed of SMC. Folds do not depend on it: the same rows, in any order, have the same folds.
     progressbar : bool, default True
         Whether to show one when it takes more than a second.
 
@@ -229,6 +244,13 @@ def select_gamma(
         If the model has no AUC term, ``gammas`` are not positive, ``folds`` cannot be made, or ``method`` or
         ``criterion`` is unknown or not for this model.
 
+    Warns
+    -----
+    ConvergenceWarning
+        If fits do not converge, which the column ``converged`` of the table shows, or gamma by coverage does not.
+    TemperingWarning
+        If a run of SMC may be wrong.
+
     See Also
     --------
     pymc_pacauc.theorems.default_gamma : A gamma without cross-validation.
@@ -238,15 +260,15 @@ def select_gamma(
 
     Notes
     -----
-    The held-out AUC of the mean score lies on a plateau along gamma, and which gamma is highest there is the noise of
-    the folds. So gamma is the geometric mean of a grid from a quarter of n+ n- / n in steps of four to 16 times it, and
-    further while the last is the best (at most the number of pairs), each weighing exp(-z^2), where z is how many
-    standard errors of the difference it stays behind the best one, times a wide log-normal prior centred at 2 n+ n- /
-    n. Of given gammas the nearest to their mean is chosen. Rows are assigned to folds two to four times, the more often
-    the fewer there are (with SMC once). Of more than 2500 rows about 1000 choose (EP, variational Bayes, without given
-    gammas), and the choice is taken to all of them; the table then has the columns about training rows for the chosen
-    gamma alone. :mod:`pymc_pacauc.tune.gamma` has the reasons, ``docs/develop/gamma.md`` the measurements. Without
-    cross-validation, ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is 4 n+ n- / n.
+    The held-out AUC of the mean score is nearly constant over a wide range of gamma, where its maximum is noise of the
+    folds. So gamma is the weighted geometric mean of a grid from a quarter of n+ n- / n in steps of four to 16 times
+    it, and further while the last is the best (at most the number of pairs). Weights are exp(-z^2), z the loss against
+    the best gamma in standard errors of the difference, times a wide log-normal prior centred at 2 n+ n- / n. Of given
+    gammas the one nearest to this mean is chosen. Rows are assigned to folds two to four times, more often if there are
+    few (with SMC once). Of more than 2500 rows about 1000 are used (EP, variational Bayes, without given gammas), and
+    the choice is scaled to all rows; the table then has the columns about training rows for the chosen gamma alone.
+    :mod:`pymc_pacauc.tune.gamma` has the reasons, ``docs/develop/gamma.md`` the measurements. Without cross-validation,
+    ``gamma="default"`` in :func:`~pymc_pacauc.AUCPotential` is 4 n+ n- / n.
 
     Examples
     --------
@@ -305,11 +327,11 @@ def _check(method: str, criterion: str, client: Any) -> None:
         if value not in choices:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
     if criterion == "certificate" and method == "smc":
-        raise ValueError('criterion="certificate" needs a divergence in closed form: method="ep" or "vb".')
+        raise ValueError('criterion="certificate" needs a divergence in closed form: use method="ep" or "vb".')
     if criterion == "coverage" and method != "ep":
-        raise ValueError('criterion="coverage" compares the sums of EP: method="ep".')
+        raise ValueError(f'criterion="coverage" is for method="ep"; got method={method!r}.')
     if client is not None and (method == "smc" or criterion != "auc"):
-        raise ValueError('client is for cross-validation by method="ep" or "vb": leave it away here.')
+        raise ValueError('client is for criterion="auc" with method="ep" or "vb": leave client out.')
 
 
 # -- expectation propagation -----------------------------------------------------------------------------------------
@@ -323,7 +345,7 @@ def _source(model: pm.Model) -> Any:
 
 
 def _by_folds(problem: Problem, record: Provenance, choice: GammaChoice, method: str, client: Any) -> GammaSelection:
-    """The choice with a fit at each gamma; where some rows were enough, at the chosen one alone."""
+    """Choose by folds, with a fit at each gamma; where gamma was chosen on some of the rows, at the choice alone."""
     gammas = np.array([each.gamma for each in choice.candidates])
     some = choice.rows < problem.compared_rows.size
     fits = [] if some else list(fits_along_gamma(problem, gammas, method, accuracy="path", client=client))
@@ -345,7 +367,7 @@ def _by_folds(problem: Problem, record: Provenance, choice: GammaChoice, method:
 def _by_certificate(
     problem: Problem, record: Provenance, gammas: ArrayLike | None, method: str, progressbar: bool
 ) -> GammaSelection:
-    """The fit along the grid with the best certificate."""
+    """Return the fit along the grid with the best certificate."""
     check_certifiable(record)
     if record.tuned_prior:
         raise ValueError(TUNED)
@@ -360,9 +382,9 @@ def _by_certificate(
 
 
 def _by_coverage(problem: Problem, record: Provenance, progressbar: bool) -> GammaSelection:
-    """The path to the calibrated gamma as a table."""
+    """Return the path to the calibrated gamma as a table."""
     with LateBar("EP along gamma", show=progressbar) as bar:
-        choice = coverage_gamma(problem, LEVEL, callback=lambda done: bar.update(done, max(done, 5)))
+        choice = coverage_gamma(problem, callback=lambda done: bar.update(done, max(done, 5)))
     table = _training_table(choice.fits, record).assign(coverage_ratio=[at.ratio for at in choice.path])
     return _without_folds(table.sort_values("gamma", ignore_index=True), choice.fit, "coverage", "EP")
 
@@ -379,19 +401,19 @@ def _training_table(fits: Sequence[Fit], record: Provenance) -> pd.DataFrame:
 
 
 def _row(each: Fit, record: Provenance) -> dict[str, Any]:
-    """What is known of a fit without folds; no certificate where there is no bound for what is compared."""
+    """Return the row of a fit without folds; the certificate is NaN where there is no bound."""
     result = ArrayResult(each, record)
     return {
         "training_auc": 1.0 - result.mean_risk.value,
         "log_evidence": each.log_evidence,
         "divergence": each.divergence,
-        "certified_auc": certified_auc(result, EPSILON, 1),
+        "certified_auc": certified_auc(result),
         "converged": each.converged,
     }
 
 
 def _tell_unconverged(selection: GammaSelection, gammas: ArrayLike | None) -> None:
-    """Of the grid only what was chosen matters; of given gammas, and of a certificate's or a path's, all do."""
+    """Warn of fits that did not converge: on the default grid of the chosen one, else of all."""
     table = selection.table
     if gammas is None and selection.criterion == "auc":
         table = table[table["gamma"] == selection.best]
@@ -480,3 +502,155 @@ def _same_rows(terms: Sequence[AUCTerm], groups: ArrayLike | None) -> ArrayLike 
         return np.tile(np.arange(sizes[0]), len(terms)) if same else None
     given = np.asarray(groups, dtype=None if hasattr(groups, "__array__") else object)
     return np.tile(given, len(terms)) if same and given.shape == (sizes[0],) else groups
+
+
+@dataclass(frozen=True, eq=False)
+class TemperedModel:
+    """AUC terms that can be given other pairs and another gamma: a ``problem`` of arrays, or a PyMC ``model``.
+
+    Where there are several terms, ``comparison`` is one of the scores of all of them, one after the other, and gamma
+    the sum of theirs.
+    """
+
+    comparison: Comparison
+    fitted_to: Provenance
+    problem: Problem | None = None
+    model: pm.Model | None = None
+
+    def path(self, comparison: Comparison, gamma: float) -> Any:
+        if self.problem is not None:
+            assert isinstance(comparison, Pairs)
+            return prior_path(replace(self.problem, pairs=comparison, gamma=gamma))
+        assert self.model is not None
+        return PyMCPath(self.model, compared=comparison, gamma=gamma)
+
+    def scores(self, path: Any, theta: FloatArray) -> FloatArray:
+        """Scores of all rows at ``theta[N, d]``, shape (N, n)."""
+        if self.problem is None:
+            return np.asarray(path.scores(theta))
+        return theta @ self.problem.X.T + self.problem.offset
+
+
+@dataclass(frozen=True, eq=False)
+class Tempered:
+    """Weighted particles at one gamma."""
+
+    gamma: float
+    theta: FloatArray
+    risk: FloatArray
+    weights: FloatArray
+    log_evidence: float
+    log_evidence_variance: float
+    scores: Callable[[FloatArray], FloatArray]
+
+    @property
+    def expected_risk(self) -> float:
+        return float(self.weights @ self.risk)
+
+    def held_out_auc(self, comparison: Comparison) -> tuple[float, float]:
+        """AUC by ``comparison`` of the mean score, and of a draw averaged over draws.
+
+        A tie counts one half, whatever the model says.
+        """
+        scores = self.scores(self.theta)
+        mean = 1.0 - float(comparison_risk((self.weights @ scores)[None], comparison)[0])
+        return mean, 1.0 - float(self.weights @ comparison_risk(scores, comparison))
+
+    def draws(self, model: pm.Model, fitted: Provenance, rng: np.random.Generator) -> Any:
+        """Draw equally weighted particles, as ArviZ data with their provenance."""
+        index = rng.choice(len(self.theta), size=len(self.theta), p=self.weights)
+        excess = self.weights * (self.risk - self.expected_risk)
+        constants = {
+            **replace(fitted, gamma=self.gamma).as_stats(),
+            "run": int(rng.integers(2**52)),
+            "gamma": self.gamma,
+            "log_evidence": self.log_evidence,
+            "log_evidence_variance": self.log_evidence_variance,
+            "expected_risk": self.expected_risk,
+            "expected_risk_variance": float(excess @ excess),
+        }
+        return draws_to_inference_data(
+            model,
+            self.theta[index][None],
+            sample_stats={"risk": self.risk[index][None]},
+            constants=constants,
+            method="TemperingSMC",
+            score_function=read_scores(model).function,
+        )
+
+
+def tempered_model(model: pm.Model) -> TemperedModel:
+    """The model on arrays where its scores are affine in Gaussian variables, else as a graph."""
+    terms = linear_terms(model)  # refuses a model without one
+    risks = {term.risk for term in terms}
+    others = [*model.observed_RVs, *(v for v in model.potentials if not risks & set(ancestors([v])))]
+    if others:
+        raise ValueError(
+            "model must have nothing but AUC terms and a prior, for gamma by held-out rows; it has "
+            f"{names_of(others)}, of which a fold would have to leave rows out too."
+        )
+    try:
+        problem = problem_of(model).problem
+    except NotLinearGaussianError:
+        problem = None
+    record = fitted_to(model, "TemperingSMC", problem)
+    if problem is not None and problem.sites is None:
+        return TemperedModel(problem.pairs, record, problem=problem)
+    comparison = terms[0].comparison if len(terms) == 1 else joined_pairs(terms)[0]
+    return TemperedModel(comparison, record, model=model)
+
+
+def temper(
+    target: TemperedModel, comparison: Comparison, gamma: float, settings: Settings, rng: np.random.Generator
+) -> Callable[[float], Tempered]:
+    """The posterior given ``comparison`` at every gamma up to this one, each reweighted from the nearest stage."""
+    path = target.path(comparison, gamma)
+    stages: list[tuple[Stage, FloatArray, FloatArray]] = []
+
+    def keep(state: State) -> None:
+        theta, risk = path.finish(state.population, rng)
+        stages.append((state.stages[-1], theta, risk))
+
+    def at(gamma: float) -> Tempered:
+        options = [(-(gamma - stage.gamma) * risk, stage, theta, risk) for stage, theta, risk in stages]
+        log_weights, stage, theta, risk = max(options, key=lambda option: effective_sample_size(option[0]))
+        weights = normalise(log_weights)
+        log_z = stage.log_evidence + log_mean_exp(log_weights)
+        variance = stage.log_evidence_variance + stage_variance(weights, np.arange(weights.size))
+        return Tempered(gamma, theta, risk, weights, log_z, variance, partial(target.scores, path))
+
+    run_tempering(path, settings, rng, keep)
+    return at
+
+
+def choose_tempered(
+    target: TemperedModel,
+    gammas: ArrayLike | None = None,
+    folds: int = 5,
+    *,
+    groups: ArrayLike | None = None,
+    particles: int = 1000,
+    rng: np.random.Generator,
+    progressbar: bool = False,
+) -> tuple[GammaChoice, Callable[[float], Tempered]]:
+    """:func:`~pymc_pacauc.tune.gamma.choose_gamma` by SMC, and the posterior given all rows at any of its gammas.
+
+    Each fold, and all rows, have a run of their own, so rows are assigned to folds once.
+    """
+    settings = Settings(particles=particles)
+    compared = target.comparison
+    largest = float(gamma_grid(row_shares(compared), gammas)[-1])
+    order = None if target.problem is None else content_order(target.problem.X)
+    fold = assign_folds(compared, folds, groups, order)[0]
+    runs = [
+        (temper(target, compared.among(fold != k), largest, settings, rng), compared.among(fold == k))
+        for k in track(range(folds), "SMC runs", folds, progressbar)
+    ]
+
+    def evaluate(gamma: float) -> Candidate:
+        aucs = np.array([at(gamma).held_out_auc(out) for at, out in runs])  # (folds, 2)
+        return Candidate(gamma, aucs[None, :, 0], aucs[None, :, 1], 0.0)
+
+    candidates, chosen = choose_among(evaluate, gammas, compared)
+    choice = GammaChoice(tuple(candidates), chosen, fold[None], target.fitted_to.measure)
+    return choice, temper(target, compared, largest, settings, rng)

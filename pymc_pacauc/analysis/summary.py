@@ -1,7 +1,4 @@
-"""Inclusion probabilities of a spike-and-slab variable from posterior draws.
-
-One table that says what a posterior is worth, and a few lines about the rest.
-"""
+"""Summary table of a posterior, and inclusion probabilities of a spike-and-slab variable from draws."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from pymc_pacauc.model.idata import coefficient_labels, labelled
 from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, check_model, dataset_of
-from pymc_pacauc.numerics import NUMBERS_AT_ONCE, FloatArray
+from pymc_pacauc.numerics import DRAWS, NUMBERS_AT_ONCE, FloatArray, check_probability, tails
 from pymc_pacauc.problem.problem import Problem
 
 # Draws for quantiles of an approximation: their error is 0.02 posterior standard deviations; doubled, 0.014.
@@ -45,7 +42,7 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
     Parameters
     ----------
     result : approximation, draws or fit
-        What ``pm.sample(step=pac.TemperingSMC())`` returned, fresh or read from a file; or an approximation, whose own
+        Result of ``pm.sample(step=pac.TemperingSMC())``, fresh or read from a file; or an approximation, whose own
         ``inclusion_probability`` is returned. Without the model, indicators of draws are counted.
     var_name : str, optional
         Name of the variable, when there is more than one.
@@ -108,11 +105,11 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
 
 def _choose(names: list[str], var_name: str | None) -> str:
     if not names:
-        raise ValueError("The model has no pac.SpikeSlab variable.")
+        raise ValueError("The model has no pac.SpikeSlab variable: every coefficient is included.")
     if var_name is None and len(names) > 1:
-        raise ValueError(f"There are several SpikeSlab variables; choose one of {names} with var_name=.")
+        raise ValueError(f"The model has several SpikeSlab variables; choose one of {names} by var_name=.")
     if var_name is not None and var_name not in names:
-        raise ValueError(f"There is no SpikeSlab variable {var_name!r}; there are {names}.")
+        raise ValueError(f"var_name={var_name!r} is no SpikeSlab variable; these are {names}.")
     return names[0] if var_name is None else var_name
 
 
@@ -120,7 +117,7 @@ def _counted(posterior: xr.Dataset, var_name: str | None) -> xr.DataArray:
     names = [str(name).removesuffix("_included") for name in posterior.data_vars if str(name).endswith("_included")]
     if not names:
         raise ValueError(
-            "These draws have no indicators (of a SpikeSlab variable with v0 = 0) to count: pass model= as well."
+            "result has no draws of indicators (those of a SpikeSlab variable with v0 = 0): pass model= too."
         )
     name = _choose(names, var_name)
     return posterior[f"{name}_included"].mean(("chain", "draw")).rename(f"{name}_inclusion")
@@ -131,7 +128,7 @@ def _rows(variable: xr.DataArray, rows: int) -> FloatArray:
 
 
 def _flip(problem: Problem, theta: FloatArray, slab: FloatArray, first: int, log_odds: FloatArray) -> FloatArray:
-    """Mean over draws of P(z_k = 1 | slabs and other indicators), by the risks at z_k = 1 and 0."""
+    """Average P(z_k = 1 | slabs and other indicators) over draws, from the risks at z_k = 1 and 0."""
     at = problem.risk(theta)
     probabilities = np.empty(slab.shape[1])
     for k in range(slab.shape[1]):
@@ -144,7 +141,6 @@ def _flip(problem: Problem, theta: FloatArray, slab: FloatArray, first: int, log
     return probabilities
 
 
-NESTED_DRAWS = 4000  # of a mixture over hyper-parameters: standard errors of 0.016 sd; four times as many halve them
 MOST_ENTRIES = 500  # variables with more entries than this are left out of the table, unless they are named
 
 
@@ -158,25 +154,25 @@ def summary(
     top: float | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """Summarise an approximation or draws: coefficients, and what the posterior is worth; or draws of scores.
+    """Summarise an approximation or draws: coefficients, AUC, evidence and certificate; or draws of scores.
 
     Parameters
     ----------
     result : EPApproximation, InferenceData, DataTree, Dataset or DataArray
-        What ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())`` returned, or draws read from a file;
+        Result of ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())``, or draws read from a file;
         a fitted estimator (its coefficients with calibrated spread); or draws of scores, as
         :func:`~pymc_pacauc.predict_scores` returns them.
     epsilon : float, default 0.05
-        Of the certificate.
+        Probability with which the certificate may fail.
     ci_prob : float, default 0.9
-        Of the central intervals of an approximation, and of scores and ranks.
+        Probability of central intervals of an approximation, and of scores and ranks.
     var_names : sequence of str, optional
         Variables of the table; by default all but those with an entry for each observation or very many.
     model : pm.Model, optional
         The model that ``result`` was fitted to. Draws by TemperingSMC need it for the AUC of their mean score, nothing
         else does.
     top : float, optional
-        Of scores: a share of the rows, such as 0.1. The highest ``top`` of them, rounded to a whole number of at least
+        For scores: a share of the rows, such as 0.1. The highest ``top`` of them, rounded to a whole number of at least
         one, are the top.
     **options : dict
         Passed to ``arviz.summary``.
@@ -224,15 +220,14 @@ def summary(
     >>> list(pac.summary(pac.predict_scores(approx, X[:5], random_seed=1), top=0.2))
     ['mean', 'sd', 'lower', 'upper', 'rank', 'rank_lower', 'rank_upper', 'in_top']
     """
-    if not 0.0 < ci_prob < 1.0:
-        raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
+    check_probability("ci_prob", ci_prob)
     if isinstance(result, xr.DataArray) or (isinstance(result, xr.Dataset) and {"mean", "sd"} <= set(result)):
         if options:
             raise TypeError(f"A summary of scores takes ci_prob= and top=; got {', '.join(options)}.")
         return _summary_of_scores(result, ci_prob, top)
     if top is not None:
         raise ValueError(
-            f"top={top!r} is of scores: give their draws, pac.summary(pac.predict_scores(result, X_new), top={top!r})."
+            f"top={top!r} is for draws of scores: pac.summary(pac.predict_scores(result, X_new), top={top!r})."
         )
     fit_result = as_result(result)
     fitted = fit_result.fitted_to
@@ -241,7 +236,7 @@ def summary(
     certified, note = _certificate(fit_result, epsilon)
     whole = fit_result
     if isinstance(fit_result, NestedApproximation):  # no Gaussian: its draws are summarised
-        fit_result = as_result(fit_result.sample(NESTED_DRAWS, random_seed=0))
+        fit_result = as_result(fit_result.sample(DRAWS, random_seed=0))
         options = {"kind": "stats", **options}
     if hasattr(result, "scores_"):
         table = _of_estimator(result, ci_prob)
@@ -276,7 +271,7 @@ def _of_draws(
 ) -> tuple[pd.DataFrame, list[str]]:
     """ArviZ's table of the draws, with the inclusion probabilities of ``source`` and what is too large for it."""
     if drawn.posterior is None:
-        raise TypeError("The result has no posterior group to summarise.")
+        raise TypeError("result has no posterior group to summarise.")
     names, omitted = _variables(drawn.posterior, var_names, drawn.fitted_to.n_pos + drawn.fitted_to.n_neg)
     table = az.summary(inference_data({"posterior": drawn.posterior}), var_names=names, **options)
     for included in (str(name) for name in drawn.posterior.data_vars if str(name).endswith("_included")):
@@ -291,22 +286,22 @@ def _of_draws(
 def _summary_of_scores(scores: Any, ci_prob: float, top: float | None) -> pd.DataFrame:
     if not isinstance(scores, xr.DataArray) or not draw_dims(scores):
         raise TypeError(
-            "summary needs draws of scores, as predict_scores returns them without summary=True; got "
+            "summary() needs draws of scores, as predict_scores() returns them without summary=True; got "
             f"{type(scores).__name__}{'' if isinstance(scores, xr.Dataset) else f' with dims {scores.dims}'}."
         )
-    if top is not None and not 0.0 < top < 1.0:
-        raise ValueError(f"top is a share of the rows strictly between 0 and 1; got {top!r}.")
+    if top is not None:
+        check_probability("top", top)
     scores = draws_first(scores)
     if len(draw_dims(scores)) == scores.ndim:
-        raise ValueError(f"scores are those of one row, dims {scores.dims}; ranks are among several.")
+        raise ValueError(f"scores has one row only (dims {scores.dims}); ranks are among several rows.")
     row, values = scores.dims[-1], scores.values.reshape(-1, scores.shape[-1])
     if not values.size or not np.isfinite(values).all():
-        raise ValueError(f"scores must be finite, at least one draw of one row; got shape {scores.shape}.")
-    ranks, tails = rankdata(-values, axis=1), [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)]
+        raise ValueError(f"scores must be finite, with at least one draw and one row; got shape {scores.shape}.")
+    ranks, tail = rankdata(-values, axis=1), tails(ci_prob)
     columns = {"mean": np.asarray(mean_score(scores)), "sd": values.std(axis=0)}
-    columns["lower"], columns["upper"] = np.quantile(values, tails, axis=0)
+    columns["lower"], columns["upper"] = np.quantile(values, tail, axis=0)
     columns["rank"] = ranks.mean(axis=0)
-    columns["rank_lower"], columns["rank_upper"] = np.quantile(ranks, tails, axis=0)
+    columns["rank_lower"], columns["rank_upper"] = np.quantile(ranks, tail, axis=0)
     if top is not None:
         number = max(1, round(top * values.shape[1]))
         border = np.sort(values, axis=1)[:, [-number]]
@@ -317,7 +312,7 @@ def _summary_of_scores(scores: Any, ci_prob: float, top: float | None) -> pd.Dat
 
 
 class Summary(pd.DataFrame):
-    """A DataFrame that notebooks show below its report; what is made of it is an ordinary DataFrame."""
+    """A DataFrame with a report, which notebooks show above it; operations on it return ordinary DataFrames."""
 
     def __init__(self, table: pd.DataFrame):
         super().__init__(table)
@@ -361,7 +356,7 @@ def _report(attrs: dict[str, Any], terms: int) -> str:
 
 
 def _training_auc(fit_result: Any, model: pm.Model | None) -> float:
-    """AUC of the mean score on the training rows, where they are known; NaN elsewhere."""
+    """Compute the AUC of the mean score on the training rows; NaN where these are not known."""
     known = float(getattr(fit_result, "training_auc", np.nan))
     terms = auc_terms(model) if model is not None and np.isnan(known) else []
     if len(terms) != 1:
@@ -377,8 +372,8 @@ def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[st
     table = _intervals(mean, sd, coefficient_labels(approx.model, approx.variable_names), ci_prob, inclusion)
     if approx.posterior is not approx.fit.posterior:  # with the exact length it is no Gaussian
         number = int(np.clip(10 * NUMBERS_AT_ONCE // mean.size, 1000, QUANTILE_DRAWS))
-        drawn, tail = approx.posterior.draw(number, np.random.default_rng(0)), 0.5 * (1.0 - ci_prob)
-        low, high = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+        drawn = approx.posterior.draw(number, np.random.default_rng(0))
+        low, high = np.quantile(drawn, tails(ci_prob), axis=0)
         for name, values in zip(table.columns[2:5], (low, high, np.mean(drawn > 0.0, axis=0)), strict=True):
             table[name] = values.round(3)
     if var_names is None:
@@ -390,7 +385,7 @@ def _of_estimator(estimator: Any, ci_prob: float) -> pd.DataFrame:
     """Coefficients of X with calibrated spread, in the units of X."""
     posterior = estimator.scores_[0].posterior
     if posterior.features is not None:
-        raise TypeError("A score that is not linear in X has no coefficients of X to summarise: see report().")
+        raise TypeError("summary() is for scores that are linear in X; for this estimator use report().")
     inclusion = posterior.fit.inclusion_probability
     included = inclusion if (inclusion < 1.0).any() else None
     return _intervals(posterior.coef, posterior.coef_sd, estimator._feature_names(), ci_prob, included)
@@ -399,7 +394,7 @@ def _of_estimator(estimator: Any, ci_prob: float) -> pd.DataFrame:
 def _intervals(
     mean: FloatArray, sd: FloatArray, names: Sequence[str], ci_prob: float, inclusion: FloatArray | None
 ) -> pd.DataFrame:
-    tail = 0.5 * (1.0 - ci_prob)
+    tail = tails(ci_prob)[0]
     columns = {
         "mean": mean,
         "sd": sd,

@@ -1,18 +1,15 @@
-"""The threshold of the mean score, chosen after scoring, and what it does on other rows.
+"""Thresholds of the mean score, their error rates on other rows, and decision curves.
 
-Decisions with a score: what a rule is worth, with error bars, and who is among the highest.
-
-Calling a row positive gains something if it is and costs something if it is not. Whoever is indifferent at a
-probability p of being positive values a true positive at 1 and a false positive at -p / (1 - p), and the *net benefit*
-of a rule, in true positives per row (Vickers and Elkin, 2006), is
+*Net benefit.* Someone who is indifferent about a row with probability p of being positive values a true positive at 1
+and a false positive at -p / (1 - p). The *net benefit* of a rule, in true positives per row, is
 
     prevalence * TPR - (1 - prevalence) * FPR * p / (1 - p).
 
-A score has no unit, so for every p the threshold is the one of the highest net benefit on labelled rows, given as
-``chosen_with``; its net benefit is measured on others. Where both are the same rows, what is reported is too good, by
-little where there are hundreds of them.
+A score has no unit, so for every p the threshold is that of the highest net benefit on labelled rows, ``chosen_with``,
+and its net benefit is measured on others. If both are the same rows, the result is optimistic, by little with hundreds
+of them. Bands are over rows, by the Bayesian bootstrap with fixed thresholds; for a draw, over draws too.
 
-Bands are over rows, by the Bayesian bootstrap, thresholds held fixed; those of a draw over draws as well.
+Reference: Vickers & Elkin (2006), doi:10.1177/0272989X06295361.
 """
 
 from __future__ import annotations
@@ -26,17 +23,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, binomial_interval
+from pymc_pacauc.analysis.evaluate import BOOTSTRAP, GRID, Ranking, binomial_interval, central_interval
 from pymc_pacauc.array_result import HTMLReport
-from pymc_pacauc.model.deployed import (
-    FIT,
-    check_ci_prob,
-    deployed_score,
-    draw_dims,
-    labelled_draws,
-    mean_score,
-)
-from pymc_pacauc.numerics import FloatArray, Mask
+from pymc_pacauc.model.deployed import FIT, deployed_score, draw_dims, labelled_draws, mean_score
+from pymc_pacauc.numerics import FloatArray, Mask, check_probability, tails
 
 RULES = {"fpr": "FPR at most {:g}", "tpr": "TPR at least {:g}", "cost": "costs {:g} and {:g}"}
 
@@ -53,12 +43,12 @@ class Threshold(HTMLReport):
     fpr, tpr : float
         Shares of negatives and positives called positive, on the rows it was chosen with.
     fpr_interval, tpr_interval : tuple of float
-        What they may be on other rows like these (Clopper and Pearson's intervals).
+        Clopper-Pearson intervals of the rates on other rows of the same distribution.
     fpr_of_draw_interval, tpr_of_draw_interval : tuple of float
         The same if a draw of the posterior were compared with the threshold instead of the mean score: over rows and
         draws. As wide as the others where there was one score per row.
     rule : str
-        What was asked for.
+        The rule that chose it.
     ci_prob : float
         Probability of the intervals.
     n_pos, n_neg : int
@@ -103,7 +93,7 @@ class Threshold(HTMLReport):
         Parameters
         ----------
         scores : array_like or DataArray, shape (..., n)
-            What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``, for any number of rows, of a
+            Result of :func:`~pymc_pacauc.predict_scores`, draws or ``summary=True``, for any number of rows, of a
             model in memory or read from a file, sliced or stacked; or an array of draws, shape (..., rows); or scores,
             one per row; or one number.
 
@@ -134,17 +124,17 @@ class Threshold(HTMLReport):
         return bool(called) if np.ndim(called) == 0 else called
 
     def _check(self, scores: Any) -> None:
-        """Refuse what are no scores, and scores of another fit."""
+        """Refuse tables of covariates, and scores of another fit."""
         if hasattr(scores, "columns"):
             raise TypeError(
-                "scores is a table with columns, such as covariates; a threshold is of scores: "
-                "apply(pac.predict_scores(result, table))."
+                f"scores must not be a table of covariates; got a {type(scores).__name__}: pass "
+                "pac.predict_scores(result, table)."
             )
         of = getattr(scores, "coords", {}).get(FIT)
         if self.fit is not None and of is not None and int(of) != self.fit:
             raise ValueError(
-                "These scores are of another fit than those the threshold was chosen with, and scores have no common "
-                "unit: choose a threshold with scores of this fit."
+                "scores are of another fit than those the threshold was chosen with, and scores of two fits have no "
+                "common unit: choose a threshold with scores of this fit."
             )
 
     def probability(self, scores: Any) -> Any:
@@ -179,7 +169,9 @@ class Threshold(HTMLReport):
         named = isinstance(scores, xr.DataArray)
         over = draw_dims(scores) if named else list(range(np.ndim(scores) - 1))
         if isinstance(scores, xr.Dataset) or not over:
-            raise ValueError("probability needs draws of scores, as predict_scores returns them without summary=True.")
+            raise ValueError(
+                "probability() needs draws of scores, as predict_scores() returns them without summary=True."
+            )
         above: Any = 0.5 + 0.5 * np.sign((scores if named else np.asarray(scores)) - self.value)
         share = above.mean(over).reset_coords(drop=True) if named else above.mean(axis=tuple(over))
         return share if np.ndim(share) else float(share)
@@ -210,7 +202,7 @@ class Threshold(HTMLReport):
         Parameters
         ----------
         values : mapping of str to object
-            What :meth:`to_dict` returned.
+            Result of :meth:`to_dict`.
 
         Returns
         -------
@@ -264,7 +256,7 @@ def choose_threshold(
     Parameters
     ----------
     scores : array_like or DataArray, shape (..., n)
-        What :func:`~pymc_pacauc.predict_scores` returned; an array of draws, shape (..., rows); or one score per row.
+        Result of :func:`~pymc_pacauc.predict_scores`; an array of draws, shape (..., rows); or one score per row.
     y : array_like, shape (n,)
         Labels of the rows.
     fpr : float, optional
@@ -322,42 +314,36 @@ def choose_threshold(
         name: rule for name, rule in (("fpr", fpr), ("tpr", tpr), ("cost", cost)) if rule is not None
     }
     if len(given) != 1:
-        raise ValueError("Give exactly one of fpr, tpr and cost.")
+        raise ValueError(f"fpr, tpr and cost: give exactly one of them; got {', '.join(given) or 'none'}.")
     [(name, limit)] = given.items()
     if name != "cost" and not 0.0 <= limit <= 1.0:
         raise ValueError(f"{name} must lie in [0, 1]; got {limit!r}.")
     if cost is not None and (len(cost) != 2 or min(cost) < 0 or max(cost) <= 0):
         raise ValueError(f"cost must be two non-negative costs, not both zero; got {cost!r}.")
     if prevalence is not None and cost is None:
-        raise ValueError("prevalence goes with cost: rates within classes do not depend on it.")
-    check_ci_prob(ci_prob)
+        raise ValueError("prevalence is for cost=: rates within classes (fpr=, tpr=) do not depend on it.")
+    check_probability("ci_prob", ci_prob)
     draws, mask = labelled_draws(scores, y, positive)
-    share = float(mask.mean()) if prevalence is None else check_prevalence(prevalence)
+    share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
     value, at_fpr, at_tpr = _threshold(deployed_score(scores, draws, mean), mask, name, limit, share)
     n_pos, n_neg = int(mask.sum()), int((~mask).sum())
     of_mean = binomial_interval(at_fpr, n_neg, ci_prob), binomial_interval(at_tpr, n_pos, ci_prob)
     called = draws > value
     rates = _rates_of_draws(called, mask, np.random.default_rng(random_seed))
-    of_draw = of_mean if len(draws) == 1 else (_interval(rates[0], ci_prob), _interval(rates[1], ci_prob))
+    of_draw = of_mean if len(draws) == 1 else (central_interval(rates[0], ci_prob), central_interval(rates[1], ci_prob))
     rule = RULES[name].format(*np.atleast_1d(limit)) + ("" if prevalence is None else f" at prevalence {prevalence:g}")
     expected: dict[str, Any] = {}
     if cost is not None:
         false, missed = cost[0] * (1.0 - share), cost[1] * share
         expected["expected_cost"] = float(false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean()))
-        expected["expected_cost_interval"] = _interval(false * rates[0] + missed * (1.0 - rates[1]), ci_prob)
+        expected["expected_cost_interval"] = central_interval(false * rates[0] + missed * (1.0 - rates[1]), ci_prob)
     of = getattr(scores, "coords", {}).get(FIT)
     fit = None if of is None else int(of)
     return Threshold(value, at_fpr, at_tpr, *of_mean, *of_draw, rule, ci_prob, n_pos, n_neg, fit=fit, **expected)
 
 
-def check_prevalence(prevalence: float) -> float:
-    if not 0.0 < prevalence < 1.0:
-        raise ValueError(f"prevalence must lie strictly between 0 and 1; got {prevalence!r}.")
-    return float(prevalence)
-
-
 def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence: float) -> tuple[float, float, float]:
-    """The threshold that a rule chooses, halfway to the next lower score, and its FPR and TPR."""
+    """Return the threshold that a rule chooses, halfway to the next lower score, and its FPR and TPR."""
     ranking = Ranking.of(score, mask)
     thresholds = np.append(np.inf, score[ranking.order][ranking.last])  # from above all scores down to the lowest
     false_rate, true_rate = ranking.points()
@@ -371,7 +357,7 @@ def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence:
 
 
 def _rates_of_draws(called: Mask, mask: Mask, rng: np.random.Generator) -> list[FloatArray]:
-    """FPR and TPR over posterior draws and over rows: beta variables, given how many rows a draw calls positive."""
+    """Draw FPR and TPR over posterior draws and rows: beta variables, given the number of rows a draw calls."""
     order = rng.permutation(np.resize(np.arange(len(called)), max(BOOTSTRAP, len(called))))
     found = []
     for rows in (called[:, ~mask], called[:, mask]):
@@ -380,13 +366,8 @@ def _rates_of_draws(called: Mask, mask: Mask, rng: np.random.Generator) -> list[
     return found
 
 
-def _interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
-    low, high = np.quantile(values, [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)])
-    return float(low), float(high)
-
-
 def _between(thresholds: FloatArray, best: int) -> float:
-    """A value that the scores from ``thresholds[best]`` up exceed, and no lower score does."""
+    """Return a value that scores from ``thresholds[best]`` up exceed, and lower scores do not."""
     highest, lowest = float(thresholds[1]), float(thresholds[-1])
     margin = 0.5 * (highest / thresholds.size - lowest / thresholds.size) or 0.5
     if best + 1 == thresholds.size:  # everything is positive
@@ -396,9 +377,6 @@ def _between(thresholds: FloatArray, best: int) -> float:
     above, below = float(thresholds[best]), float(thresholds[best + 1])
     middle = 0.5 * above + 0.5 * below
     return middle if middle < above else below  # neighbouring floats have no middle
-
-
-GRID = np.arange(1, 100) / 100.0
 
 
 def decision_curve(
@@ -424,7 +402,7 @@ def decision_curve(
     chosen_with : tuple of scores and labels, optional
         Scores and labels of other rows, on which thresholds are chosen; by default the same rows.
     probabilities : array_like, optional
-        The probabilities of being positive at which one is indifferent, each in (0, 1); by default 0.01 to 0.99.
+        The probabilities of being positive at which one is indifferent, each in (0, 1); by default 0.005 to 0.995.
     prevalence : float, optional
         Share of positives where the rule is to be used; by default that of the rows.
     mean : array_like, shape (n,), optional
@@ -463,13 +441,14 @@ def decision_curve(
     >>> bool((curve["net_benefit"] > curve["treat_all"]).all())
     True
     """
-    check_ci_prob(ci_prob)
+    tail = tails(ci_prob)
     draws, mask = labelled_draws(scores, y, positive)
     deployed = deployed_score(scores, draws, mean)
-    share = float(mask.mean()) if prevalence is None else check_prevalence(prevalence)
-    grid = GRID if probabilities is None else np.atleast_1d(np.asarray(probabilities, dtype=np.float64))
+    share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
+    given = np.linspace(0.0, 1.0, GRID)[1:-1] if probabilities is None else probabilities
+    grid = np.atleast_1d(np.asarray(given, dtype=np.float64))
     if not ((grid > 0.0) & (grid < 1.0)).all():
-        raise ValueError("probabilities must lie strictly between 0 and 1.")
+        raise ValueError(f"probabilities must lie strictly between 0 and 1; got {grid.min():g} to {grid.max():g}.")
     price = grid / (1.0 - grid)
     score_there, mask_there = deployed, mask
     if chosen_with is not None:
@@ -486,12 +465,11 @@ def decision_curve(
     equal = np.ones(mask.size)
     weights = [rng.standard_exponential(mask.size) for _ in range(BOOTSTRAP)]
     value, fpr, tpr = benefit(deployed, equal)
-    tails = [0.5 * (1.0 - ci_prob), 0.5 * (1.0 + ci_prob)]
-    lower, upper = np.quantile([benefit(deployed, w)[0] for w in weights], tails, axis=0)
+    lower, upper = np.quantile([benefit(deployed, w)[0] for w in weights], tail, axis=0)
     order = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
     of_draw = np.mean([benefit(row, equal)[0] for row in draws], axis=0)
     draw_lower, draw_upper = np.quantile(
-        [benefit(draws[k], w)[0] for k, w in zip(order, weights, strict=True)], tails, axis=0
+        [benefit(draws[k], w)[0] for k, w in zip(order, weights, strict=True)], tail, axis=0
     )
     columns = {
         "net_benefit": value,

@@ -1,7 +1,8 @@
-"""Bounds on the risk of a randomised score that hold for any distribution of the data.
+"""PAC-Bayesian bounds on the risk of a randomised score, for any sample size and any distribution of the data.
 
-Given the labels, the pair risk R_n(theta) is a two-sample U-statistic: an average over matchings of means of
-m = min(n+, n-) independent terms in [0, 1]. The binary divergence
+A *randomised score* draws theta from a distribution rho (the posterior) and ranks by theta; rho(R) is its expected
+risk, rho(R_n) the same on the sample. Given the labels, the pair risk R_n(theta) is a two-sample U-statistic: an
+average over matchings of means of m = min(n+, n-) independent terms in [0, 1]. The binary divergence
 
     kl(q || p) = q log(q/p) + (1-q) log((1-q)/(1-p))
 
@@ -20,28 +21,37 @@ and with the exact moment of m Bernoulli terms in place of Hoeffding's lemma, be
 
     rho(R) <= (1 - exp(-beta rho(R_n) - [KL(rho, prior) + log(1 / epsilon)] / m)) / (1 - exp(-beta)),
 
-which is never worse, and at its best lambda equals PAC-Bayes-kl without the term log xi(m). All are numbers that can
-be computed. Other comparisons (weights, strata, ordered classes, censored times) are means of matchings of various
-sizes whose mean m is no whole number (:mod:`pymc_pacauc.comparison.sizes`): the bounds hold with that m, and with
-2 sqrt(m) in the place of xi(m). The paper's own theorems are not, because they contain constants nobody knows (C, c).
+which is never worse, and at its best lambda equals PAC-Bayes-kl without the term log xi(m). Every term can be computed,
+unlike those of the paper's own theorems, which contain unknown constants (C, c). Other comparisons (weights, strata,
+ordered classes, censored times) are means of matchings of different sizes, whose mean m is not an integer
+(:mod:`pymc_pacauc.comparison.sizes`): the bounds hold with that m, and with 2 sqrt(m) in place of xi(m).
+
+Used by :func:`pymc_pacauc.certificate` with ``bound="kl"``, ``"linear"`` and ``"catoni"``. To add a bound with a rate,
+write it and its default rate with these arguments, and enter both in ``BOUNDS`` of
+:mod:`pymc_pacauc.certify.certificate`. Proofs: ``docs/theory/certificates.md``.
+
+References: Maurer (2004), A note on the PAC-Bayesian theorem, arXiv:cs/0411099; Catoni (2007),
+doi:10.1214/074921707000000391; Maurer & Pontil (2009), arXiv:0907.3740, for :func:`mean_bound`; Hoeffding (1963),
+doi:10.1080/01621459.1963.10500830.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
-from pymc_pacauc.theorems import LARGEST_COUNT
+from pymc_pacauc.numerics import check_probability
 
 LARGEST_EXACT_SUM = 10**6
 
 
 def binary_kl(q: float, p: float) -> float:
-    """Divergence kl(q || p) of two Bernoulli distributions.
+    """Compute the divergence kl(q || p) of two Bernoulli distributions.
 
     Examples
     --------
@@ -53,7 +63,7 @@ def binary_kl(q: float, p: float) -> float:
     if p in (0.0, 1.0) and p != q:
         return math.inf
     step = p - q
-    if abs(step) < 0.5 * min(q, 1.0 - q):  # the two logarithms nearly cancel: log1p keeps the digits that are left
+    if abs(step) < 0.5 * min(q, 1.0 - q):  # the two logarithms nearly cancel: log1p is accurate
         return max(0.0, -q * math.log1p(step / q) - (1.0 - q) * math.log1p(-step / (1.0 - q)))
     first = q * (math.log(q) - math.log(p)) if q > 0.0 else 0.0
     second = (1.0 - q) * (math.log1p(-q) - math.log1p(-p)) if q < 1.0 else 0.0
@@ -61,7 +71,7 @@ def binary_kl(q: float, p: float) -> float:
 
 
 def kl_upper(q: float, bound: float) -> float:
-    """The largest p with kl(q || p) <= bound: how large a mean can be when its estimate is q.
+    """Compute the largest p with kl(q || p) <= bound: an upper bound on a mean whose estimate is q.
 
     Examples
     --------
@@ -79,21 +89,22 @@ def kl_upper(q: float, bound: float) -> float:
     if binary_kl(q, top) <= bound:
         return 1.0
     root = brentq(lambda p: binary_kl(q, p) - bound, q, top, xtol=1e-14, rtol=1e-14)
-    return min(1.0, float(root) + 2e-14)  # never below the exact value
+    return min(1.0, float(root) + 2e-14)  # plus the tolerance of the root: never below the exact value
 
 
 def mean_bound(mean: float, error: float, count: int, epsilon: float, *, selected_from: int = 1) -> float:
-    """What a mean is below with probability 1 - epsilon, given that of ``count`` independent terms and its standard
-    error, if the terms lie in an interval of length 1: the empirical Bernstein bound of Maurer and Pontil (2009).
+    """Compute an upper bound on an expectation, with probability 1 - epsilon, from a sample mean.
 
-    If it is one of several means, chosen after looking at them, say how many: epsilon is shared between them.
+    The empirical Bernstein bound of Maurer and Pontil (2009), for ``count`` independent terms in an interval of length
+    1, with the standard ``error`` of their mean. ``selected_from`` is the number of means among which this one was
+    chosen: epsilon is shared between them.
 
     Examples
     --------
     >>> round(mean_bound(0.2, 1e-4, 1_000_000, 0.005), 5)
     0.20036
     """
-    check_epsilon(epsilon)
+    check_probability("epsilon", epsilon)
     check_selected_from(selected_from)
     if count < 2:
         raise ValueError(f"count must be at least 2, for a standard error; got {count}.")
@@ -103,9 +114,9 @@ def mean_bound(mean: float, error: float, count: int, epsilon: float, *, selecte
 
 @lru_cache(maxsize=128)
 def log_moment(m: float, equal_matchings: bool = True) -> float:
-    """log xi(m): the moment of PAC-Bayes-kl, summed exactly (2 sqrt(m), an upper bound, for m above a million).
+    """Compute log xi(m), the moment of PAC-Bayes-kl: exactly, or its upper bound log(2 sqrt(m)) for m above a million.
 
-    Where matchings are not of one size m, their mean size, 2 sqrt(m) is all that is known.
+    The upper bound is used also where matchings are of different sizes, with mean m.
 
     Examples
     --------
@@ -128,7 +139,7 @@ def pac_bayes_kl(
     selected_from: int = 1,
     equal_matchings: bool = True,
 ) -> float:
-    """Upper bound on rho(R) by PAC-Bayes-kl.
+    """Compute an upper bound on rho(R) by PAC-Bayes-kl.
 
     Parameters
     ----------
@@ -145,6 +156,11 @@ def pac_bayes_kl(
     equal_matchings : bool, default True
         Whether the pairs are a mean of matchings of m pairs each, as those of two classes are.
 
+    Returns
+    -------
+    float
+        The bound, in [0, 1].
+
     Examples
     --------
     >>> round(pac_bayes_kl(risk=0.15, divergence=6.0, m=177), 4)
@@ -152,7 +168,7 @@ def pac_bayes_kl(
     """
     _check(risk, divergence, m, epsilon, selected_from)
     if equal_matchings and m % 1 != 0:
-        raise ValueError(f"m is the size of the smaller class, a whole number; got {m!r}.")
+        raise ValueError(f"m, the size of the smaller class, must be a whole number; got {m!r}.")
     moment = log_moment(m, equal_matchings)
     return kl_upper(risk, (divergence + moment + math.log(selected_from) - math.log(epsilon)) / m)
 
@@ -166,9 +182,9 @@ def linear_bound(
     rate: float,
     selected_from: int = 1,
 ) -> float:
-    """Upper bound on rho(R), linear in the divergence, at a ``rate`` (lambda) fixed in advance.
+    """Compute an upper bound on rho(R), linear in the divergence, at a ``rate`` (lambda) fixed in advance.
 
-    Minimising it over rho at rate lambda gives the Gibbs posterior at gamma = lambda, which is why the paper looks at
+    Minimising it over rho at rate lambda gives the Gibbs posterior at gamma = lambda, hence the paper's interest in
     that posterior. The other parameters are those of :func:`pac_bayes_kl`.
 
     Examples
@@ -190,7 +206,7 @@ def catoni_bound(
     rate: float,
     selected_from: int = 1,
 ) -> float:
-    """Catoni's upper bound on rho(R), at a ``rate`` (lambda) fixed in advance; never above :func:`linear_bound`.
+    """Compute Catoni's upper bound on rho(R) at a ``rate`` (lambda) fixed in advance; at most :func:`linear_bound`.
 
     Examples
     --------
@@ -205,16 +221,15 @@ def catoni_bound(
 
 
 def linear_rate(m: float, d: int, epsilon: float = 0.05) -> float:
-    """A rate for :func:`linear_bound` that looks at no data: the best one if the divergence were d."""
+    """Return a rate for :func:`linear_bound` that does not depend on the data: the best for a divergence of d."""
     _check_rate_arguments(m, d, epsilon)
     return math.sqrt(8.0 * m * (d + math.log(1.0 / epsilon)))
 
 
 def catoni_rate(m: float, d: int, epsilon: float = 0.05, auc: float = 0.85) -> float:
-    """A rate for :func:`catoni_bound` that looks at no data: about the best one for a divergence of d and that AUC."""
+    """Return a rate for :func:`catoni_bound` that does not depend on the data: near the best for divergence d, AUC."""
     _check_rate_arguments(m, d, epsilon)
-    if not 0.0 < auc < 1.0:
-        raise ValueError(f"auc must lie strictly between 0 and 1; got {auc!r}.")
+    check_probability("auc", auc)
     return math.sqrt(2.0 * m * (d + math.log(1.0 / epsilon)) / (auc * (1.0 - auc)))
 
 
@@ -223,25 +238,25 @@ def _check(risk: float, divergence: float, m: float, epsilon: float, selected_fr
     if not divergence >= 0.0:
         raise ValueError(f"divergence must be >= 0; got {divergence!r}.")
     _check_size(m)
-    check_epsilon(epsilon)
+    check_probability("epsilon", epsilon)
     check_selected_from(selected_from)
 
 
 def check_selected_from(selected_from: int) -> None:
     if not (selected_from >= 1 and selected_from % 1 == 0):
-        raise ValueError(f"selected_from counts what was compared, an integer >= 1; got {selected_from!r}.")
+        raise ValueError(f"selected_from, the number of alternatives, must be an integer >= 1; got {selected_from!r}.")
 
 
 def _check_size(m: float) -> None:
-    if not 1 <= m <= LARGEST_COUNT:
-        raise ValueError(f"m is the size of the smaller class, from 1 to 2**63 - 1; got {m!r}.")
+    if not 1 <= m <= sys.maxsize:
+        raise ValueError(f"m, the size of the smaller class, must be from 1 to 2**63 - 1; got {m!r}.")
 
 
 def _check_rate_arguments(m: float, d: int, epsilon: float) -> None:
     _check_size(m)
     if not 0 <= d < math.inf:
         raise ValueError(f"d must be a finite number >= 0; got {d!r}.")
-    check_epsilon(epsilon)
+    check_probability("epsilon", epsilon)
 
 
 def _check_rate(rate: float) -> None:
@@ -252,8 +267,3 @@ def _check_rate(rate: float) -> None:
 def _check_unit(name: str, value: float) -> None:
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"{name} must lie in [0, 1]; got {value!r}.")
-
-
-def check_epsilon(epsilon: float) -> None:
-    if not 0.0 < epsilon < 1.0:
-        raise ValueError(f"epsilon must lie strictly between 0 and 1; got {epsilon!r}.")

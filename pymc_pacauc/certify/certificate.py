@@ -1,8 +1,24 @@
-"""Certified AUC of a fitted model: a lower bound on the AUC of future pairs, with the conditions it holds under.
+"""Certificate of a fit: a lower bound on the AUC of future pairs, and the conditions under which it holds.
 
-The same bounds hold for every comparison that is a weighted mean over a fixed set of pairs: weighted observations,
-strata, ordered classes, censored times. What changes is m, the number of independent comparisons they are worth
-(:mod:`pymc_pacauc.comparison.sizes`; the proof is in ``docs/theory/certificates.md``).
+:func:`certificate` computes 1 - B, where B is an upper bound on the expected risk of a score drawn from the posterior:
+
+1. rho(R_n), the expected risk on the training pairs, and KL(rho, prior): in closed form for a Gaussian approximation;
+   from draws of SMC by KL = -gamma rho(R_n) - log Z, both shifted by three standard errors; for a fit on sampled pairs
+   the risk over all pairs is bounded by :func:`paid_risk`.
+2. m, the effective number of independent pairs (:mod:`pymc_pacauc.comparison.sizes`): min(n+, n-) for two classes;
+   weights, strata, ordered classes, censored times and groups of dependent rows have their own.
+3. B, by PAC-Bayes-kl (default), Catoni's or the linear bound (:mod:`pymc_pacauc.certify.bounds`), or the mean over
+   matchings (:mod:`pymc_pacauc.certify.matchings`), at epsilon / ``selected_from``.
+4. The mean score is wrong about a pair only if at least half of the draws are, so its risk is at most 2 B.
+
+With ``sampling="iid"`` labels are random too: the bound is on risk times share of comparable pairs, with
+m = floor(n / 2), and is divided by a lower bound on that share, at half of epsilon each. Hand and Till's M is the mean
+of K bounds at epsilon / K. Each step has its proof in ``docs/theory/certificates.md``.
+
+To add a bound, see :mod:`pymc_pacauc.certify.bounds`; to certify another result, give it ``fitted_to``, ``mean_risk``
+and ``divergence`` (:class:`pymc_pacauc.array_result.ArrayResult`).
+
+Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771; further ones in :mod:`pymc_pacauc.certify.bounds`.
 """
 
 from __future__ import annotations
@@ -15,11 +31,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from pymc_pacauc.array_result import Estimate, HTMLReport
+from pymc_pacauc.array_result import ArrayResult, Estimate, HTMLReport, KnownResult
 from pymc_pacauc.certify.bounds import (
     catoni_bound,
     catoni_rate,
-    check_epsilon,
     check_selected_from,
     kl_upper,
     linear_bound,
@@ -34,6 +49,7 @@ from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import marginal
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.interrupt import raises_interrupts
+from pymc_pacauc.numerics import SEED, check_probability
 from pymc_pacauc.problem.problem import two_class_mask
 from pymc_pacauc.problem.provenance import Provenance, measure_of, sides
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
@@ -42,11 +58,9 @@ if TYPE_CHECKING:
     import pymc as pm
 
 BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
-STANDARD_ERRORS = 3.0  # an estimate without a bound counts as this many of its standard errors worse than it came out
-LARGEST_TYPICAL = 20  # nats for which the bound over matchings is tuned, where there are more coefficients than that
-FOR_THE_RISK = 0.1  # share of epsilon that pays for drawing pairs, where the risk is estimated from some
-COMPARED = 100  # fits, at several gammas say, of which a certificate may be the best, though each has draws of its own
-SEED = 1410  # of draws and splits, fixed before looking at any data
+STANDARD_ERRORS = 3.0  # by which a Monte Carlo estimate without a bound is shifted to the worse side
+LARGEST_TYPICAL = 20  # nats: largest divergence for which the rate of the bound over matchings is chosen
+COMPARED = 100  # number of fits (several gammas) among which the best certificate may be chosen, each with own draws
 NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
 
 
@@ -73,7 +87,7 @@ class Certificate(HTMLReport):
     groups : int
         Number of groups of observations that are the independent units; 0 where observations are.
     comparison : str
-        What is compared; ``auc`` is the AUC of two classes, the concordance of ordered classes or censored times.
+        Kind of comparison; ``auc`` is the AUC of two classes, the concordance of ordered classes or censored times.
     epsilon : float
         Probability with which the bound may fail.
     selected_from : int
@@ -169,7 +183,7 @@ def certificate(
     selected_from : int, default 1
         Number of priors (hyper-parameters, transformations of X) compared on the same data, this one among them. An
         estimator's own choice among priors is counted besides.
-        Choosing *gamma* alone is free: the bounds hold for all posteriors at once.
+        Choosing *gamma* alone need not be counted: the bounds hold for all posteriors at once.
     bound : str, default "kl"
         ``"kl"`` (PAC-Bayes-kl), or ``"catoni"`` or ``"linear"``, which depend on a rate; see
         :mod:`pymc_pacauc.certify.bounds`. ``"matchings"`` is the tightest by far, for approximations (not their draws)
@@ -194,7 +208,7 @@ def certificate(
         ``"catoni"`` and ``"linear"``. (In :func:`~pymc_pacauc.leave_out` groups are what is left out together.) An
         estimator that was fitted with ``groups=`` needs none here.
     model : pymc.Model, optional
-        Not needed, but by draws with ``groups=``: a result knows what it was fitted to. If given, it must be that
+        Needed for draws with ``groups=`` only: results have a record of their fit. If given, it must be that
         model, data and all.
 
     Returns
@@ -307,7 +321,7 @@ def certificate(
         monte_carlo=monte_carlo,
         assumptions=(
             *_assumptions(fitted, sampling, selected_from, monte_carlo, drawn, risk - estimated.value),
-            *([result.assumption] if hasattr(result, "assumption") else []),
+            *filter(None, [getattr(result, "assumption", "")]),
         ),
     )
 
@@ -319,10 +333,10 @@ TUNED = (
 
 
 def check_certifiable(fitted: Provenance) -> None:
-    """Refuse what has no bound, whatever the posterior."""
+    """Refuse comparisons and models for which there is no bound, whatever the posterior."""
     if fitted.terms != 1:
         raise ValueError(
-            f"result cannot be certified: a certificate is for one AUC term; the model had {fitted.terms}."
+            f"result cannot be certified: its model has {fitted.terms} AUC terms, and a certificate is for one."
         )
     if not fitted.only_auc:
         raise ValueError(
@@ -331,8 +345,8 @@ def check_certifiable(fitted: Provenance) -> None:
         )
     if fitted.comparison == "partial AUC":
         raise ValueError(
-            "There is no certificate for a partial AUC: which negatives count depends on the scores, so it is no mean "
-            "over pairs. Certify the whole AUC (without max_fpr)."
+            "There is no certificate for a partial AUC: which negatives count depends on the scores, so it is not a "
+            "mean over fixed pairs. Certify the whole AUC (without max_fpr)."
         )
     if fitted.m_eff == 0.0:
         raise ValueError(
@@ -341,9 +355,9 @@ def check_certifiable(fitted: Provenance) -> None:
         )
 
 
-def certified_auc(result: Any, epsilon: float, selected_from: int) -> float:
-    """The certified AUC by the default bound, for a table: NaN where a posterior has no certificate."""
-    check_epsilon(epsilon)
+def certified_auc(result: Any, selected_from: int = 1, epsilon: float = 0.05) -> float:
+    """Return the certified AUC by the default bound; NaN where a posterior has no certificate."""
+    check_probability("epsilon", epsilon)
     try:
         return certificate(result, epsilon, selected_from=selected_from).auc
     except ValueError:
@@ -351,15 +365,15 @@ def certified_auc(result: Any, epsilon: float, selected_from: int) -> float:
 
 
 def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tuple[float, float]:
-    """The empirical risk to certify with, and what is left of epsilon.
+    """Return the empirical risk for a bound, and the rest of epsilon.
 
-    That of a fit on subsampled pairs is a mean over pairs drawn: what it is below, with a probability that a part of
-    epsilon pays for. The drawing says nothing of all posteriors at once, as PAC-Bayes does, so the part is shared out
-    among the fits that may have been compared: ``COMPARED`` for each of the priors.
+    The risk of a fit on sampled pairs is estimated from pairs drawn independently. It is replaced by an upper bound
+    that may fail with a share ``FOR_THE_DRAWS`` of epsilon. This holds for one posterior, unlike PAC-Bayesian bounds,
+    so the share is divided among the fits that may have been compared: ``COMPARED`` for each of the priors.
     """
     if not estimated.terms:
         return estimated.value, epsilon
-    part = FOR_THE_RISK * epsilon
+    part = FOR_THE_DRAWS * epsilon
     among = COMPARED * selected_from
     highest = mean_bound(estimated.value, estimated.error, estimated.terms, part, selected_from=among)
     return min(1.0, highest), epsilon - part
@@ -376,32 +390,33 @@ def _check_groups(fitted: Provenance, bound: str, sampling: str) -> None:
 def _check_options(
     epsilon: float, selected_from: int, bound: str, rate: float | None, tuned_prior: str, sampling: str
 ) -> None:
-    """Refuse arguments of :func:`certificate` that no result could go with."""
+    """Refuse arguments of :func:`certificate` that are wrong for any result."""
     if bound not in ("kl", "matchings", *BOUNDS):
         raise ValueError(f'bound must be "kl", "catoni", "linear" or "matchings"; got {bound!r}.')
     if tuned_prior not in ("refuse", "charge", "accept"):
         raise ValueError(f'tuned_prior must be "refuse", "charge" or "accept"; got {tuned_prior!r}.')
     if tuned_prior == "charge" and selected_from == 1:
-        raise ValueError('tuned_prior="charge" needs selected_from, the number of priors that were compared.')
+        raise ValueError('tuned_prior="charge" needs selected_from > 1, the number of priors that were compared.')
     if sampling not in ("labels", "iid"):
         raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
-    check_epsilon(epsilon)
+    check_probability("epsilon", epsilon)
     check_selected_from(selected_from)
     if rate is not None and not 0.0 < rate < math.inf:
         raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
     if bound == "matchings" and sampling != "labels":
-        raise ValueError('bound="matchings" matches rows of given classes: sampling="labels".')
+        raise ValueError('bound="matchings" holds given the labels: use it with sampling="labels".')
 
 
 def _check(result: Any, fitted: Provenance, tuned_prior: str) -> None:
+    """Refuse posteriors without a certificate."""
     check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
-        raise ValueError('A certified AUC needs ties="half": a free tie is not an AUC.')
+        raise ValueError(f'A certified AUC needs ties="half"; these draws have ties={fitted.ties!r}.')
     if math.isinf(result.divergence.value):
         raise ValueError(
-            "The prior gives some coefficients a sign or a range, which a Gaussian approximation leaves: its "
-            "divergence from the prior is infinite, and there is no certificate. Certify the exact posterior, sampled "
-            "by pm.sample(step=pac.TemperingSMC())."
+            "The prior gives some coefficients a sign or a range, but the Gaussian approximation has mass outside of "
+            "it: its divergence from the prior is infinite, and there is no certificate. Certify the exact posterior, "
+            "sampled by pm.sample(step=pac.TemperingSMC())."
         )
     if math.isnan(result.divergence.value):
         raise ValueError(
@@ -410,8 +425,8 @@ def _check(result: Any, fitted: Provenance, tuned_prior: str) -> None:
         )
     if fitted.tuned_prior and tuned_prior == "refuse":
         raise ValueError(
-            f"{TUNED} If the choice was among G priors fixed beforehand, say selected_from=G and "
-            'tuned_prior="charge"; or, if a number without a guarantee is what you want, tuned_prior="accept".'
+            f"{TUNED} If the choice was among G priors fixed beforehand, pass selected_from=G and "
+            'tuned_prior="charge"; for a number without a guarantee, tuned_prior="accept".'
         )
 
 
@@ -419,47 +434,42 @@ def _fit_of(result: Any) -> Fit:
     fit: Fit | None = getattr(result, "fit", None)
     if fit is None:
         raise ValueError(
-            'bound="matchings" ranks the training rows by draws from an approximation, which draws alone do not hold: '
-            "pass what pm.fit(method=pac.EP()) returned."
+            'bound="matchings" needs the training rows and the approximation, which draws alone do not contain: '
+            "pass the result of pm.fit(method=pac.EP())."
         )
     return fit
-
-
-@dataclass(frozen=True, eq=False)
-class _ClassResult:
-    """What a bound on the AUC of one class's score against the others asks of a result."""
-
-    fitted_to: Provenance
-    mean_risk: Estimate
-    divergence: Estimate
-    caveat: str
-    gaussian = True
 
 
 def _of_classes(
     result: Any, fitted: Provenance, epsilon: float, groups: Any, sampling: str, options: dict[str, Any]
 ) -> Certificate:
-    """Hand and Till's M: the mean of a bound for each class's score, at epsilon / K (docs/theory/certificates.md)."""
+    """Certify Hand and Till's M: the mean of a bound for each class's score at epsilon / K, K classes.
+
+    The proof is in ``docs/theory/certificates.md``.
+    """
     if sampling != "labels" or options["bound"] == "matchings":
-        raise ValueError('M is certified given the labels by bound="kl", "catoni" or "linear": leave the others away.')
+        raise ValueError(
+            'M, of unordered classes, is certified with sampling="labels" and bound="kl", "catoni" or "linear"; got '
+            f"sampling={sampling!r} and bound={options['bound']!r}."
+        )
     fit: Fit | None = getattr(result, "fit", None)
     if fit is None:
         raise ValueError(
-            "Draws do not hold how far each class's coefficients are from their prior, which a certificate of M pays "
-            "for: pass what pm.fit(method=pac.EP()) returned."
+            "A certificate of M, of unordered classes, needs the divergence of each class's coefficients from their "
+            "prior, which draws do not contain: pass the result of pm.fit(method=pac.EP())."
         )
     problem = fit.problem
     if problem.sites is not None:
-        raise ValueError(f"M is certified for Gaussian priors; the prior here is {problem.sites.name}.")
+        raise ValueError(
+            f"M, of unordered classes, is certified for Gaussian priors; that of result is {problem.sites.name}."
+        )
     number, n = fitted.terms, problem.n // fitted.terms
     found = []
     for k in range(number):
         rows = np.arange(n) + k * n
         blocks = tuple(b for b in problem.pairs.blocks if k * n <= b.positive[0] < (k + 1) * n)
-        place = np.zeros(problem.n, dtype=np.intp)
-        place[rows] = np.arange(n)
-        pairs = replace(problem.pairs, blocks=blocks, kind="two classes").map(place, n)
-        columns = np.flatnonzero((problem.X[rows] != 0.0).any(axis=0))  # the risk is a function of these alone
+        pairs = replace(problem.pairs, blocks=blocks, kind="two classes").on_rows(rows)
+        columns = np.flatnonzero((problem.X[rows] != 0.0).any(axis=0))  # coefficients that this risk depends on
         prior = GaussianPrior(
             problem.prior.mean[columns], linalg.cholesky(problem.prior.covariance[np.ix_(columns, columns)], lower=True)
         )
@@ -472,7 +482,8 @@ def _of_classes(
         sizes: dict[str, Any] = {"n_pos": n_pos, "n_neg": n_neg, "m_eff": effective_size(pairs)}
         own = replace(fitted, comparison="two classes", terms=1, priors=1, **sizes)
         own = own if groups is None else own.with_groups(pairs, groups)
-        one = _ClassResult(own, Estimate(risk, 0.0), Estimate(q.divergence, 0.0), result.caveat)
+        evidence = ArrayResult(fit).evidence
+        one = KnownResult(own, evidence, Estimate(risk), Estimate(q.divergence), True, result.caveat)
         found.append(certificate(one, epsilon / number, **options))
     mean: dict[str, Any] = {name: float(np.mean([getattr(each, name) for each in found])) for name in CLASS_MEANS}
     return replace(
@@ -496,19 +507,19 @@ CLASS_MEANS = ("auc", "mean_score_auc", "empirical_auc")
 
 
 def equal_matchings(fitted: Provenance) -> bool:
-    """Whether the pairs are a mean of matchings of one size: none is larger than the smaller class."""
+    """Return whether the pairs are a mean of matchings of one size, that of the smaller class."""
     return fitted.comparison == "two classes" and fitted.m_eff == min(fitted.n_pos, fitted.n_neg)
 
 
 def _comparison(result: Any, model: pm.Model | None) -> Comparison:
-    """Which observations are compared: known to a fit, and to a model."""
+    """Return the comparison of a fit, or of the model."""
     fit: Fit | None = getattr(result, "fit", None)
     if fit is not None:
         return fit.problem.pairs
     if model is None:
         raise ValueError(
-            "Draws do not hold which observations are compared, which groups= needs: pass their model= too, or certify "
-            "what pm.fit(method=pac.EP()) returned."
+            "groups= needs the observations that are compared, which draws do not contain: pass their model= too, or "
+            "the result of pm.fit(method=pac.EP())."
         )
     from pymc_pacauc.model.auc_term import auc_terms
 
@@ -516,15 +527,10 @@ def _comparison(result: Any, model: pm.Model | None) -> Comparison:
 
 
 def _sizes(certified: Certificate) -> str:
-    return _class_sizes(certified) + (f", in {certified.groups} groups" if certified.groups else "")
-
-
-def _class_sizes(certified: Certificate) -> str:
-    if certified.comparison == "two classes":
-        return f"n+ = {certified.n_pos}, n- = {certified.n_neg}"
-    if certified.comparison == "censored times":
-        return f"{certified.n_pos} events and {certified.n_neg} others"
-    return f"{certified.comparison}, {certified.n_pos + certified.n_neg} observations"
+    n_pos, n_neg = certified.n_pos, certified.n_neg
+    known = {"two classes": f"n+ = {n_pos}, n- = {n_neg}", "censored times": f"{n_pos} events and {n_neg} others"}
+    said = known.get(certified.comparison, f"{certified.comparison}, {n_pos + n_neg} observations")
+    return said + (f", in {certified.groups} groups" if certified.groups else "")
 
 
 def _independence(fitted: Provenance) -> str:
@@ -545,7 +551,7 @@ def _independence(fitted: Provenance) -> str:
 
 def _share(fitted: Provenance) -> float:
     if fitted.compared == 0.0:
-        raise ValueError('sampling="iid" is for pairs that weigh the same; use sampling="labels".')
+        raise ValueError('sampling="iid" is for pairs of equal weight; use sampling="labels".')
     return fitted.compared
 
 
@@ -565,46 +571,47 @@ def _assumptions(
         "or otherwise, beyond the choice counted next."
         if selected_from > 1
         else "Assumes that the prior was fixed before these data were seen: no hyper-parameter tuned on them. Choosing "
-        "gamma costs nothing; for the best of G priors say selected_from=G.",
+        "gamma costs nothing; for the best of G priors pass selected_from=G.",
     ]
     if selected_from > 1:
-        sentences.append(f"Pays for a choice among {selected_from} priors or settings: epsilon / {selected_from} each.")
+        sentences.append(
+            f"Covers a choice among {selected_from} priors or settings: each is certified at epsilon / {selected_from}."
+        )
     if fitted.tuned_prior:
-        sentences.insert(0, "NO GUARANTEE: the prior was tuned on these very data.")
+        sentences.insert(0, "NO GUARANTEE: the prior was tuned on these data.")
     if fitted.own_scales:
         sentences.append(
-            "The estimator took scales of the columns (for the prior, their correlations too) from these rows. Their "
-            "centre is free. The bound is exact for scales fixed beforehand: what this choice adds is not certified. "
+            "The estimator took scales of the columns (for the prior, their correlations too) from these rows; their "
+            "centres change no ranking. The bound is exact for scales fixed beforehand and does not cover this choice. "
             'For a bound without it, scale the columns by reference values and use prior="ridge", standardize=False.'
         )
     elif fitted.standardized:
         sentences.append(
-            "CAUTION: the covariates look centred, scaled or ranked over this very sample. Standardised with it, the "
-            "prior on scores depends on the data and the bound is not exact; standardise with reference values or "
-            "other rows."
+            "CAUTION: the covariates look centred, scaled or ranked with these rows. Then the prior of the scores "
+            "depends on the data, and the bound is not exact; standardise with reference values or other rows."
         )
     else:
         sentences.append("Assumes that covariates were not standardised with these rows.")
     if fitted.sample_features:
         sentences.append(
-            "CAUTION: the features were made from rows of this very sample. The bound is then exact only for "
-            "lengthscales fixed beforehand and features that leave nothing out; make them from other rows."
+            "CAUTION: the features were made from these rows. The bound is then exact only for lengthscales fixed "
+            "beforehand and features without truncation; make them from other rows."
         )
     if drawn is not None:
         sentences.append(
-            f"A mean over {drawn.draws} draws that it rests on was taken {drawn.margin:.2g} nats on the safe side, for "
-            f"which {FOR_THE_DRAWS:g} of epsilon pays: enough to choose among {COMPARED} gammas by their certificates."
+            f"The Monte Carlo error of a mean over {drawn.draws} draws ({drawn.margin:.2g} nats) is covered by "
+            f"{FOR_THE_DRAWS:.0%} of epsilon, also for the best of {COMPARED} gammas."
         )
     elif fitted.pairs_used:
         sentences.append(
-            f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all was estimated from "
-            f"pairs drawn independently, {margin:.1e} on the safe side, for which {FOR_THE_RISK:g} of epsilon pays: "
-            f"enough to choose among {COMPARED} gammas by their certificates."
+            f"The posterior was fitted to {fitted.pairs_used} of the pairs. Its risk over all pairs was estimated from "
+            f"pairs drawn independently; the error (at most {margin:.1e}) is covered by {FOR_THE_DRAWS:.0%} of epsilon,"
+            f" also for the best of {COMPARED} gammas."
         )
     if monte_carlo is not None:
         risk, evidence = monte_carlo
         sentences.append(
-            f"Risk and log evidence are estimates (s.e. {risk:.1e} and {evidence:.2f}); the bound is computed "
-            f"{STANDARD_ERRORS:g} s.e. on the safe side, which is not a proof."
+            f"Risk and log evidence are Monte Carlo estimates (s.e. {risk:.1e} and {evidence:.2f}); the bound uses "
+            f"values {STANDARD_ERRORS:g} s.e. worse, which is not a proof."
         )
     return tuple(sentences)

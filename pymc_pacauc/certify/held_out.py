@@ -1,24 +1,20 @@
-"""Certified AUCs with a part of the rows kept for the certificate, and of a posterior without that; on arrays.
+"""Certificates from held-out rows: of any score (:func:`holdout`), and of a model fitted to a part (:func:`split`).
 
-Split the rows of each class into a part A, from which something is learned, and the rest B, on which it is certified by
-the bounds of :mod:`pymc_pacauc.certify.matchings`. Three scores have a certificate then:
+:func:`split` divides the rows of each class into a part A, which is fitted, and the rest B, on which AUCs are certified
+by the bounds of :mod:`pymc_pacauc.certify.matchings` (with groups of dependent rows, by PAC-Bayes-kl). Three scores are
+certified:
 
-- *the mean score of the posterior of A*: on B it is a fixed score, and nothing is paid for having learned it;
-- *a draw from the posterior of all rows*: the posterior of A is a prior fixed before B is seen, and close to the
-  posterior of all rows, so that the divergence between the two costs little;
-- *the mean score of the posterior of all rows*. Ranking by the mean m of a Gaussian is a majority vote, which is wrong
-  about a pair only where at least half of the draws are: at most twice the risk of a draw. The factor two goes if draws
-  are close to the mean and have to do better than the mean. Let rho = N(m, s^2 V), V the covariance of the posterior of
-  A. If m is wrong about a pair then a draw from rho has the positive row at most kappa of its standard deviations above
-  the negative one with probability at least Phi(kappa), so that the risk of m is at most 1 / Phi(kappa) times rho's
-  risk at that margin. The margin of a pair is no more than that of its rows about any centre, added up.
+- *the mean score of the posterior of A*: on B it is a fixed score, so the bound has no divergence term;
+- *a draw from the posterior of all rows*: the posterior of A is a prior fixed before B is seen, and near the posterior
+  of all rows, so the divergence between the two is small;
+- *the mean score of the posterior of all rows*. Its risk is at most twice that of a draw, because the mean m is wrong
+  about a pair only if at least half of the draws are. The factor two is reduced by draws near the mean that are judged
+  with a margin. Let rho = N(m, s^2 V), V the covariance of the posterior of A. If m is wrong about a pair, then with
+  probability at least Phi(kappa) a draw from rho has the positive row at most kappa of its standard deviations above
+  the negative one. So the risk of m is at most 1 / Phi(kappa) times the risk of rho with that margin. The margin of a
+  pair is at most the sum of those of its rows about any centre (:func:`with_margin`).
 
-`docs/theory/certificates.md` has the proofs.
-
-Certified AUCs from rows that were not used to learn the score: of any score, and of a model split in two.
-
-The bounds hold for every sample size and all distributions; :mod:`pymc_pacauc.certify.matchings` and
-``docs/theory/certificates.md`` say why.
+Two EP fits and a thousand draws of the scores. Proofs: ``docs/theory/certificates.md``.
 """
 
 from __future__ import annotations
@@ -33,8 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from pymc_pacauc.array_result import HTMLReport
-from pymc_pacauc.certify.bounds import check_epsilon, check_selected_from, kl_upper, pac_bayes_kl
-from pymc_pacauc.certify.certificate import SEED, TUNED
+from pymc_pacauc.certify.bounds import check_selected_from, kl_upper, pac_bayes_kl
+from pymc_pacauc.certify.certificate import TUNED
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import empirical_risk
@@ -47,7 +43,7 @@ from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import deployed_score, labelled_draws
 from pymc_pacauc.model.read import ModelProblem, problem_of
 from pymc_pacauc.model.results import fitted_to
-from pymc_pacauc.numerics import FloatArray, Mask
+from pymc_pacauc.numerics import SEED, FloatArray, Mask, check_probability
 from pymc_pacauc.problem.problem import Problem, two_class_mask
 from pymc_pacauc.problem.provenance import Provenance, fingerprint, looks_standardized, pair_fingerprint
 
@@ -58,23 +54,22 @@ SHRINK, MARGIN = 0.5, 1.0  # s and kappa
 def _split(
     problem: Problem, share: float, epsilon: float, groups: ArrayLike | None, seed: int, n_jobs: int | None
 ) -> SplitCertificate:
-    """The certificate of :func:`split` for a problem of arrays.
+    """Compute the certificate of :func:`split` for a problem of arrays.
 
     With ``groups`` no group is split, and the bounds are PAC-Bayes-kl with m counted in groups: rows of one group are
-    not independent, so that there are no matchings of them.
+    dependent, and the bound over matchings is for independent rows.
     """
     positive = two_class_mask(problem)
     if problem.sites is not None:
         raise ValueError(
-            f"A split certificate is for Gaussian priors; this problem has a prior that is {problem.sites.name}."
+            f"model must have a Gaussian prior, for a split certificate; that of this one is {problem.sites.name}."
         )
-    if not 0.0 < share < 1.0:
-        raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}.")
+    check_probability("share", share)
     rng = np.random.default_rng(seed)
     codes = None if groups is None else group_codes(groups, positive.size)
     in_part = _part_of(positive, share, rng) if codes is None else _groups_of(positive, codes, share, rng)
     part = fit(replace(problem, pairs=problem.pairs.among(in_part)), n_jobs=n_jobs)
-    whole = fit(problem, start=part, n_jobs=n_jobs)
+    whole = fit(problem, n_jobs=n_jobs)
     rest = ~in_part
     prior, posterior = part.posterior.natural, whole.posterior.natural
     before, after = (scores_under(problem, q, rest) for q in (prior, posterior))
@@ -110,16 +105,16 @@ def _split(
 
 
 def with_margin(scores: GaussianScores, sd: FloatArray, positive: Mask) -> GaussianScores:
-    """Positive rows ``MARGIN`` times their ``sd`` lower, and negative ones higher.
+    """Lower the scores of positive rows by ``MARGIN`` times their ``sd``, and raise those of negative rows.
 
-    ``sd[n]`` are standard deviations of the scores' differences from the score of any one point. The risk of the means
-    is then at most that of these scores over Phi(MARGIN).
+    ``sd[n]`` are standard deviations of the differences to the score of some fixed point. The risk of the mean score is
+    at most that of these scores divided by Phi(MARGIN).
     """
     return replace(scores, mean=scores.mean + MARGIN * np.where(positive, -sd, sd))
 
 
 def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
-    """KL(q, p)."""
+    """Compute KL(q, p) of two Gaussians."""
     spread = float(np.sum((p.factor.T @ q.root) ** 2)) - q.mean.size
     shift = float(np.sum((p.factor.T @ (q.mean - p.mean)) ** 2))
     volumes = float(np.log(np.diagonal(q.factor)).sum() - np.log(np.diagonal(p.factor)).sum())
@@ -127,17 +122,18 @@ def divergence_between(q: NaturalGaussian, p: NaturalGaussian) -> float:
 
 
 def _part_of(positive: Mask, share: float, rng: np.random.Generator) -> Mask:
+    """Choose a share of the rows of each class at random; mask, (n,)."""
     chosen = np.zeros(positive.size, dtype=bool)
     for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
         if rows.size < 2:
-            raise ValueError("model must have at least two rows of each class, for a split certificate.")
+            raise ValueError(f"model must have at least two rows of each class, for a split; one has {rows.size}.")
         number = int(np.clip(round(share * rows.size), 1, rows.size - 1))
         chosen[rng.permutation(rows)[:number]] = True
     return chosen
 
 
 def _groups_of(positive: Mask, codes: NDArray[np.intp], share: float, rng: np.random.Generator) -> Mask:
-    """Whole groups, in random order: each goes where the part is then nearer to its share of both classes."""
+    """Choose whole groups in random order: a group joins if that brings the part nearer its share of both classes."""
     sizes = np.array([np.bincount(codes[rows], minlength=codes.max() + 1) for rows in (positive, ~positive)]).T
     shares = sizes / sizes.sum(axis=0)
     chosen, seen, part = np.zeros(len(sizes), dtype=bool), np.zeros(2), np.zeros(2)
@@ -148,14 +144,14 @@ def _groups_of(positive: Mask, codes: NDArray[np.intp], share: float, rng: np.ra
         part += chosen[group] * shares[group]
     if min(sizes[chosen].sum(axis=0).min(), sizes[~chosen].sum(axis=0).min()) == 0:
         raise ValueError(
-            f"A split certificate needs groups with rows of each class in the part and outside it; of {len(sizes)} "
-            "groups there are none. Take another share=, or more groups."
+            f"groups cannot be split such that both parts have rows of each class ({len(sizes)} groups, "
+            f"share={share:g}). Use another share=, or more groups."
         )
     return chosen[codes]
 
 
 def _fixed_score_bound(score: FloatArray, positive: Mask, epsilon: float, codes: NDArray[np.intp] | None) -> float:
-    """Lower bound on the AUC of a score fixed beforehand: over matchings, or of groups by Chernoff's inequality."""
+    """Bound the AUC of a score fixed beforehand from below: over matchings, or for groups by Chernoff's inequality."""
     if codes is None:
         sizes = int(positive.sum()), int((~positive).sum())
         return holdout_bound(matching_groups(positive).of(score), *sizes, epsilon)
@@ -164,10 +160,10 @@ def _fixed_score_bound(score: FloatArray, positive: Mask, epsilon: float, codes:
 
 
 def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
-    """The multiple of ``mean``, which ranks the same, that is closest to the prior."""
+    """Return the factor of ``mean`` for which it is closest to the prior; a positive factor changes no ranking."""
     toward = prior.precision @ mean
     length = float(mean @ toward)
-    return max(float(prior.mean @ toward) / length, 1e-6) if length > 0.0 else 1.0  # zero is any multiple of itself
+    return max(float(prior.mean @ toward) / length, 1e-6) if length > 0.0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -279,7 +275,7 @@ def holdout(
     >>> 0.75 < certified.auc < certified.empirical_auc - 0.03
     True
     """
-    check_epsilon(epsilon)
+    check_probability("epsilon", epsilon)
     check_selected_from(selected_from)
     draws, mask = labelled_draws(scores, y, positive)
     score = deployed_score(scores, draws, mean)
@@ -303,14 +299,14 @@ class SplitCertificate(HTMLReport):
     Attributes
     ----------
     auc : float
-        Of the mean score of ``part``, the posterior of a part of the rows: the one to deploy if the certificate
+        Certified AUC of the mean score of ``part``, the posterior of a part of the rows: to deploy if the certificate
         matters.
     draw_auc, mean_score_auc : float
-        Of a draw from the posterior of all rows, ``whole``, and of its mean score.
+        Certified AUC of a draw from the posterior of all rows, ``whole``, and of its mean score.
     empirical_auc : float
         AUC of the part's mean score on the other rows.
     divergence : float
-        KL(whole, part), in nats: what ``draw_auc`` pays for having seen all rows.
+        KL(whole, part), in nats, the divergence in the bound of ``draw_auc``.
     part, whole : EPApproximation or Fit
         Approximations as :class:`~pymc_pacauc.EP` returns them (fits, for a problem of arrays).
     in_part : ndarray of bool, shape (n,)
@@ -358,7 +354,7 @@ class SplitCertificate(HTMLReport):
             f"{rows} rows ({self.empirical_auc:.4f} on the other {others})\n"
             f"  posterior of all rows: a draw >= {self.draw_auc:.4f}, the mean score >= {self.mean_score_auc:.4f} "
             f"(KL {self.divergence:.2f} nats from the part's)\n"
-            "  - Each bound holds by itself; for the best of the three say selected_from=3 beforehand.\n"
+            "  - Each bound holds on its own; for the best of the three pass selected_from=3 beforehand.\n"
             f"  - Assumes that {_independent(self.groups)}, and that nothing besides (gamma, prior, scaling of "
             "covariates) was chosen with the rows outside the part."
             f"{caution if self.standardized else ''}"
@@ -406,6 +402,11 @@ def split(
     ValueError
         If the model has other than two classes or scores EP cannot fit, or an option is out of its range.
 
+    Warns
+    -----
+    ConvergenceWarning
+        If one of the two fits does not converge.
+
     See Also
     --------
     holdout : Certify any score on rows that had no part in making it.
@@ -424,7 +425,7 @@ def split(
     >>> 0.65 < certified.auc < certified.empirical_auc
     True
     """
-    check_epsilon(epsilon)
+    check_probability("epsilon", epsilon)
     check_selected_from(selected_from)
     source: ModelProblem | None = None
     if not isinstance(model, Problem):
@@ -442,7 +443,7 @@ def split(
 
 
 def _of_part(record: Provenance, pairs: Pairs, in_part: NDArray[np.bool_]) -> Provenance:
-    """The record of a fit to the part, which says so: its rows are fewer, and are not those of the model."""
+    """Return the record of a fit to the part, whose rows are fewer than those of the model."""
     [block] = pairs.blocks
     return replace(
         record,

@@ -1,16 +1,15 @@
-"""Fits on a Dask cluster: a sweep of EP is a map over parts of the pairs and a sum, and nothing is kept between sweeps.
+"""Fits on a Dask cluster: a sweep of EP is a map over parts of the pairs and a sum, without state between sweeps.
 
     from dask.distributed import Client
     from pymc_pacauc import cluster
 
     client = Client("scheduler:8786")
-    pm.fit(method=pac.EP(client=client))                  # a model whose pairs are many: they are shared out
-    cluster.fit_rows(paths, gamma, client=client)         # rows that no machine holds alone: loaded on the workers
-    cluster.run_chains(problem, 8, client=client)         # tempering SMC, a chain on each worker
+    pm.fit(method=pac.EP(client=client))                  # a model with many pairs, which the workers divide
+    cluster.fit_rows(paths, gamma, client=client)         # rows that do not fit on one machine: loaded by workers
+    cluster.run_chains(problem, 8, client=client)         # tempering SMC, independent chains on the workers
 
-Data get to the workers by ``submit``, so that the scheduler can make them again when a worker dies; a sweep is one
-round of tasks, to which q goes and from which sums of its size come back. Tasks are tied to no worker and keep
-nothing.
+Data are sent by ``submit``, so that the scheduler can send them again when a worker dies. A sweep is one round of
+tasks: only the approximation and d x d sums cross the network. Tasks may run on any worker.
 """
 
 from pymc_pacauc.cluster.rounds import ClusterError, run_chains

@@ -1,6 +1,8 @@
-"""Rounds of tasks on a Dask cluster that survive the death of workers, and end with a clear error if all are lost.
+"""Rounds of tasks on a Dask cluster, and tempering SMC by such a round.
 
-Independent runs of tempering SMC on the workers of a Dask cluster, a chain each.
+:func:`submit` and :func:`gather` run one round; tasks of a worker that dies are repeated on another, and
+:class:`ClusterError` is raised if no worker is left for ``PATIENCE`` seconds. :func:`run_chains` runs independent
+chains.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker
 
 from pymc_pacauc.ep.results import Fit
-from pymc_pacauc.numerics import single_threaded_blas
+from pymc_pacauc.numerics import check_whole, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc import Settings, State, bridge_path, prior_path, run_tempering
 
@@ -46,7 +48,7 @@ class ClusterError(RuntimeError):
 
 
 def check_client(client: Client) -> None:
-    """Refuse a client that cannot work, before any work."""
+    """Refuse a client that is closed or asynchronous, or whose workers lack this package."""
     if not isinstance(client, Client):
         raise TypeError(
             f"client must be a distributed.Client that computes synchronously; got {type(client).__name__}."
@@ -54,7 +56,7 @@ def check_client(client: Client) -> None:
     if getattr(client, "asynchronous", False):
         raise TypeError("client is asynchronous: make one with Client(address), without asynchronous=True.")
     if client.status != "running":
-        raise ClusterError(f"The Dask client is {client.status}: connect a new one, Client(address).")
+        raise ClusterError(f"client is {client.status}: connect a new one, Client(address).")
     _wait_for_workers(client)
     found = client.run(find_spec, "pymc_pacauc", on_error="return")
     without = sorted(worker for worker, spec in found.items() if spec is None or isinstance(spec, BaseException))
@@ -66,21 +68,22 @@ def check_client(client: Client) -> None:
 
 
 def threads(client: Client) -> int:
-    """Threads of all workers together."""
+    """Return the number of threads of all workers."""
     return sum(client.nthreads().values())
 
 
 def hold(client: Client, data: Sequence[Any]) -> list[Future]:
-    """Futures of data of this process, which the scheduler can make again if their worker dies.
+    """Send data to the cluster; return futures, which the scheduler can compute again if their worker dies.
 
-    (Scattered data are lost with their worker.) They are in the graph, once: Dask need not warn that it is large.
+    (Scattered data would be lost with their worker.) The data are part of the graph, whose size Dask warns of: the
+    warning is switched off.
     """
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
         return [client.submit(_identity, each, pure=False) for each in data]
 
 
 def submit(client: Client, function: Callable[..., Any], futures: Sequence[Any], *arguments: Any) -> list[Future]:
-    """``function(each, *arguments)`` for each future, or tuple of futures: one round, on whatever worker."""
+    """Start ``function(each, *arguments)`` for each future, or tuple of futures: one round, on any worker."""
     with _while_connected(client):
         return [
             client.submit(_alone, function, *(each if isinstance(each, tuple) else (each,)), *arguments, pure=False)
@@ -89,20 +92,20 @@ def submit(client: Client, function: Callable[..., Any], futures: Sequence[Any],
 
 
 def gather(client: Client, futures: list[Future]) -> list[Any]:
-    """The results of a round, in order, which are forgotten there; :class:`ClusterError` when the workers are gone."""
+    """Return the results of a round, in order, and release them; :class:`ClusterError` when the workers are gone."""
     with _while_connected(client), client.as_current():
         for _ in range(ATTEMPTS):
             _finish(client, futures)
             try:
                 found = list(client.gather(futures))
             except OSError:
-                if any(future.status == "error" for future in futures):  # a task's own
+                if any(future.status == "error" for future in futures):  # raised by a task itself
                     raise
-                continue  # a worker died with results that were not fetched: they are made again
+                continue  # a worker died with results that were not fetched: they are computed again
             except KilledWorker as error:
                 raise ClusterError(
                     "Every worker that tried a part of the work died. Most often it ran out of memory (give workers "
-                    "more, or cut the data into smaller parts), or came late and without pymc_pacauc."
+                    "more, or divide the data into smaller parts), or started later, without pymc_pacauc."
                 ) from error
             except ModuleNotFoundError as error:
                 raise ClusterError(
@@ -138,14 +141,14 @@ def _has_workers(client: Client) -> bool:
 
 
 def release(futures: Iterable[Future]) -> None:
-    """Let the workers forget results, which must not be recomputed for nobody when one of them dies."""
+    """Release results, so that they are not computed again when a worker dies."""
     for future in futures:
         future.release()
 
 
 @contextmanager
 def _while_connected(client: Client) -> Iterator[None]:
-    """What goes wrong because the connection is lost says so."""
+    """Turn exceptions caused by a lost connection into :class:`ClusterError`."""
     try:
         yield
     except ClusterError:
@@ -157,7 +160,7 @@ def _while_connected(client: Client) -> Iterator[None]:
 
 
 def map_with(client: Client, function: Callable[[Any, Any], Any], common: Any, items: Iterable[Any]) -> list[Any]:
-    """``function(common, item)`` for each item: ``common`` goes to every worker once."""
+    """Compute ``function(common, item)`` for each item; ``common`` is sent to every worker once."""
     [held] = hold(client, [common])
     found = gather(client, [submit(client, function, [held], item)[0] for item in items])
     release([held])
@@ -169,7 +172,7 @@ def _identity(data: Any) -> Any:
 
 
 def _alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """On one thread: the workers are as many as there are cores."""
+    """Call a function with single-threaded BLAS, because there is a worker for each core."""
     with single_threaded_blas():
         return function(*arguments)
 
@@ -183,10 +186,10 @@ def _wait_for_workers(client: Client) -> None:
 
 def _lost(client: Client) -> ClusterError:
     if client.status != "running":
-        return ClusterError(f"The Dask client is {client.status}: the connection to the scheduler is lost.")
+        return ClusterError(f"client is {client.status}: the connection to the scheduler is lost.")
     return ClusterError(
-        f"The Dask cluster has had no worker for {PATIENCE:.0f} seconds: start workers and call again. The data are "
-        "loaded anew. If workers came and went, their logs say why: memory, or pymc_pacauc missing."
+        f"client has had no worker for {PATIENCE:.0f} seconds: start workers and call again; data are loaded again. If "
+        "workers died, their logs say why: memory, or pymc_pacauc missing."
     )
 
 
@@ -239,8 +242,7 @@ def run_chains(
     >>> states = cluster.run_chains(problem, 8, client=client, random_seed=1)  # doctest: +SKIP
     >>> [state.log_evidence for state in states]  # doctest: +SKIP
     """
-    if isinstance(chains, bool) or not isinstance(chains, int | np.integer) or chains < 1:
-        raise ValueError(f"chains must be a whole number, at least 1; got {chains!r}.")
+    check_whole("chains", chains)
     check_client(client)
     path = prior_path(problem)
     if start is not None:

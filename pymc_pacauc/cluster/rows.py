@@ -1,15 +1,16 @@
-"""EP on rows that no machine holds alone: every worker compares the rows it has loaded with each other.
+"""EP on rows that do not fit on one machine: every worker compares the rows that it has loaded with each other.
 
-Rows come in parts, files or chunks of a Dask array, in random order. Each part puts its own rows into groups along the
-score (:mod:`pymc_pacauc.comparison.subsample`) and estimates the sums over all its pairs; a pair within a part stands
-for ``pairs of all rows / pairs within parts``. So nothing but q goes to the workers, and nothing but sums of its size
-comes back. Rows are grouped twice: at random for a pilot fit, then along the score that it found.
+Rows come in parts, files or chunks of a Dask array, in random order. On each part rows are put into groups along the
+score (:mod:`pymc_pacauc.comparison.subsample`), and the sums of the sites of all its pairs are estimated; each pair
+within a part counts N / W times, N the number of all pairs and W that of pairs within parts. Only q is sent to the
+workers, and only d x d sums come back: O(pairs used * d + n d^2) per sweep, divided among the workers. Groups are
+random for a pilot fit, then along the score that it found.
 
-*Sampling error.* That of the subsample comes from others, as on one machine (:mod:`pymc_pacauc.ep.subsample`): to first
-order where it is small, else by fits to them. Besides, which rows share a part is chance: W of the N pairs are
-within parts. That adds to the variance in proportion to 1 / W - 1 / N, and splitting the rows of every part by the same
-chance into G groups, in proportion to G / W - 1 / W. So two such splits, at the fit's q, tell how much it is, to first
-order: a larger error than that is right for is warned of.
+*Sampling error.* That of the subsample is estimated from other subsamples, as on one machine
+(:mod:`pymc_pacauc.ep.subsample`): to first order where it is small, else by fits to them. In addition, which rows share
+a part is random. That adds a variance proportional to 1 / W - 1 / N, and splitting the rows of every part randomly into
+G groups would add one proportional to G / W - 1 / W. So the variance over such splits, at the fit's q, multiplied by
+(1 - W / N) / (G - 1), estimates it, to first order; if it is too large for that, a warning says so.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, subm
 from pymc_pacauc.cluster.shards import add_up, check_worth
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
-from pymc_pacauc.ep.plan import FINE_TOLERANCE, LENGTH_MATTERS, check_count
+from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, LENGTH_MATTERS, check_count
 from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of, warn_of_subsample
 from pymc_pacauc.ep.subsample import (
@@ -42,12 +43,9 @@ from pymc_pacauc.ep.subsample import (
     sampling_error,
 )
 from pymc_pacauc.ep.sweep import SiteSums
-from pymc_pacauc.numerics import FloatArray, numeric_array
+from pymc_pacauc.numerics import FloatArray, finite_array
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.scores import GaussianPrior
-
-PAIRS_A_ROW = 200.0
-PILOT_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,10 +257,10 @@ def fit_rows(
     _check_pairs(pairs, 2 * LEAST_ROWS * within / (n_pos + n_neg))
     run = _Rows(client, submit(client, on_worker.prepare, raw, prior, gamma), gamma, n_pos * n_neg, within)
     del raw  # loaded again if a worker dies; until then there is no need for two copies
-    # What the iteration asks of a problem
+    # The attributes of a problem that gaussian_iteration uses
     weight = SimpleNamespace(total_weight=float(run.total))
     target = cast(Problem, SimpleNamespace(gamma=gamma, pairs=weight, scale_free=not np.any(prior.mean)))
-    groups = max(1.0, within / (PAIRS_A_ROW * (n_pos + n_neg) if pairs is None else float(pairs)))
+    groups = max(1.0, within / (ACCURACIES["fit"].pairs_per_row * (n_pos + n_neg) if pairs is None else float(pairs)))
     seeds = np.random.SeedSequence(random_seed)
     q, sweeps = standard_gaussian(prior.mean.size), 0
     for stage in range(2):
@@ -272,7 +270,7 @@ def fit_rows(
             gaussian_iteration(target, 1.0, partial(run.sums, sampled)),
             q,
             policy_for(q.mean.size),
-            tolerance=PILOT_TOLERANCE if stage == 0 else tolerance,
+            tolerance=ACCURACIES["path"].tolerance if stage == 0 else tolerance,
             max_sweeps=max_sweeps,
             callback=callback,
             counted=sweeps,
@@ -307,7 +305,7 @@ def fit_rows(
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows on the workers, in parts, with so many pairs in total and within parts."""
+    """Rows on the workers, in ``parts``; numbers of all pairs (``total``) and of pairs ``within`` parts."""
 
     client: Client
     parts: list[Future]
@@ -318,12 +316,12 @@ class _Rows:
     def rows_in_groups(
         self, function: Callable[..., Any], seeds: np.random.SeedSequence, *arguments: Any
     ) -> list[Future]:
-        """The rows of every part grouped or split, by a seed of its own."""
+        """Group or split the rows of every part, each with its own seed."""
         each = list(zip(self.parts, seeds.spawn(len(self.parts)), strict=True))
         return submit(self.client, function, each, *arguments)
 
     def sums(self, sampled: list[Future], q: NaturalGaussian, stands_for: float | None = None) -> SiteSums:
-        """One round: the sums over all pairs, estimated from those sampled, each of which stands for some."""
+        """Estimate the sums over all pairs from those sampled, in one round; each counts ``stands_for`` times."""
         each = self.total / self.within if stands_for is None else stands_for
         sent = (q.precision, q.shift, self.gamma / self.total, 1.0, each)
         both = list(zip(self.parts, sampled, strict=True))
@@ -339,7 +337,7 @@ def _error(
     seeds: np.random.SeedSequence,
     max_sweeps: int,
 ) -> tuple[SamplingError, str]:
-    """Standard errors from the subsample and from which rows share a part, and what is to be said of the latter."""
+    """Estimate the error of the subsample and of the division into parts; return it, and a warning of the latter."""
 
     def refitted(sampled: list[Future]) -> tuple[float, FloatArray]:
         iteration = gaussian_iteration(target, 1.0, partial(run.sums, sampled))
@@ -369,18 +367,18 @@ def _error(
     if of_parts[1] <= LINEAR_ERROR:
         return total, ""
     return total, (
-        f"Which rows share a part leaves an error of about {of_parts[1]:.2g} posterior standard deviations in the "
-        "mean, to first order: it may be several times as large. Write the rows into fewer, larger parts."
+        f"The division of rows into parts leaves an error of about {of_parts[1]:.2g} posterior standard deviations in "
+        "the mean, to first order: it may be several times as large. Write the rows into fewer, larger parts."
     )
 
 
 def _check_pairs(pairs: int | None, least: float) -> None:
     if pairs is not None:
-        check_count(pairs, least, "pairs", "None or", "leave pairs away")
+        check_count(pairs, least, "pairs", "None or", "leave pairs out")
 
 
 def _raw_parts(client: Client, rows: Any) -> list[Any]:
-    """A future of (X, y) for each part."""
+    """Return a future of (X, y) for each part."""
     if isinstance(rows, tuple) and len(rows) == 2 and hasattr(rows[0], "to_delayed"):
         return _of_dask_array(client, *rows)
     if not isinstance(rows, Sequence) or isinstance(rows, str) or not rows:
@@ -390,11 +388,12 @@ def _raw_parts(client: Client, rows: Any) -> list[Any]:
         )
     futures = [isinstance(each, Future) for each in rows]
     if any(futures) and not all(futures):
-        raise TypeError("rows mixes futures with paths: give one or the other.")
+        raise TypeError("rows has futures and paths: give one or the other.")
     return list(rows) if all(futures) else [client.submit(load_npz, path, pure=False) for path in rows]
 
 
 def _of_dask_array(client: Client, X: Any, y: Any) -> list[Future]:
+    """Return a future of (X, y) for each chunk of rows of a Dask array."""
     if X.ndim != 2:
         raise ValueError(f"rows must be a matrix of shape (n, d); got {X.ndim} dimension(s).")
     for name, each in (("X", X), ("y", y)):
@@ -412,24 +411,20 @@ def _of_dask_array(client: Client, X: Any, y: Any) -> list[Future]:
 
 
 def _prior(shapes: list[dict[str, Any]], mean: ArrayLike, sd: ArrayLike) -> GaussianPrior:
-    """The prior, after the refusals that the parts ask for."""
+    """Check what the workers found in the parts; return the prior."""
     widths = sorted({found["d"] for found in shapes})
     if len(widths) > 1:
-        raise ValueError(f"The parts have different numbers of columns: {', '.join(map(str, widths))}.")
+        raise ValueError(f"rows has parts with different numbers of columns: {', '.join(map(str, widths))}.")
     for k, found in enumerate(shapes):
         if found["bad"]:
-            raise ValueError(f"Part {k} has {found['bad']} NaN or infinite value(s): impute or drop them first.")
+            raise ValueError(f"rows[{k}] has {found['bad']} NaN or infinite value(s): impute or drop them first.")
         if not (found["positive"] and found["negative"]):
             raise ValueError(
-                f"Part {k} has one class only ({found['positive']} positive, {found['negative']} negative): every part "
-                "compares its own rows. Shuffle the rows, or make fewer parts."
+                f"rows[{k}] has one class only ({found['positive']} positive, {found['negative']} negative): rows are "
+                "compared within their part. Shuffle the rows, or make fewer parts."
             )
     d = widths[0]
-    found = {name: numeric_array(name, each) for name, each in (("prior_mean", mean), ("prior_sd", sd))}
-    for name, each in found.items():
-        if each.shape not in ((), (d,)):
-            raise ValueError(f"{name} must be one number or one for each of {d} columns; got shape {each.shape}.")
-    mean, sd = (np.broadcast_to(each, (d,)).copy() for each in found.values())
-    if not (np.isfinite(mean).all() and np.isfinite(sd).all() and (sd > 0.0).all()):
-        raise ValueError("prior_mean must be finite, and prior_sd finite and > 0.")
-    return GaussianPrior(mean, sd)
+    scale = finite_array("prior_sd", sd, (d,))
+    if not (scale > 0.0).all():
+        raise ValueError(f"prior_sd must be > 0; got {sd!r}.")
+    return GaussianPrior(finite_array("prior_mean", mean, (d,)), scale)

@@ -1,9 +1,10 @@
-"""The pairs of a problem shared out to the workers of a cluster: exact, for problems that fit in one memory.
+"""The tasks of workers: sums of sites over a shard of the pairs, or over a part of the rows.
 
-Every shard has the rows that its pairs need, so a sweep needs nothing but q: it is one round of tasks, and the sum of
-what they return. A block of pairs is cut along its longer side, so that the rows of the shorter one alone are repeated.
+*Shards* (:func:`sums_on`, for ``EP(client=)``), exact, of problems that fit into one memory: pairs are divided among
+shards, each with the rows that its pairs need. A sweep sends q and adds up the sums that come back. A block of pairs is
+divided along its longer side, so that only rows of the shorter one are in several shards.
 
-What a worker does with its part of the rows; see :mod:`pymc_pacauc.cluster.rows`.
+*Parts of rows* (:func:`look` to :func:`sums`): see :mod:`pymc_pacauc.cluster.rows`.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, subm
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.comparison.subsample import SampledPairs, sample_pairs
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
-from pymc_pacauc.ep.sites import SiteTable, site_table
+from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import SiteSums, score_moments, sum_sites
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores, ReducedScores
 
-LEAST_PAIRS = 10_000_000  # a round of tasks costs some hundredths of a second, as much as a sweep over so many
-SHARDS_A_THREAD = 4  # so that no worker waits for another for long
+LEAST_PAIRS = 10_000_000  # a sweep over so many pairs takes as long as a round of tasks, some hundredths of a second
+SHARDS_A_THREAD = 4  # so that workers finish at about the same time
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A part of the pairs, and the rows among which they are."""
+    """A part of the pairs, with the rows that they are among."""
 
     design: FloatArray
     offset: FloatArray
@@ -42,27 +43,26 @@ class Shard:
 
 
 def shards(problem: Problem, count: int) -> list[Shard]:
-    """The pairs of a problem in ``count`` shards of about as many pairs each."""
+    """Divide the pairs of a problem into ``count`` shards of about equal numbers of pairs."""
     space = problem.scores.reduced
     most = -(-problem.pairs.n_pairs // count)
     pieces = [piece for block in problem.pairs.blocks for piece in _pieces(block, most)]
     shares: list[list[Block]] = [[] for _ in range(min(count, len(pieces)))]
     load = np.zeros(len(shares))
-    for piece in sorted(pieces, key=lambda piece: -piece.n_pairs):  # the largest first, to whom has least
+    for piece in sorted(pieces, key=lambda piece: -piece.n_pairs):  # largest first, each to the smallest shard
         k = int(np.argmin(load))
         shares[k].append(piece)
         load[k] += piece.n_pairs
     found = []
     for share in shares:
         rows = np.unique(np.concatenate([index for block in share for index in (block.positive, block.negative)]))
-        place = np.zeros(problem.n, dtype=np.intp)
-        place[rows] = np.arange(rows.size)
-        pairs = Pairs(problem.n, tuple(share)).map(place, rows.size)
+        pairs = Pairs(problem.n, tuple(share)).on_rows(rows)
         found.append(Shard(space.design[rows], space.offset[rows], pairs, problem.tie_cost))
     return found
 
 
 def _pieces(block: Block, most: int) -> Iterator[Block]:
+    """Divide a block along its longer side into pieces of at most about ``most`` pairs."""
     rows, columns = block.positive.size, block.negative.size
     step = max(1, most // min(rows, columns))
     for start in range(0, max(rows, columns), step):
@@ -71,25 +71,25 @@ def _pieces(block: Block, most: int) -> Iterator[Block]:
 
 
 def shard_sums(shard: Shard, mean: FloatArray, factor: FloatArray, gamma: float, power: float) -> SiteSums:
-    """The sums of the sites of a shard's pairs, under q by its mean and the Cholesky factor of its precision."""
+    """Sum the sites of a shard's pairs under q, given by its mean and the Cholesky factor of its precision."""
     moments = score_moments(shard.design, shard.offset, mean, factor)
-    table = site_table(gamma, power)
+    table = SiteTable(gamma, power)
     return sum_sites(shard.design, shard.offset, moments, shard.pairs, table, tie_cost=shard.tie_cost)
 
 
 def times(sums: SiteSums, factor: float) -> SiteSums:
-    """So many times the sums; ``tied`` stays a count of pairs."""
+    """Multiply sums by a factor, except ``tied``, a count of pairs."""
     return replace(sums, **{name: factor * value for name, value in vars(sums).items() if name != "tied"})
 
 
 def add_up(parts: list[SiteSums]) -> SiteSums:
-    """Add sums in the order given, so that the result does not depend on who was first."""
+    """Add sums in a fixed order, so that the result does not depend on timing."""
     return SiteSums(*(sum(values) for values in zip(*(vars(each).values() for each in parts), strict=True)))
 
 
 @contextmanager
 def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Callable[[NaturalGaussian], SiteSums]]:
-    """The sums of the sites of all pairs under q, by the workers of a cluster."""
+    """Yield ``sums(q)``, the sums of the sites of all pairs, computed on the workers of a cluster."""
     check_worth(problem.pairs.n_pairs)
     check_client(client)
     held: list[Any] = hold(client, shards(problem, SHARDS_A_THREAD * threads(client)))
@@ -104,49 +104,53 @@ def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Call
 
 
 def check_worth(n_pairs: int) -> None:
+    """Refuse problems with so few pairs that one machine is faster."""
     if n_pairs < LEAST_PAIRS:
         raise ValueError(
-            f"{n_pairs:,} pairs are too few for a cluster: this machine compares them in less time than it takes to "
-            f"ask the workers. Leave client away (it is for {LEAST_PAIRS:,} pairs and more)."
+            f"{n_pairs:,} pairs are too few for a cluster: one machine sums them faster than the workers can be asked. "
+            f"Leave client out (it is for {LEAST_PAIRS:,} pairs and more)."
         )
 
 
 def both(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return a part (X, y)."""
     return X, y
 
 
 def look(raw: tuple[Any, Any]) -> dict[str, Any]:
+    """Check a part (X, y), and count its columns, its rows of each class, and its values that are not finite."""
     X, y = np.asarray(raw[0], dtype=np.float64), np.asarray(raw[1])
     if X.ndim != 2 or y.shape != X.shape[:1]:
-        raise ValueError(f"A part must be (X, y) of shapes (n, d) and (n,); got {X.shape} and {y.shape}.")
+        raise ValueError(f"rows must have parts (X, y) of shapes (n, d) and (n,); got {X.shape} and {y.shape}.")
     if not np.isin(y, (-1, 0, 1)).all():
-        raise ValueError("The labels y must be booleans, {0, 1} or {-1, 1}.")
+        wrong = np.unique(y[~np.isin(y, (-1, 0, 1))])[:5].tolist()
+        raise ValueError(f"rows must have labels y that are booleans, {{0, 1}} or {{-1, 1}}; got {wrong}.")
     positive = int((y > 0).sum())
     return {"d": X.shape[1], "positive": positive, "negative": y.size - positive, "bad": int((~np.isfinite(X)).sum())}
 
 
 def prepare(raw: tuple[Any, Any], prior: GaussianPrior, gamma: float) -> Problem:
-    """The problem of a part, in whitened coefficients: all of them, so that those of all parts are the same."""
+    """Make the problem of a part, in all whitened coefficients, so that coordinates are the same for all parts."""
     X = np.asarray(raw[0], dtype=np.float64)
     shift = X @ prior.mean
     design, offset = prior.whiten_rows(X - X.mean(axis=0)), shift - shift.mean()
     d = X.shape[1]
     scores = LinearScores(design, offset, GaussianPrior(np.zeros(d), np.ones(d)))
-    vars(scores)["reduced"] = ReducedScores(design, offset, None)  # not cut to the directions that this part reaches
+    vars(scores)["reduced"] = ReducedScores(design, offset, None)  # not restricted to directions of this part's rows
     return Problem(scores, bipartite(np.asarray(raw[1]) > 0), gamma)
 
 
 def sample_rows(
     problem: Problem, seed: np.random.SeedSequence, direction: FloatArray | None, groups: float
 ) -> SampledPairs:
-    """The rows of a part in groups along a score, or at random."""
+    """Put the rows of a part into groups along a score, or at random where ``direction`` is None."""
     rng = np.random.default_rng(seed)
     score = rng.random(problem.n) if direction is None else problem.X @ direction + problem.offset
     return sample_pairs(problem.pairs, score, groups, rng)
 
 
 def split_rows(problem: Problem, seed: np.random.SeedSequence, groups: int) -> SampledPairs:
-    """The rows of a part in groups of the same size, whatever their score and class: parts of a part."""
+    """Split the rows of a part at random into groups of equal size, as if these were parts."""
     group_of = np.random.default_rng(seed).permutation(np.arange(problem.n) % groups)
     [block] = problem.pairs.blocks
     sides = []
@@ -158,6 +162,7 @@ def split_rows(problem: Problem, seed: np.random.SeedSequence, groups: int) -> S
 
 
 def count(found: SampledPairs) -> int:
+    """Return the number of pairs of a subsample."""
     return found.n_pairs
 
 
@@ -170,6 +175,7 @@ def sums(
     power: float,
     stands_for: float,
 ) -> SiteSums:
+    """Estimate the sums of the sites of a part's pairs under q, multiplied by ``stands_for``."""
     q = natural_gaussian(precision, shift)
-    assert q is not None  # it is one on the machine that sent it
-    return times(sampled_sums(problem, q, sampled, site_table(gamma, power)), stands_for)
+    assert q is not None  # the sender factorised it too
+    return times(sampled_sums(problem, q, sampled, SiteTable(gamma, power)), stands_for)

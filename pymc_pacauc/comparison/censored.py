@@ -1,33 +1,37 @@
-"""Concordance of scores with censored times: **a high score means an early event**.
+"""Concordance of scores with censored times, as blocks of pairs: **a high score means an early event**.
 
-Observation i, whose event was seen at t_i, is compared with j when j was still followed then: t_j > t_i, or t_j = t_i
-and j censored (its event, if any, comes later). Two events at one time are not compared; equal scores count one half.
-These are Harrell's rules, and 1 - risk is his C.
+*Harrell's C.* Observation i, whose event was observed at t_i, is compared with j if j was still followed then:
+t_j > t_i, or t_j = t_i and j censored (its event, if any, is later). Two events at the same time are not compared;
+equal scores count one half. 1 - risk is Harrell's C.
 
-*A staircase in blocks.* Sort by time. The pairs across the middle are {events of the earlier half} x {later half}, a
-complete bipartite block (or two, where the middle falls within tied times); those within each half are found in the
-same way. An observation is in one block for every halving, so n log n indices hold all of the up to n^2 / 2 pairs.
+*Blocks.* Sort by time. The pairs across the middle are {events of the earlier half} x {later half}, a complete
+bipartite block (or two, if the middle is within tied times); those within each half are found in the same way. An
+observation is in one block per level, so n log n indices represent all of the up to n^2 / 2 pairs.
 
-*Weights that undo censoring* (Uno, Cai, Pencina, D'Agostino and Wei, 2011). Harrell's C depends on who was censored
-when. Weighting every event at time t by 1 / G(t)^2, G(t) = P(censored after t), estimates
-P(score_i > score_j | t_i < t_j, t_i < tau) instead, if censoring is independent of times and scores. G is Kaplan and
-Meier's estimate with the roles of event and censoring exchanged; of an event and a censoring at one time, the event
-came first. With strata, every stratum has a G of its own: pairs are within strata, so independence within strata is
-then enough. (R's ``survival::concordance`` does the same.) It needs strata with more than a handful of observations.
+*Inverse censoring weights* (Uno et al.). Harrell's C depends on the distribution of censoring. Weighting every event at
+time t by 1 / G(t)^2, G(t) = P(censored after t), estimates P(score_i > score_j | t_i < t_j, t_i < tau) instead, if
+censoring is independent of times and scores. G is the Kaplan-Meier estimate with event and censoring exchanged; an
+event and a censoring at the same time count as event first. With strata, every stratum has its own G, so that
+independence within strata is enough (R's ``survival::concordance`` does the same); strata of a few observations are too
+small for it.
 
-*Entry times.* Who came under observation at ``entry_j`` only, and would not have been seen had its event come before,
-was at risk at t_i if entry_j < t_i: pairs without that are left out (left truncation). They are a staircase again,
-within each block, of the events by time and the others by entry.
+*Entry times* (left truncation). An observation that entered at ``entry_j``, and would not have been observed with an
+event before, was at risk at t_i if entry_j < t_i: other pairs are left out. Within each block these are again nested:
+events sorted by time, the others by entry.
 
-*Competing risks* (Wolbers, Blanche, Koller, Witteman and Gerds, 2014). Who has an event of another cause will never
-have the one of interest, so it is compared with every event of the cause, earlier or later: a second staircase, of the
-competing events up to t_i. Only code 0 is censoring. With weights, pairs still at risk weigh 1 / (G(t_i-) G(t_i)),
-those with a competing event 1 / (G(t_i-) G(t_j-)), G(t-) = P(not censored before t).
+*Competing risks* (Wolbers et al.). An observation with an event of another cause will never have the event of interest,
+so it is compared with every event of the cause, earlier or later: a second set of blocks, for competing events up to
+t_i. Only code 0 is censoring. With weights, pairs still at risk have 1 / (G(t_i-) G(t_i)), pairs with a competing event
+1 / (G(t_i-) G(t_j-)), G(t-) = P(not censored before t).
 
-*A horizon* (Hung and Chiang, 2010; Blanche, Dartigues and Jacqmin-Gadda, 2013). Cumulative/dynamic AUC(t): events of
-the cause until t against those free of it at t, which are those followed longer than t and the competing events until
-t. Whoever was censored until t is in no pair; the others stand for them with weights 1 / G(t_i) for the events,
-1 / G(t) for those followed longer and 1 / G(t_j-) for the competing events. Of several horizons the risk is the mean.
+*Horizon* (Hung & Chiang; Blanche et al.). The cumulative/dynamic AUC(t) compares events of the cause until t with
+observations free of it at t: those followed longer than t, and competing events until t. Observations censored until t
+are in no pair; weights compensate for them: 1 / G(t_i) for events, 1 / G(t) for those followed longer, 1 / G(t_j-) for
+competing events. With several horizons the risk is their mean.
+
+References: Harrell et al. (1982), doi:10.1001/jama.1982.03320430047030; Uno et al. (2011), doi:10.1002/sim.4154;
+Wolbers et al. (2014), doi:10.1093/biostatistics/kxt059; Hung & Chiang (2010), doi:10.1002/cjs.10046; Blanche, Dartigues
+& Jacqmin-Gadda (2013), doi:10.1002/sim.5958.
 """
 
 from __future__ import annotations
@@ -43,14 +47,14 @@ from scipy.special import ndtri
 from pymc_pacauc.comparison.kinds import members_of, observation_weights, strata_codes
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.comparison.risk import checked_risk
-from pymc_pacauc.numerics import FloatArray, number_vector
+from pymc_pacauc.numerics import FloatArray, check_whole, number_vector, tails
 
 
 @dataclass(frozen=True, eq=False)
 class SurvivalCurve:
-    """The estimate at each distinct ``time``, from which on it holds, with the ``at_risk`` of that time.
+    """Estimate of survival from each distinct ``time`` on, with the number ``at_risk`` at that time.
 
-    ``log_variance`` is Greenwood's variance of log ``survival``; infinite where nobody is left.
+    ``log_variance`` is Greenwood's variance of log ``survival``; infinite where survival is 0.
     """
 
     time: FloatArray
@@ -59,25 +63,24 @@ class SurvivalCurve:
     log_variance: FloatArray
 
     def interval(self, ci_prob: float) -> tuple[FloatArray, FloatArray]:
-        """Pointwise, symmetric on the scale of log(-log S), so that it stays within (0, 1).
+        """Compute a pointwise interval, symmetric on the scale of log(-log S), so that it is within (0, 1).
 
-        Before the first event it is 1 to 1, where nobody is left NaN: this formula has nothing to say there.
+        Before the first event it is 1 to 1; where survival is 0 it is NaN, because the formula is not defined.
         """
-        if not 0.0 < ci_prob < 1.0:
-            raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
+        z = ndtri(tails(ci_prob)[1])
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.log(self.survival)
-            half = ndtri(0.5 + 0.5 * ci_prob) * np.sqrt(self.log_variance) / -log
+            half = z * np.sqrt(self.log_variance) / -log
             lower, upper = np.exp(log * np.exp(half)), np.exp(log * np.exp(-half))
         none_yet = self.survival == 1.0
         return np.where(none_yet, 1.0, lower), np.where(none_yet, 1.0, upper)
 
 
 def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> SurvivalCurve:
-    """Share without an event of the cause after each of the distinct times.
+    """Estimate the share without an event of the cause after each distinct time.
 
-    Kaplan and Meier's estimate; with events of other causes one minus Aalen and Johansen's cumulative incidence, with
-    the delta method's variance (Marubini and Valsecchi, 1995), of which Greenwood's is the case of one cause.
+    The Kaplan-Meier estimate; with events of other causes, one minus the Aalen-Johansen cumulative incidence. The
+    variance is that of the delta method (Marubini and Valsecchi, 1995), for one cause Greenwood's.
 
     Examples
     --------
@@ -94,9 +97,9 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
         np.divide(events, at_risk * (at_risk - events), out=share, where=events > 0)
     if (mine == events).all():
         return SurvivalCurve(at, free, at_risk, np.cumsum(share))
-    before = np.concatenate([[1.0], free[:-1]])  # free of any event just before each time
+    before = np.concatenate([[1.0], free[:-1]])  # share free of any event just before each time
     incidence = np.cumsum(before * mine / at_risk)
-    share[~np.isfinite(share)] = 0.0  # the last event of all: what it adds is multiplied by nothing that comes later
+    share[~np.isfinite(share)] = 0.0  # infinite at the last time if it is an event: no later increment uses it
     own, both = before**2 * mine * (at_risk - mine) / at_risk**3, before * mine / at_risk**2
     sums = [np.cumsum(each) for each in (share, incidence * share, incidence**2 * share, own, both, incidence * both)]
     variance = incidence**2 * sums[0] - 2 * incidence * sums[1] + sums[2] + sums[3]
@@ -106,7 +109,7 @@ def survival_curve(time: FloatArray, event: NDArray[Any], cause: int = 1) -> Sur
 
 
 def product_limit(at_risk: NDArray[Any], leaving: NDArray[Any]) -> FloatArray:
-    """Running product of 1 - leaving / at_risk; a time at which nobody is at risk changes nothing."""
+    """Compute the running product of 1 - leaving / at_risk; factors are 1 where nobody is at risk."""
     step = np.ones(at_risk.size)
     np.divide(at_risk - leaving, at_risk, out=step, where=at_risk > 0)
     return np.asarray(np.cumprod(step))
@@ -118,7 +121,7 @@ LEAST_FOLLOWED = 0.01  # the smallest G: what Uno's C says of later times rests 
 def censoring_survival(
     time: FloatArray, event: NDArray[np.bool_], *, at: FloatArray | None = None, before: bool = False
 ) -> FloatArray:
-    """Kaplan and Meier's estimate of P(C > t), or ``before`` of P(C >= t), at each of the times, or ``at`` others.
+    """Estimate P(C > t), or with ``before`` P(C >= t), of the censoring time C by Kaplan-Meier, at ``time`` or ``at``.
 
     Examples
     --------
@@ -137,13 +140,13 @@ def censoring_survival(
 
 
 def _check_followed(time: FloatArray, survival: FloatArray, used: NDArray[np.bool_], option: str) -> None:
-    """Refuse weights that explode: events ``used`` beyond which hardly anyone would be followed."""
+    """Refuse weights of events ``used`` at times where the censoring survival is below ``LEAST_FOLLOWED``."""
     lost = used & (survival < LEAST_FOLLOWED)
     if lost.any():
         raise ValueError(
-            f"Inverse censoring weights explode for {int(lost.sum())} event(s) from time {time[lost].min():g} on: less "
-            f"than {LEAST_FOLLOWED:.0%} would be followed longer than that, so that one event weighs as much as "
-            f"{LEAST_FOLLOWED**-2:g} or more others. Compare earlier events only, for example "
+            f"weights: inverse censoring weights explode for {int(lost.sum())} event(s) from time "
+            f"{time[lost].min():g} on. Less than {LEAST_FOLLOWED:.0%} would be followed longer than that, so that one "
+            f"event has the weight of {LEAST_FOLLOWED**-2:g} or more others. Compare earlier events only, for example "
             f"{option}={time[lost].min():g}."
         )
 
@@ -177,14 +180,14 @@ def concordance_risk(
         Compare within these groups only.
     weights : array_like, shape (n,), or "ipcw", default None
         None for Harrell's C; ``"ipcw"`` for Uno's, in which inverse probabilities of censoring, estimated within each
-        stratum, make up for those lost; or one positive number per observation, a pair weighing their product.
+        stratum, compensate for censoring; or one positive number per observation: a pair has their product as weight.
     tau : float, default None
         Compare events before this time only.
     cause : int, default 1
         The code in ``event`` of the events of interest. Those of other causes count as never having it (Wolbers' C).
     horizon : float or array_like, default None
-        Judge by the cumulative/dynamic AUC at this time instead: events until then against those free of it then, with
-        inverse probabilities of censoring as weights. Of several horizons the mean.
+        Compute the cumulative/dynamic AUC at this time instead: events until then against those free of it then, with
+        inverse probabilities of censoring as weights; for several horizons, their mean.
     entry : array_like, shape (n,), default None
         When each observation came under observation, before its ``time``, where that was later than time 0: it is
         compared with later events only. For Harrell's and Wolbers' C.
@@ -199,7 +202,7 @@ def concordance_risk(
     Raises
     ------
     ValueError
-        Where there is nothing to compare, an argument has no meaning, or inverse censoring weights explode.
+        If no pair can be compared, an argument is out of its range, or inverse censoring weights explode.
 
     See Also
     --------
@@ -297,19 +300,19 @@ def concordance(
         raise ValueError(f'weights must be None, "ipcw" or one number per observation; got {weights!r}.')
     entered = None if entry is None else _check_entry(entry, times)
     if entered is not None and (horizon is not None or isinstance(weights, str)):
-        raise ValueError("entry goes with Harrell's and Wolbers' C: leave weights=\"ipcw\" and horizon away.")
+        raise ValueError("entry is for Harrell's and Wolbers' C: leave weights=\"ipcw\" and horizon out.")
     groups = None if strata is None else strata_codes(strata, times.size)
     members = [np.arange(times.size)] if groups is None else members_of(groups)
     if horizon is not None:
         if tau is not None:
-            raise ValueError("tau and horizon exclude each other: a horizon looks at no later event anyway.")
+            raise ValueError("tau and horizon exclude each other: events after the horizon are not used anyway.")
         pairs = _at_horizons(times, codes, cause, members, _check_horizon(horizon))
     else:
         pairs = _staircases(times, codes, cause, members, tau, ipcw=isinstance(weights, str))
     if entered is not None:
         pairs = replace(pairs, blocks=tuple(part for b in pairs.blocks for part in _entered(b, times, entered)))
         if not pairs.blocks:
-            raise ValueError("No two observations can be compared: nobody had entered before another one's event.")
+            raise ValueError("entry leaves no pair to compare: nobody had entered before another observation's event.")
     if weights is None or isinstance(weights, str):
         return pairs
     return pairs.times(observation_weights(weights, times.size))
@@ -321,14 +324,15 @@ def _check_entry(entry: ArrayLike, time: FloatArray) -> FloatArray:
         raise ValueError(f"entry must have shape {time.shape}, one per time; got {entered.shape}.")
     late = int((entered >= time).sum())
     if late:
-        raise ValueError(f"entry must be before time; for {late} observation(s) it is not.")
+        raise ValueError(f"entry must be before time; for {late} of {time.size} observation(s) it is not.")
     return entered
 
 
 def _entered(block: Block, time: FloatArray, entry: FloatArray) -> Iterator[Block]:
-    """Blocks of the pairs of a block whose lower one had entered before the event of the higher one.
+    """Yield blocks of those pairs of a block whose negative had entered before the event of the positive.
 
-    Who had entered before the earliest of some events is compared with all of these, the others with halves of them.
+    Negatives that entered before the earliest of some events form a block with all of these; the others are treated in
+    the same way with each half of the events.
     """
     segments = [(block.positive[np.argsort(time[block.positive], kind="stable")], block.negative)]
     while segments:
@@ -344,11 +348,12 @@ def _entered(block: Block, time: FloatArray, entry: FloatArray) -> Iterator[Bloc
 def _staircases(
     time: FloatArray, codes: NDArray[np.intp], cause: int, members: list[NDArray[np.intp]], tau: Any, *, ipcw: bool
 ) -> Pairs:
-    """Harrell's, Uno's and Wolbers' pairs, within each of the ``members``."""
+    """Return Harrell's, Uno's or Wolbers' pairs within each of the strata ``members``."""
     events, competing = codes != 0, (codes != 0) & (codes != cause)
     used = codes == cause if tau is None else (codes == cause) & (time < _check_time("tau", tau))
     if not used.any():
-        raise ValueError(f"There is no event before tau={tau:g}: nothing can be compared.")
+        first = time[codes == cause].min()
+        raise ValueError(f"tau={tau:g} leaves no event: the first of cause {cause} is at time {first:g}.")
     blocks: list[Block] = []
     skipped = 0
     for part in members:
@@ -360,7 +365,7 @@ def _staircases(
             found, others = _undo_censoring(part, time, events, found, others, bool(competing.any()))
         blocks += found + others
     if not blocks:
-        raise ValueError("No two observations can be compared: nobody is followed beyond an event.")
+        raise ValueError("time and event leave no pair to compare: nobody is followed beyond an event.")
     return Pairs(time.size, tuple(blocks), "censored times", skipped_strata=skipped, estimated_weights=ipcw)
 
 
@@ -372,13 +377,13 @@ def _undo_censoring(
     others: list[Block],
     causes: bool,
 ) -> tuple[list[Block], list[Block]]:
-    """Inverse probabilities of censoring for pairs at risk (``found``) and with competing events (``others``)."""
+    """Weight pairs still at risk (``found``) and pairs with competing events (``others``) by inverse probabilities."""
     after, before = np.ones(time.size), np.ones(time.size)
     after[part] = censoring_survival(time[part], events[part])
     before[part] = censoring_survival(time[part], events[part], before=True)
     compared = np.zeros(time.size, dtype=bool)
     for block in found + others:
-        compared[block.positive] = True  # an event that nobody is followed beyond is in no pair
+        compared[block.positive] = True  # events in no pair need no weight, which may be infinite
     _check_followed(time, after, compared, "tau")
     at_risk = np.zeros(time.size)
     at_risk[compared] = 1.0 / (after[compared] * (before if causes else after)[compared])
@@ -391,7 +396,7 @@ def _undo_censoring(
 def _at_horizons(
     time: FloatArray, codes: NDArray[np.intp], cause: int, members: list[NDArray[np.intp]], horizons: FloatArray
 ) -> Pairs:
-    """The pairs of cumulative/dynamic AUCs, each horizon weighing the same."""
+    """Return the pairs of cumulative/dynamic AUCs; each horizon has the same total weight."""
     blocks: list[Block] = []
     skipped: set[int] = set(range(len(members)))
     for horizon in horizons:
@@ -420,7 +425,7 @@ def _at_horizons(
 
 
 def event_codes(event: ArrayLike, n: int) -> NDArray[np.intp]:
-    """The cause of each event, 0 where there was none: from booleans, or from whole numbers >= 0."""
+    """Return the cause of each event, 0 for censored: from booleans, or from whole numbers >= 0; shape (n,)."""
     given = np.asarray(event)
     if given.shape != (n,):
         raise ValueError(f"event must have shape ({n},), one per time; got {given.shape}.")
@@ -436,13 +441,11 @@ def event_codes(event: ArrayLike, n: int) -> NDArray[np.intp]:
 
 
 def _check_cause(cause: Any, codes: NDArray[np.intp]) -> None:
-    if not (np.ndim(cause) == 0 and isinstance(cause, int | np.integer) and cause > 0):
-        raise ValueError(f"cause must be a code of event, a whole number > 0; got {cause!r}.")
-    if not (codes == cause).any():
+    if not (codes == check_whole("cause", cause, what="a code of event, a whole number")).any():
         seen = ", ".join(map(str, np.unique(codes[codes > 0])[:5]))
         if seen:
-            raise ValueError(f"There is no event of cause={cause}: event has the codes {seen}.")
-        raise ValueError(f"There is no event: all {codes.size} observations are censored (event=0).")
+            raise ValueError(f"cause={cause} does not occur in event, which has the codes {seen}.")
+        raise ValueError(f"event has no event: all {codes.size} observations are censored (0).")
 
 
 def _check_time(name: str, value: Any) -> float:
@@ -465,8 +468,8 @@ def _blocks(
     used: NDArray[np.bool_],
     lower: NDArray[np.bool_] | None = None,
 ) -> Iterator[Block]:
-    """Blocks of the pairs among ``members``: events that are ``used``, against later ones (of those in ``lower``)."""
-    order = np.lexsort((~event, time))  # at one time, events before those censored
+    """Yield blocks of pairs among ``members``: events that are ``used``, with later observations (in ``lower``)."""
+    order = np.lexsort((~event, time))  # at equal times, events before censorings
     index, t, e, u = members[order], time[order], event[order], used[order]
     allowed = np.ones(t.size, dtype=bool) if lower is None else lower[order]
     segments = [(0, t.size)]
@@ -476,7 +479,7 @@ def _blocks(
         if high - low < 2 or not u[low : high - 1].any():
             continue
         segments += [(middle, high), (low, middle)]
-        start = low + int(np.searchsorted(t[low:middle], t[middle]))  # from here on tied with the first of the later
+        start = low + int(np.searchsorted(t[low:middle], t[middle]))  # from here on tied with t[middle]
         later = allowed[middle:high]
         for some, after in (
             (low + np.flatnonzero(u[low:start]), later),

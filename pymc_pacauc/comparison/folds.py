@@ -1,10 +1,10 @@
-"""Folds for cross-validating a comparison: classes spread evenly over them, groups kept together, pairs in every fold.
+"""Assign observations to cross-validation folds: stratified by class, groups kept together, pairs in every fold.
 
-Folds are stratified: by class (of two, or of any number in order), by whether the event was seen where times are
-censored, and by stratum. Strata need no record of their own, they are the connected parts of the graph whose edges are
-the pairs. Where most pairs lie in strata too small to be shared out (a few documents for each query), whole strata go
-to one fold, and what is cross-validated is a new stratum. Folds among which one has nothing to compare, or leaves
-nothing to learn from, are assigned again, and refused where that does not help.
+Folds are stratified by class (two, or any number of ordered ones), for censored times by whether the event was
+observed, and by stratum. Strata are the connected components of the graph whose edges are the pairs. Where most pairs
+are in strata too small to be divided (a few documents for each query), whole strata are assigned, so that
+cross-validation is about a new stratum. Assignments with a fold that has no pair, or leaves none, are drawn again, up
+to ``ATTEMPTS`` times; then folds are refused.
 """
 
 from __future__ import annotations
@@ -15,27 +15,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from pymc_pacauc.comparison.kinds import Comparison, members_of
-from pymc_pacauc.comparison.pairs import Block, Pairs, distinct_labels
+from pymc_pacauc.comparison.pairs import Pairs, distinct_labels
 
-ATTEMPTS = 20  # at an assignment, until every fold has something to compare
+ATTEMPTS = 20  # random assignments, until every fold has a pair
 ORDERED = "ordered classes"
-MOST_CLASSES = 20  # that whole groups are balanced by; where there are more, neighbours count as one
-
-
-def stratified_folds(
-    positive: NDArray[np.bool_], folds: int, rng: np.random.Generator, groups: ArrayLike | None = None
-) -> NDArray[np.intp]:
-    """Fold of every observation of two classes, 0 to folds - 1; see :func:`comparison_folds`.
-
-    Examples
-    --------
-    >>> y = np.arange(10) < 4
-    >>> fold = stratified_folds(y, 2, np.random.default_rng(1))
-    >>> [(int(y[fold == k].sum()), int((~y[fold == k]).sum())) for k in (0, 1)]
-    [(2, 3), (2, 3)]
-    """
-    pairs = Pairs(positive.size, (Block(np.flatnonzero(positive), np.flatnonzero(~positive)),), "two classes")
-    return comparison_folds(pairs, folds, rng, groups)
+MOST_CLASSES = 20  # by which whole groups are balanced; more classes are merged with their neighbours
 
 
 def comparison_folds(
@@ -45,13 +29,13 @@ def comparison_folds(
     groups: ArrayLike | None = None,
     order: NDArray[np.intp] | None = None,
 ) -> NDArray[np.intp]:
-    """Fold of every observation, 0 to folds - 1.
+    """Assign every observation to a fold, 0 to folds - 1; shape (n,).
 
-    Without groups each class of each stratum is assigned evenly. With groups, they are placed one by one, large ones
-    first, each into the fold that is then furthest from its share of all classes.
+    Without groups each class of each stratum is divided evenly. With groups, whole groups are assigned one by one,
+    large ones first, each to the fold where it brings the classes closest to their shares.
 
-    Given the state of ``rng`` the fold of an observation depends on its place in ``order``, by default the one in which
-    observations come.
+    Given the state of ``rng`` the fold of an observation depends on its place in ``order``, by default the order of the
+    rows.
     """
     if not (folds >= 2 and folds % 1 == 0):
         raise ValueError(f"folds must be an integer of at least 2; got {folds!r}.")
@@ -71,21 +55,21 @@ def comparison_folds(
             return fold
     higher = classes > 0
     raise ValueError(
-        f"With {folds} folds, one has no pair to compare, or leaves none: no observation of one class "
-        f"({int(higher.sum())} that should score higher, {int((~higher).sum())} others"
+        f"folds={folds} is too many: a fold has no pair to compare, or leaves none to the others "
+        f"({int(higher.sum())} observations should score higher than others, {int((~higher).sum())} should not"
         f"{'' if index is None else ', in groups'}). Use fewer folds."
     )
 
 
 def has_pairs(comparison: Comparison, chosen: NDArray[np.bool_]) -> bool:
-    """Whether there is a pair to compare among the observations ``chosen``."""
+    """Return whether there is a pair among the observations ``chosen``."""
     if not isinstance(comparison, Pairs):
         return bool(chosen[comparison.positive].any() and chosen[~comparison.positive].any())
     return any(chosen[block.positive].any() and chosen[block.negative].any() for block in comparison.blocks)
 
 
 def strata_of(comparison: Comparison) -> NDArray[np.intp]:
-    """Number of the stratum of each observation: those that some chain of pairs connects are in one.
+    """Number the strata and return that of each observation, (n,): observations connected by a chain of pairs.
 
     Examples
     --------
@@ -104,9 +88,10 @@ def strata_of(comparison: Comparison) -> NDArray[np.intp]:
 
 
 def _classes(comparison: Comparison) -> NDArray[np.intp]:
-    """Class of each observation, 0 for those that should never score higher than another.
+    """Return the class of each observation, 0 for those that should not score higher than any other.
 
-    The more observations of its stratum an ordered class is above, the higher it is; else there are two.
+    Ordered classes are numbered by how many observations of the stratum they should score higher than; other
+    comparisons have two classes.
     """
     if not isinstance(comparison, Pairs):
         return comparison.positive.astype(np.intp)
@@ -122,7 +107,7 @@ def _classes(comparison: Comparison) -> NDArray[np.intp]:
 
 
 def _too_small(comparison: Comparison, classes: NDArray[np.intp], strata: NDArray[np.intp], folds: int) -> bool:
-    """Whether most of the weight is in strata that have fewer observations of a side than there are folds."""
+    """Return whether most of the weight is in strata with fewer observations of one side than there are folds."""
     if strata.max() == 0 or not isinstance(comparison, Pairs):
         return False
     higher, lower = (np.bincount(strata[mask], minlength=strata.max() + 1) for mask in (classes > 0, classes == 0))
@@ -133,7 +118,7 @@ def _too_small(comparison: Comparison, classes: NDArray[np.intp], strata: NDArra
 
 
 def _renumber(index: NDArray[np.intp], order: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The same parts, numbered as they first appear along ``order``."""
+    """Renumber codes by their first appearance along ``order``."""
     _, first, place = np.unique(index[order], return_index=True, return_inverse=True)
     found = np.empty(index.size, dtype=np.intp)
     found[order] = np.argsort(np.argsort(first))[place]
@@ -147,11 +132,11 @@ def _assigned(
     folds: int,
     rng: np.random.Generator,
 ) -> NDArray[np.intp]:
-    """Round robin over the classes, the higher ones first, and their strata.
+    """Assign rows in random order, class by class (higher ones first) and stratum by stratum, to folds in rotation.
 
-    Every part begins where the one before it stopped, so that all sizes stay even.
+    The rotation continues from one part to the next, so that all fold sizes are even.
     """
-    order = order[np.lexsort((strata[order], -classes[order]))]  # rows alike but for their class do not mix
+    order = order[np.lexsort((strata[order], -classes[order]))]  # before the permutation: independent of the row order
     order = order[rng.permutation(classes.size)]
     order = order[np.lexsort((strata[order], -classes[order]))]
     fold = np.empty(classes.size, dtype=np.intp)
@@ -164,14 +149,14 @@ def _group_index(groups: ArrayLike, n: int, folds: int) -> NDArray[np.intp]:
         raise ValueError(f"groups must have shape ({n},), one label per observation; got {np.shape(groups)}.")
     labels, index = distinct_labels("groups", groups)
     if len(labels) < folds:
-        raise ValueError(f"There are {len(labels)} groups for {folds} folds.")
+        raise ValueError(f"groups has {len(labels)} values, fewer than folds={folds}: use at most as many folds.")
     return index
 
 
 def _grouped(
     classes: NDArray[np.intp], index: NDArray[np.intp], folds: int, rng: np.random.Generator
 ) -> NDArray[np.intp]:
-    """Whole groups; ``index`` is the group of each observation."""
+    """Assign whole groups; ``index`` is the group of each observation."""
     count = int(classes.max()) + 1
     classes = classes * min(MOST_CLASSES, count) // count
     members = np.stack([np.bincount(index, classes == k) for k in range(classes.max() + 1)], axis=1)

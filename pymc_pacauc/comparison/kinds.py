@@ -1,19 +1,23 @@
-"""Kinds of comparison between labelled observations: ordered classes, strata, weights, and the partial AUC.
+"""Kinds of comparison between labelled observations: ordered or unordered classes, strata, weights, the partial AUC.
 
-Each function describes its pairs by complete bipartite blocks, which is all the engines know
-(:mod:`pymc_pacauc.comparison.pairs`); censored times have a file of their own (:mod:`pymc_pacauc.comparison.censored`).
+Each function returns the pairs as complete bipartite blocks (:mod:`pymc_pacauc.comparison.pairs`), so that engines need
+no code for a kind; censored times are in :mod:`pymc_pacauc.comparison.censored`. To add a kind, write a function that
+returns a ``Pairs``, add its name to ``KINDS``, and an argument to :func:`label_comparison`.
 
-The partial AUC: the area under the ROC curve left of a largest false positive rate.
+*Partial AUC* (:class:`PartialAUC`): the area under the ROC curve up to a largest false positive rate,
 
-    risk = 1 - (area under the curve up to max_fpr) / max_fpr
+    risk = 1 - (area under the curve up to max_fpr) / max_fpr,
 
-is 0 for a perfect score, and the AUC risk itself for ``max_fpr = 1``. Only the highest negatives count, those within
-the fraction ``max_fpr`` of their weight; *which* they are depends on the scores, so this is an average over no fixed
-set of pairs: there are no sites for EP, and no bound from matchings of pairs. Where several observations tie, the curve
-is a straight line, which is cut where the line crosses ``max_fpr``. scikit-learn's
-``roc_auc_score(y, scores, max_fpr=f)`` is the affine map of it that gives a random score 1/2 (McClish, 1989):
+0 for a perfect score, and the AUC risk for ``max_fpr = 1``. Only the highest negatives count, a fraction ``max_fpr`` of
+their weight. Which they are depends on the scores, so it is not an average over fixed pairs: EP has no sites for it,
+and there is no bound. Tied scores make a straight piece of the curve, which is cut at ``max_fpr``. It costs O(n log n)
+per score vector. scikit-learn's ``roc_auc_score(y, scores, max_fpr=f)`` is the affine map of it that gives a random
+score 1/2:
 
     (1 + (f (1 - risk) - f^2/2) / (f - f^2/2)) / 2.
+
+References: McClish (1989), doi:10.1177/0272989X8900900307, for the partial AUC; Hand & Till (2001),
+doi:10.1023/A:1010920819831, for unordered classes.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite, distinct_labels, encode_labels
-from pymc_pacauc.numerics import FloatArray, kernel, number_vector, ranked
+from pymc_pacauc.numerics import FloatArray, kernel, number_vector, ranked, slices
 
 # Scores computed before they are counted: about what a core's cache holds; twice as many change nothing measurable
 TILE_SCORES = 2**18
@@ -34,10 +38,10 @@ TILE_SCORES = 2**18
 
 @dataclass(frozen=True, eq=False)
 class PartialAUC:
-    """Two classes, compared up to a false positive rate; ``weights`` of observations, or None."""
+    """Two classes, compared up to a false positive rate; ``weights`` of observations."""
 
     positive: NDArray[np.bool_]
-    weights: FloatArray | None
+    weights: FloatArray
     max_fpr: float
 
     kind = "partial AUC"
@@ -52,28 +56,24 @@ class PartialAUC:
 
     @property
     def total_weight(self) -> float:
-        weights = np.ones(self.n) if self.weights is None else self.weights
-        return float(weights[self.positive].sum() * weights[~self.positive].sum())
+        return float(self.weights[self.positive].sum() * self.weights[~self.positive].sum())
 
     def among(self, chosen: NDArray[np.bool_]) -> PartialAUC:
-        """The partial AUC of the observations chosen: the others weigh nothing."""
-        weights = np.ones(self.n) if self.weights is None else self.weights
-        return replace(self, weights=np.where(chosen, weights, 0.0))
+        """Return the partial AUC of chosen observations: the others have weight 0."""
+        return replace(self, weights=np.where(chosen, self.weights, 0.0))
 
     def risk(self, scores: FloatArray) -> FloatArray:
-        """Risk of each row of ``scores[N, n]``; NaN where a score is NaN."""
-        weights = np.ones(self.n) if self.weights is None else self.weights
+        """Compute the risk of each row of ``scores[N, n]``; NaN where a score is NaN."""
         out = np.empty(len(scores))
-        step = max(1, TILE_SCORES // self.n)
-        for start in range(0, len(scores), step):
-            part = scores[start : start + step]
-            out[start : start + step] = _risks(part, np.argsort(part, axis=1), self.positive, weights, self.max_fpr)
+        for rows in slices(len(scores), self.n, TILE_SCORES):
+            part = scores[rows]
+            out[rows] = _risks(part, np.argsort(part, axis=1), self.positive, self.weights, self.max_fpr)
         return out
 
 
 def check_max_fpr(value: Any) -> None:
     if not (np.ndim(value) == 0 and isinstance(value, int | float | np.number) and 0.0 < value <= 1.0):
-        raise ValueError(f"max_fpr is the largest false positive rate, in (0, 1]; got {value!r}.")
+        raise ValueError(f"max_fpr, the largest false positive rate, must be a number in (0, 1]; got {value!r}.")
 
 
 @kernel
@@ -92,7 +92,7 @@ def _risks(scores, order, positive, weights, max_fpr):
         if np.isnan(row[ranked[n - 1]]):  # NaN sorts last
             out[r] = np.nan
             continue
-        true = false = area = 0.0  # weight of the positives and negatives passed, from the highest score down
+        true = false = area = 0.0  # weight of positives and negatives so far, from the highest score down
         k = n - 1
         while k >= 0 and false < goal:
             value = row[ranked[k]]
@@ -146,7 +146,7 @@ def label_comparison(
     Returns
     -------
     Pairs or PartialAUC
-        What a risk averages over; a :class:`~pymc_pacauc.comparison.kinds.PartialAUC` with ``max_fpr``.
+        The comparison; a :class:`~pymc_pacauc.comparison.kinds.PartialAUC` with ``max_fpr``.
 
     Raises
     ------
@@ -166,9 +166,10 @@ def label_comparison(
     """
     if max_fpr is not None:
         if strata is not None or ordered is not False:
-            raise ValueError("max_fpr is for two classes without strata: a partial AUC is read off one ROC curve.")
+            raise ValueError("max_fpr is for two classes without strata=: a partial AUC is that of one ROC curve.")
         mask = encode_labels(y, positive)
-        return PartialAUC(mask, None if weights is None else observation_weights(weights, mask.size), max_fpr)
+        each = np.ones(mask.size) if weights is None else observation_weights(weights, mask.size)
+        return PartialAUC(mask, each, max_fpr)
     if ordered is False:
         pairs = bipartite(y, positive)
     elif positive is not None:
@@ -230,9 +231,10 @@ def ordered_classes(y: ArrayLike, class_weights: Mapping[tuple[float, float], fl
 
 
 def class_against_rest(place: NDArray[np.intp], k: int, weights: FloatArray | None = None) -> Pairs:
-    """Class k above every other one, the pairs with each class together weighing the same, however many rows it has.
+    """Compare class k with every other class; the pairs with each class have the same total weight.
 
-    One block for each other class: without ``weights`` of rows all its pairs weigh the same, which engines like.
+    One block for each other class. Without ``weights`` of rows all pairs of a block have the same weight, which makes
+    sweeps faster.
 
     Examples
     --------
@@ -247,7 +249,7 @@ def class_against_rest(place: NDArray[np.intp], k: int, weights: FloatArray | No
 
 
 def sorted_classes(y: ArrayLike) -> NDArray[np.intp]:
-    """Which class each label is, from 0 on in the order of sorted labels, as scikit-learn numbers them; two at least.
+    """Number the classes from 0 on in the order of sorted labels, as scikit-learn does; return each row's, (n,).
 
     Examples
     --------
@@ -261,13 +263,13 @@ def sorted_classes(y: ArrayLike) -> NDArray[np.intp]:
         order = sorted(range(len(classes)), key=classes.__getitem__)
     except TypeError as error:
         raise ValueError(
-            f"y has labels that cannot be sorted ({error}), so whose score is whose is not known."
+            f"y has labels that cannot be sorted ({error}), so the order of the classes' scores is not defined."
         ) from None
     return np.argsort(order)[place]
 
 
 def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> list[Pairs]:
-    """Hand and Till's pairs: for each class, in the order of sorted labels, those that its score is judged by.
+    """Return Hand and Till's pairs: for each class, in the order of sorted labels, the pairs that its score ranks.
 
     M is the mean over ordered pairs of classes (k, l) of A(k|l), the AUC of the k-th score between rows of class k and
     of class l: the mean over k of one minus the risk of the k-th score.
@@ -283,9 +285,9 @@ def unordered_classes(y: ArrayLike, weights: ArrayLike | None = None) -> list[Pa
 
 
 def _by_halves(members: list[NDArray[np.intp]]) -> Iterator[Block]:
-    """The upper half of the classes against the lower half, then the pairs within each half in the same way.
+    """Yield the block of the upper half of the classes against the lower half, then the same within each half.
 
-    An observation is in one block for every halving: n log K indices for K classes, even if every value is a class.
+    An observation is in one block per level: n log K indices for K classes, even if every value is a class.
     """
     order, start = np.concatenate(members), np.cumsum([0, *map(len, members)])
     segments = [(0, len(members))]
@@ -298,6 +300,7 @@ def _by_halves(members: list[NDArray[np.intp]]) -> Iterator[Block]:
 
 
 def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatArray) -> dict[tuple[int, int], float]:
+    """Check the weights of pairs of classes; return them by indices of the classes."""
     if not isinstance(weights, Mapping):
         raise ValueError(
             f"ordered must be True, False or a mapping {{(higher, lower): weight}}; got a {type(weights).__name__}."
@@ -307,16 +310,16 @@ def _class_weights(weights: Mapping[tuple[float, float], float], classes: FloatA
         places = [np.flatnonzero(classes == value) for value in key]
         if len(key) != 2 or any(place.size == 0 for place in places) or places[0] <= places[1]:
             raise ValueError(
-                f"The weight of classes {key!r} is for no pair: a key is (higher, lower), both among y's values."
+                f"ordered has the key {key!r}, which is no pair of classes: a key is (higher, lower), two values of y."
             )
         if not (np.ndim(weight) == 0 and 0.0 < weight < np.inf):
-            raise ValueError(f"ordered must weigh classes {key!r} by a finite number > 0; got {weight!r}.")
+            raise ValueError(f"ordered must map {key!r} to a finite weight > 0; got {weight!r}.")
         found[int(places[0][0]), int(places[1][0])] = float(weight)
     return found
 
 
 def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
-    """Keep the pairs within one stratum: two patients of one hospital, two documents of one query.
+    """Keep the pairs within strata, such as two patients of one hospital or two documents of one query.
 
     A stratum without such a pair (one class only) is skipped, and counted in ``skipped_strata``.
 
@@ -349,12 +352,13 @@ def stratified(pairs: Pairs, strata: ArrayLike) -> Pairs:
     codes = strata_codes(strata, pairs.n)
     blocks = [part for block in pairs.blocks for part in _by_stratum(block, codes)]
     if not blocks:
-        raise ValueError("strata leave no pair to compare: each stratum has one class only.")
+        raise ValueError("strata leaves no pair to compare: each stratum has one class only.")
     used = np.unique(np.concatenate([codes[block.positive[:1]] for block in blocks])).size
     return replace(pairs, blocks=tuple(blocks), skipped_strata=int(codes.max()) + 1 - used)
 
 
 def _by_stratum(block: Block, codes: NDArray[np.intp]) -> list[Block]:
+    """Split a block into those of its pairs within each stratum."""
     rows, columns = codes[block.positive], codes[block.negative]
     both = np.intersect1d(rows, columns)
     if both.size == 0:
@@ -366,14 +370,14 @@ def _by_stratum(block: Block, codes: NDArray[np.intp]) -> list[Block]:
 
 
 def strata_codes(strata: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Labels of strata as integers from 0 on."""
+    """Return stratum labels as integers from 0 on; shape (n,)."""
     if np.shape(strata) != (n,):
         raise ValueError(f"strata must have shape ({n},), one label per observation; got {np.shape(strata)}.")
     return distinct_labels("strata", strata)[1]
 
 
 def members_of(codes: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Who has each of the codes 0, 1, ..., all of which occur.
+    """List the observations with each of the codes 0, 1, ..., all of which occur.
 
     Examples
     --------
@@ -384,7 +388,7 @@ def members_of(codes: NDArray[np.intp]) -> list[NDArray[np.intp]]:
 
 
 def observation_weights(weights: ArrayLike, n: int) -> FloatArray:
-    """Positive weights, scaled to mean 1: only their proportions matter."""
+    """Check positive weights, and scale them to mean 1: only their ratios matter."""
     values = number_vector("weights", weights, "one positive number per observation")
     if values.shape != (n,):
         raise ValueError(f"weights must have shape ({n},), one per observation; got {values.shape}.")

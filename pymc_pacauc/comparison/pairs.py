@@ -1,30 +1,30 @@
-"""Which pairs of observations are compared, and how much each comparison weighs.
+"""The pairs of observations that are compared, with their weights, as complete bipartite blocks.
 
-The AUC risk is an average over pairs (i, j), i positive and j negative: the pair is wrong when i scores below j. The
-set of all such pairs is a *complete bipartite block*, and so are the pieces of its relatives (strata: one block per
-stratum; ordered classes: the upper half of them against the lower, again and again within each half; censored times:
-blocks across the middle of the sorted times in the same way). Every engine of this package loops over the blocks of a
-:class:`Pairs` and never looks at labels again, so a new kind of comparison is a new function
-(:mod:`pymc_pacauc.comparison.kinds`, :mod:`pymc_pacauc.comparison.censored`) and nothing else.
-
-A pair may carry a weight. Within a block weights are of rank one, ``w_ij = weight * a_i * b_j``, so that they cost as
-little memory as the indices, and
+The AUC risk is an average over pairs (i, j), i positive and j negative: the pair is wrong when i scores below j,
 
     risk = sum w_ij 1{s_i < s_j} / sum w_ij,    a tie counting one half.
 
-The risk of weighted pairs, and of many blocks: one walk through the sorted scores.
+The set of all such pairs is a *complete bipartite block*: every positive with every negative. Other comparisons are
+several blocks: strata, one per stratum; ordered classes, the upper half of the classes against the lower half, then
+the same within each half; censored times, the earlier half of the sorted times against the later one, then the same
+within each half. All engines loop over the blocks of a :class:`Pairs` and do not use the labels, so a new kind of
+comparison is a function that returns blocks (:mod:`pymc_pacauc.comparison.kinds`,
+:mod:`pymc_pacauc.comparison.censored`) and nothing else.
 
-Sort the n scores. Walk upwards, and keep for every block the weight of its positives passed so far. A negative of the
-block then adds its own weight times that number: exactly the pairs it belongs to that are wrong. All blocks share the
-one walk, so that a score vector costs O(n log n) for the sort and one addition for every membership of an observation
-in a block: O(n) for weighted classes and for strata, O(n log n) for censored times, whatever the number of pairs.
+Within a block weights are a product, ``w_ij = weight * a_i * b_j``, stored as two vectors.
+
+*Risk of weighted pairs, or of many blocks* (:func:`scan_rows`). Go through the sorted scores in increasing order and
+keep, for every block, the total weight of its positives so far. A negative of the block then adds its own weight times
+that total: the weight of the wrong pairs it belongs to. A score vector costs O(n log n) for the sort and one addition
+for every membership of an observation in a block: O(n) for weighted classes and strata, O(n log n) for censored times.
+Few blocks of one weight each are counted faster by :mod:`pymc_pacauc.comparison.risk`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,9 +43,9 @@ class Block:
     positive, negative
         Indices of the observations that should score higher, and of those that should score lower.
     positive_weights, negative_weights
-        a_i and b_j, beside the indices; None where all are 1.
+        a_i and b_j, in the order of the indices; None where all are 1.
     weight
-        What every pair of the block is multiplied by.
+        Factor of the weight of every pair of the block.
     """
 
     positive: NDArray[np.intp]
@@ -60,19 +60,19 @@ class Block:
 
     @property
     def constant(self) -> bool:
-        """Whether all pairs of the block weigh the same."""
+        """Whether all pairs of the block have the same weight."""
         return self.positive_weights is None and self.negative_weights is None
 
     @property
     def row_weights(self) -> FloatArray:
-        """``weight * a_i``."""
+        """``weight * a_i``, one for each positive."""
         return np.full(self.positive.size, self.weight) * (
             1.0 if self.positive_weights is None else self.positive_weights
         )
 
     @property
     def column_weights(self) -> FloatArray:
-        """b_j."""
+        """b_j, one for each negative."""
         return np.ones(self.negative.size) if self.negative_weights is None else self.negative_weights
 
     @property
@@ -82,7 +82,7 @@ class Block:
         return float(self.weight * rows * columns)
 
     def take(self, rows: NDArray[Any] | slice, columns: NDArray[Any] | slice) -> Block:
-        """The block of some of the rows and columns, by position or by mask."""
+        """Return the block of some of the positives and negatives, by position or by mask."""
         a, b = self.positive_weights, self.negative_weights
         return replace(
             self,
@@ -93,7 +93,7 @@ class Block:
         )
 
     def times(self, weights: FloatArray) -> Block:
-        """Every pair multiplied by the weights of its two observations, ``weights[n]``."""
+        """Multiply the weight of every pair by those of its two observations, ``weights[n]``."""
         a, row_scale = _without_scale(self.positive_weights, weights[self.positive])
         b, column_scale = _without_scale(self.negative_weights, weights[self.negative])
         return replace(self, positive_weights=a, negative_weights=b, weight=self.weight * row_scale * column_scale)
@@ -114,11 +114,11 @@ class Pairs:
     blocks : tuple of Block
         Each compares every observation in ``positive`` with every one in ``negative``, indices below n.
     kind : str, default "other pairs"
-        What is compared, in words: one of ``KINDS``.
+        Kind of comparison: one of ``KINDS``.
     skipped_strata : int, default 0
-        Number of strata without a pair to compare, which count for nothing.
+        Number of strata without a pair to compare, which do not enter the risk.
     estimated_weights : bool, default False
-        Whether the weights are functions of the observed outcomes of others, as inverse censoring probabilities are.
+        Whether the weights depend on the outcomes of other observations, as inverse censoring probabilities do.
 
     See Also
     --------
@@ -150,22 +150,35 @@ class Pairs:
 
     @property
     def weighted(self) -> bool:
-        """Whether pairs weigh differently."""
+        """Whether pairs have different weights."""
         return any(not block.constant or block.weight != self.blocks[0].weight for block in self.blocks)
 
     @cached_property
-    def observation_weight(self) -> FloatArray:
-        """The total weight of the pairs of each observation, shape (n,)."""
-        total = np.zeros(self.n)
+    def side_weights(self) -> FloatArray:
+        """Weight of the pairs in which each observation should score higher, and of those in which lower, (2, n)."""
+        total = np.zeros((2, self.n))
         for block in self.blocks:
             rows, columns = block.row_weights, block.column_weights
-            np.add.at(total, block.positive, rows * columns.sum())
-            np.add.at(total, block.negative, columns * rows.sum())
+            np.add.at(total[0], block.positive, rows * columns.sum())
+            np.add.at(total[1], block.negative, columns * rows.sum())
         return total
+
+    @property
+    def observation_weight(self) -> FloatArray:
+        """The total weight of the pairs of each observation, shape (n,)."""
+        return self.side_weights.sum(axis=0)
+
+    @cached_property
+    def higher(self) -> NDArray[np.bool_]:
+        """Mask of the observations that should score higher than another one, shape (n,)."""
+        mask = np.zeros(self.n, dtype=bool)
+        for block in self.blocks:
+            mask[block.positive] = True
+        return mask
 
     @cached_property
     def scan_plan(self) -> ScanPlan:
-        """The blocks by observation, for the risk of many blocks."""
+        """The blocks that each observation is in, for :func:`scan_rows`."""
         return scan_plan(self)
 
     def map(self, index: NDArray[np.intp], n: int) -> Pairs:
@@ -194,6 +207,32 @@ class Pairs:
         """
         blocks = (replace(b, positive=index[b.positive], negative=index[b.negative]) for b in self.blocks)
         return replace(self, n=n, blocks=tuple(blocks))
+
+    def on_rows(self, rows: NDArray[np.intp]) -> Pairs:
+        """Number observations by their place among ``rows``, which hold every one that is in a pair.
+
+        Parameters
+        ----------
+        rows : ndarray of int, shape (m,)
+            Distinct indices of observations.
+
+        Returns
+        -------
+        Pairs
+            The same pairs, of m observations.
+
+        See Also
+        --------
+        Pairs.map : Move observations to other positions.
+
+        Examples
+        --------
+        >>> bipartite([0, 1, 1, 0]).on_rows(np.array([3, 2, 1, 0])).blocks[0].positive
+        array([2, 1])
+        """
+        place = np.zeros(self.n, dtype=np.intp)
+        place[rows] = np.arange(rows.size)
+        return self.map(place, rows.size)
 
     def among(self, chosen: NDArray[np.bool_]) -> Pairs:
         """Keep the pairs of which both observations are chosen.
@@ -251,7 +290,7 @@ class Pairs:
 
 
 def _without_scale(old: FloatArray | None, new: FloatArray) -> tuple[FloatArray | None, float]:
-    """``old * new`` as an array and a number: None for the array where the product is constant."""
+    """Return ``old * new`` as an array and a factor; None for the array where the product is constant."""
     product = new if old is None else old * new
     if (product == product[0]).all():
         return None, float(product[0])
@@ -278,7 +317,7 @@ def encode_labels(y: ArrayLike, positive: Any = None) -> NDArray[np.bool_]:
         shown = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
         raise ValueError(
             f"y has {len(classes)} distinct values ({shown}); the AUC compares two classes. Recode y, for example "
-            "y == value for one class against the rest; or, if a larger value should score higher, say ordered=True."
+            "y == value for one class against the rest; or, if a larger value should score higher, pass ordered=True."
         )
     rank = ranked(y) if positive is None else y
     if rank is not y and len(classes) == 2:
@@ -327,7 +366,10 @@ def bipartite(y: ArrayLike, positive: Any = None) -> Pairs:
 
 
 def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np.intp]]:
-    """The distinct ``values``, compared exactly, and which of them each value is; nothing may be missing."""
+    """Return the distinct values, compared exactly, and the index of each value among them, (n,).
+
+    Refuses missing values; ``name`` is the argument in messages.
+    """
     labels = _label_array(name, values)
     missing = _count_missing(values, labels)
     if missing:
@@ -347,12 +389,12 @@ def distinct_labels(name: str, values: ArrayLike) -> tuple[list[Any], NDArray[np
 
 
 def _label_array(name: str, values: ArrayLike) -> NDArray[Any]:
-    """One-dimensional labels: an array keeps its type, anything else keeps its values, as objects."""
+    """Return labels as a one-dimensional array: an array keeps its type, other sequences become arrays of objects."""
     labels = np.asarray(values, dtype=None if hasattr(values, "__array__") else object)
     if labels.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, one label per observation; got shape {labels.shape}.")
     if labels.size == 0:
-        raise ValueError(f"{name} is empty: there is nothing to rank.")
+        raise ValueError(f"{name} is empty: it must have one label per observation.")
     return labels if labels.dtype.kind in "biufcmMUS" else labels.astype(object)
 
 
@@ -369,7 +411,7 @@ def _count_missing(values: ArrayLike, labels: NDArray[Any]) -> int:
 
 
 def _differs_from_itself(value: Any) -> bool:
-    """As NaN does; a comparison without an answer (pandas' NA) counts too."""
+    """Return whether a value is unequal to itself, as NaN is, or cannot be compared, as pandas' NA."""
     try:
         return bool(value != value)
     except (TypeError, ValueError):
@@ -377,20 +419,20 @@ def _differs_from_itself(value: Any) -> bool:
 
 
 def _understood(classes: list[Any]) -> int:
-    """Which of the classes is positive when nobody said."""
+    """Return the index of the positive class where ``positive`` is not given."""
     numbers = all(isinstance(value, (bool, int, float)) and value in (-1, 0, 1) for value in classes)
     if not numbers:
         raise ValueError(
-            f"y has the values {_shown(classes)}; only bool, {{0, 1}} and {{-1, 1}} are understood by themselves. "
-            "Say which value is the positive class with positive=."
+            f"y has the values {_shown(classes)}; only of bool, {{0, 1}} and {{-1, 1}} is the positive class known. "
+            f"Name it, for example positive={classes[-1]!r}."
         )
     if {-1, 0} <= set(classes):
-        raise ValueError("y has the values -1 and 0; say which is positive with positive=.")
+        raise ValueError("y has the values -1 and 0; name the positive class, for example positive=0.")
     return int(np.argmax(classes))
 
 
 def _named(classes: list[Any], positive: Any) -> int:
-    """Which of the classes equals ``positive``."""
+    """Return the index of the class that equals ``positive``."""
     if isinstance(positive, (list, set, dict)) or getattr(positive, "ndim", 0) > 0:
         raise ValueError(
             f"positive must be one of the two labels, {_shown(classes)}; got a {type(positive).__name__}. "
@@ -418,9 +460,8 @@ def _shown(classes: list[Any]) -> str:
     return f"[{', '.join(str(value) if isinstance(value, np.generic) else repr(value) for value in classes)}]"
 
 
-@dataclass(frozen=True, eq=False)
-class Memberships:
-    """Which blocks each observation is in: observation i is in ``block[start[i]:start[i + 1]]`` with those weights."""
+class Memberships(NamedTuple):
+    """Blocks of each observation: i is in ``block[start[i]:start[i + 1]]``, with ``weight`` at the same places."""
 
     start: NDArray[np.int64]
     block: NDArray[np.int32]
@@ -429,7 +470,7 @@ class Memberships:
 
 @dataclass(frozen=True, eq=False)
 class ScanPlan:
-    """Both sides of all blocks, by observation; ``overlapping`` where an observation is on both sides of a block."""
+    """Both sides of all blocks by observation; ``overlapping``: an observation is on both sides of a block."""
 
     positive: Memberships
     negative: Memberships
@@ -439,7 +480,7 @@ class ScanPlan:
 
 
 def scan_plan(pairs: Pairs) -> ScanPlan:
-    """Turn blocks of observations into memberships of observations."""
+    """List the blocks of every observation, from the observations of every block."""
     rows = [(b.positive, b.row_weights) for b in pairs.blocks]
     columns = [(b.negative, b.column_weights) for b in pairs.blocks]
     overlapping = any(np.intersect1d(b.positive, b.negative).size > 0 for b in pairs.blocks)
@@ -449,7 +490,7 @@ def scan_plan(pairs: Pairs) -> ScanPlan:
 
 
 def memberships(n: int, members: list[tuple[NDArray[np.intp], FloatArray]]) -> Memberships:
-    """Transpose lists of members, one of indices and weights for each block."""
+    """List the blocks of every observation; ``members`` has indices and weights of each block."""
     index = np.concatenate([m for m, _ in members])
     weight = np.concatenate([w for _, w in members])
     block = np.repeat(np.arange(len(members), dtype=np.int32), [m.size for m, _ in members])
@@ -459,31 +500,16 @@ def memberships(n: int, members: list[tuple[NDArray[np.intp], FloatArray]]) -> M
 
 
 def scan_rows(scores: FloatArray, plan: ScanPlan, tie_cost: float) -> FloatArray:
-    """Weight of the wrong pairs of each row of ``scores[N, n]``; NaN where a score is NaN."""
+    """Sum the weights of the wrong pairs for each row of ``scores[N, n]``; NaN where a score is NaN."""
     order = np.argsort(scores, axis=1)
-    positive, negative = plan.positive, plan.negative
-    return np.asarray(
-        _scan(
-            scores,
-            order,
-            positive.start,
-            positive.block,
-            positive.weight,
-            negative.start,
-            negative.block,
-            negative.weight,
-            plan.blocks,
-            plan.overlapping,
-            tie_cost,
-        )
-    )
+    return np.asarray(_scan(scores, order, *plan.positive, *plan.negative, plan.blocks, plan.overlapping, tie_cost))
 
 
 @kernel
 def _scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight, blocks, overlapping, tie_cost):
     n = scores.shape[1]
     out = np.empty(scores.shape[0])
-    below = np.empty(blocks)  # the weight of the positives passed, of each block
+    below = np.empty(blocks)  # weight of the positives so far, for each block
     for r in range(scores.shape[0]):
         row, ranked = scores[r], order[r]
         if np.isnan(row[ranked[n - 1]]):  # NaN sorts last
@@ -497,7 +523,7 @@ def _scan(scores, order, p_start, p_block, p_weight, n_start, n_block, n_weight,
             end = first + 1
             while end < n and row[ranked[end]] == value:
                 end += 1
-            shared = tie_cost if overlapping or end > first + 1 else 0.0  # what a positive of this very score costs
+            shared = tie_cost if overlapping or end > first + 1 else 0.0  # cost of a pair with equal scores
             for k in range(first, end):
                 i = ranked[k]
                 for t in range(n_start[i], n_start[i + 1]):

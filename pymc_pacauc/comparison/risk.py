@@ -2,13 +2,15 @@
 
 ``risk = #{(i, j): i positive, j negative, s_i < s_j} / (n+ n-)``, a tie counting one half: ``1 - risk`` is the AUC.
 
-Sorting costs O(n log n) a score vector; counting costs O(n). The smaller class is dropped into about four times as
-many equal buckets as it has members (spread over mean +/- 3 sd of the scores), so a bucket holds a few of them at
-most. For a member of the larger class, everyone in a lower bucket lies below it, everyone in a higher bucket above
-it, and only its own bucket needs exact comparisons. The answer is exact, whatever the buckets. Where they fill
-unevenly (heavy ties, outliers, infinities) a row falls back on sorting both classes and merging, so the worst case
-stays O(n log n). Pairs that weigh differently, and pairs in many blocks (strata, censored times), are the matter of
-:mod:`pymc_pacauc.comparison.pairs`.
+Sorting takes O(n log n) per score vector; counting by buckets takes O(n). The smaller class is put into about four
+times as many equal buckets as it has members (over mean +/- 3 sd of the scores), so that few members share a bucket.
+For a member of the larger class, those in lower buckets score lower, those in higher buckets score higher, and only
+its own bucket needs comparisons. The result is exact whatever the buckets. Rows whose buckets fill unevenly (many ties,
+outliers, infinities) are computed by sorting both classes, so the worst case is O(n log n). Weighted pairs
+and many blocks (strata, censored times) are computed by :func:`pymc_pacauc.comparison.pairs.scan_rows`.
+
+:func:`empirical_risk` checks labels and scores of users; :func:`pair_risk` and :class:`LinearRisk` are called by the
+engines, (N, n) scores or (N, d) coefficients at a time.
 """
 
 from __future__ import annotations
@@ -24,15 +26,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.comparison.kinds import TILE_SCORES, Comparison, label_comparison, unordered_classes
 from pymc_pacauc.comparison.pairs import Pairs, bipartite, scan_rows
-from pymc_pacauc.numerics import FloatArray, kernel, numeric_array
+from pymc_pacauc.numerics import FloatArray, kernel, numeric_array, slices
 
 BUCKETS_PER_MEMBER = 4
 COLLISIONS_PER_MEMBER = 8  # a row with more same-bucket pairs than this per member is sorted instead
-LARGEST_SAFE_SCORE = 1e300
-MOST_COUNTED = 8  # blocks counted one by one; where there are more, one walk through the sorted scores serves them all
-
-
-FEW = 16  # columns, which mostly tell rows apart
+MOST_COUNTED = 8  # blocks counted one by one; more of them are computed by one pass over the sorted scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +42,7 @@ class DistinctRows:
     first
         Index of the first occurrence of each distinct row, shape (m,).
     place
-        For every row, which of the distinct ones it is, shape (n,).
+        For every row, the index of the distinct row that it equals, shape (n,).
     """
 
     first: NDArray[np.intp]
@@ -65,17 +63,15 @@ def distinct_rows(matrix: NDArray[np.float64]) -> DistinctRows:
     """
     if matrix.shape[1] == 0:
         return DistinctRows(np.zeros(min(1, len(matrix)), dtype=np.intp), np.zeros(len(matrix), dtype=np.intp))
-    rows = np.ascontiguousarray(matrix) + 0.0  # a negative zero becomes a zero, so that equal rows have equal bytes
-    mixed = np.zeros(len(rows))  # equal rows have equal sums, to the bit: column by column, not by a matrix product
-    columns = rows.shape[1]
-    for part in (range(min(FEW, columns)), range(FEW, columns)):
-        with np.errstate(over="ignore", invalid="ignore"):
-            for k in part:
-                mixed += math.cos(k + 1.0) * rows[:, k]
-        ordered = np.sort(mixed)
-        if np.isfinite(ordered[[0, -1]]).all() and (ordered[1:] != ordered[:-1]).all():
-            every = np.arange(len(rows), dtype=np.intp)
-            return DistinctRows(every, every)
+    rows = np.ascontiguousarray(matrix) + 0.0  # turns -0.0 into 0.0, so that equal rows have equal bytes
+    mixed = np.zeros(len(rows))  # summed column by column: a matrix product may round equal rows differently
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k, column in enumerate(rows.T):
+            mixed += math.cos(k + 1.0) * column
+    ordered = np.sort(mixed)
+    if np.isfinite(ordered[[0, -1]]).all() and (ordered[1:] != ordered[:-1]).all():
+        every = np.arange(len(rows), dtype=np.intp)
+        return DistinctRows(every, every)
     as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -152,14 +148,14 @@ def empirical_risk(
             raise ValueError(f'multi_class must be "ovo" or None; got {multi_class!r}.')
         if positive is not None or strata is not None or ordered is not False or max_fpr is not None:
             raise ValueError(
-                'multi_class="ovo" goes with weights alone, not with positive, strata, ordered or max_fpr.'
+                'multi_class="ovo" can be combined with weights only, not with positive, strata, ordered or max_fpr.'
             )
         classes = unordered_classes(y, weights)
         values, shape = score_array(scores), (classes[0].n, len(classes))
         if values.shape[-2:] != shape:
             raise ValueError(
-                f"scores must have shape (..., {shape[0]}, {shape[1]}), a score of each row for each class; their "
-                f"shape is {values.shape}."
+                f"scores must have shape (..., {shape[0]}, {shape[1]}), a score of each row for each class; got "
+                f"{values.shape}."
             )
         return np.mean([checked_risk(values[..., k], each, ties, "y") for k, each in enumerate(classes)], axis=0)
     comparison = label_comparison(
@@ -169,7 +165,7 @@ def empirical_risk(
 
 
 def checked_risk(scores: ArrayLike, comparison: Comparison, ties: str, labels: str) -> Any:
-    """Risk of ``scores[..., n]``, whatever they come as; ``labels`` names what they are compared with."""
+    """Check ``scores[..., n]`` and compute their risk; ``labels`` is the name of the labels' argument, for messages."""
     check_ties(ties)
     values = score_array(scores)
     if values.ndim == 0:
@@ -184,11 +180,11 @@ def checked_risk(scores: ArrayLike, comparison: Comparison, ties: str, labels: s
 
 
 def comparison_risk(scores: FloatArray, comparison: Comparison, *, ties: str = "half") -> FloatArray:
-    """Risk of each row of ``scores[N, n]``, for any kind of comparison."""
+    """Compute the risk of each row of ``scores[N, n]``, for any kind of comparison."""
     if isinstance(comparison, Pairs):
         return pair_risk(scores, comparison, ties=ties)
     if ties != "half":
-        raise ValueError('A partial AUC is an area: ties="half" is the only convention it has.')
+        raise ValueError(f'ties={ties!r} is not defined for a partial AUC (max_fpr=), an area: use ties="half".')
     return comparison.risk(scores)
 
 
@@ -237,7 +233,7 @@ def linear_risk(theta: ArrayLike, X: ArrayLike, y: ArrayLike, *, ties: str = "ha
         raise ValueError(f"theta must have {risk.d} coefficients along its last axis; got shape {coefficients.shape}.")
     bad = int(coefficients.size - np.isfinite(coefficients).sum())
     if bad:
-        raise ValueError(f"theta has {bad} NaN or infinite value(s), which leave the scores without an order.")
+        raise ValueError(f"theta has {bad} NaN or infinite value(s): the scores X @ theta would have no order.")
     batch = coefficients.shape[:-1]
     found = risk(coefficients.reshape(math.prod(batch), risk.d))
     overflowed = int(np.isnan(found).sum())
@@ -268,6 +264,11 @@ class LinearRisk:
         What a tied pair costs: one half, or nothing.
     distinct : DistinctRows, optional
         The distinct rows of X, where they are known already.
+
+    Raises
+    ------
+    ValueError
+        If X is not a matrix of finite numbers with one row per observation of ``pairs``.
 
     See Also
     --------
@@ -323,9 +324,9 @@ class LinearRisk:
         return out
 
     def _cannot_overflow(self, theta: FloatArray) -> bool:
-        """Whether no partial sum of a score can leave the finite numbers: a bound that costs next to nothing."""
+        """Return whether no partial sum of a score can overflow, by a cheap bound."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return bool((np.abs(theta) @ self._largest + self._largest_offset < LARGEST_SAFE_SCORE).all())
+            return bool((np.abs(theta) @ self._largest + self._largest_offset < 0.5 * np.finfo(float).max).all())
 
 
 def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatArray:
@@ -365,7 +366,7 @@ def pair_risk(scores: FloatArray, pairs: Pairs, *, ties: str = "half") -> FloatA
 
 
 def two_class_risk(scores: FloatArray, positive: NDArray[np.bool_], *, ties: str = "half") -> FloatArray:
-    """Risk of each row of ``scores[N, n]`` for two classes; NaN where one of them is missing."""
+    """Compute the risk of each row of ``scores[N, n]`` for two classes; NaN where one of them is missing."""
     first, second = np.flatnonzero(positive), np.flatnonzero(~positive)
     if first.size == 0 or second.size == 0:
         return np.full(len(scores), np.nan)
@@ -374,11 +375,11 @@ def two_class_risk(scores: FloatArray, positive: NDArray[np.bool_], *, ties: str
 
 
 def _scanned_risk(scores: FloatArray, pairs: Pairs, ties: str) -> FloatArray:
+    """Compute the risk of weighted pairs, or of many blocks, in tiles of score vectors."""
     plan = pairs.scan_plan
     out = np.empty(len(scores))
-    step = max(1, TILE_SCORES // scores.shape[1])
-    for start in range(0, len(scores), step):
-        out[start : start + step] = scan_rows(scores[start : start + step], plan, 0.5 if ties == "half" else 0.0)
+    for rows in slices(len(scores), scores.shape[1], TILE_SCORES):
+        out[rows] = scan_rows(scores[rows], plan, 0.5 if ties == "half" else 0.0)
     return out / plan.total_weight
 
 
@@ -388,10 +389,9 @@ def check_ties(ties: str) -> None:
 
 
 def score_array(scores: ArrayLike) -> FloatArray:
-    """Scores as an array of float64 that ranks as they do.
+    """Return scores as an array of float64 with the same ranking.
 
-    Integers from 2^53 on and numbers of other kinds can differ where float64 does not: ties that are not there are
-    refused.
+    Integers from 2^53 on, and numbers of other types, may differ although their float64 do not: such are refused.
     """
     values = numeric_array("scores", scores)
     given = np.asarray(scores)
@@ -412,126 +412,85 @@ def score_array(scores: ArrayLike) -> FloatArray:
 def _count_block(
     scores: FloatArray, positive: NDArray[np.intp], negative: NDArray[np.intp]
 ) -> tuple[FloatArray, FloatArray]:
-    """For each row: the number of pairs with s_i < s_j, and of those with s_i = s_j (NaN where a score is NaN)."""
+    """Count for each row the pairs with s_i < s_j, and those with s_i = s_j; NaN where a score is NaN."""
     small, large = (positive, negative) if positive.size <= negative.size else (negative, positive)
     below = np.empty(len(scores))  # pairs with small < large
     at_most = np.empty(len(scores))  # pairs with small <= large
-    if _bucket_rows(scores, small, large, below, at_most):
-        rows = np.flatnonzero(np.isnan(below))
-        step = max(1, TILE_SCORES // scores.shape[1])
-        for start in range(0, rows.size, step):
-            _sort_rows(scores, rows[start : start + step], small, large, below, at_most)
+    room = np.empty(2 * small.size + large.size + 1)
+    indices = np.empty((BUCKETS_PER_MEMBER + 1) * small.size + large.size + 2, np.int32)
+    if _bucket_rows(scores, small, large, below, at_most, room, indices):
+        for r in np.flatnonzero(np.isnan(below)):
+            ordered, others = np.sort(scores[r, small]), scores[r, large]
+            if not (np.isnan(ordered[-1]) or np.isnan(others).any()):
+                others.sort()  # neighbours then look in the same place
+                below[r] = ordered.searchsorted(others, "left").sum()
+                at_most[r] = ordered.searchsorted(others, "right").sum()
     tied = at_most - below
     return (below if small is positive else positive.size * negative.size - at_most), tied
 
 
-def _sort_rows(
-    scores: FloatArray,
-    rows: NDArray[np.intp],
-    small: NDArray[np.intp],
-    large: NDArray[np.intp],
-    below: FloatArray,
-    at_most: FloatArray,
-) -> None:
-    a, b = scores[np.ix_(rows, small)], scores[np.ix_(rows, large)]
-    a.sort(axis=1)
-    b.sort(axis=1)
-    _merge_rows(a, b, rows, below, at_most)
-
-
 @kernel
-def _merge_rows(a, b, rows, below, at_most):
-    """Two pointers through both sorted classes. NaN sorts last, so the last entries tell."""
-    for k in range(rows.size):
-        x, y = a[k], b[k]
-        if np.isnan(x[-1]) or np.isnan(y[-1]):
-            below[rows[k]] = at_most[rows[k]] = np.nan
-            continue
-        lower = upper = less = less_equal = 0
-        for j in range(y.size):
-            while lower < x.size and x[lower] < y[j]:
-                lower += 1
-            while upper < x.size and x[upper] <= y[j]:
-                upper += 1
-            less += lower
-            less_equal += upper
-        below[rows[k]] = less
-        at_most[rows[k]] = less_equal
-
-
-@kernel
-def _bucket_rows(scores, small, large, below, at_most):
-    """Count every row it can; mark the others NaN and return how many there are."""
+def _bucket_rows(scores, small, large, below, at_most, room, indices):
+    """Count #{a_i < b_j} and #{a_i <= b_j} of every row by buckets; mark rows where that fails NaN, and count these."""
     p, m = small.size, large.size
     buckets = BUCKETS_PER_MEMBER * p
-    start = np.empty(buckets + 2, np.int32)
-    a, b, bucketed = np.empty(p), np.empty(m), np.empty(p + 1)
-    index_a, index_b = np.empty(p, np.int32), np.empty(m, np.int32)
+    a, b, bucketed = room[:p], room[p : p + m], room[p + m :]
+    start, index_a, index_b = indices[: buckets + 2], indices[buckets + 2 : buckets + 2 + p], indices[buckets + 2 + p :]
     left = 0
     for r in range(scores.shape[0]):
+        below[r] = at_most[r] = np.nan
+        left += 1
         row = scores[r]
         for i in range(p):
             a[i] = row[small[i]]
         for j in range(m):
             b[j] = row[large[j]]
-        less, less_equal = _bucket_count(a, b, start, bucketed, index_a, index_b)
-        if less < 0:
-            below[r] = at_most[r] = np.nan
-            left += 1
-        else:
-            below[r] = less
-            at_most[r] = less_equal
+        sum_a, square_a = _moments(a)
+        sum_b, square_b = _moments(b)
+        mean = (sum_a + sum_b) / (p + m)
+        sd = np.sqrt((square_a + square_b) / (p + m) - mean * mean)
+        scale = buckets / (6.0 * sd)
+        # NaN, infinity, squares that overflow, or no spread
+        if not (np.isfinite(mean) and np.isfinite(sd) and np.isfinite(scale) and sd > 1e-7 * abs(mean)):
+            continue
+        low = mean - 3.0 * sd
+        _bucket_index(a, low, scale, buckets - 1.0, index_a)
+        _bucket_index(b, low, scale, buckets - 1.0, index_b)
+        start[:] = 0
+        for i in range(p):
+            start[index_a[i] + 2] += 1
+        total = np.int32(0)
+        collisions = 0
+        for k in range(2, buckets + 2):
+            count = start[k]
+            collisions += count * count
+            total += count
+            start[k] = total
+        if collisions > COLLISIONS_PER_MEMBER * p:
+            continue
+        for i in range(p):  # counting sort: afterwards bucket k is bucketed[start[k]:start[k + 1]]
+            k = index_a[i] + 1
+            slot = start[k]
+            bucketed[slot] = a[i]
+            start[k] = slot + np.int32(1)
+        bucketed[p] = np.inf
+        less = less_equal = 0
+        for j in range(m):
+            x = b[j]
+            first, end = start[index_b[j]], start[index_b[j] + 1]
+            # The first comparison needs no branch: if the bucket is empty, bucketed[first] is in a higher one, and > x.
+            less += first + (bucketed[first] < x)
+            less_equal += first + (bucketed[first] <= x)
+            for t in range(first + 1, end):
+                less += bucketed[t] < x
+                less_equal += bucketed[t] <= x
+        below[r] = less
+        at_most[r] = less_equal
+        left -= 1
     return left
 
 
-@kernel
-def _bucket_count(a, b, start, bucketed, index_a, index_b):
-    """#{a_i < b_j} and #{a_i <= b_j}, or (-1, -1) when the buckets would not help."""
-    p, m = a.size, b.size
-    buckets = start.size - 2
-    sum_a, square_a = _moments(a)
-    sum_b, square_b = _moments(b)
-    mean = (sum_a + sum_b) / (p + m)
-    sd = np.sqrt((square_a + square_b) / (p + m) - mean * mean)
-    scale = buckets / (6.0 * sd)
-    # NaN, infinity, squares that overflow, or no spread
-    if not (np.isfinite(mean) and np.isfinite(sd) and np.isfinite(scale) and sd > 1e-7 * abs(mean)):
-        return -1, -1
-    low = mean - 3.0 * sd
-    _bucket_index(a, low, scale, buckets - 1.0, index_a)
-    _bucket_index(b, low, scale, buckets - 1.0, index_b)
-    start[:] = 0
-    for i in range(p):
-        start[index_a[i] + 2] += 1
-    total = np.int32(0)
-    collisions = 0
-    for k in range(2, buckets + 2):
-        count = start[k]
-        collisions += count * count
-        total += count
-        start[k] = total
-    if collisions > COLLISIONS_PER_MEMBER * p:
-        return -1, -1
-    for i in range(p):  # counting sort: afterwards bucket k is bucketed[start[k]:start[k + 1]]
-        k = index_a[i] + 1
-        slot = start[k]
-        bucketed[slot] = a[i]
-        start[k] = slot + np.int32(1)
-    bucketed[p] = np.inf
-    less = less_equal = 0
-    for j in range(m):
-        x = b[j]
-        first, end = start[index_b[j]], start[index_b[j] + 1]
-        # The first comparison needs no branch: a member of a higher bucket is larger than x, so counts for nothing.
-        less += first + (bucketed[first] < x)
-        less_equal += first + (bucketed[first] <= x)
-        for t in range(first + 1, end):
-            less += bucketed[t] < x
-            less_equal += bucketed[t] <= x
-    return less, less_equal
-
-
-@kernel(fastmath={"reassoc", "contract", "nsz"})
+@kernel(fastmath={"reassoc", "contract", "nsz"}, no_cpython_wrapper=True)
 def _moments(values):
     total = square = 0.0
     for i in range(values.size):
@@ -540,8 +499,8 @@ def _moments(values):
     return total, square
 
 
-@kernel(fastmath={"nnan", "ninf", "nsz"})
+@kernel(fastmath={"nnan", "ninf", "nsz"}, no_cpython_wrapper=True)
 def _bucket_index(values, low, scale, last, index):
-    """A non-decreasing map from scores to buckets: subtraction, multiplication and truncation all preserve order."""
+    """Map scores to buckets, without changing their order: subtraction, multiplication and truncation are monotone."""
     for i in range(values.size):
         index[i] = np.int32(min(max((values[i] - low) * scale, 0.0), last))

@@ -1,31 +1,33 @@
-"""What each observation weighs in a comparison, and the size that follows from it.
+"""Sizes of a comparison: the number of observations for the default gamma, and of independent pairs for certificates.
 
-A risk is a weighted mean over pairs. Let ``a_i`` be the share of that weight in which observation i should score
-higher, ``b_i`` the one in which it should score lower. To first order a mean over pairs is a sum over observations of
-independent terms, each multiplied by its share (Hoeffding's projection), so its variance is of the order of
+*Size* (:func:`row_shares`). A risk is a weighted mean over pairs. Let ``a_i`` be the share of the weight in pairs where
+observation i should score higher, ``b_i`` the share where it should score lower. To first order (Hoeffding's
+projection) the mean is a sum of independent terms over observations, each multiplied by its share, so its variance is
+of the order of
 
     sum a_i^2 + sum b_i^2 = 1 / size.
 
-For two classes, all pairs weighing the same, the size is n+ n- / n, of which Theorem 2.3's gamma is a quarter and the
-default gamma four times; for strata, weights, ordered classes and censored times it is what takes its place.
+For two classes without weights the size is n+ n- / n; Theorem 2.3's gamma is a quarter of it, the default gamma four
+times it. The formula extends both to strata, weights, ordered classes and censored times.
 
-How many independent comparisons some pairs are worth: the m of a certificate.
-
-Given the labels (classes, times, strata, weights), the covariates of different observations are independent, and the
-risk is a weighted mean over the edges of a graph: the observations are its vertices, the pairs its edges, with weights
-that add up to 1. Let Delta be the largest total weight on one observation. Divided by Delta the weights are a
-*fractional matching*: at every vertex they add up to 1 at most. Where the graph is bipartite, such weights are a mean
-of matchings (Birkhoff and von Neumann); in any graph two thirds of them are (Edmonds). A matching is a set of pairs
-without a common observation, hence of independent comparisons, and the mean number of its pairs is
+*Number of independent pairs* m (:func:`effective_size`), in the bounds of :mod:`pymc_pacauc.certify`. Given the labels
+(classes, times, strata, weights), the covariates of different observations are independent, and the risk is a
+weighted mean over the edges of a graph: observations are vertices, pairs are edges, weights add up to 1. Let Delta be
+the largest total weight at one vertex. The weights divided by Delta are a *fractional matching*: at every vertex they
+add up to at most 1. In a bipartite graph such weights are a mean of matchings (Birkhoff and von Neumann); in any graph
+two thirds of them are (Edmonds). A matching is a set of pairs without a common observation, hence of independent
+comparisons, and its mean number of pairs is
 
     m = 1 / Delta,    or    m = 2 / (3 Delta)    in a graph that is not bipartite.
 
 Where observations come in *groups* (visits of one patient), only groups are independent, and they are the vertices:
-Delta is the largest total weight of the pairs that touch one group, and the graph is bipartite where every group is
-pure, on one side of its pairs only.
+Delta is the largest total weight of the pairs that touch one group, and the graph is bipartite if every group is on one
+side of its pairs only. Two classes without weights have m = min(n+, n-). A partial AUC is not a mean over fixed pairs,
+and estimated weights are not fixed given the labels: then there is no m. ``docs/theory/certificates.md`` has the proof
+that PAC-Bayesian bounds hold with this m. Both sizes take sums over the sides of all blocks, O(n log n) at most.
 
-`docs/theory/certificates.md` proves that the PAC-Bayesian bounds hold with this m. Two classes, all pairs weighing the
-same, have Delta = 1 / min(n+, n-). A partial AUC is no such mean, and estimated weights are not given: there is no m.
+References: Hoeffding (1948), doi:10.1214/aoms/1177730196; Edmonds (1965), doi:10.6028/jres.069B.013; Ridgway, Alquier,
+Chopin & Liang (2014), arXiv:1410.1771, Theorem 2.3.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ from pymc_pacauc.comparison.pairs import Pairs, distinct_labels
 
 @dataclass(frozen=True)
 class RowShares:
-    """Sums of squares of the shares in the weight of a comparison.
+    """Sums of squared shares of the weight of a comparison.
 
     Attributes
     ----------
     higher, lower
-        Over observations, as the one that should score higher, and lower.
+        Sum over observations, of pairs where they should score higher, and lower.
     pair
-        Over pairs.
+        Sum over pairs.
     """
 
     higher: float
@@ -57,17 +59,17 @@ class RowShares:
 
     @property
     def size(self) -> float:
-        """Observations that the comparison is worth: n+ n- / n for two classes."""
+        """Effective number of observations: n+ n- / n for two classes without weights."""
         return 1.0 / (self.higher + self.lower)
 
     @property
     def pairs(self) -> float:
-        """Pairs that it is worth: their number, where all weigh the same."""
+        """Effective number of pairs: their number, where all have the same weight."""
         return 1.0 / self.pair
 
 
 def row_shares(comparison: Comparison) -> RowShares:
-    """Of any comparison; in a partial AUC the highest negatives count, about ``max_fpr`` of them.
+    """Compute the shares of any comparison; of a partial AUC, for the highest ``max_fpr`` of the negatives.
 
     Examples
     --------
@@ -77,37 +79,37 @@ def row_shares(comparison: Comparison) -> RowShares:
     (1.2, 6.0)
     """
     if not isinstance(comparison, Pairs):
-        weights = np.ones(comparison.n) if comparison.weights is None else comparison.weights
+        weights = comparison.weights
         a, b = (weights[mask] / weights[mask].sum() for mask in (comparison.positive, ~comparison.positive))
         higher, lower = float(a @ a), float(b @ b) / comparison.max_fpr
         return RowShares(higher, lower, higher * lower)
-    up, down, pair = np.zeros(comparison.n), np.zeros(comparison.n), 0.0
-    for block in comparison.blocks:
-        rows, columns = block.row_weights, block.column_weights
-        np.add.at(up, block.positive, rows * columns.sum())
-        np.add.at(down, block.negative, columns * rows.sum())
-        pair += float((rows @ rows) * (columns @ columns))
-    total = comparison.total_weight
-    up, down = up / total, down / total
+    sides, total = [(b.row_weights, b.column_weights) for b in comparison.blocks], comparison.total_weight
+    pair = sum(float((rows @ rows) * (columns @ columns)) for rows, columns in sides)
+    up, down = comparison.side_weights / total
     return RowShares(float(up @ up), float(down @ down), pair / total**2)
 
 
 def group_codes(groups: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Labels of groups, one per observation, as integers from 0 on."""
+    """Return group labels, one per observation, as integers from 0 on; shape (n,)."""
     if np.shape(groups) != (n,):
         raise ValueError(f"groups must have shape ({n},), one label per observation; got {np.shape(groups)}.")
     return distinct_labels("groups", groups)[1]
 
 
 def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> float:
-    """m, at least 1; 0 where there is no bound.
+    """Compute m, the effective number of independent pairs: at least 1; 0 where there is no bound.
 
     Parameters
     ----------
     comparison : Pairs or PartialAUC
-        What is compared.
-    groups : array-like of shape (n,), optional
-        Group label of each observation; groups are independent then, not observations.
+        The comparison.
+    groups : array_like, shape (n,), optional
+        Group label of each observation; then groups are independent, not observations.
+
+    Returns
+    -------
+    float
+        m; see the module docstring.
 
     Examples
     --------
@@ -138,9 +140,10 @@ def effective_size(comparison: Comparison, groups: ArrayLike | None = None) -> f
 
 
 def compared_share(comparison: Comparison) -> float:
-    """The share of all n (n - 1) / 2 pairs that are compared, where these weigh the same; else 0.
+    """Return the share of all n (n - 1) / 2 pairs that are compared, if these have the same weight; else 0.
 
-    If observations are drawn independently, labels and all, the risk times this share is a U-statistic of floor(n / 2).
+    If observations are drawn independently with their labels, the risk times this share is a U-statistic, which
+    concentrates like a mean of floor(n / 2) independent terms.
 
     Examples
     --------

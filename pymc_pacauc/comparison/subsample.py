@@ -1,13 +1,18 @@
-"""Rows sampled into groups along a score, so that comparing within groups is as good as comparing everybody.
+"""Sample pairs: put rows into G random groups along a score, and compare within groups only, one pair in G.
 
-Comparing rows of matching groups only, G of them, visits one pair in G. Taken in turn along a score, every run of G
-consecutive rows giving one row to each group in random order, each group is a systematic sample along the score: a
-row meets opponents from all over the score, evenly, and what is left to chance is which neighbours in score it meets.
+Rows of each side of a block are sorted by score; of every G consecutive rows one goes to each group, in random order.
+So each group is a systematic sample along the score: the partners of a row are spread evenly over all scores, and only
+which of its neighbours in score it is compared with is random.
 
-Every pair has the same chance 1 / G of being met, whatever the sizes of its block and of the groups. So G times the sum
-over the pairs met has the sum over all pairs as its expectation, exactly: *Horvitz and Thompson's estimate*. Blocks
-(classes, strata, halves of the times, see :mod:`pymc_pacauc.comparison.pairs`) are sampled one by one; one that is too
-small to be sampled is kept whole, and estimated without error.
+Every pair is compared with the same probability 1 / G, whatever the sizes of its block and of the groups. So
+
+    sum over all pairs of f(i, j)  is estimated without bias by  G * sum over compared pairs of f(i, j),
+
+the Horvitz-Thompson estimate. Blocks (:mod:`pymc_pacauc.comparison.pairs`) are sampled one by one; small blocks are
+kept whole. Cost: O(n log n) for the sort. Used by :mod:`pymc_pacauc.ep.subsample`, by the paths of
+:mod:`pymc_pacauc.ep.start`, and for expected AUCs of large folds.
+
+Reference: Horvitz & Thompson (1952), doi:10.1080/01621459.1952.10483446.
 """
 
 from __future__ import annotations
@@ -24,17 +29,19 @@ from pymc_pacauc.numerics import FloatArray
 
 LEAST_ROWS = 8  # of a side of a block, in a group
 WHOLE = 2**14  # pairs up to which a block is not sampled
-# Rows of a group, those with the same score counted once, for each far pair in so many that is looked at: of groups of
-# so many rows, all are. Doubled, twice as many are, and errors are a tenth smaller.
+# A group of R rows with different scores computes one in R / ROWS_FOR_SHARE of its far pairs, at most one in FAR_SHARE;
+# up to this many rows, all. Doubled, twice as many are computed, and errors are a tenth smaller.
 ROWS_FOR_SHARE = 64
-FAR_SHARE = 32  # pairs, at most, of which one is looked at
+FAR_SHARE = 32
 
 
 @dataclass(frozen=True, eq=False)
 class SampledBlock:
-    """A block in groups: group g compares ``positive[first_positive[g]:first_positive[g + 1]]``, places in the block's
-    ``positive``, with the same of ``negative``. A pair that is met ``stands_for`` so many. Of those that are far from
-    each other one in ``every`` is enough, in group g from the ``turns[g]``-th on.
+    """A block whose rows are in groups.
+
+    Group g compares ``positive[first_positive[g]:first_positive[g + 1]]``, indices into the block's ``positive``, with
+    the same of ``negative``. Each compared pair counts ``stands_for`` times. Of pairs far apart in score one in
+    ``every`` is computed, in group g starting from the ``turns[g]``-th.
     """
 
     block: Block
@@ -55,14 +62,14 @@ class SampledBlock:
         return int(np.diff(self.first_positive) @ np.diff(self.first_negative))
 
     def group(self, g: int) -> Block:
-        """The pairs that meet in a group."""
+        """Return the pairs compared in a group."""
         return self.block.take(
             self.positive[self.first_positive[g] : self.first_positive[g + 1]],
             self.negative[self.first_negative[g] : self.first_negative[g + 1]],
         )
 
     def among(self, chosen: NDArray[np.bool_]) -> SampledBlock:
-        """The same groups, of the chosen observations only."""
+        """Return the same groups restricted to chosen observations."""
         positive, first_positive = _keep(self.positive, self.first_positive, chosen[self.block.positive])
         negative, first_negative = _keep(self.negative, self.first_negative, chosen[self.block.negative])
         return replace(
@@ -76,9 +83,9 @@ class SampledBlock:
 
 @dataclass(frozen=True, eq=False)
 class SampledPairs:
-    """Pairs of which a sum is estimated: ``whole`` blocks, and blocks ``sampled`` into ``groups``, or fewer.
+    """A subsample of pairs: ``whole`` blocks, and blocks ``sampled`` into ``groups``, or fewer.
 
-    ``score`` and ``spread``, of each observation, say which pairs are far from each other; see :func:`subsample`.
+    ``score`` and ``spread``, (n,), decide which pairs are far apart; see :func:`sample_pairs`.
     """
 
     whole: Pairs
@@ -89,29 +96,29 @@ class SampledPairs:
 
     @cached_property
     def n_pairs(self) -> int:
-        """The pairs that are met."""
+        """Number of compared pairs."""
         return self.whole.n_pairs + sum(block.n_pairs for block in self.sampled)
 
     @property
     def thinned(self) -> bool:
-        """Whether pairs that are far from each other are looked at now and then only."""
+        """Whether of pairs far apart in score only one in several is computed."""
         return any(block.every > 1 for block in self.sampled)
 
     def parts(self) -> list[tuple[Block, float]]:
-        """The pairs that are met, and what each stands for."""
+        """List the blocks of compared pairs, each with the number of times that its pairs count."""
         groups = [(each.group(g), each.stands_for) for each in self.sampled for g in range(each.groups)]
         return [
             (block, times) for block, times in [*((each, 1.0) for each in self.whole.blocks), *groups] if block.n_pairs
         ]
 
     def among(self, chosen: NDArray[np.bool_]) -> SampledPairs:
-        """The pairs met of which both observations are chosen."""
+        """Return the compared pairs of which both observations are chosen."""
         sampled = tuple(block.among(chosen) for block in self.sampled)
         return replace(self, whole=self.whole.among(chosen), sampled=sampled)
 
 
 def part_of(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
-    """The pairs of a share of the rows of each block, with weights that add up to that share; of small blocks, some.
+    """Sample a share of the rows of each block, and of the small blocks; weights add up to that share of all.
 
     Examples
     --------
@@ -134,7 +141,7 @@ def part_of(pairs: Pairs, share: float, rng: np.random.Generator) -> Pairs:
 
 
 def number_of_groups(pairs: Pairs, wanted: float) -> float:
-    """How many groups leave about ``wanted`` pairs, small blocks being kept whole; at least one.
+    """Return the number of groups for about ``wanted`` pairs, small blocks being kept whole; at least one.
 
     Examples
     --------
@@ -149,13 +156,13 @@ def number_of_groups(pairs: Pairs, wanted: float) -> float:
 
 
 def _groups_of(block: Block, groups: float) -> int:
-    """How many groups the rows of a block go into, where so many are asked for."""
+    """Return the number of groups of a block, where ``groups`` are asked for: at least ``LEAST_ROWS`` a side."""
     most = min(block.positive.size, block.negative.size) // LEAST_ROWS
     return max(1, min(math.ceil(groups - 0.5), most))
 
 
 def most_groups(pairs: Pairs, groups: float) -> int:
-    """How many groups the rows of a block go into at most, where so many are asked for; 1 where all pairs are used."""
+    """Return the largest number of groups of any block, where ``groups`` are asked for; 1 where all pairs are used."""
     large = (block for block in pairs.blocks if block.n_pairs > WHOLE)
     return max((_groups_of(block, groups) for block in large), default=1)
 
@@ -163,10 +170,10 @@ def most_groups(pairs: Pairs, groups: float) -> int:
 def sample_pairs(
     pairs: Pairs, score: FloatArray, groups: float, rng: np.random.Generator, spread: FloatArray | None = None
 ) -> SampledPairs:
-    """Put the rows of every block into so many groups along ``score[n]``, or as many as leave ``LEAST_ROWS`` a side.
+    """Put the rows of every block into ``groups`` along ``score[n]``, or fewer if a side has under ``LEAST_ROWS``.
 
-    Where the ``spread[n]`` of the scores is known, pairs that are far from each other are looked at now and then only:
-    unless there are few different rows, all pairs of two of which would be looked at by chance, or none.
+    Given the ``spread[n]`` of the scores, of pairs far apart only one in ``every`` is to be computed. Not so where few
+    scores are different: then all pairs of two scores would be computed, or none.
 
     Examples
     --------
@@ -202,7 +209,7 @@ def _weighing(block: Block, total: float) -> Block:
 
 
 def _different(score: FloatArray) -> int:
-    """How many different scores there are, among enough of them."""
+    """Count the different scores among at most about ``WHOLE`` of them."""
     ordered = np.sort(score[:: max(1, score.size // WHOLE)])
     rounding = np.sqrt(np.finfo(float).eps) * (ordered[-1] - ordered[0])
     return 1 + int(np.count_nonzero(np.diff(ordered) > rounding))
@@ -211,7 +218,7 @@ def _different(score: FloatArray) -> int:
 def _grouped_side(
     score: FloatArray, groups: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Places in the order of their groups, within these by score, and where each group begins."""
+    """Return indices ordered by group, within groups by score, and where each group begins."""
     order = np.argsort(score)
     if groups == 1:
         return order, np.array([0, order.size])

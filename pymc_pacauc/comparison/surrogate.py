@@ -1,12 +1,15 @@
-"""Smooth stand-ins for the AUC risk, with their gradients.
+"""Surrogate losses of the AUC risk with gradients, for NUTS and other gradient-based samplers.
 
-A pair with margin ``t = s_i - s_j`` costs 1{t < 0} in the AUC risk, which has no useful gradient. Here it costs
+A pair with margin ``t = s_i - s_j`` costs 1{t < 0} in the AUC risk, whose gradient is zero. Here it costs
 
-    logistic : log2(1 + exp(-t))      smooth; every pair is visited, in O(n) memory
-    hinge    : max(0, 1 - t)          piecewise linear; O(n log n) by sorting
+    logistic : log2(1 + exp(-t))      smooth; O(n+ n-) time, O(n) memory
+    hinge    : max(0, 1 - t)          piecewise linear; O(n log n) time by sorting
 
-Both are convex, equal 1 at t = 0 and never below the AUC risk. The hinge is the loss of PACVB (Alquier, Ridgway and
-Chopin 2016). Each function returns the (weighted) mean over pairs and its gradient with respect to the scores.
+Both are convex, equal 1 at t = 0 and are at least the AUC risk. :func:`surrogate_risk` returns the weighted mean over
+pairs and its gradient in the scores, (n,). To add a loss, write the kernels of a block and of two classes and enter
+them in ``BLOCKS`` and ``LOSSES``.
+
+Reference: Alquier, Ridgway & Chopin (2016), arXiv:1506.04091, for the hinge loss.
 """
 
 from __future__ import annotations
@@ -18,11 +21,9 @@ import numpy as np
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.numerics import FloatArray, kernel
 
-LOG2 = math.log(2.0)
-
 
 def surrogate_risk(scores: FloatArray, pairs: Pairs, loss: str) -> tuple[float, FloatArray]:
-    """Weighted mean loss of ``scores[n]`` over ``pairs``, and its gradient; NaN where a score is not finite."""
+    """Compute the weighted mean loss of ``scores[n]`` over ``pairs``, and its gradient; NaN unless all are finite."""
     gradient = np.zeros(scores.size)
     if not np.isfinite(scores).all():
         return float("nan"), np.full(scores.size, np.nan)
@@ -30,13 +31,16 @@ def surrogate_risk(scores: FloatArray, pairs: Pairs, loss: str) -> tuple[float, 
     for block in pairs.blocks:
         rows, columns = block.row_weights, block.column_weights
         total += BLOCKS[loss](scores, block.positive, block.negative, rows, columns, gradient)
-    scale = pairs.total_weight * (LOG2 if loss == "logistic" else 1.0)
+    scale = pairs.total_weight * (math.log(2.0) if loss == "logistic" else 1.0)
     return total / scale, gradient / scale
 
 
 @kernel
 def logistic_risk(scores, labels):
-    """Mean of log2(1 + exp(-(s_i - s_j))) over positive i and negative j, and its gradient; labels > 0 are positive."""
+    """Compute the mean of log2(1 + exp(-(s_i - s_j))) over positive i and negative j, and its gradient, (n,).
+
+    Labels > 0 are positive.
+    """
     if labels.size != scores.size:
         raise ValueError("scores and labels have different lengths.")
     positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
@@ -45,14 +49,15 @@ def logistic_risk(scores, labels):
     if pairs == 0 or not np.isfinite(scores).all():
         return np.nan, np.full(scores.size, np.nan)
     total = _logistic_block(scores, positive, negative, np.ones(positive.size), np.ones(negative.size), gradient)
-    return total / (LOG2 * pairs), gradient / (LOG2 * pairs)
+    scale = math.log(2.0) * pairs
+    return total / scale, gradient / scale
 
 
 @kernel
 def _logistic_block(scores, positive, negative, row_weights, column_weights, gradient):
-    """Sum of w_ij log(1 + exp(-(s_i - s_j))) over a block; its gradient is added to ``gradient``."""
+    """Sum w_ij log(1 + exp(-(s_i - s_j))) over a block; its gradient is added to ``gradient``, (n,)."""
     s_neg, pull = scores[negative], np.zeros(negative.size)
-    # exp(-(s_i - s_j)) is a product of two factors, so a pair needs no exponential of its own, unless they overflow.
+    # exp(-(s_i - s_j)) is a product of two factors: no exponential per pair, unless the factors overflow.
     centre = s_neg.mean()
     factors = np.exp(np.minimum(s_neg - centre, 300.0))
     safe = np.abs(s_neg - centre).max() < 300.0
@@ -73,6 +78,7 @@ def _logistic_block(scores, positive, negative, row_weights, column_weights, gra
 
 @kernel(fastmath={"reassoc", "contract", "nsz", "arcp"})
 def _logistic_row(factor, factors, weight, column_weights, pull):
+    """Sum loss and gradient of one positive over all negatives, by products of exponentials."""
     loss = push = 0.0
     for j in range(factors.size):
         odds = factor * factors[j]
@@ -85,6 +91,7 @@ def _logistic_row(factor, factors, weight, column_weights, pull):
 
 @kernel
 def _logistic_row_careful(s, s_neg, weight, column_weights, pull):
+    """Do the same with one exponential per pair, without overflow."""
     loss = push = 0.0
     for j in range(s_neg.size):
         t = s - s_neg[j]
@@ -98,7 +105,10 @@ def _logistic_row_careful(s, s_neg, weight, column_weights, pull):
 
 @kernel
 def hinge_risk(scores, labels):
-    """Mean of max(0, 1 - (s_i - s_j)) over positive i and negative j, and its gradient; labels > 0 are positive."""
+    """Compute the mean of max(0, 1 - (s_i - s_j)) over positive i and negative j, and its gradient, (n,).
+
+    Labels > 0 are positive.
+    """
     if labels.size != scores.size:
         raise ValueError("scores and labels have different lengths.")
     positive, negative = np.flatnonzero(labels > 0), np.flatnonzero(labels <= 0)
@@ -112,12 +122,12 @@ def hinge_risk(scores, labels):
 
 @kernel
 def _hinge_block(scores, positive, negative, row_weights, column_weights, gradient):
-    """Sum of w_ij max(0, 1 - (s_i - s_j)) over a block; its gradient is added to ``gradient``."""
+    """Sum w_ij max(0, 1 - (s_i - s_j)) over a block; its gradient is added to ``gradient``, (n,)."""
     p, m = positive.size, negative.size
     by_row, by_column = np.argsort(scores[positive]), np.argsort(scores[negative])
     total = 0.0
-    k, active, above = m - 1, 0.0, 0.0  # weight of the negatives with s_j > s_i - 1, and of their scores
-    for place in by_row[::-1]:  # the highest positive has the fewest active negatives: walk downwards
+    k, active, above = m - 1, 0.0, 0.0  # sums of b_j and of b_j s_j over the negatives with s_j > s_i - 1
+    for place in by_row[::-1]:  # from the highest positive down, the set of such negatives grows
         s = scores[positive[place]]
         while k >= 0 and scores[negative[by_column[k]]] > s - 1.0:
             weight = column_weights[by_column[k]]

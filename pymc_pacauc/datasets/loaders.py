@@ -5,11 +5,7 @@ One function per data set.
 
 from __future__ import annotations
 
-import codecs
-import csv
 import gzip
-import io
-import math
 from dataclasses import dataclass, replace
 from importlib import resources
 from inspect import cleandoc
@@ -119,13 +115,6 @@ class Dataset:
 
 COLON_SHAPE = (62, 2000)
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
-BYTE_ORDER_MARKS = {  # those of UTF-32 first: one of them begins with that of UTF-16
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-    codecs.BOM_UTF8: "utf-8-sig",
-}
 
 
 def load_pima() -> Dataset:
@@ -258,8 +247,8 @@ def load_colon(path: str | PathLike[str] | None = None, *, openml: str | int = "
     ----------
     path : str or pathlib.Path, optional
         A CSV file with a header, a column ``y`` holding two labels, and one column per gene: cells between commas, with
-        or without double quotes, no comments, nothing missing. UTF-8, or any Unicode encoding that begins with its byte
-        order mark. Without a path the data are fetched from OpenML, which needs scikit-learn and the network.
+        or without double quotes, no comments, nothing missing, in UTF-8. Without a path the data are fetched from
+        OpenML, which needs scikit-learn and the network.
     openml : str, default "colon-cancer"
         Name or number of the OpenML data set to fetch.
 
@@ -313,59 +302,30 @@ def _shipped(name: str, description: str | None) -> Dataset:
 
 
 def _read_csv(path: Path) -> tuple[FloatArray, NDArray[Any], list[str]]:
-    """Covariates, labels and names; every cell that is not what it should be is an error that says where it is."""
+    """Covariates, labels and names; a cell that is not what it should be is an error that says where it is."""
+    import pandas as pd
+
     try:
-        lines = list(csv.reader(io.StringIO(_decode(path), newline=""), strict=True))
-    except csv.Error as error:
-        raise ValueError(f"{path} is not a table of comma-separated values: {error}.") from error
-    header = [name.strip() for name in lines[0]] if lines else []
-    if header.count("y") != 1:
+        cells = pd.read_csv(path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True)
+    except (UnicodeError, pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+        raise ValueError(f"{path} is not a table of comma-separated values in UTF-8: {error}.") from error
+    cells = cells.fillna("").apply(lambda column: column.str.strip())
+    header, table = cells.iloc[0].tolist(), cells.iloc[1:]
+    if header.count("y") != 1 or not len(set(header) - {""}) == len(header) > 1 or table.empty:
         raise ValueError(
-            f"{path} needs a header, its first line, with exactly one column named 'y' and commas between names; "
-            f"its columns are {header[:5]}{'...' if len(header) > 5 else ''}."
+            f"{path} needs a header, its first line, of distinct names with commas between them, one of which is 'y', "
+            f"and rows below it; it has {len(table)} rows, and its columns are {header[:5]}."
         )
-    twice = sorted(name for name in set(header) if header.count(name) > 1 or not name)
-    if twice:
-        raise ValueError(f"{path} has columns without a name of their own: {twice[:5]}.")
-    rows = [(number, line) for number, line in enumerate(lines[1:], start=2) if line]
-    if not rows or len(header) == 1:
-        raise ValueError(f"{path} has {len(rows)} rows and {len(header) - 1} covariates: there is nothing to read.")
-    X, labels = np.empty((len(rows), len(header) - 1)), []
-    for row, (number, line) in zip(X, rows, strict=True):
-        if len(line) != len(header):
-            raise ValueError(f"{path} has {len(header)} names in the header but {len(line)} columns in line {number}.")
-        cells = dict(zip(header, (cell.strip() for cell in line), strict=True))
-        labels.append(_label(cells.pop("y"), f"{path}, line {number}"))
-        row[:] = [_number(cell, f"{path}, line {number}, column {name!r}") for name, cell in cells.items()]
-    return X, np.array(labels), [name for name in header if name != "y"]
-
-
-def _decode(path: Path) -> str:
-    raw = path.read_bytes()
-    encoding = next((name for mark, name in BYTE_ORDER_MARKS.items() if raw.startswith(mark)), "utf-8")
-    try:
-        text = raw.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not text in {encoding.upper()} ({error}); save it as UTF-8.") from error
-    if "\0" in text:
-        raise ValueError(f"{path} holds NUL characters: it is not text, or it is UTF-16 unmarked; save it as UTF-8.")
-    return text
-
-
-def _number(cell: str, where: str) -> float:
-    try:
-        value = float(cell) if "_" not in cell else math.nan
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"{where}: {cell!r} is not a finite number.")
-    return value
-
-
-def _label(cell: str, where: str) -> str:
-    if cell.lower() in MISSING:
-        raise ValueError(f"{where}: the label is missing ({cell!r}).")
-    return cell
+    table = table.set_axis(header, axis=1)
+    labels = table.pop("y")
+    unknown = int(labels.str.lower().isin(MISSING).sum())
+    if unknown:
+        raise ValueError(f"{path} has {unknown} rows without a label in column 'y'.")
+    for name, column in table.items():
+        known = np.isfinite(pd.to_numeric(column, errors="coerce"))
+        if not known.all():
+            raise ValueError(f"{path}, column {name!r}: {column[~known].iloc[0]!r} is not a finite number.")
+    return table.to_numpy().astype(np.float64), labels.to_numpy(dtype=str), list(table.columns)
 
 
 def _fetch_colon(identifier: str | int) -> tuple[FloatArray, NDArray[Any], list[str]]:

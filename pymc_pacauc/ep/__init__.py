@@ -1,18 +1,28 @@
-"""Expectation propagation for pair sites: Gaussian and spike-and-slab priors, and what follows from a fit.
+"""Expectation propagation (EP): a Gaussian approximation of the AUC Gibbs posterior, and quantities computed from it.
+
+The target is prior(theta) exp(-gamma risk(theta)), a product of the prior and of one factor for each of the n+ n-
+compared pairs. EP replaces each factor by a Gaussian *site* of the pair's score difference; the approximation q is the
+prior times all sites, and the sites are chosen such that each matches its factor where q is (moment matching).
 
 :func:`pymc_pacauc.ep.plan.choose_plan` decides how a problem is fitted, and :func:`pymc_pacauc.ep.fit.fit` carries the
-plan out, by the ``solve`` of :mod:`~pymc_pacauc.ep.gaussian`, :mod:`~pymc_pacauc.ep.subsample` or
-:mod:`~pymc_pacauc.ep.spike_slab`. To read them, begin with :mod:`~pymc_pacauc.ep.sites` (one pair),
-:mod:`~pymc_pacauc.ep.sweep` (all pairs), :mod:`~pymc_pacauc.ep.loop` (what EP iterates),
-:mod:`~pymc_pacauc.ep.loop` (the loop) and :mod:`~pymc_pacauc.ep.gaussian` (the fit);
-:mod:`~pymc_pacauc.ep.spike_slab` adds the sites of a prior to them. What a fit is good for:
-:mod:`~pymc_pacauc.ep.leave_out`, :mod:`~pymc_pacauc.ep.gaussian`, :mod:`~pymc_pacauc.ep.importance`. Folds by
-which gamma is chosen have a way of their own, :mod:`~pymc_pacauc.ep.leave_out`.
+plan out, by the ``solve`` of :mod:`~pymc_pacauc.ep.gaussian` (all pairs), :mod:`~pymc_pacauc.ep.subsample` (a random
+subset of the pairs) or :mod:`~pymc_pacauc.ep.spike_slab` (priors that are not Gaussian). Reading order:
 
-To add a kind of site (another loss of a pair that depends on its score difference), give :mod:`~pymc_pacauc.ep.sites`
-its four functions of rho: nothing else knows what a site is made of. To add a prior, write it as a Gaussian times sites
-of single coefficients, as :mod:`~pymc_pacauc.ep.spike_slab` does, with an :class:`~pymc_pacauc.ep.loop.Iteration`
-that sums the pair sites as they are, and a result with what :class:`~pymc_pacauc.ep.results.Fit` asks for.
+1. :mod:`~pymc_pacauc.ep.sites`: the site of one pair, in closed form;
+2. :mod:`~pymc_pacauc.ep.sweep`: the sum of the sites of all pairs, given q;
+3. :mod:`~pymc_pacauc.ep.loop`: the fixed-point iteration of such sums;
+4. :mod:`~pymc_pacauc.ep.gaussian`: the fit with a Gaussian prior, its evidence and gradient;
+5. :mod:`~pymc_pacauc.ep.start`, :mod:`~pymc_pacauc.ep.subsample`, :mod:`~pymc_pacauc.ep.subsample_sums`: good starting
+   points, and random subsets of pairs;
+6. :mod:`~pymc_pacauc.ep.prior_sites`, :mod:`~pymc_pacauc.ep.spike_search`, :mod:`~pymc_pacauc.ep.spike_slab`: priors
+   of single coefficients that are not Gaussian;
+7. :mod:`~pymc_pacauc.ep.leave_out` (cross-validation without refitting), :mod:`~pymc_pacauc.ep.importance` (exact
+   posterior moments and evidence by weighted draws), :mod:`~pymc_pacauc.ep.kernel` (Gaussian processes): quantities
+   computed from a fit.
+
+To add a loss of a pair that depends on its score difference alone, give :mod:`~pymc_pacauc.ep.sites` its four functions
+of rho: nothing else knows what a site is made of. A prior with independent coefficients needs no code here: tabulate
+its density (:func:`pymc_pacauc.problem.problem.tabulate`) and put a ``Tabulated`` of it into ``Problem.sites``.
 
 References
 ----------

@@ -1,7 +1,11 @@
-"""The one way to a fit: carry out a plan (:mod:`pymc_pacauc.ep.plan`), by the engine for its prior and its pairs.
+"""Carry out a plan (:mod:`pymc_pacauc.ep.plan`): choose the engine for its prior and its pairs, and call it.
 
-To add a prior, describe it in :class:`~pymc_pacauc.problem.problem.Problem`, write its engine (a function of problem
-and plan that returns a :class:`~pymc_pacauc.ep.results.Fit`), and add it to ``ENGINES``.
+Every fit of EP in the package is made by :func:`fit`. It computes the start that the plan asks for, calls the engine,
+falls back to all pairs where no subsample is accurate enough, and warns of a large sampling error.
+
+To add an engine, write a function ``solve(problem, plan, *, n_jobs, callback)`` that returns a
+:class:`~pymc_pacauc.ep.results.Fit`, and enter it in ``ENGINES`` under the name of its prior (``Problem.sites.name``)
+and of its pairs ("all" or "subsample").
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pymc_pacauc.ep import gaussian, spike_slab, subsample
 from pymc_pacauc.ep.gaussian import Callback
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import ACCURACIES, METHODS, Plan, Subsample, choose_plan
+from pymc_pacauc.ep.posterior import ByCovariance
 from pymc_pacauc.ep.results import TRUSTED_ERROR, warn_of_subsample
 from pymc_pacauc.ep.subsample import NeedsAllPairs
 from pymc_pacauc.numerics import FloatArray
@@ -28,14 +33,14 @@ ENGINES: dict[tuple[str, str], Any] = {
     ("independent", "all"): spike_slab.solve,
 }
 
-SAID = ("fit", "estimator")  # accuracies of results that users see, and are told of subsamples
+SAID = ("fit", "estimator")  # accuracies of fits that are returned to users: only these warn of their subsample
 TOO_FEW = f"leave an error of the mean of more than {TRUSTED_ERROR:g} posterior standard deviations"
 
 
 def fit(
     problem: Problem, plan: Plan | None = None, *, n_jobs: int | None = None, callback: Callback | None = None
 ) -> Any:
-    """Fit a problem as the plan says, by default that of :func:`~pymc_pacauc.ep.plan.choose_plan`.
+    """Fit a problem by EP or variational Bayes, as a plan says (default: :func:`~pymc_pacauc.ep.plan.choose_plan`).
 
     Parameters
     ----------
@@ -51,7 +56,17 @@ def fit(
     Returns
     -------
     Fit
-        Of the problem in the plan's coordinates; its ``plan`` says in a sentence how it was fitted.
+        The approximation, in the plan's coordinates; its ``plan`` says in a sentence how it was fitted.
+
+    Raises
+    ------
+    UnsupportedError
+        If the prior has no such method, or its pairs cannot be subsampled.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the iteration did not converge, has several fixed points, or the error from using a subset of pairs is large.
 
     Examples
     --------
@@ -91,8 +106,8 @@ def fit(
 
 
 @dataclass(frozen=True, eq=False)
-class _Start:
-    """A Gaussian to start from, as if it were the posterior of a fit of the problem."""
+class _Start(ByCovariance):
+    """A Gaussian to start from, with the attributes that ``start_of`` asks of an earlier fit."""
 
     problem: Problem
     mean: FloatArray
@@ -102,14 +117,12 @@ class _Start:
     def posterior(self) -> _Start:
         return self
 
-    def moments_of(self, theta_map: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return theta_map @ self.mean, theta_map @ self.covariance @ theta_map.T
-
 
 def _fitted_parts(problem: Problem, plan: Plan, n_jobs: int | None) -> Any:
-    """The product of the fits of a problem's independent parts, where an iteration of the whole ends at once.
+    """Fit each independent part of the problem; return the product of these posteriors as a start for the whole.
 
-    By itself it would take the slowest part's sweeps, each K^2 times as long as a sweep of K parts.
+    It is the fixed point already, up to rounding. Without it the whole takes as many sweeps as its slowest part, and a
+    sweep of the whole costs more than one of each part together: all coefficients enter each matrix product.
     """
     mean, covariance = np.zeros(problem.d), np.zeros((problem.d, problem.d))
     for part in problem.parts:
@@ -122,13 +135,14 @@ def _fitted_parts(problem: Problem, plan: Plan, n_jobs: int | None) -> Any:
 
 
 def _all_pairs(problem: Problem, plan: Plan) -> Plan:
-    """The plan for all pairs, by the same method; from the prior, as starts are what a subsample came from."""
+    """Return the plan for all pairs, by the same method. Its start is not that of the subsample, which failed."""
     tolerance = None if plan.tolerance == ACCURACIES[plan.accuracy].tolerance else plan.tolerance
     whole = choose_plan(problem, pairs="all", accuracy=plan.accuracy, tolerance=tolerance, max_sweeps=plan.max_sweeps)
     return replace(whole, power=plan.power)
 
 
 def _say_all_pairs(reason: NeedsAllPairs, plan: Plan) -> None:
+    """Warn that all pairs are used, where the caller asked for a number of rows, or a subsample did not converge."""
     asked, said = plan.pairs, ""
     assert isinstance(asked, Subsample)
     if not reason.converged:
@@ -137,11 +151,11 @@ def _say_all_pairs(reason: NeedsAllPairs, plan: Plan) -> None:
     elif asked.rows_asked is not None:
         said = f"pairs={asked.rows_asked} rows per group {TOO_FEW}"
     if said and plan.accuracy in SAID:
-        warnings.warn(f"{said}: all pairs were used instead.", ConvergenceWarning, stacklevel=4)
+        warnings.warn(f'{said}: all pairs were used instead, as with pairs="all".', ConvergenceWarning, stacklevel=4)
 
 
 def _warn_of_error(found: Any, asked: Subsample) -> None:
-    """Of a subsample larger than asked for, or whose error is large."""
+    """Warn of a subsample that is larger than asked for, or whose error is large."""
     n_pairs, said = found.problem.pairs.n_pairs, ""
     if asked.rows_asked is not None and found.subsample.groups < asked.groups:
         said = (

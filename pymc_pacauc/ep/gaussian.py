@@ -1,20 +1,27 @@
-"""Expectation propagation with a Gaussian prior, all pairs: the fit, and its gradient in the prior.
+"""Expectation propagation with a Gaussian prior and all pairs: the fit, its evidence, and its gradient in the prior.
 
-q is a Gaussian of the k whitened coefficients that reach the scores, w ~ N(0, I) under the prior, k <= min(n, d); the
-other directions keep their prior. :func:`solve` carries out a plan of ``pairs="all"``: a start (the prior, an earlier
-fit, or :mod:`pymc_pacauc.ep.start`), then sweeps to the fixed point (:mod:`pymc_pacauc.ep.loop`), each O(n+ n- k + n
-k^2), in memory O(n k). Without stored sites: the site of a pair is a function of q (:mod:`pymc_pacauc.ep.sites`). A
-Gaussian process is the same problem with a factor of its kernel matrix as design.
+q is a Gaussian of the k <= min(n, d) whitened coefficients that reach the scores, w ~ N(0, I) under the prior; other
+directions keep their prior. With the sites of all pairs (i, j), each a function of q (:mod:`pymc_pacauc.ep.sites`),
+
+    q(w)  =  N(0, I) * prod_ij exp(-K_ij s_ij^2 / 2 + h_ij s_ij) / Z_q,      s_ij = (z_i - z_j)' w + o_i - o_j,
+    log Z = sum_ij log C_ij + log Z_q,
+
+z_i the rows of the (n, k) design and o the offset. :func:`solve` starts at the prior, at an earlier fit or by
+:mod:`pymc_pacauc.ep.start`, and iterates sweeps (:mod:`pymc_pacauc.ep.sweep`) to the fixed point
+(:mod:`pymc_pacauc.ep.loop`). A sweep costs O(n+ n- k + n k^2) in memory O(n k): no site is stored. It is the engine of
+plans with ``prior="gaussian"`` and ``pairs="all"``; a Gaussian process is the same problem with a factor of its kernel
+matrix as design.
 
     fit = solve(problem, choose_plan(problem))
     fit.posterior.mean, fit.log_evidence, fit.leave_out(groups).auc
 
-At a fixed point log Z is stationary in the sites, so for a prior N(mu, Sigma), S = Sigma^-1 and m, V the moments of q
+*Gradient.* At a fixed point log Z is stationary in the sites, so for a prior N(mu, Sigma), S = Sigma^-1 and m, V the
+moments of q in the coordinates of theta,
 
     d log Z / d Sigma = (S (V + (m - mu)(m - mu)') S - S) / 2,    d log Z / d mu = S (m - mu).
 
-Ridgway et al. (2014, arXiv:1410.1771), section 3.3 and appendix Algorithm 3; Minka (2001, arXiv:1301.2294); Seeger
-(2005), for the evidence and its gradient at a fixed point.
+References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.3 and appendix Algorithm 3; Minka
+(2001), arXiv:1301.2294; Seeger (2005), EPFL-REPORT-161464, for the evidence and its gradient.
 """
 
 from __future__ import annotations
@@ -54,8 +61,8 @@ from pymc_pacauc.ep.posterior import (
     natural_gaussian,
     standard_gaussian,
 )
-from pymc_pacauc.ep.results import EXACT, Fit, SamplingError, warn_of
-from pymc_pacauc.ep.sites import SiteTable, site_table
+from pymc_pacauc.ep.results import ADVICE, TRUSTED_ERROR, Fit, FitRecord, warn_of
+from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.start import SWEEPS, continued_start, mean_first_start
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, check_offset, score_moments, sum_sites, tile_map
@@ -85,7 +92,7 @@ class EvidenceGradient:
 
 
 def evidence_gradient(posterior: GaussianPosterior) -> EvidenceGradient:
-    """Gradient of EP's log evidence at its fixed point, which ``posterior`` is."""
+    """Differentiate EP's log evidence in the prior, at the fixed point ``posterior``."""
     scores, q = posterior.scores, posterior.natural
     mean, half = q.mean, 0.5 * (q.covariance + np.outer(q.mean, q.mean) - np.eye(q.mean.size))
     rotation, unwhiten = scores.reduced.rotation, scores.prior.unwhiten_rows
@@ -98,13 +105,9 @@ Callback = Callable[[dict[str, float]], None]
 SumsAt = Callable[[NaturalGaussian], SiteSums]
 Found = Solution[NaturalGaussian, GaussianSweep]
 
-# Posterior standard deviations, root mean square over directions, from which on two means are two fixed points: what
-# sampling pairs may move a mean by without a word. Doubled, modes half a standard deviation apart go unmentioned.
-APART = 0.3
 
-
-@dataclass(frozen=True, eq=False)
-class EPFit:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EPFit(FitRecord):
     """Result of :func:`~pymc_pacauc.ep.fit.fit` for a Gaussian prior; a :class:`~pymc_pacauc.ep.results.Fit`.
 
     Attributes
@@ -112,11 +115,11 @@ class EPFit:
     posterior
         The Gaussian approximation q of the posterior of theta.
     corrected
-        The posterior with the exact length of each independent part, where scores have no offset
+        The posterior with the exact distribution of the length of each independent part, where scores have no offset
         (:class:`~pymc_pacauc.ep.importance.FreeLengthPosterior`); else q.
     table
-        The site functions, with gamma per pair and the power: 1 for EP, in (0, 1) for fractional EP, 0 for variational
-        Bayes.
+        Tables of the site functions, with gamma per pair and the power: 1 for EP, in (0, 1) for fractional EP, 0 for
+        variational Bayes.
     log_evidence
         EP's approximation of log Z; for variational Bayes the lower bound ``-gamma E_q[risk] - KL(q, prior)``.
     expected_risk
@@ -135,41 +138,27 @@ class EPFit:
     subsample
         The pairs that were used, of a fit on sampled pairs (:mod:`~pymc_pacauc.ep.subsample`); None where all were.
     pairs_used, sampling_error
-        How many pairs that is, and what it does to the result: zero where all pairs were used.
+        Their number, and the error from using a subset of pairs: zero where all pairs were used.
     other_fixed_points
-        Log evidence of each fixed point that was found and not kept, as its log evidence is lower: at a gamma far
-        beyond the comparison's size there may be several (:mod:`~pymc_pacauc.ep.start`). Empty elsewhere.
+        Log evidences of fixed points that were found and not returned, because theirs is lower. At a gamma far beyond
+        the comparison's size there may be several (:mod:`~pymc_pacauc.ep.start`); else empty.
     """
 
-    problem: Problem
     posterior: GaussianPosterior
     table: SiteTable
-    log_evidence: float
-    expected_risk: float
-    converged: bool
-    history: tuple[dict[str, float], ...]
-    interventions: Interventions
-    tied_pairs: int
-    plan: Plan
-    interrupted: bool = False
     subsample: SampledPairs | None = None
-    sampling_error: SamplingError = EXACT
     other_fixed_points: tuple[float, ...] = ()
 
     model_average = None
 
     @property
     def pairs_used(self) -> int:
-        return self.problem.pairs.n_pairs if self.subsample is None else self.subsample.n_pairs
+        return super().pairs_used if self.subsample is None else self.subsample.n_pairs
 
     @property
     def log_evidence_error(self) -> float:
-        """That of sampling pairs; NaN where all were used, as EP itself gives none."""
+        """Standard error from sampling pairs; NaN where all were used, because EP has no error estimate of its own."""
         return float("nan") if self.subsample is None else self.sampling_error.log_evidence
-
-    @property
-    def sweeps(self) -> int:
-        return len(self.history)
 
     @property
     def power(self) -> float:
@@ -181,7 +170,7 @@ class EPFit:
 
     @cached_property
     def corrected(self) -> GaussianPosterior:
-        """The posterior with the exact length where that has a law of its own, else q."""
+        """The posterior with the exact distribution of the length of theta where that is known, else q."""
         known = self.problem.scores.origin is not None
         return free_lengths(self.posterior, self.problem) if known else self.posterior
 
@@ -213,7 +202,7 @@ class EPFit:
         q = self.posterior.natural
 
         def without(split: Split, left: Problem, kept: SampledPairs | None) -> NaturalGaussian | None:
-            weight = left.gamma_per_pair / self.problem.gamma_per_pair  # to which the sites that stay are proportional
+            weight = left.gamma_per_pair / self.problem.gamma_per_pair  # sites are about proportional to gamma
             prior = np.eye(q.mean.size)
             if kept is None:
                 removed = sweep_sums(self.problem, q, split.touched, self.table, map_tiles)
@@ -231,13 +220,13 @@ class EPFit:
                 sweeps = max(sweeps, 3)
             elif own and several_fixed_points(left):
                 sweeps = max(sweeps, SWEEPS)
-            table = site_table(left.gamma_per_pair, self.power)
+            table = SiteTable(left.gamma_per_pair, self.power)
             iteration = gaussian_iteration(left, self.power, lambda q: sums_over(left, q, kept, table, map_tiles))
             found = solve_fixed_point(
                 iteration, q if start is None else start, POLICY, tolerance=tolerance, max_sweeps=max(sweeps, 1)
             )
             end = found.following
-            if found.converged:  # the last sweep was made, so the step it suggests is free
+            if found.converged:  # the step that the last sweep suggests costs nothing
                 step, _ = iteration.plain(found.point, found.seen, POLICY.damping)
                 end = iteration.move(found.point, found.seen, step) or found.point
             if not sweeps:
@@ -260,7 +249,7 @@ class EPFit:
 def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: Callback | None = None) -> EPFit:
     """Fit a Gaussian to the AUC Gibbs posterior from all pairs, as the plan says."""
     check_offset(problem)
-    table = site_table(problem.gamma_per_pair, plan.power)
+    table = SiteTable(problem.gamma_per_pair, plan.power)
     begin = None if isinstance(plan.start, str) else start_of(problem, plan.start)
     others: tuple[float, ...] = ()
     solution = _solve(problem, table, begin, plan, n_jobs, callback)
@@ -275,7 +264,7 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
         warnings.warn(
             f"{fit.method} has several fixed points at gamma = {problem.gamma:g}, as the posterior has several modes: "
             f"one with log evidence {fit.log_evidence:.2f}, which is returned, and one with {others[0]:.2f}, and there "
-            "may be more. Lower gamma, or check the result against tempering SMC.",
+            f"may be more. {ADVICE.get() or 'Lower gamma, or check the result against tempering SMC.'}",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -285,7 +274,7 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
 def as_fit(
     problem: Problem, plan: Plan, table: SiteTable, found: Found, sweeps: int | None = None, **more: Any
 ) -> EPFit:
-    """The result of a solution, with a warning where it did not converge in its last ``sweeps``, by default all."""
+    """Make the result of a solution, and warn if it did not converge; ``sweeps``: how many the warning reports."""
     fit = EPFit(
         problem=problem,
         posterior=GaussianPosterior(problem.scores, found.point),
@@ -306,17 +295,18 @@ def as_fit(
 
 
 def _lost(found: Found, plan: Plan) -> bool:
-    """Whether all sweeps from the prior did not find a fixed point: one may be too far, as where data contradict the
-    prior mean, and within reach along growing gammas (cures 12 of 14 such fits).
+    """Return whether sweeps from the prior did not converge, so that a path of growing gammas is worth trying.
+
+    It converges for 12 of 14 such fits, as where data contradict the prior mean.
     """
     begun = isinstance(plan.start, str) and plan.where == "threads"
     return begun and not (found.converged or found.interrupted) and len(found.history) >= MAX_SWEEPS
 
 
 def _better(one: Found, other: Found) -> tuple[Found, tuple[float, ...]]:
-    """Of two solutions the one with the higher log evidence, and that of the other where it is another fixed point.
+    """Return the solution with the higher log evidence; and the other's log evidence, if it is another fixed point.
 
-    Of one that has not converged the variational bound counts, which is below log Z wherever q is.
+    A solution that has not converged is judged by its variational bound, which is below log Z for any q.
     """
 
     def known(found: Found) -> float:
@@ -326,7 +316,7 @@ def _better(one: Found, other: Found) -> tuple[Found, tuple[float, ...]]:
     worse, better = sorted((one, other), key=known)
     q = better.point
     apart = np.sqrt(np.mean((q.factor.T @ (worse.point.mean - q.mean)) ** 2))
-    several = worse.converged and better.converged and apart > APART
+    several = worse.converged and better.converged and apart > TRUSTED_ERROR
     if other.interrupted:
         better = replace(better, interrupted=True, converged=False)
     return better, (float(worse.seen.log_evidence),) if several else ()
@@ -340,7 +330,7 @@ def _solve(
     n_jobs: int | None,
     callback: Callback | None,
 ) -> Found:
-    """EP's fixed point in the problem's reduced coefficients, from ``start``, if there is one."""
+    """Solve for EP's fixed point in the problem's reduced coefficients, from ``start`` or as the plan says."""
     k = problem.scores.reduced.dimension
     near = mean_first_start(problem, plan.power) if start is None and plan.start == "mean first" else None
     sums_by = partial(_sums_here, n_jobs) if plan.where == "threads" else plan.where
@@ -357,7 +347,7 @@ def _solve(
 
 @contextmanager
 def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterator[SumsAt]:
-    """On the threads of this machine."""
+    """Yield ``sums(q)``, computed on the threads of this machine."""
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         yield lambda q: sweep_sums(problem, q, problem.pairs, table, map_tiles)
 
@@ -365,7 +355,10 @@ def _sums_here(n_jobs: int | None, problem: Problem, table: SiteTable) -> Iterat
 def _with_sites(
     problem: Problem, table: SiteTable, moments: ScoreMoments, subsample: SampledPairs | None
 ) -> NaturalGaussian | None:
-    """The prior with the sites of all pairs, or those sampled, at some moments of the scores; None if no density."""
+    """Multiply the prior by the sites of all pairs, or those sampled, at given moments of the scores.
+
+    None where the product is not a density.
+    """
     space, parts = problem.scores.reduced, [(problem.pairs, 1.0)]
     if subsample is not None:
         parts = [(replace(problem.pairs, blocks=(block,)), times) for block, times in subsample.parts()]
@@ -384,20 +377,20 @@ def sums_over(
     table: SiteTable,
     map_tiles: Callable[..., Any],
 ) -> SiteSums:
-    """Sums of the sites under q: over all pairs, or estimated from those sampled."""
+    """Sum the sites under q: over all pairs, or estimated from those sampled."""
     if subsample is None:
         return sweep_sums(problem, q, problem.pairs, table, map_tiles)
     return sampled_sums(problem, q, subsample, table, map_tiles)
 
 
 def dropped(problem: Problem) -> Interventions:
-    """Directions without effect on the scores, to rounding or, for smooth processes, to what a ranking can see."""
+    """Count directions of theta that reach no score, to the accuracy of :mod:`pymc_pacauc.problem.scores`."""
     cut = problem.d - problem.scores.reduced.dimension if problem.d <= problem.n else 0
     return Interventions(dropped_directions=cut)
 
 
 def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
-    """The prior, or an earlier fit in the present coordinates."""
+    """Return the prior, or an earlier fit in the present coordinates; with the same scores, scaled to this gamma."""
     scores = problem.scores
     k = scores.reduced.dimension
     prior = standard_gaussian(k)
@@ -411,10 +404,10 @@ def start_of(problem: Problem, start: Fit | None) -> NaturalGaussian:
 
 
 def carried_over(fit: EPFit, problem: Problem) -> EPFit | None:
-    """A start for other scores of the same pairs: the sites of ``fit``, seen by the scores of ``problem``.
+    """Make a start for other scores of the same pairs: the prior of ``problem`` times the sites of ``fit``.
 
-    None where these sites and the prior are no density together; of a fit on sampled pairs, then, the prior, with its
-    subsample.
+    The sites are functions of the score differences, and those of ``problem`` are put in. Where the product is not a
+    density: None; or, for a fit on sampled pairs, the prior with these pairs.
     """
     old, q = fit.problem.scores.reduced, fit.posterior.natural
     moments = score_moments(old.design, old.offset, q.mean, q.factor)

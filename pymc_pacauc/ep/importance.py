@@ -1,37 +1,40 @@
-"""Importance sampling from the Gaussian approximation: how good it is, and what the exact answers are.
+"""Importance sampling from q: exact posterior moments, the evidence without EP's bias, and E_q[risk] from some pairs.
 
-Draws from q are weighted by target / q; their mean weight estimates the evidence without EP's bias. In the whitened
-coefficients of a scale-free problem the posterior's radius is chi-distributed and independent of the direction, which
-no Gaussian can represent, so weights of whole vectors degenerate with the dimension. Only the *direction* of a draw
-is kept, whose density under q is an integral over the radius,
+*Weighted directions.* Draws from q are weighted by target / q; their mean weight estimates the evidence. Where scores
+have no offset (a *scale-free* problem), the radius of the whitened coefficients is chi-distributed under the posterior
+and independent of the direction. No Gaussian has this property, so weights of whole vectors degenerate as the dimension
+k grows. Therefore only the *direction* e of a draw is kept, whose density under q is an integral over the radius,
 
-    p(e) = int_0^inf r^(k-1) N(r e; m, V) dr,
+    p(e) = int_0^inf r^(k-1) N(r e; m, V) dr;
 
-its weight is exp(-gamma risk(e)) / p(e) (up to the area of the sphere), and the radius is drawn from its exact law.
+its weight is exp(-gamma risk(e)) / p(e) (up to the area of the sphere), and the radius is drawn from its exact
+distribution. N draws cost O(N n (k + log n)): the risk of each.
 
-:class:`FreeLengthPosterior` is that posterior: directions of q, corrected by these weights, and lengths of their own
-law, chi_k. q alone gets spreads 5 to 25 % too small on Pima. With N = |u|^2, u ~ q = N(m, V), the moments without the
-correction,
+*Moments* (:class:`FreeLengthPosterior`). q alone has standard deviations 5 to 25 % too small on Pima. With N = |u|^2,
+u ~ q = N(m, V) and r ~ chi_k, the moments of r u / |u| are
 
-    E[r] E[u / N^(1/2)],    k E[u u' / N],    r ~ chi_k,
+    E[r] E[u / N^(1/2)]    and    k E[u u' / N],
 
-are integrals over one dimension, because N^(-a) is the integral of s^(a-1) exp(-s N) / Gamma(a), and q exp(-s N) is a
-Gaussian. The correction is the covariance of weight and direction over some draws, always the same.
+one-dimensional integrals, because N^(-a) is the integral of s^(a-1) exp(-s N) / Gamma(a), and q exp(-s N) is a Gaussian
+(:func:`free_length_moments`). To these is added the covariance of weight and direction over a fixed set of draws. With
+a prior N(c, I) that is not centred the radius has the density r^(k-1) exp(-r^2/2 + r e'c) given the direction; moments
+are then sums over these draws. A :class:`PartsPosterior` does the same for each independent part of the coefficients.
 
-A prior that is not centred, N(c, I), gives the length the law r^(k-1) exp(-r^2/2 + r e'c), which depends on the
-direction through one number; moments are then sums over the draws.
-
-E_q[risk] over all pairs without visiting them: what a certificate needs of a fit on sampled pairs.
-
-Under q the pair (i, j) is wrong with probability Phi(-rho_ij), which has a closed form; its mean over all pairs is the
-matter. Ranking by the mean of q gets pairs wrong that can be counted, all of them, in O(n log n), and most pairs are
-right or wrong for certain, so that the two hardly differ:
+*E_q[risk] from some pairs* (:func:`sampled_expected_risk`), which a certificate of a fit on sampled pairs needs. Under
+q the pair (i, j) is wrong with probability Phi(-rho_ij). The risk of the mean of q over all pairs takes O(n log n), and
+most pairs are right or wrong for certain, so the difference of the two is small:
 
     E_q[risk] = risk(mean of q) + mean over all pairs of [Phi(-rho_ij) - 1{a_i < a_j}].
 
-The second mean is estimated from pairs drawn independently, each in proportion to its weight. Its terms lie in
-[-1/2, 1/2], so that its error has a bound that is a theorem, not an approximation
+The second mean is estimated from pairs drawn independently, in proportion to their weight. Its terms lie in
+[-1/2, 1/2], so its error has a bound that holds for any number of draws
 (:func:`pymc_pacauc.certify.bounds.mean_bound`).
+
+Every fit uses this module for ``corrected`` and ``importance``, whatever its plan. To correct another approximation,
+give it ``propose``: draws with log(exact / proposal).
+
+References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771; Hernandez-Stumpfhauser, Breidt & van der Woerd
+(2017), The general projected normal distribution, doi:10.1214/15-BA989, for p(e).
 """
 
 from __future__ import annotations
@@ -51,16 +54,14 @@ from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.comparison.risk import LinearRisk, pair_risk
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, draw_natural, marginal, natural_gaussian
 from pymc_pacauc.ep.sites import TIED
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.problem import Problem
+from pymc_pacauc.problem.scores import LARGEST_SPECTRUM
 
 RADIAL_NODES = np.linspace(0.0, 1.0, 241)
 SLOPE_STEP = 0.05  # of slopes between which integrals over the length are interpolated, to 1e-8; doubled, to 2e-7
 # Of log s, in integrals over s: the trapezoidal rule is accurate to 1e-12 with these, to 1e-6 with half as many.
 LOG_NODES = np.linspace(-60.0, 60.0, 400)
-# Reduced coefficients beyond which moments of the direction are expanded about E[N] instead, as the spectrum of V takes
-# too long (0.1 s here, 60 s at 5000): relative errors there are below 1e-4. Doubled, a GP's first sd takes 0.6 s.
-LARGEST_SPECTRUM = 500
 # Weighted directions that correct the moments: these leave errors of 0.005 (Pima) to 0.016 (Credit) posterior standard
 # deviations in 0.1 s; twice as many 0.7 of that, in twice the time.
 DIRECTIONS = 8192
@@ -68,16 +69,19 @@ DIRECTIONS = 8192
 # where the effective share of the directions is below LEAST_SHARE, moments and draws are q's but for their length.
 MOST_SCORES = 40_000_000
 LEAST_SHARE = 0.25  # from here on the correction's own error of an sd is below 1.5 %; at half of it, below 2.3 %
-# Change of precision and mean, as a share of the largest of all directions, from which on the data count as telling
-# something of a direction. Ten times more, and means of a hierarchy whose groups hardly differ are 0.2 sd off
-# (benchmarks/nested.py at a spread of 0.15); ten times less, and a process's sd, its length diluted, 2 %.
+# Change of precision and mean, as a share of the largest of all directions, from which on a direction counts as one
+# that the data inform. Ten times larger: means of a hierarchy whose groups hardly differ are 0.2 sd off
+# (benchmarks/nested.py at a spread of 0.15); ten times smaller: standard deviations of a process are 2 % off.
 TOLD = 0.001
 TRIMMED = 0.002  # share of the largest weights, made equal against outliers; doubled, drawing takes 0.8 of the time
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedDraws:
-    """Draws of theta, their risk, and log(target / proposal): the mean weight estimates the evidence."""
+    """Draws of ``theta`` (draws, d), their ``risk`` and ``log_weights`` = log(target / proposal), (draws,).
+
+    The mean weight estimates the evidence.
+    """
 
     theta: FloatArray
     risk: FloatArray
@@ -107,14 +111,14 @@ def importance_draws(
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """``log_weights`` of fixed directions, log(exact / q), shape (draws,), whose mean weight is the evidence."""
+    """``log_weights`` = log(exact / q) of fixed directions, shape (draws,); the mean weight estimates the evidence."""
 
     log_weights: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class DirectionWeights(Weights):
-    """Weights, and what they do to moments of the direction.
+    """Weights, and the corrections of the moments of the direction that follow from them.
 
     Attributes
     ----------
@@ -130,11 +134,11 @@ class DirectionWeights(Weights):
 
 
 class FreeLengthPosterior(GaussianPosterior):
-    """Directions of the Gaussian ``q``, weighted by the exact posterior, and the length's exact law.
+    """Directions of the Gaussian ``q``, weighted by the exact posterior, with the exact distribution of the length.
 
-    ``natural`` and ``divergence_from_prior`` are those of q, whose mean score is the one that has a certificate, so
-    that ``score_mean`` is q's. Moments and draws have the exact length, and directions corrected by importance
-    weights where these can be trusted.
+    ``natural``, ``divergence_from_prior`` and ``score_mean`` are those of q, because certificates are of its mean
+    score. Moments and draws have the exact length, and directions corrected by importance weights where their effective
+    sample size is large enough.
     """
 
     def __init__(self, q: GaussianPosterior, problem: Problem):
@@ -145,27 +149,27 @@ class FreeLengthPosterior(GaussianPosterior):
 
     @cached_property
     def centre(self) -> FloatArray:
-        """c (m,) in the directions of ``told``; zero for a centred prior."""
+        """The prior's centre c, (m,), in the directions of ``told``; zero for a centred prior."""
         origin, basis = self.scores.origin, self.told[0]
         assert origin is not None
         return origin if basis is None else origin @ basis
 
     @cached_property
     def _fixed(self) -> tuple[FloatArray, FloatArray]:
-        """Directions and log weights, the same every time."""
+        """Directions (DIRECTIONS, m) and log weights, with a fixed seed."""
         e, _, _, log_weights = self.propose(DIRECTIONS, np.random.default_rng(0))
         return e, log_weights
 
     @cached_property
     def weights(self) -> DirectionWeights | None:
-        """The correction, always the same; None where it would cost too much, or its weights degenerate."""
+        """The correction by weighted directions; None where it would cost too much, or its weights degenerate."""
         if self.problem.n * DIRECTIONS > MOST_SCORES:
             return None
         e, log_weights = self._fixed
+        if not trustworthy(log_weights):
+            return None
         trimmed = trim(log_weights)
         weights = np.exp(trimmed - logsumexp(trimmed))
-        if DIRECTIONS * LEAST_SHARE * np.sum(weights**2) > 1.0:
-            return None
         excess = weights - 1.0 / DIRECTIONS
         mean = weights @ e
         noise = np.sqrt(excess**2 @ (e - mean) ** 2) / np.sqrt(weights @ (e - mean) ** 2)
@@ -173,17 +177,17 @@ class FreeLengthPosterior(GaussianPosterior):
 
     @property
     def monte_carlo_error(self) -> float:
-        """Of the mean, in posterior standard deviations; zero where no weights are used."""
+        """Monte Carlo error of the mean, in posterior standard deviations; zero where no weights are used."""
         if self.centre.any():
             return self._summed[2]
         return 0.0 if self.weights is None else self.weights.error
 
     @cached_property
     def told(self) -> tuple[FloatArray | None, NaturalGaussian]:
-        """Directions that the data tell something about, (k, m) or None for all, and u + c under q in these.
+        """Basis (k, m) of the directions that the data inform, or None for all k; and u + c under q in this basis.
 
-        The others, such as those of a process that hardly reach the scores, keep their prior: the length is that of the
-        coefficients that count.
+        Other directions, such as those of a process that hardly reach the scores, keep their prior, so that the length
+        is that of the informed coefficients alone.
         """
         q, origin = self.natural, self.scores.origin
         assert origin is not None
@@ -193,8 +197,8 @@ class FreeLengthPosterior(GaussianPosterior):
             return None, moved
         curvature, basis = np.linalg.eigh(q.precision)
         mean, centre = basis.T @ q.mean, basis.T @ origin
-        # The mean's square by its own largest too: with many rows the length, along which the mean lies, has a
-        # precision that is nothing beside the others'.
+        # The square of the mean is compared with its own largest value: with many rows the precision along the mean,
+        # which is that of the length, is negligible beside that of other directions.
         changes = (np.abs(curvature - 1.0) + np.abs(mean), mean**2, np.abs(centre))
         told = np.logical_or.reduce([change > TOLD * change.max() for change in changes])
         if not told.any() or (told.all() and not origin.any()):
@@ -205,17 +209,12 @@ class FreeLengthPosterior(GaussianPosterior):
 
     @cached_property
     def _summed(self) -> tuple[FloatArray, FloatArray, float]:
-        """Mean and covariance of the coefficients told of, under a prior that is not centred, and the mean's error."""
+        """Mean and covariance in the basis ``told`` under a prior that is not centred, and the mean's error."""
         e, log_weights = self._fixed
-        trimmed = trim(log_weights) if self.weights is not None else np.zeros(len(e))
-        weights = np.exp(trimmed - logsumexp(trimmed))
         slope, k = e @ self.centre, e.shape[1]
         mass, first, second = (_log_radial_integral(slope, power) for power in (k - 1, k, k + 1))
-        x = e * np.exp(first - mass)[:, None]
-        mean = weights @ x
-        covariance = (e * (weights * np.exp(second - mass))[:, None]).T @ e - np.outer(mean, mean)
-        error = np.sqrt(weights**2 @ (x - mean) ** 2 / np.diagonal(covariance)).max()
-        return mean, covariance, float(error)
+        first, second = np.exp(first - mass), np.exp(0.5 * (second - mass))
+        return weighted_moments(e * first[:, None], e * second[:, None], log_weights, self.weights is not None)
 
     @cached_property
     def matched(self) -> GaussianPosterior:
@@ -244,7 +243,7 @@ class FreeLengthPosterior(GaussianPosterior):
         return self.matched.moments_of(theta_map, variances=variances)
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws of theta, shape (draws, d): directions by rejection where there are weights."""
+        """Draw theta independently, shape (draws, d); directions by rejection where there are weights."""
         if self.weights is None:
             u = self._with_lengths(self._directions(draws, rng), rng)
         else:
@@ -252,7 +251,7 @@ class FreeLengthPosterior(GaussianPosterior):
         return self.scores.complete(u, rng)
 
     def _with_lengths(self, e: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """u (draws, k) of directions e (draws, m): lengths from their law, directions not told of from the prior."""
+        """Draw u (draws, k) given directions e (draws, m): their lengths, and the other directions from the prior."""
         k, basis = e.shape[1], self.told[0]
         slope = e @ self.centre
         length = _draw_radius(slope, k - 1, rng) if slope.any() else np.sqrt(rng.chisquare(k, size=len(e)))
@@ -263,7 +262,7 @@ class FreeLengthPosterior(GaussianPosterior):
         return u
 
     def propose(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Unit vectors (draws, m) from q, coefficients (draws, k) with these, their risks, and log(exact / q)."""
+        """Draw unit vectors (draws, m) from q and coefficients (draws, k) along them, risks and log(exact / q)."""
         e, inside, origin = self._directions(draws, rng), self.told[1], self.scores.origin
         assert origin is not None
         u = self._with_lengths(e, rng)
@@ -287,7 +286,7 @@ class FreeLengthPosterior(GaussianPosterior):
 
 
 class PartsPosterior(GaussianPosterior):
-    """Independent parts, such as the scores of unordered classes, each with the exact law of its own length.
+    """Independent parts, such as the scores of unordered classes, each with the exact distribution of its length.
 
     ``natural``, ``score_mean`` and ``divergence_from_prior`` are those of q.
     """
@@ -313,7 +312,7 @@ class PartsPosterior(GaussianPosterior):
 
     @property
     def monte_carlo_error(self) -> float:
-        """Of the mean, in posterior standard deviations; zero where no weights are used."""
+        """Monte Carlo error of the mean, in posterior standard deviations; zero where no weights are used."""
         return max(each.monte_carlo_error for each in self.parts)
 
     @property
@@ -331,7 +330,7 @@ class PartsPosterior(GaussianPosterior):
         return self.joined([each.draw(draws, rng) for each in self.parts])
 
     def joined(self, parts: list[FloatArray]) -> FloatArray:
-        """theta (draws, d) of that of each part."""
+        """Assemble theta (draws, d) from the coefficients of each part."""
         theta = np.empty((len(parts[0]), self.scores.d))
         for columns, part in zip(self.columns, parts, strict=True):
             theta[:, columns] = part
@@ -339,13 +338,33 @@ class PartsPosterior(GaussianPosterior):
 
 
 def free_lengths(q: GaussianPosterior, problem: Problem) -> GaussianPosterior:
-    """q with the exact law of the length of each independent part of the coefficients."""
+    """Return q with the exact distribution of the length of each independent part of the coefficients."""
     return FreeLengthPosterior(q, problem) if len(problem.parts) == 1 else PartsPosterior(q, problem)
 
 
 def trim(log_weights: FloatArray) -> FloatArray:
-    """Log weights, the largest made equal."""
+    """Truncate log weights at their quantile 1 - ``TRIMMED``."""
     return np.minimum(log_weights, np.quantile(log_weights, 1.0 - TRIMMED))
+
+
+def trustworthy(log_weights: FloatArray) -> bool:
+    """Whether the effective share of weighted draws is large enough for their correction: ``LEAST_SHARE``."""
+    trimmed = trim(log_weights)
+    return bool(trimmed.size * LEAST_SHARE * np.exp(logsumexp(2.0 * trimmed) - 2.0 * logsumexp(trimmed)) <= 1.0)
+
+
+def weighted_moments(
+    first: FloatArray, second: FloatArray, log_weights: FloatArray, trusted: bool
+) -> tuple[FloatArray, FloatArray, float]:
+    """Mean (k,), covariance (k, k) and the largest error of the mean in sds, from directions (draws, k) times E[r]
+    and times E[r^2]^(1/2), r the length given each; without weights, unless these are ``trusted``.
+    """
+    trimmed = trim(log_weights) if trusted else np.zeros(len(first))
+    weights = np.exp(trimmed - logsumexp(trimmed))
+    mean = weights @ first
+    covariance = (second * weights[:, None]).T @ second - np.outer(mean, mean)
+    error = np.sqrt(weights**2 @ (first - mean) ** 2 / np.diagonal(covariance)).max()
+    return mean, covariance, float(error)
 
 
 def accepted(
@@ -354,9 +373,9 @@ def accepted(
     log_weights: FloatArray | None,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Independent draws by rejection, from proposals and their log weights; ``log_weights`` of others tell the bound.
+    """Draw independently by rejection: ``propose(count)`` returns proposals and their log weights.
 
-    Without them every proposal is accepted.
+    The bound of the weights is taken from ``log_weights`` of earlier proposals; None accepts every proposal.
     """
     if log_weights is None:
         return propose(draws)[0]
@@ -372,7 +391,7 @@ def accepted(
 
 @np.errstate(under="ignore")
 def free_length_moments(q: NaturalGaussian, weights: DirectionWeights | None = None) -> tuple[FloatArray, FloatArray]:
-    """Mean (k,) and covariance (k, k) of r u / |u|, u ~ q and r ~ chi_k; with ``weights``, corrected by these."""
+    """Compute mean (k,) and covariance (k, k) of r u / |u|, u ~ q and r ~ chi_k, corrected by ``weights`` if given."""
     k, m = q.mean.size, q.mean
     length = np.sqrt(2.0) * poch(0.5 * k, 0.5)  # E[r]
     if k <= LARGEST_SPECTRUM:
@@ -403,14 +422,14 @@ def free_length_moments(q: NaturalGaussian, weights: DirectionWeights | None = N
 
 
 def log_mean(log_weights: FloatArray) -> tuple[float, float]:
-    """log of the mean weight, and its standard error by the delta method."""
+    """Compute the log of the mean weight, and its standard error by the delta method."""
     estimate = logsumexp(log_weights) - np.log(log_weights.size)
     relative = np.exp(log_weights - estimate)
     return float(estimate), float(relative.std(ddof=1) / np.sqrt(log_weights.size))
 
 
 def log_direction_density(direction: FloatArray, q: NaturalGaussian) -> FloatArray:
-    """log density of e = u / |u|, u ~ q, relative to the uniform distribution on the sphere."""
+    """Compute the log density of e = u / |u|, u ~ q, relative to the uniform distribution on the sphere; (draws,)."""
     k = q.mean.size
     along = direction @ q.factor
     curvature = np.sum(along * along, axis=1)  # e' Q e
@@ -421,18 +440,18 @@ def log_direction_density(direction: FloatArray, q: NaturalGaussian) -> FloatArr
 
 
 def _log_radial_integral(slope: FloatArray, power: int) -> FloatArray:
-    """log int_0^inf t^power exp(-t^2/2 + slope t) dt, by the trapezoidal rule in x = log t."""
+    """Compute log int_0^inf t^power exp(-t^2/2 + slope t) dt by the trapezoidal rule in x = log t; shape of slope."""
     if power == 0:
         return np.asarray(0.5 * slope * slope + 0.5 * math.log(2 * math.pi) + log_ndtr(slope))
     grid = np.arange(slope.min(), slope.max() + SLOPE_STEP, SLOPE_STEP)
-    if 3 <= grid.size < slope.size:  # many slopes: between those of a grid
+    if 3 <= grid.size < slope.size:  # many slopes: interpolate between those of a grid
         return np.asarray(CubicSpline(grid, _log_radial_integral(grid, power))(slope))
     x, exponent = _radial_nodes(slope, power)
     return np.asarray(logsumexp(exponent, axis=1) + np.log(x[:, 1] - x[:, 0]))
 
 
 def _draw_radius(slope: FloatArray, power: int, rng: np.random.Generator) -> FloatArray:
-    """Draws of t, density in proportion to t^power exp(-t^2/2 + slope t), one for each slope."""
+    """Draw t with density proportional to t^power exp(-t^2/2 + slope t), one for each slope."""
     x, exponent = _radial_nodes(slope, power)
     below = np.cumsum(np.exp(exponent - exponent.max(axis=1, keepdims=True)), axis=1)
     place = (below < rng.random((len(x), 1)) * below[:, -1:]).sum(axis=1)
@@ -440,7 +459,7 @@ def _draw_radius(slope: FloatArray, power: int, rng: np.random.Generator) -> Flo
 
 
 def _radial_nodes(slope: FloatArray, power: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes x = log t and the logarithm of the integrand there, shape (N, nodes)."""
+    """Return nodes x = log t and the log of the integrand there, shape (N, nodes)."""
     n = power + 1.0
     mode = np.log(0.5 * (slope + np.sqrt(slope * slope + 4.0 * n)))
 
@@ -450,7 +469,7 @@ def _radial_nodes(slope: FloatArray, power: int) -> tuple[FloatArray, FloatArray
 
     top = exponent(mode[:, None])
     edges = []
-    for far in (mode - 60.0 / n - 8.0, mode + 60.0 / n + 8.0):  # bisect for where the integrand has dropped by e^-40
+    for far in (mode - 60.0 / n - 8.0, mode + 60.0 / n + 8.0):  # bisect for the place where the integrand is e^-40
         near, far = mode[:, None], far[:, None]
         for _ in range(25):
             middle = 0.5 * (near + far)
@@ -462,21 +481,18 @@ def _radial_nodes(slope: FloatArray, power: int) -> tuple[FloatArray, FloatArray
     return x, exponent(x)
 
 
-AT_ONCE = 2**16  # pairs
-
-
 def sampled_expected_risk(
     problem: Problem, q: NaturalGaussian, count: int, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """E_q[risk], every tie costing one half, from ``count`` independent pairs; and its standard error.
+    """Estimate E_q[risk], every tie costing one half, from ``count`` independent pairs; and its standard error.
 
     ``q`` is a Gaussian of the problem's reduced coefficients.
     """
     space = problem.scores.reduced
     mean = space.design @ q.mean + space.offset
     total = square = 0.0
-    for start in range(0, count, AT_ONCE):
-        i, j = draw_pairs(problem.pairs, min(AT_ONCE, count - start), rng)
+    for part in slices(count, space.dimension):
+        i, j = draw_pairs(problem.pairs, len(range(count)[part]), rng)
         rows = space.design[i] - space.design[j]
         root = linalg.solve_triangular(q.factor, rows.T, lower=True, check_finite=False)
         variance = np.einsum("ij,ij->j", root, root)
@@ -495,7 +511,7 @@ def sampled_expected_risk(
 
 
 def draw_pairs(pairs: Pairs, count: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Independent pairs, each with a probability in proportion to its weight."""
+    """Draw pairs (i, j) independently, with probabilities proportional to their weights; both of shape (count,)."""
     share = np.array([block.total_weight for block in pairs.blocks])
     in_block = rng.multinomial(count, share / share.sum())
     drawn = [_draw_from(block, size, rng) for block, size in zip(pairs.blocks, in_block, strict=True) if size]

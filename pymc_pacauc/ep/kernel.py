@@ -1,33 +1,36 @@
-"""The evidence's derivative in the scores: d log Z / d design, an entry for every observation and coefficient.
+"""Derivatives of EP's log evidence in the scores and in a kernel matrix, and predictions of a Gaussian process.
 
-At a fixed point log Z is stationary in the sites (K_ij, h_ij), so they may be held fixed. With P the Laplacian of the
-K_ij (so that s'P s = sum K_ij (s_i - s_j)^2), h the signed row sums of the h_ij, Z the design, a = Z m + offset the
-mean scores and m, V the moments of q,
+*Derivative in the design* (:func:`design_gradient`), shape (n, k): one entry for each observation and coefficient. At a
+fixed point log Z is stationary in the sites (K_ij, h_ij), so they are held fixed. With P the Laplacian of the K_ij
+(s'P s = sum K_ij (s_i - s_j)^2), h_i the sum of the h_ij over the partners of i (negative where i is the lower one), Z
+the design, a = Z m + offset the mean scores and m, V the moments of q,
 
     d log Z / d Z = (h - P a) m' - P Z V.
 
-A parameter that moves the scores in any way, the lengthscale of kernel features say, follows by the chain rule. One
-pass over the pairs, like a sweep: O(n+ n- k), or over those sampled. The same holds for the bound of variational Bayes.
+Any parameter that changes the scores, such as the lengthscale of kernel features, follows by the chain rule. The cost
+is that of one sweep, O(n+ n- k), or less over sampled pairs. The same holds for the bound of variational Bayes.
 
-Gaussian-process scores: new points, and the evidence's derivative in the kernel matrix (the paper's section 4).
-
-A GP prior over the n training scores is the linear problem with the kernel matrix K = L L' as prior covariance; K is
-never inverted. The training scores are an affine function A theta + a of the problem's coefficients, whose posterior q
-EP knows. At a new point s* given s is the GP's conditional, so with c = L^-1 k*, k* the kernel between training points
-and x*, s* = c' L^-1 s plus noise of variance k** - c'c: its moments are those of the row c' L^-1 A under q, and
+*Gaussian processes.* A GP prior of the n training scores s is the linear problem with the kernel matrix K = L L' as
+prior covariance; K is never inverted. s = A theta + a is an affine function of the problem's coefficients, whose
+posterior q is known. At a new point x*, with k* the kernel between training points and x* and c = L^-1 k*, the GP's
+conditional is s* = c' L^-1 s plus noise of variance k** - c'c (:func:`predict_scores_at`), so
 
     var s* = k** - c'c + var(c' L^-1 A theta).
 
-For any parameter of the kernel, at EP's fixed point, d log Z = sum(G * dK) with
+*Derivative in the kernel matrix* (:func:`kernel_gradient`), shape (n, n): d log Z = sum(G * dK) with
 
     G = L^-T (cov(w) + E[w] E[w]' - I) L^-1 / 2,    w = L^-1 s.
 
-Where the scores are few features (:mod:`pymc_pacauc.problem.scores`) they are F u with F = K_nP L_P^-T, P the pivots,
-K the centred kernel matrix and L_P L_P' = K_PP: then exactly, for the evidence of these,
+Where the scores are few features (:mod:`pymc_pacauc.problem.scores`), s = F u with F = K_nP L_P^-T, P the pivots, K the
+centred kernel matrix and L_P L_P' = K_PP, then exactly for the evidence of these features (:func:`pivoted_gradient`),
+with H = d log Z / d F,
 
-    d log Z = sum(H L_P^-1 * dK_nP) - sum(L_P^-T (cov(u) + E[u] E[u]' - I) L_P^-1 * dK_PP) / 2,
+    d log Z = sum(H L_P^-1 * dK_nP) - sum(L_P^-T (cov(u) + E[u] E[u]' - I) L_P^-1 * dK_PP) / 2.
 
-with H = d log Z / d F (:mod:`pymc_pacauc.ep.kernel`).
+Used by ``maximize_evidence`` and by predictions of models with a GP, of plans in either coordinates.
+
+References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 4; Rasmussen & Williams (2006),
+http://gaussianprocess.org/gpml, sections 2.2, 3.6 and 5.5; Seeger (2005), EPFL-REPORT-161464.
 """
 
 from __future__ import annotations
@@ -41,14 +44,13 @@ from scipy import linalg
 
 from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.ep.gaussian import EPFit
-from pymc_pacauc.ep.posterior import GaussianPosterior
-from pymc_pacauc.ep.sites import tile_sites_weighted, weighted_site_table
-from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, _arguments, listed_sites, score_moments, tile_map
+from pymc_pacauc.ep.sites import tile_sites
+from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, listed_sites, score_moments, tile_map
 from pymc_pacauc.numerics import FloatArray
 
 
 def design_gradient(fit: EPFit) -> FloatArray:
-    """d log Z / d design of the problem's reduced scores, shape (n, k), at a converged fit."""
+    """Compute d log Z / d design of the problem's reduced scores, shape (n, k), at a converged fit."""
     space, q = fit.problem.scores.reduced, fit.posterior.natural
     a = space.design @ q.mean + space.offset
     spread = linalg.cho_solve((q.factor, True), space.design.T, check_finite=False).T  # Z V
@@ -57,29 +59,24 @@ def design_gradient(fit: EPFit) -> FloatArray:
 
 
 def _laplacian(fit: EPFit, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """h, and P @ columns."""
-    problem, q, power = fit.problem, fit.posterior.natural, fit.power
-    space, gamma = problem.scores.reduced, problem.gamma_per_pair
+    """Compute h, (n,), and P @ columns, (n, columns); see the module docstring."""
+    problem, q, space = fit.problem, fit.posterior.natural, fit.problem.scores.reduced
     moments = score_moments(space.design, space.offset, q.mean, q.factor)
     weights = [f(b.row_weights) * f(b.column_weights) for b in problem.pairs.blocks for f in (np.min, np.max)]
-    table = weighted_site_table(gamma * float(min(weights)), gamma * float(max(weights)), power)
+    table = fit.table.between(float(min(weights)), float(max(weights)))
     h, products = np.zeros(problem.n), np.zeros_like(columns)
     blocks = [(block, 1.0) for block in problem.pairs.blocks] if fit.subsample is None else fit.subsample.parts()
     for tile, times in ((part, times) for block, times in blocks for part in _tiles(block)):
         i, j = tile.positive, tile.negative
-        K = moments.root[i] @ moments.root[j].T  # once the kernel has run
-        k_row, h_row, k_column, h_column, _, listed = tile_sites_weighted(
-            K,
-            *(moments.mean[i], moments.square[i], moments.root[i], tile.row_weights),
-            *(moments.mean[j], moments.square[j], moments.root[j], tile.column_weights),
-            *_arguments(gamma, table),
-            problem.tie_cost,
-        )
+        K = moments.root[i] @ moments.root[j].T  # t_i . t_j, which the kernel overwrites by K
+        rows = moments.mean[i], moments.square[i], moments.root[i], tile.row_weights
+        others = moments.mean[j], moments.square[j], moments.root[j], tile.column_weights
+        k_row, h_row, k_column, h_column, _, listed = tile_sites(K, rows, others, table, problem.tie_cost)
         h[i] += times * h_row
         h[j] -= times * h_column
         products[i] += times * (k_row[:, None] * columns[i] - K @ columns[j])
         products[j] += times * (k_column[:, None] * columns[j] - K.T @ columns[i])
-        if len(listed):  # nearly equal rows, or of large weight
+        if len(listed):  # pairs of nearly equal rows, or of large weight
             at = listed[:, :2].astype(np.intp)
             alone = (i[at[:, 0]], j[at[:, 1]], listed[:, 2], listed[:, 3])
             first, second, k_pair, h_pair, _, _ = listed_sites([alone], moments.mean, fit.table)
@@ -98,9 +95,10 @@ def _tiles(block: Block) -> Iterator[Block]:
 
 @dataclass(frozen=True, eq=False)
 class TrainingScores:
-    """Scores of the training points, the prior mean taken off: ``design @ theta + offset``, theta ~ ``posterior``.
+    """Scores of the training points minus their prior mean: ``design @ theta + offset``, theta ~ ``posterior``.
 
-    ``factor`` is L, the Cholesky factor of the kernel matrix. The posterior has at least ``mean`` and ``covariance``.
+    ``factor`` is L, the Cholesky factor of the kernel matrix. The posterior has ``score_mean``
+    and ``moments_of``.
     """
 
     factor: FloatArray
@@ -109,24 +107,18 @@ class TrainingScores:
     posterior: Any
 
     def moments_of(self, rows: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance (or variances) of ``rows @ scores``."""
+        """Compute mean and covariance (or variances) of ``rows @ scores``."""
         mean, spread = moments(self.posterior, rows @ self.design, variances=variances)
         return mean + rows @ self.offset, spread
 
 
 def moments(posterior: Any, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-    """The mean score (the one that is certified) and the covariance (or variances) of ``theta_map @ theta``.
-
-    Any posterior with mean and covariance will do.
-    """
-    if isinstance(posterior, GaussianPosterior):
-        return theta_map @ posterior.score_mean, posterior.moments_of(theta_map, variances=variances)[1]
-    spread = theta_map @ posterior.covariance @ theta_map.T
-    return theta_map @ posterior.mean, np.diagonal(spread) if variances else spread
+    """The mean score (the one that is certified) and the covariance (or variances) of ``theta_map @ theta``."""
+    return theta_map @ posterior.score_mean, posterior.moments_of(theta_map, variances=variances)[1]
 
 
 def predict_scores_at(scores: TrainingScores, cross: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and covariance of the scores at m new points.
+    """Compute mean and covariance of the scores at m new points.
 
     ``cross`` is the kernel between training and new points, (n, m); ``new`` that among new points, (m, m), or its
     diagonal (m,), for which variances are returned in place of the covariance.
@@ -148,7 +140,7 @@ def _predict(scores: TrainingScores, cross: FloatArray, new: FloatArray) -> tupl
 
 
 def kernel_gradient(scores: TrainingScores) -> FloatArray:
-    """G, the derivative of EP's log evidence in the kernel matrix; see the module docstring."""
+    """Compute G, the derivative of EP's log evidence in the kernel matrix, shape (n, n); see the module docstring."""
     identity = np.eye(len(scores.factor))
     inverse = linalg.solve_triangular(scores.factor, identity, lower=True, check_finite=False)
     mean, covariance = scores.moments_of(inverse)
@@ -157,9 +149,9 @@ def kernel_gradient(scores: TrainingScores) -> FloatArray:
 
 
 def feature_slopes(fit: EPFit, factor: FloatArray, rotation: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-    """d log Z in K_nP, shape (n, r), and in K_PP beside it, shape (r, r); ``factor`` is L_P.
+    """Compute d log Z / d K_nP, shape (n, r), and d log Z / d K_PP, shape (r, r); ``factor`` is L_P.
 
-    ``rotation`` leads from the features' coefficients to the reduced ones of the fit, where these differ.
+    ``rotation`` maps the features' coefficients to the reduced ones of the fit, where these differ.
     """
     q = fit.posterior.natural
     slope, inner = design_gradient(fit), q.covariance + np.outer(q.mean, q.mean) - np.eye(q.mean.size)
@@ -167,14 +159,14 @@ def feature_slopes(fit: EPFit, factor: FloatArray, rotation: FloatArray | None =
         slope, inner = slope @ rotation, rotation.T @ inner @ rotation
 
     def solved(matrix: FloatArray) -> FloatArray:
-        """``matrix @ L_P^-1``."""
+        """Compute ``matrix @ L_P^-1``."""
         return np.asarray(linalg.solve_triangular(factor, matrix.T, lower=True, trans="T", check_finite=False)).T
 
     return solved(slope), -0.5 * solved(solved(inner).T)
 
 
 def pivoted_gradient(fit: EPFit) -> FloatArray:
-    """The derivative of log Z in the kernel matrix, shape (n, n), for scores that are few features of the process."""
+    """Compute d log Z / d K, shape (n, n), for scores that are few features of the process."""
     space = fit.problem.scores.reduced
     assert space.pivots is not None
     in_cross, in_pivots = feature_slopes(fit, np.tril(space.design[space.pivots]))

@@ -1,30 +1,27 @@
-"""Cross-validation by removing sites (the paper's section 3.3, "Third").
+"""Cross-validation of an EP fit: posteriors without a group of observations, and the AUC of their scores on the group.
 
-Leaving observations out of an EP fit means leaving out the sites of all pairs they belong to: subtract those sites from
-the natural parameters of q, and what remains approximates the posterior without these observations, at the price of
-one pass over the pairs that go, instead of a new fit. Every pair that stays keeps its weight in the exponent, so the
-posterior approximated is the one a refit would find at gamma times the share of the pairs that stay; or, given a
-``gamma``, every group's posterior is trained at that gamma on the pairs it has.
+*Removal.* To leave observations out, subtract the sites of all pairs they belong to from the natural parameters of q:
 
-The sites that stay were matched to the full q, not to the new one, and what they keep of the observations left out
-flatters the scores of these: on labels that are noise, five folds of 60 rows rank too well by up to 0.007 after sweeps
-to a change of 0.2. So where sweeps over the remaining pairs follow (``refine``), the posterior without a group starts
-at the end of a path from the prior that never saw the group (:mod:`pymc_pacauc.ep.start`). It costs about as
-much as ten sweeps; for single observations, of which there are many, ten sweeps after the removal do. ``change`` says
-how far the last sweep still moved the natural parameters.
+    Q_without = Q - sum over removed pairs of K_ij (z_i - z_j)(z_i - z_j)',    r_without = r - sum of h_ij (z_i - z_j).
 
-At a large gamma single observations take the path too: where a ranking can be fitted to the noise in many ways, EP has
-many fixed points, and the one next to the full q was chosen by the observations that are left out, however many sweeps
-follow.
+This costs one pass over the removed pairs instead of a new fit. Every pair that stays keeps its gamma per pair, so the
+posterior is that of a refit at gamma times the share of pairs that stay; with ``gamma=``, it is trained at that gamma.
 
-How to remove sites and how to sweep is the matter of the fit, of any prior, which hands in ``refit``; what is done with
-its answers is the same for all.
+*Refinement.* The sites that stay were matched to the full q and still depend on the observations left out, whose AUC is
+therefore too high: on labels that are noise, with five folds of 60 rows, by up to 0.007 after sweeps to a change of
+0.2. So where sweeps over the remaining pairs follow (``refine``), the posterior without a group starts at the end of a
+path from the prior that uses the remaining rows only (:class:`pymc_pacauc.ep.start.GammaPath`), at the cost of about
+ten sweeps. Single observations, of which there are many, start at the removal, followed by ten sweeps; at a large
+gamma, where EP has several fixed points and the one next to the full q depends on all rows, they take the path too.
+``LeaveOut.change`` is the relative change of the natural parameters in the last sweep.
 
-Posteriors that never saw a fold, along gamma: each begins at the fold's own posterior at another gamma.
+*Choosing gamma* (:class:`FoldPaths`) leaves out the same folds at many gammas: every fold has one path from the prior,
+which is continued from gamma to gamma. It is used by plans with ``folds="paths"``, the removal by all others.
 
-For choosing gamma many folds are left out at many gammas, and only their rankings are looked at: every fold has a path
-of its own from the prior (:mod:`pymc_pacauc.ep.start`). Nothing of the fit to all rows goes into it, so that at
-a large gamma, where EP has many fixed points, the one found is chosen by the rows that stay.
+:func:`leave_out_pairs` is the same for all priors; an engine passes it ``refit``, which computes the posterior without
+a group. To cross-validate another engine, write its ``refit`` (type ``Refit``).
+
+Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.3, third remark.
 """
 
 from __future__ import annotations
@@ -59,8 +56,8 @@ class WithoutGroup:
     """The posterior of the reduced coefficients u that has not seen a group, and how well it is known.
 
     ``mean`` has shape (k,) and ``root @ root.T`` is the covariance (k, k). ``change`` is the relative change of the
-    natural parameters in the last sweep, ``converged`` whether that is less than the tolerance; ``restarted`` says that
-    the sites that stay did not make a Gaussian.
+    natural parameters in the last sweep, ``converged`` whether that is less than the tolerance; ``restarted`` whether
+    the removal left no density, so that sweeps started at the full q.
     """
 
     mean: FloatArray
@@ -72,7 +69,9 @@ class WithoutGroup:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What leaving ``out`` some observations does to the pairs: those that go, those that stay, those among them."""
+    """Pairs when the observations ``out`` (mask, (n,)) are left out: pairs ``touched`` by them, pairs ``kept``, and
+    pairs ``inside``, both of whose observations are out.
+    """
 
     out: NDArray[np.bool_]
     touched: Pairs
@@ -82,14 +81,14 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Groups of observations with the pairs of each already split, for fits that leave out the same ones again."""
+    """Groups of observations and the pairs of each, computed once for several fits that leave out the same groups."""
 
     labels: NDArray[Any]
     index: NDArray[np.intp]
     splits: Sequence[Split]
 
 
-# Given what goes, the problem that stays, sweeps and a tolerance.
+# refit(split, remaining problem, sweeps at most, tolerance): the posterior without the group
 Refit = Callable[[Split, Problem, int, float], WithoutGroup]
 
 
@@ -160,27 +159,40 @@ def leave_out_pairs(
     Parameters
     ----------
     problem : Problem
-        What was fitted.
-    refit : Fit
-        Gives the posterior without the pairs that go.
-    groups : array_like, shape (n,), optional
-        Group label of each observation, for k-fold or grouped cross-validation; or what :func:`split_groups` made of
-        them.
+        The problem that was fitted.
+    refit : callable
+        Returns the posterior without a group, a :class:`WithoutGroup`.
+    groups : array_like, shape (n,), or Groups, optional
+        Group label of each observation, for k-fold or grouped cross-validation; or the result of :func:`split_groups`.
     gamma : float, optional
-        By default every pair that stays keeps its weight. With a number, every group's posterior is the one at this
-        gamma, of its own pairs.
+        Gamma of every group's posterior; by default every pair that stays keeps its gamma per pair.
     refine : int, optional
         At most this many sweeps over the remaining pairs; 0 for the removal of sites alone. By default 3 for groups and
-        10 for single observations; given ``gamma``, as many as it takes, with a warning where 200 do not do. At a large
-        gamma, and with spikes, at least 20.
+        10 for single observations; with ``gamma``, until the tolerance is reached, at most 200. At a large gamma, and
+        with spikes, at least 20.
     tolerance : float, default 1e-06
-        Change in a sweep after which there is none.
+        Relative change of the natural parameters at which sweeps stop.
     callback : callable, optional
         Called with the number of groups done and their total.
     most_inside : float, default math.inf
-        Pairs of a group beyond which ``group_expected_auc`` is estimated from about so many of them.
+        Number of pairs within a group beyond which ``group_expected_auc`` is estimated from about so many of them.
     of_draws : bool, default True
-        Whether to find ``group_expected_auc`` (NaN otherwise).
+        Whether to compute ``group_expected_auc`` (NaN otherwise).
+
+    Returns
+    -------
+    LeaveOut
+        Scores of all observations, and AUCs.
+
+    Raises
+    ------
+    ValueError
+        If ``groups`` has the wrong shape or one value only, or a group holds a whole class.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If sweeps at a given ``gamma`` did not converge for some groups.
     """
     to_the_end = refine is None and gamma is not None
     if refine is None:
@@ -233,12 +245,12 @@ def leave_out_pairs(
 
 
 def starts_anew(split: Split, left: Problem, sweeps: int) -> bool:
-    """Whether sweeps for the posterior without a group start at the prior, not at the fit that has seen the group."""
+    """Return whether sweeps for the posterior without a group start on a path from the prior, not at the removal."""
     return sweeps > 0 and (int(split.out.sum()) > 1 or several_fixed_points(left))
 
 
 def subsampled_pairs(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
-    """The pairs, or about ``most`` of them, sampled along the scores, which stand for all.
+    """Return the pairs, or about ``most`` of them sampled along the scores, weighted such that sums are unbiased.
 
     Examples
     --------
@@ -259,7 +271,7 @@ def subsampled_pairs(pairs: Pairs, scores: FloatArray, most: float) -> Pairs:
 
 
 def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float:
-    """AUC on ``pairs`` of scores drawn from N(mean, root root'), averaged over the draws in closed form.
+    """Compute the expected AUC on ``pairs`` of scores drawn from N(mean, root root'), in closed form.
 
     The pair (i, j) is in order with probability Phi((m_i - m_j) / sd), sd that of the difference of the two scores;
     rows that have the same score whatever the draw count one half.
@@ -276,7 +288,7 @@ def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float
         square_i, square_j = (np.einsum("ij,ij->i", root[index], root[index]) for index in (i, j))
         scale = square_i[:, None] + square_j
         variance = scale - 2.0 * (root[i] @ root[j].T)
-        near = np.nonzero(variance <= CANCELLED * scale)  # of which the subtraction leaves little
+        near = np.nonzero(variance <= CANCELLED * scale)  # cancellation: recompute from the difference of the rows
         variance[near] = np.sum((root[i[near[0]]] - root[j[near[1]]]) ** 2, axis=1)
         difference = mean[i][:, None] - mean[j]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -287,6 +299,7 @@ def expected_pair_auc(mean: FloatArray, root: FloatArray, pairs: Pairs) -> float
 
 
 def _encode(groups: ArrayLike | None, n: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the distinct labels, and the index of each observation's label, (n,)."""
     if groups is None:
         return np.arange(n), np.arange(n)
     values = np.asarray(groups)
@@ -294,17 +307,18 @@ def _encode(groups: ArrayLike | None, n: int) -> tuple[NDArray[Any], NDArray[np.
         raise ValueError(f"groups must have shape ({n},), one label per observation; got {values.shape}.")
     labels, index = np.unique(values, return_inverse=True)
     if labels.size < 2:
-        raise ValueError("groups has one value only: leaving it out leaves nothing.")
+        raise ValueError(f"groups must have two values or more; got {labels[0]!r} for every row.")
     return labels, index.reshape(-1).astype(np.intp)
 
 
 def split_groups(pairs: Pairs, groups: ArrayLike) -> Groups:
-    """Split the pairs of all groups beforehand: worth it where several fits leave out the same ones."""
+    """Split the pairs by group once, for several fits that leave out the same groups."""
     labels, index = _encode(groups, pairs.n)
     return Groups(labels, index, tuple(_splits(pairs, labels, index)))
 
 
 def _splits(pairs: Pairs, labels: NDArray[Any], index: NDArray[np.intp]) -> Iterator[Split]:
+    """Yield the split of the pairs for each group."""
     for g in range(labels.size):
         out = index == g
         touched, kept = [], []
@@ -323,18 +337,18 @@ def _without_empty(blocks: list[Block]) -> tuple[Block, ...]:
 
 
 class FoldPaths:
-    """Held-out rankings of the folds of one subsample, at any gamma; best asked for from small gammas to large ones.
+    """Posteriors without each fold at any gamma; cheapest in the order of growing gamma.
 
     Parameters
     ----------
     problem : Problem
-        The target; its gamma does not matter.
+        The target; its gamma is ignored.
     folds : array_like, shape (n,)
         The fold of each observation.
     power : float, default 1.0
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
-    options : dict
-        Of :class:`~pymc_pacauc.ep.start.GammaPath`.
+    **options
+        Options of :class:`~pymc_pacauc.ep.start.GammaPath`.
 
     Examples
     --------
@@ -359,10 +373,10 @@ class FoldPaths:
     def leave_out(
         self, gamma: float, *, refine: int = SWEEPS, tolerance: float = CHANGE, of_draws: bool = True
     ) -> LeaveOut:
-        """Scores of every observation under the posterior at ``gamma`` that never saw its fold.
+        """Compute scores of every observation under the posterior at ``gamma`` without its fold.
 
-        ``refine`` is the number of sweeps at most, ``tolerance`` the relative change of the natural parameters in the
-        last one, ``of_draws`` whether to find ``group_expected_auc``.
+        ``refine`` is the largest number of sweeps, ``tolerance`` the relative change of the natural parameters at which
+        they stop, ``of_draws`` whether to compute ``group_expected_auc``.
         """
         options: dict[str, Any] = {"gamma": gamma, "refine": refine, "tolerance": tolerance, "of_draws": of_draws}
 

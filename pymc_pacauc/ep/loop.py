@@ -1,24 +1,28 @@
-"""The fixed point of EP: one safeguarded loop of sweeps, damped first, then with Anderson mixing.
+"""The fixed-point iteration of EP: damped sweeps first, then Anderson mixing, with safeguards.
 
-A *sweep* maps a point to another: the natural parameters (Q, r), shapes (k, k) and (k,), of q to the prior's plus the
+A *sweep* maps a point x to another: the natural parameters (Q, r), shapes (k, k) and (k,), of q to the prior's plus the
 sums of the sites at q (:func:`gaussian_iteration`); pair and prior sites together
-(:mod:`~pymc_pacauc.ep.spike_search`); or the prior sites alone (:mod:`~pymc_pacauc.ep.prior_sites`). A step costs a
-sweep and O(k^3). Every plan ends here.
+(:mod:`~pymc_pacauc.ep.spike_search`); or the prior sites alone (:mod:`~pymc_pacauc.ep.prior_sites`). The residual
+f(x) is what a damped sweep adds to x. A step costs a sweep and O(k^3). All plans are solved by
+:func:`solve_fixed_point`.
 
-*Mixing.* From the last points reached g = x + f and their residuals f, weighed by a metric, the step is
-f - sum_j c_j (change of g)_j with c the least-squares solution of (changes of f) c = f ("type II" of Walker & Ni 2011,
-doi:10.1137/10078356X). The metric is that of q: a step (P, h) weighs tr (V P)^2 / 2 + h'V h, V by its diagonal.
+*Mixing.* From the last points g = x + f and their residuals f, in the norm given by a metric, the step is
+f - sum_j c_j (change of g)_j with c the least-squares solution of (changes of f) c = f ("type II" of Walker & Ni 2011).
+The metric is that of q: a step (P, h) has the squared norm tr (V P)^2 / 2 + h'V h, with the diagonal of V for V.
 
-*Scale.* Where scores have no offset the risk ignores the length of the coefficients, and damped iteration crawls along
-it. But the scale is known: at a fixed point tr V + m'm = k - sum (b (1 + rho^2) - c rho), a sum over pairs of functions
-of rho alone, and every damped step is followed by the rescaling of q that makes it hold.
+*Scale.* Where scores have no offset the risk does not depend on the length of the coefficients, and damped iteration
+converges slowly along it. But at a fixed point tr V + m'm = k - sum (b (1 + rho^2) - c rho), a sum over pairs of
+functions of rho alone, which do not depend on the scale of q. So every damped step is followed by the rescaling of q
+for which this equation holds.
 
-*Safeguards*, each counted: a step out of the domain is halved; a change that grows discards the history and damps more;
-a step that loses more than a nat of the bound -gamma E_q[risk] - KL(q, prior), which the fixed point nearly maximises,
-is taken back; a change that has not halved for too long ends the loop. So does a SIGINT, in a fit that may return
-early.
+*Safeguards*, each counted in :class:`Interventions`: a step to natural parameters that are no density is halved; a
+change that grows discards the mixing history and reduces the damping factor; a step that lowers the variational bound
+-gamma E_q[risk] - KL(q, prior) by more than one nat is taken back (the fixed point nearly maximises it); a change that
+has not halved for ``patience`` sweeps ends the loop. A SIGINT ends it too, in fits that may return early.
 
 To solve another fixed point, describe it by an :class:`Iteration` (five functions) and a :class:`Policy`.
+
+Reference: Walker & Ni (2011), Anderson acceleration for fixed-point iterations, doi:10.1137/10078356X.
 """
 
 from __future__ import annotations
@@ -41,12 +45,11 @@ from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
 SMALLEST_SINGULAR = 1e-8  # relative, in the least squares; 1e-4 and some spike-and-slab fits do not converge
-LONG = 4096  # numbers of a step from which on the normal equations do: 1.3 times as fast in the scores of a process
 
 
 @dataclass(frozen=True, eq=False)
 class MixingHistory:
-    """The point last reached and its weighed residual, and differences of such points and residuals, oldest first."""
+    """The last point g = x + f and its weighed residual; differences of such points and residuals, oldest first."""
 
     last: tuple[FloatArray, FloatArray] | None = None
     moves: tuple[FloatArray, ...] = ()
@@ -56,38 +59,27 @@ class MixingHistory:
 def mixed_step(
     history: MixingHistory, point: FloatArray, plain: FloatArray, weighed: FloatArray, memory: int
 ) -> tuple[FloatArray, MixingHistory]:
-    """The accelerated step from ``point``, given the plain one, also in the metric of the least squares; and with it
-    the history, of at most ``memory`` differences.
+    """Compute the accelerated step from ``point`` and the new history, of at most ``memory`` differences.
+
+    ``plain`` is the damped step f, ``weighed`` the same in the metric of the least squares.
     """
     reached = point + plain
     if history.last is None:
         return plain, MixingHistory((reached, weighed))
     moves = (*history.moves, reached - history.last[0])[-memory:]
     changes = (*history.changes, weighed - history.last[1])[-memory:]
-    mix = _least_squares(changes, weighed)
+    mix = linalg.lstsq(np.array(changes).T, weighed, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
     step = plain.copy()
     for share, move in zip(mix, moves, strict=True):
         step = linalg.blas.daxpy(move, step, a=-share)  # in place
     return step, MixingHistory((reached, weighed), moves, changes)
 
 
-def _least_squares(columns: tuple[FloatArray, ...], target: FloatArray) -> FloatArray:
-    """Of long columns by the normal equations, scaled to length one: half the digits, a tenth of the time."""
-    if target.size < LONG:
-        A = np.array(columns).T
-        found = linalg.lstsq(A, target, cond=SMALLEST_SINGULAR, overwrite_a=True, check_finite=False)[0]
-        return np.asarray(found)
-    gram = np.array([[a @ b for b in columns] for a in columns])
-    lengths = np.sqrt(np.maximum(np.diagonal(gram), np.finfo(float).tiny))
-    right = np.array([a @ target for a in columns]) / lengths
-    return np.asarray(linalg.lstsq(gram / np.outer(lengths, lengths), right, cond=SMALLEST_SINGULAR)[0] / lengths)
-
-
 ROUNDING = 1e-6  # nats by which a log evidence may exceed zero
 
 
 def possible(log_evidence: float) -> float:
-    """The log evidence, NaN where it exceeds zero, which the mean of exp(-gamma risk) cannot."""
+    """Return the log evidence, or NaN if it exceeds zero: a mean of exp(-gamma risk) is at most 1."""
     return log_evidence if log_evidence <= ROUNDING else np.nan
 
 
@@ -127,10 +119,10 @@ class ConvergenceWarning(UserWarning):
 
 
 class Seen(Protocol):
-    """What a sweep finds at a point.
+    """Result of a sweep at a point.
 
-    ``change``: how far the map moves the point. ``final``: whether a small change means a fixed point. ``bound``: what
-    must not fall by much. ``record``: what is kept of it in the history.
+    ``change``: how far the map moves the point. ``final``: whether a small change means a fixed point. ``bound``: a
+    quantity that must not fall by more than ``Policy.loss``. ``record``: entries of the history.
     """
 
     @property
@@ -149,7 +141,7 @@ Sight = TypeVar("Sight", bound=Seen)
 
 @dataclass(frozen=True)
 class Pace:
-    """How the loop goes at the moment: the damping, and the number of the last sweep that was not mixed."""
+    """Present state of the loop: the damping factor, and the number of the last sweep without mixing."""
 
     damping: float
     turn: int
@@ -162,16 +154,16 @@ class Iteration(Generic[Point, Sight]):
     Attributes
     ----------
     sweep
-        What the map does to a point. (Maps whose own parts are damped look at the pace.)
+        Applies the map to a point. (Maps that damp their own parts use the :class:`Pace`.)
     plain
-        The damped step from a point, flat, given its sweep and the damping (NaN where there is none), and how often it
-        had to be halved.
+        Returns the damped step from a point as a flat vector, given its sweep and the damping factor (NaN where there
+        is none), and how often it was halved.
     flat
-        A point as a flat vector, in which steps are added up.
+        Returns a point as a flat vector, in the coordinates of steps.
     metric
-        How steps are weighed at a point with its sweep: a function of steps, which need not keep the point.
+        Returns a function of steps whose Euclidean norm is that of the least squares, at a point with its sweep.
     move
-        The point that a step leads to from a point with its sweep; None outside of the domain.
+        Returns the point that a step leads to; None outside of the domain.
     """
 
     sweep: Callable[[Point, Pace], Sight]
@@ -187,25 +179,30 @@ class Policy:
 
     Attributes
     ----------
-    damping, least_damping, damping_factor, recovered_damping
-        Share of a plain step that is taken at first, at least, by how much it falls where the change grows, and up to
-        what it grows again, twofold, while the change falls.
+    damping
+        Fraction of a plain step that is taken at first (1: no damping).
+    least_damping
+        Smallest such fraction.
+    damping_factor
+        Factor of the fraction each time the change grows.
+    recovered_damping
+        Value up to which the fraction is doubled again, each time the change falls.
     plain_steps, plain_after_restart
-        Sweeps before steps are mixed, at first and after the history was discarded.
+        Number of sweeps before steps are mixed: at first, and after the history was discarded.
     mixed_below
         Change below which steps are mixed.
     memory
-        Differences that the mixing remembers.
+        Number of differences that the mixing uses.
     growth
-        Factor by which the change may grow.
+        Factor by which the change may grow from one sweep to the next.
     loss
-        How much of the bound a step may lose.
+        Largest fall of the bound in one step, nats.
     patience
-        Sweeps in which the change must halve.
+        Number of sweeps within which the change must halve.
     halvings, all_halvings
-        How often a step is halved at most, and all steps together.
+        How often a step may be halved, and all steps together.
     restarts_when_halved
-        Whether a halved step discards the history of the mixing.
+        Whether a halved step discards the mixing history.
     """
 
     damping: float
@@ -226,19 +223,19 @@ class Policy:
 
 @dataclass(frozen=True)
 class Interventions:
-    """How often each safeguard acted, in the loop or in what it iterates.
+    """How often each safeguard acted.
 
     Attributes
     ----------
     halved_steps, restarts, rejected_steps
-        Steps halved to stay in the domain, histories of the mixing discarded, steps taken back.
+        Steps halved to stay in the domain, mixing histories discarded, steps taken back.
     narrowest_sites
-        Prior sites at a Dirac spike whose variance is held at a smallest number, at the q returned.
+        Prior sites at a Dirac spike whose variance is at its lower limit, at the q returned.
     reset_sites, clipped_rescalings
-        Prior sites put back into the slab, and changes of scale cut to a largest one, on the way.
+        Prior sites put back to the slab, and changes of scale limited, during the iteration.
     dropped_directions
-        Directions of the coefficients that reach no score, to the accuracy of :mod:`pymc_pacauc.problem.scores`, and
-        were left at their prior.
+        Directions of the coefficients that reach no score, to the accuracy of :mod:`pymc_pacauc.problem.scores`; they
+        keep their prior.
     """
 
     halved_steps: int = 0
@@ -255,12 +252,12 @@ class Interventions:
 
 @dataclass(frozen=True, eq=False)
 class Solution(Generic[Point, Sight]):
-    """Where the loop ended.
+    """Result of the loop.
 
     Attributes
     ----------
     point, seen
-        The last point that was kept, and what its sweep found: they belong together, converged or not.
+        The last point that was kept, and the sweep at this very point, converged or not.
     following
         The point that would have been swept next.
     converged, interrupted
@@ -268,7 +265,7 @@ class Solution(Generic[Point, Sight]):
     history
         The records of all sweeps.
     interventions
-        What the loop's own safeguards did.
+        How often the loop's own safeguards acted.
     """
 
     point: Point
@@ -292,10 +289,10 @@ def solve_fixed_point(
 ) -> Solution[Point, Sight]:
     """Iterate from ``start`` until a sweep changes the point by less than ``tolerance``; see the module docstring.
 
-    Records are numbered from ``counted`` on, the sweeps made before.
+    ``counted`` is the number of sweeps made before, from which records are numbered on.
     """
     state: _State[Point, Sight] = _State(start, policy)
-    del start  # points may be large
+    del start  # points may be large: let this one be freed
     history: list[dict[str, float]] = []
     converged = False
     for count in range(max(max_sweeps, 1)):
@@ -319,7 +316,7 @@ def solve_fixed_point(
 
 
 class _State(Generic[Point, Sight]):
-    """Where the loop is: the point, the last one kept with its sweep, the mixing, the damping, and what was counted."""
+    """State of the loop: present point, last point kept with its sweep, mixing history, damping, and counts."""
 
     def __init__(self, start: Point, policy: Policy) -> None:
         self.policy = policy
@@ -333,13 +330,13 @@ class _State(Generic[Point, Sight]):
         self.halved = self.restarts = self.rejected = 0
 
     def look(self, iteration: Iteration[Point, Sight], count: int) -> Sight:
-        """Sweep at the point."""
+        """Sweep at the present point."""
         if self.mixing is None:
             self.turn = count
         return iteration.sweep(self.point, Pace(self.damping, self.turn))
 
     def keep(self, seen: Sight) -> bool:
-        """Keep the point, unless the bound fell too much; return whether it did."""
+        """Keep the point unless the bound fell by more than ``loss``; return whether it did."""
         self.last_change = self.changes[-1] if self.changes else math.inf
         lost = self.kept_seen is not None and not seen.bound > self.kept_seen.bound - self.policy.loss
         if not lost:
@@ -348,7 +345,7 @@ class _State(Generic[Point, Sight]):
         return lost
 
     def judge(self, seen: Sight, lost: bool, count: int) -> Sight:
-        """Damp more where the change grew or the bound fell, else less; return the sweep to step from."""
+        """Damp more if the change grew or the bound fell, else less; return the sweep to step from."""
         policy = self.policy
         if lost or not seen.change < policy.growth * self.last_change:
             self.mixing = None
@@ -365,7 +362,7 @@ class _State(Generic[Point, Sight]):
         return seen
 
     def step(self, iteration: Iteration[Point, Sight], seen: Sight, count: int) -> bool:
-        """Move on, by a damped step or a mixed one; return whether that was possible."""
+        """Move to the next point by a damped or a mixed step; return whether that was possible."""
         policy = self.policy
         step, times = iteration.plain(self.point, seen, self.damping)
         self.halved += times
@@ -387,7 +384,7 @@ class _State(Generic[Point, Sight]):
 
 
 def halved_move(move: Callable[[FloatArray], Point | None], step: FloatArray, most: int) -> tuple[Point | None, int]:
-    """The point that a step leads to, the step halved until it stays in the domain; and how often it was."""
+    """Halve a step until it stays in the domain; return the point it leads to, and the number of halvings."""
     for times in range(most):
         moved = move(step)
         if moved is not None:
@@ -397,7 +394,7 @@ def halved_move(move: Callable[[FloatArray], Point | None], step: FloatArray, mo
 
 
 def _stalled(changes: list[float], patience: int | None) -> bool:
-    """Whether the change has not halved for ``patience`` sweeps."""
+    """Return whether the change has not halved in the last ``patience`` sweeps."""
     if patience is None or len(changes) <= patience:
         return False
     return min(changes[-patience:]) > 0.5 * min(changes[:-patience])
@@ -420,9 +417,9 @@ def policy_for(dimension: int, policy: Policy = POLICY) -> Policy:
 
 @dataclass(frozen=True, eq=False)
 class GaussianSweep:
-    """What a sweep finds at q: the new natural parameters (k, k) and (k,), and what is known of q.
+    """Result of a sweep at q: the new natural parameters (k, k) and (k,), and quantities of q.
 
-    ``change`` is that of the natural parameters, relative to them; ``bound`` the variational one, at q.
+    ``change`` is the relative change of the natural parameters; ``bound`` the variational bound at q, nats.
     """
 
     precision: FloatArray
@@ -443,7 +440,10 @@ class GaussianSweep:
 def gaussian_iteration(
     problem: Problem, power: float, sums_at: Callable[[NaturalGaussian], SiteSums]
 ) -> Iteration[NaturalGaussian, GaussianSweep]:
-    """EP's map of q, a Gaussian of the problem's reduced coefficients u, given the sums of the sites at q."""
+    """Return EP's fixed-point map of q, a Gaussian of the problem's reduced coefficients.
+
+    ``sums_at(q)`` returns the sums of the sites at q.
+    """
 
     def sweep(q: NaturalGaussian, pace: Pace) -> GaussianSweep:
         sums = sums_at(q)
@@ -453,7 +453,7 @@ def gaussian_iteration(
         bound = -problem.gamma * risk - q.divergence
         more, further = precision - q.precision, sums.shift - q.shift
         log_evidence = bound
-        if power > 0.0:  # that of the new sites, to first order in what they change
+        if power > 0.0:  # evidence of the new sites, to first order in their change
             gain = q.mean @ further - 0.5 * (q.trace_of(more) + q.mean @ more @ q.mean)
             log_evidence = float(sums.log_constant + q.log_partition() + gain)
         change = np.hypot(np.linalg.norm(more), np.linalg.norm(further))
@@ -476,14 +476,14 @@ def gaussian_iteration(
 def sweep_sums(
     problem: Problem, q: NaturalGaussian, pairs: Pairs, table: SiteTable, map_tiles: Callable[..., Any] = map
 ) -> SiteSums:
-    """Sums of the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients."""
+    """Sum the sites of ``pairs`` under q, a Gaussian of the problem's reduced coefficients."""
     space = problem.scores.reduced
     moments = score_moments(space.design, space.offset, q.mean, q.factor, map_tiles)
     return sum_sites(space.design, space.offset, moments, pairs, table, tie_cost=problem.tie_cost, map_tiles=map_tiles)
 
 
 def _flat(precision: FloatArray, shift: FloatArray) -> FloatArray:
-    """The upper triangle of the precision, row by row, then the shift: shape (k (k + 3) / 2,)."""
+    """Return the upper triangle of the precision, row by row, then the shift: shape (k (k + 3) / 2,)."""
     return np.concatenate([linalg.lapack.dtrttp(precision.T, uplo="L")[0], shift])
 
 
@@ -498,14 +498,14 @@ def _move(q: NaturalGaussian, seen: GaussianSweep, step: FloatArray) -> NaturalG
 
 
 def _metric(q: NaturalGaussian, seen: GaussianSweep) -> Callable[[FloatArray], FloatArray]:
-    """Weigh a step in units of q's standard deviations; half the square of the norm is a change of the log-density."""
+    """Return the map of a step to units of q's standard deviations: the metric of the module docstring."""
     weights = np.outer(q.sd, q.sd)
-    weights[np.diag_indices(q.mean.size)] /= np.sqrt(2.0)  # the others count twice
+    weights[np.diag_indices(q.mean.size)] /= np.sqrt(2.0)  # entries off the diagonal occur twice in tr (V P)^2 / 2
     return partial(np.multiply, _flat(weights, q.sd))
 
 
 def _scale_target(q: NaturalGaussian, seen: GaussianSweep) -> float:
-    """The value of tr V + m'm at a fixed point; see the module docstring."""
+    """Return tr V + m'm at a fixed point, from the sums at q; see the module docstring."""
     m = q.mean
     sum_b = q.trace_of(seen.precision) - float(np.diagonal(q.lower_covariance).sum())
     sum_rest = m @ seen.shift - m @ (seen.precision @ m) + m @ m  # of c rho - b rho^2

@@ -1,10 +1,13 @@
-"""How a problem is fitted: the one place that decides, and a record of what was decided.
+"""Decide how a problem is fitted by EP, in one place, and record the decision.
 
     plan = choose_plan(problem)        # coordinates, pairs, start, tolerance
     fitted = fit(problem, plan)        # pymc_pacauc.ep.fit
     print(fitted.plan)                 # all 600 pairs, coefficients, from the prior: 12 sweeps
 
-To force another way, change the plan: ``fit(problem, replace(plan, coordinates="coefficients"))``.
+The table in the docstring of :func:`choose_plan` says which combination is used when, and what it saves. To force
+another one, change the plan: ``fit(problem, replace(plan, coordinates="coefficients"))``. To add a strategy, add a row
+to the table with a measured ratio (``docs/develop/what_each_part_buys.md``), a value of one of the axes of
+:class:`Plan`, and the code that carries it out in :mod:`pymc_pacauc.ep.fit` or an engine.
 """
 
 from __future__ import annotations
@@ -24,12 +27,14 @@ from pymc_pacauc.problem.problem import Problem
 if TYPE_CHECKING:
     from pymc_pacauc.ep.results import Fit
 
-METHODS = {"ep": "EP", "vb": "GaussianVB"}  # by what the results call them
+METHODS = {"ep": "EP", "vb": "GaussianVB"}  # value of method= and the name of its PyMC class
 
 
 class Accuracy(NamedTuple):
-    """What a fit is for: the relative change at which it stops, the pairs per row of its subsample, and whether one of
-    up to 5 million pairs is good enough with few columns and at a large gamma too.
+    """Accuracy of a fit.
+
+    ``tolerance``: relative change at which it stops. ``pairs_per_row``: pairs of a subsample, per row. ``rough``:
+    whether a subsample of 250 000 to 5 million pairs is accurate enough with up to 3 columns and at a large gamma too.
     """
 
     tolerance: float
@@ -37,7 +42,7 @@ class Accuracy(NamedTuple):
     rough: bool = False
 
 
-# A result of its own; an estimator's; a fit on the way to another; the proposal of a move of SMC. Doubled tolerances
+# A final result; an estimator's; an intermediate fit; the proposal of a move of SMC. Doubled tolerances
 # save a sweep at most. Twice the pairs take twice as long, for an error smaller by a third.
 ACCURACIES = {
     "fit": Accuracy(1e-6, 160),
@@ -68,27 +73,28 @@ FEWEST_ROWS = 64  # below which a process is fitted in a few hundredths of a sec
 # Relative change at which a fit stops that is an approximation itself, in features or on a subsample: means are right
 # to some thousandths of a standard deviation. Doubled, one sweep in ten less, and twice the error.
 FINE_TOLERANCE = 3e-4
-# Of folds along paths of their own: with 9, those of ten classes, 3.3 times as fast as removing sites (digits of
+# Blocks up to which folds have their own paths: 9, of ten classes, are 3.3 times as fast as removing sites (digits of
 # `benchmarks/multi_class.py`); with twice as many, removing sites is quicker
 MOST_BLOCKS = 9
 
 
 @dataclass(frozen=True, eq=False)
 class Subsample:
-    """Some of the pairs: rows compared within random groups along their score (:mod:`~pymc_pacauc.ep.subsample`).
+    """A random subset of the pairs: rows are put into groups, and compared within (:mod:`~pymc_pacauc.ep.subsample`).
 
     Attributes
     ----------
     groups : float
-        How many; one pair in so many is used.
+        Number of groups; one pair in so many is used.
     thin : bool, default True
-        Whether pairs that are far from each other are looked at now and then only.
+        Whether of pairs far apart in score only one in several is computed, with a larger weight.
     random_seed : default 0
-        Of the groups.
+        Seed of the assignment to groups.
     along : {"pilot", "start", "refined start"}, default "pilot"
-        Whose scores they follow: those of a fit to some rows, of the start, or of the start after a few sweeps.
+        Scores along which rows are put into groups: those of a fit to some rows, of the start, or of the start after a
+        few sweeps.
     drawn : SampledPairs, optional
-        Pairs to use as they are, those of the start: fits that differ in the prior alone are comparable then.
+        Pairs to use as they are, those of the start: log evidences of fits with different priors are comparable then.
     rows_asked : int, optional
         Rows per group that the caller asked for.
     """
@@ -116,18 +122,19 @@ class Plan:
     power : float, default 1
         1 for EP, in (0, 1) for fractional EP, 0 for variational Bayes.
     coordinates : {"coefficients", "features"}
-        What the approximation is a Gaussian of: the coefficients that reach the scores; or the directions of a process
-        that matter, few of them where it is smooth.
+        Coordinates of the Gaussian: the coefficients that reach the scores; or, for a process, the leading features of
+        its kernel matrix, few of them where it is smooth.
     pairs : "all" or Subsample
         Which pairs are used.
     start : {"prior", "mean first", "slab", "parts"} or Fit
-        Where the iteration begins: at the prior; where iterations that find the mean first lead; for spikes, at a rough
-        fit with every coefficient in the slab; at fits of the problem's independent parts; or at an earlier fit.
+        Where the iteration begins: at the prior; at the end of a cheaper iteration that finds the mean first
+        (:mod:`pymc_pacauc.ep.start`); for spikes, at a rough fit with every coefficient in the slab; at fits of the
+        problem's independent parts; or at an earlier fit.
     continuation : bool, default False
-        Whether a second start, along growing gammas, is tried too, and the better fixed point kept; elsewhere it is
-        tried only where sweeps from the prior do not converge.
+        Whether a second start, the end of a path of growing gammas, is tried too, and the fixed point of larger
+        evidence kept; elsewhere it is tried only where sweeps from the prior do not converge.
     accuracy : {"fit", "estimator", "path", "proposal"}, default "fit"
-        What the fit is for.
+        Purpose of the fit, which sets its tolerance and number of pairs.
     tolerance : float
         Relative change of the natural parameters in a sweep over all pairs at which to stop.
     max_sweeps : int
@@ -136,9 +143,10 @@ class Plan:
         ``"threads"``, or a factory ``(problem, table)`` of a context manager that yields ``sums(q)``; replaces the
         local thread pool.
     folds : {"paths", "removed sites"}
-        How folds are left out: along paths of their own over gamma, or by removing their pairs and iterating.
+        How cross-validation leaves out folds: each fold has a path of its own over gamma, or its pairs are removed from
+        the fit to all rows, followed by sweeps.
     sweeps : int, optional
-        Number of sweeps that were made, once it is carried out.
+        Number of sweeps that were made, once the plan is carried out.
 
     See Also
     --------
@@ -196,13 +204,15 @@ class Plan:
         if problem.sites is None:
             if self.where != "threads" and isinstance(self.pairs, Subsample):
                 raise UnsupportedError(
-                    "A cluster compares all pairs of a problem; a subsample is quick on one machine: leave client or "
-                    "pairs away. For rows that no machine holds alone there is pymc_pacauc.cluster.fit_rows."
+                    "With client= all pairs are used; a subsample of them is quick on one machine: leave client or "
+                    "pairs out. For rows that do not fit on one machine there is pac.cluster.fit_rows."
                 )
             return
         refused = f'that of this problem is {problem.sites.name}: use method="ep"'
         if self.where != "threads":
-            raise UnsupportedError(f"A prior that is {problem.sites.name} is fitted on one machine: leave client away.")
+            raise UnsupportedError(
+                f"client= needs a Gaussian prior; that of this problem is {problem.sites.name}: leave client out."
+            )
         if self.power == 0.0:
             raise UnsupportedError(f"Variational Bayes is for Gaussian priors; {refused}.")
         if self.power != 1.0:
@@ -212,14 +222,14 @@ class Plan:
             )
         if isinstance(self.pairs, Subsample):
             raise UnsupportedError(
-                f"Pairs are subsampled for Gaussian priors; that of this problem is {problem.sites.name}: leave pairs "
-                "away."
+                f"Pairs are subsampled for Gaussian priors; that of this problem is {problem.sites.name}: leave pairs= "
+                "out."
             )
         if self.coordinates != "coefficients":
             raise UnsupportedError(f'coordinates={self.coordinates!r} are for Gaussian priors: use "coefficients".')
 
     def done(self, sweeps: int, pairs: SampledPairs | None = None) -> Plan:
-        """Record what was used, without the earlier fit, the pairs and the cluster.
+        """Record what was done, for the result: without the earlier fit, the drawn pairs and the cluster.
 
         Parameters
         ----------
@@ -231,7 +241,7 @@ class Plan:
         Returns
         -------
         Plan
-            What a fit keeps of its plan.
+            The plan that a fit keeps.
 
         See Also
         --------
@@ -254,7 +264,7 @@ class Plan:
         if isinstance(self.pairs, Subsample):
             pairs = f"{_thousands(round(self.n_pairs / self.pairs.groups))} of {_thousands(self.n_pairs)} pairs"
         where = "" if self.where == "threads" else " on a cluster"
-        start = {"prior": "the prior", "mean first": "the mean found first", "slab": "a fit without spikes"}
+        start = {"prior": "the prior", "mean first": "the mean found first", "slab": "a fit with the Gaussian prior"}
         start["parts"] = "fits of its independent parts"
         if isinstance(self.pairs, Subsample) and self.pairs.along == "pilot":
             begin = "a fit to some rows"
@@ -283,7 +293,7 @@ def choose_plan(
     """Decide how a problem is fitted.
 
     ======================================  ============  ===========  ============  ===================================
-    problem                                 coordinates   pairs        start         why (CPU seconds without / with it)
+    problem                                 coordinates   pairs        start         CPU seconds without it / with it
     ======================================  ============  ===========  ============  ===================================
     up to 250 000 pairs, or fewer than      coefficients  all          prior
     four times what a subsample has
@@ -294,40 +304,48 @@ def choose_plan(
     size                                                               growing gamma
     process (as many coefficients as rows   features      all          mean first    2 to 18; the start up to 2.4
     or more), of at least 64 rows
-    spikes                                  coefficients  all          slab          an error: the slab's mode is meant
+    spikes                                  coefficients  all          slab          a wrong mode avoided
     classes with coefficients of their own  coefficients  all          parts         2.4 to 2.5 from six classes on
     ======================================  ============  ===========  ============  ===================================
 
-    A start given replaces the one in the table. Folds go along paths of their own ("paths") where there is a Gaussian
-    prior, one machine, at most 9 blocks, of one weight each, and 5 million pairs: 2.4 at 2000 rows and 100 columns. The
-    ratios are of ``docs/develop/what_each_part_buys.md``.
+    A start given replaces the one in the table. Folds have paths of their own ("paths"; 2.4 times as fast at 2000 rows
+    and 100 columns) where the prior is Gaussian, the work is on one machine, and the pairs are at most 9 blocks, of one
+    weight each, and at most 5 million. The ratios are measured in ``docs/develop/what_each_part_buys.md``.
 
     Parameters
     ----------
     problem : Problem
-        What is to be fitted.
+        The problem to fit.
     method : {"ep", "vb"}, default "ep"
         Expectation propagation, or Gaussian variational Bayes.
     power : float, default 1
-        Of EP, in (0, 1].
+        Power of EP, in (0, 1].
     pairs : "auto", "all", int or Subsample, default "auto"
-        Which pairs to use: those of the table, all, those within groups of so many rows, or those of a subsample.
+        Which pairs to use: as the table says, all, those within groups of so many rows, or those of a subsample.
     start : Fit, optional
         An earlier fit to begin from.
     accuracy : {"fit", "estimator", "path", "proposal"}, default "fit"
-        What the fit is for; see ``ACCURACIES``.
+        Purpose of the fit; see ``ACCURACIES``.
     tolerance : float, optional
         Relative change at which to stop, by default that of ``accuracy``.
     max_sweeps : int, default 200
         Sweeps after which to give up.
     random_seed : default 0
-        Of the subsample.
+        Seed of the subsample.
     where : "threads" or callable, default "threads"
-        Who adds up the sites; see :class:`Plan`.
+        Where sites are summed; see :class:`Plan`.
 
     Returns
     -------
     Plan
+        The plan, which :func:`~pymc_pacauc.ep.fit.fit` carries out.
+
+    Raises
+    ------
+    ValueError
+        If an option has no such value.
+    UnsupportedError
+        If the prior has no such method.
 
     Examples
     --------
@@ -342,7 +360,7 @@ def choose_plan(
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
     if method == "vb" and power != 1.0:
         raise UnsupportedError(
-            f'power={power!r} is of method="ep"; "vb" is its limit of power zero: leave power away, or use method="ep".'
+            f'power={power!r} is for method="ep"; "vb" is its limit of power zero: leave power out, or use method="ep".'
         )
     if not 0.0 < power <= 1.0:
         raise ValueError(f"power must be in (0, 1]; got {power!r}.")
@@ -378,7 +396,7 @@ def choose_plan(
 
 
 def several_fixed_points(problem: Problem) -> bool:
-    """Whether EP may have several fixed points: at a gamma of many times the comparison's size.
+    """Return whether EP may have several fixed points: at a gamma of many times the comparison's size.
 
     Examples
     --------
@@ -391,31 +409,31 @@ def several_fixed_points(problem: Problem) -> bool:
 
 
 def choose_coordinates(problem: Problem) -> str:
-    """What q is a Gaussian of; see :func:`choose_plan`."""
+    """Return the coordinates of q, "coefficients" or "features"; see :func:`choose_plan`."""
     scores = problem.scores
     process = problem.sites is None and scores.d >= problem.n >= FEWEST_ROWS and scores.all_vary
     return "features" if process else "coefficients"
 
 
 def pairs_for(problem: Problem) -> int:
-    """About as many pairs as a subsample needs for an error of 0.05 posterior standard deviations."""
+    """Return the number of pairs of a subsample whose mean has an error of about 0.05 posterior standard deviations."""
     share = min(1.0, COLUMNS_MEASURED / problem.scores.reduced.dimension)
     return math.ceil(PAIRS_PER_GAMMA * share * problem.gamma**1.5)
 
 
 def check_count(pairs: Any, least: float, unit: str, others: str, instead: str) -> None:
-    """Refuse what is no whole number of rows per group, or of pairs; or one that leaves groups too small."""
+    """Refuse a number of rows per group, or of pairs, that is not an integer or leaves groups too small."""
     if isinstance(pairs, bool) or not isinstance(pairs, int | np.integer):
         raise ValueError(f"pairs must be {others} a whole number of {unit}; got {pairs!r}.")
     if pairs < least:
         raise ValueError(
-            f"pairs={pairs} {unit} are too few: a group needs {LEAST_ROWS} rows of a side, {2 * LEAST_ROWS} in all, "
+            f"pairs={pairs} {unit} are too few: a group needs {LEAST_ROWS} rows of each side, {2 * LEAST_ROWS} in all, "
             f"and hundreds for a small error. Ask for more, or {instead}."
         )
 
 
 def _choose_pairs(problem: Problem, pairs: Any, accuracy: Accuracy, local: bool, seed: Any) -> str | Subsample:
-    """All, or a subsample, given ``"auto"``, ``"all"``, rows per group or a subsample."""
+    """Turn the option ``pairs`` ("auto", "all", rows per group or a subsample) into "all" or a subsample."""
     thin = not problem.scale_free or problem.scores.reduced.dimension > LENGTH_MATTERS
     if isinstance(pairs, Subsample):
         return replace(pairs, thin=pairs.thin and thin, along="pilot", drawn=None)
@@ -436,8 +454,12 @@ def _choose_pairs(problem: Problem, pairs: Any, accuracy: Accuracy, local: bool,
 
 
 def _after_start(problem: Problem, pairs: Subsample, start: Fit | None) -> dict[str, Any]:
-    """The start of a subsample, if it was fitted to the same pairs, and what its own subsample is good for."""
-    if start is None or start.problem.pairs is not problem.pairs:  # one fitted to others may be too far off
+    """Return the fields of the plan that an earlier fit changes: the start, and along which scores pairs are sampled.
+
+    The earlier fit's own subsample is used again where gamma is the same and it has enough pairs; its scores, where
+    gamma is near.
+    """
+    if start is None or start.problem.pairs is not problem.pairs:  # a fit to other pairs may be too far off
         return {"start": "prior"}
     drawn = getattr(start, "subsample", None)
     ratio = max(problem.gamma / start.problem.gamma, start.problem.gamma / problem.gamma)
@@ -455,6 +477,7 @@ def _choose_start(problem: Problem) -> str:
 
 
 def _short_folds(problem: Problem) -> bool:
+    """Return whether folds have paths of their own; see :func:`choose_plan`."""
     blocks = problem.pairs.blocks
     few = len(blocks) <= MOST_BLOCKS and problem.pairs.n_pairs <= MOST_PAIRS
     return problem.sites is None and few and all(block.constant for block in blocks)

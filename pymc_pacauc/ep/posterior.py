@@ -1,11 +1,11 @@
-"""A Gaussian by its natural parameters, and with it the approximate posterior of theta.
+"""Gaussians in natural parameters, and the approximate posterior of theta made of one.
 
     q(w) = N(m, V),    Q = V^-1  (k, k),    r = Q m  (k,)
 
-A product of Gaussian sites adds up in (Q, r), the :class:`NaturalGaussian` that every plan iterates; whether the sum is
-a density at all is what its Cholesky factor says, O(k^3). :class:`GaussianPosterior` keeps it in the coordinates it was
-computed in, the k whitened coefficients that reach the scores, and answers in those of theta: moments of ``theta_map @
-theta``, (m, d), in O(m d k).
+Gaussian sites are multiplied by adding their (Q, r). :class:`NaturalGaussian` holds the sum with its Cholesky factor,
+O(k^3), which exists if the sum is a density. :class:`GaussianPosterior` keeps it in the coordinates it was computed in,
+the k whitened coefficients that reach the scores, and returns moments of ``theta_map @ theta`` for a ``theta_map`` of
+shape (m, d) in O(m d k).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from scipy import linalg
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.scores import LinearScores
 
-SMALLEST_HALF = 64  # rows of a triangle below which a plain product or LAPACK's inverse is as fast; measured
-
 
 @dataclass(frozen=True, eq=False)
 class NaturalGaussian:
@@ -36,12 +34,10 @@ class NaturalGaussian:
     @cached_property
     def root(self) -> FloatArray:
         """A root of the covariance, ``root @ root.T``: the inverse of the transposed factor, upper triangular."""
-        return inverse_triangle(self.factor.T)
+        return np.asarray(linalg.lapack.dtrtri(self.factor.T, lower=0)[0])
 
     def rooted(self, rows: FloatArray) -> FloatArray:
-        """``rows @ root``, a root of the covariance of the scores of some rows: a product with a triangle."""
-        if self.mean.size < SMALLEST_HALF:
-            return rows @ self.root
+        """Compute ``rows @ root``, a root of the covariance of ``rows @ w``, by a triangular product."""
         return np.asarray(linalg.blas.dtrmm(1.0, self.root, rows.T, trans_a=1)).T
 
     @cached_property
@@ -54,14 +50,14 @@ class NaturalGaussian:
         return np.sqrt(np.diagonal(self.lower_covariance))
 
     def trace_of(self, matrix: FloatArray) -> float:
-        """tr(V M), for a symmetric M."""
+        """Compute tr(V M) for a symmetric M."""
         low = self.lower_covariance
         return float(2.0 * np.vdot(low, matrix) - np.diagonal(low) @ np.diagonal(matrix))
 
     def rescaled(self, c: float) -> NaturalGaussian:
-        """The Gaussian of c w, w ~ this one."""
+        """Return the distribution of c w, where w has this one."""
         scaled = NaturalGaussian(self.precision / c**2, self.shift / c, self.factor / c, self.mean * c)
-        if "root" in self.__dict__:  # found already
+        if "root" in self.__dict__:  # cached: rescaling is cheaper than inverting again
             scaled.__dict__["root"] = self.root * c
         return scaled
 
@@ -80,29 +76,12 @@ class NaturalGaussian:
         return 0.5 * (self.second_moment - self.mean.size) + float(np.log(np.diagonal(self.factor)).sum())
 
     def log_partition(self) -> float:
-        """log of the integral of exp(-w'Qw/2 + r'w), relative to Q = I, r = 0."""
+        """Compute the log of the integral of exp(-w'Qw/2 + r'w), minus its value at Q = I, r = 0."""
         return float(0.5 * self.shift @ self.mean - np.log(np.diagonal(self.factor)).sum())
 
 
-def inverse_triangle(upper: FloatArray) -> FloatArray:
-    """By halves, where that is faster than LAPACK: most of it is then a product of triangles.
-
-    The triangle below is zero in the result, and not looked at.
-    """
-    k = len(upper)
-    if k < 2 * SMALLEST_HALF:
-        return np.asarray(linalg.lapack.dtrtri(upper, lower=0)[0])
-    half = k // 2
-    inverse = np.zeros((k, k), order="F")
-    first = inverse[:half, :half] = inverse_triangle(upper[:half, :half])
-    last = inverse[half:, half:] = inverse_triangle(upper[half:, half:])
-    corner = linalg.blas.dtrmm(-1.0, first, upper[:half, half:])
-    inverse[:half, half:] = linalg.blas.dtrmm(1.0, last, corner, side=1, overwrite_b=1)
-    return inverse
-
-
 def natural_gaussian(precision: FloatArray, shift: FloatArray) -> NaturalGaussian | None:
-    """The Gaussian with these natural parameters; None when the precision is not positive definite."""
+    """Return the Gaussian with these natural parameters; None when the precision is not positive definite."""
     factor, failed = linalg.lapack.dpotrf(precision.T, lower=0)
     if failed:
         return None
@@ -116,7 +95,7 @@ def standard_gaussian(k: int) -> NaturalGaussian:
 
 
 def at_gamma(q: NaturalGaussian, ratio: float) -> NaturalGaussian:
-    """About what q would be at so many times its gamma, as sites are about proportional to gamma."""
+    """Approximate q at ``ratio`` times its gamma: sites are about proportional to gamma."""
     if ratio == 1.0:
         return q
     prior = np.eye(q.mean.size)
@@ -124,14 +103,14 @@ def at_gamma(q: NaturalGaussian, ratio: float) -> NaturalGaussian:
 
 
 def draw_natural(q: NaturalGaussian, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Independent draws from q, shape (draws, k)."""
+    """Draw independently from q; shape (draws, k)."""
     noise = rng.standard_normal((q.mean.size, draws))
     return q.mean + linalg.solve_triangular(q.factor, noise, lower=True, trans="T").T
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianPosterior:
-    """A Gaussian over theta: ``natural`` for the reduced coefficients u, the prior for the directions beyond them."""
+    """A Gaussian of theta: ``natural`` for the reduced coefficients u, the prior for all other directions."""
 
     scores: LinearScores
     natural: NaturalGaussian
@@ -157,7 +136,7 @@ class GaussianPosterior:
         return self.moments_of(np.eye(self.scores.d), variances=True)[1]
 
     def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance of ``theta_map @ theta``; ``variances`` asks for the diagonal of the covariance only."""
+        """Compute mean and covariance of ``theta_map @ theta``; with ``variances``, the diagonal of the covariance."""
         prior, rotation, q = self.scores.prior, self.scores.reduced.rotation, self.natural
         whitened = prior.whiten_rows(theta_map)
         reduced = whitened if rotation is None else whitened @ rotation.T
@@ -173,11 +152,28 @@ class GaussianPosterior:
         return self.natural.divergence
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws of theta, shape (draws, d)."""
+        """Draw theta independently; shape (draws, d)."""
         return self.scores.complete(draw_natural(self.natural, draws, rng), rng)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(d={self.scores.d})"
+
+
+class ByCovariance:
+    """Moments of linear functions of theta, for posteriors that hold ``mean`` (d,) and ``covariance`` (d, d)."""
+
+    mean: Any
+    covariance: Any
+
+    @property
+    def variance(self) -> FloatArray:
+        """The diagonal of ``covariance``."""
+        return np.diagonal(self.covariance).copy()
+
+    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Compute mean and covariance of ``theta_map @ theta``; with ``variances``, the diagonal of the covariance."""
+        spread = theta_map @ self.covariance
+        return theta_map @ self.mean, np.einsum("ij,ij->i", spread, theta_map) if variances else spread @ theta_map.T
 
 
 def _gram(root: FloatArray) -> FloatArray:
@@ -189,7 +185,7 @@ def _row_squares(root: FloatArray) -> FloatArray:
 
 
 def marginal(posterior: Any, scores: LinearScores, columns: NDArray[np.intp] | slice) -> NaturalGaussian | None:
-    """What a posterior says of the coefficients at ``columns``, in the reduced coordinates of their ``scores``."""
+    """Return the marginal of the coefficients at ``columns`` in the reduced coordinates of ``scores``, their scores."""
     rotation = scores.reduced.rotation
     to_u = scores.prior.unwhiten_rows(np.eye(scores.d) if rotation is None else rotation)
     of_all = np.zeros((len(to_u), posterior.mean.size))

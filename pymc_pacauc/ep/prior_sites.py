@@ -1,56 +1,53 @@
-"""The site of a coefficient's own prior, one per coefficient (the paper's section 3.4 and its appendix, and beyond).
+"""EP sites of priors of single coefficients: matching one site, the Gaussian they make, and their fixed point.
 
-The prior is a mixture of components j, N(a_j, v_j) with weight p_j, in units of the Gaussian prior: spike and slab, or
-with v_j = 0 the points of a quadrature of any density, a point mass among them. The cavity is exp(-tau w^2 / 2 + nu w).
-Component j of cavity times prior has mean and variance
+*One site* (:func:`match`). The prior of a coefficient w is a mixture of components N(a_j, v_j) with weights p_j, in
+units of the Gaussian prior: spike and slab, or, with v_j = 0, the nodes of a quadrature of any density. The cavity is
+exp(-tau w^2 / 2 + nu w). Component j of cavity times prior has mean and variance
 
     (a_j + v_j nu) / (1 + v_j tau),    v_j / (1 + v_j tau),
 
-and mass p_j (1 + v_j tau)^(-1/2) exp((v_j nu^2 + 2 a_j nu - tau a_j^2) / (2 (1 + v_j tau))); the moments M, W of their
-mixture are those to match. For spike and slab, whose indicator appears nowhere else, a product of a Bernoulli site for
-it and a Gaussian site for w is a Gaussian site for w alone, and the Bernoulli's parameter r, the share of the slab, is
-read off at the end.
+and mass p_j (1 + v_j tau)^(-1/2) exp((v_j nu^2 + 2 a_j nu - tau a_j^2) / (2 (1 + v_j tau))). With M, W the mean and
+variance of this mixture, the site exp(-u w^2 / 2 + h w) has u = 1 / W - tau and h = M / W - nu. Cavities need not be
+densities, as long as their product with the prior is. u is negative where components are likely and far apart, and is
+not clipped: clipping would be more stable, but converge to another fixed point, whose evidence is wrong. The share of
+the slab in the mixture is the inclusion probability; it needs no site of its own.
 
-The site exp(-u w^2 / 2 + h w) has u = 1 / W - tau and h = M / W - nu. Written in tau and nu all this holds for
-cavities that are not densities, as long as their product with the prior is one. u is negative where components are both
-likely and far apart (the mixture is wider than the cavity), and stays so: cutting it at zero would be stabler,
-but another fixed point, with an evidence that means nothing.
+*The Gaussian* (:func:`sparse_gaussian`) of d coefficients,
 
-A Gaussian over d coefficients whose precision is a diagonal, of either sign, plus what k directions carry.
+    Q = diag(u) + A' P A,     Q m = h + A' r,
 
-    Q = diag(u) + A' P A,     Q m = h + A' r
-
-The diagonal holds the sites of the coefficients' priors, (P, r) the sums of the pair sites in the k <= n combinations
-A w that reach the scores (A has orthonormal rows; None stands for the identity, when d <= n). Site precisions u range
-from slightly negative to huge (a Dirac spike's grows without bound), so nothing here divides by what may vanish, or
-subtracts two huge numbers. Precisions below a floor are split, u = 1 + (u - 1), the second part joining P, its
-coefficients joining the rows of A. What is left, S = diag(1 / base), is positive; with S^(1/2) A' = E F' (QR),
+with the prior sites (u, h), (d,), and the sums (P, r), (k, k) and (k,), of the pair sites in the k <= n combinations
+A w that reach the scores (A has orthonormal rows, (k, d); None: the identity, when d <= n). Precisions u range from
+slightly negative to huge (at a Dirac spike), so no formula divides by a number that may vanish, or subtracts two huge
+ones. Precisions below ``FLOOR`` are split, u = 1 + (u - 1): the second part joins P, and its coefficient the rows of A.
+What remains, S = diag(1 / base), is positive; with S^(1/2) A' = E F' (QR),
 
     B = I + F' P F = L L',      Q^-1 = S^(1/2) (I + E (B^-1 - I) E') S^(1/2),
 
-in O(k^2 d + k^3). The cavity of a site is q without it: its precision tau follows from H = (P^-1 + A S A')^-1, seen by
-one coefficient, as tau = H / (1 - H / base), and its shift from the residual e = A'(r - P A m) as nu = e + tau m. Both
-keep their digits when u dwarfs them.
+in O(k^2 d + k^3). The cavity of a coefficient has precision tau = H / (1 - H / base), H the diagonal entry of
+A' (P^-1 + A S A')^-1 A, and shift nu = e + tau m with the residual e = A'(r - P A m): accurate when u is much larger.
 
-The sites of the priors given those of the pairs: sequential EP, which costs no pair.
-
-Given the sums P, r of the pair sites, q has precision diag(u) + A'PA and shift h + A'r (rows of A: the directions that
-reach the scores), and the prior sites u, h are those of a regression with a Gaussian likelihood. They are matched one
-coefficient after the other, because sites between spike and slab have negative precisions, and two correlated
-coefficients that widen at once can leave no Gaussian at all. With S = diag(1 / u) and a the k-th column of A,
+*Their fixed point* (:func:`settle_prior_sites`) given the pair sites, by sequential EP, without a pass over pairs.
+Sites are matched one coefficient after the other, because two correlated coefficients with negative u that widen at the
+same time can leave no Gaussian. With S = diag(1 / u) and a the column of A of a coefficient, in
 
     H = (P^-1 + A S A')^-1,     c = A S (A'r + h)
 
-hold all that the coefficients do to each other: the cavity of coefficient k has tau = a'Ha and nu = a'(r - Hc), H and c
-taken without k, and each is one rank away from the next. A spike takes its coefficient out of H as it narrows; no
-inverse of P, which is singular along constant scores, is needed.
+without this coefficient, its cavity has tau = a'Ha and nu = a'(r - Hc); changing its site is a rank-one update of H.
+P, which is singular along constant scores, is not inverted. A pass costs O(d k^2), plus O(d k) for each site that
+changes by more than ``DEFERRED``.
 
-The scale comes with them. The risk ignores the length of the coefficients, so P and r are known up to a factor,
-exp(2 l) and exp(l). The pair sites obey r'm = tr P (V + mm') given q, hence at EP's fixed point
+*Scale.* Where the risk does not depend on the length of the coefficients, P and r are known up to factors exp(2 l) and
+exp(l). The pair sites satisfy r'm = tr P (V + mm') given q, hence at EP's fixed point
 
     sum_k u_k E[w_k^2] - h_k E[w_k] = d,
 
-and each pass moves l towards that. Near the fixed point Anderson mixing takes over.
+and each pass moves l towards that.
+
+Used by plans whose ``prior`` is not "gaussian". A new prior is a :class:`~pymc_pacauc.problem.problem.PriorSites`.
+
+References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, section 3.4 and appendix; Hernández-Lobato,
+Hernández-Lobato & Suárez (2015), doi:10.1007/s10994-014-5475-7.
 """
 
 from __future__ import annotations
@@ -66,10 +63,11 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.ep.loop import Iteration, Pace, Policy, solve_fixed_point
+from pymc_pacauc.ep.plan import MAX_SWEEPS
 from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import PriorSites, Spikes
 
-NOTHING = 30.0  # nats below the largest mass at which the ends of a table are beyond the density
+NOTHING = 30.0  # nats below the largest mass at which the mass at the ends of a table is negligible
 NARROWEST = 1e-10  # variance of a coefficient that is certainly at a Dirac spike
 
 
@@ -84,7 +82,7 @@ class MatchedSites:
     log_constant
         log C, such that C exp(-u w^2 / 2 + h w) has the prior's integral under the cavity, up to (2 pi)^(1/2).
     narrowest
-        Where W is held at ``NARROWEST``: the coefficient is certainly at a Dirac spike.
+        Where W is limited to ``NARROWEST``: the coefficient is certainly at a Dirac spike.
     inclusion
         Share of the last component: the probability of the slab; one for priors that have no spike.
     """
@@ -98,7 +96,7 @@ class MatchedSites:
 
 @np.errstate(under="ignore")
 def matched_sites(tau: FloatArray, nu: FloatArray, prior: PriorSites) -> MatchedSites:
-    """Match the moments of cavity times prior."""
+    """Match the site of each coefficient to the moments of its cavity times prior; ``tau`` and ``nu`` are (d,)."""
     log_z, mean, precision, share = _match_all(tau, nu, *_components(prior))
     return MatchedSites(
         precision=precision - tau,
@@ -115,6 +113,7 @@ def _components(prior: PriorSites) -> tuple[Any, ...]:
 
 @kernel
 def _log_mass(tau, nu, log_weight, centre, variance):
+    """Compute the log mass of a component under the cavity; see the module docstring."""
     if variance == 0.0:
         return log_weight + centre * (nu - 0.5 * tau * centre)
     width = 1.0 + variance * tau
@@ -124,10 +123,10 @@ def _log_mass(tau, nu, log_weight, centre, variance):
 
 @kernel
 def relevant(tau, nu, log_weight, centre, variance, first, last):
-    """First and last component that count.
+    """Return the range of components to use: all, except under a cavity of negative precision.
 
-    A cavity of negative precision is least at nu / tau, and grows without bound beyond: the points of a density that
-    are there, away from where it has its mass, are left out.
+    Such a cavity is least at nu / tau and grows without bound on both sides: nodes of a density on the other side of
+    nu / tau than its mass are left out.
     """
     if tau >= 0.0 or variance[first] > 0.0 or variance[last - 1] > 0.0:
         return first, last
@@ -146,7 +145,7 @@ def relevant(tau, nu, log_weight, centre, variance, first, last):
 
 @kernel
 def _is_proper(tau, nu, floor, opened, log_weight, centre, variance, first, last):
-    """Whether cavity times prior can be normalised; or, of a density, is nothing at the ends of what counts."""
+    """Return whether cavity times prior can be normalised: for a table, whether it is negligible at unbounded ends."""
     if tau > floor:
         return True
     if variance[first] > 0.0 or variance[last - 1] > 0.0:
@@ -171,7 +170,7 @@ def _all_proper(tau, nu, floor, opened, log_weight, centre, variance, first, las
 
 @kernel
 def match(tau, nu, log_weight, centre, variance, first, last):
-    """log Z, M, 1 / W and the share of the last component, of one coefficient; see the module docstring."""
+    """Compute log Z, M, 1 / W and the share of the last component for one coefficient; see the module docstring."""
     first, last = relevant(tau, nu, log_weight, centre, variance, first, last)
     top = -np.inf
     for j in range(first, last):
@@ -182,7 +181,7 @@ def match(tau, nu, log_weight, centre, variance, first, last):
         width = 1.0 + variance[j] * tau
         at, within = (centre[j] + variance[j] * nu) / width, variance[j] / width
         new = total + mass
-        if new > 0.0:  # moments about the mean so far: no digits are lost where it is far from zero
+        if new > 0.0:  # Welford's update, without cancellation where the mean is far from zero
             apart = at - mean
             mean += apart * mass / new
             square += mass * within + apart * apart * mass * total / new
@@ -205,7 +204,7 @@ FLOOR = 0.1  # site precisions below this join the pair sites; the slab's is 1
 
 @dataclass(frozen=True, eq=False)
 class SparseGaussian:
-    """The Gaussian, in coefficients whose slab has variance one.
+    """The Gaussian of the module docstring, in coefficients whose slab has variance one.
 
     Attributes
     ----------
@@ -253,7 +252,7 @@ class SparseGaussian:
         return inner * np.outer(self.scale, self.scale)
 
     def spread_of(self, rows: FloatArray, *, variances: bool = False) -> FloatArray:
-        """Covariance (or variances) of ``rows @ w``, rows[m, d], without the covariance of w."""
+        """Compute the covariance (or variances) of ``rows @ w``, rows of shape (m, d), without that of w."""
         scaled = rows * self.scale
         inside = scaled if self.basis is None else scaled @ self.basis
         root = linalg.solve_triangular(self.factor, inside.T, lower=True, check_finite=False).T
@@ -273,7 +272,7 @@ class SparseGaussian:
         return self.mean + inside * self.scale
 
     def log_partition(self) -> float:
-        """log of the integral of exp(-w'Qw/2 + (h + A'r)'w), up to (2 pi)^(d/2)."""
+        """Compute the log of the integral of exp(-w'Qw/2 + (h + A'r)'w), without log (2 pi)^(d/2)."""
         half_log_det = np.log(np.diagonal(self.factor)).sum() - np.log(self.scale).sum()
         return float(0.5 * (self.site_shift @ self.mean + self.shift @ self.reduced_mean) - half_log_det)
 
@@ -285,7 +284,10 @@ def sparse_gaussian(
     site_shift: FloatArray,
     rotation: FloatArray | None,
 ) -> SparseGaussian | None:
-    """Factorise; None when the precision is not positive definite, or too nearly so to have marginal variances."""
+    """Factorise the Gaussian; None when the precision is not positive definite, or marginal variances are not positive.
+
+    ``rotation`` is A, None standing for the identity.
+    """
     u, h = site_precision, site_shift
     low = u < FLOOR
     base = np.where(low, 1.0, u)
@@ -353,7 +355,6 @@ POLICY = Policy(
     halvings=3,
     restarts_when_halved=True,
 )
-MOST_PASSES = 200
 LARGEST_RESCALING = 0.25
 SMALLEST_PRECISION = 1e-8  # sites in between act as this one
 NEGLIGIBLE = 1e-13  # relative change of H
@@ -364,7 +365,7 @@ DEFERRED, MOVES_AT_ONCE = 1e-3, 64
 
 @dataclass(frozen=True, eq=False)
 class SettledSites:
-    """q with its prior sites at their fixed point, None where they did not get there, and what that took."""
+    """q with its prior sites at their fixed point, None where they did not converge; and counts of the iteration."""
 
     q: SparseGaussian | None
     passes: int
@@ -374,7 +375,7 @@ class SettledSites:
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
-    """A pass over the prior sites of a point (u, h, l): where it led, and the cavities' precisions, shape (d,)."""
+    """A pass over the prior sites from a point (u, h, l): the point after it, and cavity precisions, shape (d,)."""
 
     led_to: FloatArray
     cavity_precision: FloatArray
@@ -396,7 +397,7 @@ class _Pass:
 def settle_prior_sites(
     q: SparseGaussian, prior: PriorSites, rotation: FloatArray | None, tolerance: float, *, scaled: bool
 ) -> SettledSites:
-    """q with its prior sites, and if ``scaled`` its scale, at their fixed point.
+    """Bring the prior sites of q, and if ``scaled`` its scale, to their fixed point given the pair sites.
 
     ``rotation`` is A, None standing for the identity.
     """
@@ -414,7 +415,7 @@ def settle_prior_sites(
         rescaling = rescaling if scaled else 0.0
         clipped = float(np.clip(rescaling, -LARGEST_RESCALING, LARGEST_RESCALING))
         led_to = np.concatenate([u, h, [point[-1] + pace.damping * clipped]])
-        squared += clipped**2  # below zero where q is no density along a coefficient: then there is no unit
+        squared += clipped**2  # negative where q is not a density along a coefficient: the change is then undefined
         change = float(np.sqrt(squared / d)) if squared >= 0.0 else np.nan
         return _Pass(led_to, tau, change, reset, clipped != rescaling)
 
@@ -432,7 +433,7 @@ def settle_prior_sites(
         np.concatenate([q.site_precision, q.site_shift, [0.0]]),
         POLICY,
         tolerance=tolerance,
-        max_sweeps=MOST_PASSES,
+        max_sweeps=MAX_SWEEPS,
     )
     settled = None
     if found.converged:
@@ -446,7 +447,7 @@ def settle_prior_sites(
 def _others(
     precision: FloatArray, shift: FloatArray, u: FloatArray, h: FloatArray, columns: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """H and c, with every coefficient."""
+    """Compute H, (k, k), and c, (k,), of all coefficients."""
     u[np.abs(u) < SMALLEST_PRECISION] = SMALLEST_PRECISION
     if len(columns):
         spread = precision @ (columns.T @ (columns / u[:, None]))
@@ -460,15 +461,15 @@ def _others(
 
 @kernel
 def _pass(H, c, r, columns, u, h, tau, components, limits, order, damping):
-    """Match each site in turn, in place; fill tau. No columns: they are the identity's.
+    """Match each site in turn, in place (u, h, c, H, tau); ``columns``, (d, k), is A', empty for the identity.
 
-    Returns the squared change, were there no damping, in units of q; how many sites could not be matched, and were put
-    back to the Gaussian prior; and the step of l, the excess over the identity by the number of coefficients that are
-    not at a spike.
+    Returns the squared change without damping, in units of q; the number of sites that could not be matched and were
+    put back to the Gaussian prior; and the step of l: the excess of the sum over d, divided by the number of
+    coefficients that are not at a spike.
     """
     (log_weight, centre, variance, first, last), (floor, opened) = components, limits
     change, reset, excess, held = 0.0, 0, 0.0, 1e-3
-    HA, moved = columns @ H, 0  # H is HA's and the rank-one moves since then
+    HA, moved = columns @ H, 0  # rows a'H, (d, k), up to the rank-one updates stored since
     moves, along_moves = np.empty(MOVES_AT_ONCE), np.empty((MOVES_AT_ONCE, len(H)))
     for k in order:
         if len(columns):
@@ -489,7 +490,7 @@ def _pass(H, c, r, columns, u, h, tau, components, limits, order, damping):
             new_u, new_h = u[k] + damping * (target_u - u[k]), h[k] + damping * (target_h - h[k])
             excess += target_u * (1.0 / precision + mean * mean) - target_h * mean - 1.0
             held += min(1.0, 1.0 / precision + mean * mean)
-        if not matched or new_u + tau[k] <= 0.0:  # its neighbours are too wide
+        if not matched or new_u + tau[k] <= 0.0:  # the cavity is too wide for a proper marginal
             reset += 1
             new_u, new_h = 1.0 + abs(tau[k]), 0.0
         if abs(new_u) < SMALLEST_PRECISION:
@@ -503,7 +504,7 @@ def _pass(H, c, r, columns, u, h, tau, components, limits, order, damping):
             if moved == MOVES_AT_ONCE:
                 HA += ((columns @ along_moves.T) * moves) @ along_moves
                 moved = 0
-        elif not len(columns) and abs(rank_one * seen) > NEGLIGIBLE:  # not so for what stays in a spike
+        elif not len(columns) and abs(rank_one * seen) > NEGLIGIBLE:  # skipped for coefficients that stay in a spike
             for i in range(Ha.size):
                 scaled = rank_one * Ha[i]
                 for j in range(Ha.size):

@@ -1,4 +1,8 @@
-"""What every fit has, whatever its prior and method: the protocol that certificates, predictions and folds rely on."""
+"""The protocol of every fit, whatever its prior and method, and the warnings that fits share.
+
+Certificates, predictions and cross-validation use :class:`Fit` and :class:`Posterior` only, so an engine that returns
+an object with these attributes works with all of them.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +22,21 @@ from pymc_pacauc.ep.plan import Plan
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
-# What to do about a fit that did not converge, by options of whoever called it; empty: those of fit
+# Advice of warnings about convergence in terms of the options of the public caller; empty: the advice of fit itself
 ADVICE: ContextVar[str] = ContextVar("advice", default="")
 
 
 @dataclass(frozen=True)
 class SamplingError:
-    """What using some of the pairs only does to a fit: standard errors, zero where all were used.
+    """Standard errors from using a subset of the pairs; zero where all were used.
 
     Attributes
     ----------
-    log_evidence
-        Of log Z, in nats.
-    mean
-        Of the posterior mean, in standard deviations of the posterior in the same direction, root mean square over
-        directions.
+    log_evidence : float, default 0
+        Standard error of log Z, in nats.
+    mean : float, default 0
+        Standard error of the posterior mean, in posterior standard deviations of the same direction; root mean square
+        over directions.
     """
 
     log_evidence: float = 0.0
@@ -40,16 +44,16 @@ class SamplingError:
 
 
 EXACT = SamplingError()
-# Standard errors that are warned of. Of the mean, posterior standard deviations: up to here claims cover, see
-# benchmarks/subsample_coverage.py; twice as much spares a few fits the use of more pairs, and covers less often.
+# Standard errors that are warned of. Of the mean, in posterior standard deviations: up to here intervals have their
+# nominal coverage (benchmarks/subsample_coverage.py); doubled, fewer fits use more pairs, and coverage is lower.
 TRUSTED_ERROR = 0.3
 LARGE_EVIDENCE_ERROR = 3.0  # of log Z, nats: a factor of twenty between models; twice as much warns less often
 
 
 def warn_of_subsample(error: SamplingError, used: int, n_pairs: int, said: str, advice: str, stacklevel: int) -> None:
-    """Warn, after what is to be ``said`` anyhow, where ``used`` of ``n_pairs`` pairs leave a large error.
+    """Warn of ``said``, if it is not empty, and of a large error from using ``used`` of ``n_pairs`` pairs.
 
-    ``advice`` is for callers of :func:`~pymc_pacauc.fitting.fit`; ``ADVICE``, where it is set, for others.
+    ``advice`` is in terms of the options of :func:`~pymc_pacauc.fitting.fit`; ``ADVICE`` replaces it where it is set.
     """
     messages = [said] if said else []
     if not (error.mean <= TRUSTED_ERROR and error.log_evidence <= LARGE_EVIDENCE_ERROR):
@@ -71,9 +75,9 @@ def warn_of(
     advice: str,
     stacklevel: int,
 ) -> None:
-    """Warn of what is wrong with a solution, if anything: not converged, interrupted, an impossible evidence.
+    """Warn of a solution that is not converged or interrupted, or whose log evidence is positive.
 
-    ``advice`` is for callers of :func:`~pymc_pacauc.fitting.fit`; ``ADVICE``, where it is set, for others.
+    ``advice`` is in terms of the options of :func:`~pymc_pacauc.fitting.fit`; ``ADVICE`` replaces it where it is set.
     """
     messages = []
     if found.interrupted:
@@ -84,13 +88,38 @@ def warn_of(
         messages[0] += f" (last change {found.seen.change:.2g}, tolerance {tolerance:g})."
     if found.seen.log_evidence > ROUNDING:
         messages.append(
-            f"Its log evidence came out as {found.seen.log_evidence:+.3g}, which is impossible (a risk is at least 0): "
-            "it is NaN."
+            f"Its log evidence would be {found.seen.log_evidence:+.3g}, which is impossible (a risk is at least 0): "
+            "it is set to NaN."
         )
     elif np.isnan(log_evidence) and messages:
-        messages.append("Away from a fixed point the log evidence means nothing: it is NaN.")
+        messages.append("Without convergence the log evidence is not defined: it is set to NaN.")
     if messages:
         warnings.warn(" ".join([*messages, ADVICE.get() or advice]), ConvergenceWarning, stacklevel=stacklevel)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitRecord:
+    """What every fit holds, under the names of :class:`Fit`, whatever its prior."""
+
+    problem: Problem
+    posterior: Any
+    log_evidence: float
+    expected_risk: float
+    converged: bool
+    history: tuple[dict[str, float], ...]
+    interventions: Interventions
+    tied_pairs: int
+    plan: Plan
+    interrupted: bool = False
+    sampling_error: SamplingError = EXACT
+
+    @property
+    def sweeps(self) -> int:
+        return len(self.history)
+
+    @property
+    def pairs_used(self) -> int:
+        return self.problem.pairs.n_pairs
 
 
 class Posterior(Protocol):
@@ -113,7 +142,7 @@ class Posterior(Protocol):
 
     @property
     def score_mean(self) -> FloatArray:
-        """Coefficients (d,) of the mean score, the one that is deployed and certified: along the mean of ``q``."""
+        """Coefficients (d,) of the mean score, which is deployed and certified: the mean of q."""
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (draws, d); where a Dirac spike holds a coefficient, it is exactly zero."""
@@ -149,7 +178,7 @@ class Fit(Protocol):
 
     @property
     def corrected(self) -> Any:
-        """A :class:`Posterior` with the exact length of theta, where that has a law of its own; else ``posterior``."""
+        """A :class:`Posterior` with the exact distribution of theta's length where it is known, else ``posterior``."""
 
     @property
     def log_evidence(self) -> float:
@@ -165,7 +194,7 @@ class Fit(Protocol):
 
     @property
     def converged(self) -> bool:
-        """Whether q is a fixed point to the tolerance asked for."""
+        """Whether q is a fixed point to the tolerance."""
 
     @property
     def interrupted(self) -> bool:
@@ -231,8 +260,8 @@ class Fit(Protocol):
         gamma : float, optional
             Inverse temperature of the posteriors without a group; by default that of the fit.
         refine : int, optional
-            Iterations over the remaining pairs after the removal; by default 3 for groups and 1 for single
-            observations.
+            Iterations over the remaining pairs after the removal; by default 3 for groups and 10 for single
+            observations; given ``gamma``, until they converge.
         tolerance : float, default 1e-6
             Change at which these iterations stop.
         of_draws : bool, default True
@@ -246,6 +275,16 @@ class Fit(Protocol):
         -------
         LeaveOut
             Scores, shape (n,), with their variances and the cross-validated AUC.
+
+        Raises
+        ------
+        ValueError
+            If ``groups`` has the wrong shape or one value only, or a group holds a whole class.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If iterations at a given ``gamma`` do not converge for some groups.
 
         See Also
         --------
@@ -302,6 +341,11 @@ class Fit(Protocol):
         WeightedDraws
             ``theta``, shape (draws, d), ``risk`` and ``log_weights``, shape (draws,); the mean weight estimates the
             evidence.
+
+        Raises
+        ------
+        UnsupportedError
+            For priors that are not Gaussian: with an offset, or with too many coefficients.
 
         See Also
         --------

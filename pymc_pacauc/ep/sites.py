@@ -1,8 +1,9 @@
-"""The site of one pair, as a function of a single number.
+"""The EP site of one pair, in closed form: precision K, shift h and log constant as functions of one number, rho.
 
-Under q, the score difference of a pair is s ~ N(mu, v). Its factor exp(-gamma' 1{s < 0}) is approximated by the site
-exp(-K s^2 / 2 + h s). EP asks that the *tilted* distribution, cavity times factor, have the moments mu and v of q, the
-cavity being q without the site. Write the cavity as N(z sqrt(v_), v_); then with
+Under q, the score difference of a pair is s ~ N(mu, v). Its factor exp(-gamma' 1{s < 0}), gamma' = gamma * weight /
+total weight, is approximated by the site C exp(-K s^2 / 2 + h s). EP asks that the *tilted* distribution, cavity times
+factor, have the moments mu and v of q, the cavity being q without the site. Write the cavity as N(z sqrt(v_), v_); then
+with
 
     Z(z) = e^-gamma' + (1 - e^-gamma') Phi(z),    g(z) = (1 - e^-gamma') phi(z) / Z(z),    b(z) = g (z + g)
 
@@ -10,41 +11,40 @@ the tilted mean and variance are sqrt(v_) (z + g) and v_ (1 - b), so that
 
     rho = mu / sqrt(v) = (z + g) / sqrt(1 - b)
 
-depends on z alone, and increases with it. Given q the site is therefore unique, needs no memory of its past, and its
-parameters are functions of rho:
+depends on z alone, and increases with it. Given q the site is therefore unique and need not be stored between sweeps;
+its parameters are functions of rho:
 
     K = b / v,     h = c / sqrt(v),   c = (g + z b) / sqrt(1 - b),
     log C = log Z - log(1 - b) / 2 - (rho^2 - z^2) / 2.
 
-K is negative for most misranked pairs (the factor is not log-concave) and stays so: nothing is clipped.
+K is negative for most misranked pairs, because the factor is not log-concave. It is used as it is, without clipping.
 
-*Power EP* (Minka 2004) with power alpha replaces the factor by its alpha-th power, and site and log C by 1/alpha of
-what comes out. In the limit alpha -> 0 the sites are those of the best Gaussian in the sense of KL(q, posterior),
-variational Bayes: b = gamma' rho phi(rho), c = gamma' (1 + rho^2) phi(rho).
+*Power EP* with power alpha replaces the factor by its alpha-th power, and multiplies (K, h, log C) by 1 / alpha. In the
+limit alpha -> 0 the sites are those of variational Bayes, the Gaussian that minimises KL(q, posterior):
+b = gamma' rho phi(rho), c = gamma' (1 + rho^2) phi(rho).
 
-As b, c, log C and Phi(-rho) are smooth functions on a line, they are tabulated once per fit as piecewise polynomials
-(to 1e-11; to 1e-7 at the largest gamma'), and a pair costs a square root, a division and a few multiplications: no
-transcendental function at all.
+*Tables.* b, c, Phi(-rho) and log C are smooth functions of rho. They are tabulated once per gamma' as piecewise
+polynomials of degree 5 (error 1e-11; 1e-7 at the largest gamma'), so that a pair costs a square root, a division and
+some multiplications, and no transcendental function.
 
-To add a kind of site, write its :class:`SiteFunctions` of rho (K v, h sqrt(v), E_q[cost] and log C) and tabulate them:
-the sweep evaluates tables, and knows nothing else about sites.
+*Weights.* Pairs of different weights have different gamma'. Divided by gamma', the functions b, c and log C are smooth
+in (rho, gamma') down to gamma' = 0, where they are those of variational Bayes, and nearly polynomials in gamma'. So one
+table of polynomials in both variables (:meth:`SiteTable.between`) serves all weights, of degree 3 or 4 in gamma'
+where gamma' is some hundredths. Pairs with gamma' > 1/2 are computed one by one; as all gamma' add up to gamma there
+are at most 2 gamma of them.
 
-*Weights.* Pairs that weigh differently have different gamma'. Divided by gamma', b, c and log C are smooth functions of
-(rho, gamma'), down to gamma' = 0, where they are those of variational Bayes; and nearly polynomials in gamma', since
-their nearest singularity is far away. So they are tabulated as polynomials in both (:func:`weighted_site_table`), of as
-low a degree in gamma' as 1e-12 allows: 3 or 4 where gamma' is some hundredths, as it is for hundreds of observations. A
-pair with gamma' above 1/2, of which there are at most 2 gamma because all gamma' add up to gamma, has no table and is
-computed by itself.
+*Kernels.* :func:`row_sites` evaluates the table for one row against many, :func:`tile_sites` for a tile of
+pairs, :func:`small_block_sites` for thousands of small blocks (strata, censored times) in one compiled loop. Three
+kinds of pairs are treated separately: pairs of *equal* rows, whose factor is constant; pairs of nearly equal rows,
+whose huge K would cancel the digits of the sums; and pairs with gamma' beyond the table. The kernels return the last
+two as a list of (i, j, variance, weight); :func:`pymc_pacauc.ep.sweep.listed_sites` computes them.
 
-Sites of pairs that weigh differently, and of many small blocks: the pointwise part of a sweep, in two variables.
+Every plan uses these sites; the kernels of this module those whose pairs have many different weights or blocks, and
+:mod:`pymc_pacauc.ep.subsample_sums`. To add a loss of a pair, write its :class:`SiteFunctions` of rho (K v, h sqrt(v),
+E_q[cost] and log C): all other code evaluates tables of these.
 
-A pair of weight w has gamma' = gamma_1 w, gamma_1 that of weight one, and its site is a polynomial in rho and gamma'
-(see :mod:`pymc_pacauc.ep.sites`). Three kinds of pairs are set apart: of *equal* rows, whose factor is a constant; of
-rows that nearly coincide, whose K is too large to be added to sums; and of a gamma' beyond the table. The last two are
-listed, and computed one by one by whoever asked.
-
-Blocks of a few pairs each, as strata and censored times have them by the thousand, would spend their time in Python
-and in matrix products too small to be worth calling. They go through one compiled loop together.
+References: Minka (2001), arXiv:1301.2294; Minka (2004), Power EP, Microsoft Research TR-2004-149; Ridgway, Alquier,
+Chopin & Liang (2014), arXiv:1410.1771, section 3.3 and appendix.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -79,7 +80,7 @@ WEIGHTED_ERROR = 3e-12  # of that, relative, to which the degree is chosen; doub
 
 @dataclass(frozen=True, eq=False)
 class SiteFunctions:
-    """Values at given rho: ``K v``, ``h sqrt(v)``, the probability under q that the pair is wrong, and ``log C``."""
+    """Values at given rho: b = ``K v``, c = ``h sqrt(v)``, Phi(-rho) = P_q(pair is wrong), and ``log C``."""
 
     precision: FloatArray
     shift: FloatArray
@@ -87,61 +88,38 @@ class SiteFunctions:
     log_constant: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class SiteTable:
-    """The site functions of one gamma, on intervals of length ``1 / per_unit`` from ``lower`` on.
+class Tabulated(NamedTuple):
+    """The site functions over gamma' for gamma' from ``middle - 1 / (2 scale)`` to ``largest``, as kernels take them.
 
-    It is worked out when it is first looked at: pairs that all have other weights never do.
+    ``gamma`` is that of a pair of weight 1. ``coefficients[interval, degree, function, power]``: functions are
+    precision, shift and log constant, on intervals of length ``1 / per_unit`` from ``lower`` on, in powers of the
+    position within the interval, from -1/2 to 1/2; ``degree`` counts powers of ``scale * (gamma' - middle)``.
+    ``wrong[interval, power]`` does not depend on gamma'.
     """
 
     gamma: float
-    power: float
-
-    @property
-    def lower(self) -> float:
-        return lowest_rho(self.gamma, self.power)
-
-    @property
-    def per_unit(self) -> float:
-        sharp = self.gamma * self.power  # large sites are sharper, and then there are few of them
-        return 16.0 if sharp < 0.5 else 64.0 if sharp < 5.0 else 256.0
-
-    @cached_property
-    def coefficients(self) -> FloatArray:
-        """``coefficients[interval, function, power]``, functions in the order of :class:`SiteFunctions`, in powers of
-        the position within the interval, from -1/2 to 1/2.
-        """
-        check_gamma_per_pair(self.gamma, self.power)
-        rho, to_monomial = _nodes(self.lower, self.per_unit)
-        f = site_functions(rho.ravel(), self.gamma, self.power)
-        values = np.stack([f.precision, f.shift, f.wrong, f.log_constant]).reshape(4, *rho.shape)
-        return np.ascontiguousarray((values @ to_monomial.T).transpose(1, 0, 2))
-
-    @cached_property
-    def log_constant_at_zero(self) -> float:
-        """log C at rho = 0."""
-        return float(site_functions(np.zeros(1), self.gamma, self.power).log_constant[0])
-
-    def times(self, weight: float) -> SiteTable:
-        """The table of pairs with this weight."""
-        return self if weight == 1.0 else site_table(self.gamma * weight, self.power)
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedSiteTable:
-    """The site functions over gamma' for gamma' from ``middle - 1 / (2 scale)`` to ``largest``.
-
-    ``coefficients[interval, degree, function, power]``: functions are precision, shift and log constant, ``degree``
-    counts powers of ``scale * (gamma' - middle)``; ``wrong[interval, power]`` does not depend on gamma'.
-    """
-
     largest: float
     middle: float
     scale: float
-    lower: float
-    per_unit: float
     coefficients: FloatArray
     wrong: FloatArray
+    lower: float
+    per_unit: float
+
+
+# Means, squares and roots of the scores of some rows, and their weights; None for columns whose pairs weigh the same
+Side = tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]
+
+
+class SiteTable(NamedTuple):
+    """The site functions of pairs, ``gamma`` being that of a pair of weight 1; tabulated for weights as asked for."""
+
+    gamma: float
+    power: float = 1.0
+
+    def between(self, smallest: float, largest: float) -> Tabulated:
+        """Tabulate :func:`site_functions` for pairs of these weights, or as many as there is a table for."""
+        return _tabulated(self.gamma, self.power, smallest, largest)
 
 
 def site_functions(rho: FloatArray, gamma: float | FloatArray, power: float = 1.0) -> SiteFunctions:
@@ -163,69 +141,62 @@ def site_functions(rho: FloatArray, gamma: float | FloatArray, power: float = 1.
 
 
 @lru_cache(maxsize=256)
-def site_table(gamma: float, power: float = 1.0) -> SiteTable:
-    """Tabulate :func:`site_functions` by Chebyshev interpolation on small intervals."""
-    return SiteTable(gamma, power)
-
-
-@lru_cache(maxsize=16)
-def weighted_site_table(smallest: float, largest: float, power: float = 1.0) -> WeightedSiteTable:
-    """Tabulate :func:`site_functions` for all gamma' in [smallest, largest], or as many as there is a table for."""
+def _tabulated(gamma: float, power: float, least_weight: float, largest_weight: float) -> Tabulated:
+    smallest, largest = gamma * least_weight, gamma * largest_weight
     check_gamma_per_pair(largest, power)
-    if power > 0.0:
-        largest = min(largest, LARGEST_TABULATED / power)
-    smallest = min(smallest, largest)
-    width = largest - smallest
-    middle = 0.5 * (smallest + largest)
-    degree = 0
+    limit = float(np.finfo(float).max)  # pairs of one weight are all in the table
+    if smallest < largest:
+        limit = largest = min(largest, LARGEST_TABULATED / power) if power > 0.0 else largest
+        smallest = min(smallest, largest)
+    width, middle, degree = largest - smallest, 0.5 * (smallest + largest), 0
     if width * power > 0.0:
         degree = max(1, math.ceil(math.log(WEIGHTED_ERROR) / math.log(width * power / RATE)) - 1)
-    at = 0.5 * chebyshev.chebpts1(degree + 1)
-    lower, per_unit = lowest_rho(largest, power), 16.0
+    at, sharp = 0.5 * chebyshev.chebpts1(degree + 1), largest * power  # large sites are sharper, and there are few
+    lower, per_unit = lowest_rho(largest, power), 16.0 if sharp <= LARGEST_TABULATED else 64.0 if sharp < 5.0 else 256.0
     rho, to_monomial = _nodes(lower, per_unit)
-    values = np.empty((degree + 1, 3, *rho.shape))
-    for k, gamma in enumerate(middle + width * at):
-        f = site_functions(rho.ravel(), float(gamma), power)
-        values[k] = np.stack([f.precision, f.shift, f.log_constant]).reshape(3, *rho.shape) / gamma
+    values = np.array([_values(rho, float(each), power) / each for each in middle + width * at])[:, [0, 1, 3]]
     by_degree = np.tensordot(np.linalg.inv(np.vander(at, increasing=True)), values, axes=1)
-    return WeightedSiteTable(
-        largest=largest,
-        middle=middle,
-        scale=1.0 / width if width > 0.0 else 0.0,
-        lower=lower,
-        per_unit=per_unit,
-        coefficients=np.ascontiguousarray((by_degree @ to_monomial.T).transpose(2, 0, 1, 3)),
-        wrong=np.ascontiguousarray(ndtr(-rho) @ to_monomial.T),
-    )
+    coefficients = np.ascontiguousarray((by_degree @ to_monomial.T).transpose(2, 0, 1, 3))
+    wrong = np.ascontiguousarray(ndtr(-rho) @ to_monomial.T)
+    return Tabulated(gamma, limit, middle, 1.0 / width if width > 0.0 else 0.0, coefficients, wrong, lower, per_unit)
+
+
+def _values(rho: FloatArray, gamma: float, power: float) -> FloatArray:
+    """The four :class:`SiteFunctions`, shape (4, *that of rho)."""
+    f = site_functions(rho.ravel(), gamma, power)
+    return np.stack([f.precision, f.shift, f.wrong, f.log_constant]).reshape(4, *rho.shape)
 
 
 @lru_cache(maxsize=16)
 def fine_site_table(gamma: float, power: float = 1.0) -> FloatArray:
-    """The site functions of one gamma to 1e-7, ``table[interval, function, power]``, in the intervals of
-    ``FINE_PER_UNIT`` to the unit from :func:`lowest_rho` on: a pair costs half of what it does by the others.
+    """Tabulate the site functions of one gamma' to 1e-7 by quadratic polynomials: half the time per pair.
+
+    Returns ``table[interval, function, power]``, with ``FINE_PER_UNIT`` intervals per unit of rho from
+    :func:`lowest_rho` on.
     """
     rho, to_monomial = _nodes(lowest_rho(gamma, power), FINE_PER_UNIT, FINE_DEGREE)
-    f = site_functions(rho.ravel(), gamma, power)
-    values = np.stack([f.precision, f.shift, f.wrong, f.log_constant]).reshape(4, *rho.shape)
-    return np.ascontiguousarray((values @ to_monomial.T).transpose(1, 0, 2))
+    return np.ascontiguousarray((_values(rho, gamma, power) @ to_monomial.T).transpose(1, 0, 2))
 
 
 def check_gamma_per_pair(gamma: float, power: float = 1.0) -> None:
+    """Refuse a gamma per pair beyond ``LARGEST_GAMMA / power``."""
     if gamma * power > LARGEST_GAMMA:
         raise ValueError(
-            f"gamma is {gamma:.3g} per pair: beyond {LARGEST_GAMMA:g} a wrong pair is all but forbidden, which no "
+            f"gamma is {gamma:.3g} per pair: beyond {LARGEST_GAMMA:g} a wrong pair is practically impossible, which no "
             "Gaussian can represent. Lower gamma (it is usually of the order of the number of observations), or "
             "the largest weights."
         )
 
 
 def lowest_rho(gamma: float, power: float) -> float:
-    """Below this rho, as above ``UPPER``, a site is flat."""
+    """Return the rho below which a site is flat (K and h vanish), as above ``UPPER``."""
     return -float(math.ceil(math.sqrt(2.0 * gamma * power + UPPER**2)))
 
 
 def _nodes(lower: float, per_unit: float, degree: int = DEGREE) -> tuple[FloatArray, FloatArray]:
-    """rho at Chebyshev's points of every interval, and the map from values there to coefficients of powers."""
+    """Return rho at the Chebyshev points of every interval, (intervals, degree + 1), and the matrix that maps values
+    there to coefficients of powers.
+    """
     intervals = math.ceil((UPPER - lower) * per_unit)
     nodes = 0.5 * chebyshev.chebpts1(degree + 1)
     rho = lower + (np.arange(intervals)[:, None] + 0.5 + nodes) / per_unit
@@ -237,7 +208,7 @@ def _phi(z: FloatArray) -> FloatArray:
 
 
 def _tilt(z: FloatArray, gamma: float | FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """g, b and log Z of a standardised cavity."""
+    """Return g, b and log Z at a standardised cavity mean z; see the module docstring."""
     loss = -np.expm1(-gamma)  # 1 - e^-gamma
     if np.ndim(gamma):
         log_z = np.logaddexp(-gamma, np.log(loss) + log_ndtr(z))
@@ -249,12 +220,12 @@ def _tilt(z: FloatArray, gamma: float | FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _excess(z: FloatArray, g: FloatArray, b: FloatArray) -> FloatArray:
-    """rho - z, without the cancellation when gamma is tiny."""
+    """Return rho - z without cancellation when gamma is tiny."""
     return z * np.expm1(-0.5 * np.log1p(-b)) + g / np.sqrt(1.0 - b)
 
 
 def _cavity(rho: FloatArray, gamma: float) -> FloatArray:
-    """Solve rho(z) = rho: interpolation on a grid that reaches from far below the step of rho(z), then Newton."""
+    """Solve rho(z) = rho for z by interpolation on a grid, then Newton's method."""
     grid = np.linspace(min(rho.min(), lowest_rho(gamma, 1.0)) - 2.0, rho.max() + 1.0, 4096)
     g, b, _ = _tilt(grid, gamma)
     z = np.interp(rho, grid + _excess(grid, g, b), grid)
@@ -262,7 +233,7 @@ def _cavity(rho: FloatArray, gamma: float) -> FloatArray:
 
 
 def _cavities(rho: FloatArray, gamma: FloatArray) -> FloatArray:
-    """Solve rho(z) = rho, each for a gamma of its own: bisection, then Newton."""
+    """Solve rho(z) = rho for z, with a gamma for each rho: bisection, then Newton's method."""
     low, high = np.minimum(rho, -np.sqrt(2.0 * gamma + UPPER**2)) - 3.0, rho + 1.0
     for _ in range(30):
         z = 0.5 * (low + high)
@@ -273,6 +244,7 @@ def _cavities(rho: FloatArray, gamma: FloatArray) -> FloatArray:
 
 
 def _polish(z: FloatArray, rho: FloatArray, gamma: float | FloatArray) -> FloatArray:
+    """Take five Newton steps for rho(z) = rho."""
     for _ in range(5):
         g, b, _ = _tilt(z, gamma)
         slope_b = g * (1.0 - b) - b * (z + g)
@@ -282,16 +254,21 @@ def _polish(z: FloatArray, rho: FloatArray, gamma: float | FloatArray) -> FloatA
 
 
 # Variances of differences as a share of |t_i|^2 + |t_j|^2: below the first they are recomputed without cancellation (it
-# leaves ten digits), below the second the pair is added by itself (its K would swallow the others' digits), below the
-# third the two rows are equal, to rounding squared. Twice any of these: more pairs take the slower way.
+# leaves ten digits), below the second the pair is added by itself (its K would swamp the digits of the others), below
+# the third the two rows are equal, to rounding squared. Twice any of these: more pairs take the slower way.
 CANCELLED, NEAR, TIED = 1e-6, 1e-10, 1e-22
 
 
-@dataclass(frozen=True, eq=False)
-class SmallBlocks:
-    """Some blocks one after the other: block k has the rows ``positive[first[k]:first[k + 1]]``, and so its columns.
+# What a compiler may assume of sites: finite numbers, in any order of summation
+FAST = {"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"}
 
-    ``members`` are the observations concerned; ``positive`` and ``negative`` are places among them.
+
+class SmallBlocks(NamedTuple):
+    """Several blocks, concatenated.
+
+    Block k has the positives ``positive[first_row[k]:first_row[k + 1]]`` and the negatives
+    ``negative[first_column[k]:first_column[k + 1]]``. ``members`` are the observations of all blocks; ``positive`` and
+    ``negative`` index into it.
     """
 
     members: NDArray[np.intp]
@@ -304,7 +281,7 @@ class SmallBlocks:
 
 
 def small_blocks(blocks: Sequence[Block]) -> SmallBlocks:
-    """Put blocks one after the other."""
+    """Concatenate blocks."""
     rows, columns = np.concatenate([b.positive for b in blocks]), np.concatenate([b.negative for b in blocks])
     members, place = np.unique(np.concatenate([rows, columns]), return_inverse=True)
     return SmallBlocks(
@@ -318,30 +295,38 @@ def small_blocks(blocks: Sequence[Block]) -> SmallBlocks:
     )
 
 
-@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+@kernel(fastmath=FAST, no_cpython_wrapper=True)
+def _quintic(p, t):
+    return p[0] + t * (p[1] + t * (p[2] + t * (p[3] + t * (p[4] + t * p[5]))))
+
+
+@kernel(fastmath=FAST, no_cpython_wrapper=True)
 def row_sites(
     row, i, mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
     k_column, h_column, totals, listed, weight, inverse, position,
 ):  # fmt: skip
-    """Overwrite ``row[j] = t_i . t_j`` by K_ij; add to the sums over rows and to the totals; return sum_j K and h.
+    """Overwrite ``row[j] = t_i . t_j``, (n_j,), by K_ij; return sum_j K_ij and sum_j h_ij.
 
     ``weight``, ``inverse`` and ``position`` are room to work in: a loop for each, without branches, is what a compiler
-    can do several at a time. Pairs that go another way are left in with weight 0.
+    can do several at a time. With ``weight_j`` None, which numba compiles apart, all pairs of the row have the weight
+    ``weight_i``, and the table has degree 0. Pairs that go another way are left in where sites are flat.
     """
     last = table.shape[0] - 0.5
     degree = table.shape[1] - 1
     special = 0
     for j in range(row.size):
-        weight[j] = weight_i * weight_j[j]
         size = square_i + square_j[j]
-        inverse[j] = size - 2.0 * row[j]  # the variance, for now
+        inverse[j] = size - 2.0 * row[j]  # the variance |t_i - t_j|^2; replaced by 1 / sd below
         special += inverse[j] <= CANCELLED * size
-        special += gamma * weight[j] > largest
+        if weight_j is not None:
+            weight[j] = weight_i * weight_j[j]
+            special += gamma * weight[j] > largest
     if special:
         for j in range(row.size):
             size = square_i + square_j[j]
             variance, difference = inverse[j], mean_i - mean_j[j]
+            of_pair = weight_i if weight_j is None else weight[j]
             if variance <= CANCELLED * size:
                 variance = 0.0
                 for k in range(root_i.size):
@@ -352,32 +337,33 @@ def row_sites(
                 if abs(difference) <= 1e-12 * (abs(mean_i) + abs(mean_j[j])):
                     totals[2] += 1.0
                     cost = tie_cost
-                totals[0] += weight[j] * cost
-                totals[1] -= gamma * weight[j] * cost
-                weight[j], inverse[j] = 0.0, 1e300
-            elif variance <= NEAR * size or gamma * weight[j] > largest:
-                listed.append((float(i), float(j), variance, weight[j]))
-                weight[j], inverse[j] = 0.0, 1e300
+                totals[0] += of_pair * cost
+                totals[1] -= gamma * of_pair * cost
+                inverse[j] = 1e300
+            elif variance <= NEAR * size or gamma * of_pair > largest:
+                listed.append((float(i), float(j), variance, of_pair))
+                inverse[j] = 1e300
     for j in range(row.size):
         inverse[j] = 1.0 / math.sqrt(inverse[j])
         position[j] = min(max(((mean_i - mean_j[j]) * inverse[j] - lower) * per_unit, 0.0), last)
+    if special:
+        for j in range(row.size):
+            position[j] = last if inverse[j] < 1e-149 else position[j]
     k_sum = h_sum = wrong = log_constants = 0.0
     for j in range(row.size):
         interval = np.int32(position[j])
         t = position[j] - interval - 0.5
-        pair_gamma = gamma * weight[j]
-        u = (pair_gamma - middle) * scale
-        b = c = log_constant = 0.0
-        for k in range(degree, -1, -1):
-            p = table[interval, k]
-            b = b * u + p[0, 0] + t * (p[0, 1] + t * (p[0, 2] + t * (p[0, 3] + t * (p[0, 4] + t * p[0, 5]))))
-            c = c * u + p[1, 0] + t * (p[1, 1] + t * (p[1, 2] + t * (p[1, 3] + t * (p[1, 4] + t * p[1, 5]))))
-            log_constant = (
-                log_constant * u
-                + p[2, 0] + t * (p[2, 1] + t * (p[2, 2] + t * (p[2, 3] + t * (p[2, 4] + t * p[2, 5]))))
-            )  # fmt: skip
-        w = wrong_table[interval]
-        wrong += weight[j] * (w[0] + t * (w[1] + t * (w[2] + t * (w[3] + t * (w[4] + t * w[5])))))
+        of_pair = weight_i if weight_j is None else weight[j]
+        pair_gamma = gamma * of_pair
+        p = table[interval, degree]
+        b, c, log_constant = _quintic(p[0], t), _quintic(p[1], t), _quintic(p[2], t)
+        if weight_j is not None:
+            u = (pair_gamma - middle) * scale
+            for k in range(degree - 1, -1, -1):
+                p = table[interval, k]
+                b, c = b * u + _quintic(p[0], t), c * u + _quintic(p[1], t)
+                log_constant = log_constant * u + _quintic(p[2], t)
+        wrong += of_pair * _quintic(wrong_table[interval], t)
         log_constants += pair_gamma * log_constant
         k_pair = pair_gamma * b * inverse[j] * inverse[j]
         h_pair = pair_gamma * c * inverse[j]
@@ -391,26 +377,38 @@ def row_sites(
     return k_sum, h_sum
 
 
-@kernel
-def tile_sites_weighted(
-    cross, mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j,
-    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-):  # fmt: skip
-    """Overwrite ``cross[i, j] = t_i . t_j`` by K_ij; return the sums of K and h along both axes, the totals (weight of
-    wrong pairs, log constants, number of tied pairs), and the listed pairs (i, j, variance, weight), which are in none.
+def tile_sites(
+    cross: FloatArray, rows: Side, columns: Side, table: Tabulated, tie_cost: float
+) -> tuple[FloatArray, ...]:
+    """Overwrite ``cross[i, j] = t_i . t_j``, (n_i, n_j), by K_ij; return the sums of K and h along both axes.
+
+    Also returns the totals (weight of wrong pairs, log constants, number of tied pairs), and the pairs that are in none
+    of these sums, as rows (i, j, variance, weight).
+
+    Rows and columns are given by the means, squares and roots of their scores, and their weights.
     """
-    n_i, n_j = cross.shape
-    k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros(n_j), np.zeros(n_j)
-    weight, inverse, position = np.empty(n_j), np.empty(n_j), np.empty(n_j)
-    totals = np.zeros(3)
+    by_row, by_column, totals = np.zeros((2, len(cross))), np.zeros((5, cross.shape[1])), np.zeros(3)
+    listed = _tile_sites(cross, *rows, *columns, *table, tie_cost, by_row, by_column, totals)
+    return *by_row, *by_column[:2], totals, np.array(listed)[1:]
+
+
+@kernel
+def _tile_sites(
+    cross, mean_i, square_i, root_i, weight_i, mean_j, square_j, root_j, weight_j,
+    gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost, by_row, by_column, totals,
+):  # fmt: skip
+    """Fill ``by_row[2, n_i]``, of zeros ``by_column[5, n_j]`` (the last three are room to work in) and ``totals[3]``.
+
+    Arrays are the caller's: to compile their making takes half as long as all the rest.
+    """
     listed = [(0.0, 0.0, 0.0, 0.0)]
-    for i in range(n_i):
-        k_row[i], h_row[i] = row_sites(
+    for i in range(cross.shape[0]):
+        by_row[0, i], by_row[1, i] = row_sites(
             cross[i], i, mean_i[i], square_i[i], root_i[i], weight_i[i], mean_j, square_j, root_j, weight_j,
             gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
-            k_column, h_column, totals, listed, weight, inverse, position,
+            by_column[0], by_column[1], totals, listed, by_column[2], by_column[3], by_column[4],
         )  # fmt: skip
-    return k_row, h_row, k_column, h_column, totals, np.array(listed)[1:]
+    return listed
 
 
 @kernel
@@ -418,7 +416,10 @@ def small_block_sites(
     positive, row_weights, first_row, negative, column_weights, first_column, mean, square, root, extended,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
 ):  # fmt: skip
-    """Sums of K and h and of K z over the partners of each member, the totals and the listed pairs, of all blocks."""
+    """Sum K, h, (members,), and K z, (members, size), over the partners of each member, for all blocks.
+
+    Also returns the totals and the pairs left out, as :func:`tile_sites` does.
+    """
     members, size = extended.shape
     k_point, h_point, by_row = np.zeros(members), np.zeros(members), np.zeros((members, size))
     totals = np.zeros(3)
@@ -444,7 +445,7 @@ def small_block_sites(
                 gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
                 k_column, h_column, totals, listed, weight, inverse, position,
             )  # fmt: skip
-            for k in range(before, len(listed)):  # from places among the columns to places among the members
+            for k in range(before, len(listed)):  # indices among the block's columns become indices among the members
                 _, column, variance, of_pair = listed[k]
                 listed[k] = (float(i), float(columns[int(column)]), variance, of_pair)
             k_point[i] += k_sum

@@ -1,19 +1,24 @@
-"""Spike-and-slab and other independent priors: the search for EP's fixed point, and exact inclusion probabilities.
+"""EP's fixed point under priors that are not Gaussian, and exact inclusion probabilities of spike and slab.
 
-*Search.* q is the product of pair and prior sites (:mod:`~pymc_pacauc.ep.prior_sites`). An outer loop sums the pair
-sites given q, (k, k) and (k,), with damped and then mixed steps; after each step an inner one brings the d prior sites,
-and the scale of q, to their fixed point given the pair sites, which costs next to nothing. A step after which they do
-not get there is halved. Where this finds no fixed point, it is tried again with short steps of all sites at once, mixed
-late or early. All are the loop of :mod:`~pymc_pacauc.ep.loop`; sweeps and passes are counted over all ways, so that the
-cost is bounded. For plans whose ``prior`` is not Gaussian.
+*Search* (:func:`solve_sparse`). q is the product of pair and prior sites (:mod:`~pymc_pacauc.ep.prior_sites`). An outer
+iteration sums the pair sites given q, (k, k) and (k,), with damped and then mixed steps; after each step an inner one
+brings the d prior sites, and the scale of q, to their fixed point given the pair sites, which needs no pass over pairs.
+If the inner iteration does not converge, the step is halved. If the outer one does not, two other policies are tried:
+short steps of all sites together, with mixing from a small or from a larger change on. All use the loop of
+:mod:`~pymc_pacauc.ep.loop`; the limit on sweeps and passes is for all policies together. A sweep costs
+O(n+ n- k + n k^2), a pass over the prior sites O(d k^2) or a little more. For plans whose ``prior`` is not "gaussian".
 
-*Averages* (:func:`average_models`). EP reads inclusion probabilities off a Gaussian, which cannot hold the length of
-theta, nor, with v0 > 0, the mode with every coefficient in the spike beside that of the slab. With few enough
-coefficients to list the 2^m models z, draws of (z, direction) are weighted by the exact prior and exp(-gamma risk).
-Given z let theta = D x, x ~ N(0, I), D the prior's standard deviations: the risk depends on the direction of x alone,
-which under EP's pair sites has the density of a projected Gaussian (:mod:`~pymc_pacauc.ep.importance`); their scale is
-chosen for each z by evidence. Models are proposed by the evidence of their sites, then by a pilot run. With v0 > 0
-inclusion given the direction is an integral over the length, and its average is used (Rao-Blackwell).
+*Model averages* (:func:`average_models`). EP computes inclusion probabilities from a Gaussian, which cannot represent
+the distribution of the length of theta, nor, with v0 > 0, the second mode with every coefficient in the spike. With at
+most ``MOST_SPARSE`` coefficients that have a spike, the 2^m models z can be listed: draws of (z, direction) are
+weighted by the exact prior and exp(-gamma risk). Given z let theta = D x, x ~ N(0, I), D the prior's standard
+deviations. The risk depends on the direction of x alone, which under EP's pair sites has the density of a projected
+Gaussian (:mod:`~pymc_pacauc.ep.importance`), at a scale chosen for each z by evidence. Models are proposed in
+proportion to the evidence of their sites, then by a pilot run. With v0 > 0 the inclusion probability given the
+direction is an integral over the length; it replaces the drawn z (Rao-Blackwell).
+
+References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, sections 2.4 and 3.4; Hernández-Lobato,
+Hernández-Lobato & Suárez (2015), doi:10.1007/s10994-014-5475-7.
 """
 
 from __future__ import annotations
@@ -30,24 +35,25 @@ from scipy.special import logsumexp
 
 from pymc_pacauc.ep.importance import log_direction_density, log_mean
 from pymc_pacauc.ep.loop import Interventions, Iteration, Pace, Policy, Solution, possible, solve_fixed_point
+from pymc_pacauc.ep.plan import ACCURACIES
 from pymc_pacauc.ep.posterior import draw_natural, natural_gaussian
 from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, matched_sites, settle_prior_sites, sparse_gaussian
-from pymc_pacauc.ep.sites import SiteTable, site_table
+from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.sweep import ScoreMoments, SiteSums, sum_sites
 from pymc_pacauc.numerics import FloatArray, Mask, slices, systematic
 from pymc_pacauc.problem.problem import Problem
 
 # Coefficients whose 2^10 models are listed, and coefficients of any kind; one more doubles time and memory.
 MOST_SPARSE, MOST_COEFFICIENTS = 10, 50
-# Weighted draws: of the pilot; then; and where that is too noisy. Twice as many: errors smaller by a third.
-PILOT, DRAWS = 2000, (4000, 16000)
-DEFENCE = 0.2  # share of the proposals that do not trust the sites, which bounds the weights: doubled, by half
+# Weighted draws: of a pilot, or for moments; then; and where that is too noisy. Twice as many: errors / 1.4.
+DIRECTIONS, DRAWS = 2048, (4000, 16000)
+DEFENCE = 0.2  # share of proposals from prior and uniform, which bounds the weights; doubled: half the bound
 WANTED_ERROR = 0.02  # standard error of an inclusion probability, the largest; above it EP's own are returned
 
 
 @dataclass(frozen=True, eq=False)
 class ModelAverage:
-    """Inclusion probabilities and evidence with standard errors, and the number of equally weighted draws."""
+    """Inclusion probabilities (d,) and log evidence with standard errors, and the effective number of draws."""
 
     inclusion: FloatArray
     standard_error: FloatArray
@@ -64,7 +70,10 @@ class ModelAverage:
 
 @np.errstate(under="ignore")
 def average_models(problem: Problem, q: SparseGaussian, rng: np.random.Generator) -> ModelAverage | None:
-    """Weigh models and directions, from the pair sites of q; None where that is not possible, or not accurate."""
+    """Compute inclusion probabilities and evidence by weighted draws of models and directions.
+
+    None where models cannot be listed, or the error is above ``WANTED_ERROR``.
+    """
     if not models_can_be_listed(problem):
         return None
     assert problem.spikes is not None
@@ -85,14 +94,14 @@ def average_models(problem: Problem, q: SparseGaussian, rng: np.random.Generator
 
 
 def models_can_be_listed(problem: Problem) -> bool:
-    """Whether there are few enough coefficients, and no offset that would make the length matter."""
+    """Return whether there are few enough coefficients, and no offset (with one, the length of theta would matter)."""
     assert problem.spikes is not None
     few = np.count_nonzero(problem.spikes.sparse) <= MOST_SPARSE and problem.d <= MOST_COEFFICIENTS
     return bool(few and problem.scale_free)
 
 
 def _slab_given_direction(problem: Problem, w: FloatArray) -> FloatArray:
-    """Probability of each slab given the direction of w, by the trapezoidal rule in the log of its length."""
+    """Compute the probability of each slab given the direction of w, (draws, d), by the trapezoidal rule in log |w|."""
     assert problem.spikes is not None
     p = problem.spikes.inclusion_probability
     variance = np.where(p < 1.0, problem.spikes.ratio, 1.0)  # a Gaussian coefficient has no spike
@@ -113,7 +122,7 @@ def _slab_given_direction(problem: Problem, w: FloatArray) -> FloatArray:
 
 
 class ModelProposal:
-    """Models z, and for each the Gaussian of x that the pair sites imply."""
+    """Proposal of models z, (2^m, d), and directions: for each model the Gaussian of x that the pair sites imply."""
 
     def __init__(self, problem: Problem, q: SparseGaussian):
         self.problem = problem
@@ -142,16 +151,16 @@ class ModelProposal:
         self.by_sites += 0.5 * DEFENCE * (np.exp(self.log_prior) + 1.0 / len(self.models))
 
     def improved(self, rng: np.random.Generator) -> FloatArray:
-        """Probabilities of the models by a pilot run, from which some defence is left."""
-        numbers, _, log_weights = self.draw(self.by_sites, PILOT, rng)
+        """Estimate probabilities of the models by a pilot run, mixed with ``DEFENCE`` of the earlier proposal."""
+        numbers, _, log_weights = self.draw(self.by_sites, DIRECTIONS, rng)
         found = np.bincount(numbers, np.exp(log_weights - log_weights.max()), len(self.models))
         return np.asarray((1.0 - DEFENCE) * found / found.sum() + DEFENCE * self.by_sites)
 
     def draw(
         self, probability: FloatArray, draws: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.intp], FloatArray, FloatArray]:
-        """Numbers of models, theta in units of the slab, and log weights; z is drawn with ``probability``."""
-        numbers = systematic(probability, draws, rng)
+        """Draw models with ``probability``: their numbers, theta in units of the slab (draws, d), and log weights."""
+        numbers = rng.permutation(systematic(probability, draws, rng))  # in order, the first would be of some models
         x = np.empty((draws, self.problem.d))
         log_direction = np.empty(draws)
         for number in np.unique(numbers):
@@ -162,7 +171,7 @@ class ModelProposal:
         return numbers, w, log_target - np.log(probability[numbers]) - log_direction
 
     def directions(self, number: int, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Unit vectors x, and their log density relative to the uniform one; a few come from the latter."""
+        """Draw unit vectors x, a share ``DEFENCE`` uniformly; and their log density relative to the uniform one."""
         vectors = self.vectors[number]
         precision = (vectors * (1.0 + self.scale[number] ** 2 * self.values[number])) @ vectors.T
         gaussian = natural_gaussian(precision, vectors @ self.shift[number])
@@ -192,14 +201,14 @@ TOGETHER = Policy(  # short steps of all sites at once
     halvings=4,
 )
 EAGER = replace(TOGETHER, mixed_below=0.3)  # the same, mixed from farther away
-ROUGHLY = 0.01  # relative change to which prior sites settle at the start, which only leads there
+ROUGHLY = ACCURACIES["path"].tolerance  # to which prior sites settle at the start, which only leads there
 PASSES_PER_SWEEP = 10  # over the prior sites, on average, for each sweep that is allowed: bounds the time of a search
 INNER_SHARE = 0.005  # tolerance of the prior sites, as a share of the change of the pair sites: noise to the mixing
 
 
 @dataclass(frozen=True, eq=False)
 class SparsePoint:
-    """q, the tolerance to which its prior sites have settled, the passes that took, and what was done on the way."""
+    """q, the tolerance to which its prior sites have converged, the passes this took, and counted interventions."""
 
     q: SparseGaussian
     settled: float
@@ -209,7 +218,7 @@ class SparsePoint:
 
 @dataclass(frozen=True, eq=False)
 class SparseSweep:
-    """The sums of the pair sites given q, as steps (k, k) and (k,) from the old ones, and what is known of q.
+    """The sums of the pair sites given q, as steps (k, k) and (k,) from the old ones, and quantities of q.
 
     ``change`` is the root mean square over coefficients, in q's own standard deviations.
     """
@@ -223,7 +232,7 @@ class SparseSweep:
     expected_risk: float
     tied: int
 
-    bound = 0.0  # nothing here is known to be maximised
+    bound = 0.0  # no bound is known for these priors
 
     @property
     def record(self) -> dict[str, float]:
@@ -247,9 +256,9 @@ def solve_sparse(
     callback: Callable[[dict[str, float]], None] | None = None,
     counted: int = 0,
 ) -> SparseSolution:
-    """The fixed point by the first of the three ways that gets there, or where the best of them ended.
+    """Solve by the first of three policies that converges; else return the solution with the smallest change.
 
-    ``counted`` sweeps were made before; records are numbered from there on.
+    ``counted`` is the number of sweeps made before, from which records are numbered on.
     """
     history: tuple[dict[str, float], ...] = ()
     acted = Interventions()
@@ -277,7 +286,7 @@ def solve_sparse(
 
 
 def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint | None:
-    """q with its prior sites at their fixed point given the pair sites; None where they do not get there."""
+    """Bring the prior sites of q to their fixed point given the pair sites; None where they do not converge."""
     assert problem.sites is not None
     rotation = problem.scores.reduced.rotation
     found = settle_prior_sites(q, problem.sites, rotation, tolerance, scaled=problem.scale_free)
@@ -288,17 +297,17 @@ def settle(problem: Problem, q: SparseGaussian, tolerance: float) -> SparsePoint
 def _iteration(
     problem: Problem, map_tiles: Callable[..., Any], tolerance: float, most_passes: int, *, together: bool
 ) -> Iteration[SparsePoint, SparseSweep]:
-    """EP's map of the pair sites, the prior sites settling after each step, or of all sites ``together``."""
+    """Return EP's map of the pair sites, with prior sites at their fixed point, or of all sites ``together``."""
     assert problem.sites is not None
     prior, rotation = problem.sites, problem.scores.reduced.rotation
-    table = site_table(problem.gamma_per_pair)
+    table = SiteTable(problem.gamma_per_pair)
 
     def sweep(point: SparsePoint, pace: Pace) -> SparseSweep:
         q = point.q
         pairs = pair_sums(problem, q, table, map_tiles)
         sites = matched_sites(q.cavity_precision, q.cavity_shift, prior)
         precision, shift = pairs.precision - q.precision, pairs.shift - q.shift
-        # The integral of the new sites' product, to first order from q's: at the fixed point they agree.
+        # Log integral of the product of the new sites, to first order about q; exact at the fixed point.
         integral = (
             q.log_partition()
             + shift @ q.reduced_mean
@@ -343,7 +352,7 @@ def _iteration(
 
 
 def pair_sums(problem: Problem, q: SparseGaussian, table: SiteTable, map_tiles: Callable[..., Any]) -> SiteSums:
-    """Sums of the sites of the problem's pairs under q."""
+    """Sum the sites of the problem's pairs under q."""
     space = problem.scores.reduced
     root = space.design @ q.reduced_root  # (n, k)
     moments = ScoreMoments(space.design @ q.reduced_mean + space.offset, root, np.einsum("ij,ij->i", root, root))
@@ -355,7 +364,7 @@ def pair_sums(problem: Problem, q: SparseGaussian, table: SiteTable, map_tiles: 
 def _step(
     q: SparseGaussian, precision: FloatArray, shift: FloatArray, sites: MatchedSites, *, together: bool
 ) -> FloatArray:
-    """Steps of P (k, k) and r (k,), and perhaps of u and h (d,), one after the other."""
+    """Concatenate the steps of P (k, k) and r (k,), and if ``together`` of u and h (d,)."""
     parts = [precision.ravel(), shift]
     if together:
         parts += [sites.precision - q.site_precision, sites.shift - q.site_shift]
@@ -363,14 +372,14 @@ def _step(
 
 
 def _parts(q: SparseGaussian, step: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Steps of P, r, u and h, the last two perhaps empty."""
+    """Split a step into those of P, r, u and h; the last two are empty unless all sites move together."""
     k, d = q.shift.size, q.mean.size
     matrix, shift, u, h = np.split(step, np.cumsum([k * k, k, d]))
     return matrix.reshape(k, k), shift, u, h
 
 
 def _moved(q: SparseGaussian, step: FloatArray, rotation: FloatArray | None) -> SparseGaussian | None:
-    """q after a step; None where that is no Gaussian."""
+    """Return q after a step; None where that is not a Gaussian."""
     matrix, shift, u, h = _parts(q, step)
     return sparse_gaussian(
         q.precision + 0.5 * (matrix + matrix.T),
@@ -382,7 +391,7 @@ def _moved(q: SparseGaussian, step: FloatArray, rotation: FloatArray | None) -> 
 
 
 def _in_units(q: SparseGaussian, step: FloatArray) -> FloatArray:
-    """A step as a change of q's log-density seen from q itself."""
+    """Return a step in units of q: the square of its norm is that of the metric of :mod:`pymc_pacauc.ep.loop`."""
     matrix, shift, u, h = _parts(q, step)
     root = q.reduced_root  # (k, k)
     parts = [(root.T @ matrix @ root).ravel() / np.sqrt(2.0), root.T @ shift]

@@ -1,24 +1,31 @@
-"""EP with priors of single coefficients that are not Gaussian: the fit, its posterior and its gradient.
+"""EP with independent priors that are not Gaussian (spike and slab, Laplace, Student-t, signed): fit and posterior.
 
-d prior sites beside the n+ n- pair sites (the paper's sections 2.4 and 3.4, and beyond). Spike and slab, Laplace,
-Student-t, priors with a sign: all are mixtures (:class:`~pymc_pacauc.problem.problem.PriorSites`), and one engine, O(n+
-n- k + n k^2 + d k^2) a sweep. For plans whose ``prior`` is not Gaussian. The fixed point is found by
-:mod:`~pymc_pacauc.ep.spike_search`. The approximate posterior is a Gaussian over theta with, per coefficient, the
-marginal that its site says: the prior under its cavity. Where scores are scale-free, :class:`LengthOfSites` gives the
-coefficients their exact length, whose law given their direction e is that of the prior, r^(d-1) prior(r e), by
-quadrature over log r; and weights the directions towards the exact posterior.
+Each of the d coefficients has a prior site beside the n+ n- pair sites. All priors are mixtures
+(:class:`~pymc_pacauc.problem.problem.PriorSites`), so one engine, :func:`solve`, serves all. A sweep over the pairs
+costs O(n+ n- k + n k^2), a pass over the prior sites O(d k^2); :mod:`~pymc_pacauc.ep.spike_search` finds the fixed
+point. It is the engine of plans whose ``prior`` is not "gaussian".
 
-*Start.* The risk ignores the length of theta, so a posterior with *all* coefficients in the spike ranks as well as the
-same one in the slab: with v0 > 0 both are modes, and EP describes the one it finds. It is meant to find the slab's: the
-start is the fit with every coefficient in the slab, from which the spikes collect what the data do not need.
+*Posterior* (:class:`SitesPosterior`). A Gaussian of theta and, for each coefficient, the marginal given by its site:
+prior times cavity. Draws join them by a Gaussian copula. Where scores have no offset, :class:`LengthOfSites` uses the
+exact density of the length given the direction e, r^(d-1) prior(r e), by quadrature over log r, and importance weights
+of the directions.
 
-*Gradient.* At a fixed point a parameter of the prior of coefficient k acts through log Z_k alone, the integral of that
-prior under its cavity exp(-T theta^2 / 2 + N theta). With r the probability of the slab
+*Start.* The risk does not depend on the length of theta, so a posterior with *all* coefficients in the spike ranks as
+well as the same one in the slab: with v0 > 0 both are modes, and EP describes the one it finds. To find that of the
+slab, the start is the fit with every coefficient in the slab.
+
+*Gradient* (:func:`spike_slab_gradient`). At a fixed point a parameter of the prior of coefficient k acts through log
+Z_k alone, Z_k the integral of that prior under its cavity exp(-T theta^2 / 2 + N theta). With r the probability of the
+slab
 
     d log Z / d p  = r / p - (1 - r) / (1 - p),    d log Z / d v1 = r / 2 (N^2 / (1 + v1 T)^2 - T / (1 + v1 T)),
 
-and for v0 the same with 1 - r; all hold at v0 = 0. Hernandez-Lobato et al. (2015, doi:10.1007/s10994-014-5475-7) have
-the method for regression.
+and for v0 the same with v0 in place of v1 and 1 - r in place of r; all hold at v0 = 0.
+
+To add a prior, tabulate its density (:func:`pymc_pacauc.problem.problem.tabulate`); no code here changes.
+
+References: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, sections 2.4 and 3.4; Hernández-Lobato,
+Hernández-Lobato & Suárez (2015), doi:10.1007/s10994-014-5475-7, for regression.
 """
 
 from __future__ import annotations
@@ -33,15 +40,16 @@ from scipy import linalg
 from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp, poch
 
 from pymc_pacauc.ep.gaussian import Callback, dropped
-from pymc_pacauc.ep.importance import LEAST_SHARE, MOST_SCORES, WeightedDraws, Weights, accepted, trim
+from pymc_pacauc.ep.importance import MOST_SCORES, WeightedDraws, Weights, accepted, trustworthy, weighted_moments
 from pymc_pacauc.ep.leave_out import Groups, LeaveOut, Split, WithoutGroup, leave_out_pairs, starts_anew
 from pymc_pacauc.ep.loop import Interventions, UnsupportedError, possible
 from pymc_pacauc.ep.plan import Plan
-from pymc_pacauc.ep.posterior import NaturalGaussian
+from pymc_pacauc.ep.posterior import ByCovariance, NaturalGaussian
 from pymc_pacauc.ep.prior_sites import MatchedSites, SparseGaussian, relevant, sparse_gaussian
-from pymc_pacauc.ep.results import EXACT, Fit, warn_of
-from pymc_pacauc.ep.sites import site_table
+from pymc_pacauc.ep.results import Fit, FitRecord, warn_of
+from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.spike_search import (
+    DIRECTIONS,
     MOST_SPARSE,
     ModelAverage,
     ModelProposal,
@@ -56,15 +64,16 @@ from pymc_pacauc.ep.sweep import check_offset, tile_map
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.problem import Problem, Tabulated
+from pymc_pacauc.problem.scores import LARGEST_SPECTRUM
 
 
 @dataclass(frozen=True, eq=False)
 class SitesPosterior:
-    """A Gaussian over theta and, per coefficient, the marginal that its prior's site says.
+    """A Gaussian of theta and, for each coefficient, the marginal given by its site: prior times cavity.
 
-    Draws have these marginals and the Gaussian's dependence (a Gaussian copula): a draw of the Gaussian is sent through
-    the distribution function of the marginal, so that draws have exact zeros where the spike is a point mass, and the
-    signs that the prior allows.
+    Draws have these marginals and the Gaussian's dependence (a Gaussian copula): a coefficient drawn from the Gaussian
+    is mapped to the same quantile of the marginal. So draws are exactly zero where the spike is a point mass, and have
+    the signs that the prior allows.
     """
 
     problem: Problem
@@ -94,11 +103,11 @@ class SitesPosterior:
 
     @property
     def inclusion_probability(self) -> FloatArray:
-        """EP's probability that each coefficient comes from the slab."""
+        """EP's probability that each coefficient comes from the slab, (d,)."""
         return self.sites.inclusion
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws of theta, shape (draws, d); see the class docstring."""
+        """Draw theta independently, shape (draws, d); see the class docstring."""
         w = self.gaussian.draw(draws, rng)  # (draws, d), in units of the Gaussian prior
         dirac = self._dirac
         if dirac.any():
@@ -109,9 +118,9 @@ class SitesPosterior:
 
     @cached_property
     def marginals(self) -> dict[int, tuple[FloatArray, FloatArray]]:
-        """Of each coefficient whose prior is tabulated: nodes, and where the Gaussian's marginal has their quantiles.
+        """For each coefficient with a tabulated prior: nodes, and the same quantiles of the Gaussian marginal.
 
-        Intervals that rounding leaves empty are left out, so that the map between the two is one to one.
+        Intervals that are empty after rounding are left out, so that the map between the two is one to one.
         """
         prior, q = self.problem.sites, self.gaussian
         found: dict[int, tuple[FloatArray, FloatArray]] = {}
@@ -135,7 +144,7 @@ class SitesPosterior:
         return found
 
     def _with_zeros(self, w: FloatArray, among: NDArray[np.bool_]) -> FloatArray:
-        """Send draws of the Gaussian's marginals to the mixtures of a point mass and a Gaussian."""
+        """Map draws of the Gaussian's marginals to the same quantiles of mixtures of a point mass and a Gaussian."""
         q, r = self.gaussian, self.sites.inclusion[among]
         variance = 1.0 / (1.0 + q.cavity_precision[among])
         mean, sd = q.cavity_shift[among] * variance, np.sqrt(variance)
@@ -160,17 +169,15 @@ class SitesPosterior:
 
 
 FARTHEST_QUANTILE = 30.0  # standard deviations of the Gaussian beyond which marginals are not followed
-DIRECTIONS = 2048  # weighted directions for moments: errors of 0.02 posterior standard deviations; doubled, 0.7 of that
 HALF_WIDTH = 6.0  # of log r around a draw's, where its law is integrated; less for more than 25 coefficients
 LENGTHS = 121  # nodes of that; with half as many, errors of 1e-3 in 100 coefficients
 CLOSEST = 1e-6  # of log r, from the end of a bounded support; larger by 1e3, evidences are 0.01 off
-MOST_LENGTHS = 500  # coefficients whose length is integrated: 10 s; doubled, 20 s. More have the length of q
 MOST_NODES = 200_000  # of a table that is refined once more: coefficients 3000 standard deviations from zero
 
 
 @dataclass(frozen=True, eq=False)
-class LengthOfSites:
-    """Directions of a :class:`SitesPosterior`, weighted by the exact posterior, with lengths of their exact law.
+class LengthOfSites(ByCovariance):
+    """Directions of a :class:`SitesPosterior`, weighted by the exact posterior, with the exact distribution of lengths.
 
     Moments are sums over fixed draws; ``monte_carlo_error`` is that of the mean, the largest of all coefficients, in
     posterior standard deviations. ``weights`` is None where weights degenerate: then directions are not corrected.
@@ -192,22 +199,13 @@ class LengthOfSites:
 
     @cached_property
     def weights(self) -> Weights | None:
-        """log weights of the fixed directions, if they can be trusted."""
+        """Log weights of the fixed directions; None if their effective number is too small."""
         log_weights = self._fixed[2]
-        trimmed = trim(log_weights)
-        if DIRECTIONS * LEAST_SHARE * np.sum(np.exp(2.0 * (trimmed - logsumexp(trimmed)))) > 1.0:
-            return None
-        return Weights(log_weights)
+        return Weights(log_weights) if trustworthy(log_weights) else None
 
     @cached_property
     def _moments(self) -> tuple[FloatArray, FloatArray, float]:
-        first, second, log_weights = self._fixed
-        trimmed = trim(log_weights) if self.weights is not None else np.zeros(len(first))
-        weights = np.exp(trimmed - logsumexp(trimmed))
-        mean = weights @ first
-        covariance = (second * weights[:, None]).T @ second - np.outer(mean, mean)
-        error = np.sqrt(weights**2 @ (first - mean) ** 2 / np.diagonal(covariance)).max()
-        return mean, covariance, float(error)
+        return weighted_moments(*self._fixed, self.weights is not None)
 
     @property
     def monte_carlo_error(self) -> float:
@@ -222,17 +220,8 @@ class LengthOfSites:
         unit = self.q.problem.prior.factor
         return self._moments[1] * np.outer(unit, unit)
 
-    @property
-    def variance(self) -> FloatArray:
-        return np.diagonal(self.covariance).copy()
-
-    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance of ``theta_map @ theta``; ``variances`` asks for the diagonal of the covariance only."""
-        spread = theta_map @ self.covariance
-        return theta_map @ self.mean, np.einsum("ij,ij->i", spread, theta_map) if variances else spread @ theta_map.T
-
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Independent draws of theta, shape (draws, d)."""
+        """Draw theta independently, shape (draws, d)."""
         log_weights = None if self.weights is None else self.weights.log_weights
         w = accepted(lambda count: self.with_lengths(count, rng), draws, log_weights, rng)
         return self.q.problem.prior.mean + w * self.q.problem.prior.factor
@@ -245,9 +234,10 @@ class LengthOfSites:
         return w * np.exp(self._log_lengths(end, between)[0])[:, None], log_weights
 
     def _log_lengths(self, end: FloatArray, places: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """log of factors of lengths at ``places`` among the nodes, and log of the distance to the next.
+        """Return the logs of length factors at ``places`` among the nodes, and of the distance to the next node.
 
-        Even where the support has no end; where it has, ever closer to it, as the copula's density is steep there.
+        Nodes are equidistant where the support is unbounded; where it ends, they accumulate at the end, because the
+        copula's density is steep there.
         """
         width = HALF_WIDTH * min(1.0, 5.0 / np.sqrt(self.q.problem.d))
         even = 2.0 * width / (LENGTHS - 1)
@@ -258,7 +248,7 @@ class LengthOfSites:
         return log_lengths, np.where(bounded, np.log(closer * from_end), np.log(even))
 
     def _farthest(self, w: FloatArray) -> FloatArray:
-        """log of the factor that takes each draw to the end of the prior's support; infinite where it has none."""
+        """Return the log of the factor that takes each draw to the end of the prior's support; inf where unbounded."""
         prior = self.q.problem.sites
         assert prior is not None
         ends = np.column_stack([prior.centre[prior.first], prior.centre[prior.last - 1]])
@@ -268,9 +258,9 @@ class LengthOfSites:
         return np.asarray(np.log(np.where(most > 0.0, most, np.inf)))
 
     def propose(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Draws from the copula (draws, d), where their support ends, the log law of their lengths, log weights.
+        """Draw from the copula: draws (draws, d), logs of the ends of their support, and log weights, (draws,).
 
-        The law is of factors of the length of a draw, shape (draws, LENGTHS).
+        The third value, (draws, LENGTHS), holds log probabilities of the factors by which a draw's length is scaled.
         """
         q, problem = self.q, self.q.problem
         prior, gaussian = problem.sites, q.gaussian
@@ -306,21 +296,21 @@ class LengthOfSites:
 
 @dataclass(frozen=True, eq=False)
 class LengthOfSpikes(LengthOfSites):
-    """The same with Dirac spikes: given the model, which coefficients are zero, the length is chi-distributed.
+    """The same with Dirac spikes: given which coefficients are zero (the model), the length is chi-distributed.
 
-    Models and directions are weighted towards the exact posterior where models can be listed.
+    Models and directions have importance weights where models can be listed.
     """
 
     @cached_property
     def _proposal(self) -> tuple[ModelProposal, FloatArray] | None:
-        """Of models and directions, and the probabilities of models to draw with."""
+        """Proposal of models and directions, and the probabilities of models; None where these cannot be listed."""
         if not models_can_be_listed(self.q.problem):
             return None
         found = ModelProposal(self.q.problem, self.q.gaussian)
         return found, found.improved(np.random.default_rng(0))
 
     def _directions(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, NDArray[np.intp], FloatArray]:
-        """Directions (draws, d), how many coefficients their length is of, and log weights."""
+        """Draw directions (draws, d); return also the degrees of freedom of their lengths, and log weights."""
         problem = self.q.problem
         if self._proposal is None:
             w = (self.q.draw(draws, rng) - problem.prior.mean) / problem.prior.factor
@@ -338,7 +328,7 @@ class LengthOfSpikes(LengthOfSites):
 
     @cached_property
     def weights(self) -> Weights | None:
-        """log weights of the fixed directions, if there are any and they can be trusted."""
+        """Log weights of the fixed directions; None if there are none, or their effective number is too small."""
         return None if self._proposal is None else super().weights
 
     def with_lengths(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -351,7 +341,7 @@ class LengthOfSpikes(LengthOfSites):
 class SpikeSlabGradient:
     """Derivatives of log Z with respect to p, v0 and v1 of every coefficient, each of shape (d,).
 
-    Those of a coefficient without a spike are zero but for ``v1``, its prior variance.
+    For a coefficient without a spike those of p and v0 are zero, and v1 is its prior variance.
     """
 
     inclusion_probability: FloatArray
@@ -360,7 +350,7 @@ class SpikeSlabGradient:
 
 
 def spike_slab_gradient(problem: Problem, q: SparseGaussian, sites: MatchedSites) -> SpikeSlabGradient:
-    """The gradient at a fixed point of EP."""
+    """Compute the gradient at a fixed point of EP; see the module docstring."""
     assert problem.spikes is not None
     p, sparse, slab_variance = problem.spikes.inclusion_probability, problem.spikes.sparse, problem.prior.factor**2
     r, tau, nu = sites.inclusion, q.cavity_precision, q.cavity_shift
@@ -377,8 +367,8 @@ def spike_slab_gradient(problem: Problem, q: SparseGaussian, sites: MatchedSites
     )
 
 
-@dataclass(frozen=True, eq=False)
-class SitesFit:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SitesFit(FitRecord):
     """Result of :func:`~pymc_pacauc.ep.fit.fit` for priors that are not Gaussian.
 
     Attributes
@@ -391,32 +381,22 @@ class SitesFit:
         E_q[risk], in closed form.
     converged, sweeps, history
         Whether the last sweep changed q by less than the tolerance (root mean square over coefficients, in q's
-        own standard deviations), and what each sweep found.
+        own standard deviations), the number of sweeps, and a record of each.
     interventions
         How often each safeguard acted.
     plan
         How it was fitted.
     """
 
-    problem: Problem
     posterior: SitesPosterior
-    log_evidence: float
-    expected_risk: float
-    converged: bool
-    history: tuple[dict[str, float], ...]
-    interventions: Interventions
-    tied_pairs: int
-    plan: Plan
-    interrupted: bool = False
 
     method = "EP"
     power = 1.0
     log_evidence_error = float("nan")
-    sampling_error = EXACT  # all pairs are used
 
     @cached_property
     def divergence(self) -> float:
-        """KL(q, prior), by integrals over one coefficient each; NaN for spikes, infinite where the prior has ends."""
+        """KL(q, prior), by one-dimensional integrals; NaN for spikes, infinite if the prior's support is bounded."""
         prior, q = self.problem.sites, self.posterior.gaussian
         if not isinstance(prior, Tabulated):
             return float("nan")
@@ -429,19 +409,11 @@ class SitesFit:
         entropy = 0.5 * (np.linalg.slogdet(q.covariance())[1] + self.problem.d * (1.0 + np.log(2.0 * np.pi)))
         return float(-entropy - log_prior.sum() - constant)
 
-    @property
-    def pairs_used(self) -> int:
-        return self.problem.pairs.n_pairs
-
-    @property
-    def sweeps(self) -> int:
-        return len(self.history)
-
     @cached_property
     def corrected(self) -> SitesPosterior | LengthOfSites:
-        """The posterior with the exact length, where scores are scale-free; else, and with spikes of a width, q."""
+        """The posterior with the exact distribution of the length where scores have no offset and v0 = 0; else q."""
         problem, spikes = self.problem, self.problem.spikes
-        if not problem.scale_free or problem.d > MOST_LENGTHS or problem.n * DIRECTIONS > MOST_SCORES:
+        if not problem.scale_free or problem.d > LARGEST_SPECTRUM or problem.n * DIRECTIONS > MOST_SCORES:
             return self.posterior
         if spikes is None:
             return LengthOfSites(self.posterior)
@@ -467,7 +439,7 @@ class SitesFit:
     def evidence_gradient(self) -> SpikeSlabGradient:
         """Derivatives of ``log_evidence`` with respect to p, v0 and v1; valid at a converged fit."""
         if self.problem.spikes is None:
-            raise UnsupportedError("Derivatives of the evidence are for Gaussian and for spike-and-slab priors.")
+            raise UnsupportedError("evidence_gradient() is for Gaussian and spike-and-slab priors; this is neither.")
         return spike_slab_gradient(self.problem, self.posterior.gaussian, self.posterior.sites)
 
     def importance(self, draws: int, rng: np.random.Generator) -> WeightedDraws:
@@ -475,8 +447,8 @@ class SitesFit:
         if self.problem.spikes is not None:
             if not models_can_be_listed(self.problem):
                 raise UnsupportedError(
-                    f"Weighted draws under a spike-and-slab prior are for at most {MOST_SPARSE} coefficients with a "
-                    "spike, and scores without an offset: draw from the exact posterior with "
+                    f"Importance weights under a spike-and-slab prior are for at most {MOST_SPARSE} coefficients with "
+                    "a spike, and scores without an offset: draw from the exact posterior with "
                     "pm.sample(step=pac.TemperingSMC())."
                 )
             w, log_weights = LengthOfSpikes(self.posterior).with_lengths(draws, rng)
@@ -484,8 +456,9 @@ class SitesFit:
             w, log_weights = self.corrected.with_lengths(draws, rng)
         else:
             raise UnsupportedError(
-                "Weighted draws under a prior that is not Gaussian are for scores without an offset, up to "
-                f"{MOST_LENGTHS} coefficients: draw from the exact posterior with pm.sample(step=pac.TemperingSMC())."
+                "Importance weights under a prior that is not Gaussian are for scores without an offset, up to "
+                f"{LARGEST_SPECTRUM} coefficients: "
+                "draw from the exact posterior with pm.sample(step=pac.TemperingSMC())."
             )
         theta = self.problem.prior.mean + w * self.problem.prior.factor
         return WeightedDraws(theta, self.problem.risk(theta), log_weights)
@@ -496,11 +469,11 @@ class SitesFit:
     ) -> LeaveOut:
         """Scores of every observation under the posterior without its group; see :mod:`pymc_pacauc.ep.leave_out`.
 
-        The pair sites of the group are removed, and those of the prior settle anew. ``options`` are those of
-        :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
+        The pair sites of the group are removed, and the prior sites iterated to their fixed point. ``options`` are
+        those of :func:`~pymc_pacauc.ep.leave_out.leave_out_pairs`.
         """
         q, problem = self.posterior.gaussian, self.problem
-        table = site_table(problem.gamma_per_pair)
+        table = SiteTable(problem.gamma_per_pair)
 
         def without(split: Split) -> SparseGaussian | None:
             removed = pair_sums(replace(problem, pairs=split.touched), q, table, map_tiles)
@@ -511,7 +484,7 @@ class SitesFit:
             start: SparseGaussian | None
             if starts_anew(split, left, sweeps):
                 start = unsettled = _in_slab(continued_start(left, 1.0), left)
-                sweeps = max(sweeps, 2 * SWEEPS)  # which it takes spikes to collect what the data do not need
+                sweeps = max(sweeps, 2 * SWEEPS)  # from the slab to the spikes takes more sweeps than a refinement
             else:
                 start, unsettled = without(split), q
             settled = None if start is None else settle(left, start, tolerance)
@@ -590,7 +563,7 @@ def solve(
 
 
 def with_finer_tables(problem: Problem, q: SparseGaussian) -> Problem | None:
-    """The problem with as many nodes as the narrowest marginals take; None where there are enough."""
+    """Return the problem with more nodes where a marginal is narrower than their distance; None if none is."""
     prior = problem.sites
     if not isinstance(prior, Tabulated):
         return None
@@ -608,17 +581,17 @@ def with_finer_tables(problem: Problem, q: SparseGaussian) -> Problem | None:
 
 
 def _start(start: Fit, problem: Problem) -> SparseGaussian:
-    """An earlier fit in the coefficients of this one, whose pair sites are then those of the same scores."""
+    """Return the Gaussian of an earlier fit; X and v1 must be the same, so that its pair sites are valid."""
     old = start.problem
     if not (np.array_equal(old.X, problem.X) and np.array_equal(old.prior.factor, problem.prior.factor)):
-        raise ValueError("start must be a fit with the same X and v1.")
+        raise ValueError("start has another X or v1 (the variance of the slab): leave start out, or fit with the same.")
     if isinstance(start, SitesFit):
         return start.posterior.gaussian
     return _in_slab(start.posterior.natural, problem)
 
 
 def _in_slab(natural: NaturalGaussian, problem: Problem) -> SparseGaussian:
-    """A Gaussian of the reduced coefficients with every coefficient in the slab: site precisions 1."""
+    """Write a Gaussian of the reduced coefficients as one with every coefficient in the slab: site precisions 1."""
     space, d = problem.scores.reduced, problem.d
     k = space.dimension
     q = sparse_gaussian(natural.precision - np.eye(k), natural.shift, np.ones(d), np.zeros(d), space.rotation)

@@ -1,37 +1,35 @@
-"""Sweeps of EP that find the mean first: how a posterior is reached from far away, at little cost.
+"""Starting points for EP: cheap sweeps that find the mean first, and paths of growing gamma.
 
-A sweep of EP renews mean and covariance together, and takes many turns where the first is far off. But the mean is much
-cheaper than the covariance. Given the standard deviations of the score differences, EP's equations for the mean alone
-are those of a stationary point,
+*Mean first.* A sweep of EP updates mean and covariance together; when the mean is far off, it takes many. But the mean
+is much cheaper than the covariance. Given the standard deviations sd_ij of the score differences, EP's equation for the
+mean alone,
 
     m = sum_ij z_ij s(rho_ij) / sd_ij,    rho_ij = z_ij' m / sd_ij,    z_ij = z_i - z_j,    s = c - b rho,
 
-with b and c of :mod:`pymc_pacauc.ep.sites`, of the function
+with b and c of :mod:`pymc_pacauc.ep.sites`, says that m is a stationary point of the function
 
     |m|^2 / 2 - sum_ij G(rho_ij),    G = log C + c rho - b (1 + rho^2) / 2,    G' = s
 
-(for variational Bayes -G is gamma' Phi(-rho), the cost of a pair). Its value and gradient need the scores and one pass
-over the pairs, no product of matrices, and its curvature is about the precision of q. So a sweep here finds the
-standard deviations once, then the mean by a quasi-Newton method in coordinates in which q is standard, then the
-precision at that mean; one or two of these do where EP's own take many. The fixed points are the same.
+(for variational Bayes -G is gamma' Phi(-rho), the expected cost of a pair). Value and gradient need the scores and one
+pass over the pairs, O(n k + n+ n-), without a matrix product over pairs; the curvature is about the precision of q. So
+:meth:`MeanFirst.sweep` computes the standard deviations once, then the mean by L-BFGS in coordinates in which q is
+standard, then the precision at that mean. One or two such sweeps replace many of EP's own; the fixed points are the
+same. Pairs of a block whose weights differ are given the site of their mean weight, times their own relative weight:
+accurate enough for a start. Blocks of similar mean weights share a table.
 
-Where pairs of a block weigh differently, all have the sites of their average weight, times their own: good enough for
-a place to go on from. So have those of blocks that weigh about alike, where there are many: strata with weights, and
-censored times, whose blocks are thousands.
+*Continuation.* Up to about ``MANY_MODES`` times the comparison's size (n+ n- / n for two classes) EP has one fixed
+point. Far beyond, the Gibbs posterior itself has several modes, EP has a fixed point for each, and the start decides
+which is found. From the prior it may be 50 nats below the best (8 indicator columns, 75 of 1500 rows positive, gamma =
+4 n); from a fit to all rows it is one that was chosen with the rows to be left out. :class:`GammaPath` follows the
+fixed point from the prior through growing gammas, by mean-first sweeps over a subsample of the pairs: it uses no rows
+but its own, and mostly ends at one of the better fixed points.
 
-Continuation along gamma: the posterior at one gamma is the start for the next, from the prior up.
+Used by plans with ``start="mean first"`` (:func:`mean_first_start`, for processes) or ``continuation=True``
+(:func:`continued_start`, at a large gamma), by the pilot of :mod:`pymc_pacauc.ep.subsample`, and by
+:mod:`pymc_pacauc.ep.leave_out` for posteriors without a group of rows.
 
-Up to about ``MANY_MODES`` times the comparison's size (n+ n- / n for two classes) EP has one fixed point. Far beyond,
-the Gibbs posterior itself has several modes, EP has a fixed point for each, and the one found depends on the start:
-from the prior it may be 50 nats below the best (8 indicator columns, 75 of 1500 rows positive, gamma = 4 n), and from a
-fit that has seen the rows to be left out, one that these rows chose. A path from the prior through the gammas at which
-there is one fixed point sees nothing but its own pairs, and mostly ends at one of the better ones.
-
-:class:`GammaPath` is that path, by sweeps that find the mean first (:class:`MeanFirst`) over a subsample
-of the pairs. Fits at a large gamma compare where its end leads with where the prior leads
-(:mod:`pymc_pacauc.ep.gaussian`), and posteriors without a group of rows start at its end
-(:mod:`pymc_pacauc.ep.leave_out`). Folds for choosing gamma are left out along it at every gamma
-(:mod:`pymc_pacauc.ep.leave_out`).
+References: Minka (2001), arXiv:1301.2294, for EP's equations; Nocedal & Wright (2006), doi:10.1007/978-0-387-40065-5,
+for L-BFGS (chapter 7) and continuation (chapter 11).
 """
 
 from __future__ import annotations
@@ -52,22 +50,26 @@ from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.comparison.subsample import number_of_groups, sample_pairs
 from pymc_pacauc.ep.plan import GAMMA_STEP, MANY_MODES, several_fixed_points
 from pymc_pacauc.ep.posterior import NaturalGaussian, at_gamma, natural_gaussian, standard_gaussian
-from pymc_pacauc.ep.sites import FINE_PER_UNIT, MOST_TABLES, check_gamma_per_pair, fine_site_table, lowest_rho
+from pymc_pacauc.ep.sites import FAST, FINE_PER_UNIT, MOST_TABLES, check_gamma_per_pair, fine_site_table, lowest_rho
 from pymc_pacauc.numerics import FloatArray, kernel, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
-EQUAL = 1e-15  # 1 / sd of the scores of equal rows: as good as none; any number far below those of others will do
+EQUAL = 1e-15  # 1 / sd given to pairs of equal rows, so that they have no force; any number far below others works
 FIRST_GAMMA = 0.5  # to go to from the prior, in units of the comparison's size; doubled, a step fewer at some gammas
 LEAST_SHARE = 0.1  # of a step, where steps do not become smaller; doubled, some paths at a large gamma go to and fro
-CHANGE = 0.1  # relative, of natural parameters, at which to go on: the sweeps of a fit itself make good what is left
-FEW = 3  # one in so many directions of a process come first, then so many sweeps of all; doubled: more sweeps later
+CHANGE = 0.1  # relative change of natural parameters at which a stage ends: the fit that follows corrects the rest
+FEW = 3  # first a third of the features of a process, then three sweeps of all; doubled: more sweeps later
 SWEEPS = 20  # at most, at each gamma, and steps to a mean; 3 sweeps lose 0.14 nats more on average at a large gamma
-PAIRS_PER_ROW = 100  # of more pairs so many are sampled; twice as many moves held-out AUCs by less than 0.002
+PAIRS_PER_ROW = 100  # pairs of a subsample; twice as many change held-out AUCs by less than 0.002
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """The pairs of a block, each of which stands for ``times`` as many; weights relative to their mean, or nearly."""
+    """The pairs of a block, positives ``i`` and negatives ``j``; each pair counts ``times``.
+
+    ``weight_i`` and ``weight_j`` are relative to their means, whose product is ``mean_weight`` or, where many blocks
+    share tables, is near it.
+    """
 
     i: NDArray[np.intp]
     j: NDArray[np.intp]
@@ -78,22 +80,22 @@ class _Part:
 
 
 class MeanFirst:
-    """Sweeps over blocks of pairs.
+    """Mean-first sweeps over blocks of pairs; see the module docstring.
 
     Parameters
     ----------
     design : ndarray, shape (n, k)
         The scores are ``design @ w + offset``, w ~ N(0, I).
     offset : ndarray, shape (n,)
-        The scores are ``design @ w + offset``, w ~ N(0, I).
+        Known part of each score.
     blocks : sequence of (Block, float), default ()
-        Of pairs of these rows, and how many pairs each pair of a block stands for.
+        Blocks of pairs of these rows, and the factor that each pair of a block is counted with.
     power : float
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
     scale_free : bool
         Whether rankings depend on the direction of w alone.
     single : bool, default True
-        Whether single precision will do.
+        Whether to compute in single precision.
     """
 
     def __init__(
@@ -106,40 +108,40 @@ class MeanFirst:
         scale_free: bool,
         single: bool = True,
     ) -> None:
-        unit = float(np.linalg.norm(design)) / math.sqrt(design.size) or 1.0  # of scores: it ranks nothing
+        unit = float(np.linalg.norm(design)) / math.sqrt(design.size) or 1.0  # rescaling scores changes no ranking
         self.design: NDArray[Any] = np.divide(design, unit, dtype=np.float32 if single else np.float64)
         self.offset = offset / unit
         self.parts = _parts(blocks)
         self.power, self.scale_free = power, scale_free
 
     def over(self, blocks: Sequence[tuple[Block, float]]) -> MeanFirst:
-        """The same rows, and other pairs of them."""
+        """Return the same for other pairs of the same rows."""
         other = copy(self)
         other.parts = _parts(blocks)
         return other
 
     def scores(self, mean: FloatArray) -> FloatArray:
-        """Of all rows, in units of their own."""
+        """Compute the scores of all rows, (n,), in the unit of ``design``."""
         scores = self.design @ mean.astype(self.design.dtype) + self.offset
-        if not np.isfinite(scores).all():  # kernels look sites up by them
+        if not np.isfinite(scores).all():  # else the kernels would index their tables by NaN
             raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
         return scores
 
     def sweep(self, q: NaturalGaussian, gamma_per_pair: float, error: float) -> tuple[NaturalGaussian, float]:
-        """New standard deviations, the mean given these, the precision given both; and the relative change of all.
+        """Compute standard deviations at q, the mean given these, the precision given both.
 
-        ``gamma_per_pair`` is that of a pair of weight one, ``error`` that of the mean, in standard deviations of q, in
-        each of its coordinates.
+        Returns the new Gaussian and the relative change of its natural parameters. ``gamma_per_pair`` is that of a pair
+        of weight one, ``error`` the tolerance of the mean, in standard deviations of q in each coordinate.
         """
         sds = self.inverse_sd(q)
         mean = self.mean(q, sds, gamma_per_pair, error)
         scores = self.scores(mean)
         curvature, informed = np.zeros(len(scores), self.design.dtype), 0.0
-        for p, inverse in zip(self.parts, sds, strict=True):  # which hold K from here on
-            by_row, by_column, b = _curvatures(inverse, *self.sites(p, scores, gamma_per_pair))
-            curvature[p.i] += by_row
-            curvature[p.j] += by_column
-            informed += b
+        for p, inverse in zip(self.parts, sds, strict=True):  # 1 / sd is overwritten by K, (rows, columns)
+            sites = self.sites(p, scores, gamma_per_pair)
+            informed += _curvatures(inverse, *sites)
+            curvature[p.i] += sites[-3]
+            curvature[p.j] += sites[-2]
         weighed = (0.5 * curvature)[:, None] * self.design
         for p, K in zip(self.parts, sds, strict=True):
             weighed[p.i] -= K @ self.design[p.j]
@@ -159,21 +161,16 @@ class MeanFirst:
         return following, change
 
     def inverse_sd(self, q: NaturalGaussian) -> list[NDArray[Any]]:
-        """1 / sd of the differences of the scores under q, for each block a matrix."""
+        """Compute 1 / sd of the score differences under q: a matrix (rows, columns) for each block."""
         (multiply,) = linalg.get_blas_funcs(("trmm",), (self.design,))
-        root = multiply(1.0, q.root, self.design.T, trans_a=1).T  # of the covariance of the scores
+        root = multiply(1.0, q.root, self.design.T, trans_a=1).T  # (n, k): covariance of the scores is root root'
         square = np.einsum("ij,ij->i", root, root)
-        rounding = float(np.finfo(root.dtype).eps)
-        found = []
-        for p in self.parts:
-            root_i, root_j = root[p.i], root[p.j]
-            found.append(_inverse_sd(root_i @ root_j.T, root_i, square[p.i], root_j, square[p.j], rounding))
-        return found
+        return [_inverse_sd(root[p.i], square[p.i], root[p.j], square[p.j]) for p in self.parts]
 
     def mean(
         self, q: NaturalGaussian, inverse_sd: list[NDArray[Any]], gamma_per_pair: float, error: float
     ) -> FloatArray:
-        """The mean at which the function above is least, from that of q."""
+        """Minimise the function of the module docstring over the mean, from the mean of q."""
 
         def value(u: FloatArray) -> tuple[float, FloatArray]:
             mean = q.root @ u
@@ -187,28 +184,33 @@ class MeanFirst:
     def force(
         self, mean: FloatArray, inverse_sd: list[NDArray[Any]], gamma_per_pair: float
     ) -> tuple[FloatArray, float]:
-        """``sum_ij z_ij s(rho_ij) / sd_ij``, and ``sum_ij G(rho_ij)``."""
+        """Compute ``sum_ij z_ij s(rho_ij) / sd_ij``, (k,), and ``sum_ij G(rho_ij)``."""
         scores = self.scores(mean)
         by_observation, gain = np.zeros(len(scores), self.design.dtype), 0.0
         for p, each in zip(self.parts, inverse_sd, strict=True):
-            by_row, by_column, more = _forces(each, *self.sites(p, scores, gamma_per_pair))
-            by_observation[p.i] += by_row
-            by_observation[p.j] -= by_column
-            gain += more
+            sites = self.sites(p, scores, gamma_per_pair)
+            gain += _forces(each, *sites)
+            by_observation[p.i] += sites[-3]
+            by_observation[p.j] -= sites[-2]
         return (by_observation @ self.design).astype(np.float64), gain
 
     def sites(self, part: _Part, scores: FloatArray, gamma_per_pair: float) -> tuple[Any, ...]:
-        """What the sites of a part depend on, but for the standard deviations."""
+        """Return the arguments of the kernels for a part, except the standard deviations.
+
+        The last three are arrays for the sums along both axes, and scratch space: kernels allocate none themselves,
+        because that would take longer to compile than the rest of them.
+        """
         gamma = gamma_per_pair * part.mean_weight
         table, lower = _mean_table(gamma, self.power), lowest_rho(gamma, self.power)
-        return scores[part.i], scores[part.j], part.weight_i, part.weight_j, part.times, table, lower
+        given = (scores[part.i], scores[part.j], part.weight_i, part.weight_j, part.times, table, lower)
+        return *given, np.zeros(part.i.size), np.zeros(part.j.size), np.empty(part.j.size)
 
 
 def mean_first_start(problem: Problem, power: float) -> NaturalGaussian:
-    """From the prior to near EP's fixed point, of the problem's reduced coefficients, at growing gammas.
+    """Go from the prior to near EP's fixed point of a process, through growing gammas.
 
-    The directions are those of a smooth process, in the order of what they explain: up to the last gamma the first ones
-    do.
+    The reduced coefficients are features of the process in order of the variance they explain: up to the last gamma a
+    third of them suffices, then all are used.
     """
     space = problem.scores.reduced
     blocks = [(block, 1.0) for block in problem.pairs.blocks]
@@ -228,12 +230,12 @@ def mean_first_start(problem: Problem, power: float) -> NaturalGaussian:
 
 
 def first_gamma(gamma: float, pairs: Pairs) -> float:
-    """The gamma to go to from the prior, on the way to ``gamma``."""
+    """Return the first gamma after the prior, on a path to ``gamma``."""
     return min(gamma, FIRST_GAMMA * row_shares(pairs).size)
 
 
 def _padded(q: NaturalGaussian, k: int) -> NaturalGaussian:
-    """With further coefficients that are as they were in the prior."""
+    """Extend q to k coefficients, the further ones with their prior N(0, 1)."""
     precision, shift = np.eye(k), np.zeros(k)
     known = q.mean.size
     precision[:known, :known], shift[:known] = q.precision, q.shift
@@ -243,7 +245,7 @@ def _padded(q: NaturalGaussian, k: int) -> NaturalGaussian:
 
 
 def gamma_steps(first: float, last: float, ratio: float) -> list[float]:
-    """From the first gamma to the last, both included, by steps of at most this ratio.
+    """Return gammas from the first to the last, both included, with ratios of at most ``ratio``.
 
     Examples
     --------
@@ -255,7 +257,7 @@ def gamma_steps(first: float, last: float, ratio: float) -> list[float]:
 
 
 def _parts(blocks: Sequence[tuple[Block, float]]) -> list[_Part]:
-    """Of all blocks, with ``MOST_TABLES`` different mean weights at most: others are those next to them."""
+    """Turn blocks into parts, with mean weights rounded to at most ``MOST_TABLES`` different values."""
     parts = [_part(block, times) for block, times in blocks]
     weights = np.array([p.mean_weight for p in parts])
     if np.unique(weights).size <= MOST_TABLES:
@@ -276,10 +278,10 @@ def _part(block: Block, times: float) -> _Part:
 
 @lru_cache(maxsize=64)
 def _mean_table(gamma_per_pair: float, power: float) -> FloatArray:
-    """``table[function, interval, power]`` of s, G and b, in the intervals of a :func:`fine_site_table`."""
+    """Tabulate s, G and b: ``table[function, interval, power]``, in the intervals of :func:`fine_site_table`."""
     check_gamma_per_pair(gamma_per_pair, power)
     fine = fine_site_table(gamma_per_pair, power)
-    t = np.array([-0.5, 0.0, 0.5])  # ends and middle, so that neighbours agree where they meet
+    t = np.array([-0.5, 0.0, 0.5])  # ends and middle, so that the piecewise polynomials are continuous
     at = np.vander(t, increasing=True)
     b, c, _, log_constant = (fine @ at.T).transpose(1, 0, 2)
     rho = lowest_rho(gamma_per_pair, power) + (np.arange(len(fine))[:, None] + 0.5 + t) / FINE_PER_UNIT
@@ -287,48 +289,42 @@ def _mean_table(gamma_per_pair: float, power: float) -> FloatArray:
     return np.ascontiguousarray(values @ np.linalg.inv(at).T)
 
 
-@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
-def _inverse_sd(cross, root_i, square_i, root_j, square_j, rounding):
-    """Overwrite ``cross[i, j] = t_i . t_j`` by 1 / sd of the difference of the scores.
+def _inverse_sd(
+    root_i: NDArray[Any], square_i: NDArray[Any], root_j: NDArray[Any], square_j: NDArray[Any]
+) -> NDArray[Any]:
+    """Compute 1 / sd of the score differences, (n_i, n_j), from covariance roots t_i, t_j and their squared lengths.
 
-    Where rounding would leave little of the difference, it is found from t_i - t_j; where little of that, the rows
-    count as equal.
+    Variances with few correct digits are recomputed as |t_i - t_j|^2; rows for which that is below rounding error are
+    treated as equal.
     """
-    cancelled_below, equal_below = np.sqrt(rounding), rounding
-    for i in range(cross.shape[0]):
-        row = cross[i]
-        cancelled = 0
-        for j in range(cross.shape[1]):
-            scale = square_i[i] + square_j[j]
-            row[j] = scale - 2 * row[j]
-            cancelled += row[j] <= cancelled_below * scale
-        if cancelled:
-            for j in range(cross.shape[1]):
-                scale = square_i[i] + square_j[j]
-                if row[j] <= cancelled_below * scale:
-                    variance = 0.0
-                    for k in range(root_i.shape[1]):
-                        variance += (root_i[i, k] - root_j[j, k]) ** 2
-                    row[j] = variance if variance > equal_below * scale else 1 / EQUAL**2
-        for j in range(cross.shape[1]):
-            row[j] = 1 / math.sqrt(row[j])
-    return cross
+    equal_below = float(np.finfo(root_i.dtype).eps)
+    cancelled_below = math.sqrt(equal_below)
+    found = (-2 * root_i) @ root_j.T
+    found += square_i[:, None]
+    found += square_j
+    for i in np.flatnonzero(found.min(axis=1) <= cancelled_below * (square_i + square_j.max())):
+        scale = square_i[i] + square_j
+        j = np.flatnonzero(found[i] <= cancelled_below * scale)
+        difference = root_j[j] - root_i[i]
+        variance = np.einsum("jk,jk->j", difference, difference)
+        found[i, j] = np.where(variance > equal_below * scale[j], variance, EQUAL**-2)
+    np.sqrt(found, out=found)
+    return np.reciprocal(found, out=found)
 
 
-@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+@kernel(fastmath=FAST, no_cpython_wrapper=True)
 def _place(inverse_sd, mean, mean_j, lower, intervals, position):
-    """Where in the table the rho of each pair of a row is: in which interval, and how far from its beginning."""
+    """Compute the position of the rho of each pair of a row in the table, in units of intervals."""
     last = intervals - 0.5
     for j in range(inverse_sd.size):
         rho = (mean - mean_j[j]) * inverse_sd[j]
         position[j] = min(max((rho - lower) * FINE_PER_UNIT, 0.0), last)
 
 
-@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
-def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower):
-    """Sums of s / sd along both axes, and the sum of G."""
+@kernel(fastmath=FAST)
+def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower, by_row, by_column, position):
+    """Sum s / sd along both axes into ``by_row``, (n_i,), and ``by_column``, (n_j,), zeros; return the sum of G."""
     n_i, n_j = inverse_sd.shape
-    by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
     gain = 0.0
     for i in range(n_i):
         row = inverse_sd[i]
@@ -349,14 +345,13 @@ def _forces(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower)
             gained += (G[0] + t * (G[1] + t * G[2])) * weight_j[j]
         by_row[i] = weight * total
         gain += weight * gained
-    return by_row, by_column, gain
+    return gain
 
 
-@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
-def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower):
-    """Overwrite 1 / sd by K = b / sd^2; return its sums along both axes, and the sum of b."""
+@kernel(fastmath=FAST)
+def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lower, by_row, by_column, position):
+    """Overwrite 1 / sd, (n_i, n_j), by K = b / sd^2; sum K along both axes into zeros; return the sum of b."""
     n_i, n_j = inverse_sd.shape
-    by_row, by_column, position = np.zeros(n_i), np.zeros(n_j), np.empty(n_j)
     informed = 0.0
     for i in range(n_i):
         row = inverse_sd[i]
@@ -372,14 +367,14 @@ def _curvatures(inverse_sd, mean_i, mean_j, weight_i, weight_j, times, table, lo
             total += row[j]
             by_column[j] += row[j]
         by_row[i] = total
-    return by_row, by_column, informed
+    return informed
 
 
 def continued_start(problem: Problem, power: float) -> NaturalGaussian:
-    """A start for EP at the problem's gamma, of its reduced coefficients: the end of a path from the prior.
+    """Compute a start for EP at the problem's gamma: the end of a path from the prior.
 
-    Where there may be several fixed points the steps are half as long, which halves what the end of the path loses
-    against the best fixed point known (0.7 nats on average).
+    Where there may be several fixed points the steps in log gamma are half as long, which halves the loss of log
+    evidence against the best fixed point known (0.7 nats on average).
     """
     step = math.sqrt(GAMMA_STEP) if several_fixed_points(problem) else GAMMA_STEP
     with single_threaded_blas():
@@ -396,18 +391,18 @@ class Reached:
 
 
 class GammaPath:
-    """Posteriors of the reduced coefficients of a problem, by gamma; best asked for from small gammas to large ones.
+    """Posteriors of the reduced coefficients of a problem at any gamma; cheapest in the order of growing gamma.
 
     Parameters
     ----------
     problem : Problem
-        The target; rows that are in no pair are not looked at, and its gamma does not matter.
+        The target; rows that are in no pair are ignored, and so is its gamma.
     power : float
         As in :class:`~pymc_pacauc.ep.plan.Plan`; 0 for variational Bayes.
     step : float, default 4
         Largest ratio of neighbouring gammas.
     pairs_per_row : float, default 100
-        Of more pairs, so many are sampled.
+        Largest number of pairs per row; more are subsampled.
 
     Examples
     --------
@@ -426,9 +421,7 @@ class GammaPath:
         self, problem: Problem, power: float, step: float = GAMMA_STEP, pairs_per_row: float = PAIRS_PER_ROW
     ) -> None:
         space, rows = problem.scores.reduced, problem.compared_rows
-        place = np.zeros(problem.n, dtype=np.intp)
-        place[rows] = np.arange(rows.size)
-        design, offset, pairs = space.design[rows], space.offset[rows], problem.pairs.map(place, rows.size)
+        design, offset, pairs = space.design[rows], space.offset[rows], problem.pairs.on_rows(rows)
         self.dimension, self.pairs, self.step = space.dimension, pairs, step
         groups = number_of_groups(pairs, pairs_per_row * pairs.n)
         self.used = sample_pairs(pairs, _first_scores(design, offset, pairs), groups, np.random.default_rng(0))
@@ -444,7 +437,7 @@ class GammaPath:
         return self.sweeps(single=False)
 
     def at(self, gamma: float, sweeps: int, tolerance: float) -> Reached:
-        """From the nearest gamma known, or the prior, in steps that are not too large."""
+        """Return the posterior at ``gamma``, by steps from the nearest gamma known, or from the prior."""
         if gamma in self.known:
             return self.known[gamma]
         if self.known:
@@ -452,7 +445,7 @@ class GammaPath:
             q, last = self.known[nearest].q, nearest
             way = gamma_steps(nearest, gamma, self.step)[1:]
         else:
-            one = gamma <= MANY_MODES * row_shares(self.pairs).size  # fixed point: no need to go by smaller gammas
+            one = gamma <= MANY_MODES * row_shares(self.pairs).size  # one fixed point: no smaller gammas needed
             q, last = standard_gaussian(self.dimension), gamma if one else first_gamma(gamma, self.pairs)
             way = gamma_steps(last, gamma, self.step)
         for value in way:
@@ -462,6 +455,7 @@ class GammaPath:
         return found
 
     def _settled(self, q: NaturalGaussian, gamma: float, sweeps: int, tolerance: float) -> Reached:
+        """Sweep at one gamma until the change is below the tolerance."""
         precise = self.double if tolerance < math.sqrt(np.finfo(np.float32).eps) else self.single
         error = 0.1 * tolerance
         change, share = math.inf, 1.0
@@ -471,14 +465,14 @@ class GammaPath:
             if change < tolerance:
                 q = following
                 break
-            if change >= before:  # sweeps that lead to and fro
+            if change >= before:  # the iteration oscillates: take a part of each step
                 share = max(0.5 * share, LEAST_SHARE)
             q = _between(q, following, share)
         return Reached(q, change, change < tolerance)
 
 
 def _between(q: NaturalGaussian, other: NaturalGaussian, share: float) -> NaturalGaussian:
-    """A share of the way from one Gaussian to another."""
+    """Interpolate the natural parameters: ``share`` of the way from ``q`` to ``other``; q where that is no density."""
     if share == 1.0:
         return other
     precision = q.precision + share * (other.precision - q.precision)
@@ -486,7 +480,7 @@ def _between(q: NaturalGaussian, other: NaturalGaussian, share: float) -> Natura
 
 
 def _first_scores(design: FloatArray, offset: FloatArray, pairs: Pairs) -> FloatArray:
-    """Scores along the first step from the prior, for two classes the difference of their means."""
+    """Compute scores along the first step from the prior: for two classes, along the difference of their means."""
     force = np.zeros(pairs.n)
     for block in pairs.blocks:
         force[block.positive] += block.row_weights * block.column_weights.sum()

@@ -1,25 +1,29 @@
-"""EP on sampled pairs: a fit whose time grows like the number of rows, not of pairs.
+"""EP on a random subset of the pairs: a fit whose time grows with the number of rows, not of pairs.
 
-    pilot -> growing shares of the rows -> steps with all of them -> subsample along the score found -> fit
+    pilot -> growing shares of the rows -> Newton steps of the mean with all rows -> subsample -> fit -> its error
 
-For plans with a :class:`~pymc_pacauc.ep.plan.Subsample`: more than 250 000 pairs. A sweep costs
-O(N k + n k^2) for N pairs used. The pairs that matter are those whose order q is not sure of, so pairs are sampled
-along the score of q (:mod:`pymc_pacauc.comparison.subsample`), which a *pilot* finds: a fit to some rows at their share
-of gamma, by sweeps that find the mean first (:mod:`pymc_pacauc.ep.start`); then to growing shares, each from the one
-before. Pairs are sampled anew before each step, as those along a score that is off by a standard deviation have twice
-the error.
+*Which pairs.* Pairs whose order is uncertain under q carry the information, so rows are put into groups along their
+score and compared within them (:mod:`pymc_pacauc.comparison.subsample`). The score comes from a *pilot*: a fit to a
+share of the rows, at the same share of gamma, by mean-first sweeps (:mod:`pymc_pacauc.ep.start`); then fits to growing
+shares, each from the one before. Pairs are sampled anew before each step, because a subsample along a score that is off
+by one posterior standard deviation has twice the error.
 
-*Steps of the mean.* With many rows q is narrow and its precision Q known from a share of the data: a sweep then says
-how far the mean is off, V (r - Q m), to a tenth. Where pairs say nothing of the length of w the step keeps it, and what
-is uncertain about the length goes along with the mean.
+*Newton steps.* With many rows q is narrow, and its precision Q is known well from a share of the rows: the step of the
+mean V (r - Q m), with Q and r from one sweep, is right to a tenth. Where the risk does not depend on the length of w,
+the step keeps the length, and the variance along the mean is rotated to the new mean (:func:`moved`).
 
-*How many pairs.* The error of the mean in posterior standard deviations (root mean square over directions) has a square
-proportional to gamma^1.5 / N. *Sampling error*: sums over other subsamples, at the fit's q, say to first order how far
-their fits are from it, with twice the variance of one; beyond ``LINEAR_ERROR``, or where far pairs are not thinned, the
-fit is repeated on them. Where the error of the mean is beyond ``TRUSTED_ERROR``, the rows go into fewer, larger
-groups. Where that would save too little, or a fit does not converge while all pairs are few enough, all are fitted
-instead (:class:`NeedsAllPairs`), from their own starts: at a gamma of many times n the fixed point next to that of a
-subsample may be a poor one, or none.
+*Number of pairs.* The squared error of the mean, in posterior standard deviations (root mean square over directions),
+is proportional to gamma^1.5 / N for N pairs (``docs/theory/subsampled_pairs.md``). A sweep costs O(N k + n k^2).
+
+*Sampling error* (:func:`sampling_error`). The sums of the sites over independent other subsamples, at the q of the fit,
+give to first order the differences of their fits from it, which have twice the variance of one fit. Above
+``LINEAR_ERROR``, or where far pairs are not thinned, the fit is repeated on the other subsamples instead. If the error
+of the mean is above ``TRUSTED_ERROR``, groups become larger. If that would save too little, or a fit does not converge
+and all pairs are few enough, :class:`NeedsAllPairs` is raised and all pairs are fitted, from their own start: at a
+gamma of many times n the fixed point next to that of a subsample may be a poor one.
+
+The engine of plans whose ``pairs`` is a :class:`~pymc_pacauc.ep.plan.Subsample`: by default above 250 000 pairs. To
+change which pairs are sampled, change :func:`pymc_pacauc.comparison.subsample.sample_pairs`.
 """
 
 from __future__ import annotations
@@ -46,10 +50,10 @@ from pymc_pacauc.ep.loop import (
     policy_for,
     solve_fixed_point,
 )
-from pymc_pacauc.ep.plan import FINE_TOLERANCE, GAMMA_STEP, LEAST_SAVED, MOST_PAIRS, Plan, Subsample
+from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, GAMMA_STEP, LEAST_SAVED, MOST_PAIRS, Plan, Subsample
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import EXACT, TRUSTED_ERROR, SamplingError
-from pymc_pacauc.ep.sites import SiteTable, site_table
+from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.start import FEW, MeanFirst, first_gamma, gamma_steps
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.ep.sweep import SiteSums, check_offset, tile_map
@@ -59,7 +63,7 @@ from pymc_pacauc.problem.problem import Problem
 
 
 class Natural(Protocol):
-    """Natural parameters that a sweep finds, the prior's included."""
+    """Natural parameters after a sweep, the prior's included."""
 
     @property
     def precision(self) -> FloatArray: ...
@@ -68,14 +72,14 @@ class Natural(Protocol):
 
 
 def newton_step(q: NaturalGaussian, seen: Natural, scale_free: bool) -> FloatArray:
-    """V (r - Q m), V and m those of q and Q and r those of a sweep; the length of the mean stays if pairs ignore it."""
+    """Compute V (r - Q m), (k,), with V and m of q, and Q and r of a sweep; orthogonal to m if ``scale_free``."""
     step = q.covariance @ (seen.shift - seen.precision @ q.mean)
     square = float(q.mean @ q.mean)
     return step - q.mean * (q.mean @ step) / square if scale_free and square > 0.0 else step
 
 
 def scaled(q: NaturalGaussian, factor: float, scale_free: bool) -> NaturalGaussian:
-    """q with so many times its sites, about the same mean; the length, if pairs ignore it, as uncertain as it is.
+    """Multiply the sites of q by a factor, with the same mean; if ``scale_free``, the variance of the length stays.
 
     Examples
     --------
@@ -93,7 +97,7 @@ def scaled(q: NaturalGaussian, factor: float, scale_free: bool) -> NaturalGaussi
 
 
 def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaussian:
-    """q about another mean; what is uncertain about the length of the old one is so about that of the new one."""
+    """Move the mean of q by a step; if ``scale_free``, the variance along the old mean moves to the new one."""
     mean = q.mean + step
     precision, length, along = q.precision, float(q.mean @ q.shift), float(mean @ q.shift)
     if scale_free and length > 0.0 and along != 0.0:
@@ -106,12 +110,14 @@ def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaus
 
 Found = Solution[NaturalGaussian, GaussianSweep]
 
-FEW_ROWS, PILOT_PER_ROW = 1000, 64  # of the pilot at first, and pairs per row;
+FEW_ROWS = 1000  # of the pilot at first;
 MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most
 PILOT_SIDE = 200  # rows at least, of the smaller side
 ROUGH = 0.05  # error of its mean, in standard deviations, and change of q at the end of a stage: some hundredths of one
 ROUGH_CHANGE = 0.2  # of q
-GROWTH = 5.0  # of gamma, or of the share, from stage to stage, at most
+# Largest ratio of gammas, or of shares of the rows, from stage to stage; with 4, a fit of 100 000 rows takes 1.17 times
+# as long.
+GROWTH = 5.0
 LAST_TOLERANCE = 0.015  # with a step after it, changes the mean by a thousandth, far below the sampling error
 WARM = replace(POLICY, damping=1.0, plain_steps=0)
 LEFT = 0.2  # of the length of a step is how far off the mean may be thereafter
@@ -122,7 +128,7 @@ LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first
 
 
 class NeedsAllPairs(Exception):
-    """No subsample is good enough for this fit; ``converged`` is that of the last one."""
+    """Raised if no subsample is accurate enough; ``converged`` and ``pairs_used`` are those of the last one."""
 
     def __init__(self, last: Stage) -> None:
         super().__init__(last)
@@ -130,7 +136,7 @@ class NeedsAllPairs(Exception):
 
 
 class Stage(NamedTuple):
-    """Pairs, their fixed point, the posterior after the step that its last sweep suggests, and its sampling error."""
+    """A fit to one subsample: the pairs, the fixed point, q after the step that its last sweep suggests, its error."""
 
     used: SampledPairs
     found: Found
@@ -141,22 +147,21 @@ class Stage(NamedTuple):
 def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: Callback | None = None) -> EPFit:
     """Fit a Gaussian to the AUC Gibbs posterior from a subsample of the pairs, as the plan says.
 
-    Raises :class:`NeedsAllPairs` where its error is too large whatever the subsample, or where it does not converge and
-    all pairs are as few as those that ``"auto"`` fits without a subsample.
-    ``max_sweeps`` is for each stage. Except on pairs drawn before, sweeping ends at a change of ``LAST_TOLERANCE`` (or
-    ``FINE_TOLERANCE``), if not before: what is left is far below the sampling error.
+    Raises :class:`NeedsAllPairs` if the error is too large whatever the subsample, or if it does not converge and all
+    pairs are at most ``MOST_PAIRS``. ``max_sweeps`` is for each stage. Except on pairs drawn before, the tolerance is
+    at least ``LAST_TOLERANCE`` (thinned) or ``FINE_TOLERANCE``: the remaining change is far below the sampling error.
     """
     asked = plan.pairs
     assert isinstance(asked, Subsample)
     check_offset(problem)
-    table = site_table(problem.gamma_per_pair, plan.power)
+    table = SiteTable(problem.gamma_per_pair, plan.power)
     with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
         run = _Run(problem, plan, asked, table, map_tiles, callback, np.random.default_rng(asked.random_seed))
         q = run.first()
         try:
             q, off = run.approach(q)
             last = run.enlarged(run.last(q, off))
-        except StoppedEarly:  # one sweep more, of all rows, says what there is
+        except StoppedEarly:  # one more sweep over all rows, for the evidence and risk of the present q
             run.max_sweeps, run.callback = 1, None
             last = run.last(run.reached or q, 1.0)
     whole = replace(last.found, point=last.q, history=tuple(run.history), interventions=run.interventions)
@@ -166,7 +171,7 @@ def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: 
 
 @dataclass(eq=False)
 class _Run:
-    """One fit: what all its stages share, and what they leave behind."""
+    """One fit: settings shared by all stages, and the history they append to."""
 
     problem: Problem
     plan: Plan
@@ -177,13 +182,13 @@ class _Run:
     rng: np.random.Generator
     history: list[dict[str, float]] = field(default_factory=list)
     interventions: Interventions = field(default_factory=Interventions)
-    reached: NaturalGaussian | None = None  # the posterior of some stage
+    reached: NaturalGaussian | None = None  # posterior of the last stage, returned on an interrupt
 
     def __post_init__(self) -> None:
         self.groups, self.max_sweeps = self.asked.groups, self.plan.max_sweeps
 
     def first(self) -> NaturalGaussian:
-        """The prior, or the start, at this gamma."""
+        """Return the prior, or the start scaled to this gamma."""
         start, problem = self.plan.start, self.problem
         if isinstance(start, str):
             return start_of(problem, None)
@@ -192,7 +197,7 @@ class _Run:
         return start_of(problem, start)
 
     def approach(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
-        """From the prior or the start to a q along whose scores to sample; and by how much it may be off."""
+        """Find a q along whose scores to sample; also return how far its mean may be off, in standard deviations."""
         if self.asked.along == "pilot":
             return self.grow(*self.pilot(q))
         if self.asked.along == "refined start":
@@ -200,7 +205,7 @@ class _Run:
         return q, 1.0
 
     def last(self, q: NaturalGaussian, off: float) -> Stage:
-        """The fit itself, with the pairs of the start or along the scores of q, and its sampling error."""
+        """Fit the final subsample (drawn before, or along the scores of q), and compute its sampling error."""
         drawn, plan = self.asked.drawn, self.plan
         used = self.sample_along(q, self.groups, off=off) if drawn is None else drawn
         sampled, enough = used.n_pairs < self.problem.pairs.n_pairs, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
@@ -216,7 +221,7 @@ class _Run:
         return Stage(used, found, q, error)
 
     def enlarged(self, last: Stage) -> Stage:
-        """The same with fewer, larger groups while the error of the mean is too large."""
+        """Repeat with fewer, larger groups while the error of the mean is above ``TRUSTED_ERROR``."""
         affordable = self.problem.pairs.n_pairs <= MOST_PAIRS
         while not (last.found.interrupted or self.asked.drawn is not None):
             if affordable and not last.found.converged:
@@ -233,7 +238,7 @@ class _Run:
     def sample_along(
         self, q: NaturalGaussian, groups: float, pairs: Pairs | None = None, off: float = 1.0
     ) -> SampledPairs:
-        """The rows in groups along their scores under q, whose mean may be ``off`` by so many standard deviations."""
+        """Sample pairs along the scores of q, whose mean may be ``off`` by so many standard deviations."""
         return self.samples_along(q, groups, 1, pairs, off)[0]
 
     def samples_along(
@@ -244,7 +249,7 @@ class _Run:
         pairs: Pairs | None = None,
         off: float = 1.0,
     ) -> list[SampledPairs]:
-        """Several independent subsamples."""
+        """Draw ``times`` independent subsamples; see :meth:`sample_along`."""
         space, n = self.problem.scores.reduced, self.problem.n
         score = np.zeros(n)
         rows = slice(None) if pairs is None else np.flatnonzero(pairs.observation_weight)
@@ -258,28 +263,26 @@ class _Run:
         return [sample_pairs(pairs, score, groups, self.rng, spread) for _ in range(times)]
 
     def pilot(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
-        """From the prior to the posterior given many rows, or all, and their share: through few, at growing gammas."""
+        """Fit few rows at growing gammas, then many rows (or all); return q and the share of rows it was fitted to."""
         problem = self.problem
         many_rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
         few, many = _share(problem, FEW_ROWS), _share(problem, many_rows)
         gammas = gamma_steps(first_gamma(problem.gamma, problem.pairs), problem.gamma, GROWTH)
         q = self.roughly(q, self.some_rows(few), gammas, ROUGH)
         q, rows = scaled(q, many / few, problem.scale_free), self.some_rows(many)
-        for error in (TRUSTED_ERROR, ROUGH):  # sampled along the score of the first, the second is nearer
+        for error in (TRUSTED_ERROR, ROUGH):  # the second samples along the score of the first, which is better
             q = self.roughly(q, rows, [problem.gamma], error)
         return q, many
 
     def some_rows(self, share: float) -> tuple[Pairs, MeanFirst]:
-        """The pairs of a share of the rows, by their place among them, and what will sweep over them."""
+        """Sample a share of the rows; return their pairs, indexed within the sample, and mean-first sweeps of them."""
         problem, space = self.problem, self.problem.scores.reduced
         sweeping = partial(MeanFirst, power=self.table.power, scale_free=problem.scale_free)
         if share == 1.0:
             return problem.pairs, sweeping(space.design, space.offset)
         pairs = part_of(problem.pairs, share, self.rng)
         rows = np.flatnonzero(pairs.observation_weight)
-        place = np.zeros(problem.n, dtype=np.intp)
-        place[rows] = np.arange(rows.size)
-        return pairs.map(place, rows.size), sweeping(space.design[rows], space.offset[rows])
+        return pairs.on_rows(rows), sweeping(space.design[rows], space.offset[rows])
 
     def roughly(
         self,
@@ -288,10 +291,10 @@ class _Run:
         gammas: Sequence[float],
         error: float,
     ) -> NaturalGaussian:
-        """Find the mean first, given some rows, at some gammas of all."""
+        """Run mean-first sweeps on some rows, at growing gammas (of all rows)."""
         pairs, sweeps = rows
         score = sweeps.scores(q.mean) if q.mean.any() else self.rng.random(pairs.n)
-        groups = number_of_groups(pairs, PILOT_PER_ROW * pairs.n)
+        groups = number_of_groups(pairs, ACCURACIES["estimator"].pairs_per_row * pairs.n)
         sweeps = sweeps.over(sample_pairs(pairs, score, groups, self.rng).parts())
         last, most = gammas[0], FEW if len(gammas) > 1 else 1
         for gamma in gammas:
@@ -305,7 +308,7 @@ class _Run:
         return q
 
     def grow(self, q: NaturalGaussian, share: float) -> tuple[NaturalGaussian, float]:
-        """From the posterior given a share of the rows through growing ones to all; and how far q may be off."""
+        """Go from the posterior of a share of the rows through larger shares to all; return q and how far it is off."""
         problem = self.problem
         if share == 1.0:
             return q, 1.0
@@ -323,7 +326,10 @@ class _Run:
     def near(
         self, q: NaturalGaussian, off: float, groups: float, pairs: Pairs | None = None
     ) -> tuple[NaturalGaussian, float, float]:
-        """Steps of the mean, pairs sampled anew before each; the length of the first, and how far q may be off now."""
+        """Take Newton steps of the mean, with pairs sampled anew before each.
+
+        Returns q, the length of the first step, and how far q may be off now, both in standard deviations.
+        """
         lengths: list[float] = []
         for _ in range(MOST_STEPS):
             left = lengths[-1] * LEFT if lengths else off
@@ -341,7 +347,7 @@ class _Run:
         return q, lengths[0], LEFT * lengths[-1]
 
     def passed(self, sampled: SampledPairs, q: NaturalGaussian, **options: Any) -> NaturalGaussian:
-        """Where a stage ends, if it was not interrupted."""
+        """Run a stage and return its q; raise if it was interrupted."""
         found = self.stage(sampled, q, **options)
         self.reached = found.point
         check_interrupt()
@@ -354,7 +360,7 @@ class _Run:
         tolerance: float = ROUGH,
         pairs: Pairs | None = None,
     ) -> Found:
-        """Fit all pairs, or some of them at their share of gamma."""
+        """Iterate to the fixed point of ``sampled``, of all pairs or of some ``pairs`` at their share of gamma."""
         found = solve_fixed_point(
             self.iteration(sampled, pairs),
             q,
@@ -369,7 +375,7 @@ class _Run:
         return found
 
     def after(self, sampled: SampledPairs, found: Found) -> NaturalGaussian:
-        """Where a stage ends: the step that its last sweep suggests is free."""
+        """Return the end of a stage, after the step that its last sweep suggests at no cost."""
         if not found.converged or found.seen.change <= self.plan.tolerance:
             return found.point
         iteration = self.iteration(sampled)
@@ -379,7 +385,7 @@ class _Run:
     def repeated(
         self, q: NaturalGaussian, log_evidence: float, others: list[SampledPairs], tolerance: float
     ) -> SamplingError:
-        """The error of a fit q to a subsample, from fits to others, which begin at q."""
+        """Compute the error of a fit q from fits to other subsamples, which start at q."""
         aside = replace(self, history=[], interventions=Interventions(), callback=None)
         moved, differences = [], []
         for other in others:
@@ -390,7 +396,7 @@ class _Run:
         return SamplingError(own_error(np.array(differences)), own_error(np.array(moved)))
 
     def iteration(self, sampled: SampledPairs, pairs: Pairs | None = None) -> Iteration[NaturalGaussian, GaussianSweep]:
-        """The iteration whose fixed point is the posterior given pairs, estimated from those that are sampled."""
+        """Return the map whose fixed point is the posterior given ``pairs`` (all), estimated from those ``sampled``."""
         problem = self.problem
         if pairs is not None:
             share = pairs.total_weight / problem.pairs.total_weight
@@ -402,6 +408,7 @@ class _Run:
         return gaussian_iteration(problem, self.table.power, sums_at)
 
     def note(self, seen: list[GaussianSweep]) -> None:
+        """Append sweeps to the history."""
         for each in seen:
             self.history.append({"sweep": len(self.history) + 1, "change": each.change, **each.record})
             if self.callback is not None:
@@ -411,13 +418,12 @@ class _Run:
 def sampling_error(
     problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SiteSums], power: float
 ) -> SamplingError:
-    """What one subsample does to log Z and to the mean of a fit q, to first order, from sums at q over other ones.
+    """Estimate the standard errors of log Z and of the mean of a fit q to one subsample, to first order.
 
-    The sums over other subsamples differ from those over its own as two of them differ from each other. The difference
-    of the log evidence is that of log Z, which to first order does not depend on q; that of the gradient, r - Q m,
-    moves the mean by V times as much. Both have twice the variance of one.
-
-    A subsample along an older score is worse than these: then its own deviation from their average is what is reported.
+    ``others`` are sums of sites at q over independent other subsamples. To first order the difference of log Z does not
+    depend on q, and a difference of r - Q m moves the mean by V times as much. Both differences have twice the variance
+    of one subsample. A subsample along an older score has a larger error than these: then its own deviation from their
+    average is returned (:func:`own_error`).
     """
     return SamplingError(*map(own_error, deviations(problem, q, log_evidence, others, power)))
 
@@ -425,7 +431,7 @@ def sampling_error(
 def deviations(
     problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SiteSums], power: float
 ) -> tuple[FloatArray, FloatArray]:
-    """By how much other sums at q change log Z, and the mean, in standard deviations of q: both to first order."""
+    """Compute by how much other sums at q change log Z, (K, 1), and the mean in standard deviations of q, (K, k)."""
     steps, differences, second = [], [], q.covariance + np.outer(q.mean, q.mean)
     for sums in others:
         sums = replace(sums, precision=sums.precision + np.eye(q.mean.size))
@@ -440,7 +446,10 @@ def deviations(
 
 
 def own_error(differences: FloatArray) -> float:
-    """Standard error of one subsample from the differences[k, m] of K others to it, root mean square over m."""
+    """Estimate the standard error of one subsample from differences (K, m) of K others to it, RMS over m.
+
+    The larger of two estimates: half the mean square of the differences; the square of their mean, minus its variance.
+    """
     count = len(differences)
     alike = 0.5 * np.mean(differences**2)
     own = np.mean(differences.mean(axis=0) ** 2) - np.mean(differences.var(axis=0, ddof=1)) / count
@@ -448,10 +457,10 @@ def own_error(differences: FloatArray) -> float:
 
 
 def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatArray:
-    """Standard deviations of the scores, without what neighbours have in common.
+    """Compute standard deviations of the scores, (n,), without the part that is proportional to the mean score.
 
-    Of score i = m_i + t_i . e, with e ~ N(0, I), that is the slope of t over m: mostly the length of the coefficients,
-    which does not change the order.
+    Score i is m_i + t_i . e with e ~ N(0, I). The regression of t on m is removed: it is mostly the uncertain length of
+    the coefficients, which does not change the order.
     """
     square = float(score @ score)
     slope = (score @ design) @ q.root / square if square > 0.0 else np.zeros(q.mean.size)
@@ -464,14 +473,12 @@ def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatA
 
 
 def other_samples(dimension: int) -> int:
-    """Subsamples for the sampling error: two at least, of which there is a variance."""
+    """Return the number of other subsamples for the sampling error: at least two, for a variance."""
     return max(2, math.ceil(OTHER_NUMBERS / dimension))
 
 
 def _share(problem: Problem, rows: int) -> float:
-    """About so many rows, of the smaller side not too few."""
-    higher, lower = np.zeros(problem.n, dtype=bool), np.zeros(problem.n, dtype=bool)
-    for block in problem.pairs.blocks:
-        higher[block.positive] = True
-        lower[block.negative] = True
-    return min(1.0, max(rows / problem.n, PILOT_SIDE / min(higher.sum(), lower.sum())))
+    """Return the share of rows for about ``rows`` of them, with at least ``PILOT_SIDE`` of the smaller side."""
+    sides = zip(*((block.positive, block.negative) for block in problem.pairs.blocks), strict=True)
+    smaller = min(np.unique(np.concatenate(side)).size for side in sides)
+    return min(1.0, max(rows / problem.n, PILOT_SIDE / smaller))

@@ -1,19 +1,24 @@
-"""A sweep over sampled pairs: the sums of the sites of all pairs, estimated from those that meet in a group.
+"""One sweep over sampled pairs: unbiased estimates of the sums of the sites of all pairs, given q.
 
-Every site is that of its own pair, at the pair's own gamma', and the *sums* are multiplied by what a pair met stands
-for: at any q the estimate has the sums over all pairs as its expectation. (Sites of G times gamma' would not: sites are
-not linear in gamma'.) A sweep is a map over *jobs*, a few groups each, and a sum: O(N k + n k^2) for N pairs met,
-nothing kept between sweeps, and jobs go through any ``map``, of threads or of other machines.
+Rows are in groups (:mod:`pymc_pacauc.comparison.subsample`), and pairs within a group are computed. Each has the site
+of its own gamma', and the *sums* are multiplied by the number of groups: at any q the estimate is unbiased. (Sites at a
+gamma' multiplied by the number of groups would not be: sites are not linear in gamma'.) A sweep is a map over *jobs*, a
+few groups each, and a sum. It costs O(N k + n k^2) for N pairs, keeps nothing between sweeps, and jobs go through any
+``map``, of threads or of other machines.
 
-*The band.* Under q the score of row i has mean a_i and standard deviation |t_i|. A pair with |a_i - a_j| > r (|t_i| +
-|t_j|), r = :func:`far_radius`, is right or wrong for certain: its site is flat (K and h below 1e-4 of the largest at
-worst, below 1e-9 for most), its cost 0 or 1. So rows are sorted by score and cut into short runs, and runs whose
-intervals a -+ r |t| do not overlap cost nothing but a count: the more rows, the narrower q, the more of these.
+*Certain pairs.* Under q the score of row i has mean a_i and standard deviation |t_i|. A pair with
+|a_i - a_j| > r (|t_i| + |t_j|), r = :func:`far_radius`, is right or wrong for certain: its site is flat (K and h below
+1e-4 of the largest at worst, below 1e-9 for most) and its cost is 0 or 1. So rows are sorted by score and cut into
+*runs* of 16, and for two runs whose intervals a -+ r |t| do not overlap only the weight of their pairs is added. The
+more rows, the narrower is q, and the more pairs are certain.
 
-*Thinning.* Most of |t_i| may be common to rows with neighbouring scores: the length of the coefficients, which changes
-no order. What is left, the *width* of a row, is given with the subsample, and does not change from sweep to sweep. Runs
-further apart than 2.5 widths and yet not certain have small and smooth sites: one in ``every`` is looked at, and
-stands for the others. Rows whose width is far above the others' have runs of their own.
+*Thinning.* Most of |t_i| may be common to rows with neighbouring scores, because the uncertain length of the
+coefficients changes no order. The rest is the *width* of a row; it is given with the subsample and fixed for all
+sweeps, so that the sums are smooth functions of q. Runs further apart than 2.5 widths and yet not certain have small
+and smooth sites: of them one in ``every`` is computed, with ``every`` times its weight. Rows much wider than the others
+have runs of their own (:func:`band_order`).
+
+Used by all sweeps of :mod:`pymc_pacauc.ep.subsample`.
 """
 
 from __future__ import annotations
@@ -31,16 +36,8 @@ from pymc_pacauc.comparison.pairs import Block
 from pymc_pacauc.comparison.subsample import SampledBlock, SampledPairs
 from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import NaturalGaussian
-from pymc_pacauc.ep.sites import (
-    CANCELLED,
-    FINE_PER_UNIT,
-    SiteTable,
-    WeightedSiteTable,
-    fine_site_table,
-    row_sites,
-    weighted_site_table,
-)
-from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, TILE_COLUMNS, SiteSums, _add_listed, _arguments
+from pymc_pacauc.ep.sites import CANCELLED, FAST, FINE_PER_UNIT, SiteTable, Tabulated, fine_site_table, row_sites
+from pymc_pacauc.ep.sweep import ROWS_AT_ONCE, TILE_COLUMNS, SiteSums, _add_listed
 from pymc_pacauc.numerics import FloatArray, kernel
 from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.scores import ReducedScores
@@ -51,15 +48,15 @@ BROAD = 4.0  # times the average width from which on a row has a run apart; doub
 
 
 def far_radius(gamma: float) -> float:
-    """Standard deviations from which on the sites of pairs with up to this gamma' are flat.
+    """Return the number of standard deviations beyond which sites of pairs with up to this gamma' are flat.
 
-    Those of wrong pairs reach as far as exp(gamma' - r^2 / 2) does: to -11 at gamma' = 50.
+    Sites of wrong pairs decrease like exp(gamma' - r^2 / 2): at gamma' = 50 the radius is 11.
     """
     return math.sqrt(FAR**2 + 2.0 * gamma)
 
 
 def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp] | None:
-    """The order by width, then by place, of rows sorted by place; None where no row is broad."""
+    """Return the order of rows by class of width, then by place; None where all are of the lowest class."""
     typical = float(width.mean())
     if not width.max() > BROAD * typical > 0.0:
         return None
@@ -69,7 +66,7 @@ def band_order(place: FloatArray, width: FloatArray) -> NDArray[np.intp] | None:
 
 @kernel
 def _runs(mean, spread, weight):
-    """The interval mean -+ spread of each run, and its weight."""
+    """Compute for each run the smallest interval that contains all mean -+ spread, and the sum of weights; (runs,)."""
     count = (mean.size + RUN - 1) // RUN
     low, high, total = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
     for i in range(mean.size):
@@ -80,12 +77,13 @@ def _runs(mean, spread, weight):
     return low, high, total
 
 
-@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
+@kernel(fastmath=FAST)
 def _alike_sites(
     row, mean_i, square_i, mean_j, square_j, weight, table, lower, k_column, h_column, totals, inverse, position
 ):  # fmt: skip
-    """What ``row_sites`` does, for pairs of one ``weight``, by a ``fine_site_table``. Where two rows nearly coincide it
-    does nothing, and says so first.
+    """Compute :func:`row_sites` for pairs of one ``weight``, by a ``fine_site_table``.
+
+    Returns True, and changes nothing, where two rows nearly coincide; else False, sum_j K and sum_j h.
     """
     special = 0
     for j in range(row.size):
@@ -124,13 +122,15 @@ def band_sites(
     every, first, radius, alike, fine,
     gamma, largest, middle, scale, table, wrong_table, lower, per_unit, tie_cost,
 ):  # fmt: skip
-    """Sums of K and h by row and by column and of K z_j by row, the totals (weight of wrong pairs, log constants,
-    number of tied pairs met), and the listed pairs (i, j, variance, weight), which are in none: see ``row_sites``.
-    There are two lists of them: of pairs that stand for themselves, and of pairs each of which stands for ``every``.
+    """Sum K and h by row (n_i,) and by column (n_j,), and K z_j by row (n_i, size), over the pairs of a group.
 
-    Of a row and a run that are neither close to each other nor certain, one in ``every`` is looked at, from ``first``.
-    Pairs are certain beyond ``radius`` standard deviations.
-    Pairs that all weigh ``alike``, if that is not 0, have a ``fine`` table.
+    Also returns the totals (weight of wrong pairs, log constants, number of tied pairs) and two lists of pairs (i, j,
+    variance, weight) that are in none of the sums, see :func:`row_sites`: pairs that count once, and pairs that count
+    ``every`` times.
+
+    Of the runs that are neither close to a row nor certain, one in ``every`` (a power of 2) is computed, starting from
+    ``first``. Pairs are certain beyond ``radius`` standard deviations. If ``alike`` is not 0, all pairs have this
+    weight, and the ``fine`` table.
     """
     n_i, n_j = mean_i.size, mean_j.size
     low_i, high_i, total_i = _runs(mean_i, radius * np.sqrt(square_i), weight_i)
@@ -142,10 +142,10 @@ def band_sites(
     most = min(n_j, ROWS_AT_ONCE)
     of_run = np.empty(RUN * most)
     weight, inverse, position = np.empty(most), np.empty(most), np.empty(most)
-    totals = np.zeros((2, 3))  # of close pairs, and of others
+    totals = np.zeros((2, 3))  # row 0: close pairs; row 1: pairs of which one in every is computed
     listed_close, listed_far = [(0.0, 0.0, 0.0, 0.0)], [(0.0, 0.0, 0.0, 0.0)]
-    certain = 0.0  # weight of pairs that are wrong for certain, or almost
-    some = np.empty(low_j.size, dtype=np.intp)  # runs that rows of a run have to look at
+    certain = 0.0  # weight of far pairs in the wrong order, counted as certainly wrong
+    some = np.empty(low_j.size, dtype=np.intp)  # runs of j to compute for the present run of i
     for a in range(low_i.size):
         count = 0
         for b in range(low_j.size):
@@ -154,7 +154,7 @@ def band_sites(
                 certain += wrong
                 if low_j[b] > high_i[a] or high_j[b] < low_i[a] or (a + b + first) & (every - 1):
                     continue
-                totals[1, 0] -= wrong  # what is looked at is how far from certain it is
+                totals[1, 0] -= wrong  # a run that is computed replaces its share of the count
                 totals[1, 1] += gamma * wrong
             some[count] = b
             count += 1
@@ -208,7 +208,7 @@ def band_sites(
                             k_column[far, left:right], h_column[far, left:right], totals[far], listed,
                             weight, inverse, position,
                         )  # fmt: skip
-                    for k in range(before, len(listed)):  # from places in the run to places in the group
+                    for k in range(before, len(listed)):  # indices in the run become indices in the group
                         at, column, variance, of_pair = listed[k]
                         listed[k] = (at, column + left, variance, of_pair)
                     k_row[i] += times * k_sum
@@ -235,7 +235,7 @@ def band_sites(
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Some groups of a block; or ``part`` of ``parts`` of the positive rows of one group."""
+    """Some groups of a block; or, of one large group, the positive rows ``part::parts``."""
 
     block: SampledBlock
     groups: range
@@ -244,7 +244,7 @@ class Job:
 
 
 class JobSums(NamedTuple):
-    """Sums over the pairs of a job, in the coordinates of the design and, where there is one, the offset."""
+    """Sums over the pairs of a job, in the coordinates of the design extended by the offset, if there is one."""
 
     precision: FloatArray
     linear: FloatArray
@@ -253,7 +253,7 @@ class JobSums(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The positive or the negative rows of a group, in the order of the band."""
+    """The positive or the negative rows of a group, in the order of their runs."""
 
     rows: FloatArray
     place: FloatArray
@@ -293,14 +293,13 @@ def sampled_sums(
     return SiteSums(precision, linear, log_constant, wrong, problem.tied_pairs)
 
 
-def _table(sampled: SampledBlock, table: SiteTable) -> WeightedSiteTable:
+def _table(sampled: SampledBlock, table: SiteTable) -> Tabulated:
     block = sampled.block
-    ends = [table.gamma * f(block.row_weights) * f(block.column_weights) for f in (np.min, np.max)]
-    return weighted_site_table(*ends, table.power)
+    return table.between(*(float(f(block.row_weights) * f(block.column_weights)) for f in (np.min, np.max)))
 
 
-def _fine(block: Block, table: SiteTable, weighted: WeightedSiteTable) -> tuple[float, FloatArray]:
-    """The weight of all pairs of a block and their own table, where they weigh alike; 0 and none otherwise."""
+def _fine(block: Block, table: SiteTable, weighted: Tabulated) -> tuple[float, FloatArray]:
+    """Return the weight of all pairs of a block and a table for it, where they have one weight; else 0 and none."""
     gamma = table.gamma * block.weight
     if block.constant and gamma <= weighted.largest:
         return block.weight, fine_site_table(gamma, table.power)
@@ -308,7 +307,7 @@ def _fine(block: Block, table: SiteTable, weighted: WeightedSiteTable) -> tuple[
 
 
 def _jobs(block: SampledBlock) -> list[Job]:
-    """Of about ``TILE_COLUMNS`` rows at least; of a group with more pairs than a tile has, parts."""
+    """Divide a block into jobs of at least about ``TILE_COLUMNS`` rows, and large groups into parts."""
     groups = block.groups
     if groups == 0:
         return []
@@ -327,9 +326,10 @@ def _job_sums(
     side: Callable[..., Side],
     size: int,
     table: SiteTable,
-    weighted: WeightedSiteTable,
+    weighted: Tabulated,
     tie_cost: float,
 ) -> JobSums:
+    """Sum the sites of a job; ``side`` returns the rows of a group, ``size`` is the number of columns."""
     half, linear = np.zeros((size, size)), np.zeros(size)
     near, near_linear = np.zeros((size, size)), np.zeros(size)
     wrong = log_constant = 0.0
@@ -346,7 +346,7 @@ def _job_sums(
         j = side(radius, group.negative, group.column_weights)
         far = (job.block.every, int(job.block.turns[g]), radius)
         k_i, h_i, k_j, h_j, by_row, totals, *lists = band_sites(
-            *i[1:], *j[1:], j.rows, *far, *fine, *_arguments(table.gamma, weighted), tie_cost
+            *i[1:], *j[1:], j.rows, *far, *fine, *weighted, tie_cost
         )
         half += i.rows.T @ (0.5 * k_i[:, None] * i.rows - by_row) + j.rows.T @ (0.5 * k_j[:, None] * j.rows)
         linear += i.rows.T @ h_i - j.rows.T @ h_j
@@ -376,9 +376,9 @@ def _side(
     index: NDArray[np.intp],
     weights: FloatArray,
 ) -> Side:
-    """The moments of some rows.
+    """Compute the moments of some rows under q, in the order of their runs.
 
-    Their order, and who is far from whom, is that of the subsample, so that sums are smooth functions of q.
+    Places and widths are those of the subsample where it has them, so that the sums are smooth functions of q.
     """
     place = width = None
     if subsample.spread is not None:

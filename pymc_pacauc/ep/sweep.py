@@ -1,4 +1,4 @@
-"""One sweep over all pairs: the sums of their sites, given q.
+"""One sweep of EP: the sums of the sites of all pairs, given q, by matrix products over tiles of pairs.
 
 The scores under q = N(m, V) have means a_i and covariance T T', T of shape (n, k), so the difference of a pair has
 variance |t_i|^2 + |t_j|^2 - 2 t_i . t_j. A tile of pairs is two matrix products and one pass of the site functions
@@ -6,21 +6,26 @@ variance |t_i|^2 + |t_j|^2 - 2 t_i . t_j. A tile of pairs is two matrix products
 
     t_i . t_j  (GEMM)   ->   K_ij, h_ij  (pointwise)   ->   sum_j K_ij z_j  (GEMM)
 
-and sum_ij K_ij (z_i - z_j)(z_i - z_j)' follows from the row and column sums of K and sum_ij K_ij z_i z_j'. A sweep
-costs O(n+ n- k + n k^2), a factor k below the paper's, in memory O(n k + tiles under way). Every plan of
-``pairs="all"`` sweeps so. Tiles go through any ``map``, of threads or other machines, and are added in a fixed order:
-the result does not depend on the number of threads. Blocks whose weights take few values become blocks of one weight,
-which need one variable less (4 times as fast); many small blocks are one part together (2.5 to 4 times as fast). The K
-of a pair whose rows nearly coincide is huge, and would leave nothing of the rest in those sums: such pairs are listed,
-and added one by one.
+and the sums wanted, sum_ij K_ij (z_i - z_j)(z_i - z_j)', (k, k), and sum_ij h_ij (z_i - z_j), (k,), follow from the row
+and column sums of K and h and from sum_ij K_ij z_i z_j'. z_i, (k,), is the row of the design.
 
-The paper (Ridgway et al. 2014, arXiv:1410.1771), appendix Algorithm 3, stores every site and adds them one by one.
+A sweep costs O(n+ n- k + n k^2), a factor k less than the paper's, in memory O(n k + tiles under way). Plans with
+``pairs="all"`` sweep this way. Tiles go through any ``map`` (of threads, or of other machines) and are added in a fixed
+order, so the result does not depend on the number of threads.
+
+:func:`cut_work` divides the pairs into parts. A block whose weights take few values becomes blocks of one weight each,
+which need a table in one variable only (4 times as fast); many small blocks become one part (2.5 to 4 times as fast).
+The K of a pair whose rows nearly coincide is huge and would cancel the digits of the other pairs in those sums: such
+pairs are listed, and added one by one (:func:`listed_sites`).
+
+To distribute a sweep in another way, pass :func:`sum_sites` another ``map_tiles``, or set ``Plan.where``.
+
+Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, appendix Algorithm 3, which stores every site and
+updates them one by one.
 """
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,25 +38,20 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from pymc_pacauc.comparison.pairs import Block, Pairs
-from pymc_pacauc.ep.posterior import inverse_triangle
 from pymc_pacauc.ep.sites import (
-    CANCELLED,
     MOST_TABLES,
-    NEAR,
-    TIED,
     UPPER,
     SiteTable,
     SmallBlocks,
-    WeightedSiteTable,
+    Tabulated,
     check_gamma_per_pair,
     lowest_rho,
     site_functions,
     small_block_sites,
     small_blocks,
-    tile_sites_weighted,
-    weighted_site_table,
+    tile_sites,
 )
-from pymc_pacauc.numerics import FloatArray, kernel, single_threaded_blas
+from pymc_pacauc.numerics import FloatArray, cores, single_threaded_blas
 from pymc_pacauc.problem.problem import Problem
 
 # Of a tile, at most, and rows of other matrices worked on at a time: 16 MB. Doubled, as fast in twice the memory.
@@ -66,18 +66,23 @@ WORTH_A_TILE = (
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """A part of a block: its rows and columns, and their weights where they differ (the block's is in the rows')."""
+    """A part of a block: its rows and columns, and their weights; those of the columns are None where all pairs have
+    one ``weight``, which is None elsewhere.
+    """
 
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
-    weight: float
-    row_weights: FloatArray | None
+    weight: float | None
+    row_weights: FloatArray
     column_weights: FloatArray | None
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a sweep over some pairs consists of: ``weights`` are the least and largest of pairs that need them."""
+    """The parts of a sweep, and the weights for which it needs tables.
+
+    ``constant_weights``: weights of tiles of one weight. ``weights``: least and largest weight of all other pairs.
+    """
 
     parts: list[Tile | SmallBlocks]
     constant_weights: set[float]
@@ -95,7 +100,7 @@ def cut_work(
     most_weights: int = MOST_TABLES,
     most_tables: int = MOST_TABLES,
 ) -> Work:
-    """Cut pairs into parts; remembered, as every sweep over the same pairs has the same."""
+    """Divide the pairs into parts of a sweep; cached, because every sweep over the same pairs has the same parts."""
     known = _known_work.setdefault(pairs, {})
     if d not in known:
         known[d] = _cut(pairs, d, small_block, most_weights, most_tables)
@@ -122,7 +127,7 @@ def _cut(pairs: Pairs, d: int, small_block: int, most_weights: int, most_tables:
 
 
 def _by_weight(block: Block, most: int) -> list[Block]:
-    """A block whose weights take few values (counts, say) as blocks of one weight each: one variable less."""
+    """Split a block whose weights take few values (counts, for example) into blocks of one weight each."""
     if block.constant:
         return [block]
     rows, row = np.unique(block.row_weights, return_inverse=True)
@@ -137,25 +142,21 @@ def _by_weight(block: Block, most: int) -> list[Block]:
 
 
 def _tiles(block: Block, constant: bool) -> Iterator[Tile]:
-    """Eight tiles at least, if they have 64 rows then: work for threads; with weights unless ``constant``."""
+    """Split a block into tiles: at least eight, for threads, unless these have fewer than 64 rows.
+
+    Tiles carry weights unless ``constant``.
+    """
     height = min(ROWS_AT_ONCE, max(64, -(-block.positive.size // 8)))
-    row_weights = None if constant else block.row_weights
-    column_weights = None if constant else block.column_weights
+    weight = block.weight if constant else None
     for top in range(0, block.positive.size, height):
-        rows = slice(top, top + height)
         for left in range(0, block.negative.size, TILE_COLUMNS):
-            columns = slice(left, left + TILE_COLUMNS)
-            yield Tile(
-                block.positive[rows],
-                block.negative[columns],
-                block.weight,
-                None if row_weights is None else row_weights[rows],
-                None if column_weights is None else column_weights[columns],
-            )
+            part = block.take(slice(top, top + height), slice(left, left + TILE_COLUMNS))
+            column_weights = None if constant else part.column_weights
+            yield Tile(part.positive, part.negative, weight, part.row_weights, column_weights)
 
 
 def _shares(blocks: list[Block]) -> Iterator[list[Block]]:
-    """Consecutive blocks with at most an eighth of all pairs, or ``SMALL_BLOCK``, whichever is more."""
+    """Split a list of blocks into runs of about an eighth of all pairs, or ``SMALL_BLOCK`` pairs if that is more."""
     most = max(SMALL_BLOCK, sum(block.n_pairs for block in blocks) // 8)
     share, pairs = [], 0
     for block in blocks:
@@ -170,13 +171,12 @@ def _shares(blocks: list[Block]) -> Iterator[list[Block]]:
 
 @contextmanager
 def tile_map(n_pairs: int, dimension: int, n_jobs: int | None = None) -> Iterator[Callable[..., Any]]:
-    """A ``map`` over tiles, on threads (by default one per core) where there is work for them: a millisecond.
+    """Yield a ``map`` over tiles: on threads (by default one per core) if a sweep takes more than about a millisecond.
 
-    Within the context matrix algebra is single-threaded: BLAS's own threads wait for each other at every step of a
-    factorization, which costs more than it saves wherever a core has other work to do.
+    Within the context BLAS is single-threaded: its threads synchronise at every step of a factorization, which costs
+    more than it saves when another thread uses a core.
     """
-    if n_jobs is None:
-        n_jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_jobs = cores() if n_jobs is None else n_jobs
     with single_threaded_blas():
         if n_jobs == 1 or (n_pairs < ROWS_AT_ONCE**2 and dimension < ROWS_AT_ONCE):
             yield map
@@ -193,7 +193,9 @@ LARGEST_ROUNDING = 1e-3  # nats, of log Z: what models may differ by; twice as m
 
 @dataclass(frozen=True, eq=False)
 class ScoreMoments:
-    """Means and a covariance root of the scores under q: ``cov(scores) = root @ root.T``."""
+    """Means (n,) of the scores under q, ``root`` T (n, k) with ``cov(scores) = root @ root.T``, and ``square``, (n,),
+    the squared row norms of T, which are the variances.
+    """
 
     mean: FloatArray
     root: FloatArray
@@ -202,10 +204,10 @@ class ScoreMoments:
 
 @dataclass(frozen=True, eq=False)
 class SiteSums:
-    """Sums over pairs of the site parameters, in the natural parameters of q, and of two scalars.
+    """Sums of the sites over pairs: ``precision`` (k, k) and ``shift`` (k,) of the coefficients, and three scalars.
 
-    ``log_constant`` includes what the sites contribute at zero coefficients when there is an offset; ``wrong`` is the
-    expected weight of the wrong pairs, ``tied`` the number of pairs that tie whatever the coefficients.
+    ``log_constant`` is the sum of log C, including the sites' value at zero coefficients when there is an offset;
+    ``wrong`` is the expected weight of wrong pairs, ``tied`` the number of pairs that tie whatever the coefficients.
     """
 
     precision: FloatArray
@@ -229,8 +231,8 @@ def check_offset(problem: Problem) -> None:
         raise ValueError(
             f"The scores at the prior mean (offset included) are up to {spread:.2g} from their average, "
             f"{spread / sd:.2g} times the prior standard deviation of a score: in double precision EP's log evidence "
-            f"would be wrong by about {rounding:.1g}. Where an offset ranks so firmly, coefficients matter for near "
-            "ties alone: rescale it, widen the prior, or use pm.sample(step=pac.TemperingSMC())."
+            f"would be wrong by about {rounding:.1g}. Such an offset decides nearly all pairs whatever the "
+            "coefficients: rescale it, widen the prior, or use pm.sample(step=pac.TemperingSMC())."
         )
 
 
@@ -241,8 +243,8 @@ def score_moments(
     precision_factor: FloatArray,
     map_tiles: Callable[..., Any] = map,
 ) -> ScoreMoments:
-    """Moments of ``design @ w + offset`` for w ~ N(mean, (L L')^-1), L the lower ``precision_factor``."""
-    inverse = inverse_triangle(precision_factor.T)
+    """Compute the moments of ``design @ w + offset`` for w ~ N(mean, (L L')^-1), L the lower ``precision_factor``."""
+    inverse = linalg.lapack.dtrtri(precision_factor.T, lower=0)[0]
 
     def times(rows: slice) -> FloatArray:
         return np.asarray(linalg.blas.dtrmm(1.0, inverse, design[rows].T, trans_a=1)).T
@@ -261,10 +263,10 @@ def sum_sites(
     tie_cost: float = 0.5,
     map_tiles: Callable[..., Any] = map,
 ) -> SiteSums:
-    """Add up the sites of all ``pairs``; see the module docstring."""
+    """Sum the sites of all ``pairs`` at given score moments; ``design`` is (n, k). See the module docstring."""
     if not (np.isfinite(moments.mean).all() and np.isfinite(moments.square).all()):
         raise FloatingPointError("The moments of the scores overflow: rescale X, the offset or the prior.")
-    # With an offset, s = [z, o] . [w, 1]: the sums over the extended rows contain all that is needed.
+    # With an offset o the score is [z, o] . [w, 1]: sums over the extended rows contain those wanted.
     extended = np.column_stack([design, offset]) if offset.any() else design
     d, size = design.shape[1], extended.shape[1]
     work = cut_work(pairs, d)
@@ -272,22 +274,24 @@ def sum_sites(
 
     def job(part: Tile | SmallBlocks) -> PartSums:
         if isinstance(part, SmallBlocks):
-            return _small_block_sums(part, moments, extended, sites, tie_cost)
-        return _tile_sums(part, moments, extended, sites, tie_cost)
+            return _small_block_sums(part, moments, extended, sites[None], tie_cost)
+        return _tile_sums(part, moments, extended, sites[part.weight], tie_cost)
 
     k_point, h_point, by_row = np.zeros(pairs.n), np.zeros(pairs.n), np.zeros((pairs.n, size))
-    wrong = log_constant = tied = 0.0
+    totals = np.zeros(3)
     listed: list[Listed] = []
     for sums in map_tiles(job, work.parts):
         for index, k_sum, h_sum in sums.points:
             k_point[index] += k_sum
             h_point[index] += h_sum
         by_row[sums.rows] -= sums.by_row
-        wrong, log_constant, tied = wrong + sums.wrong, log_constant + sums.log_constant, tied + sums.tied
+        totals += sums.totals
         if sums.listed is not None:
             listed.append(sums.listed)
-    precision = _symmetric_product(extended, 0.5 * k_point, by_row, map_tiles)
-    linear = extended.T @ h_point
+    by_row += (0.5 * k_point)[:, None] * extended
+    half = extended.T @ by_row
+    precision, linear = half + half.T, extended.T @ h_point
+    wrong, log_constant, tied = totals
     if listed:
         site_wrong, site_log_constant = _add_listed(listed, moments.mean, extended, table, precision, linear)
         wrong, log_constant = wrong + site_wrong, log_constant + site_log_constant
@@ -299,116 +303,44 @@ def sum_sites(
 
 
 class PartSums(NamedTuple):
-    """Sums over one part: K and h by observation, K z by ``rows``; and the pairs that are in none of these, listed as
-    (i, j, variance, weight), arrays each, or None where there are none.
+    """Sums over one part: K and h by observation, K z by ``rows``, and in ``totals`` the weight of wrong pairs, log
+    constants and the number of tied pairs; pairs that are in none of these are listed as (i, j, variance, weight),
+    arrays each, or None where there are none.
     """
 
     points: tuple[tuple[NDArray[np.intp], FloatArray, FloatArray], ...]
     rows: NDArray[np.intp]
     by_row: FloatArray
-    wrong: float
-    log_constant: float
-    tied: float
+    totals: FloatArray
     listed: Listed | None
 
 
-class Tables(NamedTuple):
-    """The site functions, tabulated for every weight of whole tiles, and for weights between two."""
-
-    gamma: float
-    by_weight: dict[float, SiteTable]
-    weighted: WeightedSiteTable | None
+def tables_for(work: Work, table: SiteTable) -> dict[float | None, Tabulated]:
+    """The tables of tiles of one weight each, by weight, and under None that of all others."""
+    found: dict[float | None, Tabulated] = {weight: table.between(weight, weight) for weight in work.constant_weights}
+    return found if work.weights is None else {**found, None: table.between(*work.weights)}
 
 
-def tables_for(work: Work, table: SiteTable) -> Tables:
-    by_weight = {weight: table.times(weight) for weight in work.constant_weights}
-    for each in by_weight.values():
-        each.coefficients  # noqa: B018  # worked out here, once, and not by every thread
-    weighted = None
-    if work.weights is not None:
-        weighted = weighted_site_table(table.gamma * work.weights[0], table.gamma * work.weights[1], table.power)
-    return Tables(table.gamma, by_weight, weighted)
-
-
-def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, sites: Tables, tie_cost: float) -> PartSums:
+def _tile_sums(tile: Tile, moments: ScoreMoments, extended: FloatArray, table: Tabulated, tie_cost: float) -> PartSums:
     rows, columns = _of(moments, tile.rows), _of(moments, tile.columns)
-    cross = rows[2] @ columns[2].T  # becomes K
-    if tile.row_weights is not None:
-        assert sites.weighted is not None
-        k_row, h_row, k_column, h_column, totals, far = tile_sites_weighted(
-            cross,
-            *rows,
-            tile.row_weights,
-            *columns,
-            tile.column_weights,
-            *_arguments(sites.gamma, sites.weighted),
-            tie_cost,
-        )
-        at, weights = far[:, :2].astype(np.intp), far[:, 3]
-        wrong, log_constant, tied = map(float, totals)
-    else:
-        table = sites.by_weight[tile.weight]
-        k_row, h_row, k_column, h_column, totals, far = _tile_sites(
-            cross, *rows, *columns, table.coefficients, table.lower, table.per_unit, tie_cost
-        )
-        wrong, log_constant, equal, equal_wrong, tied = map(float, totals)
-        # The kernel takes pairs of equal rows, and near ones, for rho = 0: put the constant factor there, or none.
-        wrong = tile.weight * (wrong + equal_wrong - 0.5 * (equal + len(far)))
-        log_constant -= table.gamma * equal_wrong + (equal + len(far)) * table.log_constant_at_zero
-        at, weights = far[:, :2].astype(np.intp), np.full(len(far), tile.weight)
-    listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], far[:, 2], weights) if len(far) else None
+    cross = rows[2] @ columns[2].T  # t_i . t_j, (rows, columns); the kernel overwrites it by K
+    k_row, h_row, k_column, h_column, totals, far = tile_sites(
+        cross, (*rows, tile.row_weights), (*columns, tile.column_weights), table, tie_cost
+    )
+    at = far[:, :2].astype(np.intp)
+    listed = (tile.rows[at[:, 0]], tile.columns[at[:, 1]], far[:, 2], far[:, 3]) if len(far) else None
     points = ((tile.rows, k_row, h_row), (tile.columns, k_column, -h_column))
-    return PartSums(points, tile.rows, cross @ extended[tile.columns], wrong, log_constant, tied, listed)
+    return PartSums(points, tile.rows, cross @ extended[tile.columns], totals, listed)
 
 
 def _small_block_sums(
-    part: SmallBlocks, moments: ScoreMoments, extended: FloatArray, sites: Tables, tie_cost: float
+    part: SmallBlocks, moments: ScoreMoments, extended: FloatArray, table: Tabulated, tie_cost: float
 ) -> PartSums:
-    assert sites.weighted is not None
-    k_point, h_point, by_row, totals, far = small_block_sites(
-        part.positive,
-        part.row_weights,
-        part.first_row,
-        part.negative,
-        part.column_weights,
-        part.first_column,
-        *_of(moments, part.members),
-        extended[part.members],
-        *_arguments(sites.gamma, sites.weighted),
-        tie_cost,
-    )
+    own = (*_of(moments, part.members), extended[part.members])
+    k_point, h_point, by_row, totals, far = small_block_sites(*part[1:], *own, *table, tie_cost)
     at = part.members[far[:, :2].astype(np.intp)]
     listed = (at[:, 0], at[:, 1], far[:, 2], far[:, 3]) if len(far) else None
-    wrong, log_constant, tied = map(float, totals)
-    return PartSums(((part.members, k_point, h_point),), part.members, by_row, wrong, log_constant, tied, listed)
-
-
-def _arguments(gamma: float, table: WeightedSiteTable) -> tuple[Any, ...]:
-    return (
-        gamma,
-        table.largest,
-        table.middle,
-        table.scale,
-        table.coefficients,
-        table.wrong,
-        table.lower,
-        table.per_unit,
-    )
-
-
-def _symmetric_product(Z: FloatArray, weights: FloatArray, W: FloatArray, map_tiles: Callable[..., Any]) -> FloatArray:
-    """H + H' with H = Z' (diag(weights) Z + W); W is overwritten."""
-    for rows in _slices(len(Z)):
-        W[rows] += weights[rows, None] * Z[rows]
-    parts = _slices(Z.shape[1])
-    product = np.empty((Z.shape[1], Z.shape[1]))
-    for part, rows in zip(parts, map_tiles(lambda part: Z[:, part].T @ W, parts), strict=True):
-        product[part] = rows
-    for k, part in enumerate(parts):
-        for other in parts[: k + 1]:
-            block = product[part, other] + product[other, part].T
-            product[part, other], product[other, part] = block, block.T
-    return product
+    return PartSums(((part.members, k_point, h_point),), part.members, by_row, totals, listed)
 
 
 def _add_listed(
@@ -419,9 +351,9 @@ def _add_listed(
     precision: FloatArray,
     linear: FloatArray,
 ) -> tuple[float, float]:
-    """Add the sites of pairs (i, j, variance, weight), one by one, to the sums in place.
+    """Add the sites of listed pairs (i, j, variance, weight) to ``precision`` and ``linear`` in place.
 
-    Returns the expected weight of the wrong ones, and the sum of their log constants.
+    Returns the expected weight of the wrong pairs among them, and the sum of their log constants.
     """
     i, j, k, h, wrong, log_constant = listed_sites(listed, mean, table)
     for part in _slices(len(i)):
@@ -434,7 +366,10 @@ def _add_listed(
 def listed_sites(
     listed: list[Listed], mean: FloatArray, table: SiteTable
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray, FloatArray, float, float]:
-    """i, j, K and h of pairs (i, j, variance, weight), the expected weight of the wrong ones, and their constant."""
+    """Compute i, j, K and h of listed pairs (i, j, variance, weight), without tables.
+
+    Also returns the expected weight of the wrong pairs among them, and the sum of their log constants.
+    """
     i, j, variance, weight = (np.concatenate(columns) for columns in zip(*listed, strict=True))
     gamma = table.gamma * weight
     check_gamma_per_pair(float(gamma.max()), table.power)
@@ -451,67 +386,3 @@ def _slices(size: int) -> list[slice]:
 
 def _of(moments: ScoreMoments, index: NDArray[np.intp]) -> OfScores:
     return moments.mean[index], moments.square[index], moments.root[index]
-
-
-@kernel(fastmath={"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"})
-def _tile_sites(cross, mean_i, square_i, root_i, mean_j, square_j, root_j, table, lower, per_unit, tie_cost):
-    """Overwrite ``cross[i, j] = t_i . t_j`` by K_ij; return the sums of K and h along both axes, the totals, and the
-    near pairs (i, j, variance), which are counted as if their rho were 0.
-    """
-    n_i, n_j = cross.shape
-    k_row, h_row, k_column, h_column = np.zeros(n_i), np.zeros(n_i), np.zeros(n_j), np.zeros(n_j)
-    variance, position = np.empty(n_j), np.empty(n_j)
-    last = table.shape[0] - 0.5
-    wrong = log_constant = equal = equal_wrong = tied = 0.0
-    near = [(0.0, 0.0, 0.0)]
-    for i in range(n_i):
-        row = cross[i]
-        cancelled = 0
-        for j in range(n_j):
-            scale = square_i[i] + square_j[j]
-            variance[j] = scale - 2.0 * row[j]
-            cancelled += variance[j] <= CANCELLED * scale
-        if cancelled:
-            for j in range(n_j):
-                scale = square_i[i] + square_j[j]
-                if variance[j] <= CANCELLED * scale:
-                    exact = 0.0
-                    for k in range(root_i.shape[1]):
-                        exact += (root_i[i, k] - root_j[j, k]) ** 2
-                    variance[j] = exact
-                    if exact <= TIED * scale:  # equal rows: the difference of the scores is their offsets' alone
-                        variance[j] = 1e300
-                        difference = mean_i[i] - mean_j[j]
-                        equal += 1.0
-                        if abs(difference) <= 1e-12 * (abs(mean_i[i]) + abs(mean_j[j])):
-                            tied += 1.0
-                            equal_wrong += tie_cost
-                        elif difference < 0.0:
-                            equal_wrong += 1.0
-                    elif exact <= NEAR * scale:
-                        variance[j] = 1e300
-                        near.append((float(i), float(j), exact))
-        for j in range(n_j):
-            variance[j] = 1.0 / math.sqrt(variance[j])  # from here on 1 / sd
-            rho = (mean_i[i] - mean_j[j]) * variance[j]
-            position[j] = min(max((rho - lower) * per_unit, 0.0), last)
-        k_sum = h_sum = 0.0
-        for j in range(n_j):
-            interval = np.int32(position[j])
-            t = position[j] - interval - 0.5
-            p = table[interval]
-            b = p[0, 0] + t * (p[0, 1] + t * (p[0, 2] + t * (p[0, 3] + t * (p[0, 4] + t * p[0, 5]))))
-            c = p[1, 0] + t * (p[1, 1] + t * (p[1, 2] + t * (p[1, 3] + t * (p[1, 4] + t * p[1, 5]))))
-            wrong += p[2, 0] + t * (p[2, 1] + t * (p[2, 2] + t * (p[2, 3] + t * (p[2, 4] + t * p[2, 5]))))
-            log_constant += p[3, 0] + t * (p[3, 1] + t * (p[3, 2] + t * (p[3, 3] + t * (p[3, 4] + t * p[3, 5]))))
-            k = b * variance[j] * variance[j]
-            h = c * variance[j]
-            row[j] = k
-            k_sum += k
-            h_sum += h
-            k_column[j] += k
-            h_column[j] += h
-        k_row[i] = k_sum
-        h_row[i] = h_sum
-    totals = np.array([wrong, log_constant, equal, equal_wrong, tied])
-    return k_row, h_row, k_column, h_column, totals, np.array(near)[1:]

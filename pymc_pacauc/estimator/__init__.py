@@ -1,6 +1,6 @@
-"""The faces for scikit-learn: ``fit``, ``decision_function``, ``predict_proba``, and the posterior when asked for.
+"""scikit-learn estimators: ``fit``, ``decision_function``, ``predict_proba``, with the posterior as attributes.
 
-They stand on the array layer and do not import PyMC; they need the ``sklearn`` extra.
+They use the array layer and do not import PyMC; they need the ``sklearn`` extra.
 """
 
 try:

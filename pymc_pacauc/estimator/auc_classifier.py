@@ -27,7 +27,7 @@ MULTI_CLASS = ("ovo", "ordered")
 
 def _calibrated(estimator: Any) -> bool:
     if estimator.calibration is None:
-        raise AttributeError('With calibration=None there are scores, no probabilities: use calibration="auto".')
+        raise AttributeError('calibration=None gives scores without probabilities: use calibration="auto".')
     return True
 
 
@@ -37,42 +37,43 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     Parameters
     ----------
     prior : {"gaussian", "ridge", "spike_slab", "additive", "gp", "auto"}, default "gaussian"
-        Of the coefficients. ``"gaussian"``: with covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of
-        the columns, the best of four shrinkages by evidence, for which the certificate pays. ``"ridge"``: independent,
-        of variance one; ``"gaussian"`` is that with more columns than rows. ``"spike_slab"``: with a point mass at
-        zero; it ranks better than these where few of many columns matter. ``"additive"``: the score is a sum of smooth
-        functions, one for each column (:func:`~pymc_pacauc.additive_features`), their smoothness by evidence;
+        Prior of the coefficients. ``"gaussian"``: covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of
+        the columns, with the best of four shrinkages by evidence, which the certificate counts. ``"ridge"``:
+        independent with variance one; with more columns than rows ``"gaussian"`` is the same. ``"spike_slab"``: with a
+        point mass at zero; it ranks better than these if few of many columns matter. ``"additive"``: the score is a sum
+        of smooth functions, one for each column (:func:`~pymc_pacauc.additive_features`), with smoothness by evidence;
         :func:`~pymc_pacauc.plots.plot_shapes` draws them. ``"gp"``: the score is a Gaussian process of the columns'
-        robust scores, its lengthscale by evidence, without a certificate. Neither has ``coef_``. ``"auto"``: the mean
-        of the scores of ``"gaussian"``, ``"additive"`` and ``"gp"``, weighted by how well they rank rows left out:
-        the best ranking on most data unless positives are few, at several times the cost; ``coef_``, ``gamma_``,
-        ``log_evidence_``, ``approximation_`` and ``idata_`` are those of its linear part, and there is no certificate
-        and no ``intercept_``.
+        robust scores, with lengthscale by evidence; it has no certificate. Neither has ``coef_``. ``"auto"``: a
+        weighted mean of the scores of ``"gaussian"``, ``"additive"`` and ``"gp"``, with weights by their ranking of
+        rows left out: the best ranking on most data unless positives are few, at several times the cost; ``coef_``,
+        ``gamma_``, ``log_evidence_``, ``approximation_`` and ``idata_`` are those of its linear part, and it has no
+        certificate and no ``intercept_``.
     method : {"ep", "vb", "smc"}, default "ep"
         Expectation propagation, Gaussian variational Bayes, or draws of the exact posterior by tempering SMC (folds are
-        EP's also with SMC).
+        by EP then too).
     gamma : {"cv", "certificate", "coverage", "default", "MA1", "MAinf"} or float, default "cv"
-        How much the AUC counts against the prior: ``"cv"``, by the held-out AUC of the mean score; ``"certificate"``,
-        the highest certified AUC; ``"coverage"``, where credible sets cover as often as they say; ``"default"``, four
-        times n+ n- / n; ``"MA1"`` or ``"MAinf"``, a theorem's; or a number.
+        Inverse temperature, which sets how strongly ranking errors outweigh the prior: ``"cv"``, by the held-out AUC of
+        the mean score; ``"certificate"``, by the certified AUC; ``"coverage"``, by the coverage of credible sets;
+        ``"default"``, four times n+ n- / n; ``"MA1"`` or ``"MAinf"``, that of a theorem; or a number.
     standardize : bool, default True
-        Whether columns are brought to one scale before the prior is put on their coefficients. ``coef_`` is in the
-        units of X in any case.
+        Whether columns are scaled before the prior is put on their coefficients: by their standard deviation without
+        far-out values (beyond three interquartile ranges from the quartiles), and at least by a fifth of the distance
+        from the mean to the farthest other value. ``coef_`` is in the units of X in any case.
     calibration : {"auto", "sigmoid", "isotonic"} or None, default "auto"
         How scores of rows left out become probabilities: by a sigmoid, or by isotonic regression, which ``"auto"``
         takes from 2500 rows of the smaller class on. None: no probabilities, and no fits to leave rows out for them.
     random_state : int, RandomState or None, default 0
-        Of draws alone: gamma, probabilities and classes do not depend on it, nor on the order of the rows.
+        Seed of draws: gamma, probabilities and classes do not depend on it, nor on the order of the rows.
     n_jobs : int or None, default None
         Threads; None is one, -1 all cores.
     verbose : int or bool, default False
         Whether to print what the fit is doing.
     class_weight : "balanced", dict of label: weight, or None, default None
-        As everywhere in scikit-learn: weights of classes, with which those of rows are multiplied, in the probabilities
-        and hence in :meth:`predict`: how often rows of a class come where the score is used. The ranking does not
-        depend on them: a pair has a row of either class.
+        Weights of classes, multiplied with those of rows, for the probabilities and hence for :meth:`predict`, if
+        classes are more or less frequent where the score is used. The ranking does not depend on them: every pair has
+        a row of each class.
     multi_class : {"ovo", "ordered"}, default "ovo"
-        With more than two classes ``"ovo"``: one score for each class, judged by Hand and Till's M, the mean AUC
+        With more than two classes ``"ovo"``: one score for each class, evaluated by Hand and Till's M, the mean AUC
         between its rows and those of each other class; ``"ordered"``: one score that ranks the classes in their order.
     keep_data : bool, default False
         Whether pickles and copies keep the training rows. Without them ``approximation_`` and ``pac.leave_out`` are not
@@ -85,18 +86,18 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     coef_ : array of shape (1, d), or (classes, d) with a score for each class
         Posterior mean of the coefficients of X.
     coef_sd_ : array, the same shape
-        Their standard deviations, *calibrated* (:func:`~pymc_pacauc.tune.coverage.calibrated_posterior`): those that
-        cover, of directions, whatever gamma is, the length of a score having no meaning. Of spikes, and with fewer than
-        two rows (or groups) for each column, the posterior's own.
+        Their standard deviations, *calibrated* (:func:`~pymc_pacauc.tune.coverage.calibrated_posterior`): intervals of
+        the direction of the coefficients have about their nominal coverage, whatever gamma is. With a spike-and-slab
+        prior, and with fewer than two rows (or groups) for each column, those of the posterior.
     intercept_ : array of shape (1,) or (classes,)
-        Such that ``X @ coef_.T + intercept_`` is the mean score, above zero where a row is called positive.
+        Constant of the mean score ``X @ coef_.T + intercept_``, which is above zero where a row is called positive.
     inclusion_probability_ : array
         Probability that a coefficient is not zero, as ``coef_``; one where the prior is Gaussian.
     gamma_, log_evidence_ : float
-        Of the fit; lists with a score for each class, like all that follows.
+        Inverse temperature and log evidence of the fit; for several scores lists, like all that follows.
     certificate_ : Certificate
         Certified AUC with its conditions, at epsilon = 0.05; for another one ``pac.certificate(classifier, epsilon)``.
-        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is one of M of these
+        With K scores each is certified at 0.05 / K, so that the mean of the K certified AUCs is a certified M of these
         linear scores; ``decision_function``, which combines them, is not certified.
     approximation_ : Fit
         The fit on arrays (:class:`~pymc_pacauc.arrays.Fit`).
@@ -115,7 +116,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
 
     Notes
     -----
-    Sparse X is taken, and made dense: 8 bytes for each cell. For another threshold than a probability of 1/2 use
+    Sparse X is accepted, and made dense: 8 bytes for each cell. For another threshold than a probability of 1/2 use
     scikit-learn's ``TunedThresholdClassifierCV`` or ``FixedThresholdClassifier``.
 
     Examples
@@ -215,7 +216,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
             X, y, weights = X[seen], y[seen], weights[seen]
             strata, groups = (None if rows is None else rows[seen] for rows in (strata, groups))
         classes, place = np.unique(y, return_inverse=True)
-        leaves_out = self.calibration is not None or (isinstance(recipe.gamma, str) and recipe.gamma == "cv")
+        leaves_out = self.calibration is not None or recipe.gamma == "cv"
         _check_classes(classes, place, leaves_out)
         rng = np.random.default_rng(self._seed())
         counted = weights
@@ -246,7 +247,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
     def _check_options(self) -> None:
         check_calibration(self.calibration)
         if self.class_weight is not None and self.calibration is None:
-            raise ValueError('class_weight= is for probabilities, and there are none: use calibration="auto".')
+            raise ValueError('class_weight= is for probabilities, and calibration=None has none: use "auto".')
         if self.multi_class not in MULTI_CLASS:
             raise ValueError(
                 f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
@@ -292,7 +293,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         X = self._validate_rows(X)
         if len(self.scores_) > 1:
             if return_std:
-                raise ValueError("return_std=True is for one score; of several see scores_[k].posterior.std(X).")
+                raise ValueError("return_std=True is for one score; for several use scores_[k].posterior.std(X).")
             standard = np.column_stack([each.standard(X) for each in self.scores_])
             return standard if self.calibration is None else self.softmax_.decision(standard)
         [score] = self.scores_
@@ -442,7 +443,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         if scores.ndim == 1:
             return 1.0 - float(empirical_risk(scores, place, ordered=self.classes_.size > 2, **options))
         if strata is not None:
-            raise ValueError("M has no strata: with a score for each class call score() without them.")
+            raise ValueError("strata is not defined for M, of several classes: call score() without it.")
         present = np.unique(place)
         return 1.0 - float(empirical_risk(scores[:, present], place, weights=weights, multi_class="ovo"))
 
@@ -455,7 +456,7 @@ def _compared(part: NDArray[np.intp], strata: Any, weights: FloatArray | None = 
 
 
 def _check_classes(classes: NDArray[Any], place: NDArray[np.intp], leaves_out: bool) -> None:
-    """Two classes at least, of two rows each where rows are left out."""
+    """Refuse fewer than two classes, or fewer than two rows of a class where rows are left out."""
     if classes.size < 2:
         raise ValueError(
             f"This classifier needs samples of at least 2 classes in the data, but the data contains only one class: "

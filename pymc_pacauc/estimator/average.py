@@ -1,23 +1,25 @@
-"""One score averaged over posteriors of increasing flexibility, weighted by how well they rank rows left out.
+"""Average of scores under three priors (linear, additive, Gaussian process), with weights by stacking.
 
-No prior suits all data: a linear score is best where rows are few or columns act evenly, a sum of functions where they
-bend, a Gaussian process where they interact. Averaging them beats choosing one: their errors differ. Each *part* is a
-posterior of its own, with its own gamma, and its score is brought to mean 0 and variance 1 over the training rows.
+No prior is best for all data: a linear score where rows are few or effects are linear, a sum of functions where they
+are not, a Gaussian process where columns interact. Their errors differ, so that the average is better than choosing
+one. Each *part* is a posterior with its own gamma, whose score is standardised over the training rows.
 
-The weights are found by *stacking* (Wolpert, 1992; Breiman, 1996, for weights that are not negative): the cross-fitted
-scores of the parts, which calibration needs anyway, are the columns of one more ranking problem, whose coefficients
-have the prior N(1, 0.5^2), shrunk to equal weights. Its posterior mean, at twice the comparison's size, is taken where
-it is positive and made to sum to one. Cross-fitted scores of the average use weights that have not seen the fold
-either.
+*Stacking.* The cross-fitted scores of the parts, which calibration needs anyway, are the columns of another ranking
+problem, whose coefficients have the prior N(1, 0.5^2) (towards equal weights). The positive part of its posterior mean,
+at gamma = twice the comparison's size, normalised to sum 1, gives the weights. Cross-fitted scores of the average use
+weights computed without the fold.
+
+References: Wolpert (1992), doi:10.1016/S0893-6080(05)80023-1; Breiman (1996), doi:10.1007/BF00117832.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +27,14 @@ from numpy.typing import NDArray
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
+from pymc_pacauc.ep.results import ADVICE
 from pymc_pacauc.estimator.calibration import calibration_folds, cross_fit
 from pymc_pacauc.estimator.posterior import TUNING_ROWS, Recipe, ScorePosterior, fit_part
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.problem.score_function import ScoreFunction
-from pymc_pacauc.tune.evidence import SIZES
-from pymc_pacauc.tune.gamma import GammaChoice, paired_errors, pairs_of_few
+from pymc_pacauc.tune.gamma import CENTRE, GammaChoice, paired_errors, pairs_of_few
 
 PARTS = ("gaussian", "additive", "gp")
 # Prior standard deviation of a weight, whose mean is 1. Doubled, the AUC on unseen data is the same to 0.001.
@@ -76,7 +78,7 @@ class AveragedPosterior(ScorePosterior):
         return self._averaged([part.training_scores for part in self.parts], self.center)
 
     def std(self, X: FloatArray) -> FloatArray:
-        """At most this: as if the errors of the parts, which share their rows, were perfectly correlated."""
+        """Return an upper bound on the standard deviation, as if errors of the parts were perfectly correlated."""
         return self._averaged([part.std(X) for part in self.parts], np.zeros(len(self.parts)))
 
     def _averaged(self, scores: Sequence[FloatArray], center: FloatArray) -> FloatArray:
@@ -89,9 +91,9 @@ class AveragedPosterior(ScorePosterior):
         refusal = 'The score of prior="auto" is not linear in X: use the estimator\'s decision_function(X).'
         return ScoreFunction((), refusal=refusal)
 
-    def without_data(self) -> AveragedPosterior:
-        kept = {"parts": tuple(part.without_data() for part in self.parts), "held": None}
-        return replace(super().without_data(), **kept)  # type: ignore[arg-type, return-value]
+    def without_data(self) -> Self:
+        parts = tuple(part.without_data() for part in self.parts)
+        return replace(super().without_data(), parts=parts, held=None)
 
 
 def fit_scores(
@@ -106,6 +108,12 @@ def fit_scores(
 ) -> ScorePosterior:
     """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
     given: dict[str, Any] = {"sample_weight": sample_weight, "groups": groups, "rng": rng}
+    context = copy_context()
+    context.run(ADVICE.set, recipe.advice)
+    return context.run(_fit_scores, X, pairs, recipe, folds, given)
+
+
+def _fit_scores(X: FloatArray, pairs: Pairs, recipe: Recipe, folds: int, given: dict[str, Any]) -> ScorePosterior:
     if recipe.prior != "auto":
         return fit_part(X, pairs, recipe, folds=folds, **given)
     names = [name for name in PARTS if name == "gaussian" or (np.ptp(X, axis=0).any() and X.shape[1] <= len(X))]
@@ -116,7 +124,7 @@ def fit_scores(
         parts.append(fit_part(X, pairs, replace(recipe, prior=name), folds=shared, **given))
     kept = [k for k, near in enumerate(_not_behind(parts)) if near or k == 0]
     parts, names = [parts[k] for k in kept], [names[k] for k in kept]
-    recipe.tell("weighing the parts by rows left out")
+    recipe.tell("weighting the parts by rows left out")
     scores = [part.training_scores for part in parts]
     center, unit = np.mean(scores, axis=1), np.std(scores, axis=1)
     averaged = AveragedPosterior(
@@ -139,7 +147,7 @@ def fit_scores(
 
 
 def _not_behind(parts: Sequence[ScorePosterior]) -> NDArray[np.bool_]:
-    """Which parts stay behind the best one by less than ``BEHIND`` standard errors in the folds that chose gamma."""
+    """Return which parts are less than ``BEHIND`` standard errors worse than the best, in the folds of gamma."""
     choices = [part.choice for part in parts if isinstance(part.choice, GammaChoice)]
     if len(choices) < len(parts):
         return np.ones(len(parts), dtype=bool)
@@ -148,11 +156,12 @@ def _not_behind(parts: Sequence[ScorePosterior]) -> NDArray[np.bool_]:
 
 
 def stacked_scores(held: FloatArray, assigned: NDArray[np.intp], pairs: Pairs) -> FloatArray:
-    """Average held-out scores (parts, assignments, rows), those of a fold by weights that have not seen it.
+    """Average held-out scores (parts, assignments, rows), each fold by weights computed without it.
 
     Returns
     -------
-    Array of shape (assignments, rows).
+    ndarray, shape (assignments, rows)
+        Averaged scores.
     """
     mean, found = held.mean(axis=1).T, np.empty(held.shape[1:])
     for scores, fold, row in zip(held.swapaxes(0, 1), assigned, found, strict=True):
@@ -175,7 +184,7 @@ def stacked_weights(scores: FloatArray, pairs: Pairs) -> FloatArray:
     """
     parts = scores.shape[1]
     if parts > 1 and pairs.n_pairs > 0:
-        gamma = SIZES * row_shares(pairs).size
+        gamma = CENTRE * row_shares(pairs).size
         problem = linear_gaussian_problem(scores, pairs, gamma, prior_mean=1.0, prior_covariance=WEIGHT_SD**2)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # then weights are equal

@@ -1,8 +1,8 @@
-"""What the estimators have in common: input as scikit-learn checks it, attributes of the posterior, pickles.
+"""Base class of the estimators: input checks, attributes of the posterior, pickles without training rows.
 
-A pickle (and a copy) of a fitted estimator holds no training row, unless ``keep_data=True``: coefficients, covariances,
-calibration, the numbers that certificates and the report are made of, and, of a Gaussian process, its pivots, which
-*are* training rows. Draws of the posterior as ArviZ data import PyMC, which nothing else here does.
+A pickle (and a copy) of a fitted estimator has no training rows, unless ``keep_data=True``: it has coefficients,
+covariances, calibration, the numbers of certificates and the report, and, of a Gaussian process, its pivots, which
+*are* training rows. Only draws as ArviZ data import PyMC.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import group_codes
 from pymc_pacauc.estimator.posterior import Recipe, ScorePosterior
-from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.export import write_score
-from pymc_pacauc.problem.score_function import linear_scores
+from pymc_pacauc.numerics import FloatArray, check_probability
+from pymc_pacauc.problem.score_function import linear_scores, write_score
 
 
 def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws: int, seed: int) -> Any:
@@ -80,7 +79,7 @@ KEEP = "The training rows are not kept in a pickle or a copy: fit with keep_data
 
 @contextmanager
 def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
-    """A fit begins with nothing of the last one; if it fails, the estimator is as it was, unfitted or with that fit."""
+    """Make ``fit`` start without attributes of an earlier fit, and restore these if it fails."""
     before = dict(vars(estimator))
     for name in [name for name in before if name.endswith("_")]:
         del vars(estimator)[name]
@@ -93,7 +92,7 @@ def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
 
 
 def check_weights(sample_weight: Any, X: FloatArray) -> FloatArray | None:
-    """One weight >= 0 per row, or None where all are equal."""
+    """Return one weight >= 0 per row, or None where none are given."""
     if sample_weight is None:
         return None
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
@@ -105,9 +104,9 @@ def check_weights(sample_weight: Any, X: FloatArray) -> FloatArray | None:
 
 
 def usable_folds(pairs: Pairs, groups: NDArray[np.intp] | None, needed: bool) -> int:
-    """Number of folds: five, or fewer, with a warning, where one of five would have nothing to compare.
+    """Return the number of folds: five, or fewer, with a warning, where one of five would have no pair.
 
-    Where they are not ``needed`` there is no warning, and there may be none, 0.
+    Where folds are not ``needed`` there is no warning, and the number may be 0.
     """
     for folds in range(FOLDS, 1, -1):
         try:
@@ -116,18 +115,18 @@ def usable_folds(pairs: Pairs, groups: NDArray[np.intp] | None, needed: bool) ->
             reason = str(error)
             continue
         if folds < FOLDS and needed:
-            warnings.warn(f"There are rows for {folds} folds only, not for {FOLDS}. ({reason})", stacklevel=6)
+            warnings.warn(f"y has rows for {folds} folds only, not for {FOLDS}. ({reason})", stacklevel=6)
         return folds
     if not needed:
         return 0
     raise ValueError(
-        f"There must be two observations (or groups) of each class, or two events, at least: one to fit, one to leave "
-        f"out. {reason}"
+        "y must have at least two observations (or groups) of each class, or two events: one to fit, one to leave out. "
+        f"{reason}"
     )
 
 
 def check_rows(name: str, values: Any, n: int) -> NDArray[Any] | None:
-    """One label per row, or None."""
+    """Return one label per row, or None."""
     if values is None:
         return None
     labels = np.asarray(values)
@@ -172,11 +171,12 @@ class ScoreEstimator(BaseEstimator):
         >>> pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).predict_interval(X[:3]).shape
         (3, 2)
         """
-        if not 0.0 < ci_prob < 1.0:
-            raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
+        check_probability("ci_prob", ci_prob)
         X = self._validate_rows(X)
         if len(self.scores_) > 1:
-            raise ValueError("An interval is for one score; of several see scores_[k].posterior.interval(X, ci_prob).")
+            raise ValueError(
+                "predict_interval() is for one score; for several use scores_[k].posterior.interval(X, ci_prob)."
+            )
         return self.scores_[0].posterior.interval(X, ci_prob) - self.scores_[0].origin
 
     @property
@@ -184,7 +184,7 @@ class ScoreEstimator(BaseEstimator):
         """Calibrated standard deviations of the coefficients, the shape of ``coef_``."""
         check_is_fitted(self)
         if self.scores_[0].posterior.features is not None:
-            raise AttributeError("A score that is not linear in X has no coefficients of X.")
+            raise AttributeError(f"coef_sd_ is for scores that are linear in X, not for prior={self.prior!r}.")
         return self._shaped([each.posterior.coef_sd for each in self.scores_])
 
     @property
@@ -215,7 +215,7 @@ class ScoreEstimator(BaseEstimator):
         try:
             return certificate(score.posterior.result, 0.05 / len(self.scores_))
         except ValueError as error:
-            raise AttributeError(f"There is no certificate. {error}") from error
+            raise AttributeError(f"There is no certificate with prior={self.prior!r}. {error}") from error
 
     def report(self, path: str | os.PathLike[str] | None = None, title: str | None = None) -> Any:
         """Write the fit on one self-contained HTML page: what it ranks, how well, its coefficients, its certificate.
@@ -266,7 +266,7 @@ class ScoreEstimator(BaseEstimator):
         Returns
         -------
         dict
-            What is in the file, as in :func:`pymc_pacauc.export`.
+            Contents of the file, as in :func:`pymc_pacauc.export`.
 
         Raises
         ------
@@ -287,7 +287,7 @@ class ScoreEstimator(BaseEstimator):
         check_is_fitted(self)
         if len(self.scores_) > 1:
             raise ValueError(
-                f"There is a score for each of the {len(self.scores_)} classes: export one of them, "
+                f"export() is for one score; this estimator has one for each of {len(self.scores_)} classes: "
                 "AUCClassifier().fit(X, y == label).export(path)."
             )
         [score] = self.scores_
@@ -312,14 +312,14 @@ class ScoreEstimator(BaseEstimator):
     # -- for the estimators ------------------------------------------------------------------------------------------
 
     def _recipe(self) -> Recipe:
-        """The parameters that make the posterior, checked."""
+        """Return the checked parameters of the posterior."""
         if not (isinstance(self.keep_data, int | np.bool_) and self.keep_data in (False, True)):
             raise ValueError(f"keep_data must be True or False; got {self.keep_data!r}.")
         n_jobs = effective_n_jobs(self.n_jobs)
         return Recipe(self.prior, self.method, self.gamma, self.standardize, n_jobs, self.verbose)
 
     def _keep(self, scores: Sequence[Any]) -> None:
-        """Set what is known of the fit."""
+        """Set the fitted attributes."""
         posteriors = [each.posterior for each in scores]
         self.scores_ = tuple(scores)
         if posteriors[0].features is None:
@@ -332,7 +332,7 @@ class ScoreEstimator(BaseEstimator):
         return np.array(rows)
 
     def _each(self, read: Callable[[Any], Any]) -> Any:
-        """What is read of the score, or of each of several, as a list."""
+        """Apply a function to the score, or to each of several, as a list."""
         check_is_fitted(self)
         found = [read(each) for each in self.scores_]
         return found[0] if len(found) == 1 else found
@@ -374,5 +374,5 @@ class ScoreEstimator(BaseEstimator):
 
 
 def dense(X: Any) -> FloatArray:
-    """Rows as an array: sparse ones take 8 bytes for each cell, zeros too, as centred columns have no zeros."""
+    """Return rows as a dense array: centring would make sparse columns dense anyway."""
     return X.toarray() if issparse(X) else X

@@ -1,19 +1,21 @@
-"""From scores to probabilities and classes, by scores of rows that the posterior has not seen.
+"""Calibrate scores to probabilities and classes, by cross-fitted scores.
 
-A Gibbs posterior ranks; scores are not probabilities. These are read off the data: every row is scored by a posterior
-that has not seen its fold (*cross-fitting*), scores of different folds are brought to one scale, and a regression of
-the labels on them says how often rows with about this score are positive. Folds are assigned several times, always
-alike for the same rows, so that neither a seed nor the order of the rows changes a probability.
+Scores of a Gibbs posterior are not probabilities. *Cross-fitting*: every row is scored by a posterior without its fold,
+scores of different folds are standardised, and the labels are regressed on them. Folds are assigned several times,
+always the same for the same rows, so that probabilities depend neither on a seed nor on the order of the rows.
 
-Two regressions: a *sigmoid* with two parameters (Platt, 1999, with his targets, which are neither 0 nor 1), for few
-rows; and *isotonic* regression, right whatever the scores mean, for many. That one is a staircase, flat between steps
-and exactly 0 or 1 at the ends, as if a few rows made a certainty; so one more row is counted at every score, which is
-positive with probability Phi(score). Probabilities lie strictly between 0 and 1 and rank rows as scores do.
+*Regressions.* For few rows a *sigmoid* with two parameters (Platt scaling, with his targets between 0 and 1); for many
+rows *isotonic* regression, which assumes monotonicity only. The latter is a step function, exactly 0 or 1 at the ends;
+so one pseudo-row is added at every score, positive with probability Phi(score). Probabilities are then strictly between
+0 and 1 and rank rows like the scores.
 
-A row is called positive where its probability exceeds 1/2. More than two ordered classes have one score: then there is
-one regression for each boundary between classes, of "above it" against "not above it", and probabilities of classes are
-differences, none below zero. Unordered classes have a score each; probabilities are the softmax of linear maps of all
-scores, as the score of class 1 tells class 2 from class 3 too.
+*Classes.* A row is called positive if its probability exceeds 1/2. Ordered classes have one score, and one regression
+for each boundary between classes; class probabilities are differences, at least zero. Unordered classes have a score
+each; their probabilities are the softmax of linear maps of all scores (:class:`Softmax`), because the score of class 1
+is informative about class 2 against class 3 too.
+
+References: Platt (1999), Probabilistic outputs for support vector machines; Zadrozny & Elkan (2002),
+doi:10.1145/775047.775151, for isotonic calibration.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from pymc_pacauc.ep.start import SWEEPS
 from pymc_pacauc.estimator.posterior import ScorePosterior
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.provenance import sides
-from pymc_pacauc.tune.gamma import MANY_ROWS, assign_folds, content_order
+from pymc_pacauc.tune.gamma import FOLD_TOLERANCE, MANY_ROWS, assign_folds, content_order
 
 CALIBRATIONS = ("auto", "sigmoid", "isotonic", None)
 # Rows of the smaller class from which on "auto" is isotonic. On logistic data its log-loss is worse than a sigmoid's by
@@ -42,7 +44,6 @@ ISOTONIC_ROWS = 2500
 # Rows of the smaller class for each coefficient from which on two folds are left out, not five: a half ranks as the
 # whole does, and probabilities take two fifths of the time. Doubled, it takes twice as many rows to save that.
 HALVES = 25
-TOLERANCE = 0.2  # relative change of the folds' natural parameters in their last sweep
 FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
 # Least slope of a sigmoid, per standard deviation of the score: where rows left out rank worse than chance, the
 # probabilities are the base rate, and rank as scores do. Doubled, they differ from it by 0.0005 more.
@@ -63,7 +64,7 @@ class Steps:
         return (self.rows * self.steps.predict(scores) + ndtr(scores)) / (self.rows + 1.0)
 
     def crossing(self, probability: float) -> float:
-        """The score of this probability; far beyond all scores where none has it."""
+        """Return the score with this probability; far beyond all scores where none has it."""
         low, high = min(float(self.steps.X_min_), 0.0) - FAR, max(float(self.steps.X_max_), 0.0) + FAR
         at_low, at_high = self(np.array([low, high]))
         if at_low >= probability:
@@ -146,6 +147,7 @@ class Softmax:
         return log_odds - logsumexp(log_odds - np.log(self.shares), axis=1, keepdims=True)
 
 
+@np.errstate(under="ignore")
 def fit_softmax(scores: FloatArray, place: NDArray[np.intp], weights: FloatArray | None) -> Softmax:
     """Probabilities of K classes by multinomial regression on their scores, the matrix shrunk to the identity.
 
@@ -192,20 +194,21 @@ def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]
 
 
 def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] | None = None) -> FloatArray:
-    """Scores of the training rows by posteriors that have not seen their fold, in standard units.
+    """Compute standardised scores of the training rows by posteriors without their fold.
 
     Returns
     -------
-    Array of shape (assignments of rows to folds, rows).
+    ndarray, shape (assignments of rows to folds, rows)
+        Cross-fitted scores.
     """
     if posterior.held is not None:
         return posterior.held
     problem = posterior.fit.problem
-    options: dict[str, Any] = {"refine": SWEEPS, "tolerance": TOLERANCE, "of_draws": False}
+    options: dict[str, Any] = {"refine": SWEEPS, "tolerance": FOLD_TOLERANCE, "of_draws": False}
     found = []
     for fold in calibration_folds(posterior, folds) if assigned is None else assigned:
         if posterior.fit.plan.folds == "paths":
-            paths = FoldPaths(problem, fold, 0.0 if posterior.fit.method == "GaussianVB" else 1.0)
+            paths = FoldPaths(problem, fold, posterior.fit.plan.power)
             found.append(paths.leave_out(problem.gamma, **options).scores)
         else:
             found.append(posterior.fit.leave_out(fold, gamma=problem.gamma, n_jobs=1, **options).scores)
@@ -219,9 +222,9 @@ class CalibratedScore:
     Attributes
     ----------
     posterior : ScorePosterior
-        Of the score.
+        Posterior of the score.
     center, spread : float
-        Of the scores of the training rows: calibration sees ``(score - center) / spread``.
+        Mean and standard deviation of the training rows' scores: calibration uses ``(score - center) / spread``.
     maps : tuple
         For each boundary between classes, the probability of being above it, given the score; empty where scores are
         not calibrated.
@@ -232,9 +235,9 @@ class CalibratedScore:
     place : array or None
         The class of each training row; None where it is not kept.
     weights : array or None
-        What each training row counts in the probabilities; None where it is not kept.
+        Weight of each training row in the probabilities; None where it is not kept.
     figures : Figures or None
-        What the report shows, where the rows that it is computed from are not kept.
+        Numbers of the report, where the rows that they are computed from are not kept.
     """
 
     posterior: ScorePosterior
@@ -263,7 +266,7 @@ class CalibratedScore:
         return (self.held_out - self.center) / self.spread
 
     def probability(self, X: FloatArray) -> FloatArray:
-        """Of each class, shape (rows, classes)."""
+        """Compute the probability of each class, shape (rows, classes)."""
         above = np.column_stack([np.ones(len(X)), self.above(X), np.zeros(len(X))])
         return above[:, :-1] - above[:, 1:]
 
@@ -278,11 +281,11 @@ class CalibratedScore:
 
     @property
     def intercept(self) -> float:
-        """What :meth:`decision` adds to ``X @ coef``."""
+        """Constant that :meth:`decision` adds to ``X @ coef``."""
         return float(-(self.posterior.columns.center @ self.posterior.coef) - self.origin)
 
     def predict(self, X: FloatArray) -> NDArray[np.intp]:
-        """The place of each row's class."""
+        """Return the index of each row's class."""
         return (self.posterior.score(X)[:, None] > self.cuts).sum(axis=1)
 
     def without_data(self) -> CalibratedScore:
@@ -332,6 +335,6 @@ def calibrate(
 
 
 def check_calibration(calibration: Any) -> None:
-    """One of ``CALIBRATIONS``, or a ValueError."""
+    """Refuse what is not one of ``CALIBRATIONS``."""
     if not (calibration is None or (isinstance(calibration, str) and calibration in CALIBRATIONS)):
         raise ValueError(f"calibration must be one of {', '.join(map(repr, CALIBRATIONS))}; got {calibration!r}.")

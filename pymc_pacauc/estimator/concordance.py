@@ -67,13 +67,13 @@ class ConcordanceEstimator(ScoreEstimator):
     standardize : bool, default True
         As in :class:`~pymc_pacauc.AUCClassifier`.
     weights : {None, "ipcw"}, default None
-        None for Harrell's C, ``"ipcw"`` for Uno's, which makes up for those lost to censoring.
+        None for Harrell's C, ``"ipcw"`` for Uno's, with inverse probabilities of censoring as weights.
     tau : float, optional
         Compare events before this time only.
     cause : int, default 1
         The code of the events of interest in y; those of other causes count as never having it (Wolbers' C).
     horizon : float or sequence of floats, optional
-        Judge by the cumulative/dynamic AUC at this time (or its mean over several) instead of C.
+        Use the cumulative/dynamic AUC at this time (or its mean over several) instead of C.
     random_state : int, RandomState or None, default 0
         As in :class:`~pymc_pacauc.AUCClassifier`.
     n_jobs : int, optional
@@ -88,7 +88,7 @@ class ConcordanceEstimator(ScoreEstimator):
     inclusion_probability_ : array of shape (d,)
         Probability that a coefficient is not zero.
     gamma_, log_evidence_ : float
-        Of the fit.
+        Inverse temperature and log evidence of the fit.
     certificate_ : Certificate
         Certified concordance with its conditions, at epsilon = 0.05.
     approximation_ : Fit
@@ -280,7 +280,7 @@ class ConcordanceEstimator(ScoreEstimator):
         return 1.0 - float(pair_risk(seen[None], pairs)[0])
 
     def _pairs(self, observed: Observed, strata: Any, weights: FloatArray | None) -> Pairs:
-        """What is compared among the rows of positive weight."""
+        """Return the pairs among the rows of positive weight."""
         event, time, entry = observed
         strata = check_rows("strata", strata, len(time))
         seen = np.ones(len(time), dtype=bool) if weights is None else weights > 0.0
@@ -314,13 +314,16 @@ def event_and_time(y: ArrayLike, n: int) -> Observed:
         columns = list(rows.T) if rows.ndim == 2 else []
     if len(columns) not in (2, 3):
         raise ValueError(
-            "y must hold the event and the time of each sample: a structured array of two fields, as scikit-survival "
-            f"has it, or two columns in this order (and a third one of entry times, if any); got shape {rows.shape}."
+            "y must have the event and the time of each sample: a structured array of two fields, as in "
+            f"scikit-survival, or two columns in this order (and a third one of entry times, if any); got {rows.shape}."
         )
     event, time, entry = *columns[:2], numeric_array("entry", columns[2]) if len(columns) == 3 else None
     if event.shape != (n,):
         raise ValueError(f"Found input variables with inconsistent numbers of samples: [{n}, {event.size}]")
     event, time = numeric_array("event", event), numeric_array("time", time)
     if np.isin(time, (0, 1)).all() and not np.isin(event[np.isfinite(event)], (0, 1)).all():
-        raise ValueError("The second column of y, the time, is 0 and 1, and the first is not: is their order reversed?")
+        raise ValueError(
+            "y must have the event in its first column and the time in its second; got a second column of 0 and 1: "
+            "exchange them."
+        )
     return event_codes(event, n), time, entry

@@ -1,54 +1,73 @@
-"""Columns of X as the prior sees them: centred at the training rows and, where asked for, on one scale.
+"""The posterior of an estimator's score: from rows and pairs to coefficients in the units of X.
 
-A prior that gives every coefficient the same variance means something only where the columns have the same scale. The
-centre is taken away in any case: a constant in all scores changes no ranking, and with it the spread of a score is that
-of its difference from the average training row.
+:class:`Recipe` turns an estimator's parameters (``prior=``, ``method=``, ``gamma=``) into a
+:class:`~pymc_pacauc.problem.problem.Problem` and its fit, a :class:`ScorePosterior`; the estimators check their input
+and return its attributes.
 
-Draws of the exact posterior on arrays, by tempering SMC from a fit on: a result like any other.
+*Columns* (:func:`learn_columns`) are centred at the training rows and, with ``standardize=True``, scaled: equal prior
+variances mean something only for columns on one scale. Centring changes no ranking, and makes the standard deviation of
+a score that of its difference from the average training row.
 
-A score with its posterior: from rows and pairs to coefficients, in the units of X.
+*Draws* (:func:`temper`) with ``method="smc"`` come from tempering SMC that starts at the fit.
 
-This is where an estimator's words (``prior=``, ``method=``, ``gamma=``) become a
-:class:`~pymc_pacauc.problem.problem.Problem` and its fit; the estimators themselves only check their input and hand out
-what is found here.
+The options of an estimator's ``gamma=``: a number, that of a theorem, or a choice by folds, bound or coverage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextvars import copy_context
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.special import ndtri
 from sklearn.preprocessing import StandardScaler
 
-from pymc_pacauc.array_result import ArrayResult, Estimate, Result
+from pymc_pacauc.array_result import ArrayResult, Estimate, KnownResult, Result, gibbs_divergence
+from pymc_pacauc.certify.certificate import Certificate, certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import UnsupportedError
 from pymc_pacauc.ep.plan import METHODS
-from pymc_pacauc.ep.results import ADVICE, Fit
-from pymc_pacauc.estimator.gamma import Choice, check_gamma_choice, fit_at_gamma
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.ep.posterior import ByCovariance
+from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.fitting import fit
+from pymc_pacauc.numerics import FloatArray, tails
 from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_features, robust_scores
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
 from pymc_pacauc.problem.problem import (
     Problem,
+    check_gamma,
     default_inclusion_probability,
     linear_gaussian_problem,
     spike_slab_problem,
 )
-from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
+from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem, sides
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
 from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
-from pymc_pacauc.tune.coverage import calibrated_posterior
-from pymc_pacauc.tune.evidence import SIZES, PriorChoice, choose_bend, choose_lengthscale, choose_shrinkage
-from pymc_pacauc.tune.gamma import content_order, pairs_of_few
+from pymc_pacauc.smc.tempering import TemperingWarning, diagnose
+from pymc_pacauc.theorems import theorem_defaults
+from pymc_pacauc.tune.coverage import CoverageChoice, calibrated_posterior, coverage_gamma
+from pymc_pacauc.tune.evidence import PriorChoice, choose_bend, choose_lengthscale, choose_shrinkage
+from pymc_pacauc.tune.gamma import (
+    CENTRE,
+    MANY_ROWS,
+    GammaChoice,
+    certificate_gammas,
+    choose_gamma,
+    content_order,
+    fits_along_gamma,
+    pairs_of_few,
+)
+
+FENCE = 3.0  # interquartile ranges from the quartiles to Tukey's far fences, 4.7 sd of a Gaussian; doubled, 8.8
+# Standard deviations of a column, at most, from its mean to its farthest value. With no limit digits lose 0.003 in M
+# (benchmarks/multi_class.py): some pixels are blank but in a row or two. Doubled, they lose 0.0003.
+FARTHEST = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,21 +84,47 @@ class Columns:
 
 
 def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: Any) -> Columns:
-    """Centre and scale of these rows, a row of weight 2 counting as two; that of a constant column is its size."""
+    """Centre and scale of these rows, a row of weight 2 counting as two; that of a constant column is its size.
+
+    The scale is the standard deviation of values cut at Tukey's fences, which a few gross errors do not stretch, and at
+    least a fifth of the largest distance from their mean: in a column that is nearly constant a prior of unit variance
+    per standard deviation would let one row decide.
+    """
     size = np.maximum(X.max(axis=0), -X.min(axis=0))
     unit = np.ldexp(1.0, np.frexp(size)[1] - 1)  # a power of two, which changes no digit: no square overflows
-    scaler = StandardScaler(with_std=bool(standardize)).fit(X / unit, sample_weight=sample_weight)
-    return Columns(unit * scaler.mean_, np.ones(X.shape[1]) if scaler.scale_ is None else unit * scaler.scale_)
+    rows = X / unit
+    center = unit * np.average(rows, axis=0, weights=sample_weight)
+    if not standardize:
+        return Columns(center, np.ones(X.shape[1]))
+    cut = np.column_stack([_cut_at_fences(x, sample_weight) for x in rows.T])
+    scaler = StandardScaler().fit(cut, sample_weight=sample_weight)
+    return Columns(center, unit * np.maximum(scaler.scale_, np.abs(cut - scaler.mean_).max(axis=0) / FARTHEST))
+
+
+def _cut_at_fences(x: FloatArray, weights: FloatArray | None) -> FloatArray:
+    """Values of a column, those beyond Tukey's far fences replaced by the fence; as they are if its quartiles agree.
+
+    Examples
+    --------
+    >>> float(_cut_at_fences(np.array([1.0, 2.0, 3.0, 4.0, 900.0]), None).max())
+    10.0
+    """
+    if weights is None:  # sorting takes a fifth of the time of np.quantile
+        lower, upper = np.sort(x)[[(x.size - 1) // 4, (3 * x.size - 1) // 4]]
+    else:
+        lower, upper = np.quantile(x, [0.25, 0.75], weights=weights, method="inverted_cdf")
+    away = FENCE * (upper - lower)
+    return np.clip(x, lower - away, upper + away) if away > 0.0 else x
 
 
 @dataclass(frozen=True, eq=False)
 class Tempered:
-    """What :func:`~pymc_pacauc.model.results.as_result` asks of a posterior, for draws of a problem of arrays.
+    """Draws of a problem of arrays as a :class:`~pymc_pacauc.array_result.Result`.
 
     Attributes
     ----------
     problem
-        What was sampled.
+        The problem that was sampled.
     theta, risk
         Draws, shape (draws, d), and the risk of each.
     parent
@@ -87,7 +132,7 @@ class Tempered:
     stages
         The stages of the run.
     record
-        What was sampled, where that is known already.
+        Provenance, where it is known already.
     """
 
     problem: Problem
@@ -116,33 +161,38 @@ class Tempered:
     @property
     def divergence(self) -> Estimate:
         """-gamma E[risk] - log Z."""
-        gamma, risk, evidence = self.problem.gamma, self.mean_risk, self.evidence
-        value = max(0.0, -gamma * risk.value - evidence.estimate)
-        return Estimate(value, gamma * risk.error + evidence.standard_error)
+        return gibbs_divergence(self.problem.gamma, self.mean_risk, self.evidence)
 
 
-def temper(start: Fit, particles: int, rng: np.random.Generator) -> Tempered:
-    """Draws of the posterior that ``start`` approximates."""
+def temper(start: Fit, rng: np.random.Generator) -> Tempered:
+    """Draw from the posterior that ``start`` approximates, by tempering SMC."""
     path = bridge_path(prior_path(start.problem), start.posterior.mean, start.posterior.covariance)
-    state = run_tempering(path, Settings(particles=particles), rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TemperingWarning)  # by options that estimators do not have
+        state = run_tempering(path, settings := Settings(), rng)
+    if diagnose(path, settings, state):
+        warnings.warn(
+            f"Draws of {settings.particles} particles may depend on each other, or miss a part of the posterior. Lower "
+            "gamma, or write the model in PyMC and sample it by pac.TemperingSMC, which has options for that and says "
+            "more.",
+            TemperingWarning,
+            stacklevel=4,
+        )
     theta, risk = path.finish(state.population, rng)
     return Tempered(start.problem, theta, risk, state.population.parent, state.stages)
 
 
 PRIORS = ("gaussian", "ridge", "spike_slab", "additive", "gp", "auto")
 TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many: four times as long, see docs/develop/gamma.md
-# Rows among which the pivots of a process are chosen; twice as many take twice as long.
-PIVOT_ROWS = 5000
 # Features of a process, at most, and rows times their square: above 100 000 rows there are fewer. At 100 000 rows of 50
 # columns 60 and 120 rank alike (AUC 0.706), and 300 take five times as long; doubled, fits take twice as long.
 MOST_FEATURES, FEATURE_WORK = 100, 1e9
 EVALUATIONS = 8  # of the evidence, to choose a lengthscale; the most, 30, take twice as long
-PARTICLES = 1000  # of SMC; the Monte Carlo error of the mean is 1 / sqrt(1000) posterior standard deviations
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to get from rows to a posterior: an estimator's parameters, checked."""
+    """An estimator's checked parameters; fits rows and pairs."""
 
     prior: str
     method: str
@@ -159,39 +209,32 @@ class Recipe:
         check_gamma_choice(self.gamma)
         if self.prior == "spike_slab" and self.method != "ep":
             raise UnsupportedError(
-                f'prior="spike_slab" has method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
+                f'prior="spike_slab" needs method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
                 "with pac.SpikeSlab and sample it with pac.TemperingSMC."
             )
         if self.prior == "auto" and self.method != "ep":
-            raise UnsupportedError(f'prior="auto" has method="ep"; got {self.method!r}. Each of its priors has others.')
+            raise UnsupportedError(
+                f'prior="auto" needs method="ep"; got {self.method!r}. Use one of the other priors for other methods.'
+            )
 
     @property
     def advice(self) -> str:
-        """What to do about a fit that does not converge."""
-        return "Lower gamma." if self.prior == "spike_slab" else 'Lower gamma, or use method="smc".'
+        """Advice for a fit that does not converge, in terms of the estimator's options."""
+        no_other = self.method == "smc" or self.prior in ("spike_slab", "auto")
+        return "Lower gamma." if no_other else 'Lower gamma, or use method="smc".'
 
     def tell(self, sentence: str) -> None:
-        """Print what is done next, where ``verbose`` asks for it."""
+        """Print what is done next, with ``verbose``."""
         if self.verbose:
             print(f"[pymc_pacauc] {sentence}", flush=True)
 
 
 @dataclass(frozen=True, eq=False)
-class StoredGaussian:
+class StoredGaussian(ByCovariance):
     """A Gaussian by its ``mean`` and ``covariance``: what is kept of a posterior without its rows."""
 
     mean: FloatArray
     covariance: FloatArray
-
-    @property
-    def variance(self) -> FloatArray:
-        return np.diagonal(self.covariance)
-
-    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance (or ``variances``) of ``theta_map @ theta``."""
-        moved = theta_map @ self.covariance
-        spread = np.einsum("ij,ij->i", moved, theta_map) if variances else moved @ theta_map.T
-        return theta_map @ self.mean, spread
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Independent draws, shape (draws, d)."""
@@ -199,25 +242,13 @@ class StoredGaussian:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredResult:
-    """A :class:`~pymc_pacauc.array_result.Result` as numbers, without the rows they were computed from."""
-
-    fitted_to: Provenance
-    evidence: LogEvidence
-    mean_risk: Estimate
-    divergence: Estimate
-    gaussian: bool
-    caveat: str
-
-
-@dataclass(frozen=True, eq=False)
 class StoredFit:
-    """What is kept of a fit without its rows: its posterior as moments, the calibrated one, and how it went."""
+    """A fit without its rows: its posterior and the calibrated one as moments, and whether it converged."""
 
     posterior: StoredGaussian
     spread: StoredGaussian
     calibrated: bool
-    result: StoredResult
+    result: KnownResult
     method: str
     converged: bool
     sweeps: int
@@ -237,9 +268,9 @@ class ScorePosterior:
     features : KernelFeatures, AdditiveFeatures or None
         Made from these columns; None for scores that are linear in X.
     shrinkage : float or None
-        Of a Gaussian prior, chosen by evidence; None where there was no choice.
+        Shrinkage of a Gaussian prior, chosen by evidence; None where there was no choice.
     record : Provenance
-        What was fitted to.
+        Provenance of the fit.
     fit : Fit or StoredFit
         The approximation; with SMC the one it started from.
     choice : GammaChoice, CertifiedGamma, CoverageChoice or None
@@ -265,7 +296,7 @@ class ScorePosterior:
     uncertified = "The prior (its lengthscale) was tuned on the data it would be certified with."
 
     def covariates(self, X: FloatArray) -> FloatArray:
-        """What theta are the coefficients of, for rows of X."""
+        """Return the columns that theta multiplies, for rows of X; (rows, coefficients)."""
         columns = self.columns.apply(X)
         return columns if self.features is None else self.features.transform(columns)
 
@@ -321,7 +352,7 @@ class ScorePosterior:
 
     def interval(self, X: FloatArray, ci_prob: float) -> FloatArray:
         """Central interval of each row's score, shape (rows, 2)."""
-        half = -ndtri(0.5 * (1.0 - ci_prob)) * self.std(X)
+        half = ndtri(tails(ci_prob)[1]) * self.std(X)
         return self.score(X)[:, None] + np.column_stack([-half, half])
 
     def shapes(self) -> list[FloatArray]:
@@ -330,7 +361,7 @@ class ScorePosterior:
         Arrays of shape (3, points), in the units of X and of the score; less the function's mean over training rows.
         """
         if not isinstance(self.features, AdditiveFeatures):
-            raise ValueError('Only an additive score has a function for each column: fit with prior="additive".')
+            raise ValueError('prior="additive" has a function of each column; this estimator has another prior.')
         found = []
         for j, (points, table) in enumerate(zip(self.features.points, self.features.tables, strict=True)):
             design = np.zeros((points.size, self.features.rank))
@@ -358,7 +389,7 @@ class ScorePosterior:
 
     @cached_property
     def result(self) -> Result:
-        """What certificates and summaries ask for."""
+        """The posterior as a :class:`~pymc_pacauc.array_result.Result`."""
         if not self.has_data:
             return self.fit.result
         return (
@@ -369,12 +400,12 @@ class ScorePosterior:
     def log_evidence(self) -> float:
         return self.result.evidence.estimate
 
-    def without_data(self) -> ScorePosterior:
+    def without_data(self) -> Self:
         """The same posterior as moments and numbers, without anything that has a row for each training row."""
         if not self.has_data:
             return self
         result, fit = self.result, self.fit
-        stored = StoredResult(
+        stored = KnownResult(
             result.fitted_to, result.evidence, result.mean_risk, result.divergence, result.gaussian, result.caveat
         )
         own, spread = (StoredGaussian(self.mean, each.covariance) for each in (fit.posterior, self.spread))
@@ -404,20 +435,6 @@ def fit_part(
     rng: np.random.Generator,
 ) -> ScorePosterior:
     """Fit the scores of these rows under one prior; ``folds`` is their number, or the fold of every row."""
-    context = copy_context()
-    context.run(ADVICE.set, recipe.advice)
-    return context.run(_fit_part, X, pairs, recipe, sample_weight, folds, groups, rng)
-
-
-def _fit_part(
-    X: FloatArray,
-    pairs: Pairs,
-    recipe: Recipe,
-    sample_weight: FloatArray | None,
-    folds: int | NDArray[np.intp],
-    groups: NDArray[np.intp] | None,
-    rng: np.random.Generator,
-) -> ScorePosterior:
     columns = learn_columns(X, sample_weight, recipe.standardize)
     design = columns.apply(X)
     order = content_order(design)  # the same rows choose under every prior
@@ -429,11 +446,11 @@ def _fit_part(
     tuning = pairs_of_few(pairs, TUNING_ROWS, order)
     if recipe.prior == "gp":
         recipe.tell("choosing the lengthscale")
-        few = linear_gaussian_problem(design, tuning, gamma=SIZES * row_shares(tuning).size).of_compared_rows()
+        few = linear_gaussian_problem(design, tuning, gamma=CENTRE * row_shares(tuning).size).of_compared_rows()
         options: dict[str, Any] = {"rank": MOST_FEATURES, "max_evaluations": EVALUATIONS, "n_jobs": recipe.n_jobs}
         features = choose_lengthscale(few.X, few.pairs, few.gamma, **options).features
         if few.n < len(design):  # pivots from more rows than the lengthscale was chosen by
-            some = design[order[:: -(-len(design) // PIVOT_ROWS)]]
+            some = design[order[:: -(-len(design) // MANY_ROWS)]]
             rank = int(np.clip(np.sqrt(FEATURE_WORK / len(design)), 1, MOST_FEATURES))
             features = kernel_features(some, lengthscale=features.lengthscale, rank=rank)
     elif recipe.prior == "additive":
@@ -472,7 +489,7 @@ def _fit_part(
     tempered = None
     if recipe.method == "smc":
         recipe.tell("tempering")
-        tempered = temper(found, PARTICLES, rng)
+        tempered = temper(found, rng)
     shrinkage = None if prior is None else prior.shrinkage
     return ScorePosterior(columns, features, shrinkage, record, found, choice, tempered, groups)
 
@@ -480,3 +497,94 @@ def _fit_part(
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if not (isinstance(value, str) and value in choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+
+
+GAMMAS = ("cv", "certificate", "coverage", "default", "MA1", "MAinf")
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedGamma:
+    """Fits along gamma with their certificates; ``fit`` has the highest."""
+
+    fits: tuple[Fit, ...]
+    certificates: tuple[Certificate, ...]
+
+    @property
+    def chosen(self) -> int:
+        return int(np.argmax([each.auc for each in self.certificates]))
+
+    @property
+    def fit(self) -> Fit:
+        return self.fits[self.chosen]
+
+
+Choice = GammaChoice | CertifiedGamma | CoverageChoice
+
+
+def check_gamma_choice(gamma: Any) -> None:
+    """Refuse what is neither one of the names nor a positive number."""
+    if not isinstance(gamma, str):
+        check_gamma(gamma)
+    elif gamma not in GAMMAS:
+        names = ", ".join(map(repr, GAMMAS))
+        raise ValueError(f"gamma must be one of {names}, or one finite number > 0; got {gamma!r}.")
+
+
+def fit_at_gamma(
+    problem: Problem,
+    tuning: Pairs,
+    gamma: Any,
+    *,
+    method: str,
+    folds: Any,
+    groups: ArrayLike | None,
+    priors: int,
+    pilot: Fit | None,
+    n_jobs: int | None,
+    tell: Callable[[str], None],
+) -> tuple[Fit, Choice | None]:
+    """Fit at the given or chosen gamma; return the fit, and the choice if there was one.
+
+    Folds choose gamma by the pairs ``tuning``. A ``pilot``, a fit to these at any gamma, saves a fit.
+    """
+    if isinstance(gamma, str) and gamma == "cv":
+        options: dict[str, Any] = {"method": method, "groups": groups, "n_jobs": n_jobs}
+        number_of_folds = folds if isinstance(folds, int) else int(folds.max()) + 1
+        words = f"choosing gamma by {number_of_folds} folds: "
+        options["callback"] = lambda number: tell(f"{words}{number} values done")
+        choice = choose_gamma(problem, folds=folds, tuning=tuning, start=pilot, **options)
+        start = pilot if tuning is problem.pairs else None
+        tell(f"fitting at gamma = {choice.gamma:.4g}")
+        at = replace(problem, gamma=choice.gamma)
+        return fit(at, method, accuracy="estimator", start=start, n_jobs=n_jobs), choice
+    if isinstance(gamma, str) and gamma == "certificate":
+        certified = _by_certificate(problem, method, priors, groups, n_jobs)
+        return certified.fit, certified
+    if isinstance(gamma, str) and gamma == "coverage":
+        covering = coverage_gamma(problem, n_jobs=n_jobs)
+        return covering.fit, covering
+    at = replace(problem, gamma=_number(gamma, problem))
+    return fit(at, method, accuracy="estimator", n_jobs=n_jobs), None
+
+
+def _number(gamma: Any, problem: Problem) -> float:
+    if not isinstance(gamma, str):
+        return check_gamma(gamma)
+    if gamma == "default":
+        return 4.0 * row_shares(problem.pairs).size
+    if problem.pairs.kind != "two classes":
+        raise ValueError(f'gamma={gamma!r} is for two classes; for {problem.pairs.kind} use "default" or "cv".')
+    n_pos, n_neg = sides(problem.pairs)
+    return theorem_defaults(n_pos, n_neg, problem.d, assumption=gamma).gamma
+
+
+def _by_certificate(
+    problem: Problem, method: str, priors: int, groups: ArrayLike | None, n_jobs: int | None
+) -> CertifiedGamma:
+    """Choose gamma by the certificate, on a grid around Theorem 2.3's; certificates hold for any choice of gamma."""
+    grid = certificate_gammas(row_shares(problem.pairs))
+    fits = list(fits_along_gamma(problem, grid, method, n_jobs=n_jobs))
+    fits = [each for each in fits if each.converged] or fits
+    # where the prior was tuned it is no certificate, but a criterion still
+    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": groups}
+    return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), **options) for each in fits))

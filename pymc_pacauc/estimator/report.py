@@ -1,7 +1,7 @@
-"""A fitted estimator on one page: HTML that needs nothing else, figures included.
+"""HTML report of a fitted estimator on one self-contained page, with figures.
 
-What it says of ranking it says of rows that were left out of the fit, by the cross-fitted scores that the probabilities
-are made of too. The page is made of :class:`Figures`, a few hundred numbers, which a pickle keeps in place of the rows.
+Measures of ranking are of rows left out of the fit, by the cross-fitted scores that probabilities are computed from.
+The page is made from :class:`Figures`, a few hundred numbers, which a pickle keeps in place of the rows.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 import pymc_pacauc
+from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION
 from pymc_pacauc.comparison.censored import survival_curve
 from pymc_pacauc.comparison.folds import strata_of
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.estimator.average import AveragedPosterior
 from pymc_pacauc.estimator.calibration import CalibratedScore
-from pymc_pacauc.estimator.gamma import CertifiedGamma
+from pymc_pacauc.estimator.posterior import CertifiedGamma
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.additive_features import AdditiveFeatures
 from pymc_pacauc.tune.gamma import GammaChoice
 
-MOST_COEFFICIENTS = 40  # the largest, in units of their columns
+MOST_COEFFICIENTS = 40  # the largest, in units of their columns: a page; doubled, two
 MOST_SHAPES = 12  # functions of columns that are drawn
 CI_PROB = 0.9
 BINS = 10  # of the calibration plot, with as many rows each
 RATES = (0.05, 0.1, 0.2, 0.5)  # false positive rates of the threshold table
 THIRDS = ("low", "middle", "high")  # of the scores, whose survival is drawn
 MOST_STEPS = 200  # of a survival curve that is kept
-BLUE, GREY, VERMILION = "#0072B2", "#999999", "#D55E00"
 
 STYLE = """
 :root { color-scheme: light; --ink: #1c2733; --soft: #5b6875; --line: #dfe4ea; --blue: #0072B2; }
@@ -76,11 +76,11 @@ class Boundary:
     Attributes
     ----------
     name : str
-        What positive means.
+        Name of the positive class or classes.
     share : float
-        Of the rows, that are positive.
+        Share of positive rows.
     auc, interval : float, tuple of float
-        Of rows left out.
+        AUC of rows left out, with its interval.
     roc : array of shape (4, grid)
         False positive rate, true positive rate, and the ends of its band.
     bins : array of shape (3, bins)
@@ -103,14 +103,14 @@ class Boundary:
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """What a report shows of one score besides its posterior.
+    """Numbers that a report shows of one score besides its posterior.
 
     Attributes
     ----------
     rows, pairs : int
         Training rows, and pairs compared.
     kind : str
-        What is compared, in words.
+        Kind of comparison, in words.
     strata : bool
         Whether only rows of one stratum are compared.
     held_out : float
@@ -170,7 +170,7 @@ def figures_of(estimator: Any, score: Any) -> Figures:
 
 
 def _names_above(estimator: Any, score: Any) -> list[str]:
-    """What positive means, for each boundary."""
+    """Name the positive classes, for each boundary."""
     classes = [str(each) for each in estimator.classes_]
     if len(estimator.scores_) > 1:
         return [classes[next(k for k, each in enumerate(estimator.scores_) if each is score)]]
@@ -221,7 +221,7 @@ def _choice(posterior: Any) -> tuple[FloatArray | None, int, str]:
         values = [[each.gamma, each.auc, 0.0, np.nan] for each in choice.certificates]
         return np.array(values).T, choice.chosen, "by the certificate"
     if not isinstance(choice, GammaChoice):
-        return None, 0, "given" if choice is None else "where credible sets cover as often as they say"
+        return None, 0, "given" if choice is None else "by the coverage of credible sets"
     values = []
     for each in choice.candidates:
         error = np.sqrt(each.auc.var(axis=1, ddof=1).mean() / each.auc.shape[1])
@@ -238,16 +238,8 @@ def report_page(estimator: Any, title: str) -> str:
     scores, parts = [with_figures(estimator, each) for each in estimator.scores_], []
     if len(scores) > 1 and not any(np.isnan(each.figures.held_out) for each in scores):
         total = np.mean([each.figures.held_out for each in scores])
-        parts.append(
-            _tiles(
-                [
-                    (
-                        "Hand and Till's M of the linear scores of rows left out: the mean AUC of two classes",
-                        f"{total:.3f}",
-                    )
-                ]
-            )
-        )
+        said = "Hand and Till's M of the linear scores of rows left out: the mean AUC of two classes"
+        parts.append(_tiles([(said, f"{total:.3f}")]))
     for k, score in enumerate(scores):
         heading = "" if len(scores) == 1 else f"<h2>{escape(str(estimator.classes_[k]))} against the rest</h2>"
         parts.append(heading + _part(estimator, score))
@@ -307,7 +299,8 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
         facts.append((f"{which} of rows left out, positive: {each.name}", f"{each.auc:.3f}"))
         interval = f"{each.interval[0]:.3f} to {each.interval[1]:.3f}"
         unit = "groups" if groups else "rows"
-        facts.append((f"its {CI_PROB:.0%} interval over {unit}, given the folds' fits: covers a little less", interval))
+        words = f"its {CI_PROB:.0%} interval over {unit}, given the fits of the folds; its coverage is a little lower"
+        facts.append((words, interval))
         facts.append((f"of the rows are {each.name}", f"{each.share:.1%}"))
     return facts
 
@@ -454,10 +447,10 @@ def _coefficients(estimator: Any, posterior: Any) -> str:
         cells = [_breakable(names[k]), f"{mean[k]:+.3f}", f"{low:+.3f} to {high:+.3f}", above]
         cells += [f"{inclusion[k]:.3f}"] if included else []
         rows.append("".join(f"<td>{cell}</td>" for cell in cells) + _range(low, mean[k], high, reach))
-    words = ["Of columns in units of their standard deviation."] if (scale != 1.0).any() else []
-    words.append("A score has no unit: only proportions mean something.")
+    words = ["Coefficients of columns in units of their standard deviation."] if (scale != 1.0).any() else []
+    words.append("Scores have no unit: only ratios of coefficients are meaningful.")
     words.append(
-        "Intervals are calibrated: they cover as often as they say, whatever gamma is."
+        "Intervals are calibrated: their coverage is about nominal, whatever gamma is."
         if posterior.calibrated
         else "Intervals are those of the posterior at this gamma, not calibrated."
     )
@@ -480,7 +473,7 @@ def _shapes(estimator: Any, posterior: Any) -> str:
 
 
 def _breakable(name: str) -> str:
-    """A name that may be broken after the marks within it."""
+    """Allow line breaks after punctuation in a name."""
     return re.sub(r"([_./:-])", r"\1<wbr>", escape(name))
 
 
@@ -509,7 +502,7 @@ def _certificate(estimator: Any, score: Any) -> tuple[Any, str]:
         f"has {measure} of at least {certified.auc:.4f} on new rows ({certified.bound}; on the training rows it is "
         f"{certified.empirical_auc:.4f}, the posterior is {certified.divergence:.2f} nats from the prior)."
     )
-    said += "" if certified.auc > 0.5 else " Chance has 0.5: these rows are too few to certify more."
+    said += "" if certified.auc > 0.5 else " A random ranking has 0.5: there are too few rows to certify more."
     conditions = "".join(f"<li>{escape(sentence)}</li>" for sentence in certified.assumptions)
     return certified, f"<p>{escape(said)}</p><ul>{conditions}</ul>"
 

@@ -1,4 +1,4 @@
-"""What ``pm.fit(method=pac.EP())`` returns: PyMC's full-rank Gaussian, plus what EP knows beyond it.
+"""The result of ``pm.fit(method=pac.EP())``: PyMC's full-rank Gaussian with evidence, risk, certificates and draws.
 
 PyMC's variational interface expects an :class:`~pymc.variational.opvi.Approximation` that can be sampled. This one
 holds an array :class:`~pymc_pacauc.fitting.Fit` and the :class:`~pymc_pacauc.model.read.ModelProblem` it was fitted
@@ -38,9 +38,8 @@ from pymc_pacauc.model.read import ModelProblem
 from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, fitted_to
 from pymc_pacauc.model.score_function import ModelScores, read_scores
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.export import write_score
 from pymc_pacauc.problem.provenance import Provenance
-from pymc_pacauc.problem.score_function import ScoreFunction
+from pymc_pacauc.problem.score_function import ScoreFunction, write_score
 from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.tune.coverage import calibrated_posterior
 
@@ -82,7 +81,7 @@ class _GaussianGroup(FullRankGroup):
 
 @dataclass(frozen=True, eq=False)
 class PlainEP:
-    """What plain EP gives: the moments of ``posterior`` and ``log_evidence``."""
+    """Result of EP without corrections: the moments of ``posterior`` and ``log_evidence``."""
 
     posterior: Any
     log_evidence: float
@@ -181,10 +180,10 @@ class ImportanceSample:
 
 
 class EPApproximation(HTMLReport, SingleGroupApproximation):
-    """Gaussian approximation of the AUC Gibbs posterior, with PyMC's interface and EP's by-products.
+    """Gaussian approximation of the AUC Gibbs posterior, with PyMC's interface, evidence and diagnostics.
 
-    It is over the free variables that the model had when it was fitted, and its draws are those of the model with the
-    ``pm.Data`` of that time: the model may get other data, and other variables (``gp.conditional``), afterwards.
+    It is a distribution of the free variables that the model had when it was fitted, with the ``pm.Data`` of that time:
+    data may be changed, and variables added (``gp.conditional``), afterwards.
 
     Parameters
     ----------
@@ -197,17 +196,17 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     ----------
     posterior : Posterior
         ``.mean`` and ``.covariance``, NumPy arrays over the flat free variables in the model's order (a
-        :func:`~pymc_pacauc.SpikeSlab` variable with a point mass standing where its slab does). Where scores are
-        scale-free (no offset, a centred prior), the length of the coefficients has its exact law, in draws too, and
-        ``.monte_carlo_error`` says how exact the mean is, in standard deviations.
+        :func:`~pymc_pacauc.SpikeSlab` variable with a point mass in place of its slab). Where scores are scale-free (no
+        offset, a centred prior), the length of the coefficients has its exact distribution, in draws too, and
+        ``.monte_carlo_error`` is the error of the mean, in standard deviations.
     q : PlainEP
-        The Gaussian itself: ``.mean``, ``.covariance``, ``.log_evidence``, what plain EP gives. The mean score that is
+        The Gaussian of EP without corrections: ``.mean``, ``.covariance``, ``.log_evidence``. The mean score that is
         deployed (by :func:`~pymc_pacauc.predict_scores`, :meth:`export`) and certified is that of its mean.
     log_evidence : float
-        EP's approximation of log Z (for variational Bayes, the lower bound), of which there are gradients.
+        EP's approximation of log Z (for variational Bayes, the lower bound), which has gradients.
     evidence : LogEvidence
         log Z corrected by importance weights, with its standard error: ``.estimate``, ``.standard_error``. Where the
-        weights cannot be trusted, or are not affordable, it is ``log_evidence``.
+        weights are not reliable, or would take too long, it is ``log_evidence``.
     expected_risk : float
         Expectation of the pair risk under the approximation, in closed form.
     converged, interrupted : bool
@@ -327,7 +326,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @property
     def converged(self) -> bool:
-        """Whether the approximation is a fixed point to the tolerance asked for."""
+        """Whether the approximation is a fixed point to the tolerance."""
         return self.fit.converged
 
     @property
@@ -395,7 +394,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @property
     def caveat(self) -> str:
-        """Why numbers derived from this posterior should not be trusted; empty where nothing is wrong."""
+        """Why numbers derived from this posterior are not reliable; empty where they are."""
         return self._result.caveat
 
     @cached_property
@@ -423,7 +422,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         return next(iter(found.values())) if len(found) == 1 else found
 
     def _labelled(self, variable: Any, values: NDArray[np.float64]) -> xr.DataArray:
-        """The variable's part of ``values[d]``, with the dims and coords it had in the fit."""
+        """Return the variable's part of ``values[d]``, with the dims and coords it had in the fit."""
         with self.source.data.held_by(self.model):
             return labelled(self.model, variable, values[self.source.parts[variable.name]])
 
@@ -434,12 +433,12 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @property
     def _inclusion(self) -> FloatArray:
-        """Of every coefficient, in the order of ``posterior``."""
+        """Inclusion probability of every coefficient, in the order of ``posterior``."""
         return self.fit.inclusion_probability
 
     @property
     def model_average(self) -> Any:
-        """Where ``inclusion_probability`` comes from, with its standard error; None if it is EP's."""
+        """Weighted draws that ``inclusion_probability`` was computed from, with its standard error; None if EP's."""
         return self.fit.model_average
 
     # -- functions of the model --------------------------------------------------------------------------------------
@@ -522,6 +521,11 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         ModelScores
             Inputs and weights of the scores.
 
+        Raises
+        ------
+        ValueError
+            If the model has no Deterministic of this name.
+
         See Also
         --------
         pymc_pacauc.predict_scores : Scores of new rows.
@@ -540,7 +544,10 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         if name not in self._scoring:
             graph = None if name is None else next((v for v in self.model.deterministics if v.name == name), None)
             if name is not None and graph is None:
-                raise ValueError(f"The model has no pm.Deterministic named {name!r}; leave var_name= away.")
+                raise ValueError(
+                    f"var_name={name!r} is no pm.Deterministic of the model; leave var_name out for the scores of its "
+                    "potential."
+                )
             with self.as_fitted():
                 self._scoring[name] = read_scores(self.model, graph, self.source.variables)
         return self._scoring[name]
@@ -567,7 +574,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         Returns
         -------
         dict
-            What is in the file, as in :func:`pymc_pacauc.export`.
+            Contents of the file, as in :func:`pymc_pacauc.export`.
 
         Raises
         ------
@@ -599,12 +606,13 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     # -- by-products -------------------------------------------------------------------------------------------------
 
     def calibrated(self, groups: ArrayLike | None = None) -> EPApproximation:
-        """Replace the spread by one that covers: credible sets of directions hold what they say at any gamma.
+        """Replace the covariance by the sampling covariance of the mean: credible sets have their nominal coverage.
 
-        The covariance is the one that the mean has over data sets, across its direction (see
-        :func:`~pymc_pacauc.tune.coverage.calibrated_posterior`): of ratios of coefficients, differences of scores,
-        coefficients that are zero. The length of the coefficients is not identified, and hardly varies here.
-        ``log_evidence`` is that of the model still; risk and divergence, hence certificates, are of the new Gaussian.
+        It is the covariance that the mean has over data sets, orthogonal to its direction (see
+        :func:`~pymc_pacauc.tune.coverage.calibrated_posterior`), for intervals of ratios of coefficients, of
+        differences of scores, and for coefficients that may be zero, at any gamma. The length of the coefficients is
+        not identified, and has a small variance. ``log_evidence`` remains that of the model; risk and divergence, hence
+        certificates, are of the new Gaussian.
 
         Parameters
         ----------
@@ -639,8 +647,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         """
         if self.fitted_to.comparison == "unordered classes":
             raise ValueError(
-                "A calibrated spread is that of one score, whose length is not identified; here each class has one. "
-                "pac.AUCClassifier has calibrated standard deviations of each, coef_sd_."
+                "calibrated() is for one score; this model has one for each class. pac.AUCClassifier has calibrated "
+                "standard deviations of each, coef_sd_."
             )
         posterior = calibrated_posterior(self.fit, groups)
         problem = self.fit.problem
@@ -671,7 +679,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             Group label of each observation for k-fold or grouped cross-validation; by default each is left out alone.
         refine : int, optional
             Iterations over the remaining pairs after the removal: 0 is cheapest; by default 3 for groups, which is
-            usually as good as a new fit, and 1 for single observations.
+            usually as good as a new fit, and 10 for single observations.
         n_jobs : int, optional
             Threads, by default one per core.
         progressbar : bool, default True
@@ -704,7 +712,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         """
         if self.calibrated_spread:
             raise ValueError(
-                "leave_out needs the approximation that calibrated() was called on: call leave_out() of that one."
+                "leave_out() is not defined after calibrated(): call leave_out() of the approximation before it."
             )
         classes = self.fitted_to.terms if self.fitted_to.comparison == "unordered classes" else 1
         n = self.fit.problem.n // classes
@@ -757,7 +765,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
     @node_property
     def sample_dict_fn(self):
-        """Draws of each free variable, from which PyMC makes its traces."""
+        """Draw each free variable, for PyMC's traces."""
         free = self.source.free
 
         def draw(draws: int = 100, *, random_seed: Any = None) -> dict[str, FloatArray]:
@@ -820,13 +828,13 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         return self._inference_data(values, {"risk": risk}, constants)
 
     def _draw(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Free variables ``[draws, D]`` and the risk of each."""
+        """Draw free variables ``[draws, D]``; return also the risk of each."""
         theta = self.posterior.draw(draws, rng)
         return self.source.free_values(theta, rng), self.fit.problem.risk(theta)
 
     @property
     def _exact_means(self) -> Sequence[Any]:
-        """The variables whose means give that of the scores."""
+        """Variables at whose means the scores have their mean."""
         return self.source.variables
 
     def importance_sample(self, draws: int = 1000, *, random_seed: Any = None) -> ImportanceSample:
@@ -875,7 +883,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         True
         """
         if draws < FEWEST_WEIGHTED:
-            raise ValueError(f"The tail of fewer than {FEWEST_WEIGHTED} weights cannot be smoothed; got draws={draws}.")
+            raise ValueError(f"draws must be at least {FEWEST_WEIGHTED}, to smooth the largest weights; got {draws}.")
         rng = get_random_generator(random_seed)
         values, risk, log_weights = self._weighted(draws, rng)
         log_weights, pareto_k = pareto_smooth(log_weights)
@@ -898,14 +906,14 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         return ImportanceSample(idata, pareto_k, float(draws / np.mean(relative**2)), log_evidence, error)
 
     def _weighted(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Free variables ``[draws, D]``, the risk of each and its log weight, whose mean is the evidence."""
+        """Draw free variables ``[draws, D]``; return also risks and log weights, whose mean weight is the evidence."""
         found = self.fit.importance(draws, rng)
         values = self.source.free_values(found.theta, rng)
         return values, found.risk, found.log_weights + self.fit.problem.absorbed
 
     @cached_property
     def _constants(self) -> dict[str, Any]:
-        """What every selection of its draws needs to know, see :class:`~pymc_pacauc.model.results.Draws`."""
+        """Statistics that are stored with every draw; see :class:`~pymc_pacauc.model.results.Draws`."""
         return {
             **self.fitted_to.as_stats(),
             "gamma": self.fitted_to.gamma,

@@ -1,4 +1,4 @@
-"""The risks in a PyMC model, found in its graph: potentials of the form ``-gamma * risk(scores, labels)``."""
+"""Find the AUC terms in the graph of a PyMC model: potentials of the form ``-gamma * risk(scores, labels)``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 from pytensor import scalar
-from pytensor.graph.basic import Variable
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
 
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs, encode_labels
@@ -20,8 +22,8 @@ from pymc_pacauc.model.graph import Unreadable, evaluate
 from pymc_pacauc.model.op import AUCRisk, ComparisonRisk, SurrogateOp, core_op
 
 RANDOM_GAMMA = (
-    "The gamma of {potential} is random ({names}). exp(-gamma * risk) is no density of the data: it is not normalised "
-    "in gamma, whose posterior would only collapse towards zero. Hold gamma fixed and choose it with pac.select_gamma."
+    "gamma of {potential} is random ({names}). exp(-gamma * risk) is not a density of the data, because it is not "
+    "normalised in gamma, whose posterior would collapse to zero. Fix gamma, and choose it with pac.select_gamma."
 )
 
 
@@ -48,7 +50,7 @@ class NotLinearGaussianError(ValueError):
 
 
 SAMPLE_INSTEAD = (
-    "Expectation-Propagation needs scores that are affine in Gaussian variables and at least one pac.AUCPotential or "
+    "pac.EP needs scores that are affine in Gaussian variables and at least one pac.AUCPotential or "
     "pac.ConcordancePotential; any other model can be sampled with pm.sample(step=pac.TemperingSMC())."
 )
 
@@ -59,7 +61,7 @@ def refuse(reason: str, instead: str = SAMPLE_INSTEAD) -> NotLinearGaussianError
 
 @dataclass(frozen=True, eq=False)
 class AUCTerm:
-    """``potential = -gamma * risk``; labels and gamma are read from the model when they are asked for."""
+    """A term ``potential = -gamma * risk``; labels and gamma are read from the model at each access."""
 
     potential: Variable
     risk: Variable
@@ -76,7 +78,7 @@ class AUCTerm:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What the scores are compared by: ``"y"``, or ``"time"`` and ``"event"``, and strata and weights if any."""
+        """The labels by name: ``"y"``, or ``"time"`` and ``"event"``, and strata and weights if any."""
         return dict(zip(self.op.kind.arrays, self.read()[0], strict=True))
 
     @property
@@ -99,24 +101,24 @@ class AUCTerm:
 
 
 def classes_of(terms: Sequence[AUCTerm]) -> int:
-    """How many unordered classes the terms are of, where they are those of one potential; else 0."""
+    """Return the number of unordered classes, where the terms are those of one potential; else 0."""
     one = len({term.potential for term in terms}) == 1 and all(term.op.kind.of_class for term in terms)
     return len(terms) if one else 0
 
 
 def fixed_pairs(potential: str, comparison: Comparison) -> Pairs:
-    """The pairs of a comparison; a refusal where they depend on the scores."""
+    """Return the pairs of a comparison; refuse one whose pairs depend on the scores."""
     if isinstance(comparison, Pairs):
         return comparison
     raise refuse(
-        f"the partial AUC of {potential} (max_fpr) is an average over no fixed set of pairs: which negatives count "
-        "depends on the scores. (EP's fit of the same model without max_fpr can be the start of exact sampling: "
+        f"the partial AUC of {potential} (max_fpr) is not an average over fixed pairs, because which negatives count "
+        "depends on the scores (sampling can start from EP's fit of the same model without max_fpr: "
         "step=pac.TemperingSMC(start=approx))"
     )
 
 
 def found_terms(model: pm.Model) -> list[AUCTerm]:
-    """The AUC terms of a model, at least one, each of the form ``-gamma * risk``."""
+    """Find the AUC terms of a model, at least one, each of the form ``-gamma * risk``."""
     found = _risks(model)
     if found:
         return _terms(model, found)
@@ -126,14 +128,14 @@ def found_terms(model: pm.Model) -> list[AUCTerm]:
     if losses:
         raise refuse(
             f'its AUC term is a smooth surrogate (loss="{", ".join(sorted(losses))}")',
-            'Expectation-Propagation is for the exact risk, loss="exact"; sample the surrogate with pm.sample(), by '
+            'pac.EP is for the exact risk, loss="exact"; sample the surrogate with pm.sample(), by '
             "NUTS, or with pm.sample(step=pac.TemperingSMC()).",
         )
-    raise refuse("it has 0 exact AUC terms where one is expected; add one with pac.AUCPotential")
+    raise refuse("it has no AUC term; add one with pac.AUCPotential")
 
 
 def auc_terms(model: pm.Model) -> list[AUCTerm]:
-    """Every exact AUC term, in the order of the potentials; none where one is not of the form ``-gamma * risk``."""
+    """Find all exact AUC terms, in the order of the potentials; none if one is not of the form ``-gamma * risk``."""
     try:
         terms = _terms(model, _risks(model))
         for term in terms:
@@ -144,17 +146,17 @@ def auc_terms(model: pm.Model) -> list[AUCTerm]:
 
 
 def _risks(model: pm.Model) -> list[tuple[Variable, Variable]]:
-    """(potential, risk) for each exact AUC risk among the potentials."""
+    """Return (potential, risk) for each exact AUC risk among the potentials."""
     return _compared(model, AUCRisk | ComparisonRisk)
 
 
 def score_graphs(model: pm.Model) -> list[Variable]:
-    """What the potentials compare, exactly or by a smooth surrogate, in their order."""
+    """Return the scores that the potentials compare, exactly or by a surrogate loss, in their order."""
     return [v.owner.inputs[0] for _, v in _compared(model, AUCRisk | ComparisonRisk | SurrogateOp)]
 
 
 def _compared(model: pm.Model, ops: Any) -> list[tuple[Variable, Variable]]:
-    """(potential, output of one of the ``ops``) in the order of the potentials, and within one in that of classes."""
+    """Return (potential, output of one of the ``ops``), in the order of potentials, and of classes within one."""
     found = [(p, v) for p in model.potentials for v in ancestors([p]) if isinstance(_core_op(v), ops)]
     return sorted(found, key=lambda each: (model.potentials.index(each[0]), _class_of(each[1]) or (0, 0)))
 
@@ -187,7 +189,7 @@ def _terms(model: pm.Model, found: list[tuple[Variable, Variable]]) -> list[AUCT
 
 
 def _term(model: pm.Model, potential: Variable, risk: Variable, risks: list[Variable]) -> AUCTerm:
-    """The term of a risk among the ``risks`` of its potential."""
+    """Read the term of a risk among the ``risks`` of its potential."""
     if risk.type.ndim:
         raise refuse(f"the scores of {potential.name} have batch dimensions")
     random = set(model.free_RVs) & set(ancestors([potential], blockers=risks))
@@ -211,13 +213,26 @@ def _term(model: pm.Model, potential: Variable, risk: Variable, risks: list[Vari
             _check_labels(others[0])
             return tuple(evaluate(others)), gamma
         except Unreadable as error:
-            raise refuse(f"what {potential.name} compares the scores by is not known data ({error})") from None
+            raise refuse(f"the labels of {potential.name} are not data with known values ({error})") from None
 
     return AUCTerm(potential, risk, _core_op(risk), read)
 
 
+def arrays_of(terms: list[AUCTerm]) -> list[NDArray[Any]]:
+    """Every array that the scores are made from: covariates, offsets, parameters of priors."""
+    found = []
+    for variable in ancestors([term.scores for term in terms]):
+        if not isinstance(variable.type, TensorType):
+            continue
+        if isinstance(variable, SharedVariable):
+            found.append(np.asarray(variable.get_value(borrow=True)))
+        elif isinstance(variable, Constant):
+            found.append(np.asarray(variable.data))
+    return [array for array in found if array.dtype.kind == "f" or array.size > 1]
+
+
 def _check_labels(mask: Variable) -> None:
-    """Refuse labels that ``pm.set_data`` made other than two classes; the mask of the positive one does not show it."""
+    """Refuse labels that ``pm.set_data`` changed to other than two classes, which the mask of positives would hide."""
     comparison = mask.owner.inputs[0].owner if mask.owner is not None and len(mask.owner.inputs) == 1 else None
     if comparison is not None and getattr(comparison.op, "scalar_op", None) in (scalar.gt, scalar.eq):
         labels, value = evaluate(comparison.inputs)

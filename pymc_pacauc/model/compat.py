@@ -1,6 +1,6 @@
-"""The only place that looks at versions: ArviZ 0.x (with PyMC 5) and ArviZ 1.x (with PyMC 6).
+"""Differences between ArviZ 0.x (with PyMC 5) and ArviZ 1.x (with PyMC 6), and progress bars of long work.
 
-Progress bars that appear only when the work turns out to take a while.
+No other module checks versions. ArviZ is imported when it is first needed, as in PyMC 6: it takes a second or two.
 """
 
 from __future__ import annotations
@@ -18,12 +18,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 ARVIZ_1 = not version("arviz").startswith("0.")  # parts of 1.x can be installed beside 0.x, where PyMC 5 ignores them
 
-if ARVIZ_1:
-    import arviz_base
-    from arviz_stats.base import array_stats
-else:
-    import arviz
-
 
 def dataset(
     data: Mapping[str, Any],
@@ -33,15 +27,19 @@ def dataset(
     sample_dims: Sequence[str] = ("chain", "draw"),
     attrs: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
-    """A Dataset whose variables begin with ``sample_dims``."""
+    """Make a Dataset whose variables begin with ``sample_dims``."""
     coords = dict(coords or {})
     named: dict[Hashable, Sequence[Hashable]] = {
         name: list(values) for name, values in (dims or {}).items() if name in data
     }
     if ARVIZ_1:
+        import arviz_base
+
         return arviz_base.dict_to_dataset(
             dict(data), coords=coords, dims=named, attrs=attrs, inference_library=pm, sample_dims=list(sample_dims)
         )
+    import arviz
+
     whole = {
         name: [*sample_dims, *named.get(name, [f"{name}_dim_{i}" for i in range(np.ndim(value) - len(sample_dims))])]
         for name, value in data.items()
@@ -50,31 +48,29 @@ def dataset(
 
 
 def inference_data(groups: Mapping[str, xr.Dataset]) -> Any:
-    """An InferenceData (ArviZ 0.x) or DataTree (ArviZ 1.x) of these groups."""
+    """Make an InferenceData (ArviZ 0.x) or DataTree (ArviZ 1.x) of these groups."""
     if ARVIZ_1:
         return xr.DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+    import arviz
+
     return arviz.InferenceData(**groups)
 
 
-def add_groups(idata: Any, groups: Mapping[str, xr.Dataset]) -> None:
-    """Add or replace groups in place."""
-    for name, group in groups.items():
-        if ARVIZ_1:
-            idata[name] = xr.DataTree(group)
-        else:
-            if name in idata.groups():
-                del idata[name]
-            idata.add_groups({name: group})
-
-
 def pareto_smooth(log_weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Pareto-smoothed importance sampling: unnormalised smoothed log-weights, and k-hat (-inf for a constant tail)."""
+    """Smooth log weights by PSIS; return them unnormalised, and k-hat (-inf for a constant tail)."""
     tail = np.sort(log_weights)[-max(5, log_weights.size // 10) :]
     if np.ptp(tail) < 1e-12 * (1.0 + np.abs(tail).max()):
         return log_weights, -np.inf
     # ArviZ 1.x takes log-likelihoods to leave out, the negative of log-weights
-    normalised, shape = array_stats.psislw(-log_weights) if ARVIZ_1 else arviz.psislw(log_weights.copy())
-    # Smoothing leaves the body of the weights alone, up to normalisation: the smallest weight tells the constant.
+    if ARVIZ_1:
+        from arviz_stats.base import array_stats
+
+        normalised, shape = array_stats.psislw(-log_weights)
+    else:
+        import arviz
+
+        normalised, shape = arviz.psislw(log_weights.copy())
+    # Smoothing changes the largest weights only, up to normalisation: the smallest weight gives the constant.
     smallest = np.argmin(log_weights)
     return normalised + (log_weights[smallest] - normalised[smallest]), float(shape)
 
@@ -114,7 +110,7 @@ class LateBar:
 
 
 def track(items: Iterable[Item], description: str, total: int, show: bool = True) -> Iterator[Item]:
-    """The items, with a bar once they have taken more than a second."""
+    """Yield the items, with a progress bar once they have taken more than a second."""
     with LateBar(description, TimeRemainingColumn(), show=show) as bar:
         for done, item in enumerate(items, start=1):
             yield item

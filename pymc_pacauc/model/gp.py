@@ -1,6 +1,7 @@
-"""A covariance function of PyMC as a function of NumPy arrays, compiled once.
+"""Gaussian-process scores in PyMC: predictions at new points, and the gradient of the evidence in the kernel.
 
-Gaussian-process scores in PyMC: EP's prediction at new points, and the evidence's gradient in the kernel.
+:class:`CompiledCovariance` makes a ``pm.gp.cov`` function callable on NumPy arrays; the algebra is in
+:mod:`pymc_pacauc.ep.kernel`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from scipy import linalg
 
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.ep.kernel import TrainingScores, kernel_gradient, moments, pivoted_gradient, predict_scores_at
+from pymc_pacauc.ep.plan import FEWEST_ROWS
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.graph import MODE, affine_map, evaluate_at_draws
@@ -52,18 +54,18 @@ class CompiledCovariance:
 
 
 JITTER = 1e-6  # what gp.prior adds by default
-FEWEST_ROWS = 64  # from which on fewer of them are looked for that tell the others' scores,
-LEFT = 1e-7  # to this share of the largest prior variance,
+# From FEWEST_ROWS on, rows are looked for that tell the others' scores to this share of the largest prior variance,
+LEFT = 1e-7
 SHARE = 0.25  # and used if they are at most so many
 
 
 def predict_gp(
     approx: EPApproximation, gp: Any, points: FloatArray, *, covariance: bool = False, jitter: float = JITTER
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and variances (or covariance) of the scores at new points under EP's posterior, in closed form.
+    """Compute mean and variances (or covariance) of the scores at new points under EP's posterior, in closed form.
 
-    ``gp`` is the ``pm.gp.Latent`` or ``pm.gp.HSGP`` of the model, after ``gp.prior(...)``; ``jitter`` what ``gp.prior``
-    of a Latent added to the diagonal of the kernel matrix.
+    ``gp`` is the ``pm.gp.Latent`` or ``pm.gp.HSGP`` of the model, after ``gp.prior(...)``; ``jitter`` is the number
+    that ``gp.prior`` of a Latent added to the diagonal of the kernel matrix.
     """
     if not hasattr(approx, "as_fitted"):
         raise TypeError(
@@ -85,8 +87,9 @@ def conditional_draws(
     *,
     jitter: float = JITTER,
 ) -> tuple[FloatArray, FloatArray]:
-    """Scores at new points given every draw, shape (chain, draw, points): the GP's conditional, noise included; and
-    their means given the draw, without it.
+    """Draw scores at new points from the GP's conditional given every draw, shape (chain, draw, points).
+
+    Returns also their means given the draw, without the conditional noise.
     """
     _check_points(gp, points)
     if isinstance(gp, pm.gp.HSGP):
@@ -120,7 +123,7 @@ def conditional_draws(
 
 
 def check_gp(gp: Any) -> int:
-    """The number of columns of a process's points; an error where it has no prior yet."""
+    """Return the number of columns of a process's points; refuse a process without a prior."""
     if not hasattr(gp, "f"):
         raise ValueError("gp has no prior yet: call gp.prior(name, X=...) in the model.")
     return int(gp.cov_func.input_dim)
@@ -128,7 +131,10 @@ def check_gp(gp: Any) -> int:
 
 def _check_points(gp: Any, points: FloatArray) -> None:
     if points.shape[1] != check_gp(gp):
-        raise ValueError(f"X_new has {points.shape[1]} columns, the kernel {gp.cov_func.input_dim} dimensions.")
+        raise ValueError(
+            f"X_new must have {gp.cov_func.input_dim} columns, as many as gp's kernel has dimensions; got "
+            f"{points.shape[1]}."
+        )
 
 
 def gp_evidence_gradient(
@@ -171,13 +177,13 @@ class KernelDerivative:
         parameters = [model[name] for name in names]
         for name, parameter in zip(names, parameters, strict=True):
             if not isinstance(parameter, SharedVariable) or not parameter.dtype.startswith("float"):
-                raise ValueError(f"{name} must be a pm.Data of floats.")
+                raise ValueError(f"{name} must be a pm.Data of floating-point numbers; it is {parameter!r}.")
         kernel, slope = gp.cov_func(gp.X), pt.matrix("slope")
         gradients = pytensor.grad(pt.sum(slope * kernel), parameters, disconnected_inputs="ignore")
         self._gradients = compile_function([slope], gradients, mode=MODE)
 
     def along(self, slope: FloatArray) -> list[FloatArray]:
-        """From d log Z / d kernel matrix."""
+        """Compute the derivatives in the parameters from d log Z / d kernel matrix."""
         return [np.asarray(value) for value in self._gradients(slope)]
 
 
@@ -194,7 +200,7 @@ def _predict_latent(
 def _predict_features(
     approx: EPApproximation, gp: Any, points: FloatArray, covariance: bool, jitter: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Of an HSGP: new scores are affine in the coefficients of its features."""
+    """Predict scores of an HSGP, which are affine in the coefficients of its features."""
     offset, change = affine_map(approx.function(gp._build_conditional(points)), approx.fit.problem.d)
     mean, spread = moments(approx.posterior, change.T, variances=not covariance)
     return mean + offset, spread
@@ -203,7 +209,7 @@ def _predict_features(
 def _training_scores(
     approx: EPApproximation, gp: Any, jitter: float, posterior: Any, rows: NDArray[np.intp] | None = None
 ) -> TrainingScores:
-    """The training scores, or some of them, under a posterior of the approximation's, and the kernel's factor."""
+    """Return the training scores, or some of them, under the approximation, with the kernel's factor."""
     X = _rows_of(gp, rows)
     kernel, centre = compile_function([], [gp.cov_func(X), gp.mean_func(X)], mode=MODE)()
     factor = np.linalg.cholesky(kernel + jitter * np.eye(len(kernel)))
@@ -216,9 +222,9 @@ def _training_scores(
 
 
 def _telling_rows(gp: Any) -> NDArray[np.intp] | None:
-    """Training points whose scores tell all others', where there are few such; None stands for all.
+    """Find few training points whose scores determine all others; None for all points.
 
-    A prediction given the scores at these is one given all.
+    A prediction given the scores at these points equals one given all scores.
     """
     X = np.asarray(pt.as_tensor_variable(gp.X).eval(), dtype=np.float64)
     if len(X) < FEWEST_ROWS:
@@ -237,6 +243,6 @@ def _few_features(fit: Fit) -> TypeGuard[EPFit]:
 
 
 def _scores_are(gp: Any, model: pm.Model) -> bool:
-    """Whether what the model ranks are the scores of the process, and nothing else."""
+    """Return whether the model's scores are those of the process, without other terms."""
     terms = auc_terms(model)
     return len(terms) == 1 and terms[0].scores is gp.f

@@ -1,25 +1,20 @@
-"""Maps known by their values alone: the affine map through a few of them, and whether others are on it.
+"""Evaluate graphs of a PyMC model: without compilation, at many points, at draws, and as affine maps.
 
-A model's free variables as one flat vector, and its graphs over many such vectors at once.
+*Flat variables* (:class:`FlatVariables`). Engines take theta[N, D]: one row per point, the model's value variables
+(unconstrained) concatenated in the model's order. Graphs are vectorised over such rows.
 
-The engines see theta[N, D]: one row per point, the model's value variables (in their unconstrained space) one after the
-other, in the model's order.
+*Without compilation* (:func:`evaluate`). A compilation of PyTensor takes 10 to 50 ms, more than a fit to a few hundred
+observations. Labels, gamma, parameters of priors and covariates are a few nodes above constants and ``pm.Data``: the
+nodes are evaluated one by one by their Python implementations, in less than a millisecond, and again at every reading,
+so that no value is stale. ``MODE`` compiles functions that are called a few times.
 
-Values of a graph without compiling it: its nodes one after the other, each by its own Python implementation.
+*Affine graphs* (:func:`read_affine`): value at zero and slopes, node by node, without compiling or probing. Each
+intermediate value is a constant, or :class:`Affine` in some of the inputs. The rules are exact, and cover products with
+matrices and numbers, sums, indexing, reshaping and stacking. Any other node that depends on an input makes the graph
+:class:`Unreadable`; it may still be affine, and :func:`affine_map` finds the map from values at zero and the unit
+vectors, which :func:`first_departure` verifies at random points.
 
-A compilation of PyTensor costs 10 to 50 ms, more than a fit to a few hundred observations. What is read from a model
-(labels, gamma, parameters of priors, matrices of covariates) is a handful of nodes above constants and ``pm.Data``,
-which are evaluated here in less than a millisecond, and read anew every time: nothing is kept that could be stale.
-Where a graph must be compiled after all, ``MODE`` is for functions that are called a few times.
-
-Expressions of a model at every draw of its posterior.
-
-What a model's ``pm.Data`` hold: remembered, and put back for a while.
-
-An affine graph read off: its value at zero and its slopes, node by node, without compiling or probing. Each value on
-the way is a constant, or :class:`Affine` in some of the inputs. The rules are exact, and cover what linear scores are
-written with: products with matrices and numbers, sums, indexing, reshaping, stacking. Any other node that an input
-reaches makes the graph :class:`Unreadable`, which says nothing about it: it may be affine all the same.
+:class:`HeldData` restores the values that ``pm.Data`` had at the fit.
 """
 
 from __future__ import annotations
@@ -63,7 +58,7 @@ PROBES = (0.1, 1.0, 7.0)
 
 
 def affine_map(evaluate: Evaluate, d: int) -> tuple[FloatArray, FloatArray]:
-    """The value at zero, and its change towards each unit vector, a row each."""
+    """Return the value at zero, and the change towards each unit vector, one row each."""
     values = evaluate(np.eye(d + 1, d, k=-1))[0]
     return values[0], values[1:] - values[0]
 
@@ -71,8 +66,9 @@ def affine_map(evaluate: Evaluate, d: int) -> tuple[FloatArray, FloatArray]:
 def first_departure(
     names: Sequence[str], layout: FlatVariables, departs: Callable[[FloatArray], bool], suspects: Sequence[str] = ()
 ) -> str | None:
-    """Probe all variables together; if the form fails, find the first variable, or the combination, it fails in:
-    ``suspects`` before others, which may fail for their sake.
+    """Probe all variables together; if the form fails, return the first variable, or combination, where it fails.
+
+    ``suspects`` are probed first, because others may fail because of them.
     """
     probes = np.random.default_rng(0).standard_normal((len(PROBES), layout.dimension)) * np.array(PROBES)[:, None]
     if not departs(probes):
@@ -90,7 +86,7 @@ NUMBERS_WORTH_COMPILING = 10_000  # of an operation that NumPy does not have
 
 @node_rewriter([Elemwise])
 def numpy_equivalents(fgraph: Any, node: Any) -> Any:
-    """Sums and products of many arrays two by two, and clip: NumPy has no such ufuncs, Python loops would run."""
+    """Evaluate sums and products of many arrays two by two, and clip, for which NumPy has no ufunc."""
     op = node.op.scalar_op
     if isinstance(op, Add | Mul) and len(node.inputs) > 2:
         return [reduce(node.op, node.inputs)]
@@ -111,15 +107,15 @@ MODE = (
 
 
 class Unreadable(Exception):
-    """A graph has no value without its inputs, or none that is not random; or it takes a compilation."""
+    """Raised if a graph has no value without its inputs, is random, or must be compiled."""
 
 
 class _WorthCompiling(Unreadable):
-    """An operation on many numbers that NumPy does not have: Python would loop over them."""
+    """Raised for an operation on many numbers without a NumPy equivalent, which would be a Python loop."""
 
 
 def is_known(variables: Iterable[Variable], given: Iterable[Variable] = ()) -> bool:
-    """Whether variables are made of constants, shared variables and what is given alone."""
+    """Return whether variables depend on constants, shared variables and the ``given`` ones only."""
     given = set(given)
     return not any(
         _is_random(v.owner) if v.owner is not None else not isinstance(v, Constant | SharedVariable)
@@ -129,7 +125,7 @@ def is_known(variables: Iterable[Variable], given: Iterable[Variable] = ()) -> b
 
 
 def evaluate(outputs: Iterable[Variable], given: Mapping[Variable, Any] | None = None) -> list[Any]:
-    """Copies of the values of ``outputs``, ``given`` those of other variables; :class:`Unreadable` if random."""
+    """Return copies of the values of ``outputs``, ``given`` those of other variables; :class:`Unreadable` if random."""
     outputs, given = list(outputs), dict(given or {})
     values: dict[Variable, Any] = dict(given)
     try:
@@ -144,7 +140,7 @@ def evaluate(outputs: Iterable[Variable], given: Mapping[Variable, Any] | None =
 
 
 def leaf_value(variable: Variable) -> Any:
-    """What a constant or a shared variable holds, not a copy."""
+    """Return the value of a constant or a shared variable, not a copy."""
     if isinstance(variable, Constant):
         return variable.data
     if isinstance(variable, SharedVariable):
@@ -241,6 +237,12 @@ class FlatVariables:
         return evaluate
 
 
+def entry_labels(names: Iterable[str], shapes: Iterable[tuple[int, ...]]) -> list[str]:
+    """A label for each entry of some arrays, ``theta[0, 1]``, or the name alone for a scalar."""
+    entries = ((name, at) for name, shape in zip(names, shapes, strict=True) for at in np.ndindex(*shape))
+    return [f"{name}[{', '.join(map(str, at))}]" if at else name for name, at in entries]
+
+
 def flat_variables(model: pm.Model) -> FlatVariables:
     """Layout of the model's value variables, with the shapes they have now."""
     if not model.value_vars:
@@ -269,7 +271,7 @@ def _value_shape(model: pm.Model, value: Variable) -> tuple[int, ...] | None:
 
 
 def _known_shape(variable: Variable) -> tuple[int, ...] | None:
-    """What the type says, or the size that a vector of independent variables is given; None if it takes more."""
+    """Return the shape by type, or by the size argument of a vector of independent variables; None if not known."""
     if None not in variable.type.shape:
         return tuple(variable.type.shape)
     op = getattr(variable.owner, "op", None)
@@ -290,7 +292,7 @@ def evaluate_at_draws(model: pm.Model, graph: Variable, posterior: xr.Dataset) -
     variables = [rv for rv in model.free_RVs if rv in used]
     missing = [rv.name for rv in variables if rv.name not in posterior]
     if missing:
-        raise ValueError(f"The posterior has no draws of {', '.join(missing)}, which the expression depends on.")
+        raise ValueError(f"result has no draws of {', '.join(missing)}, which the scores depend on: keep them.")
     values = [posterior[rv.name].transpose("chain", "draw", ...).values for rv in variables]
     batched = [rv.type.clone(shape=(None, *rv.type.shape))(f"{rv.name}_draws") for rv in variables]
     output = vectorize_graph(graph, dict(zip(variables, batched, strict=True)))
@@ -320,7 +322,7 @@ class Affine:
 def read_affine(
     graph: Variable, inputs: Sequence[Variable], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[FloatArray, FloatArray]:
-    """The value at zero, and its change towards each unit vector of the flat inputs, a row each."""
+    """Return the value at zero, and the change towards each unit vector of the flat inputs, one row each."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     values: dict[Variable, Any] = {
         variable: Affine(np.zeros(shape), {i: np.eye(size).reshape(size, *shape)}, unit=True)
@@ -430,7 +432,7 @@ def _dot(operands: list[Any], affine: list[bool]) -> Affine:
 
 
 def _one_by_one(node: Apply, operands: list[Any], *, keep: bool) -> Affine:
-    """A node that is linear in its affine inputs; constants among them count for the offset alone, unless ``keep``."""
+    """Apply a node that is linear in its affine inputs; constants enter the offset only, unless ``keep``."""
     [offset] = perform(node, [each.offset if isinstance(each, Affine) else each for each in operands])
 
     def part(each: Any, position: int, i: int, k: int) -> Any:
@@ -449,7 +451,7 @@ def _one_by_one(node: Apply, operands: list[Any], *, keep: bool) -> Affine:
 
 @dataclass(frozen=True, eq=False)
 class HeldData:
-    """What a model's ``pm.Data``, mutable dimensions and coords held at some time; frozen data need no holding."""
+    """Values of a model's ``pm.Data``, mutable dimensions and coords at some time; frozen data are not stored."""
 
     values: dict[SharedVariable, NDArray[Any]]
     coords: dict[str, Any]
@@ -466,7 +468,7 @@ class HeldData:
 
     @contextmanager
     def held_by(self, model: pm.Model) -> Iterator[None]:
-        """The model as it was, for the duration of the block."""
+        """Give the model the stored values for the duration of the block."""
         now = HeldData.of(model)
         self.write(model)
         try:

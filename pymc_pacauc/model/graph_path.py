@@ -6,11 +6,11 @@ the graph, and the risk is counted outside it by the batched kernel.
 
 Gaussian variables are moved in whitened coordinates, however the model was written: of ``b ~ Normal(mu, tau)`` it is
 ``w = (b - mu) / tau`` that a particle holds, a standard normal variable a priori whatever mu and tau are. So a centred
-hierarchy costs what a non-centred one does, and a scale near zero (a funnel) is a place like any other.
+hierarchy costs as much as a non-centred one, and a scale near zero (a funnel) is no obstacle.
 
-What is tempered is everything PyMC counts as data: the AUC term, and any observed variable or further potential, all
-raised to the power ``gamma / gamma_T``. In a model with one AUC term this is the paper's path. With several, gamma is
-the sum of theirs and the risk their mean weighted by gamma, so that the terms still multiply to exp(-gamma * risk).
+All terms that PyMC counts as data are tempered: the AUC term, and any observed variable or further potential, raised to
+the power ``gamma / gamma_T``. In a model with one AUC term this is the paper's path. With several, gamma is the sum of
+theirs and the risk their mean weighted by gamma, so that the terms still multiply to exp(-gamma * risk).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ FITTED = 50  # draws per dimension that a start is fitted to: more make it no be
 class PyMCPath(FromPrior):
     """The path from the prior to the posterior of any model with continuous free variables.
 
-    Without an exact AUC term there is no gamma to speak of: the data terms are tempered from 0 to 1, ``gamma`` is that
-    fraction and ``risk`` minus their sum. ``compared`` takes the place of what the AUC terms compare, as one comparison
-    of the scores of all of them, one after the other; ``gamma`` that of the sum of theirs.
+    Without an exact AUC term the data terms are tempered from 0 to 1: ``gamma`` is that fraction and ``risk`` minus
+    their sum. ``compared`` replaces the comparison of the AUC terms, as one comparison of their concatenated scores;
+    ``gamma`` replaces the sum of theirs.
     """
 
     def __init__(self, model: pm.Model, *, compared: Comparison | None = None, gamma: float | None = None):
@@ -142,14 +142,14 @@ class PyMCPath(FromPrior):
         return energies.log_base + self.end * energies.log_tilt, energies.log_tilt
 
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
-        """From the moments, in whitened coordinates, of N(mean, covariance) of the free variables."""
+        """Return the path from N(mean, covariance) of the free variables, by its moments in whitened coordinates."""
         rng = np.random.default_rng(0)
         return self.bridge_from(
             rng.multivariate_normal(mean, covariance, size=FITTED * self.dimension, method="cholesky")
         )
 
     def bridge_from(self, theta: FloatArray) -> Path:
-        """From the moments, in whitened coordinates, of draws ``theta[N, D]`` of the free variables."""
+        """Return the path from the Gaussian with the moments, in whitened coordinates, of draws ``theta[N, D]``."""
         x = self.x_of(theta)
         x = x[np.isfinite(x).all(axis=1)]
         return GaussianBridge(self, fit_gaussian(x, np.full(len(x), 1.0 / len(x))))

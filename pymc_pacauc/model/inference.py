@@ -1,16 +1,14 @@
-"""Covariates of very different scale, which the prior turns into very different importance.
+"""Expectation propagation and Gaussian variational Bayes through ``pm.fit(method=...)``.
 
-`benchmarks/scales.py` spreads the scales of the covariates over a ratio. Where the large ones rank best, nothing
-happens, up to a ratio of a million. Where they rank worst, the posterior itself loses: on Pima the mean score's AUC is
-0.85 up to a ratio of ten, 0.76 at a hundred, 0.69 at a million; from a hundred on EP may stop before its fixed point or
-be a nat or two off, and SMC from the prior moves badly, which it says. So the warning is about the prior first, and
-starts at a hundred.
-
-Expectation propagation and Gaussian variational Bayes through ``pm.fit(method=...)``.
-
-The life of ``pm.fit(method=pac.EP())``: :meth:`EP.fit` asks :func:`~pymc_pacauc.model.read.problem_of` for the
-arrays, :func:`pymc_pacauc.fitting.fit` for a fit of them, and wraps it as an
+:meth:`EP.fit` reads the arrays off the model (:func:`~pymc_pacauc.model.read.problem_of`), fits them
+(:func:`pymc_pacauc.fitting.fit`), and wraps the fit as an
 :class:`~pymc_pacauc.model.approximation.EPApproximation`.
+
+*Scales* (:func:`warn_of_scales`). The prior makes covariates of large scale important. In ``benchmarks/scales.py`` the
+scales of the covariates have a given ratio. Where those of large scale rank best, results do not change up to a ratio
+of a million. Where they rank worst, the posterior is poor: on Pima the AUC of the mean score is 0.85 up to a ratio of
+ten, 0.76 at a hundred, 0.69 at a million; from a hundred on EP may not converge or be wrong by a nat or two, and SMC
+from the prior mixes badly and warns. So the warning starts at a hundred.
 """
 
 from __future__ import annotations
@@ -22,9 +20,6 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 from pymc.variational.inference import Inference
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 
 from pymc_pacauc.ep.fit import fit
@@ -32,7 +27,7 @@ from pymc_pacauc.ep.plan import ACCURACIES, MAX_SWEEPS, Plan, choose_plan
 from pymc_pacauc.fitting import plan_of
 from pymc_pacauc.interrupt import returns_early
 from pymc_pacauc.model.approximation import EPApproximation
-from pymc_pacauc.model.auc_term import auc_terms
+from pymc_pacauc.model.auc_term import arrays_of, auc_terms
 from pymc_pacauc.model.compat import LateBar
 from pymc_pacauc.model.nested import HyperModel, fit_nested, read_model
 from pymc_pacauc.model.read import ModelProblem
@@ -66,9 +61,10 @@ def warn_of_scales(source: ModelProblem) -> None:
     problem = source.problem
     if not problem.prior.independent:
         return
+    arrays = arrays_of(auc_terms(source.model))
     for variable, part in zip(source.variables, source.layout.slices, strict=True):
         X = problem.X[:, part]
-        if variable.type.ndim != 1 or not any(np.array_equal(X, matrix) for matrix in _matrices(source.model)):
+        if variable.type.ndim != 1 or not any(np.array_equal(X, array) for array in arrays):
             continue
         raw = X.std(axis=0)
         scale, moving = raw * problem.prior.factor[part], np.flatnonzero(raw > 0)
@@ -76,23 +72,12 @@ def warn_of_scales(source: ModelProblem) -> None:
             low, high = moving[scale[moving].argmin()], moving[scale[moving].argmax()]
             warnings.warn(
                 f"The covariates of {variable.name} have very different scales: column {high} varies "
-                f"{scale[high] / scale[low]:.2g} times as much as column {low}, in units of the prior. Then the prior "
-                "decides which of them count: unless the large ones rank best, the AUC suffers, and "
-                "Expectation-Propagation may be off or not converge. Standardise the covariates.",
+                f"{scale[high] / scale[low]:.2g} times as much as column {low}, in units of the prior. The prior then "
+                "favours columns of large scale, so that the AUC may be low, and EP inaccurate or not converge. "
+                "Standardise the covariates.",
                 ScaleWarning,
                 stacklevel=5,
             )
-
-
-def _matrices(model: pm.Model) -> list[np.ndarray]:
-    """The data matrices that feed the scores."""
-    found = []
-    for v in ancestors([term.scores for term in auc_terms(model)]):
-        if getattr(v.type, "ndim", 0) == 2 and isinstance(v, SharedVariable):
-            found.append(v.get_value(borrow=True))
-        elif getattr(v.type, "ndim", 0) == 2 and isinstance(v, Constant):
-            found.append(np.asarray(v.data))
-    return found
 
 
 def approximate(
@@ -118,20 +103,20 @@ def approximate(
 class EP(Inference):
     """Fit a Gaussian approximation by expectation propagation, for ``pm.fit(method=pac.EP())``.
 
-    Works for any model whose scores are affine in Gaussian variables or in a :func:`~pymc_pacauc.SpikeSlab` variable; a
-    model that is not is refused with the variable and the reason. Ctrl-C returns the approximation
-    after the present sweep, marked ``interrupted``; a second Ctrl-C raises KeyboardInterrupt at once.
+    Works for any model whose scores are affine in variables with Gaussian or independent priors (such as
+    :func:`~pymc_pacauc.SpikeSlab`), also given up to six hyper-parameters; another model is refused with the variable
+    and the reason. Ctrl-C returns the approximation after the present sweep, marked ``interrupted``; a second Ctrl-C
+    raises KeyboardInterrupt at once.
 
     Parameters
     ----------
     power : float, default 1.0
         1 for EP; smaller for fractional EP.
     pairs : str or int, default "auto"
-        ``"all"``: every pair is used, and the result is exact. A number of rows: a subsample of the pairs, those within
-        groups of so many rows along the score, which changes the result by its ``sampling_error``; where that of the
-        mean is above 0.3 posterior standard deviations, larger groups are used and a warning says so. ``"auto"``: all
-        where that is cheap (up to 250 000), else groups large enough for an error of some hundredths of a posterior
-        standard deviation.
+        Which pairs to use. ``"all"``: every pair. An int: a random subset of the pairs, those within groups of this
+        many rows, with an error that ``sampling_error`` estimates; if that of the mean is above 0.3 posterior standard
+        deviations, larger groups are used, with a warning. ``"auto"``: all pairs up to 250 000, else groups large
+        enough for an error of some hundredths of a posterior standard deviation.
     start : approximation, optional
         An earlier approximation to begin from, for example at another gamma.
     tolerance : float, optional
@@ -141,15 +126,20 @@ class EP(Inference):
     n_jobs : int, optional
         Threads, by default one per core.
     random_seed : int, Generator or None, default 0
-        Of the subsample: the same each time, unless another is given.
+        Seed of the subsample: the same each time, unless another is given.
     client : dask.distributed.Client, optional
-        A ``dask.distributed.Client`` whose workers share the pairs instead; see :mod:`pymc_pacauc.cluster`.
+        Client of a cluster whose workers divide the pairs; see :mod:`pymc_pacauc.cluster`.
     hyper : {"integrate", "maximize"}, default "integrate"
-        What is done with hyper-parameters, where the model is Gaussian given up to six of them (scales, lengthscales,
-        weights of a mixture): integrate over their posterior, or take the mode of it (in PyMC's unconstrained
-        coordinates). See :mod:`pymc_pacauc.tune.nested`.
+        Treatment of hyper-parameters, where the model is Gaussian given up to six of them (scales, lengthscales,
+        weights of a mixture): integrate over their posterior, or use its mode (in PyMC's unconstrained coordinates).
+        See :mod:`pymc_pacauc.tune.nested`.
     model : pymc.Model, optional
         The model; by default the one on the context stack when :meth:`fit` is called.
+
+    Raises
+    ------
+    ValueError
+        If ``hyper`` is neither "integrate" nor "maximize".
 
     See Also
     --------
@@ -327,24 +317,9 @@ class GaussianVB(EP):
 
     Parameters
     ----------
-    pairs : {"auto", "all"} or int, default "auto"
-        Which pairs to use, as in :class:`EP`.
-    start : EPApproximation, optional
-        An earlier approximation to begin from, for example at another gamma.
-    tolerance : float, default 1e-6
-        Relative change of the natural parameters at which to stop.
-    max_sweeps : int, default 200
-        Sweeps over the pairs after which to give up, with a warning.
-    n_jobs : int, optional
-        Threads, by default one per core.
-    random_seed : int, Generator or None, default 0
-        Seed of the subsample of pairs.
-    client : dask.distributed.Client, optional
-        Whose workers share the pairs; see :mod:`pymc_pacauc.cluster`.
-    hyper : {"integrate", "maximize"}, default "integrate"
-        What is done with hyper-parameters, as in :class:`EP`.
-    model : pymc.Model, optional
-        The model; by default the one on the context stack when :meth:`fit` is called.
+    **options : Any
+        ``pairs``, ``start``, ``tolerance``, ``max_sweeps``, ``n_jobs``, ``random_seed``, ``client``, ``hyper`` and
+        ``model``, as in :class:`EP`; not ``power``, whose limit zero this is.
 
     See Also
     --------
@@ -365,27 +340,5 @@ class GaussianVB(EP):
     name = "GaussianVB"
     method = "vb"
 
-    def __init__(
-        self,
-        *,
-        pairs: str | int = "auto",
-        start: EPApproximation | None = None,
-        tolerance: float = ACCURACIES["fit"].tolerance,
-        max_sweeps: int = MAX_SWEEPS,
-        n_jobs: int | None = None,
-        random_seed: Any = 0,
-        client: Any = None,
-        hyper: str = "integrate",
-        model: pm.Model | None = None,
-    ):
-        super().__init__(
-            pairs=pairs,
-            start=start,
-            tolerance=tolerance,
-            max_sweeps=max_sweeps,
-            n_jobs=n_jobs,
-            random_seed=random_seed,
-            client=client,
-            hyper=hyper,
-            model=model,
-        )
+    def __init__(self, **options: Any):
+        super().__init__(**options)

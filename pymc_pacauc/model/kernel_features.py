@@ -1,8 +1,7 @@
-"""Features of covariates in a PyMC model: a Gaussian process of the scores with as few coefficients as one likes, or a
-sum of smooth functions.
+"""Features of covariates inside a PyMC model: kernel features of a Gaussian process, or additive ones.
 
-The features of the model's covariates are made inside its graph, so ``pac.predict_scores`` maps new rows by the same
-pivots (or tables) when they take the place of the ``pm.Data`` that holds the covariates.
+The features are computed in the model's graph, so that ``pac.predict_scores`` maps new rows by the same pivots (or
+tables) when they replace the ``pm.Data`` with the covariates.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ def kernel_features(
         ``"squared_exponential"``, ``"matern52"``, ``"matern32"``; a covariance function of ``pm.gp.cov`` without
         random parameters; or any function of two matrices that returns the kernel between their rows.
     lengthscale : float or array_like, shape (d,), optional
-        One, or one for each covariate: a kernel sees X divided by it. By default the median distance of rows, or 1
+        One, or one for each covariate: the kernel is of X divided by it. By default the median distance of rows, or 1
         for a function. :func:`~pymc_pacauc.choose_lengthscale` chooses it by the evidence.
     rank : int, default 300
-        At most so many features.
+        Largest number of features.
     tolerance : float, default 1e-08
         Fewer are taken where no row has more than this share of the largest prior variance left.
 
@@ -82,7 +81,7 @@ def kernel_features(
     --------
     additive_features : A sum of smooth functions of single columns.
     choose_lengthscale : Choose the lengthscale by the evidence.
-    predict_scores : Scores of new rows, whose features are made by themselves.
+    predict_scores : Scores of new rows, whose features are computed automatically.
 
     Examples
     --------
@@ -108,8 +107,8 @@ def kernel_features(
 def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> ModelAdditiveFeatures:
     """Make features whose linear scores are sums of smooth functions, one for each column.
 
-    Each column has a straight line in its robust score (half its normal score, that of its rank, half its standard
-    score, cut at 3), and a few bends away from it; one of at most eight distinct values has a value for each instead.
+    Each column has a straight line in its robust score (the mean of its normal score, by ranks, and its standard score,
+    truncated at 3), and a few nonlinear functions; a column of at most eight distinct values has a free value at each.
 
     Parameters
     ----------
@@ -132,7 +131,7 @@ def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> ModelAd
     See Also
     --------
     kernel_features : Features of a Gaussian process of all columns together.
-    predict_scores : Scores of new rows, whose features are made by themselves.
+    predict_scores : Scores of new rows, whose features are computed automatically.
 
     Examples
     --------
@@ -165,7 +164,7 @@ class TransformRows(Op):
     def make_node(self, X: Any) -> Apply:
         rows = pt.as_tensor_variable(X).astype("float64")
         if rows.type.ndim != 2:
-            raise ValueError(f"X must be a matrix, of whose rows features are made; got {rows.type.ndim} dimension(s).")
+            raise ValueError(f"X must be a matrix, one row per observation; got {rows.type.ndim} dimension(s).")
         return Apply(self, [rows], [pt.matrix(dtype="float64", shape=(rows.type.shape[0], self.features.rank))])
 
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:

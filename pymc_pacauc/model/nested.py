@@ -1,10 +1,10 @@
-"""Models that are Gaussian given a few hyper-parameters, and EP's answer for them: a mixture.
+"""Models that are Gaussian given a few hyper-parameters: EP for each of their values, and the mixture of these fits.
 
-A model that EP cannot read as it stands is read with some of its variables held fixed (``pm.do``): those whose prior is
-not Gaussian and that other variables depend on (scales, lengthscales, mixture weights), or that multiply others in the
-scores. What is left is a :class:`~pymc_pacauc.model.read.ModelProblem` for every value of these, read by one reader, so
-that whatever EP can fit it can fit here too, however the hierarchy was written. :mod:`pymc_pacauc.tune.nested`
-integrates over the hyper-parameters, in the unconstrained coordinates that PyMC gives them.
+A model that EP cannot fit directly is read with some of its variables fixed (``pm.do``): those whose prior is not
+Gaussian and on which other variables depend (scales, lengthscales, mixture weights), or that multiply others in the
+scores. The rest is a :class:`~pymc_pacauc.model.read.ModelProblem` for every value of these, made by one reader, in
+whatever way the hierarchy is written. :mod:`pymc_pacauc.tune.nested` integrates over the hyper-parameters, in their
+unconstrained coordinates.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ from pytensor.graph.traversal import ancestors
 from rich.progress import TextColumn
 from scipy import special
 
-from pymc_pacauc.array_result import Estimate
+from pymc_pacauc.array_result import Estimate, KnownResult
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.loop import UnsupportedError
+from pymc_pacauc.ep.posterior import ByCovariance
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.model.approximation import EPApproximation, PlainEP
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, names_of, refuse
 from pymc_pacauc.model.compat import LateBar, pareto_smooth
-from pymc_pacauc.model.graph import MODE, FlatVariables, HeldData, Unreadable, evaluate, flat_variables
+from pymc_pacauc.model.graph import MODE, FlatVariables, HeldData, Unreadable, entry_labels, evaluate, flat_variables
 from pymc_pacauc.model.prior import GaussianMixture, gaussian_mixtures, is_normal, local_scales
 from pymc_pacauc.model.read import ModelProblem, ProblemReader, checked_terms, coefficients, problem_of, reader_of
 from pymc_pacauc.model.results import LARGEST_K
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import DRAWS, SEED, FloatArray
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.smc.log_evidence import LogEvidence
+from pymc_pacauc.smc.log_evidence import LogEvidence, combine
 from pymc_pacauc.tune.nested import (
     MOST_HYPER,
     MOST_POINTS,
+    POINTS,
     TOLERANCE,
     Conditional,
     Density,
@@ -57,9 +59,6 @@ from pymc_pacauc.tune.nested import (
 logger = logging.getLogger("pymc")  # where people look for messages of pm.fit
 
 PRIOR_DRAWS = 400  # of the hyper-parameters, for their centre and scale: these only have to be roughly right
-CERTIFIED_VALUES = 32  # of the hyper-parameters, in a certificate: twice as many cost at most 0.7 nats more
-EVIDENCE_DRAWS = 2000  # weighted, for the corrected evidence: an error of 0.02 nats; four times as many halve it
-SEED = 1410  # of the prior draws, fixed before looking at any data
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,15 +122,15 @@ class HyperModel:
 
     @cached_property
     def _quantiles(self) -> FloatArray:
-        """Of the prior: one standard deviation below the middle, the middle, one above."""
+        """Quantiles of the prior: one standard deviation below the median, the median, one above."""
         return np.quantile(self.prior_draws, [0.16, 0.5, 0.84], axis=0)
 
     @cached_property
     def certified_values(self) -> tuple[FloatArray, FloatArray]:
         """Values of phi that the prior alone chose, shape (K, k), and their prior masses."""
-        drawn, shares = self.prior_draws, (np.arange(CERTIFIED_VALUES) + 0.5) / CERTIFIED_VALUES
-        values = np.quantile(drawn, shares, axis=0) if drawn.shape[1] == 1 else drawn[:CERTIFIED_VALUES]
-        return values, np.full(CERTIFIED_VALUES, 1.0 / CERTIFIED_VALUES)
+        drawn, shares = self.prior_draws, (np.arange(POINTS) + 0.5) / POINTS
+        values = np.quantile(drawn, shares, axis=0) if drawn.shape[1] == 1 else drawn[:POINTS]
+        return values, np.full(POINTS, 1.0 / POINTS)
 
     @cached_property
     def conditional(self) -> Conditional:
@@ -140,7 +139,7 @@ class HyperModel:
         like = None if self._reader.depends_on(self.given[rv.name] for rv in self.hyper) else first
 
         def problem_at(phi: FloatArray) -> Problem:
-            # pairs are the same at every phi, with all that is worked out about them
+            # pairs, and everything computed about them, are the same at every phi
             return replace(self.source_at(phi, like).problem, pairs=first.pairs)
 
         scale = np.maximum(0.5 * (high - low), 1e-3)
@@ -153,11 +152,7 @@ class HyperModel:
     @cached_property
     def labels(self) -> list[str]:
         """A name for each entry of phi."""
-        return [
-            f"{rv.name}[{', '.join(map(str, at))}]" if at else str(rv.name)
-            for rv, shape in zip(self.hyper, self.layout.shapes, strict=True)
-            for at in np.ndindex(*shape)
-        ]
+        return entry_labels(self.names, self.layout.shapes)
 
     def describe(self, direction: FloatArray) -> str:
         """A direction of phi, in words."""
@@ -244,7 +239,7 @@ class MixtureModel(HyperModel):
 
 
 def read_model(model: pm.Model) -> ModelProblem | HyperModel:
-    """The problem of a model, or, where EP cannot read it as it stands, its problem given some of its variables.
+    """Read the problem of a model, or, where EP cannot fit it directly, its problem given some of its variables.
 
     Raises
     ------
@@ -272,19 +267,19 @@ def read_model(model: pm.Model) -> ModelProblem | HyperModel:
 
 
 def _of_components(model: pm.Model, mixtures: list[GaussianMixture], hyper: set[Variable]) -> MixtureModel:
-    """The model given the components of its mixtures, after a trial."""
+    """Return the model given the components of its mixtures; refuse one that cannot be read."""
     names = ", ".join(each.name for each in mixtures)
     if hyper:
         raise refuse(
             f"the prior of {names} is a mixture of Gaussians, beside hyper-parameters ({names_of(hyper)})",
-            f"Hold {names_of(hyper)} fixed, or use pm.sample(step=pac.TemperingSMC()).",
+            f"Fix {names_of(hyper)}, or use pm.sample(step=pac.TemperingSMC()).",
         )
     count = int(np.prod([len(each.parts) for each in mixtures]))
     if count > MOST_POINTS:
         raise refuse(
             f"the mixtures of Gaussians {names} have {count} combinations of components, and at most {MOST_POINTS} are "
             "fitted",
-            "Hand on one variable that holds all coefficients, or use pm.sample(step=pac.TemperingSMC()).",
+            "Use one variable for all coefficients, or pm.sample(step=pac.TemperingSMC()).",
         )
     found = MixtureModel.of(model, mixtures)
     assert found.conditional.dimension == len(mixtures)  # the trial
@@ -292,7 +287,7 @@ def _of_components(model: pm.Model, mixtures: list[GaussianMixture], hyper: set[
 
 
 def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
-    """The model given some variables, after a trial."""
+    """Return the model given some variables; refuse one that cannot be read."""
     chosen = tuple(rv for rv in model.free_RVs if rv in hyper)
     if len(chosen) == len(model.free_RVs):
         raise refuse(f"the scores depend on {names_of(chosen)} other than as hyper-parameters of Gaussian variables")
@@ -303,8 +298,8 @@ def _given(model: pm.Model, hyper: set[Variable]) -> HyperModel:
     if layout.dimension > MOST_HYPER:
         raise refuse(
             f"it has {layout.dimension} hyper-parameters ({names}), and at most {MOST_HYPER} are integrated over",
-            "Hold some of them fixed, let several share one, or use pm.sample(step=pac.TemperingSMC()), which has no "
-            "such limit.",
+            "Fix some of them, use one for several, or use pm.sample(step=pac.TemperingSMC()), which has no such "
+            "limit.",
         )
     others = set(model.free_RVs) - set(chosen)
     if random := others & set(ancestors(list(chosen))):
@@ -326,14 +321,14 @@ def _prior_draws(variables: list[Variable], seed: int, **options: Any) -> list[F
 
 
 def _acts_on_others(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
-    """Whether other variables, or their effect on the scores, depend on a variable."""
+    """Return whether other variables, or their effect on the scores, depend on a variable."""
     children = [other for other in model.free_RVs if other is not rv]
     children += [] if is_normal(model, rv) else model.observed_RVs
     return rv in set(ancestors(children)) or not _adds(model, rv, scores)
 
 
 def _adds(model: pm.Model, rv: Variable, scores: list[Variable]) -> bool:
-    """Whether the effect of a variable on the scores is the same whatever the others are."""
+    """Return whether the effect of a variable on the scores does not depend on the others."""
     free = model.free_RVs
     first, second = (dict(zip(free, _prior_draws(free, seed), strict=True)) for seed in (1, 2))
     mixed = {**second, rv: first[rv]}, {**first, rv: second[rv]}
@@ -353,7 +348,7 @@ def _normal_by_size(model: pm.Model) -> list[Variable]:
 
 
 @dataclass(frozen=True, eq=False)
-class MixturePosterior:
+class MixturePosterior(ByCovariance):
     """A posterior over hyper-parameters and coefficients, in the order of the model's variables.
 
     Attributes
@@ -363,7 +358,7 @@ class MixturePosterior:
     inner, outer : ndarray of int
         Where the coefficients, in the order of the fits, and the hyper-parameters are.
     exact : bool
-        Whether coefficients have their exact length, where that has a law of its own; else they are EP's Gaussians.
+        Whether coefficients have the exact distribution of their length, where it is known; else EP's Gaussians.
     """
 
     nested: NestedFit
@@ -383,7 +378,7 @@ class MixturePosterior:
 
     @cached_property
     def score_means(self) -> FloatArray:
-        """Of each component: hyper-parameters, and the coefficients of the mean score given them, shape (K, D)."""
+        """Hyper-parameters and coefficients of the mean score given them, of each component, shape (K, D)."""
         return self._joined([each.posterior.mean for each in self.nested.fits])
 
     @cached_property
@@ -413,11 +408,6 @@ class MixturePosterior:
         found[self.inner] += self.nested.mean(lambda each: self._of(each).variance)
         return found
 
-    def moments_of(self, theta_map: FloatArray, *, variances: bool = False) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance (or ``variances``) of ``theta_map @ theta``."""
-        spread = theta_map @ self.covariance
-        return theta_map @ self.mean, np.einsum("ij,ij->i", spread, theta_map) if variances else spread @ theta_map.T
-
 
 class NestedApproximation(EPApproximation):
     """A mixture of EP's fits over hyper-parameters: what ``pm.fit(method=pac.EP())`` returns for hierarchies.
@@ -441,7 +431,7 @@ class NestedApproximation(EPApproximation):
     hyper_posterior : Dataset
         The hyper-parameters at these values, over ``point``, with ``weight`` and ``log_evidence`` (given them).
     log_evidence : float
-        Of the whole model, hyper-parameters integrated out; given their mode, if they were maximised.
+        Log evidence of the whole model, hyper-parameters integrated out; given their mode, if they were maximised.
     posterior : MixturePosterior
         Mean and covariance of all free variables, hyper-parameters in their unconstrained coordinates.
 
@@ -503,21 +493,20 @@ class NestedApproximation(EPApproximation):
 
     @property
     def q(self) -> PlainEP:
-        """What plain EP gives: the mixture of its Gaussians."""
+        """Result of EP without corrections: the mixture of its Gaussians."""
         return PlainEP(replace(self.posterior, exact=False), self.log_evidence)
 
     @cached_property
     def evidence(self) -> LogEvidence:
         """Log evidence of the whole model by importance weights, with their error; EP's own, NaN, where these fail."""
         try:
-            log_weights, pareto_k = pareto_smooth(self._weighted(EVIDENCE_DRAWS, np.random.default_rng(SEED))[2])
+            log_weights, pareto_k = pareto_smooth(self._weighted(DRAWS, np.random.default_rng(SEED))[2])
         except UnsupportedError:
             pareto_k = np.inf
         if not (self.converged and pareto_k <= LARGEST_K):
-            unknown = float("nan")
-            return LogEvidence(self.log_evidence, unknown, unknown, unknown, self.converged)
+            return replace(combine(self.log_evidence, np.nan), agree=self.converged)
         estimate, error = log_mean(log_weights)
-        return LogEvidence(estimate, error, error, float("nan"), True)
+        return combine(estimate, error**2)
 
     @property
     def mean_risk(self) -> Estimate:
@@ -570,6 +559,11 @@ class NestedApproximation(EPApproximation):
         list of tuple
             Weight, mean, shape (k,), and covariance, shape (k, k), of each.
 
+        Raises
+        ------
+        ValueError
+            If the variable is a hyper-parameter.
+
         See Also
         --------
         pymc_pacauc.prior_from : Use them as a prior.
@@ -588,7 +582,7 @@ class NestedApproximation(EPApproximation):
         inner = self.hyper.source_at(self.nested.phi[0])
         if name not in inner.parts:
             raise ValueError(
-                f"{name} is a hyper-parameter, whose posterior is no mixture of Gaussians: hand on "
+                f"{name} is a hyper-parameter, whose posterior is not a mixture of Gaussians: use "
                 f"{', '.join(inner.names)}, and write a prior for {name} with the moments of approx.hyper_posterior."
             )
         part = inner.parts[name]
@@ -606,7 +600,7 @@ class NestedApproximation(EPApproximation):
         return values, risk
 
     def _weighted(self, draws: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """As given one value of the hyper-parameters, with EP's evidence of all in the place of that given it."""
+        """Draw as given one value of the hyper-parameters, with EP's evidence of all values in place of its own."""
 
         def weighted(fit: Fit, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
             found = fit.importance(size, rng)
@@ -645,7 +639,7 @@ class NestedApproximation(EPApproximation):
 
     @property
     def certified(self) -> Any:
-        """What a certificate is of: see :class:`CertifiedMixture`."""
+        """What a certificate is of: see :func:`certified_mixture`."""
         return certified_mixture(self) if self.integrated else self
 
     def __repr__(self) -> str:
@@ -680,30 +674,17 @@ def mean_points(approx: NestedApproximation) -> tuple[xr.Dataset, FloatArray]:
     return xr.Dataset(found), nested.weights
 
 
-@dataclass(frozen=True, eq=False)
-class CertifiedMixture:
-    """The mixture over values of the hyper-parameters that were fixed before the data: what has a certificate.
+def certified_mixture(approx: NestedApproximation) -> KnownResult:
+    """The mixture over values of the hyper-parameters fixed before the data, for certificates.
 
-    Points that the data placed have no prior mass, so that a mixture over them is infinitely far from the prior. Here
-    the hyper-parameters have K values, drawn from their prior by a fixed seed (its quantiles, where there is one
-    hyper-parameter), each with prior mass p_k = 1 / K. Their posterior weights are w_k, EP's fits given them q_k, and
+    Points chosen with the data have no prior mass, so that a mixture over them has an infinite divergence from the
+    prior. Here the hyper-parameters have K values, drawn from their prior by a fixed seed (its quantiles, if there is
+    one hyper-parameter), each with prior mass p_k = 1 / K. With posterior weights w_k and EP's fits q_k given them,
 
         KL = sum_k w_k [KL(q_k, prior given k) + log(w_k / p_k)].
 
-    A result like any other (:class:`~pymc_pacauc.array_result.Result`).
+    A ValueError where EP converges at none of these values.
     """
-
-    fitted_to: Any
-    evidence: LogEvidence
-    mean_risk: Estimate
-    divergence: Estimate
-    gaussian: bool
-    caveat: str
-    assumption: str
-
-
-def certified_mixture(approx: NestedApproximation) -> CertifiedMixture:
-    """The certifiable mixture of a fit; a ValueError where EP does not converge at some of its values."""
     hyper = approx.hyper
     values, masses = hyper.certified_values
     density = Density(hyper.conditional, approx.density_method, approx.density_options)
@@ -712,8 +693,8 @@ def certified_mixture(approx: NestedApproximation) -> CertifiedMixture:
     fits = [point.fit for point in points if point.log_density > -np.inf]
     if not fits:
         raise ValueError(
-            "Expectation-Propagation converged at none of the values of the hyper-parameters that a certificate is "
-            "of: hold the hyper-parameters fixed, or certify draws of pm.sample(step=pac.TemperingSMC())."
+            "EP converged at none of the values of the hyper-parameters that a certificate needs: fix the "
+            "hyper-parameters, or certify draws of pm.sample(step=pac.TemperingSMC())."
         )
     masses = masses[known]
     logs = np.array([each.log_evidence for each in fits]) + np.log(masses)
@@ -722,11 +703,11 @@ def certified_mixture(approx: NestedApproximation) -> CertifiedMixture:
     divergence = weights @ np.array([each.divergence for each in fits])
     divergence += float(special.xlogy(weights, weights / masses).sum())
     risk = float(weights @ np.array([each.expected_risk for each in fits]))
-    return CertifiedMixture(
+    return KnownResult(
         approx.fitted_to,
-        LogEvidence(evidence, float("nan"), float("nan"), float("nan"), True),
-        Estimate(risk, 0.0),
-        Estimate(float(divergence), 0.0),
+        combine(evidence, np.nan),
+        Estimate(risk),
+        Estimate(float(divergence)),
         gaussian=False,
         caveat=approx.caveat,
         assumption=(

@@ -1,24 +1,21 @@
-"""What a potential compares, apart from the arrays: the part that is fixed when the model is written.
+"""The risk of a comparison, and its surrogate losses, as PyTensor Ops.
 
-The arrays (labels, times, events, strata, weights) are inputs of the Ops and may be ``pm.Data``; a
-:class:`ComparisonKind` says which of them there are and how to read them, and builds the pairs from their values. Pairs
-of the arrays seen last are remembered, since a model is evaluated again and again with the same ones.
+All are core Ops of signature ``(n),(n),... -> ...`` with the labels as *inputs* after the scores, so that labels in
+``pm.Data`` can be replaced; ``Blockwise`` batches them. The exact risk is piecewise constant: its gradient is declared
+*undefined*, not zero, so that PyMC does not assign a gradient-based sampler to it.
 
-The AUC risk, its relatives and their surrogates as PyTensor Ops.
+A :class:`ComparisonKind` says which arrays there are (labels, times, events, strata, weights) and how to read them, and
+builds the pairs from their values. The pairs of the last arrays are cached, since a model is evaluated many times with
+the same ones.
 
-All are core Ops of signature ``(n),(n),... -> ...`` with the labels as *inputs* after the scores, so that labels held
-in ``pm.Data`` can be replaced; ``Blockwise`` batches them. The exact risk is piecewise constant: its gradient is
-declared *undefined* rather than zero, so that PyMC never assigns a gradient-based sampler to it.
-
-Exact risks call the array functions, whose kernels are compiled once and kept on disk, from whatever linker there is;
-so do the surrogates of all comparisons but two classes, which compile to native code.
+Exact risks call the array functions, whose kernels are compiled once and cached on disk, from any linker; so do the
+surrogates of all comparisons except two classes, which compile to native code.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -47,10 +44,6 @@ from pymc_pacauc.comparison.risk import comparison_risk, two_class_risk
 from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.comparison.surrogate import surrogate_risk as pairs_surrogate
 
-REMEMBERED = 8
-
-_seen: OrderedDict[tuple[Any, ...], Comparison] = OrderedDict()
-
 
 @dataclass(frozen=True)
 class ComparisonKind:
@@ -72,15 +65,9 @@ class ComparisonKind:
 
     def comparison(self, *values: NDArray[Any]) -> Comparison:
         """The pairs of these arrays, or an error that says what is wrong with them."""
-        key = (self, *((v.dtype.str, v.shape, v.tobytes()) for v in values))
-        if key not in _seen:
-            _seen[key] = self._build(dict(zip(self.arrays, values, strict=True)))
-            while len(_seen) > REMEMBERED:
-                _seen.popitem(last=False)
-        _seen.move_to_end(key)
-        return _seen[key]
+        return _comparison(self, *((v.dtype.str, v.shape, v.tobytes()) for v in values))
 
-    def _build(self, given: dict[str, NDArray[Any]]) -> Comparison:
+    def build(self, given: dict[str, NDArray[Any]]) -> Comparison:
         strata, weights = given.get("strata"), given.get("weights")
         if "time" in given:
             return concordance(
@@ -99,13 +86,20 @@ class ComparisonKind:
             found = unordered_classes(y, weights)
             if len(found) != number:
                 raise ValueError(
-                    f"y has {len(found)} classes, and there are scores of {number}: one for each is needed."
+                    f"scores must have one column for each of the {len(found)} classes of y; got {number}."
                 )
             return found[which]
         if not self.ordered:
             y = y > 0  # as it is in every graph
         ordered = dict(self.class_weights) if self.class_weights is not None else self.ordered
         return label_comparison(y, strata=strata, weights=weights, ordered=ordered, max_fpr=self.max_fpr)
+
+
+@lru_cache(maxsize=8)
+def _comparison(kind: ComparisonKind, *values: tuple[str, tuple[int, ...], bytes]) -> Comparison:
+    """The comparison of arrays by their contents, which a sampler hands on unchanged thousands of times."""
+    arrays = (np.frombuffer(data, dtype).reshape(shape) for dtype, shape, data in values)
+    return kind.build(dict(zip(kind.arrays, arrays, strict=True)))
 
 
 TWO_CLASSES = ComparisonKind(("y",))
@@ -325,10 +319,10 @@ optdb.register("pymc_pacauc_products_of_scores", ProductsOfScores(), "numba", po
 
 
 class RegisterWithJax(GraphRewriter):
-    """Rewrites nothing: registers the Ops with JAX's linker when a graph is first compiled for it.
+    """Register the Ops with JAX's linker when a graph is first compiled for it; rewrites nothing.
 
-    PyTensor looks Ops up in a dispatcher that imports JAX. Importing JAX for everyone who has it would be slow, and its
-    threads do not mix with the forks of ``pm.sample(cores=...)``; but rewrites tagged "jax" run for that linker alone.
+    PyTensor looks Ops up in a dispatcher that imports JAX. Importing JAX always would be slow, and its threads are
+    incompatible with the forks of ``pm.sample(cores=...)``; rewrites tagged "jax" run for that linker only.
     """
 
     def apply(self, fgraph):

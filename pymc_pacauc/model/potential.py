@@ -1,8 +1,6 @@
-"""From the arguments of a potential to the inputs of its Op: arrays as they are given, or ``pm.Data`` of them.
+"""Risks of comparisons in a PyMC model: the expressions ``auc_risk`` and the potentials exp(-gamma * risk).
 
-Whatever has a value already is checked here, before any work; ``pm.Data`` are checked again when they are read.
-
-Risks of comparisons in a PyMC model: the expressions, and the potentials exp(-gamma * risk).
+Arguments that have a value are checked when the potential is added; ``pm.Data`` are checked again when they are read.
 """
 
 from __future__ import annotations
@@ -48,31 +46,31 @@ RANDOM = (RandomVariable, SymbolicRandomVariable)
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """What scores are compared by: the kind, its arrays as tensors, and the pairs where all have a value."""
+    """A comparison in a model: its kind, its arrays as tensors, and the pairs if all arrays have a value."""
 
     kind: ComparisonKind
     tensors: tuple[TensorVariable, ...]
     comparison: Comparison | None
 
     def risk(self, scores: TensorVariable, ties: str) -> TensorVariable:
-        """The exact risk of ``scores[..., n]``."""
+        """Return the exact risk of ``scores[..., n]``."""
         check_ties(ties)
         if self.kind.max_fpr is not None and ties != "half":
-            raise ValueError('A partial AUC is an area: ties="half" is the only convention it has.')
+            raise ValueError(f'ties={ties!r} is not defined for a partial AUC (max_fpr=), an area: use ties="half".')
         self._check_lengths(scores)
         random = [v for v in ancestors([scores]) if isinstance(getattr(v.owner, "op", None), RANDOM)]
-        for variable in random:  # PyMC asks step methods about one variable at a time: let them know of all
+        for variable in random:  # PyMC asks step methods about one variable at a time: tell them about all
             variable.tag.feed_auc_risk = random
         op = AUCRisk(ties) if self.kind == TWO_CLASSES else ComparisonRisk(self.kind, ties)
         return Blockwise(op)(scores, *self.tensors)
 
     def surrogate(self, scores: TensorVariable, loss: str) -> TensorVariable:
-        """A mean convex loss, never below the risk."""
+        """Return a mean convex loss, at least the risk."""
         if loss not in LOSSES:
             raise ValueError(f"loss must be {' or '.join(map(repr, LOSSES))}; got {loss!r}.")
         if self.kind.max_fpr is not None:
             raise ValueError(
-                'max_fpr has no surrogate: a partial AUC averages over no fixed set of pairs. Use loss="exact".'
+                'max_fpr has no surrogate, because a partial AUC is not an average over fixed pairs: use loss="exact".'
             )
         self._check_lengths(scores)
         op = SurrogateRisk(loss) if self.kind == TWO_CLASSES else ComparisonSurrogate(self.kind, loss)
@@ -116,7 +114,7 @@ def compared_labels(
 def compared_classes(y: Any, number: int, *, weights: Any = None, **others: Any) -> list[Compared]:
     """Unordered classes: what the score of each of them is compared by, in the order of sorted labels."""
     if any(value is not None and value is not False for value in others.values()):
-        raise ValueError(f'multi_class="ovo" goes with weights alone, not with {", ".join(others)}.')
+        raise ValueError(f'multi_class="ovo" can be combined with weights only, not with {", ".join(others)}.')
     if not isinstance(y, Variable):
         y = sorted_classes(y)
     given = {"y": y, "strata": None, "weights": weights}
@@ -279,21 +277,16 @@ def auc_risk(
 
 
 def class_scores(scores: TensorVariable, multi_class: str) -> list[TensorVariable]:
-    """The score of each class, ``scores[..., k]``."""
+    """Return the score of each class, ``scores[..., k]``."""
     if multi_class != "ovo":
         raise ValueError(f'multi_class must be "ovo" or None; got {multi_class!r}.')
     if scores.type.ndim < 2:
         raise ValueError(
-            'With multi_class="ovo" scores have shape (n, K), a score of each row for each class, such as X @ W with '
-            'W = pm.Normal("W", size=(d, K)); these have one dimension.'
+            'scores must have shape (n, K) with multi_class="ovo", a score of each row for each class, such as X @ W '
+            'with W = pm.Normal("W", size=(d, K)); got one dimension.'
         )
     number = scores.type.shape[-1]
     return [scores[..., k] for k in range(shape_now(scores)[-1] if number is None else number)]
-
-
-def surrogate_risk(scores: Any, y: Any, loss: str, *, positive: Any = None) -> TensorVariable:
-    """Mean convex pair loss, ``"logistic"`` or ``"hinge"``: differentiable, and never below :func:`auc_risk`."""
-    return compared_labels(y, positive=positive).surrogate(score_tensor(scores), loss)
 
 
 class _Options(TypedDict, total=False):
@@ -331,7 +324,7 @@ def AUCPotential(
         Name of the potential.
     scores : TensorVariable, shape (n,) or (n, K)
         Expression of length n: the score of each observation, the higher the more positive. A DataFrame cannot multiply
-        a PyMC variable: write ``frame.to_numpy() @ theta``, or hold it in ``pm.Data("X", frame)``.
+        a PyMC variable: write ``frame.to_numpy() @ theta``, or put it into ``pm.Data("X", frame)``.
         With ``multi_class="ovo"`` of shape (n, K), a score for each class in the order of sorted labels.
     y : array_like or pm.Data, shape (n,)
         Labels, as in :func:`auc_risk`.
@@ -339,8 +332,8 @@ def AUCPotential(
         Inverse temperature, in units of the pair risk: a number, ``pm.Data``, a
         :class:`~pymc_pacauc.theorems.TheoremDefaults`, or a name: ``"default"`` for 4 n+ n- / n, about what
         cross-validation chooses (:func:`~pymc_pacauc.theorems.default_gamma`; for other comparisons than two
-        classes what takes its place, see :mod:`pymc_pacauc.comparison.sizes`); ``"MA1"`` or ``"MAinf"``, a margin
-        assumption, for what its theorem suggests (:func:`~pymc_pacauc.theorems.theorem_defaults`). With
+        classes four times their size, see :mod:`pymc_pacauc.comparison.sizes`); ``"MA1"`` or ``"MAinf"``, a margin
+        assumption, for the gamma of its theorem (:func:`~pymc_pacauc.theorems.theorem_defaults`). With
         ``multi_class="ovo"`` it multiplies 1 - M, so that the risk of each class's own score is multiplied by gamma /
         K; K numbers multiply each class's own risk.
     positive : label, optional
@@ -372,7 +365,7 @@ def AUCPotential(
     Raises
     ------
     ValueError
-        If y does not have the classes asked for, lengths differ, gamma is not positive or not finite, or options
+        If y does not have such classes, lengths differ, gamma is not positive or not finite, or options
         exclude each other.
 
     See Also
@@ -443,7 +436,7 @@ def ConcordancePotential(
     cause : int, default 1
         The code in ``event`` of the events of interest; those of other causes count as never having it (Wolbers' C).
     horizon : float or sequence of float, optional
-        Judge by the cumulative/dynamic AUC at this time, or by the mean of it over several, instead of C: events until
+        Use the cumulative/dynamic AUC at this time, or its mean over several, instead of C: events until
         then against those free of it then, with inverse probabilities of censoring as weights.
     **options
         ``entry=``, an array or ``pm.Data``: when each came under observation, if later than time 0; it is compared with
@@ -500,15 +493,15 @@ def _add_potential(
     track_risk: bool = True,
     model: pm.Model | None = None,
 ) -> TensorVariable:
-    """The potential of one score, or of one for each class."""
+    """Add the potential of one score, or of one for each class."""
     if loss not in ("exact", *LOSSES):
         raise ValueError(f'loss must be "exact", {", ".join(map(repr, LOSSES))}; got {loss!r}.')
     model = pm.modelcontext(model)
     if scores[0].type.ndim != 1:
         dimensions = scores[0].type.ndim + (len(scores) > 1)
         raise ValueError(
-            f"scores must be one vector, a score per observation; this expression has {dimensions} dimensions. (A "
-            'score for each of K unordered classes, shape (n, K): multi_class="ovo".)'
+            f"scores must be one vector, a score per observation; got {dimensions} dimensions. (For a score for each "
+            'of K unordered classes, shape (n, K), use multi_class="ovo".)'
         )
     temperatures = _gammas(name, gamma, scores, compared, model)
     with model:
@@ -525,7 +518,7 @@ def _add_potential(
 def _gammas(
     name: str, gamma: Any, scores: list[TensorVariable], compared: list[Compared], model: pm.Model
 ) -> list[Any]:
-    """What each class's risk is multiplied by: gamma / K, or one of K numbers."""
+    """Return the factor of each class's risk: gamma / K, or one of K numbers."""
     number = len(scores)
     if isinstance(gamma, Variable):
         length, held = (gamma.type.shape or (None,))[0], gamma.type.ndim == 1
@@ -534,7 +527,7 @@ def _gammas(
         length = len(gamma) if held else None
     if held and number > 1:
         if length not in (None, number):
-            raise ValueError(f"gamma must be one number, or one for each of the {number} classes; it has {length}.")
+            raise ValueError(f"gamma must be one number, or one for each of the {number} classes; got {length}.")
         each = [gamma[k] for k in range(number)]
     elif number > 1 and isinstance(gamma, str):
         if gamma != "default":
@@ -552,7 +545,7 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compa
         check_gamma(gamma.get_value())
     if isinstance(gamma, Variable):
         if gamma.type.ndim:
-            raise ValueError(f"gamma must be a scalar; it has {gamma.type.ndim} dimensions.")
+            raise ValueError(f"gamma must be a scalar; got {gamma.type.ndim} dimensions.")
         if random := set(model.free_RVs) & set(ancestors([gamma])):
             raise ValueError(RANDOM_GAMMA.format(potential=name, names=names_of(random)))
         return gamma
@@ -565,7 +558,7 @@ def _gamma_tensor(name: str, gamma: Any, scores: TensorVariable, compared: Compa
             if gamma == "default":
                 return 4.0 * row_shares(compared.comparison).size
             raise ValueError(
-                f'gamma={gamma!r} is for two classes, all pairs weighing the same: pass a number or "default" instead.'
+                f'gamma={gamma!r} is for two classes with pairs of equal weight: pass a number or "default" instead.'
             )
         assert isinstance(compared.comparison, Pairs)
         [block] = compared.comparison.blocks

@@ -1,21 +1,20 @@
-"""The Gaussian prior of a model's variables: read off where it is written down, else found from its log-density.
+"""Read the priors of a model's variables: Gaussian, spike and slab, mixtures, and other independent densities.
 
-The parameters of a Normal or an MvNormal that depend on no other variable are evaluated as they stand, so that no
-covariance is inverted (a kernel matrix is often too close to singular for it) and each is factorised once. Normal
-variables that depend on one another (centred hierarchies) are written as affine functions of independent standard
-normal ones, :func:`noncentred`, and these are read off. For all others the gradient of the log-density is evaluated at
-zero and at the unit vectors, which gives mean and precision, and at random probes, which verify that the prior is
-Gaussian.
+*Gaussian* (:class:`GaussianPriorReader`). The parameters of a Normal or an MvNormal that depend on no other variable
+are evaluated directly, so that no covariance is inverted (kernel matrices are often nearly singular). Normal variables
+that depend on one another (centred hierarchies) are written as affine functions of independent standard normal ones
+(:func:`noncentred`), and these functions are read. For all others the gradient of the log-density at zero and at the
+unit vectors gives mean and precision, and random probes verify that the prior is Gaussian.
 
-The spike-and-slab prior in a PyMC model (the paper's section 2.4), and how it is found there again.
+*Spike and slab* (:func:`SpikeSlab`; the paper's section 2.4). With v0 > 0 the variable is the marginal normal mixture,
+one continuous variable with a density. With v0 = 0 the spike is a point mass, which has no density; theta = z * b with
+a slab b ~ N(0, v1) and an indicator z = 1{latent < quantile of p} of a Gaussian latent variable. So every free variable
+is continuous, prior draws are exact, and any sampler of continuous variables can change z by moving its latent.
+:func:`sparse_variables` recognises both forms in a model's graph, so that copies of a model (``pm.do``, frozen data)
+keep them.
 
-With v0 > 0 the variable is the marginal normal mixture, one continuous variable with a density. With v0 = 0 the spike
-is a point mass, which no density over theta describes; theta = z * b with a slab b ~ N(0, v1) and an indicator z, and
-z itself is cut from a Gaussian, z = 1{latent < quantile of p}. So every free variable of the model is continuous, prior
-draws are exact, and any sampler of continuous variables, TemperingSMC among them, flips z by moving its latent.
-
-:func:`sparse_variables` reads both forms off a model's graph, so that copies of a model (``pm.do``, frozen data) keep
-them.
+*Other independent priors* (:func:`density_variables`: Laplace, Student-t, half-normal, horseshoe given its global
+scale) are tabulated from their log density; a new PyMC distribution needs no code here.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 from scipy import linalg
 from scipy.special import ndtr, ndtri
-from scipy.stats import norm
 
 from pymc_pacauc.model.auc_term import refuse
 from pymc_pacauc.model.graph import (
@@ -62,6 +60,7 @@ from pymc_pacauc.model.graph import (
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Table, default_inclusion_probability, tabulate
 from pymc_pacauc.theorems import theorem_defaults
+from pymc_pacauc.tune.nested import NEGLIGIBLE
 
 
 class GaussianPriorReader:
@@ -161,10 +160,10 @@ def is_normal(model: pm.Model, rv: Variable) -> bool:
 
 
 def noncentred(model: pm.Model, rvs: list[Variable]) -> tuple[dict[Variable, Variable], list[Variable]]:
-    """Normal variables as functions of as many independent standard normal ones, and these.
+    """Write normal variables as functions of as many independent standard normal ones; return both.
 
-    ``mean + sd * w``, or ``mean + chol(covariance) w``, with the means and covariances of those before them put in.
-    Others than untransformed Normal and MvNormal variables are left as they are.
+    ``mean + sd * w``, or ``mean + chol(covariance) w``, with earlier variables substituted in means and covariances.
+    Variables other than untransformed Normal and MvNormal ones are not changed.
     """
     written: dict[Variable, Variable] = {}
     inputs = []
@@ -203,7 +202,7 @@ def _affine_prior(graph: Variable, inputs: list[Variable], layout: FlatVariables
     factor = slope.T
     diagonal = np.diagonal(factor)
     if not (np.isfinite(mean).all() and np.isfinite(factor).all() and (diagonal > 0.0).all()):
-        raise refuse("a pm.Normal of it has a mean or a standard deviation that is not possible")
+        raise refuse("a pm.Normal of the model has a mean that is not finite, or a standard deviation that is not > 0")
     if not np.any(factor - np.diag(diagonal)):
         return mean, diagonal.copy()
     if np.triu(factor, 1).any():  # variables in another order than that of their dependence
@@ -283,7 +282,7 @@ def _stabilised_factor(name: str, covariance: FloatArray) -> FloatArray:
         if relative:
             warnings.warn(
                 f"The prior covariance of {name} is not positive definite in floating point: {relative * scale:.1e} "
-                "was added to its diagonal. Add a jitter of your own to be rid of this message.",
+                "was added to its diagonal. To avoid this warning, add a jitter yourself.",
                 stacklevel=4,
             )
         return np.asarray(factor, dtype=np.float64)
@@ -408,9 +407,8 @@ def SpikeSlab(
 
     Notes
     -----
-    With v0 > 0 and linear scores, spike and slab differ by scale only and the risk does not see the scale: the exact
-    posterior also has a mode with every coefficient in the spike. Where inclusion probabilities are the question,
-    prefer v0 = 0.
+    With v0 > 0 and linear scores, spike and slab differ by scale only, on which the risk does not depend: the exact
+    posterior also has a mode with every coefficient in the spike. For inclusion probabilities prefer v0 = 0.
 
     Examples
     --------
@@ -445,34 +443,31 @@ def SpikeSlab(
         return pm.NormalMixture(name, w=weights, mu=0.0, sigma=scales, **place)
 
 
-LEAST_WEIGHT = 1e-4  # of a component of a mixture that is kept as a prior; ten times more, and tails are 0.1 % lighter
-
-
 def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.Model | None = None) -> Variable:
     """Use the posterior of a variable in an earlier model as its prior in a new model.
 
     Parameters
     ----------
     approx : EPApproximation
-        What ``pm.fit(method=pac.EP())`` returned.
+        Result of ``pm.fit(method=pac.EP())``.
     name : str
-        Of a variable of its model.
+        Name of a variable of its model.
     as_name : str, optional
-        Of the new variable; by default the same.
+        Name of the new variable; by default the same.
     model : pm.Model, optional
-        Today's; by default the one on the context stack.
+        The new model; by default the one on the context stack.
 
     Returns
     -------
     Variable
         A Normal or MvNormal, or a Mixture of MvNormals where hyper-parameters were integrated, with the dims of the old
-        variable where today's model has them. A matrix of coefficients is a Deterministic of a flat MvNormal,
+        variable where the new model has them. A matrix of coefficients is a Deterministic of a flat MvNormal,
         ``{name}_flat``.
 
     Raises
     ------
     TypeError
-        If ``approx`` is not what ``pm.fit(method=pac.EP())`` returned.
+        If ``approx`` is not a result of ``pm.fit(method=pac.EP())``.
     ValueError
         If ``name`` is no variable of ``approx``, or its posterior has a sign, a range or a spike.
 
@@ -482,8 +477,8 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
 
     Notes
     -----
-    The Gaussian is EP's ``approx.q``, which has the direction of the coefficients right. Pairs of a row of yesterday
-    and one of today are never compared: ``docs/concepts/priors.md`` has what that loses.
+    The Gaussian is EP's ``approx.q``, which has the direction of the coefficients right. Pairs of one row of the
+    earlier data and one of the new data are not compared: ``docs/concepts/priors.md`` says what that loses.
 
     Examples
     --------
@@ -504,7 +499,7 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
     for holder in ("refit", "approx"):
         approx = getattr(approx, holder, approx)
     shape = _shape_handed_on(approx, name)
-    kept = [each for each in approx.components(name) if each[0] >= LEAST_WEIGHT]
+    kept = [each for each in approx.components(name) if each[0] >= NEGLIGIBLE]
     model, new = pm.modelcontext(model), as_name or name
     lengths = {dim: int(length.eval()) for dim, length in model.dim_lengths.items()}
     dims = approx.model.named_vars_to_dims.get(name)
@@ -524,11 +519,11 @@ def prior_from(approx: Any, name: str, *, as_name: str | None = None, model: pm.
 
 
 def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
-    """The shape of a variable of an approximation; an error where its posterior cannot be handed on."""
+    """Return the shape of a variable of an approximation; refuse one whose posterior cannot become a prior."""
     source = getattr(approx, "source", None)
     if source is None:
         raise TypeError(
-            f"approx must be what pm.fit(method=pac.EP()) returned; got {type(approx).__name__}. Of draws, write the "
+            f"approx must be the result of pm.fit(method=pac.EP()); got {type(approx).__name__}. For draws write the "
             "prior yourself: pm.MvNormal(name, mean of the draws, their covariance)."
         )
     if name not in source.parts:
@@ -536,8 +531,8 @@ def _shape_handed_on(approx: Any, name: str) -> tuple[int, ...]:
     signed = [each.variable.name for each in source.densities if each.transformed]
     if name in signed or name in [each.variable.name for each in source.sparse]:
         raise ValueError(
-            f"The posterior of {name} has a sign, a range or a spike, which a Gaussian has not: it cannot be handed "
-            "on. Fit all batches together, or give the variable a prior with a density everywhere."
+            f"The posterior of {name} has a sign, a range or a spike, which a Gaussian prior cannot represent. Fit all "
+            "batches together, or give the variable a prior that is positive everywhere."
         )
     shape: tuple[int, ...] = source.layout.shapes[source.names.index(name)]
     return shape
@@ -677,7 +672,7 @@ def log_mixture_of_normals(x: FloatArray, sd: FloatArray, log_mass: FloatArray) 
 
 
 def _scale_mixture(rv: Variable, scale: DensityVariable) -> DensityVariable:
-    """A normal variable each of whose entries has a scale of its own, of known prior, as of a horseshoe."""
+    """Read a normal variable whose entries each have a scale with a known prior, as in a horseshoe."""
     mu, sigma = rv.owner.op.dist_params(rv.owner)
     value = scale.variable.type("scale")
     batch = pt.tensor("scales", dtype=value.type.dtype, shape=(None, *value.type.shape))
@@ -727,7 +722,8 @@ def _scale_mixture(rv: Variable, scale: DensityVariable) -> DensityVariable:
         mean, local, which = read()
         values = np.empty_like(theta)
         for k, held in enumerate(which):
-            log_mass = local[held].log_mass + norm.logpdf(theta[:, k, None], mean[k], sd_at(local[held])[:, k])
+            sd = sd_at(local[held])[:, k]
+            log_mass = local[held].log_mass - np.log(sd) - 0.5 * ((theta[:, k, None] - mean[k]) / sd) ** 2
             mass = np.exp(log_mass - log_mass.max(axis=1, keepdims=True)).cumsum(axis=1)
             places = (mass < rng.random((len(theta), 1)) * mass[:, -1:]).sum(axis=1)
             values[:, k] = local[held].nodes[places]
@@ -821,7 +817,7 @@ def _shape(shape: Any, dims: Any, model: pm.Model) -> tuple[int, ...]:
     names = (dims,) if isinstance(dims, str) else tuple(dims)
     unknown = [dim for dim in names if dim not in model.dim_lengths]
     if unknown:
-        raise ValueError(f"The model has no dim {', '.join(map(repr, unknown))}; declare it in coords=.")
+        raise ValueError(f"dims has {', '.join(map(repr, unknown))}, unknown to the model: declare it in coords=.")
     return tuple(int(model.dim_lengths[dim].eval()) for dim in names)
 
 
@@ -839,8 +835,10 @@ def _check(p: Any, v0: Any, v1: Any) -> None:
         return
     v0, v1 = np.asarray(v0, dtype=float), np.asarray(v1, dtype=float)
     if not (np.isfinite(v1).all() and (v1 > 0.0).all()):
-        raise ValueError("v1, the variance of the slab, must be finite and > 0.")
+        raise ValueError(f"v1, the variance of the slab, must be finite and > 0; got {v1}.")
     if not ((v0 >= 0.0).all() and (v0 <= v1).all()):
-        raise ValueError("v0, the variance of the spike, must be at least 0 and at most v1, that of the slab.")
+        raise ValueError(
+            f"v0, the variance of the spike, must be at least 0 and at most v1, that of the slab; got v0={v0}, v1={v1}."
+        )
     if (v0 == 0.0).any() and not (v0 == 0.0).all():
-        raise ValueError("v0 must be 0 for all coefficients of a SpikeSlab or for none: use two variables.")
+        raise ValueError(f"v0 must be 0 for all coefficients of a SpikeSlab or for none; got {v0}: use two variables.")

@@ -1,14 +1,14 @@
-"""From a PyMC model to the arrays of a :class:`~pymc_pacauc.problem.problem.Problem`: the only way from PyMC to arrays.
+"""Convert a PyMC model to the arrays of a :class:`~pymc_pacauc.problem.problem.Problem`: :func:`problem_of`.
 
-The scores are read off the graph where they are written with what linear scores are usually written with
-(:mod:`pymc_pacauc.model.graph`), and so are Gaussian priors (:mod:`pymc_pacauc.model.prior`), without compiling
-anything. Everything else is *evaluated*, at zero and at the unit vectors of the free variables, which gives the affine
-map, the prior mean and its precision; then random probes verify that the model really is affine and Gaussian. So any
-parametrisation works (scalar or vector sigma, ``pm.Data``, MvNormal, intercepts, Deterministics, non-centred
-hierarchies with fixed scales, gp.Latent, HSGP), and a model that is not of this form is refused with the name of the
-variable that breaks it. Spike-and-slab variables (:mod:`pymc_pacauc.model.prior`) are recognised.
+Scores made of the usual operations (:mod:`pymc_pacauc.model.graph`) and Gaussian priors
+(:mod:`pymc_pacauc.model.prior`) are read off the graph without compilation. Everything else is *evaluated*, at zero and
+at the unit vectors of the free variables, which gives the affine map, the prior mean and its precision; random probes
+then verify that the model is affine and Gaussian. So any parametrisation works (scalar or vector sigma, ``pm.Data``,
+MvNormal, intercepts, Deterministics, non-centred hierarchies with fixed scales, gp.Latent, HSGP), and another model is
+refused with the name of the variable that is not affine or Gaussian. Spike-and-slab variables and other independent
+priors (:mod:`pymc_pacauc.model.prior`) are recognised.
 
-Values are never kept: every reading is of the data that the model holds then.
+Values are not cached: every reading is of the data that the model has then.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ModelProblem:
     free
         Layout of the model's own free variables.
     data
-        What the model's ``pm.Data`` held.
+        Values of the model's ``pm.Data`` at that time.
     densities
         The variables among them whose priors are known by their densities.
     """
@@ -141,15 +141,15 @@ def problem_of(model: pm.Model) -> ModelProblem:
 
 
 def problem_reader(model: pm.Model) -> Callable[[], ModelProblem]:
-    """:func:`problem_of` of a model whose variables stay the same: each call reads its ``pm.Data`` anew.
+    """Return a function that does :func:`problem_of` for one model, reading its ``pm.Data`` at each call.
 
-    What has to be compiled is compiled once per model, and again when its variables, their shapes or a constant change.
+    Compilation happens once per model, and again when its variables, their shapes or a constant change.
     """
     return partial(reader_of(model).read, model)
 
 
 def reader_of(model: pm.Model) -> ProblemReader:
-    """The reader of a model, made anew when the model has changed."""
+    """Return the reader of a model, a new one if the model has changed."""
     reader = _readers.get(model)
     if reader is None or not reader.is_of(model):
         reader = _readers[model] = ProblemReader(model)
@@ -157,9 +157,9 @@ def reader_of(model: pm.Model) -> ProblemReader:
 
 
 class ProblemReader:
-    """How to read the problem off a model: reusable as long as the model's variables and constants are the same.
+    """Reads the problem off a model; reusable as long as the model's variables and constants are the same.
 
-    It is kept for as long as the model lives, so it must not refer to the model.
+    It is cached for the lifetime of the model, so it must not hold a reference to the model.
     """
 
     def __init__(self, model: pm.Model):
@@ -219,7 +219,7 @@ class ProblemReader:
             if found.ndim == 1:
                 factor[places] = found
             elif self._sparse or self._densities:
-                raise refuse("beside priors that are not Gaussian, the other variables must be independent")
+                raise refuse("beside priors that are not Gaussian, the other variables are not independent")
             else:
                 factor = found
         p, ratio = np.ones(d), np.ones(d)
@@ -306,7 +306,7 @@ class _GaussianObservation:
         self.mean = _AffineGraph(variables, layout, [whole], f"mean of {rv.name}")
 
     def read(self, model: pm.Model) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """What was observed minus its mean at zero, the slopes of the mean, and its sd's or covariance."""
+        """Return the observations minus their mean at zero, the slopes of the mean, and its sd's or covariance."""
         if random := set(model.free_RVs) & set(ancestors([self._spread])):
             raise refuse(f"the spread of the likelihood {self._rv.name} depends on {names_of(random)}")
         offset, slope = self.mean.read(model)
@@ -322,14 +322,14 @@ _readers: WeakKeyDictionary[pm.Model, ProblemReader] = WeakKeyDictionary()
 
 
 def _made_of(model: pm.Model) -> list[Any]:
-    """Everything that the functions of a model are made of: the same objects, the same functions."""
+    """Return all objects that the functions of a model depend on: if these are the same, so are the functions."""
     named = [*model.free_RVs, *model.observed_RVs, *model.potentials, *model.deterministics]
     transforms = [model.rvs_to_transforms[rv] for rv in model.free_RVs]
     return [*named, *model.value_vars, *transforms, *ancestors(named)]
 
 
 def _digest(made_of: list[Any]) -> bytes:
-    """Of all constants, which compiled functions hold: an array that they were made of may be written to."""
+    """Compute a hash of all constants of compiled functions, whose arrays may have been changed in place."""
     digest = hashlib.blake2b()
     for each in made_of:
         if isinstance(each, Constant) and isinstance(each.data, np.ndarray):
@@ -339,7 +339,7 @@ def _digest(made_of: list[Any]) -> bytes:
 
 
 def checked_terms(model: pm.Model) -> list[AUCTerm]:
-    """The terms of a model, after the refusals that need no evaluation."""
+    """Return the terms of a model; refuse what can be refused without evaluating anything."""
     terms = linear_terms(model)
     others = [rv for rv in model.observed_RVs if not isinstance(rv.owner.op, NormalRV | MvNormalRV)]
     if others:
@@ -352,32 +352,32 @@ def checked_terms(model: pm.Model) -> list[AUCTerm]:
     if discrete:
         raise refuse(
             f"the variable(s) {names_of(model.values_to_rvs[v] for v in discrete)} are discrete",
-            "Neither Expectation-Propagation nor TemperingSMC moves discrete variables: marginalise them, or use a "
+            "Neither pac.EP nor pac.TemperingSMC moves discrete variables: marginalise them, or use a "
             "continuous prior such as pac.SpikeSlab.",
         )
     improper = [rv for rv in model.free_RVs if isinstance(rv.owner.op, FlatRV | HalfFlatRV)]
     if improper:
         raise refuse(
             f"the prior of {names_of(improper)} is improper",
-            "Neither Expectation-Propagation nor TemperingSMC can start from it: replace pm.Flat and pm.HalfFlat by a "
+            "Neither pac.EP nor pac.TemperingSMC can start from it: replace pm.Flat and pm.HalfFlat by a "
             "proper prior, for example pm.Normal.",
         )
     return terms
 
 
 def linear_terms(model: pm.Model) -> list[AUCTerm]:
-    """The terms of a model, at least one; their ties must have one cost."""
+    """Return the terms of a model, at least one; their ties must have one cost."""
     terms = found_terms(model)
     if len({term.ties for term in terms}) > 1:
-        raise refuse("its potentials differ in ties=: give all of them the same")
+        raise refuse("its potentials have different ties=: use the same for all")
     return terms
 
 
 def joined_pairs(terms: list[AUCTerm]) -> tuple[Pairs, float]:
-    """The pairs of all terms among their joined scores, and the sum of their gammas.
+    """Join the pairs of all terms, of their concatenated scores; return also the sum of their gammas.
 
-    sum_k gamma_k risk_k is one risk at that gamma, in which a pair of term k weighs gamma_k over the weight of all its
-    pairs.
+    sum_k gamma_k risk_k is one risk at that gamma, in which a pair of term k has the weight gamma_k divided by the
+    weight of all pairs of the term.
     """
     if len(terms) == 1:
         return terms[0].pairs, terms[0].gamma
@@ -400,9 +400,9 @@ def coefficients(
     sparse: tuple[SparseVariable, ...],
     densities: tuple[DensityVariable, ...] = (),
 ) -> tuple[tuple[Variable, ...], FlatVariables]:
-    """The variables that make up theta, and their layout: a point-mass coefficient stands where its slab stands.
+    """Return the variables that make up theta, and their layout; a point-mass coefficient takes the place of its slab.
 
-    A variable that PyMC transforms stands as it is, not as its unconstrained value.
+    A variable that PyMC transforms enters untransformed.
     """
     in_place_of: dict[Variable, Any] = {each.slab: each for each in sparse if each.dirac}
     in_place_of |= {each.variable: each for each in densities if each.transformed}
@@ -431,7 +431,7 @@ def _of_theta(
     unknown = set(model.value_vars) & set(ancestors(outputs)) - set(layout.values)
     if unknown:
         names = names_of(model.values_to_rvs[value] for value in unknown)
-        raise ValueError(f"The expression depends on {names}, which the model did not have when it was fitted.")
+        raise ValueError(f"The expression depends on {names}, which the model did not have when it was fitted: refit.")
     return layout.function(outputs)
 
 

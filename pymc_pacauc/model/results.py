@@ -1,14 +1,11 @@
-"""What a model is fitted to, as it is now: the record that travels in every result.
+"""The provenance of a model's fit, and one protocol for all results of PyMC models.
 
-See :class:`~pymc_pacauc.problem.provenance.Provenance` for what is recorded and why.
+:func:`fitted_to` makes the record of a model as it is now (:class:`~pymc_pacauc.problem.provenance.Provenance`).
 
-One protocol for every posterior: what certificates, summaries and predictions ask of it.
-
-A *result* is an approximation (``pm.fit(method=pac.EP())``), draws (``pm.sample(step=pac.TemperingSMC())``, or of an
-approximation; fresh, sliced, or read from a file), or whatever holds one of these (a choice of gamma, a maximum of the
-evidence). :func:`as_result` turns any of them into an object with the attributes of
-:class:`~pymc_pacauc.array_result.Result`, and functions of :mod:`pymc_pacauc.analysis` know nothing else: none of them
-asks which engine made its input.
+A *result* is an approximation (``pm.fit(method=pac.EP())``), draws (of ``pm.sample(step=pac.TemperingSMC())`` or of an
+approximation; fresh, sliced, or read from a file), or an object that contains one of these (a choice of gamma, a
+maximum of the evidence). :func:`as_result` turns any of them into an object with the attributes of
+:class:`~pymc_pacauc.array_result.Result`, which is all that functions of :mod:`pymc_pacauc.analysis` use.
 """
 
 from __future__ import annotations
@@ -22,14 +19,13 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.type import TensorType
 
-from pymc_pacauc.array_result import ArrayResult, Estimate
+from pymc_pacauc.array_result import ArrayResult, Estimate, gibbs_divergence
 from pymc_pacauc.comparison.sizes import compared_share, effective_size
 from pymc_pacauc.ep.importance import log_mean
-from pymc_pacauc.model.auc_term import AUCTerm, auc_terms, classes_of
+from pymc_pacauc.model.auc_term import AUCTerm, arrays_of, auc_terms, classes_of
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.kernel_features import TransformRows
 from pymc_pacauc.problem.problem import Problem
@@ -41,7 +37,7 @@ from pymc_pacauc.smc.log_evidence import LogEvidence, combine
 def fitted_to(
     model: pm.Model, method: str, problem: Problem | None = None, terms: list[AUCTerm] | None = None
 ) -> Provenance:
-    """The record of a model as it is now; ``problem`` is that of the model, where it is known to have one."""
+    """Make the record of a model as it is now; ``problem`` is that of the model, where it has one."""
     terms = auc_terms(model) if terms is None else terms
     if not terms:
         return Provenance(
@@ -50,7 +46,7 @@ def fitted_to(
     comparison = terms[0].comparison
     n_pos, n_neg = sides(comparison)
     sizes = [effective_size(term.comparison) for term in (terms if classes_of(terms) else terms[:1])]
-    arrays = _arrays(terms)
+    arrays = arrays_of(terms)
     gamma = float(sum(term.gamma for term in terms)) if problem is None else problem.gamma
     of_terms = {term.risk for term in terms}
     alone = not model.observed_RVs and all(of_terms & set(ancestors([v])) for v in model.potentials)
@@ -76,16 +72,16 @@ def fitted_to(
 
 
 def check_model(fitted: Provenance, model: pm.Model) -> None:
-    """Raise an error that says what differs, unless ``model`` is what a result was fitted to."""
+    """Refuse a ``model`` that is not the one a result was fitted to, with what differs."""
     if different := fitted.differences(fitted_to(model, fitted.method)):
         raise ValueError(
-            "The model is not what this result was fitted to; these differ: " + "; ".join(different) + ". Leave model= "
-            "away: the result knows what it was fitted to. Or set the model's data back."
+            "model is not what this result was fitted to; these differ: " + "; ".join(different) + ". Leave model= "
+            "out (the result has a record of what it was fitted to), or set the model's data back."
         )
 
 
 def mark_tuned(variable: SharedVariable) -> None:
-    """Remember that the value a ``pm.Data`` holds now was chosen on the data at hand."""
+    """Mark the present value of a ``pm.Data`` as chosen on the data."""
     variable.tag.pacauc_tuned = np.array(variable.get_value())
 
 
@@ -99,7 +95,7 @@ def _dimension(model: pm.Model) -> int:
 
 
 def _features_of_sample(terms: list[AUCTerm], arrays: list[NDArray[Any]]) -> bool:
-    """Whether features in the scores were made from the rows that they are applied to."""
+    """Return whether features in the scores were made from the rows that they are applied to."""
     made = [v.owner.op.features for v in ancestors([term.scores for term in terms]) if _is_transform(v)]
     tables = [array for array in arrays if array.ndim == 2]
     return any(each.made_from(table) for each in made for table in tables)
@@ -107,19 +103,6 @@ def _features_of_sample(terms: list[AUCTerm], arrays: list[NDArray[Any]]) -> boo
 
 def _is_transform(variable: Variable) -> bool:
     return variable.owner is not None and isinstance(variable.owner.op, TransformRows)
-
-
-def _arrays(terms: list[AUCTerm]) -> list[NDArray[Any]]:
-    """Every array that the scores are made from: covariates, offsets, parameters of priors."""
-    found = []
-    for variable in ancestors([term.scores for term in terms]):
-        if not isinstance(variable.type, TensorType):
-            continue
-        if isinstance(variable, SharedVariable):
-            found.append(np.asarray(variable.get_value(borrow=True)))
-        elif isinstance(variable, Constant):
-            found.append(np.asarray(variable.data))
-    return [array for array in found if array.dtype.kind == "f" or array.size > 1]
 
 
 EXACT_MEAN = "exact_mean_"  # before the name of a variable: the mean that draws of an approximation come from
@@ -149,13 +132,12 @@ class Draws:
     @cached_property
     def evidence(self) -> LogEvidence:
         if self.gaussian:
-            estimate, variance = (self._constant(name) for name in ("log_evidence", "log_evidence_variance"))
-            return LogEvidence(estimate, float(np.sqrt(variance)), float(np.sqrt(variance)), float("nan"), True)
+            return combine(self._constant("log_evidence"), self._constant("log_evidence_variance"))
         return combine(self._by_run("log_evidence"), self._by_run("log_evidence_variance"))
 
     @cached_property
     def mean_risk(self) -> Estimate:
-        """Of the final populations, whichever draws are here; errors of runs, or their disagreement if larger."""
+        """Mean risk of the final populations, from any draws; the error is that of runs, or their spread if larger."""
         if self.gaussian:
             if not self.fitted_to.pairs_used:
                 return Estimate(self._constant("expected_risk"), 0.0)
@@ -169,14 +151,12 @@ class Draws:
     @property
     def divergence(self) -> Estimate:
         if self.gaussian:
-            return Estimate(self._constant("divergence"), 0.0)
-        gamma, risk, evidence = self.fitted_to.gamma, self.mean_risk, self.evidence
-        value = max(0.0, -gamma * risk.value - evidence.estimate)
-        return Estimate(value, gamma * risk.error + evidence.standard_error)
+            return Estimate(self._constant("divergence"))
+        return gibbs_divergence(self.fitted_to.gamma, self.mean_risk, self.evidence)
 
     @cached_property
     def training_auc(self) -> float:
-        """AUC of the mean score on the training pairs; NaN where it did not travel with the draws."""
+        """AUC of the mean score on the training pairs; NaN where the draws do not contain it."""
         return self._constant(DEPLOYED) if DEPLOYED in self.stats else float("nan")
 
     @cached_property
@@ -193,12 +173,12 @@ class Draws:
 
     @cached_property
     def score_function(self) -> ScoreFunction | None:
-        """How a row becomes a score; None where the draws that are left do not say it."""
+        """How a row becomes a score; None where the draws that are left do not contain it."""
         carried = None if self.posterior is None else ScoreFunction.from_stats(self.posterior)
         return ScoreFunction.from_stats(self.stats) if carried is None else carried
 
     def runs(self) -> list[dict[str, NDArray[Any]]]:
-        """The stats of each independent run, one row a draw, however the draws were put together."""
+        """Yield the stats of each independent run, one row per draw, however the draws were combined."""
         dims = [dim for dim in ("sample", "chain", "draw") if dim in self.stats.dims]
         flat = {
             str(name): variable.values.reshape(-1, *variable.shape[len(dims) :])
@@ -223,7 +203,7 @@ LARGEST_K = 0.7  # Pareto shape beyond which averages of weights are not trusted
 
 
 def corrected_evidence(fit: Any, posterior: Any) -> LogEvidence:
-    """log Z by the importance weights of ``posterior``, with its error; EP's own where they are not to be trusted."""
+    """Compute log Z by the importance weights of ``posterior``, with its error; EP's own if they are not reliable."""
     from pymc_pacauc.model.compat import pareto_smooth  # ArviZ, which need not be imported with every model
 
     weights = getattr(posterior, "weights", None)
@@ -231,7 +211,7 @@ def corrected_evidence(fit: Any, posterior: Any) -> LogEvidence:
         log_weights, pareto_k = pareto_smooth(weights.log_weights)
         if pareto_k <= LARGEST_K:
             estimate, error = log_mean(log_weights)
-            return LogEvidence(estimate, error, error, float("nan"), True)
+            return combine(estimate, error**2)
     return ArrayResult(fit).evidence
 
 
@@ -244,15 +224,15 @@ class CorrectedResult(ArrayResult):
 
 
 def as_result(result: Any) -> Any:
-    """The :class:`Result` in ``result``, or a TypeError that says what is accepted."""
+    """Return the :class:`Result` of ``result``; refuse other objects."""
     for holder in ("refit", "approx"):  # a choice of gamma, a maximum of the evidence
         result = getattr(result, holder, result)
     if scores := getattr(result, "scores_", ()):  # a fitted estimator
         if len(scores) > 1:
-            raise TypeError("This estimator has a score for each class: pass estimator.scores_[k].posterior.result.")
+            raise TypeError("result has a score for each class: pass estimator.scores_[k].posterior.result.")
         if hasattr(scores[0].posterior, "parts"):
             raise TypeError(
-                'The score of prior="auto" averages posteriors: pass estimator.scores_[0].posterior.parts[k].result.'
+                'result averages posteriors (prior="auto"): pass estimator.scores_[0].posterior.parts[k].result.'
             )
         result = scores[0].posterior.result
     if hasattr(result, "fitted_to") and hasattr(result, "divergence"):
@@ -265,21 +245,21 @@ def as_result(result: Any) -> Any:
         stats = result
     if stats is None or "fitted_gamma" not in stats:
         alone = isinstance(result, xr.Dataset) or dataset_of(result, "posterior") is not None
-        held = " without the sample_stats of one: pass the whole idata" if alone else ""
+        held = " without its sample_stats: pass the whole idata" if alone else ""
         raise TypeError(
-            "This needs what pm.fit(method=pac.EP()) or pac.GaussianVB() returned, draws of it, or what "
-            f"pm.sample(step=pac.TemperingSMC()) returned; got {type(result).__name__}{held}."
+            "result must be that of pm.fit(method=pac.EP()) or pac.GaussianVB(), draws of it, or that of "
+            f"pm.sample(step=pac.TemperingSMC()); got {type(result).__name__}{held}."
         )
     posterior = dataset_of(result, "posterior")
     return Draws(None if posterior is None else by_chain_and_draw(posterior), stats)
 
 
 def without_data(idata: Any) -> Any:
-    """Drop from draws all that has a value for each training row, for files that leave the house.
+    """Drop from draws everything that has a value for each training row, before they are shared.
 
-    Observed and constant data go, and so does every variable with one entry for each row, such as a Deterministic of
-    the scores: with the draws of the coefficients it gives the rows away. The coefficients that score new rows stay,
-    and what certificates and summaries need.
+    Observed and constant data are dropped, and every variable with one entry for each row, such as a Deterministic of
+    the scores, from which rows could be reconstructed. The coefficients that score new rows are kept, and what
+    certificates and summaries need.
 
     Parameters
     ----------
@@ -317,7 +297,7 @@ def without_data(idata: Any) -> Any:
 
     found, posterior = as_result(idata), dataset_of(idata, "posterior")
     if not isinstance(found, Draws) or posterior is None:
-        raise TypeError("without_data() is for draws: pass approx.sample(), or what pm.sample() returned.")
+        raise TypeError("without_data() is for draws: pass approx.sample(), or the result of pm.sample().")
     rows = {found.fitted_to.n_pos + found.fitted_to.n_neg} | _row_numbers(idata)
     function = found.score_function
     scoring = set() if function is None else {name for name, _ in function.variables}
@@ -342,7 +322,7 @@ def _row_numbers(idata: Any) -> set[int]:
 
 
 def by_chain_and_draw(posterior: xr.Dataset) -> xr.Dataset | None:
-    """Draws by chain and draw, of which slicing may have lost one or both, and stacking; None where there are none."""
+    """Restore the dimensions chain and draw, which slicing or stacking may have removed; None without draws."""
     if not {"chain", "draw", "sample"} & (set(posterior.dims) | set(posterior.coords)):
         return None
     if "sample" in posterior.dims:
@@ -354,7 +334,7 @@ def by_chain_and_draw(posterior: xr.Dataset) -> xr.Dataset | None:
 
 
 def group_of(result: Any) -> Any:
-    """A group by itself, ``idata["posterior"]``, is a Dataset in ArviZ 0.x and a node of a tree in 1.x: a Dataset."""
+    """Return a single group, ``idata["posterior"]`` (a Dataset in ArviZ 0.x, a node in 1.x), as a Dataset."""
     tree = getattr(xr, "DataTree", None)
     return result.to_dataset() if tree is not None and isinstance(result, tree) and not result.children else result
 

@@ -1,14 +1,14 @@
-"""The score function of a PyMC model, read off its graph: which arrays the rows are, and how they become scores.
+"""Read the score function off the graph of a PyMC model: its input arrays, and how a row becomes a score.
 
-:func:`read_scores` finds the leaves of the scores' graph that have a row per observation (``pm.Data``, or arrays
-written into the model), and rebuilds the graph with free matrices in their place, everything else fixed at the values
-it has then. That it is a function of a row is verified, not assumed: some rows, and one row alone, must score as they
-did among all. Whether it is linear in the columns and affine in the variables is found by evaluating it; the variables
-are the free ones, or, where the score is not affine in these, the named ones nearest to it (the coefficients of a
-spike-and-slab prior, ``pm.Deterministic("theta", tau * z)``).
+:func:`read_scores` finds the leaves of the scores' graph with a row per observation (``pm.Data`` or constant arrays),
+and rebuilds the graph with free matrices in their place, everything else fixed at its present value. It is verified
+that the score is a function of a row: some rows, and one row alone, must score as they did among all. Whether it is
+linear in the columns and affine in the variables is found by evaluating it. The variables are the free ones, or, if the
+score is not affine in these, the named ones nearest to it (the coefficients of a spike-and-slab prior,
+``pm.Deterministic("theta", tau * z)``).
 
-Nothing is compiled for this: nodes are performed one after the other (:mod:`pymc_pacauc.model.graph`). Only scores
-that are not linear are compiled, when they are first predicted from.
+Nodes are evaluated one by one without compilation (:mod:`pymc_pacauc.model.graph`); only scores that are not linear are
+compiled, at their first prediction.
 """
 
 from __future__ import annotations
@@ -45,28 +45,26 @@ from pymc_pacauc.model.graph import (
     read_affine,
     shape_now,
 )
-from pymc_pacauc.numerics import FloatArray, slices
+from pymc_pacauc.numerics import NUMBERS_AT_ONCE, FloatArray, slices
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 
 VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", ())  # PyTensor before 3: indexing the first axis by a vector
 INDEXING = (AdvancedSubtensor, subtensor.Subtensor) + ((VECTOR_INDEX,) if VECTOR_INDEX else ())
 CLOSE = 1e-10  # of the largest score: rounding of sums in another order stays below, another score does not
-LARGEST = 2**22  # entries of a matrix of weights that is looked for by evaluating; twice as many, twice the memory
 FAILURES = (ValueError, IndexError, TypeError, AssertionError, NotImplementedError, Unreadable, np.linalg.LinAlgError)
 
 NOT_BY_ROWS = (
     "The model's scores are not a function of one row at a time, so new rows have no score by replacing the data alone "
     "({why}). Compute means, scales and the like outside the model, from the training rows. A Gaussian process needs "
-    "its conditional distribution: say gp=. Trees of PyMC-BART keep their data to themselves: pm.set_data and pm.draw "
-    "in their own model."
+    "its conditional distribution: say gp=. Trees of PyMC-BART keep a reference to their data: use pm.set_data and "
+    "pm.draw in their own model."
 )
 NO_POTENTIAL = (
-    "The model has no AUC or concordance potential, so which scores it has cannot be told: name a pm.Deterministic "
-    "with var_name=."
+    "The model has no AUC or concordance potential, so its scores are not known: name a pm.Deterministic by var_name=."
 )
 AMBIGUOUS = (
-    "The model has {n} observations and arrays of {n} rows that are not all covariates ({what}), so which of them new "
-    'rows replace cannot be told: hold the covariates in a pm.Data, X = pm.Data("X", X).'
+    "The model has several constant arrays of {n} rows ({what}), so it is not known which of them X_new replaces: put "
+    'the covariates into a pm.Data, X = pm.Data("X", X).'
 )
 
 
@@ -85,9 +83,9 @@ class ModelScores:
     Attributes
     ----------
     function : ScoreFunction
-        What travels with results.
+        The score function that results contain.
     groups : dict
-        By position of the input that holds codes: the :class:`Groups` that they index.
+        The :class:`Groups` that codes index, by position of the input with the codes.
     classes : list
         The same for each class, where each has a score of its own.
     """
@@ -157,7 +155,7 @@ def read_scores(
     scores : TensorVariable, optional
         The scores; by default what its AUC or concordance potential compares.
     variables : sequence, optional
-        What the scores should be a function of, by default the free variables.
+        Variables of the score function, by default the free variables.
 
     Returns
     -------
@@ -224,7 +222,7 @@ def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | Non
 
 
 def _by_rows(model: pm.Model, scores: Variable, free: Sequence[Variable]) -> tuple[list[_Leaf], ModelScores] | str:
-    """The arrays whose rows are scored one by one, and the scores as a function of them; or why there are none."""
+    """Return the arrays whose rows are scored one by one, and the scores as a function of them; or why not."""
     points = _points(model, free)
     whole = [evaluate([scores], dict(zip(free, at, strict=True)))[0] for at in points[:2]]
     if whole[0].ndim != 1:
@@ -326,7 +324,7 @@ def _built(scores: Variable, variables: Sequence[Variable], rows: Sequence[_Leaf
 def _is_by_rows(
     found: ModelScores, rows: Sequence[_Leaf], points: Sequence[Sequence[NDArray[Any]]], whole: Sequence[FloatArray]
 ) -> bool:
-    """Whether some rows, and one alone, score as they do among all."""
+    """Return whether some rows, and one row alone, score as they do among all."""
     rng = np.random.default_rng(1)
     n = whole[0].size
     for at, expected in zip(points, whole, strict=False):
@@ -394,7 +392,7 @@ def _weights(
             return None
         matrix = _selection([each - constant for each in seen], thetas)
         if matrix is None or not _all_follow(matrix, constant, thetas, follows):
-            if thetas[0].size * (columns + 1) > LARGEST:
+            if thetas[0].size * (columns + 1) > NUMBERS_AT_ONCE:
                 return None
             matrix = _dense(found, split(np.eye(columns + 1, columns, k=-1)), at, constant, thetas[0].size)
         return (matrix, constant) if _all_follow(matrix, constant, thetas, follows) else None
@@ -407,7 +405,7 @@ def _all_follow(matrix: Any, constant: FloatArray, thetas: Sequence[FloatArray],
 
 
 def _selection(seen: Sequence[FloatArray], thetas: Sequence[FloatArray]) -> Any:
-    """The matrix, if each weight is a multiple of one coefficient: their ratio at two points says of which one."""
+    """Return the matrix if each weight is a multiple of one coefficient, found by ratios at two points."""
     one, two = seen
     if not thetas[0].size:
         return sparse.csr_array((one.size, 0))
@@ -448,7 +446,7 @@ def _nearest(model: pm.Model, scores: Variable, rows: Sequence[_Leaf]) -> list[V
 
 
 def _input(model: pm.Model, leaf: _Leaf) -> Input:
-    """An input with what the model knows of it by itself."""
+    """Make an input with the labels and dims that the model has for it."""
     name, shape = leaf.name(model), leaf.value.shape[1:]
     dims = tuple(map(str, model.named_vars_to_dims.get(name) or ())) if name else ()
     labels = _coords(model, dims[-1], shape[-1]) if dims and len(shape) == 1 else None
@@ -530,10 +528,10 @@ def _indexes_first_axis(node: Any) -> bool:
 
 
 def draw_groups(model: pm.Model, groups: Groups, posterior: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
-    """The posterior with as many new groups in the place of the known ones, drawn from the population.
+    """Replace the known groups of the posterior by as many new ones, drawn from the population.
 
-    A new group is exchangeable with the known ones given the parameters of their prior. PyMC draws from its prior what
-    a posterior does not hold, given what it holds: so the known groups are left out.
+    A new group is exchangeable with the known ones given the parameters of their prior. PyMC draws variables that are
+    missing from a posterior from their prior given the others: so the known groups are removed first.
     """
     with predictive_model(model):
         drawn = pm.sample_posterior_predictive(
@@ -573,8 +571,8 @@ def predictive_model(model: pm.Model) -> pm.Model:
     trees = [rv.name for rv in model.free_RVs if hasattr(rv.owner.op, "all_trees")]
     if trees:
         raise ValueError(
-            f"Trees of PyMC-BART ({', '.join(trees)}) keep their data to themselves, and a copy of the model would go "
-            "on with the old ones: use pm.set_data and pm.draw(f) in the model itself."
+            f"Trees of PyMC-BART ({', '.join(trees)}) keep a reference to their data, so a copy of the model would use "
+            "the old ones: use pm.set_data and pm.draw(f) in the model itself."
         )
     graph, _ = fgraph_from_model(model)
     outputs = list(graph.outputs)

@@ -1,15 +1,15 @@
 """Tempering SMC as a PyMC step method: ``pm.sample(step=pac.TemperingSMC())``.
 
-A chain is one independent SMC run. Its tuning steps run the stages of the path, one each (what is left of them runs
-before the first draw), so that the progress bar shows the temperature rising; its draws are the particles of the final
-population in random order. When there are more draws than particles, the population moves on and is handed out again.
+A chain is one independent SMC run. Each tuning step runs one stage of the path (stages that are left run before the
+first draw), so that the progress bar shows the temperature; its draws are the particles of the final population in
+random order. If there are more draws than particles, the population is moved again and its particles are used again.
 
-``pm.sample`` has no hook to attach anything to its result, and wants none here: everything travels in ``sample_stats``
-itself. *Every* draw carries what a certificate needs (its run, the log evidence and its variance, the expected risk of
-the final population, what the run was fitted to), so that any selection of draws is as good as all of them. The record
-of the path is spread over the draws: a draw carries one stage, ``path_stage``, the last one first and round again, in
-the stats ``path_*``, and, with ``keep_particles``, one particle of every stage. :mod:`pymc_pacauc.analysis.gamma_path`
-reads them back. So the path survives pickling, processes, slicing and files.
+Everything is stored in ``sample_stats``, because ``pm.sample`` has no hook to attach objects to its result. *Every*
+draw has what a certificate needs (its run, the log evidence and its variance, the expected risk of the final
+population, the provenance), so that any selection of draws suffices. The record of the path is spread over the draws: a
+draw stores one stage, ``path_stage``, from the last to the first and again, in the stats ``path_*``, and, with
+``keep_particles``, one particle of every stage. :mod:`pymc_pacauc.analysis.gamma_path` reads them back. So the path
+survives pickling, processes, slicing and files.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TemperingSMC(BlockedStep):
     vars : list of variables, optional
         Must be all free variables of the model, or None.
     particles : int, default 1000
-        Particles of a run, by default 1000. Draws beyond them come from moving the population on.
+        Number of particles of a run. For more draws than particles, the population is moved again.
     ess_threshold : float, default 0.5
         Share of the effective sample size that a stage keeps (the paper's tau).
     move : str, default "auto"
@@ -80,16 +80,13 @@ class TemperingSMC(BlockedStep):
         approximation returned by ``pm.fit(method=pac.EP())``, or a pair (mean, covariance) in the unconstrained space
         of the free variables, which needs one to three stages.
     decorrelation : float, default 0.05
-        A stage moves its particles until their correlation with where it found them is below this.
+        A stage moves its particles until their correlation with their positions at its start is below this.
     max_moves : int, default 200
         Most moves of a stage.
-    waste_free : int, optional
-        Length of the chains of waste-free SMC (Dau and Chopin, 2022); None for the paper's algorithm. Short chains
-        (below 20) bias the evidence in high dimension.
     keep_particles : bool, default False
         Keep the particles of up to 32 stages, so that :func:`~pymc_pacauc.at_gamma` can use the nearest one.
     **of_pymc : dict
-        What PyMC passes: ``model`` (by default the one on the context stack), ``rng``, ``initial_point`` (ignored:
+        Passed by PyMC: ``model`` (by default the one on the context stack), ``rng``, ``initial_point`` (ignored:
         particles start from the prior or from ``start``), ``compile_kwargs`` and ``blocked``.
 
     Raises
@@ -117,8 +114,8 @@ class TemperingSMC(BlockedStep):
     :func:`~pymc_pacauc.log_evidence` read.
 
     Models whose scores are affine in Gaussian variables run on arrays without any call into PyTensor; all others are
-    evaluated as one vectorised graph. ``pm.sample_smc`` tempers the same path for any PyMC model; its kernels fit one
-    proposal per stage and do a number of moves that is not checked, and its evidence has no error bar.
+    evaluated as one vectorised graph. ``pm.sample_smc`` tempers the same path for any PyMC model; it does not check
+    that its number of moves suffices, and its evidence has no standard error.
 
     References
     ----------
@@ -179,13 +176,12 @@ class TemperingSMC(BlockedStep):
         start: Any = None,
         decorrelation: float = 0.05,
         max_moves: int = 200,
-        waste_free: int | None = None,
         keep_particles: bool = False,
         **of_pymc: Any,
     ):
         unknown = sorted(set(of_pymc) - {"model", "rng", "initial_point", "compile_kwargs", "blocked"})
         if unknown:
-            raise TypeError(f"TemperingSMC has no option {unknown[0]!r}; help(pac.TemperingSMC) lists those it has.")
+            raise TypeError(f"TemperingSMC has no option {unknown[0]!r}; help(pac.TemperingSMC) lists its options.")
         model = pm.modelcontext(of_pymc.get("model"))
         self.vars = _all_variables(vars, model)
         self.blocked = of_pymc.get("blocked", True)
@@ -204,7 +200,6 @@ class TemperingSMC(BlockedStep):
             move=move,
             decorrelation=decorrelation,
             max_moves=max_moves,
-            waste_free=waste_free,
         )
         _check_start(self._target, model)  # also compiles what the first call compiles: here once, not in every process
         self._path = self._target if start is None else _started(self._target, start)
@@ -277,10 +272,10 @@ class TemperingSMC(BlockedStep):
         return DictToArrayBijection.rmap(particle, start_point=point), [self._stats(draw)]
 
     def _interrupted(self) -> str:
-        """What an interruption loses."""
+        """Say what an interruption loses."""
         if self._finished:
             return (
-                f"TemperingSMC: interrupted after {self._handed_out} draws of this chain, which are as good as any; "
+                f"TemperingSMC: interrupted after {self._handed_out} draws of this chain, which are valid; "
                 "only those still to come are lost."
             )
         reached = 0.0 if self._state is None else self._state.temperature / self._path.end
@@ -318,7 +313,7 @@ class TemperingSMC(BlockedStep):
             self._warnings = diagnose(self._path, self._settings, state)
 
     def _hand_out(self) -> None:
-        """The population in random order, so that any number of draws is a fair sample of it."""
+        """Return the population in random order, so that any number of draws is a random sample of it."""
         theta, risk = self._path.finish(self._run.population, self.rng)
         order = self.rng.permutation(len(theta))
         self._theta, self._risk = theta[order], risk[order]
@@ -409,10 +404,10 @@ def _path_stats(stage: Stage) -> dict[str, float]:
 
 
 def _population_stats(run: State) -> dict[str, float]:
-    """The expected risk of the population and its variance, particles of one parent counting as one."""
-    population = run.population
-    risk = np.where(np.isnan(population.energies.risk), 0.0, population.energies.risk)
-    excess = np.bincount(population.parent, (risk - risk.mean()) / risk.size)
+    """The expected risk over all states kept and its variance, states of one parent counting as one."""
+    visited = run.visited
+    risk = np.where(np.isnan(visited.energies.risk), 0.0, visited.energies.risk)
+    excess = np.bincount(visited.parent, (risk - risk.mean()) / risk.size)
     return {
         "log_evidence_variance": run.stages[-1].log_evidence_variance,
         "expected_risk": float(risk.mean()),
@@ -421,7 +416,7 @@ def _population_stats(run: State) -> dict[str, float]:
 
 
 def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
-    """The model's value variables, which must be the ones asked for."""
+    """Return the model's value variables; refuse a choice of some of them."""
     discrete = [v.name for v in model.free_RVs if v.dtype in discrete_types]
     if discrete:
         raise ValueError(
@@ -431,16 +426,16 @@ def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
     without = [v.name for v in model.free_RVs if not _has_density(v)]
     if without:
         raise ValueError(
-            "TemperingSMC starts from draws of the prior and moves them by its density, and the log-density of "
-            f"{', '.join(without)} does not depend on its value: replace improper distributions (pm.Flat) by proper "
-            "ones. What only a step of its own can move (trees of pymc_bart) is sampled by pm.sample() without step=."
+            f"TemperingSMC needs a prior with a density, and the log-density of {', '.join(without)} does not depend "
+            "on its value: replace improper distributions (pm.Flat) by proper ones. Variables with a step method of "
+            "their own (trees of pymc_bart) are sampled by pm.sample() without step=."
         )
     if chosen is not None:
         given = set(get_value_vars_from_user_vars(chosen, model))
         missing = [v.name for v in model.value_vars if v not in given]
         if missing:
             raise ValueError(
-                "TemperingSMC samples all free variables together, because it weights whole points; these are missing: "
+                "vars must be all free variables of the model, because TemperingSMC weights whole points; missing: "
                 f"{', '.join(missing)}. Call pm.sample(step=pac.TemperingSMC()) inside `with model:`."
             )
     return list(model.value_vars)
@@ -471,15 +466,15 @@ def _gaussian_of(fit: Any) -> tuple[Any, Any]:
     """Mean and covariance of an approximation or of a pair."""
     if any(sparse.dirac for sparse in getattr(getattr(fit, "source", None), "sparse", ())):
         raise TypeError(
-            "start is an approximation with a point mass at zero, which is no Gaussian over the free variables: start "
-            "from the prior (leave start away)."
+            "start is an approximation with a point mass at zero, not a Gaussian of the free variables: start from the "
+            "prior (leave start out)."
         )
     source = getattr(fit, "source", None)
     moved = [each.variable.name for each in getattr(source, "densities", ()) if each.transformed]
     if moved:
         raise TypeError(
-            f"start is an approximation of {', '.join(moved)}, which PyMC samples transformed: it is no Gaussian over "
-            "the free variables. Start from the prior (leave start away)."
+            f"start is an approximation of {', '.join(moved)}, which PyMC samples transformed: it is not a Gaussian of "
+            "the free variables. Start from the prior (leave start out)."
         )
     posterior = getattr(getattr(fit, "fit", fit), "posterior", fit)  # the Gaussian as it was fitted
     if hasattr(posterior, "mean") and hasattr(posterior, "covariance"):
@@ -487,12 +482,12 @@ def _gaussian_of(fit: Any) -> tuple[Any, Any]:
     if isinstance(fit, tuple | list) and len(fit) == 2:
         return fit[0], fit[1]
     raise TypeError(
-        f"start must be what pm.fit(method=pac.EP()) returns, or (mean, covariance); got {type(fit).__name__}."
+        f"start must be the result of pm.fit(method=pac.EP()), or (mean, covariance); got {type(fit).__name__}."
     )
 
 
 def _has_density(variable: Variable) -> bool:
-    """Whether the log-density of a random variable depends on its value, and not on the shape of it alone."""
+    """Return whether the log-density of a random variable depends on its value, not only on its shape."""
     value = variable.type()
     try:
         reached, left = set(), [pm.logp(variable, value)]
@@ -511,7 +506,7 @@ def _has_density(variable: Variable) -> bool:
 
 
 def _has_own_step(variable: Variable) -> bool:
-    """Whether a variable has no density to move it by, but a step that was made for it, as BART's trees have."""
+    """Return whether a variable has no density, but a step method of its own, as BART's trees have."""
     others = [method for method in _step_methods() if method is not TemperingSMC]
     return not _has_density(variable) and any(Competence.IDEAL in m._competence([variable], False) for m in others)
 
@@ -521,13 +516,13 @@ def _has_auc_term(model: pm.Model) -> bool:
 
 
 def _check_start(path: Any, model: pm.Model) -> None:
-    """Refuse, by name, a model whose log-density is not finite anywhere near the prior."""
+    """Refuse a model whose log-density is not finite at any draw from the prior, with the terms that are not."""
     try:
         theta = path.draw(64, np.random.default_rng(0))
     except NotImplementedError as error:
         raise ValueError(
-            "TemperingSMC starts from draws of the prior, and this prior cannot be drawn from: replace improper "
-            f"distributions (pm.Flat, pm.HalfFlat) by proper ones. ({str(error).splitlines()[0]})"
+            "TemperingSMC starts from draws of the prior, which is improper: replace improper distributions (pm.Flat, "
+            f"pm.HalfFlat) by proper ones. ({str(error).splitlines()[0]})"
         ) from error
     if path.evaluate(theta).finite.any():
         return

@@ -1,1 +1,1 @@
-"""What an engine needs to know, on arrays: pairs, scores, prior, gamma."""
+"""A problem to fit, in arrays: scores, pairs, prior and gamma; features; provenance; scoring of new rows."""

@@ -1,19 +1,26 @@
 """Additive features: the score as a sum of smooth functions, one for each column, as a linear model.
 
-What a column says is seldom linear in its unit, and its unit is often odd; but where it is linear, its unit helps. So
-every column becomes its *robust score* first: half its normal score z = Phi^-1(share of rows below), which no
-increasing change of the column alters, and half its standard score, cut at 3 standard deviations: no outlier stretches
-it. Its function is a straight line in the robust score plus a *bend*: a Gaussian process of z with variance 1 and
-lengthscale 1, less its own line, by its few leading eigenfunctions under the distribution of the rows. A column of few
-distinct values (a category's codes, a count, yes and no) has a value of its own for each instead, on top of the line.
+    score(x) = sum_j f_j(x_j),    f_j = line + bend
+
+*Line.* The effect of a column is seldom linear in its unit, so every column is replaced by its *robust score*: half its
+normal score z = Phi^-1(share of rows below), which does not change under increasing transformations of the column, and
+half its standard score, truncated at 3 standard deviations against outliers. The line is linear in the robust score.
+
+*Bend.* A Gaussian process of z with variance 1 and lengthscale 1, projected orthogonally to the line, by its few
+leading eigenfunctions under the distribution of the rows. A column with at most 8 distinct values (codes, counts,
+booleans) has a free value at each of them instead of a smooth function.
 
     features = additive_features(X)
     problem = linear_gaussian_problem(features.transform(X), y, gamma)
     scores = features.transform(X_new) @ fit(problem).posterior.mean
 
-Functions are kept as tables and interpolated between their points; beyond the first and the last they are constant.
-A prior N(0, 1) of the coefficients of lines and N(0, bend^2) of those of bends makes the score linear at ``bend = 0``.
-Wood (2017, Generalized Additive Models, 5.8), for smooth terms as Gaussian random effects.
+Functions are stored as tables of 64 points and interpolated linearly; beyond the first and the last point they are
+constant. O(n log n) per column. With priors N(0, 1) for coefficients of lines and N(0, bend^2) for those of bends, the
+score is linear at ``bend = 0``; :func:`pymc_pacauc.tune.evidence.choose_bend` chooses it. Used by estimators with
+``prior="additive"``.
+
+Reference: Wood (2017), Generalized Additive Models, doi:10.1201/9781315370279, section 5.8, for smooth terms as
+Gaussian random effects.
 """
 
 from __future__ import annotations
@@ -26,12 +33,12 @@ from scipy import linalg
 from scipy.special import ndtri
 
 from pymc_pacauc.comparison.kinds import observation_weights
-from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.kernel_features import checked_rows
+from pymc_pacauc.numerics import FloatArray, checked_rows
+from pymc_pacauc.problem.kernel_features import rows_like
 
 POINTS = 64  # of a table, at quantiles; twice as many make it twice as large and follow steeper functions
-LEVELS = 8  # distinct values up to which each has a value of its own; a bend of more is a smooth function
-FARTHEST = 3.0  # standard deviations at which standard scores are cut; normal ones seldom are beyond
+LEVELS = 8  # distinct values up to which each has a coefficient; with more, the bend is a smooth function
+FARTHEST = 3.0  # standard deviations at which standard scores are truncated
 # Eigenfunctions of a bend, at most: they leave out less than 2 % of its variance. Twice as many: a fit takes four times
 # as long.
 FUNCTIONS = 4
@@ -89,6 +96,11 @@ class AdditiveFeatures:
         ndarray, shape (rows, rank)
             The line of every column, then the bends of all.
 
+        Raises
+        ------
+        ValueError
+            If X has another number of columns, or values that are not finite.
+
         See Also
         --------
         additive_features : Make the features.
@@ -99,7 +111,7 @@ class AdditiveFeatures:
         >>> additive_features(X).transform([[0.0, 0.0]]).shape
         (1, 10)
         """
-        rows = checked_rows(X, len(self.points))
+        rows = rows_like(X, len(self.points))
         parts = [_between(*each) for each in zip(rows.T, self.points, self.tables, strict=True)]
         return np.hstack([part[:, :1] for part in parts] + [part[:, 1:] for part in parts])
 
@@ -135,7 +147,7 @@ class AdditiveFeatures:
         Parameters
         ----------
         bend : float
-            That of bends; lines have 1.
+            Prior standard deviation of bends; lines have 1.
 
         Returns
         -------
@@ -196,21 +208,24 @@ def additive_features(X: ArrayLike, weights: ArrayLike | None = None) -> Additiv
 
 
 def robust_scores(features: AdditiveFeatures, X: FloatArray) -> FloatArray:
-    """The lines of all columns, shape (rows, d)."""
+    """Compute the robust scores (lines) of all columns, shape (rows, d)."""
     each = zip(X.T, features.points, features.tables, strict=True)
     return np.hstack([_between(x, points, table[:, :1]) for x, points, table in each])
 
 
 def _functions(x: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Points of a column and its functions there, centred at these rows; the line has standard deviation 1."""
+    """Compute the points of a column, (points,), and the table of its functions there, (points, functions).
+
+    Functions have mean 0 over these rows, and the line has standard deviation 1.
+    """
     values, place = np.unique(x, return_inverse=True)
     if values.size == 1:
         return values, np.zeros((1, 1))
     mass = np.bincount(place, weights) / weights.sum()
     below = np.cumsum(mass) - 0.5 * mass
-    kept = np.unique(np.searchsorted(below, np.linspace(below[0], below[-1], POINTS)))  # the first and last among them
+    kept = np.unique(np.searchsorted(below, np.linspace(below[0], below[-1], POINTS)))  # including first and last
     points, z = values[kept], ndtri(below[kept])
-    share = np.bincount(np.searchsorted(0.5 * (points[1:] + points[:-1]), values), mass)  # of the rows next to a point
+    share = np.bincount(np.searchsorted(0.5 * (points[1:] + points[:-1]), values), mass)  # of rows nearest each point
     sd = np.sqrt(mass @ (values - mass @ values) ** 2)
     line = _centred(z + np.clip((points - mass @ values) / sd, -FARTHEST, FARTHEST), x, points, weights)
     line /= np.sqrt(np.average(_between(x, points, line)[:, 0] ** 2, weights=weights))
@@ -232,7 +247,7 @@ def _centred(table: FloatArray, x: FloatArray, points: FloatArray, weights: Floa
 
 
 def _between(x: FloatArray, points: FloatArray, table: FloatArray) -> FloatArray:
-    """Functions at x by linear interpolation in their table, constant beyond it; shape (rows, functions)."""
+    """Interpolate a table of functions linearly at x, constant beyond its ends; shape (rows, functions)."""
     if points.size == 1:
         return np.repeat(table, x.size, axis=0)
     left = np.clip(np.searchsorted(points, x, side="right") - 1, 0, points.size - 2)

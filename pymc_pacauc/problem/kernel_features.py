@@ -1,27 +1,26 @@
-"""Stationary covariance functions by name, with their slope, as functions of the squared scaled distance
-
-    s(x, x') = sum_j ((x_j - x'_j) / lengthscale_j)^2.
-
-All have variance 1 at distance 0: a ranking does not see the scale of the scores.
-
-Kernel features: a Gaussian process of the scores as a linear model with few coefficients.
+"""Kernel features: a Gaussian process of the scores as a linear model with r coefficients, by pivoted Cholesky.
 
 A kernel matrix K of n rows is nearly F F' with F of few columns. Pivoted Cholesky finds them greedily: the *pivots* are
-rows chosen one after the other, each the one whose prior variance given those before is largest. With P the pivots
-and L L' = K_PP, the features of any row x are
+rows, each the one whose prior variance given those before is largest. With P the pivots and L L' = K_PP, the features
+of any row x, (r,), are
 
     f(x) = L^-1 k(P, x),      f(x) . f(x') = k(x, P) K_PP^-1 k(P, x'),
 
 so ``scores = features @ theta`` with theta ~ N(0, I) is the process projected on its values at the pivots, and new rows
-have features by the same pivots. Columns of K are computed as they are needed: time O(n r^2), memory O(n r), and K is
-never formed.
+have features by the same pivots. Columns of K are computed as needed: time O(n r^2), memory O(n r).
 
     features = kernel_features(X, lengthscale=1.0, rank=300)
     problem = linear_gaussian_problem(features.transform(X), y, gamma)
     scores = features.transform(X_new) @ fit(problem).posterior.mean
 
-Fine & Scheinberg (2001, JMLR 2:243), for the partial factorisation; Harbrecht, Peters & Schneider (2012,
-doi:10.1016/j.apnum.2011.10.001), for its error, the trace that is left.
+Stationary kernels (``COVARIANCES``) are functions of the squared scaled distance, with their derivative in it,
+
+    s(x, x') = sum_j ((x_j - x'_j) / lengthscale_j)^2,
+
+and have variance 1 at distance 0, because rescaling scores changes no ranking. To add one, add a :class:`Covariance`.
+
+References: Fine & Scheinberg (2001), JMLR 2:243, for the partial factorisation; Harbrecht, Peters & Schneider (2012),
+doi:10.1016/j.apnum.2011.10.001, for its error, the trace that is left.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ from scipy import linalg
 from scipy.spatial.distance import cdist, pdist
 
 from pymc_pacauc.comparison.risk import distinct_rows
-from pymc_pacauc.numerics import FloatArray, numeric_array, slices
+from pymc_pacauc.numerics import FloatArray, check_whole, checked_rows, finite_array, slices
 
 MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
-    """``value(s)`` and its derivative ``slope(s)`` in the squared scaled distance."""
+    """A stationary kernel: ``value(s)`` and its derivative ``slope(s)`` in the squared scaled distance s."""
 
     value: Callable[[FloatArray], FloatArray]
     slope: Callable[[FloatArray], FloatArray]
 
     @np.errstate(under="ignore")
     def __call__(self, X: FloatArray, others: FloatArray) -> FloatArray:
-        """Between the rows of two matrices, already divided by the lengthscales."""
+        """Compute the kernel between the rows of two matrices, already divided by the lengthscales."""
         return self.value(cdist(X, others, "sqeuclidean"))
 
     def diag(self, X: FloatArray) -> FloatArray:
@@ -92,7 +91,7 @@ COVARIANCES = {
 
 
 def median_distance(X: FloatArray) -> float:
-    """The median distance between different rows, of at most ``MEDIAN_ROWS`` of them, evenly spread.
+    """Compute the median distance between different rows, of at most ``MEDIAN_ROWS`` of them, evenly spread.
 
     >>> median_distance(np.array([[0.0], [1.0], [1.0], [4.0]]))
     3.0
@@ -101,13 +100,13 @@ def median_distance(X: FloatArray) -> float:
     distances = pdist(some)
     apart = distances[distances > 0.0]
     if not apart.size:
-        raise ValueError("All rows of X are equal: there is no distance to take a lengthscale from.")
+        raise ValueError("X has equal rows only: there is no distance for a lengthscale. Pass lengthscale=.")
     return float(np.median(apart))
 
 
 Kernel = Callable[[FloatArray, FloatArray], Any]
 
-DIAGONAL_ROWS = 64  # of a kernel that gives matrices alone
+DIAGONAL_ROWS = 64  # rows at a time, of the diagonal of a kernel without ``diag``
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +116,11 @@ class KernelFeatures:
     Attributes
     ----------
     kernel : callable
-        Between the rows of two matrices that are divided by ``lengthscale``.
+        Kernel between the rows of two matrices that are divided by ``lengthscale``.
     lengthscale : ndarray, shape (d,)
-        One for each covariate, in its unit.
+        Lengthscale of each covariate, in its unit.
     pivots : ndarray of int, shape (rank,)
-        Which rows of X the features are made from, in the order they were chosen.
+        Rows of X that the features are made from, in the order they were chosen.
     points : ndarray, shape (rank, d)
         Those rows, divided by ``lengthscale``.
     factor : ndarray, shape (rank, rank)
@@ -166,6 +165,11 @@ class KernelFeatures:
         ndarray, shape (rows, rank)
             Features; equal rows have equal features, to the last bit.
 
+        Raises
+        ------
+        ValueError
+            If X has another number of columns, or values that are not finite.
+
         See Also
         --------
         kernel_features : Make the features.
@@ -176,7 +180,7 @@ class KernelFeatures:
         >>> kernel_features(X, lengthscale=2.0, rank=10).transform([[0.0, 0.0]]).shape
         (1, 10)
         """
-        rows = checked_rows(X, self.lengthscale.size) / self.lengthscale
+        rows = rows_like(X, self.lengthscale.size) / self.lengthscale
         distinct = distinct_rows(rows)
         features = np.empty((distinct.first.size, self.rank))
         for part in slices(len(features), self.rank):
@@ -229,17 +233,17 @@ def kernel_features(
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Covariates, shape (n, d); on comparable scales, unless each has a lengthscale.
+        Covariates, on comparable scales unless each has a lengthscale.
     kernel : str or callable, default "squared_exponential"
         ``"squared_exponential"``, ``"matern52"``, ``"matern32"``, or a function of two matrices that returns the
         kernel between their rows, such as those of ``sklearn.gaussian_process.kernels``.
     lengthscale : float or array_like, shape (d,), optional
-        One, or one for each covariate: a kernel sees X divided by it. By default the median distance of rows, or 1
-        for a function. :func:`~pymc_pacauc.tune.evidence.choose_lengthscale` chooses it by the evidence.
+        One, or one for each covariate: the kernel is applied to X divided by it. By default the median distance of
+        rows, or 1 for a function. :func:`~pymc_pacauc.tune.evidence.choose_lengthscale` chooses it by the evidence.
     rank : int, default 300
-        At most so many features.
+        Largest number of features.
     tolerance : float, default 1e-08
-        Fewer are taken where no row has more than this share of the largest prior variance left.
+        Stop where no row has more than this share of the largest prior variance left.
 
     Returns
     -------
@@ -269,8 +273,7 @@ def kernel_features(
     if lengthscale is None:
         lengthscale = median_distance(rows) if isinstance(function, Covariance) else 1.0
     scales = _checked_lengthscale(lengthscale, rows.shape[1])
-    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 1:
-        raise ValueError(f"rank must be a whole number of features, at least 1; got {rank!r}.")
+    check_whole("rank", rank)
     if not 0.0 <= tolerance < 1.0:
         raise ValueError(f"tolerance must be in [0, 1): a share of the largest prior variance; got {tolerance!r}.")
     scaled = rows / scales
@@ -283,7 +286,7 @@ def kernel_features(
 
 
 class Pivoted(NamedTuple):
-    """A partial Cholesky factorization: ``columns.T @ columns`` is the matrix but for the diagonal ``left``, and more.
+    """A partial Cholesky factorization, ``columns.T @ columns``; ``left``, (n,), is the diagonal of the remainder.
 
     ``columns`` has a row for each of ``pivots``, shape (rank, n).
     """
@@ -299,8 +302,9 @@ class Pivoted(NamedTuple):
 
 
 def pivoted_cholesky(row: Callable[[int], FloatArray], variances: FloatArray, rank: int, tolerance: float) -> Pivoted:
-    """Of a matrix by its rows, with diagonal ``variances``; of at most ``rank``, less where no more than ``tolerance``
-    of the largest variance is left.
+    """Factorise a matrix given by its rows and its diagonal ``variances``, (n,).
+
+    Stops at ``rank``, or where at most ``tolerance`` times the largest variance is left.
     """
     n = variances.size
     least = max(tolerance, n * np.finfo(float).eps) * variances.max()
@@ -326,16 +330,20 @@ def _kernel(kernel: Any) -> Kernel:
             raise ValueError(f"kernel must be one of {', '.join(COVARIANCES)}, or a function; got {kernel!r}.")
         return COVARIANCES[kernel]
     if not callable(kernel):
-        raise ValueError(f"kernel must be a name ({', '.join(COVARIANCES)}) or a function of two matrices.")
+        raise ValueError(
+            f"kernel must be a name ({', '.join(COVARIANCES)}) or a function of two matrices; got {kernel!r}."
+        )
     return kernel
 
 
 def _evaluate(kernel: Kernel, X: FloatArray, others: FloatArray) -> FloatArray:
     values = np.asarray(kernel(X, others), dtype=np.float64)
     if values.shape != (len(X), len(others)):
-        raise ValueError(f"kernel gave shape {values.shape} for {len(X)} and {len(others)} rows.")
+        raise ValueError(
+            f"kernel must return shape {(len(X), len(others))} for {len(X)} and {len(others)} rows; got {values.shape}."
+        )
     if not np.isfinite(values).all():
-        raise ValueError("kernel gave NaN or infinite values.")
+        raise ValueError(f"kernel returned {int((~np.isfinite(values)).sum())} NaN or infinite value(s).")
     return values
 
 
@@ -346,26 +354,23 @@ def _diagonal(kernel: Kernel, X: FloatArray) -> FloatArray:
         parts = np.split(X, range(DIAGONAL_ROWS, len(X), DIAGONAL_ROWS))
         values = np.concatenate([np.diagonal(_evaluate(kernel, part, part)) for part in parts])
     if not np.isfinite(values).all() or values.min() < 0.0 or values.max() <= 0.0:
-        raise ValueError("kernel must have finite variances, none negative and some positive.")
+        raise ValueError(
+            "kernel must have finite variances (its values of a row with itself), none negative and some positive; got "
+            f"{values.min():g} to {values.max():g}."
+        )
     return values
 
 
-def checked_rows(X: ArrayLike, columns: int | None = None) -> FloatArray:
-    rows = numeric_array("X", X)
-    if rows.ndim != 2 or 0 in rows.shape:
-        raise ValueError(f"X must be a matrix of shape (n, d) with n, d >= 1; got shape {rows.shape}.")
-    if columns is not None and rows.shape[1] != columns:
-        raise ValueError(f"X has {rows.shape[1]} columns, the features were made from {columns}.")
-    if not np.isfinite(rows).all():
-        at = np.flatnonzero(~np.isfinite(rows).all(axis=0))[:5].tolist()
-        raise ValueError(f"X has NaN or infinite values, in columns {at}; impute or drop them first.")
+def rows_like(X: ArrayLike, columns: int) -> FloatArray:
+    """Checked rows, with as many columns as features were made from."""
+    rows = checked_rows(X)
+    if rows.shape[1] != columns:
+        raise ValueError(f"X must have {columns} columns, like the rows of these features; got {rows.shape[1]}.")
     return rows
 
 
 def _checked_lengthscale(lengthscale: ArrayLike, d: int) -> FloatArray:
-    scales = numeric_array("lengthscale", lengthscale)
-    if scales.ndim and scales.shape != (d,):
-        raise ValueError(f"lengthscale must be one number or one for each of {d} covariates; got shape {scales.shape}.")
-    if not (np.isfinite(scales) & (scales > 0.0)).all():
-        raise ValueError(f"lengthscale must be finite and > 0; got {lengthscale!r}.")
-    return np.broadcast_to(scales, (d,)).copy()
+    scales = finite_array("lengthscale", lengthscale, (d,))
+    if not (scales > 0.0).all():
+        raise ValueError(f"lengthscale must be > 0; got {lengthscale!r}.")
+    return scales

@@ -1,14 +1,24 @@
-"""The one description an engine needs: which pairs, what scores, under which prior, at which gamma.
+"""The description of a posterior that all engines take: scores, pairs, prior and gamma.
 
     target(theta) = prior(theta) * exp(-gamma * risk(X theta + offset))
 
-The prior is Gaussian, or coefficients have independent priors of other kinds (:class:`PriorSites`), among them the
-*spike and slab*: the same Gaussian, its slab, with a spike at zero. A :class:`Problem` is cheap to vary:
-``dataclasses.replace(problem, gamma=...)`` or other pairs, or other spikes, share the scores and all that was worked
-out about them.
+theta has shape (d,), X (n, d), offset (n,). The prior is Gaussian, or coefficients have independent priors of other
+kinds (:class:`PriorSites`), among them *spike and slab*: a Gaussian, the slab, with a spike at zero. A :class:`Problem`
+is cheap to vary: ``dataclasses.replace(problem, gamma=...)``, or other pairs or prior sites, share the scores and all
+that was computed about them.
 
-To add a kind of prior, give its components or a :func:`tabulate` of its density as :class:`PriorSites`; to add a kind
-of comparison, add a function to :mod:`pymc_pacauc.comparison.pairs`.
+*Tabulated priors* (:func:`tabulate`). A density becomes nodes and masses, such that sums over the nodes are integrals:
+the trapezoidal rule in log |x - centre| between modes, kinks and ends of the support, whose error falls exponentially.
+
+To add a prior with independent coefficients, tabulate its log density:
+
+    table = tabulate(log_density, centres=[0.0])
+    sites = Tabulated((table,), which=np.zeros(d, dtype=int), scale=np.full(d, table.spread))
+    problem = linear_gaussian_problem(X, y, gamma, prior_covariance=table.spread**2)
+    fit(replace(problem, sites=sites))        # pymc_pacauc.ep.fit
+
+(PyMC models do this for any independent variable with a density.) To add a kind of comparison, write a function that
+returns :class:`~pymc_pacauc.comparison.pairs.Pairs`, in :mod:`pymc_pacauc.comparison.kinds`.
 """
 
 from __future__ import annotations
@@ -27,10 +37,10 @@ from scipy.special import expit, log_expit, logsumexp
 
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
 from pymc_pacauc.comparison.risk import DistinctRows, LinearRisk, check_ties
-from pymc_pacauc.numerics import FloatArray, Mask, numeric_array
+from pymc_pacauc.numerics import FloatArray, Mask, checked_rows, finite_array, numeric_array
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 
-Members = tuple[NDArray[np.intp], FloatArray]  # one side of a block: observations, and what each weighs
+Members = tuple[NDArray[np.intp], FloatArray]  # one side of a block: observations, and their weights
 
 LEAST_INCLUSION = 0.1
 
@@ -38,20 +48,22 @@ LEAST_INCLUSION = 0.1
 class PriorSites:
     """Independent priors of coefficients, each a mixture of normals and of points, in units of the Gaussian prior.
 
-    A density is as many points as its quadrature takes (:func:`tabulate`): sums over them are its integrals.
+    A density is represented by the nodes of a quadrature (:func:`tabulate`): sums over them are its integrals.
 
     Attributes
     ----------
     log_weight, centre, variance
-        Of all components, one prior after the other, shape (K,); variance 0 for a point.
+        Log weights, means and variances of all components, one prior after the other, shape (K,); variance 0 for a
+        point.
     first, last
-        Where the components of each coefficient begin and end, shape (d,). Coefficients may share them.
+        Index of the first component of each coefficient, and of the one after its last, shape (d,). Coefficients may
+        share components.
     floor
         Least precision of a cavity whose product with the prior is a density, shape (d,).
     opened
         Whether the support is unbounded below and above, shape (d, 2).
     name
-        What the prior is called in messages.
+        Name of the prior in messages, and its key in ``pymc_pacauc.ep.fit.ENGINES``.
     """
 
     name = "independent"
@@ -71,11 +83,11 @@ class Tabulated(PriorSites):
     Attributes
     ----------
     tables
-        Nodes of the densities.
+        Tables of the densities of theta.
     which
-        The table of each coefficient, -1 for a normal one, shape (d,).
+        Index of the table of each coefficient, -1 for a normal one, shape (d,).
     scale
-        Units of the nodes: theta = scale * w, shape (d,).
+        Standard deviations of the Gaussian prior: theta = scale * w, shape (d,).
     """
 
     tables: tuple[Table, ...]
@@ -113,11 +125,11 @@ class Tabulated(PriorSites):
 
     @property
     def log_scale(self) -> float:
-        """Sum of log(scale) over tabulated coefficients: from densities of theta to those of w."""
+        """Sum of log(scale) over tabulated coefficients: log Jacobian from theta to w."""
         return float(np.log(self.scale[self.which >= 0]).sum())
 
     def log_density(self, w: FloatArray) -> FloatArray:
-        """log prior of theta (of normal ones without the constant), one by one, at ``w[..., d]`` in its units."""
+        """Compute the log prior of each coefficient at ``w[..., d]`` (of normal ones without the constant)."""
         found = -0.5 * w * w
         for k in np.flatnonzero(self.which >= 0):
             found[..., k] = self.tables[self.which[k]].log_density(w[..., k] * self.scale[k])
@@ -131,7 +143,7 @@ class Table:
     Attributes
     ----------
     nodes, log_mass, log_values
-        In increasing order, shape (N,).
+        Nodes in increasing order, their log quadrature masses, and the log density there, shape (N,).
     floor
         Least precision of a Gaussian whose product with the density can be normalised.
     opened
@@ -146,13 +158,13 @@ class Table:
 
     @property
     def spread(self) -> float:
-        """Root of the mean square, or of heavy tails, of what is left without the outermost 2 %."""
+        """Root mean square of the distribution without the outermost 2 %, which heavy tails would dominate."""
         mass = np.exp(self.log_mass)
         inner = np.abs(np.cumsum(mass) - 0.5) <= 0.49
         return float(np.sqrt(np.sum(mass * inner * self.nodes**2) / np.sum(mass * inner)))
 
     def refined(self, parts: int) -> Table:
-        """The same with each interval divided into so many parts."""
+        """Divide each interval between nodes into ``parts``."""
         between = (np.arange(parts) + 0.5) / parts
         x = (self.nodes[:-1, None] + np.diff(self.nodes)[:, None] * between).ravel()
         log_values = self.log_density(x)
@@ -160,24 +172,43 @@ class Table:
         return Table(x, log_mass - logsumexp(log_mass), log_values, self.floor, self.opened)
 
     def log_density(self, x: FloatArray) -> FloatArray:
-        """log density between the nodes; -inf beyond a finite end of the support."""
+        """Interpolate the log density between the nodes; -inf beyond a finite end of the support."""
         inside = np.interp(x, self.nodes, self.log_values)
         low, high = self.nodes[[0, -1]]
         return np.where((x < low - 1e-9 * abs(low)) | (x > high + 1e-9 * abs(high)), -np.inf, inside)
 
 
-# Of the logarithm of the distance from a centre or an end, between nodes: a coefficient may be 25 posterior standard
-# deviations from it; others refine their table. Doubled, more of them do.
+# Step of nodes in the logarithm of the distance from a centre or an end: enough for a coefficient up to 25 posterior
+# standard deviations from it; farther ones refine their table. Doubled, more of them do.
 STEP = 0.04
 DEEPEST = 700.0  # drop of the log density, nats, beyond which there are no nodes: exp underflows
-FARTHEST = 27.0  # logarithm of distances over which a density is looked at, either way: 1e-12 to 1e12
+FARTHEST = 27.0  # largest logarithm of distances from a centre, either sign: 1e-12 to 1e12
 
 
 def tabulate(log_density: Callable[[FloatArray], FloatArray], centres: ArrayLike, name: str = "the prior") -> Table:
-    """Nodes for integrals of a density, finer towards ``centres`` (modes, kinks) and the ends of its support.
+    """Tabulate a density for integrals, with nodes denser towards ``centres`` (modes, kinks) and ends of the support.
 
-    Between two of these a the nodes are those of the trapezoidal rule in the logarithm of the distance, or of the odds
-    of the distances, whose accuracy is spectral. Raises ValueError where the density does not integrate to one.
+    Between two of these the nodes are those of the trapezoidal rule in the logarithm of the distance, or, on a bounded
+    interval, of the odds of the distances, whose error falls exponentially.
+
+    Parameters
+    ----------
+    log_density : callable
+        Log density at an array of values, normalised.
+    centres : array_like
+        Modes and kinks.
+    name : str, default "the prior"
+        Name in messages.
+
+    Returns
+    -------
+    Table
+        Nodes and masses.
+
+    Raises
+    ------
+    ValueError
+        If the density does not integrate to one.
     """
 
     def value(x: FloatArray) -> FloatArray:
@@ -207,7 +238,7 @@ def tabulate(log_density: Callable[[FloatArray], FloatArray], centres: ArrayLike
     x, log_mass, log_values = x[kept], log_mass[kept], log_values[kept]
     total = logsumexp(log_mass)
     if not abs(total) < 1e-3:
-        raise ValueError(f"{name} integrates to {np.exp(total):.4g}, not to 1: it is improper, or too uneven for EP")
+        raise ValueError(f"{name} integrates to {np.exp(total):.4g}, not to 1: it is improper, or too rough for EP")
     far = [(end, log_values[place]) for end, place in ((low, 0), (high, -1)) if np.isinf(end)]
     drop = [2.0 * (at - log_values.max() + 50.0) / x[0 if end < 0 else -1] ** 2 for end, at in far]
     floor = max([*(min(each, 0.0) for each in drop), -1e12])
@@ -215,13 +246,13 @@ def tabulate(log_density: Callable[[FloatArray], FloatArray], centres: ArrayLike
 
 
 def _end(value: Callable[[FloatArray], FloatArray], centre: float, reach: FloatArray) -> float:
-    """The end of the support on one side of a centre, infinite where there is none within reach."""
+    """Find the end of the support on one side of a centre; infinite where there is none within reach."""
     outside = ~np.isfinite(value(centre + reach))
     if not outside.any():
         return float(np.copysign(np.inf, reach[0]))
     first = int(outside.argmax())
     near, far = centre + (reach[first - 1] if first else 0.0), centre + reach[first]
-    if np.abs(value(np.array([near]))[0]) > 0.5 * DEEPEST:  # it has just fallen below what numbers can say
+    if np.abs(value(np.array([near]))[0]) > 0.5 * DEEPEST:  # the density underflows there: not an end
         return float(np.copysign(np.inf, reach[0]))
     for _ in range(100):
         middle = 0.5 * (near + far)
@@ -267,7 +298,7 @@ class Spikes(PriorSites):
 
 
 class Part(NamedTuple):
-    """A factor of a posterior: a problem of some of the ``rows`` and ``columns`` of another one."""
+    """An independent factor of a posterior: a problem of some ``rows`` and ``columns`` of another one."""
 
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
@@ -293,7 +324,7 @@ class Problem:
     sites : PriorSites or None
         Priors of single coefficients that are not Gaussian; None for a Gaussian prior.
     tuned_prior : bool
-        Whether the prior was chosen with these very data, which a certificate has to know.
+        Whether the prior was chosen with these data: then there is no certificate.
     absorbed : float
         Log density of the Gaussian observations that the prior was conditioned on beforehand; the evidence of the whole
         model is log Z plus this.
@@ -320,7 +351,7 @@ class Problem:
     absorbed: float = 0.0
 
     def __post_init__(self) -> None:
-        # A direction that is nothing among all coefficients may be all there is once spikes have taken most of them.
+        # Features drop directions of small variance, which may be all that remains once most coefficients are zero.
         if self.sites is not None and self.scores.coordinates != "coefficients":
             object.__setattr__(self, "scores", self.scores.in_coordinates("coefficients"))
 
@@ -330,7 +361,7 @@ class Problem:
         Parameters
         ----------
         coordinates : {"coefficients", "features"}
-            What theta is while it is fitted: coefficients, or the directions of a process that matter.
+            Coordinates of the fit: the coefficients, or the leading features of a process.
 
         Returns
         -------
@@ -406,16 +437,14 @@ class Problem:
         rows = self.compared_rows
         if rows.size == self.n:
             return self
-        place = np.zeros(self.n, dtype=np.intp)
-        place[rows] = np.arange(rows.size)
         scores = replace(self.scores, X=self.X[rows], offset=self.offset[rows])
-        return replace(self, scores=scores, pairs=self.pairs.map(place, rows.size))
+        return replace(self, scores=scores, pairs=self.pairs.on_rows(rows))
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Problems that this one is a product of: pairs that share no coefficient, independent a priori; else itself.
+        """Independent factors of the posterior: pairs that share no coefficient, a priori independent; else itself.
 
-        Such are unordered classes whose scores have coefficients of their own, and potentials of unrelated scores.
+        Unordered classes whose scores have their own coefficients are such, and potentials of unrelated scores.
         """
         blocks = self.pairs.blocks
         if self.sites is not None or self.pairs.kind != "other pairs" or len(blocks) < 2:
@@ -435,9 +464,7 @@ class Problem:
             if not found:  # coefficients that reach no score stay with the first part
                 columns = np.flatnonzero(np.isin(label[len(blocks) :], [which, *idle]))
             row = np.unique(np.concatenate([np.union1d(b.positive, b.negative) for b in chosen]))
-            place = np.zeros(self.n, dtype=np.intp)
-            place[row] = np.arange(row.size)
-            pairs = replace(self.pairs, blocks=tuple(chosen)).map(place, row.size)
+            pairs = replace(self.pairs, blocks=tuple(chosen)).on_rows(row)
             square = columns if self.prior.independent else np.ix_(columns, columns)
             prior = GaussianPrior(self.prior.mean[columns], self.prior.factor[square])
             scores = LinearScores(self.X[np.ix_(row, columns)], self.offset[row], prior)
@@ -469,7 +496,7 @@ class Problem:
 
     @cached_property
     def tied_share(self) -> float:
-        """The share of those pairs in the weight of all."""
+        """Share of the weight of pairs that tie whatever theta."""
         rows = [(b.positive, b.row_weights) for b in self.pairs.blocks]
         columns = [(b.negative, b.column_weights) for b in self.pairs.blocks]
         return self._tied_weight(rows, columns) / self.pairs.total_weight
@@ -512,7 +539,7 @@ class Problem:
 
 
 def _weight_by_place(blocks: list[Members], distinct: DistinctRows) -> tuple[NDArray[np.intp], FloatArray]:
-    """The distinct rows of each block, numbered over all blocks, and the weight of the members that are equal to it."""
+    """Number the distinct rows of each block over all blocks; return the numbers and the weights of their members."""
     m = distinct.first.size
     where, place = np.unique(
         np.concatenate([distinct.place[index] + m * k for k, (index, _) in enumerate(blocks)]), return_inverse=True
@@ -577,25 +604,19 @@ def linear_gaussian_problem(
     >>> arrays.fit(problem).converged
     True
     """
-    design = numeric_array("X", X).copy()
-    if design.ndim != 2 or 0 in design.shape:
-        raise ValueError(f"X must be a matrix of shape (n, d) with n, d >= 1; got shape {design.shape}.")
+    design = checked_rows(X).copy()
     pairs = y if isinstance(y, Pairs) else bipartite(y, positive)
     n, d = design.shape
     if n != pairs.n:
         what = "times" if pairs.kind == "censored times" else "labels"
         raise ValueError(f"X has {n} rows but there are {pairs.n} {what}.")
-    bad = int(design.size - np.isfinite(design).sum())
-    if bad:
-        columns = np.flatnonzero(~np.isfinite(design).all(axis=0))[:5].tolist()
-        raise ValueError(f"X has {bad} NaN or infinite value(s), in columns {columns}; impute or drop them first.")
     check_ties(ties)
     if prior_factor is None:
         prior_factor = _factor(1.0 if prior_covariance is None else prior_covariance, d)
     elif prior_covariance is not None:
-        raise ValueError("Give prior_covariance or its factor, not both.")
-    prior = GaussianPrior(_finite("prior_mean", prior_mean, (d,)), prior_factor)
-    scores = LinearScores(design, _finite("offset", offset, (n,)), prior)
+        raise ValueError("prior_covariance and prior_factor exclude each other: give one of them.")
+    prior = GaussianPrior(finite_array("prior_mean", prior_mean, (d,)), prior_factor)
+    scores = LinearScores(design, finite_array("offset", offset, (n,)), prior)
     return Problem(scores, pairs, check_gamma(gamma), ties)
 
 
@@ -662,34 +683,42 @@ def spike_slab_problem(
     array([1., 0., 0., 0.])
     """
     if numeric_array("v1", v1).ndim > 1:
-        raise ValueError("v1 must be a scalar or a vector: the slabs are independent.")
+        raise ValueError(
+            f"v1 must be a number or one for each coefficient: slabs are independent; got shape {np.shape(v1)}."
+        )
     dense = linear_gaussian_problem(
         X, y, gamma, prior_mean=prior_mean, prior_covariance=v1, offset=offset, ties=ties, positive=positive
     )
-    p = _finite("inclusion_probability", inclusion_probability, (dense.d,))
+    p = finite_array("inclusion_probability", inclusion_probability, (dense.d,))
     if not ((p > 0.0) & (p <= 1.0)).all():
-        raise ValueError("inclusion_probability must be in (0, 1]: drop a coefficient that is never included.")
-    ratio = _finite("v0", v0, (dense.d,)) / dense.prior.factor**2
+        raise ValueError(
+            f"inclusion_probability must be in (0, 1]; got {p[~((p > 0.0) & (p <= 1.0))][0]:g}. Drop the column of a "
+            "coefficient that is never included."
+        )
+    ratio = finite_array("v0", v0, (dense.d,)) / dense.prior.factor**2
     if not ((ratio >= 0.0) & (ratio <= 1.0 + 1e-12)).all():
-        raise ValueError("v0, the variance of the spike, must be at least 0 and at most v1, that of the slab.")
+        raise ValueError(
+            "v0, the variance of the spike, must be at least 0 and at most v1, that of the slab; got v0 / v1 = "
+            f"{ratio[~((ratio >= 0.0) & (ratio <= 1.0 + 1e-12))][0]:g}."
+        )
     if (dense.prior.mean[p < 1.0] != 0.0).any():
-        raise ValueError("prior_mean must be 0 where inclusion_probability < 1.")
+        wrong = dense.prior.mean[p < 1.0][dense.prior.mean[p < 1.0] != 0.0][0]
+        raise ValueError(f"prior_mean must be 0 where inclusion_probability < 1; got {wrong:g}.")
     return Problem(dense.scores, dense.pairs, dense.gamma, dense.ties, Spikes(p, np.minimum(ratio, 1.0)))
 
 
 def default_inclusion_probability(d: int) -> float:
-    """Probability of the slab where none is given: Theorem 2.5's 1 - exp(-1 / d), but at least 0.1.
+    """Return the default probability of the slab: Theorem 2.5's 1 - exp(-1 / d), but at least 0.1.
 
-    The theorem's leads to an expected model of one coefficient whatever d. With dozens of coefficients and gamma of
-    the order of n that is more sparseness than expectation propagation has a fixed point for: with 60 positive ones
-    among 600 or 300 observations, 81 coefficients and a Dirac spike it converged on 15 of 24 data sets, and with 0.1
-    on all.
+    With the theorem's value the expected number of coefficients is about one whatever d. With dozens of coefficients
+    and gamma of the order of n, EP often has no fixed point that sparse: with 60 positives among 300 or 600
+    observations, 81 coefficients and a Dirac spike it converged on 15 of 24 data sets, and with 0.1 on all.
     """
     return max(float(-np.expm1(-1.0 / d)), LEAST_INCLUSION)
 
 
 def check_gamma(gamma: Any) -> float:
-    """A finite, positive float, or a ValueError that says so."""
+    """Return gamma as a float; refuse what is not one finite, positive number."""
     try:
         value = float(gamma) if np.ndim(gamma) == 0 else np.nan
     except (TypeError, ValueError):
@@ -699,28 +728,21 @@ def check_gamma(gamma: Any) -> float:
     return value
 
 
-def _finite(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    array = numeric_array(name, value)
-    if array.ndim and array.shape != shape:
-        raise ValueError(f"{name} must be a scalar or have shape {shape}; got {array.shape}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite.")
-    return np.broadcast_to(array, shape).copy()
-
-
 def _factor(covariance: ArrayLike, d: int) -> FloatArray:
+    """Return standard deviations (d,) of variances, or the Cholesky factor (d, d) of a covariance matrix."""
     matrix = numeric_array("prior_covariance", covariance)
     if matrix.ndim < 2:
-        variances = _finite("prior_covariance", matrix, (d,))
+        variances = finite_array("prior_covariance", matrix, (d,))
         if (variances <= 0).any():
             raise ValueError(
                 f"prior_covariance has {int((variances <= 0).sum())} variance(s) <= 0: the prior is singular. "
                 "Drop those coefficients or give them a positive variance."
             )
         return np.sqrt(variances)
-    _finite("prior_covariance", matrix, (d, d))
+    finite_array("prior_covariance", matrix, (d, d))
     if not np.allclose(matrix, matrix.T, rtol=1e-8, atol=1e-12 * np.abs(matrix).max()):
-        raise ValueError("prior_covariance must be symmetric.")
+        apart = float(np.abs(matrix - matrix.T).max())
+        raise ValueError(f"prior_covariance must be symmetric; it differs from its transpose by up to {apart:.3g}.")
     try:
         return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -735,19 +757,18 @@ def two_class_mask(
     what: str = "This certificate is",
     instead: str = 'Those have pac.certificate(result, bound="kl").',
 ) -> Mask:
-    """Which rows are positive, of two classes all of whose pairs weigh the same; else ``what`` that is for, and what
-    to do ``instead``.
+    """Return the mask (n,) of the positive class, of two classes without weights; refuse other comparisons.
+
+    Messages begin with ``what`` and end with ``instead``.
     """
     pairs = problem.pairs
     if pairs.kind != "two classes" or len(pairs.blocks) != 1 or pairs.weighted:
         raise ValueError(
-            f"{what} for two classes all of whose pairs weigh the same: without strata, weights, ordered classes or "
+            f"{what} for two classes with pairs of equal weight: without strata=, weights=, ordered classes or "
             f"censored times. {instead}"
         )
     if pairs.blocks[0].positive.size + pairs.blocks[0].negative.size != pairs.n:
         raise ValueError(
             f"{what} for fits in which every row belongs to a pair; this one was fitted to a part of the rows."
         )
-    mask = np.zeros(pairs.n, dtype=bool)
-    mask[pairs.blocks[0].positive] = True
-    return mask
+    return pairs.higher

@@ -1,8 +1,8 @@
-"""What a posterior was fitted to: written when it is computed, and carried by the result from then on.
+"""Provenance of a posterior: a record of data, comparison, gamma and method, made at fit time and carried by results.
 
-A certificate needs the class sizes, a summary the gamma. None of this can be looked up later: a model's ``pm.Data``
-change. So every result holds a :class:`Provenance`, and every idata its fields as variables ``fitted_*`` of
-``sample_stats``, numbers all, which survive slicing, thinning, concatenation and files.
+Certificates need class sizes, summaries need gamma, and a model's ``pm.Data`` may have changed by then. So every result
+holds a :class:`Provenance`, and every idata its fields as numeric variables ``fitted_*`` of ``sample_stats``, which
+survive slicing, thinning, concatenation and files.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Provenance:
     groups : int
         Number of groups of observations that are the independent units; 0 where observations are.
     priors : int
-        Number of priors, fixed beforehand, among which an estimator chose this one: certificates pay for it.
+        Number of priors, fixed beforehand, among which an estimator chose this one; certificates count them.
     own_scales : bool
         Whether an estimator took scales of the columns, or their correlations for the prior, from these rows.
 
@@ -309,13 +309,13 @@ class Provenance:
 
 
 def measure_of(comparison: str) -> str:
-    """What 1 - risk of a comparison is called: ``"AUC"``, ``"partial AUC"``, ``"M"`` or ``"concordance"``."""
+    """Return the name of 1 - risk of a comparison: ``"AUC"``, ``"partial AUC"``, ``"M"`` or ``"concordance"``."""
     named = {"two classes": "AUC", "partial AUC": "partial AUC", "unordered classes": "M"}
     return named.get(comparison, "concordance")
 
 
 def fitted_to_problem(problem: Problem, method: str) -> Provenance:
-    """The record of a fit to arrays."""
+    """Make the record of a fit to arrays."""
     n_pos, n_neg = sides(problem.pairs)
     return Provenance(
         method=method,
@@ -337,7 +337,7 @@ def fitted_to_problem(problem: Problem, method: str) -> Provenance:
 
 
 def pair_fingerprint(comparisons: Sequence[Comparison]) -> int:
-    """A fingerprint of which rows are compared with which, and with what weights."""
+    """Compute a fingerprint of the pairs and their weights."""
     arrays: list[NDArray[Any]] = []
     for each in comparisons:
         if not isinstance(each, Pairs):
@@ -352,21 +352,16 @@ def pair_fingerprint(comparisons: Sequence[Comparison]) -> int:
 
 
 def sides(comparison: Comparison) -> tuple[int, int]:
-    """How many observations should ever score higher than another, and how many are left."""
-    if isinstance(comparison, Pairs):
-        higher = np.zeros(comparison.n, dtype=bool)
-        for block in comparison.blocks:
-            higher[block.positive] = True
-    else:
-        higher = comparison.positive
+    """Count the observations that should score higher than some other, and the remaining ones."""
+    higher = comparison.higher if isinstance(comparison, Pairs) else comparison.positive
     return int(higher.sum()), int((~higher).sum())
 
 
-LOOKED_AT = 50  # columns, evenly spread, that stand for all; each takes a sort of the rows, 10 ms at 100 000
+LOOKED_AT = 50  # columns that are checked, evenly spread; each takes a sort of the rows, 10 ms at 100 000
 
 
 def looks_standardized(X: NDArray[np.float64]) -> bool:
-    """Whether most columns are centred, scaled or ranked with their own rows: no prior fixed beforehand does that.
+    """Return whether most columns look centred, scaled or ranked with their own rows.
 
     Examples
     --------
@@ -398,7 +393,7 @@ def _standardized_column(column: NDArray[np.float64]) -> bool:
 
 
 def fingerprint(arrays: Sequence[NDArray[Any]]) -> int:
-    """48 bits that two different sets of arrays hardly share; a float holds them exactly."""
+    """Compute a 48-bit hash of a set of arrays; a float can hold it exactly."""
     digests = sorted({hashlib.blake2b(np.ascontiguousarray(a + 0).tobytes(), digest_size=8).digest() for a in arrays})
     return int.from_bytes(hashlib.blake2b(b"".join(digests), digest_size=6).digest(), "big")
 

@@ -1,17 +1,22 @@
-"""How a row becomes a score: carried by every result, so that new rows are scored as the fitted ones were, or refused.
+"""How a row becomes a score, carried by every result, so that new rows are scored like the fitted ones, or refused.
 
-A score is made of *inputs* (matrices or vectors with a row per observation) and of *variables* (the coefficients).
-Where it is linear in the columns of the inputs and affine in the variables, :class:`ScoreFunction` holds the whole map:
+A score is a function of *inputs* (matrices or vectors with a row per observation) and *variables* (the coefficients).
+If it is linear in the columns of the inputs and affine in the variables, :class:`ScoreFunction` stores the map:
 
     weights = matrix @ theta + constant,        score = row @ weights[:-1] + weights[-1],
 
-theta the variables, flat, one after the other; the last weight is the intercept. ``matrix`` is sparse: of ``X @ theta``
-it is the identity. That needs no model, so draws in a file can be applied to new rows. Where a score is a function of
-one row but not linear, the object knows its inputs, and the model is needed to evaluate it
-(:mod:`pymc_pacauc.model.score_function`). Where it is no function of one row, ``refusal`` says why, and what to do.
+theta the concatenated variables, the last weight the intercept. ``matrix`` is sparse, (columns + 1, coefficients): for
+``X @ theta`` it is the identity. No model is needed, so draws in a file can score new rows. If a score is a nonlinear
+function of one row, the object lists its inputs, and the model is needed to evaluate it
+(:mod:`pymc_pacauc.model.score_function`). If it is not a function of one row, ``refusal`` says why, and what to do.
 
-Labels of columns, where they are known, are matched with those of DataFrames, Series and DataArrays; arrays are taken
-by position. Nothing here imports PyMC.
+Column labels, where they are known, are matched with those of DataFrames, Series and DataArrays; arrays are taken by
+position. Nothing here imports PyMC.
+
+Write a linear score as JSON: weights, their covariance, column names and provenance.
+
+The entry ``how_to_score`` is NumPy code that computes scores from the file without this package. Nothing here imports
+PyMC.
 """
 
 from __future__ import annotations
@@ -19,17 +24,22 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from pymc_pacauc import __version__
 from pymc_pacauc.numerics import FloatArray, numeric_array
+from pymc_pacauc.problem.provenance import Provenance
 
 STAT = "score_function"  # the coordinate, or the statistic of draws, that holds the encoded object
 PART, PARTS = f"{STAT}_part", f"{STAT}_parts"
@@ -43,17 +53,17 @@ class Input:
     Attributes
     ----------
     name : str
-        Of the ``pm.Data``; empty for an array written into the model.
+        Name of the ``pm.Data``; empty for a constant array of the model.
     shape : tuple of int
-        Of one row: ``(columns,)`` of a matrix, ``()`` of a vector.
+        Shape of one row: ``(columns,)`` of a matrix, ``()`` of a vector.
     labels : tuple or None
-        Of the columns, where the model knows them.
+        Labels of the columns, where the model has them.
     dims : tuple of str
-        Names of its dimensions, where the model knows them.
+        Names of its dimensions, where the model has them.
     levels : tuple or None
-        Of codes that index coefficients: the labels of the groups, or their numbers. None for covariates.
+        For codes that index coefficients: the labels of the groups, or their numbers. None for covariates.
     same : tuple of float or None
-        The row, where all rows are the same and not held in ``pm.Data``: new rows have it too.
+        The row, where all rows are equal and not in ``pm.Data``: new rows have it too.
     """
 
     name: str
@@ -69,7 +79,7 @@ class Input:
 
     def __str__(self) -> str:
         kind = f"{self.size} columns" if self.shape else "one entry per row"
-        return f"{self.name or 'an array written into the model'} ({kind})"
+        return f"{self.name or 'a constant array of the model'} ({kind})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +88,16 @@ class NewRows:
 
     values: tuple[NDArray[Any], ...]
     labels: NDArray[Any]
-    unknown: tuple[tuple[int, tuple[Any, ...]], ...] = ()  # (which input, labels of groups that the model has not)
+    unknown: tuple[tuple[int, tuple[Any, ...]], ...] = ()  # (index of the input, labels of groups not in the model)
 
     def beside(self, other: NewRows) -> NewRows:
-        """These rows, and as many of the other ones below them; a single row as often as it takes."""
+        """Stack these rows on as many other ones; a single row is repeated."""
         count = max(len(self.labels), len(other.labels))
         if {len(self.labels), len(other.labels)} - {1, count}:
-            raise ValueError(f"{len(self.labels)} rows cannot be compared with {len(other.labels)} row by row.")
+            raise ValueError(
+                f"X_new has {len(self.labels)} rows, which cannot be compared one by one with {len(other.labels)}: "
+                "give as many, or a single row."
+            )
         labels = self.labels if len(self.labels) == count else other.labels
         values = [
             np.concatenate([np.broadcast_to(v, (count, *v.shape[1:])) for v in pair])
@@ -105,7 +118,7 @@ class ScoreFunction:
     Attributes
     ----------
     inputs : tuple of Input
-        What a row consists of.
+        The arrays that a row consists of.
     variables : tuple of (str, tuple of int)
         Names and shapes of the coefficients.
     matrix : sparse array (columns + 1, coefficients) or None
@@ -113,7 +126,7 @@ class ScoreFunction:
     constant : ndarray (columns + 1,)
         The weights at theta = 0.
     name : str
-        Of the scores, where they are a Deterministic.
+        Name of the scores, where they are a Deterministic.
     refusal : str
         Why new rows have no score; empty where they have.
     classes : tuple of ScoreFunction
@@ -133,7 +146,7 @@ class ScoreFunction:
         return self.matrix is not None
 
     def names_agree(self, other: ScoreFunction) -> bool:
-        """Whether inputs and their columns have the same names, where both know them."""
+        """Return whether inputs and their columns have the same names, where both have names."""
         pairs = zip(self.inputs, other.inputs, strict=False)
         return len(self.inputs) == len(other.inputs) and all(
             a.name == b.name and a.shape == b.shape and (None in (a.labels, b.labels) or a.labels == b.labels)
@@ -143,7 +156,7 @@ class ScoreFunction:
     # -- new rows ----------------------------------------------------------------------------------------------------
 
     def rows(self, X_new: Any) -> NewRows:
-        """Values of the inputs at new rows; a ValueError that says what is missing, unknown or ambiguous.
+        """Read the values of the inputs at new rows; refuse what is missing, unknown or ambiguous.
 
         Parameters
         ----------
@@ -172,11 +185,13 @@ class ScoreFunction:
         unknown, missing = [n for n in X_new if n not in named], [n for n in named if n not in X_new]
         if unknown:
             raise ValueError(
-                f"{', '.join(map(str, unknown))} is no pm.Data that feeds the scores ({', '.join(named) or 'none'})."
+                f"X_new has the names {', '.join(map(str, unknown))}, which are no pm.Data of the scores; these are "
+                f"{', '.join(named) or 'none'}."
             )
         if missing:
             raise ValueError(
-                f"The scores depend on {', '.join(missing)} too: give a mapping with new values of all of them."
+                f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
+                f"{', '.join(named)}."
             )
         self._refuse_constants(list(named.values()))
         return {each: _values_of(each, X_new[name]) for name, each in named.items()}
@@ -189,7 +204,7 @@ class ScoreFunction:
             shape = np.shape(X_new)
             fits = [name for name, each in named.items() if each.shape and shape[-1:] == each.shape[-1:]] or [""]
             raise ValueError(
-                f"The scores depend on {', '.join(n for n in named if n != fits[0])} too: give a mapping with new "
+                f"The scores depend on {', '.join(n for n in named if n != fits[0])} too: pass a mapping with new "
                 f"values of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
             )
         self._refuse_constants(list(named.values()))
@@ -200,19 +215,19 @@ class ScoreFunction:
         others = [each for each in self.inputs if each.same is None and each not in known]
         if others:
             raise ValueError(
-                f"The scores depend on {', '.join(map(str, others))} too, for which new rows have no place: hold it in "
-                "a pm.Data, and give new values of all pm.Data by name."
+                f"The scores depend on {', '.join(map(str, others))} too, for which X_new has no values: put it into "
+                "a pm.Data, and pass new values of all pm.Data by name."
             )
 
     def _joined(self, X_new: Any, asked: list[Input]) -> dict[Input, Any]:
-        """Arrays written into the model: the columns of X_new, in the order of the coefficients they multiply."""
+        """Split X_new among the constant arrays of the model, in the order of the coefficients they multiply."""
         asked = self._in_order(asked)
         if len(asked) == 1:
             return {asked[0]: _values_of(asked[0], X_new)}
         if not self.linear or any(len(each.shape) > 1 for each in asked):
             raise ValueError(
-                f"The scores are made of several arrays written into the model ({', '.join(map(str, asked))}): hold "
-                "them in pm.Data, and give new values by name."
+                f"The scores depend on several constant arrays ({', '.join(map(str, asked))}): put them into pm.Data, "
+                "and pass new values by name."
             )
         labels = [label for each in asked for label in each.labels or ()]
         known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
@@ -223,37 +238,37 @@ class ScoreFunction:
         return {each: (part.reshape(-1, *each.shape), index, ()) for each, part in zip(asked, parts, strict=True)}
 
     def _in_order(self, asked: list[Input]) -> list[Input]:
-        """Arrays written into the model in the order of the coefficients they multiply, of a linear score."""
+        """Sort the constant arrays of a linear score by the coefficients they multiply."""
         if not self.linear or len(asked) < 2:
             return asked
         loads = {each: self.matrix[self._columns(each)] for each in asked}
         if any(not each.nnz for each in loads.values()):
             raise ValueError(
-                "The model's scores have a known offset besides X @ theta, so X_new alone does not give them: hold "
-                "the covariates and the offset in pm.Data, so that new rows can take their place."
+                "The model's scores have a constant offset besides X @ theta, which X_new does not contain: put the "
+                "covariates and the offset into pm.Data, and pass new values of both by name."
             )
         return sorted(asked, key=lambda each: loads[each].indices.min())
 
     def _columns(self, which: Input) -> list[int]:
-        """Rows of ``matrix`` that are the weights of an input's columns."""
+        """Return the rows of ``matrix`` for an input's columns."""
         start = sum(each.size for each in self.inputs[: self.inputs.index(which)])
         return list(range(start, start + which.size))
 
     # -- scores ------------------------------------------------------------------------------------------------------
 
     def of_new_columns(self) -> tuple[list[Input], Any, FloatArray]:
-        """The inputs that a new row gives, in their order, with ``matrix`` and ``constant`` of their columns alone.
+        """Return the inputs that vary by row, in their order, with ``matrix`` and ``constant`` of their columns alone.
 
-        Inputs that are the same in every row become part of the intercept. A ValueError where the score is not linear.
+        Inputs that are equal in all rows become part of the intercept. Refuses scores that are not linear.
         """
         if self.refusal:
             raise ValueError(self.refusal)
         if self.classes:
-            raise ValueError("There is a score for each class: name one of them, a pm.Deterministic, with var_name=.")
+            raise ValueError("The model has a score for each class: name one, a pm.Deterministic, by var_name=.")
         if not self.linear:
             raise ValueError(
-                "The scores are a function of a row that is not linear in its columns, so no weights say it all: "
-                "predict with pac.predict_scores(result, X_new), and model= for draws."
+                "The scores are not linear in the columns of X, so they have no weights: use "
+                "pac.predict_scores(result, X_new), with model= for draws."
             )
         given = [each for each in self.inputs if each.name]
         if given:
@@ -267,39 +282,41 @@ class ScoreFunction:
         return given, fold @ self.matrix, fold @ self.constant
 
     def theta(self, values: Mapping[str, Any], draws: int) -> FloatArray:
-        """Flat coefficients ``(draws, coefficients)`` of the variables' values, ``(draws, *shape)`` each."""
+        """Concatenate the variables' values, ``(draws, *shape)`` each, to coefficients ``(draws, coefficients)``."""
         found = [np.zeros((draws, 0))]
         for name, shape in self.variables:
             if name not in values:
-                raise ValueError(f"The posterior has no draws of {name}, which the scores depend on.")
+                raise ValueError(
+                    f"The posterior has no draws of {name}, which the scores depend on: keep it among the var_names."
+                )
             value = np.asarray(values[name], dtype=np.float64)
             if value.shape[1:] != shape:
                 raise ValueError(
-                    f"{name} has shape {value.shape[1:]} in these draws and {shape} in the score function: they are "
-                    "not of the same model."
+                    f"{name} has shape {value.shape[1:]} in these draws, and {shape} in the model that was fitted: the "
+                    "draws are of another model."
                 )
             found.append(value.reshape(draws, -1))
         return np.concatenate(found, axis=1)
 
     def weights(self, theta: FloatArray) -> FloatArray:
-        """Weights of the columns, the intercept last, of a linear score: (draws, columns + 1)."""
+        """Compute the weights of the columns, the intercept last, of a linear score: (draws, columns + 1)."""
         return (self.matrix @ theta.T).T + self.constant
 
     def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray]:
-        """Scores of rows as ``design @ theta + offset``."""
+        """Return design (rows, coefficients) and offset (rows,) with scores ``design @ theta + offset``."""
         flat = np.column_stack([rows.flat, np.ones(len(rows.labels))])
         assert self.constant is not None
         return (self.matrix.T @ flat.T).T, flat @ self.constant
 
     def scores(self, theta: FloatArray, rows: NewRows) -> FloatArray:
-        """Scores (draws, rows) of a linear score."""
+        """Compute the scores (draws, rows) of a linear score."""
         weights = self.weights(theta)
         return weights[:, :-1] @ rows.flat.T + weights[:, -1:]
 
     # -- storage -----------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers, strings and lists only: what JSON can hold. See :meth:`from_dict`."""
+        """Convert to numbers, strings and lists, for JSON; see :meth:`from_dict`."""
         found: dict[str, Any] = {
             "inputs": [{name: plain(value) for name, value in vars(each).items()} for each in self.inputs],
             "variables": [[name, list(shape)] for name, shape in self.variables],
@@ -322,7 +339,7 @@ class ScoreFunction:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> ScoreFunction:
-        """What :meth:`to_dict` gave."""
+        """Make the object from the result of :meth:`to_dict`."""
         held_inputs: list[dict[str, Any]] = [
             {name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
             for each in found["inputs"]
@@ -340,21 +357,21 @@ class ScoreFunction:
 
     @cached_property
     def encoded(self) -> NDArray[np.uint8]:
-        """The object as bytes, which survive files of any kind."""
+        """The object as bytes, which any file format can store."""
         text = json.dumps(self.to_dict(), separators=(",", ":"))
         return np.frombuffer(zlib.compress(text.encode()), dtype=np.uint8)
 
     @property
     def digest(self) -> int:
-        """48 bits that two different functions hardly share."""
+        """48-bit hash of the object."""
         return int.from_bytes(hashlib.blake2b(self.encoded.tobytes(), digest_size=6).digest(), "big")
 
     def as_coords(self) -> dict[str, Any]:
-        """A coordinate of a posterior's Dataset that holds the object; no variable has its dimension."""
+        """Return the object as a coordinate of a posterior's Dataset, with a dimension of its own."""
         return {STAT: (f"{STAT}_dim_0", self.encoded)}
 
     def pieces(self) -> list[dict[str, Any]]:
-        """Statistics for draws to carry in turn: the encoded object in pieces of one length."""
+        """Return the encoded object in pieces of equal length, as sampler statistics of successive draws."""
         encoded = self.encoded
         count = max(1, math.ceil(encoded.size / PIECE))
         width = math.ceil(encoded.size / count)
@@ -363,7 +380,7 @@ class ScoreFunction:
 
     @classmethod
     def from_stats(cls, stats: Mapping[str, Any]) -> ScoreFunction | None:
-        """Read back from whichever draws are left; None where some piece of it is on none of them."""
+        """Read the object from the draws that are left; None where a piece of it is missing."""
         if STAT not in stats:
             return None
         byte = next(dim for dim in stats[STAT].dims if str(dim).startswith(STAT))
@@ -375,7 +392,7 @@ class ScoreFunction:
         held = held.values.astype(np.uint8).reshape(part.size, -1)
         found = {int(k): np.unique(held[part == k], axis=0) for k in np.unique(part)}
         if counts.size != 1 or any(len(each) != 1 for each in found.values()):
-            raise ValueError("These draws come from fits whose scores differ: keep those of one of them.")
+            raise ValueError("The draws in result come from fits with different scores: keep those of one fit.")
         if len(found) < counts[0]:
             return None
         whole = b"".join(found[k][0].tobytes() for k in range(counts[0]))
@@ -383,7 +400,7 @@ class ScoreFunction:
 
 
 def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | None = None) -> ScoreFunction:
-    """Scores ``X @ theta`` with ``theta`` the variable ``name``."""
+    """Return the function of scores ``X @ theta``, with ``theta`` the variable ``name``."""
     size = math.prod(shape)
     known = None if labels is None else tuple(labels)
     matrix = sparse.csr_array(sparse.eye_array(size + 1, size))
@@ -394,7 +411,7 @@ def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | Non
 
 
 def _values_of(each: Input, values: Any) -> tuple[NDArray[Any], NDArray[Any] | None, tuple[Any, ...]]:
-    """Values (rows, *shape) of one input, the rows' labels where they have any, and labels of unknown groups."""
+    """Return the values (rows, *shape) of one input, labels of the rows or None, and labels of unknown groups."""
     what = each.name or "X_new"
     if each.levels is not None:
         return _codes_of(each, values)
@@ -412,16 +429,18 @@ def _values_of(each: Input, values: Any) -> tuple[NDArray[Any], NDArray[Any] | N
     if array.shape[1:] != each.shape:
         known = "" if each.labels is None else f" ({', '.join(map(str, each.labels[:10]))})"
         raise ValueError(
-            f"{what} has {array.shape[1]} columns; the scores of this model are made of {each.size}{known}. For those "
-            "of a Gaussian process, pass gp=."
+            f"{what} has {array.shape[1]} columns; the scores of this model have {each.size}{known}. For those of a "
+            "Gaussian process, pass gp=."
         )
     if not np.isfinite(array).all():
-        raise ValueError(f"{what} has {int((~np.isfinite(array)).sum())} NaN or infinite value(s).")
+        raise ValueError(
+            f"{what} has {int((~np.isfinite(array)).sum())} NaN or infinite value(s): impute or drop those rows."
+        )
     return array, index if index is not None and len(index) == len(array) else None, ()
 
 
 def _taken_apart(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[Any] | None, Any]:
-    """Labels of the columns and of the rows, where they have any, and the values, rows first."""
+    """Return labels of the columns and of the rows, or None, and the values, rows first."""
     if hasattr(values, "dims") and hasattr(values, "coords"):
         return _taken_from_array(each, values)
     if hasattr(values, "columns"):
@@ -436,7 +455,7 @@ def _taken_apart(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[An
 
 
 def _taken_from_array(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[Any] | None, Any]:
-    """The same of a DataArray, whose dimensions may be in any order if the model knows one of them."""
+    """Do the same for a DataArray, whose dimensions may be in any order if the model has one of them."""
     whole = values.ndim > len(each.shape)
     if len(each.shape) != 1 or values.ndim > 2:
         index = values[values.dims[0]].values if whole and values.dims and values.dims[0] in values.coords else None
@@ -448,7 +467,7 @@ def _taken_from_array(each: Input, values: Any) -> tuple[list[Any] | None, NDArr
 
 
 def _column_dim(each: Input, values: Any) -> Any:
-    """The dimension of a DataArray (rows, columns), in any order, that is the columns."""
+    """Return the dimension of a DataArray that has the columns, whatever the order."""
     if each.dims[-1:] and each.dims[-1] in values.dims:
         return each.dims[-1]
     labels = {dim: values[dim].values.tolist() for dim in values.dims if dim in values.coords}
@@ -458,12 +477,12 @@ def _column_dim(each: Input, values: Any) -> Any:
 
 
 def _unnamed(labels: Any) -> bool:
-    """Whether labels are the numbers that pandas gives where there are none."""
+    """Return whether labels are 0, 1, 2, ..., the default of pandas."""
     return list(labels) == list(range(len(labels)))
 
 
 def _places(each: Input, columns: list[Any], what: str) -> list[int]:
-    """Where the input's columns are among labelled ones."""
+    """Return the positions of the input's columns among labelled ones."""
     if each.labels is None:
         raise _no_names(what, columns)
     known = list(each.labels)
@@ -481,15 +500,15 @@ def _places(each: Input, columns: list[Any], what: str) -> list[int]:
 def _no_names(what: str, names: Sequence[Any]) -> ValueError:
     shown = ", ".join(map(str, names[:5])) + (", ..." if len(names) > 5 else "")
     return ValueError(
-        f"{what} has named columns ({shown}), and the model knows no names to match them with. Name them in the model, "
-        'for example pm.Model(coords={"covariate": names}) and dims="covariate" of the coefficients or '
-        'dims=("row", "covariate") of the pm.Data; or, for columns in the order of the model, pass a NumPy array, '
+        f"{what} has named columns ({shown}), and the model has no names to match them with. Name them in the model, "
+        'for example by pm.Model(coords={"covariate": names}) and dims="covariate" of the coefficients or '
+        'dims=("row", "covariate") of the pm.Data; or, if columns are in the order of the model, pass a NumPy array, '
         "X.to_numpy()."
     )
 
 
 def _codes_of(each: Input, values: Any) -> tuple[NDArray[Any], NDArray[Any] | None, tuple[Any, ...]]:
-    """Codes of groups, given as codes or as labels; unknown labels get the codes after the last."""
+    """Return codes of groups, given as codes or as labels; unknown labels get the codes after the last."""
     _, index, values = _taken_apart(each, values)
     array = np.asarray(values)
     array = array[None] if array.ndim == len(each.shape) else array
@@ -520,8 +539,7 @@ def _same_index(found: Mapping[str, NDArray[Any] | None]) -> NDArray[Any] | None
         if not np.array_equal(index, first):
             raise ValueError(
                 f"The rows of {' and '.join(labelled)} have different labels ({name} begins {index[:3].tolist()}, the "
-                f"other {first[:3].tolist()}): bring them into one order, frame.loc[labels], or pass NumPy "
-                "arrays."
+                f"other {first[:3].tolist()}): sort them alike, by frame.loc[labels], or pass NumPy arrays."
             )
     return first
 
@@ -531,9 +549,102 @@ def _is_mapping(values: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold; labels of other types as strings."""
+    """Convert to a value that JSON can hold; labels of other types become strings."""
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     if isinstance(value, np.generic):
         return value.item()
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+HOW_TO_SCORE = '''\
+import numpy as np
+
+
+def score(held, rows):
+    """Mean and sd of each row's score; rows are a matrix with held["columns"] in order, or a frame that has them."""
+    rows = rows[held["columns"]] if hasattr(rows, "columns") else np.atleast_2d(rows)
+    rows = (np.asarray(rows, dtype=float) - held["centre"]) / held["scale"]
+    one = np.column_stack([rows, np.ones(len(rows))])
+    sd = held["covariance"] and np.sqrt(((one @ held["covariance"]) * one).sum(axis=1).clip(0))
+    return rows @ held["weights"] + held["intercept"], sd
+'''
+
+
+def write_score(
+    function: ScoreFunction,
+    mean: FloatArray,
+    covariance: FloatArray | None,
+    fitted: Provenance | None,
+    path: str | os.PathLike[str] | None = None,
+    **known: Any,
+) -> dict[str, Any]:
+    """Return a linear score as a dictionary, and write it to ``path`` as JSON if that is given.
+
+    Parameters
+    ----------
+    function : ScoreFunction
+        How a row becomes a score.
+    mean : ndarray, shape (coefficients,)
+        Posterior mean of the function's variables.
+    covariance : ndarray, shape (coefficients, coefficients), or None
+        Posterior covariance of the function's variables.
+    fitted : Provenance or None
+        Record of what the variables were fitted to, where it is known.
+    path : path-like, optional
+        File to write.
+    **known
+        Entries that replace those computed here: ``centre``, ``scale``, ``intercept``.
+
+    Returns
+    -------
+    dict
+        The contents of the file.
+
+    Raises
+    ------
+    ValueError
+        If the score is not linear in the columns.
+    """
+    inputs, matrix, constant = function.of_new_columns()
+    weights = matrix @ mean + constant
+    labels = [_labels(each) for each in inputs]
+    columns = [label for each in labels for label in each]
+    if len(set(map(str, columns))) < len(columns):
+        labels = [[f"{each.name}[{label}]" for label in found] for each, found in zip(inputs, labels, strict=True)]
+        columns = [label for each in labels for label in each]
+    fit = {} if fitted is None else {name: getattr(fitted, name) for name in ("method", "n_pos", "n_neg", "comparison")}
+    held: dict[str, Any] = {
+        "format": "pymc_pacauc linear score, version 1",
+        "how_to_score": HOW_TO_SCORE.splitlines(),
+        "columns": columns,
+        "inputs": [{"name": each.name, "columns": found} for each, found in zip(inputs, labels, strict=True)],
+        "centre": np.zeros(len(columns)),
+        "scale": np.ones(len(columns)),
+        "weights": weights[:-1],
+        "intercept": float(weights[-1]),
+        "covariance": None if covariance is None else matrix @ (matrix @ covariance).T,  # of [*weights, intercept]
+        "gamma": None if fitted is None else fitted.gamma,
+        "provenance": {
+            **fit,
+            "n": None if fitted is None else fitted.n_pos + fitted.n_neg,
+            "package": f"pymc_pacauc {__version__}",
+            "date": date.today().isoformat(),
+        },
+    }
+    held = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in {**held, **known}.items()
+    }
+    text = json.dumps(held, allow_nan=False, ensure_ascii=False)
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return held
+
+
+def _labels(each: Input) -> list[Any]:
+    """Return labels of an input's columns; where the model has none, its name with numbers."""
+    if each.labels is not None:
+        return [plain(label) for label in each.labels]
+    if not each.shape:
+        return [each.name or "x"]
+    return [f"{each.name}[{k}]" if each.name else f"x{k}" for k in range(each.size)]

@@ -1,24 +1,21 @@
-"""Equal rows of a matrix, found once: observations with equal covariates must tie exactly, whatever is done to them.
-
-Scores that are affine in Gaussian coefficients, and the coordinates in which engines work with them.
+"""Scores that are affine in Gaussian coefficients, and the coordinates in which engines compute with them.
 
     scores(theta) = X theta + offset,    theta ~ N(mean, F F')
 
 Linear scores, Gaussian-process scores (X = I, F F' = K), HSGP features and any PyMC model that is affine in Gaussian
-variables have this form. Three things about it are worked out here, once, when they are first asked for:
+variables have this form. Computed on first use, and kept:
 
-* equal rows: observations with the same covariates and offset tie exactly, before and after whitening;
-* *whitened* coefficients w ~ N(0, I): scores = ``whitened_design @ w + whitened_offset``, up to a common constant,
-  which no comparison sees, so both are centred;
-* *reduced* coordinates u: w rotated and cut to the at most n directions that reach the scores (the dual, when there are
-  more coefficients than observations); the other directions keep their prior.
+* *distinct* rows: observations with the same covariates and offset tie exactly, before and after whitening;
+* *whitened* coefficients w ~ N(0, I), (d,): scores = ``whitened_design @ w + whitened_offset``, up to a constant, which
+  changes no comparison, so both are centred;
+* *reduced* coordinates u, (k,), k <= min(n, d): w rotated and restricted to the directions that reach the scores (the
+  dual, when there are more coefficients than observations); the other directions keep their prior.
 
-Smooth Gaussian processes reach the scores in far fewer directions than n, to any accuracy that matters: those that
-leave every score but 1e-4 of the smallest prior variance of a score, the *features*, are found by pivoted Cholesky of
-the scores' prior covariance. In these the scores are those at some of the observations, the *pivots*; the scores of the
-others follow. (The jitter of 1e-6 that PyMC adds to a kernel matrix is below that, and is left out with it.) They come
-in the order of what they explain. Which coordinates a problem is fitted in is for the plan to say
-(:mod:`pymc_pacauc.ep.plan`).
+*Features.* The scores of a smooth Gaussian process depend on far fewer than n directions, to any accuracy that matters.
+Pivoted Cholesky of the scores' prior covariance finds the *features*, directions that leave every score at most 1e-4 of
+the smallest prior variance of a score, in O(n k^2). They are given by the scores at some of the observations, the
+*pivots*, in order of the variance they explain. (The jitter of 1e-6 that PyMC adds to a kernel matrix is smaller, and
+is left out.) The plan chooses the coordinates (:mod:`pymc_pacauc.ep.plan`): "coefficients" or "features".
 """
 
 from __future__ import annotations
@@ -33,12 +30,13 @@ from scipy import linalg
 from pymc_pacauc.comparison.risk import DistinctRows, distinct_rows
 from pymc_pacauc.numerics import FloatArray
 
-LARGEST_RANKED = 512
-RANK_TOLERANCE, INDEPENDENT = 1e-12, 1e-5
-# Of the smallest prior variance of a score: what features leave of any. Ten times as much moves means of a smooth
-# process at gamma = 5 n by 0.02 posterior standard deviations; a twentieth of it takes up to twice as long.
+# Coefficients up to which spectra and integrals are worked out that take longer than fits of more of them (0.1 s here,
+# 60 s at 5000). Doubled, the first standard deviation of a process takes 0.6 s.
+LARGEST_SPECTRUM = 500
+# Largest variance of a score that features leave out, as a share of the smallest prior variance of a score. Ten times
+# as much moves means of a smooth process at gamma = 5 n by 0.02 posterior sd; a twentieth takes up to twice as long.
 FEATURE_TOLERANCE = 1e-4
-ROUNDING = 1e-12
+ROUNDING = 1e-12  # relative, of singular values and offsets that are zero but for rounding; anything up to 1e-9 will do
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,22 +68,22 @@ class GaussianPrior:
         return float(np.log(self.factor if self.independent else np.diagonal(self.factor)).sum())
 
     def color(self, w: FloatArray) -> FloatArray:
-        """theta of whitened coefficients ``w[..., d]``."""
+        """Return theta of whitened coefficients ``w[..., d]``."""
         return self.mean + (w * self.factor if self.independent else w @ self.factor.T)
 
     def whiten(self, theta: FloatArray) -> FloatArray:
-        """Inverse of :meth:`color`, for ``theta[N, d]``."""
+        """Return whitened coefficients of ``theta[N, d]``, the inverse of :meth:`color`."""
         centred = theta - self.mean
         if self.independent:
             return centred / self.factor
         return np.asarray(linalg.solve_triangular(self.factor, centred.T, lower=True)).T
 
     def whiten_rows(self, rows: FloatArray) -> FloatArray:
-        """``rows @ F``: linear functions of theta - mean as functions of w."""
+        """Compute ``rows @ F``: linear functions of theta - mean as functions of w."""
         return rows * self.factor if self.independent else rows @ self.factor
 
     def unwhiten_rows(self, rows: FloatArray) -> FloatArray:
-        """``rows @ F^-1``: linear functions of w as functions of theta - mean."""
+        """Compute ``rows @ F^-1``: linear functions of w as functions of theta - mean."""
         if self.independent:
             return rows / self.factor
         return np.asarray(linalg.solve_triangular(self.factor, rows.T, lower=True, trans="T")).T
@@ -95,9 +93,9 @@ class GaussianPrior:
 class ReducedScores:
     """Scores = ``design @ u + offset`` with u ~ N(0, I_k) and u = ``rotation @ w``.
 
-    ``rotation`` has orthonormal rows, shape (k, d); None stands for the identity. ``pivots`` are k observations whose
-    scores are the directions, where only the most important directions are kept: ``design[pivots]`` is triangular, and
-    ``of_pivots`` the whitened design of these, from which the rotation follows when it is asked for.
+    ``rotation`` has orthonormal rows, shape (k, d); None stands for the identity. In features, ``pivots`` are the k
+    observations that define them, ``design[pivots]`` is triangular, and ``of_pivots`` is the whitened design of these
+    rows, from which the rotation is computed on first use.
     """
 
     design: FloatArray
@@ -128,10 +126,10 @@ class LinearScores:
     offset
         Shape (n,).
     prior
-        Of theta.
+        Prior of theta.
     coordinates
-        What :attr:`reduced` is: ``"coefficients"``, every direction that reaches the scores; or ``"features"``, those
-        that matter. Chosen by :func:`pymc_pacauc.ep.plan.choose_plan`; see :meth:`in_coordinates`.
+        Coordinates of :attr:`reduced`: ``"coefficients"``, all directions that reach the scores, or ``"features"``.
+        Chosen by :func:`pymc_pacauc.ep.plan.choose_plan`; see :meth:`in_coordinates`.
     """
 
     X: FloatArray
@@ -149,7 +147,7 @@ class LinearScores:
 
     @cached_property
     def distinct(self) -> DistinctRows:
-        """Observations that have the same score whatever theta."""
+        """Groups of observations that have the same score whatever theta."""
         return distinct_rows(np.column_stack([self.X, self.offset]) if self.offset.any() else self.X)
 
     @cached_property
@@ -157,19 +155,19 @@ class LinearScores:
         """Z with scores = Z w + whitened_offset up to a common constant, w ~ N(0, I), shape (n, d); centred."""
         centred = self.X - self.X.mean(axis=0)
         if self.prior.independent:
-            centred *= self.prior.factor  # in place: this is the largest array of all
+            centred *= self.prior.factor  # in place: the largest array of a problem
             return centred
         if self.distinct.none_repeat:
             return self.prior.whiten_rows(centred)
-        # A matrix product need not give equal rows equal results: multiply each distinct row once.
+        # A matrix product may round equal rows differently: multiply each distinct row once.
         return self.prior.whiten_rows(centred[self.distinct.first])[self.distinct.place]
 
     @cached_property
     def whitened_offset(self) -> FloatArray:
-        """Scores at the prior mean, centred, shape (n,); exactly zero where only rounding would be left.
+        """Scores at the prior mean, centred, shape (n,); exactly zero where they are rounding errors.
 
-        What is left counts as rounding next to the terms it is the sum of, or next to the scores' own prior standard
-        deviations: a ranking cannot see it.
+        They count as rounding errors if they are tiny compared with the terms they are sums of, or with the prior
+        standard deviations of the scores.
         """
         X, offset = self.X, self.offset
         if not (self.prior.mean.any() or offset.any()):
@@ -191,8 +189,9 @@ class LinearScores:
 
     @cached_property
     def origin(self) -> FloatArray | None:
-        """c (k,): scores are ``reduced.design @ (u + c)`` up to a constant, so that rankings ignore the length of
-        u + c, whose prior is N(c, I). Zero where scores are scale-free; None with an offset that is not constant.
+        """Vector c (k,) with scores ``reduced.design @ (u + c)`` up to a constant; None with an offset that varies.
+
+        Rankings do not depend on the length of u + c, whose prior is N(c, I). c is zero where scores are scale-free.
         """
         if self.scale_free:
             return np.zeros(self.reduced.dimension)
@@ -202,7 +201,7 @@ class LinearScores:
         return centre if rotation is None else rotation @ centre
 
     def in_coordinates(self, coordinates: str) -> LinearScores:
-        """The same scores in other coordinates, made once."""
+        """Return the same scores in other coordinates; cached."""
         known = self._known
         if coordinates == self.coordinates:
             return self
@@ -218,47 +217,44 @@ class LinearScores:
 
     @cached_property
     def reduced(self) -> ReducedScores:
-        """The coordinates u in which engines work; see ``coordinates``."""
+        """The scores in the coordinates u of the engines; see ``coordinates``."""
         return self._features() if self.coordinates == "features" else self._coefficients()
 
     def _coefficients(self) -> ReducedScores:
-        """Whitened coefficients, cut to the directions that reach the scores where there are fewer of these.
+        """Restrict whitened coefficients to the directions that reach the scores, where these are fewer.
 
-        That is so with more coefficients than observations, and with intercepts or linearly dependent columns. (In more
-        than ``LARGEST_RANKED`` dimensions dependence is not looked for: those directions just stay at their prior.)
+        This is so with more coefficients than observations, and with intercepts or linearly dependent columns. (With
+        than ``LARGEST_SPECTRUM`` dimensions dependence is not looked for: those directions just stay at their prior.)
         """
         design, offset = self.whitened_design, self.whitened_offset
         if self.d > self.n:
             q, r = linalg.qr(design.T, mode="economic", check_finite=False)
             return ReducedScores(np.ascontiguousarray(r.T), offset, q.T)
-        if self.d <= LARGEST_RANKED and not _independent_columns(design):
+        if self.d <= LARGEST_SPECTRUM and not _independent_columns(design):
             factor, order = _pivoted_triangle(design)
             diagonal = np.abs(np.diagonal(factor))
-            if diagonal.min() <= RANK_TOLERANCE * diagonal.max():
-                # Not by LAPACK's gesdd, SciPy's default, which fails on some designs of this kind.
+            if diagonal.min() <= ROUNDING * diagonal.max():
+                # gesdd, SciPy's default, does not converge on some such designs.
                 _, singular, permuted = linalg.svd(factor[: self.d], check_finite=False, lapack_driver="gesvd")
                 rotation = permuted[:, np.argsort(order)]
-                rank = max(1, int(np.sum(singular > RANK_TOLERANCE * singular[0])))
+                rank = max(1, int(np.sum(singular > ROUNDING * singular[0])))
                 return ReducedScores(design @ rotation[:rank].T, offset, rotation[:rank])
         return ReducedScores(design, offset, None)
 
     @property
     def all_vary(self) -> bool:
-        """Whether every score has some prior variance of its own, beside what all have in common."""
+        """Whether every centred score has positive prior variance."""
         return bool(np.einsum("ij,ij->i", self.whitened_design, self.whitened_design).all())
 
     def _features(self) -> ReducedScores:
-        """The directions that leave no score more variance than ``FEATURE_TOLERANCE``, by what they explain.
-
-        By pivoted Cholesky of the covariance of the distinct scores.
-        """
+        """Compute features by pivoted Cholesky of the covariance of the distinct scores; see the module docstring."""
         design, distinct = self.whitened_design, self.distinct
         if not distinct.none_repeat:
             design = design[distinct.first]
         covariance = design @ design.T
         least = float(np.diagonal(covariance).min())
         if least <= 0.0:
-            raise ValueError("A score has no variance: there are no features that explain it.")
+            raise ValueError('coordinates="features" needs scores that all have prior variance; one has none.')
         factor, order, rank, _ = linalg.lapack.dpstrf(covariance.T, tol=FEATURE_TOLERANCE * least, lower=1)
         order = order.astype(np.intp) - 1
         features = np.empty((order.size, rank))
@@ -269,7 +265,7 @@ class LinearScores:
         return ReducedScores(features, self.whitened_offset, None, pivots, self.whitened_design[pivots])
 
     def complete(self, u: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """theta for reduced coefficients ``u[draws, k]``; other directions come from the prior."""
+        """Return theta (draws, d) of reduced coefficients ``u[draws, k]``; other directions from the prior."""
         rotation = self.reduced.rotation
         if rotation is None:
             return self.prior.color(u)
@@ -278,16 +274,16 @@ class LinearScores:
 
 
 def _independent_columns(design: FloatArray) -> bool:
-    """Whether columns are independent beyond doubt: squares of singular values are known to rounding only."""
+    """Return whether columns are clearly independent, by a cheap test on the Gram matrix."""
     with np.errstate(over="ignore", invalid="ignore"):
         gram = design.T @ design
     factor, _, rank, _ = linalg.lapack.dpstrf(gram, tol=0.0)
     diagonal = np.diagonal(factor)
-    return bool(rank == design.shape[1] and diagonal.min() > INDEPENDENT * diagonal.max())
+    return bool(rank == design.shape[1] and diagonal.min() > np.sqrt(ROUNDING) * diagonal.max())
 
 
 def _pivoted_triangle(design: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
-    """R and the order of the columns, of a QR factorization with pivoting; of many rows, of their R."""
+    """Compute R and the column order of a pivoted QR factorization; many rows are reduced by a QR first."""
     d = design.shape[1]
     if len(design) > 2 * d:
         design = linalg.qr(design, mode="r", check_finite=False)[0][:d]

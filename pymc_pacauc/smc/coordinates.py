@@ -1,20 +1,19 @@
-"""Gaussian fits that moves are built around and bridges start from, in space and in charts of the sphere.
+"""Gaussian fits around which moves propose and from which bridges start, in space and in charts of the sphere.
 
-Three forms of one thing (:class:`Fit`), by what is known: a covariance (:class:`GaussianFit`), a precision, as
-expectation propagation has it (:class:`PrecisionFit`), or either on a few directions and a plain scale on all others
-(:class:`ReducedFit`). Users of a fit only standardise points, (N, D), restore them, O(N D^2), and ask for the log of
-the determinant:
+Three representations (:class:`Fit`): by the covariance (:class:`GaussianFit`), by the precision, as in expectation
+propagation (:class:`PrecisionFit`), or by either in a few directions and one variance in all others
+(:class:`ReducedFit`). A fit standardises points, (N, D), and restores them, in O(N D^2), and has a log determinant:
 
 >>> fit = fit_gaussian(np.array([[0.0, 1.0], [1.0, 3.0], [2.0, 2.0]]), np.full(3, 1 / 3))
 >>> x = np.array([[0.5, -1.0]])
 >>> bool(np.allclose(fit.restore(fit.standardise(x)), x))
 True
 
-*Tails.* A Gaussian that is a little too narrow is ruinous outside: as a base it gives the few particles beyond its
-reach unbounded weights, as a proposal it hardly ever visits the tails nor leaves them, and no correlation of the bulk
-shows it. The t distribution around the same mean, density proportional to (1 + |z|^2 / nu)^(-(nu + d) / 2) of z = L^-1
-(x - m), costs little in the bulk. It is a mixture of N(m, L L' / s) over s ~ Gamma(nu / 2, nu / 2): so it is drawn, and
-so a Crank-Nicolson move is made reversible with respect to it.
+*Tails.* A Gaussian that is a little too narrow fails in the tails: as a base it gives particles there unbounded
+weights, as a proposal it rarely enters or leaves the tails, and correlations of most particles do not show it. The t
+distribution around the same mean, density proportional to (1 + |z|^2 / nu)^(-(nu + d) / 2) of z = L^-1 (x - m), costs
+little elsewhere. It is a mixture of N(m, L L' / s) over s ~ Gamma(nu / 2, nu / 2), by which it is drawn, and by which a
+Crank-Nicolson move is made reversible with respect to it.
 
 *Charts.* Around a pole e of the unit sphere the gnomonic chart ``u = +-(e + B w) / |e + B w|`` (B orthonormal,
 perpendicular to e) turns lines through the origin into points w of a plane of d - 1 dimensions, where the uniform
@@ -45,9 +44,9 @@ def unit(x: FloatArray) -> FloatArray:
 
 
 def stratified_radii(size: int, d: int, rng: np.random.Generator) -> FloatArray:
-    """Lengths with exactly the chi_d distribution, one in each of ``size`` equiprobable strata, in random order.
+    """Draw lengths from the chi_d distribution, one in each of ``size`` equiprobable strata, in random order.
 
-    Stratifying keeps every length exact and takes the noise of the lengths out of averages over the particles.
+    Every length has the exact distribution, and averages over the particles have less noise from the lengths.
     """
     strata = (rng.permutation(size) + rng.random(size)) / size
     radii: FloatArray = np.sqrt(2.0 * special.gammaincinv(0.5 * d, strata))  # quantiles of chi_d
@@ -66,7 +65,7 @@ class GnomonicChart:
 
     @cached_property
     def _mirror(self) -> FloatArray:
-        """The unit normal of the reflection that exchanges the pole with minus or plus the first axis."""
+        """Unit normal of the reflection that exchanges the pole with minus or plus the first axis."""
         normal = self.pole.copy()
         normal[0] += np.copysign(1.0, self.pole[0])
         return normal / np.linalg.norm(normal)
@@ -80,11 +79,11 @@ class GnomonicChart:
         return self.across(np.eye(self.d))
 
     def across(self, rows: FloatArray) -> FloatArray:
-        """``rows @ B`` for rows of d numbers, without B."""
+        """Compute ``rows @ B`` for rows of d numbers, without forming B."""
         return self._reflect(rows)[:, 1:]
 
     def to_plane(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Chart coordinates w, and the sign that tells u from -u."""
+        """Return chart coordinates w, (N, d - 1), and the sign that distinguishes u from -u, (N,)."""
         height = u @ self.pole
         return self.across(u) / height[:, None], np.sign(height)
 
@@ -98,17 +97,17 @@ class GnomonicChart:
         return sphere
 
     def log_uniform(self, w: FloatArray) -> FloatArray:
-        """Normalised log-density in the plane of a uniformly distributed line."""
+        """Compute the normalised log-density, in the plane, of a uniformly distributed line."""
         constant = special.gammaln(self.d / 2) - self.d / 2 * np.log(np.pi)
         log_density: FloatArray = constant - self.d / 2 * np.log1p(squares(w))
         return log_density
 
 
 def direction_fit(mean: FloatArray, covariance: FloatArray) -> tuple[GnomonicChart, GaussianFit]:
-    """The chart at the mean direction of N(mean, covariance) and, by moments, a Gaussian for its coordinates.
+    """Return the chart at the mean direction of N(mean, covariance) and, by moments, a Gaussian for its coordinates.
 
-    w = B'theta / e'theta has about the covariance B'VB / E[(e'theta)^2], whatever the scale of theta: a Gaussian fit
-    that gets the length of theta wrong, as every one does, still gets the direction right.
+    w = B'theta / e'theta has about the covariance B'VB / E[(e'theta)^2], whatever the scale of theta: a Gaussian fit,
+    which cannot have the right length of theta, can still have the right direction.
     """
     chart = GnomonicChart(mean / np.linalg.norm(mean))
     along = float(chart.pole @ covariance @ chart.pole + mean @ mean)
@@ -117,7 +116,7 @@ def direction_fit(mean: FloatArray, covariance: FloatArray) -> tuple[GnomonicCha
 
 
 def near_pole(w: FloatArray) -> NDArray[np.bool_]:
-    """Which points of a chart are within 60 degrees of its pole.
+    """Return which points of a chart are within 60 degrees of its pole.
 
     The uniform distribution is a Cauchy distribution in a chart, so that points near the equator have no covariance: a
     Gaussian is fitted to those near the pole.
@@ -126,9 +125,9 @@ def near_pole(w: FloatArray) -> NDArray[np.bool_]:
 
 
 def concentrated(x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
-    """The chart of the mean direction of ``x[N, d]``, where lines through the particles are close enough to it.
+    """Return the chart of the mean direction of ``x[N, d]`` if the particles are concentrated around it; else None.
 
-    Directions near the equator are far out in the chart, where a Gaussian says nothing: none may be there.
+    Directions near the equator are far from the origin of the chart, where a Gaussian does not fit: none may be there.
     """
     resultant = weights @ x
     length = float(np.linalg.norm(resultant))
@@ -189,7 +188,7 @@ class Fit(Protocol):
 
     @property
     def jitter(self) -> float:
-        """What had to be added to the covariance, as a share of its mean variance, to make it positive definite."""
+        """Share of the mean variance that was added to the covariance's diagonal, to make it positive definite."""
 
     def standardise(self, x: FloatArray) -> FloatArray:
         """``z[N, d]`` with x = m + L z."""
@@ -285,7 +284,7 @@ class ReducedFit:
 
 
 def squares(x: FloatArray) -> FloatArray:
-    """Squared length of each row."""
+    """Compute the squared length of each row."""
     lengths: FloatArray = np.einsum("ij,ij->i", x, x)
     return lengths
 
@@ -296,7 +295,7 @@ def standard_fit(d: int) -> GaussianFit:
 
 
 def fit_gaussian(x: FloatArray, weights: FloatArray) -> GaussianFit:
-    """Weighted mean and covariance of the particles ``x[N, d]``."""
+    """Fit a Gaussian by the weighted mean and covariance of the particles ``x[N, d]``."""
     mean = weights @ x
     centred = x - mean
     covariance = (centred * weights[:, None]).T @ centred
@@ -304,9 +303,9 @@ def fit_gaussian(x: FloatArray, weights: FloatArray) -> GaussianFit:
 
 
 def positive_factor(covariance: FloatArray) -> tuple[FloatArray, float]:
-    """Lower Cholesky factor, and the multiple of the mean variance that was added to the diagonal to make it exist.
+    """Compute the lower Cholesky factor, with a jitter on the diagonal if needed; return it and the jitter.
 
-    The smallest power of ten, times 1e-12, that does is added; 0 where nothing had to be.
+    The jitter is the smallest power of ten, from 1e-12 on, times the mean variance, for which the factor exists; or 0.
     """
     d = len(covariance)
     scale = float(np.trace(covariance)) / d or 1.0

@@ -1,12 +1,14 @@
-"""Linear scores without an offset: only the direction of theta matters.
+"""Path of directions, for linear scores without an offset: the risk does not depend on the length of theta.
 
-The risk of ``X @ theta`` ignores the length of theta. In whitened coordinates the prior is N(0, I), so the posterior
-factorises exactly: a length with the chi distribution of d degrees of freedom, untouched by the data, times a
-direction u on the unit sphere with density proportional to ``exp(-gamma * risk(u))``. A particle is therefore a unit
-vector; its length is drawn when theta is asked for. And ``risk(-u) = 1 - risk(u)`` up to pairs that always tie, so the
-sign of u given its line is a coin with a known bias.
+In whitened coordinates the prior is N(0, I), so the posterior factorises exactly: a length with the chi distribution of
+d degrees of freedom, whatever the data, and a direction u on the unit sphere with density proportional to
+``exp(-gamma * risk(u))``. A particle is therefore a unit vector, (d,); its length is drawn at the end (``finish``). As
+``risk(-u) = 1 - risk(u)``, up to pairs that always tie, the sign of u given its line is drawn exactly.
 
-Use: :func:`~pymc_pacauc.smc.prior_path` returns a :class:`DirectionPath` whenever a problem is scale free.
+:func:`~pymc_pacauc.smc.prior_path` returns a :class:`DirectionPath` if the problem is scale-free; its bridge from a fit
+is a :class:`DirectionBridge`, in a chart of the sphere (:class:`~pymc_pacauc.smc.coordinates.GnomonicChart`).
+
+Reference: Ridgway, Alquier, Chopin & Liang (2014), arXiv:1410.1771, Algorithm 1, which samples theta itself.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class DirectionPath(LinearPath):
 
     def __post_init__(self) -> None:
         if not self.problem.scale_free:
-            raise ValueError("this problem has an offset or a prior mean that ranks: its risk depends on the radius.")
+            most = float(np.abs(self.problem.scores.whitened_offset).max())
+            raise ValueError(f"problem must have scores without an offset; got up to {most:.3g} at the prior mean.")
 
     @cached_property
     def antipodal_sum(self) -> float:
@@ -98,10 +101,10 @@ class DirectionPath(LinearPath):
 class DirectionBridge(Bridge):
     """From a Gaussian fit of the line through theta, in a gnomonic chart, to the posterior of the direction.
 
-    A Gaussian cannot hold a chi-distributed length, so in theta-space even the best fit wastes most of its draws; in
-    the chart of its mean direction the length is gone. The chart does not tell u from -u: the target's density of a
-    *line* is the sum over both signs, and the sign is drawn at the end from its exact conditional distribution, so
-    nothing is dropped.
+    A Gaussian cannot represent a chi-distributed length, so that in theta-space most draws of even the best fit have
+    small weights; the chart of its mean direction has no length. A point of the chart is the line through u and -u: the
+    target's density is the sum over both signs, and the sign is drawn at the end from its exact conditional
+    distribution.
     """
 
     path: DirectionPath
@@ -127,18 +130,18 @@ class DirectionBridge(Bridge):
         return Energies(log_fit, log_prior + both_signs - log_fit, expected)
 
     def embed(self, x: FloatArray) -> FloatArray:
-        """Directions: far out in the chart, where its coordinates vary by orders of magnitude, they are all alike."""
+        """Return directions: chart coordinates far from the pole vary by orders of magnitude for similar directions."""
         return self.chart.to_sphere(x)
 
     def gaussian(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> GaussianFit:
-        """That of the particles near the pole; the fit it started from where they are few."""
+        """Fit the particles near the pole; return the fit of the start where these are few."""
         near = near_pole(x)
         if near.sum() < PARTICLES_PER_DIMENSION * self.dimension:
             return self.fit
         return fit_gaussian(x[near], weights[near] / weights[near].sum())
 
     def around(self, fit: Fit) -> Proposal:
-        """With the tails of the prior, which is a Cauchy distribution in a chart."""
+        """Return the move around a fit, with the tails of the prior, a Cauchy distribution in a chart."""
         return around(fit, 1.0)
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -150,6 +153,6 @@ class DirectionBridge(Bridge):
         return self.path.problem.prior.color(np.where(flip, -radii, radii)[:, None] * u), risk
 
     def _positive(self, risk: FloatArray) -> FloatArray:
-        """Probability of +u given the line through u."""
+        """Compute the probability of +u given the line through u."""
         probability: FloatArray = special.expit(self.gamma * (self.path.antipodal_sum - 2.0 * risk))
         return probability

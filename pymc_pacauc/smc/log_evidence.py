@@ -1,4 +1,4 @@
-"""How far a log evidence can be trusted.
+"""Standard error of the log evidence of tempering SMC, and pooling of independent runs.
 
 The estimate of one run is a product of mean weights, one per stage. The relative variance of a stage's factor is
 estimated from its own particles, grouped by the particle each was resampled from: particles of one parent may still
@@ -8,7 +8,7 @@ resemble each other, different parents are independent, so
 
 With every particle its own parent this is ``1/ESS - 1/N``. It is the genealogical estimator of Lee and Whiteley
 (2018) traced back by one generation (Olsson and Douc, 2019), adequate when the moves of a stage decorrelate the
-particles, which the engine checks. For waste-free chains it is the estimator of Dau and Chopin (2022) by chains.
+particles, which the engine checks. All states of a particle count with its parent, as Dau and Chopin (2022) have it.
 
 Use: ``combine(log_evidences, variances)`` pools independent runs, each given by its last stage's ``log_evidence`` and
 ``log_evidence_variance``, and says whether they agree.
@@ -31,8 +31,7 @@ from pymc_pacauc.numerics import FloatArray
 def stage_variance(weights: FloatArray, parent: NDArray[np.intp]) -> float:
     """v_t for normalised weights.
 
-    The excesses of G parents sum to zero, so that their squares are short of the variance by 1 - 1/G: little for
-    particles, not for a few waste-free chains.
+    The excesses of G parents sum to zero, so that their squares are short of the variance by 1 - 1/G.
     """
     excess = np.bincount(parent, weights - 1.0 / weights.size)
     groups = np.unique(parent).size
@@ -48,12 +47,12 @@ class LogEvidence:
     estimate : float
         Log of the average of the runs' (unbiased) evidences.
     standard_error : float
-        Of ``estimate``: from the single-run variances, or from the spread of the runs where that is larger; NaN where
-        it is not known.
+        Standard error of ``estimate``: from the single-run variances, or from the spread of the runs where that is
+        larger; NaN where it is not known.
     within : float
-        Standard deviation of one run's log evidence, as the runs estimate it.
+        Standard deviation of one run's log evidence, estimated within runs.
     between : float
-        The same as the runs disagree; NaN for one run.
+        The same estimated from the spread of the runs; NaN for one run.
     agree : bool
         False when the runs differ by more than their own variances allow.
 
@@ -83,8 +82,7 @@ class LogEvidence:
 def combine(log_evidences: ArrayLike, variances: ArrayLike) -> LogEvidence:
     """Pool independent runs.
 
-    Runs disagree when their spread exceeds what their variances explain at the 0.1 % level (chi-square) and
-    by more than 0.5 nats, below which it hardly matters.
+    Runs disagree if their spread exceeds their variances at the 0.1 % level (chi-square), and 0.5 nats.
     """
     values, own = np.atleast_1d(np.asarray(log_evidences, float)), np.atleast_1d(np.asarray(variances, float))
     runs = values.size

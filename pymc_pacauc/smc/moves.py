@@ -9,11 +9,11 @@ evaluates, accepts and adapts, the same for all of them.
   ``x' = m + sqrt(1 - b^2) (x - m) + b s^(-1/2) L xi``, with a random precision s that makes it reversible with respect
   to a t distribution around the fit, with heavier tails than the target's. Only the *misfit* of that can reject, and
   b = 1 forgets where x was.
-* ``prior``: the same around the base of the path. It needs no fit, so it cannot be misled by one: the choice when the
-  particles are too few for the dimension, Gaussian-process priors with hundreds of latent scores among them.
+* ``prior``: the same around the base of the path. It needs no fit: for few particles and many dimensions, such as
+  Gaussian-process priors with hundreds of latent scores.
 * ``ep``: the same around the expectation-propagation fit *of the stage's own target*, for linear-Gaussian problems. The
-  fit owes nothing to the particles, so it is as good in hundreds of dimensions with few particles, where a covariance
-  fitted to the particles biases the evidence that they estimate.
+  fit does not depend on the particles, so it works in hundreds of dimensions with few particles, where a covariance
+  fitted to the particles would bias the evidence that they estimate.
 * ``direction``: for scale-free linear scores. ``gaussian`` in the gnomonic chart of the mean direction once the
   directions are concentrated, before that ``gaussian`` on particles given their exact random length.
 
@@ -21,13 +21,13 @@ evaluates, accepts and adapts, the same for all of them.
 ``gaussian``, or ``prior`` above 100 dimensions or with fewer than ten particles per dimension.
 
 *EP's fit* is of whitened coefficients w ~ N(0, I), cut to the k directions that reach the scores, by a Cholesky factor
-C of the precision and a mean. Moves need nothing else. In space the fit is used as it is (:func:`space_fit`); in the
-gnomonic chart of its mean direction (:func:`chart_fit`) the covariance across the pole is ``(C^-1 B)' (C^-1 B)``, so
-that a triangular solve and a QR decomposition give its factor. EP's own is not inverted, and directions that do not
-reach the scores cost products with k vectors only, where these are few.
+C of the precision and a mean. In space the fit is used directly (:func:`space_fit`); in the gnomonic chart of its mean
+direction (:func:`chart_fit`) the covariance across the pole is ``(C^-1 B)' (C^-1 B)``, so that a triangular solve and a
+QR decomposition give its factor, without inverting C. Directions that do not reach the scores cost products with k
+vectors only, where these are few.
 
-To add a move, write a function from a :class:`Situation` to a proposal, say in :data:`MOVES` what it needs of a path,
-and it is an option of ``Settings(move=...)``; ``tests/smc/test_paths.py`` runs every entry.
+To add a move, write a function from a :class:`Situation` to a proposal and enter it in :data:`MOVES` with what it needs
+of a path; it is then an option of ``Settings(move=...)``, and ``tests/smc/test_paths.py`` runs it.
 
 References: Ridgway, Alquier, Chopin and Liang (2014), arXiv:1410.1771; Cotter, Roberts, Stuart and White (2013),
 doi:10.1214/13-STS421.
@@ -66,7 +66,7 @@ MOST_SWEEPS = 50  # of the fit for a proposal; a poor one shows in the moves it 
 
 
 def fit_stage(problem: Problem, gamma: float, previous: EPFit | None) -> EPFit:
-    """EP's fit of the problem at another gamma, from the fit of the stage before."""
+    """Fit the problem at another gamma by EP, from the fit of the stage before."""
     target = replace(problem, gamma=gamma)
     plan = choose_plan(target, start=previous, accuracy="proposal", max_sweeps=MOST_SWEEPS)
     with warnings.catch_warnings():
@@ -76,7 +76,7 @@ def fit_stage(problem: Problem, gamma: float, previous: EPFit | None) -> EPFit:
 
 
 def space_fit(ep: EPFit) -> Fit:
-    """EP's Gaussian of the whitened coefficients."""
+    """Return EP's Gaussian of the whitened coefficients."""
     q, rotation = ep.posterior.natural, ep.problem.scores.reduced.rotation
     if rotation is None:
         return PrecisionFit(q.mean, q.factor)
@@ -88,7 +88,7 @@ def space_fit(ep: EPFit) -> Fit:
 
 
 def chart_fit(ep: EPFit) -> tuple[GnomonicChart, Fit]:
-    """The chart at EP's mean direction, and a Gaussian for its coordinates by moments.
+    """Return the chart at EP's mean direction, and a Gaussian for its coordinates by moments.
 
     The same as :func:`~pymc_pacauc.smc.coordinates.direction_fit` of the whitened moments.
     """
@@ -116,7 +116,7 @@ def chart_fit(ep: EPFit) -> tuple[GnomonicChart, Fit]:
 
 
 def _few(rotation: FloatArray) -> bool:
-    """Whether working in the k directions costs less than in all d."""
+    """Return whether computing in the k directions costs less than in all d."""
     return 4 * rotation.shape[0] < rotation.shape[1]
 
 
@@ -182,7 +182,7 @@ def _ep(s: Situation) -> Proposal:
 
 @dataclass(frozen=True)
 class Move:
-    """A way to fit a proposal, whether a path is suited to it, and what to say where it is not."""
+    """A function that fits a proposal, whether it is for a path, and what it ``needs``, for the message if not."""
 
     fit: Callable[[Situation], Proposal]
     suits: Callable[[Path], bool] = lambda path: True
@@ -205,7 +205,7 @@ MOVES = {
 
 
 def check_move(move: str) -> None:
-    """A ValueError where there is no such move."""
+    """Refuse unknown moves."""
     if move not in ("auto", *MOVES):
         raise ValueError(f"move must be one of {', '.join(map(repr, ('auto', *MOVES)))}; got {move!r}.")
 
@@ -227,7 +227,7 @@ def choose_move(move: str, path: Path, particles: int) -> str:
 def metropolis(
     path: Path, proposal: Proposal, population: Population, temperature: float, step: float, rng: np.random.Generator
 ) -> tuple[Population, float, int]:
-    """One Metropolis-Hastings move of every particle: the new population, the acceptance rate, failed evaluations."""
+    """Make one Metropolis-Hastings move of every particle; return population, acceptance rate, failed evaluations."""
     proposed, correction = proposal(population.x, step, rng)
     new, old = path.evaluate(proposed), population.energies
     usable = new.finite
@@ -238,5 +238,5 @@ def metropolis(
 
 
 def adapt(step: float, acceptance: float) -> float:
-    """A larger step where more was accepted than the target, never above 1 (an independent proposal)."""
+    """Increase the step if the acceptance rate is above the target, else reduce it; at most 1 (independent)."""
     return min(1.0, step * float(np.exp(acceptance - ACCEPTANCE_TARGET)))

@@ -1,43 +1,30 @@
-"""What tempering SMC moves along: a family of densities between one that can be drawn and the target.
+"""Paths of tempering SMC: families of densities between one that can be drawn from and the target.
 
     log pi_t(x) = log_base(x) + t * log_tilt(x),    0 <= t <= end
 
 Tempering from the prior has ``log_tilt = -risk`` and ``t = gamma`` (Ridgway, Alquier, Chopin and Liang, 2014,
 arXiv:1410.1771); starting from a Gaussian fit q has ``log_base = log q``, ``log_tilt = log target - log q`` and
-``end = 1`` (:mod:`pymc_pacauc.smc.paths`). The engine knows no more than this. The coordinates x are the path's own;
-``finish`` maps them to theta. Use: ``prior_path(problem)`` or a :class:`~pymc_pacauc.smc.paths.ModelPath`, then
-``run_tempering(path, settings, rng)``.
+``end = 1``. The sampler uses no more than this. The coordinates x, (N, D), are the path's own; ``finish`` maps them to
+theta, (N, d). Use: ``prior_path(problem)`` or a :class:`ModelPath`, then ``run_tempering(path, settings, rng)``.
 
-To add a path from a prior, subclass :class:`~pymc_pacauc.smc.paths.FromPrior` and give it ``dimension``,
-``gamma``, ``draw`` and ``evaluate``; everything else has a default that suits coordinates that are theta itself. What
-a path can do beyond that it says by what it offers, not by its type: ``ep_problem`` for moves around EP's fit,
-``gaussian``, ``lower``, ``around`` and ``chart_of`` for moves in other coordinates than x. Then enter it in
-``tests/smc/test_paths.py``, whose tests every path passes.
+*Bridges* start from a Gaussian fit q (expectation propagation, Laplace, variational) instead of the prior:
 
-Start from a Gaussian fit instead of the prior.
+    q(x)^(1 - t) * target(x)^t,      0 <= t <= 1,
 
-A fit q (expectation propagation, Laplace, variational) is close to the target, so the path
+takes one to three stages where tempering from the prior takes dozens, and its evidence is as exact, because particles
+are only drawn from the fit. A fit that is too narrow would lose the tails of the target at the first weighting, so
+particles are drawn from a t distribution around it (:mod:`pymc_pacauc.smc.coordinates`), and a small share of them from
+the prior (a *defensive mixture*), which bounds the weights. Use: ``bridge_path(prior_path(problem),
+fit.posterior.mean, fit.posterior.covariance)``. Each path makes its own bridge (``Path.bridge``):
+:class:`GaussianBridge` in its own coordinates by default; directions are bridged in a chart
+(:class:`~pymc_pacauc.smc.direction.DirectionBridge`).
 
-    q(x)^(1 - t) * target(x)^t,      0 <= t <= 1
+*Processes of low rank* (:class:`FeaturePath`). Where the scores of n observations are r features
+(:mod:`pymc_pacauc.problem.scores`), the risk depends on their coefficients u ~ N(0, I_r) alone. Particles move in these
+r dimensions, along the path ``inner``; other directions are drawn from their prior at the end.
 
-needs one to three stages where tempering from the prior needs dozens, and its evidence is as exact: the fit is only
-where particles come from. Because a fit that is too narrow would lose the tails of the target at the first weighting,
-particles are drawn from the t distribution around it (:mod:`pymc_pacauc.smc.coordinates`), and a small share of them
-from the prior (a *defensive mixture*), which bounds the weights whatever the fit is worth.
-
-Use: ``bridge_path(prior_path(problem), fit.posterior.mean, fit.posterior.covariance)``, a path like any other. Each
-path makes its own bridge (``Path.bridge``): :class:`GaussianBridge` in its own coordinates by default; directions are
-bridged in a chart (:class:`~pymc_pacauc.smc.direction.DirectionBridge`). To add a bridge, subclass :class:`Bridge`,
-give it ``dimension``, ``prior_draw``, ``evaluate`` and ``finish``, and return it from the ``bridge`` of the path it
-serves.
-
-References: sequential Monte Carlo along any path of densities, Del Moral, Doucet and Jasra (2006),
-doi:10.1111/j.1467-9868.2006.00553.x.
-
-Paths that start from the prior: the temperature is gamma, and every stage is a posterior of its own.
-
-:class:`WhitenedPath` is for scores that are affine in Gaussian variables, :class:`ModelPath` for any target given by
-functions. A Laplace prior, say:
+*From the prior* the temperature is gamma, and every stage is a posterior. :class:`WhitenedPath` is for scores that are
+affine in Gaussian variables, :class:`ModelPath` for any target given by functions, for example a Laplace prior:
 
 >>> from scipy import stats
 >>> from pymc_pacauc.comparison.risk import linear_risk
@@ -52,15 +39,14 @@ functions. A Laplace prior, say:
 >>> path.evaluate(np.array([[1.0], [-1.0]])).risk
 array([0.25, 0.75])
 
-To add one, subclass :class:`FromPrior`; :mod:`pymc_pacauc.smc.paths` says what to give it.
+To add a path from a prior, subclass :class:`FromPrior` and give it ``dimension``, ``gamma``, ``draw`` and ``evaluate``;
+everything else has a default for coordinates that are theta itself. Further abilities are attributes, not types:
+``ep_problem`` for moves around EP's fit, ``gaussian``, ``lower``, ``around`` and ``chart_of`` for moves in other
+coordinates than x. To add a bridge, subclass :class:`Bridge`, give it ``dimension``, ``prior_draw``, ``evaluate`` and
+``finish``, and return it from ``bridge`` of its path. Enter both in ``tests/smc/test_paths.py``, whose tests every path
+passes.
 
-Gaussian processes of low numerical rank: particles move among the few coefficients that reach the scores.
-
-Where the scores of n observations are r features (:mod:`pymc_pacauc.problem.scores`), their coefficients u ~ N(0, I_r)
-are all a risk sees. So tempering takes place there, on the path that r features have (``inner``), at the cost of r
-dimensions instead of n. The other directions keep their prior, and are drawn from it when theta is asked for.
-
-Use: :func:`~pymc_pacauc.smc.prior_path` returns a :class:`FeaturePath` for such a problem.
+Reference: Del Moral, Doucet & Jasra (2006), doi:10.1111/j.1467-9868.2006.00553.x.
 """
 
 from __future__ import annotations
@@ -103,7 +89,7 @@ class Energies(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Particles ``x[N, D]``, their energies, and the index of the parent each descends from."""
+    """Particles ``x[N, D]``, their energies, and which particle of the stage before each descends from."""
 
     x: FloatArray
     energies: Energies
@@ -113,9 +99,13 @@ class Population:
     def size(self) -> int:
         return len(self.x)
 
-    def take(self, index: NDArray[np.intp]) -> Population:
-        """The particles at ``index``, each remembering which one it came from."""
-        return Population(self.x[index], Energies(*(each[index] for each in self.energies)), index)
+    def take(self, index: NDArray[np.intp], particles: int) -> Population:
+        """The states at ``index``, each remembering which of so many particles it was a state of."""
+        return Population(self.x[index], Energies(*(each[index] for each in self.energies)), index % particles)
+
+    def first(self, size: int) -> Population:
+        """The first ``size`` states."""
+        return Population(self.x[:size], Energies(*(each[:size] for each in self.energies)), self.parent[:size])
 
     def replace(self, accepted: NDArray[np.bool_], x: FloatArray, energies: Energies) -> Population:
         """Overwrite the accepted ones."""
@@ -125,7 +115,7 @@ class Population:
 
 
 class Path(Protocol):
-    """The contract between targets and the engine."""
+    """The protocol of targets of :func:`~pymc_pacauc.smc.tempering.run_tempering`."""
 
     @property
     def dimension(self) -> int:
@@ -251,7 +241,7 @@ def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
     Parameters
     ----------
     path : Path
-        What :func:`~pymc_pacauc.arrays.prior_path` returned.
+        Result of :func:`~pymc_pacauc.arrays.prior_path`.
     mean : array_like, shape (d,)
         Mean of the Gaussian to start from, such as a fit's.
     covariance : array_like, shape (d, d)
@@ -260,7 +250,13 @@ def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
     Returns
     -------
     Path
-        With the same target; a good start needs one to three stages.
+        Path with the same target; a good start takes one to three stages.
+
+    Raises
+    ------
+    ValueError
+        If mean or covariance have another shape, are not finite or not positive definite, or ``path`` does not start
+        from the prior.
 
     See Also
     --------
@@ -277,13 +273,17 @@ def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
     m, V = np.asarray(mean, dtype=np.float64), np.asarray(covariance, dtype=np.float64)
     d = path.coefficients
     if m.shape != (d,) or V.shape != (d, d):
-        raise ValueError(f"the fit has shapes {m.shape} and {V.shape}; the target has {d} coefficients.")
+        raise ValueError(
+            f"mean and covariance must have shapes ({d},) and ({d}, {d}), for {d} coefficients; got {m.shape} and "
+            f"{V.shape}."
+        )
     if not (np.isfinite(m).all() and np.isfinite(V).all()):
-        raise ValueError("mean and covariance of the fit to start from have NaN or infinite values; did it converge?")
+        raise ValueError("mean and covariance have NaN or infinite values: check that the fit converged.")
     try:
         np.linalg.cholesky(V)
     except np.linalg.LinAlgError:
-        raise ValueError("the covariance of the fit to start from is not positive definite.") from None
+        smallest = np.linalg.eigvalsh(V)[0]
+        raise ValueError(f"covariance must be positive definite; its smallest eigenvalue is {smallest:.3g}.") from None
     return path.bridge(m, V)
 
 
@@ -316,10 +316,10 @@ class Bridge(PathDefaults):
 
     @cached_property
     def base(self) -> StudentFit:
-        """Where particles come from, but for the defensive share: 5 + d degrees of freedom.
+        """Distribution of the first particles, except the defensive share: t with 5 + d degrees of freedom.
 
-        In few dimensions the tails are heavy, at no cost. In many, a fixed number of degrees of freedom would spread
-        the length of the standardised coefficients far beyond the fit's; this one keeps half of the particles.
+        In few dimensions its tails are heavy, at no cost. In many dimensions a fixed number of degrees of freedom would
+        spread the length of the standardised coefficients far beyond the fit's; this one keeps half of the particles.
         """
         return StudentFit(self.fit, 5.0 + self.fit.dimension)
 
@@ -341,7 +341,7 @@ class Bridge(PathDefaults):
         return self.around(self.fit)
 
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
-        raise ValueError("start from a fit to a path from the prior, not to one that starts from a fit already.")
+        raise ValueError("path must start from the prior; got one that starts from a fit already.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,7 +366,7 @@ class GaussianBridge(Bridge):
 
 
 def defensive(log_fit: FloatArray, log_prior: FloatArray) -> FloatArray:
-    """log density of the mixture that particles are drawn from."""
+    """Compute the log density of the mixture that particles are drawn from."""
     mixture: FloatArray = np.logaddexp(np.log1p(-DEFENSIVE_SHARE) + log_fit, np.log(DEFENSIVE_SHARE) + log_prior)
     return mixture
 

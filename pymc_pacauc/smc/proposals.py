@@ -1,7 +1,8 @@
-"""Proposals: a new point for every particle at once, and by how much their asymmetry corrects the Metropolis ratio.
+"""Proposals of Metropolis moves: a new point for every particle, and the log correction of the acceptance ratio.
 
-A proposal knows no target. It maps ``x[N, D]`` to ``x'[N, D]`` and the log correction ``log K(x', x) - log K(x, x')``,
-K being its transition density in the coordinates of the path, and the Metropolis step accepts with probability
+A proposal does not depend on the target. It maps ``x[N, D]`` to ``x'[N, D]`` and the log correction
+``log K(x', x) - log K(x, x')``, K its transition density in the coordinates of the path; the move is accepted with
+probability
 ``min(1, pi(x') / pi(x) * exp(correction))``. Use: ``proposed, correction = proposal(x, step, rng)`` with ``step`` in
 (0, 1], the size of the move.
 
@@ -75,7 +76,7 @@ class CrankNicolson:
 class StudentCrankNicolson:
     """Reversible with respect to a t distribution: Crank-Nicolson given the mixing precision, which is drawn first.
 
-    A particle far out has a small precision, so it proposes as far: it does not wait for the bulk to release it.
+    A particle in the tails draws a small precision, and so proposes large moves, which a Gaussian would reject.
     """
 
     fit: StudentFit
@@ -94,20 +95,20 @@ class StudentCrankNicolson:
 
 
 def around(fit: Fit, degrees: float | None = None) -> StudentCrankNicolson:
-    """The move around a Gaussian fit: with heavier tails than it.
+    """Return the move around a Gaussian fit, with heavier tails than the fit.
 
     By default those of a Cauchy distribution up to four dimensions, then d / 4 degrees of freedom: in many dimensions
-    there are no particles in the tails of all coordinates at once, and lighter ones accept more.
+    no particle is in the tails of all coordinates, and lighter tails accept more.
     """
     return StudentCrankNicolson(StudentFit(fit, max(1.0, fit.dimension / 4) if degrees is None else degrees))
 
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
-    """A move of the whole space brought to the sphere: draw the length, move, forget the length.
+    """A move of the whole space as a move of directions: draw the length, move, discard the length.
 
-    Drawing the length from its conditional distribution (chi) and dropping it again are exact; between the two the
-    density in space is N(0, I) times the tilt, whence the correction.
+    Drawing the length from its conditional distribution (chi) and discarding it are exact; in between the density in
+    space is N(0, I) times the tilt, hence the correction.
     """
 
     move: Proposal
@@ -125,7 +126,7 @@ class Lifted:
 
 @dataclass(frozen=True, eq=False)
 class InChart:
-    """A move of the gnomonic plane; the hemisphere stays (the path refreshes signs exactly)."""
+    """A move in the gnomonic plane, which keeps the hemisphere; the path draws signs exactly."""
 
     chart: GnomonicChart
     move: Proposal

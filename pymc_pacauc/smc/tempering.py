@@ -1,4 +1,4 @@
-"""Tempering sequential Monte Carlo: the paper's Algorithm 1, its waste-free form, and what to doubt of a run.
+"""Tempering sequential Monte Carlo: the paper's Algorithm 1, keeping all states, and what to doubt of a run.
 
 N particles start from a distribution that can be drawn (the prior, gamma = 0) and follow a path of distributions to
 the target (gamma_T). A stage
@@ -12,8 +12,11 @@ the target (gamma_T). A stage
 Moves go on until the particles have forgotten where the stage started them (their correlation with the start falls
 below ``decorrelation``) or ``max_moves`` is reached, which is reported: too few, and the evidence is silently wrong by
 tens of nats in fifty dimensions. A moment chosen by looking at the particles is not a fair one, so a quarter as many
-moves follow. A stage costs N moves times the cost of a risk, O(n log n + n d). The waste-free form resamples only N / P
-particles, moves each P - 1 times and keeps all the states visited.
+moves follow. A stage costs N moves times the cost of a risk, O(n log n + n d).
+
+Every state that a move leads to has the stage's distribution, so all are kept (``state.visited``, waste-free SMC): the
+next stage weights and resamples from all of them, and averages over them have a third of the variance of those over the
+last states, which are ``state.population``.
 
 Use: ``state = run_tempering(path, Settings(particles=1000), rng)``; ``state.log_evidence``,
 ``path.finish(state.population, rng)`` for draws of theta with their risks, ``state.stages`` for the record. Stages are
@@ -66,7 +69,7 @@ class TemperingWarning(UserWarning):
 
 
 def diagnose(path: Path, settings: Settings, state: State) -> tuple[str, ...]:
-    """Messages about a finished run, most serious first; none when nothing looks wrong."""
+    """Return messages about a finished run, most serious first; none if no symptom is found."""
     found = (symptom(path, settings, state) for symptom in SYMPTOMS)
     return tuple(message for message in found if message is not None)
 
@@ -76,7 +79,7 @@ def failed_start(path: Path, settings: Settings, state: State) -> str | None:
     if not failed:
         return None
     return (
-        f"The log-density was NaN or infinite at {failed} of the {settings.particles} starting particles; "
+        f"The log-density was NaN or infinite at {failed} of the {AT_START * settings.particles} starting points; "
         "they were given weight zero, as if the prior excluded them."
     )
 
@@ -92,29 +95,26 @@ def failed_moves(path: Path, settings: Settings, state: State) -> str | None:
 
 
 def remembering_moves(path: Path, settings: Settings, state: State) -> str | None:
-    """Particles that still resemble where a stage found them, by more than chance.
+    """Report particles that are still correlated with their positions at the start of a stage, beyond chance.
 
     The correlation of C independent pairs has a standard error of about C^(-1/2).
     """
     stages = state.stages[1:]
-    chains = settings.particles // (settings.waste_free or 1)
-    tolerated = settings.decorrelation + NOISE / float(np.sqrt(chains))
+    tolerated = settings.decorrelation + NOISE / float(np.sqrt(settings.particles))
     stuck = [stage for stage in stages if stage.correlation > tolerated]
     if not stuck:
         return None
     worst = max(stage.correlation for stage in stuck)
-    limit = f"chains of waste_free={settings.waste_free}" if settings.waste_free else f"max_moves={settings.max_moves}"
     consequences = []
     if stuck[0] is not stages[-1]:
         consequences.append("the log evidence can be wrong by many times its standard error")
     if stuck[-1] is stages[-1]:
         consequences.append("the draws depend on each other")
-    longer = "longer chains (waste_free=)" if settings.waste_free else "more moves (max_moves=)"
     return (
-        f"In {len(stuck)} of {len(stages)} stages the moves ({limit}) left particles correlated with where they "
-        f"started (up to {worst:.2f}; independent ones stay below {tolerated:.2f}): {' and '.join(consequences)}. "
-        f"Allow {longer}, use more particles{_start_advice(path)}, or reparametrise (a hierarchical prior: "
-        "non-centred)."
+        f"In {len(stuck)} of {len(stages)} stages the moves (max_moves={settings.max_moves}) left particles correlated "
+        f"with where they started (up to {worst:.2f}; independent ones stay below {tolerated:.2f}): "
+        f"{' and '.join(consequences)}. Allow more moves (max_moves=), use more particles{_start_advice(path)}, or "
+        "reparametrise (a hierarchical prior: non-centred)."
     )
 
 
@@ -147,6 +147,10 @@ SYMPTOMS = (failed_start, failed_moves, remembering_moves, rejected_moves, few_p
 
 
 AFTERWARDS = 1.25  # as many moves in all as the particles needed to forget: a time chosen by looking is not a fair one
+# Draws from the base for each particle, which the first stage weights. Doubled, a run from a fit takes a third longer,
+# for half the variance of its log evidence.
+AT_START = 4
+MOST_KEPT = 16  # states of a particle in a stage, evenly spread; doubled, twice the memory and no less variance
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ class Settings:
     Parameters
     ----------
     particles : int, default 1000
-        Number of particles, N.
+        Number of particles, N: chains of Markov moves, all states of which are kept.
     ess_threshold : float, default 0.5
         Share of the effective sample size that a stage keeps (the paper's tau), in (0, 1).
     move : str, default "auto"
@@ -165,8 +169,6 @@ class Settings:
         Moves of a stage stop once the correlation of particles with their places at its start is below this.
     max_moves : int, default 200
         Most moves of a stage.
-    waste_free : int, optional
-        Length P of the chains of waste-free SMC; None for the paper's algorithm.
 
     See Also
     --------
@@ -189,13 +191,12 @@ class Settings:
     move: str = "auto"
     decorrelation: float = 0.05
     max_moves: int = 200
-    waste_free: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("particles", "max_moves", "waste_free"):
+        for name in ("particles", "max_moves"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
-                raise TypeError(f"{name} is a number of them, an integer; got {value!r}.")
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise TypeError(f"{name} must be an int; got {value!r}.")
         check_move(self.move)
         if self.particles < 2:
             raise ValueError(f"particles must be at least 2, better hundreds; got {self.particles}.")
@@ -205,16 +206,11 @@ class Settings:
             raise ValueError(f"decorrelation must lie strictly between 0 and 1; got {self.decorrelation}.")
         if self.max_moves < 1:
             raise ValueError(f"max_moves must be at least 1; got {self.max_moves}.")
-        if self.waste_free is not None and not 2 <= self.waste_free <= self.particles // 2:
-            raise ValueError(
-                f"waste_free is the length of a chain, between 2 and half of the {self.particles} particles; "
-                f"got {self.waste_free}."
-            )
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What happened in one stage; stage 0 is the start.
+    """Record of one stage; stage 0 is the start.
 
     Attributes
     ----------
@@ -223,11 +219,11 @@ class Stage:
     log_evidence, log_evidence_variance
         Of the stage's distribution, and the variance of the estimate.
     ess
-        Effective sample size of the weights.
+        Effective sample size of the weights, as a share of all states times the number of particles.
     acceptance_rate, moves, correlation
         Of the stage's moves: share accepted, number, correlation left with where the stage found the particles.
     expected_risk
-        Mean over the particles.
+        Mean over all states kept.
     failed
         Points at which the log-density was NaN or infinite.
     jitter
@@ -249,9 +245,13 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A population at a temperature, and the record of the stages that led there."""
+    """Particles at a temperature, and the record of the stages that led there.
 
-    population: Population
+    ``visited`` are all states kept of the last stage, those the particles are in (``population``) first.
+    """
+
+    visited: Population
+    particles: int
     temperature: float
     move: str
     step: float
@@ -260,18 +260,23 @@ class State:
     stages: tuple[Stage, ...]
 
     @property
+    def population(self) -> Population:
+        return self.visited.first(self.particles)
+
+    @property
     def log_evidence(self) -> float:
         return self.stages[-1].log_evidence
 
 
 def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
-    """Algorithm 1, Init.: N draws from the base of the path."""
-    x = path.draw(settings.particles, rng)
+    """Algorithm 1, Init.: draws from the base of the path, a few for each particle."""
+    x = path.draw(AT_START * settings.particles, rng)
     energies = path.evaluate(x)
     usable = energies.finite
     if not usable.any():
         raise FloatingPointError(
-            f"the log-density is NaN or infinite at all {len(x)} starting particles; the first is {x[0]}."
+            f"the log-density is NaN or infinite at all {len(x)} points that the {settings.particles} particles may "
+            f"start from; the first is {x[0]}."
         )
     dead = np.where(usable, energies.log_tilt, -np.inf)
     risk = np.where(usable, energies.risk, np.nan)
@@ -283,7 +288,7 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
         gamma=0.0 if path.from_prior else float("nan"),
         log_evidence=path.absorbed,
         log_evidence_variance=0.0,
-        ess=float(usable.sum()),
+        ess=float(usable.mean()) * settings.particles,
         acceptance_rate=float("nan"),
         moves=0,
         correlation=0.0,
@@ -291,23 +296,22 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
         failed=int(np.sum(~usable)),
         jitter=base.jitter,
     )
-    return State(population, 0.0, move, 1.0, base, None, (first,))
+    return State(population, settings.particles, 0.0, move, 1.0, base, None, (first,))
 
 
 def advance(path: Path, settings: Settings, state: State, rng: np.random.Generator) -> State:
-    """One stage, (a) to (d), of Algorithm 1."""
-    population, previous = state.population, state.stages[-1]
-    tilt = population.energies.log_tilt
+    """Run one stage, (a) to (d) of Algorithm 1."""
+    visited, previous, particles = state.visited, state.stages[-1], settings.particles
+    tilt = visited.energies.log_tilt
     temperature = next_temperature(tilt, state.temperature, path.end, settings.ess_threshold)  # (a)
     log_weights = incremental_log_weights(tilt, temperature - state.temperature)
     weights = normalise(log_weights)
     log_evidence = previous.log_evidence + log_mean_exp(log_weights)  # (d)
-    variance = previous.log_evidence_variance + stage_variance(weights, population.parent)
+    variance = previous.log_evidence_variance + stage_variance(weights, visited.parent)
     problem = path.ep_problem if state.move == "ep" else None
     ep = None if problem is None else fit_stage(problem, temperature, state.ep)
-    proposal = MOVES[state.move].fit(Situation(path, population.x, weights, state.base, ep, rng))
-    chains = settings.particles // (settings.waste_free or 1)
-    resampled = population.take(systematic(weights, chains, rng))  # (b)
+    proposal = MOVES[state.move].fit(Situation(path, visited.x, weights, state.base, ep, rng))
+    resampled = visited.take(systematic(weights, particles, rng), particles)  # (b)
     moved, record = _move(path, proposal, resampled, temperature, state.step, settings, rng)  # (c)
     moved = path.refresh(moved, temperature, rng)
     reached = temperature >= path.end
@@ -316,7 +320,7 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
         gamma=temperature if path.from_prior else (path.gamma if reached else float("nan")),
         log_evidence=log_evidence,
         log_evidence_variance=variance,
-        ess=effective_sample_size(log_weights),
+        ess=effective_sample_size(log_weights) * particles / visited.size,
         expected_risk=float(moved.energies.risk.mean()),
         acceptance_rate=record.acceptance_rate,
         moves=record.moves,
@@ -325,17 +329,16 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
         jitter=proposal.jitter,
     )
     stages = (*state.stages, stage)
-    return replace(state, population=moved, temperature=temperature, step=record.step, ep=ep, stages=stages)
+    return replace(state, visited=moved, temperature=temperature, step=record.step, ep=ep, stages=stages)
 
 
 def move_on(path: Path, settings: Settings, state: State, rng: np.random.Generator) -> State:
-    """More moves at the temperature reached, for more draws than there are particles."""
-    population = state.population
-    uniform = np.full(population.size, 1.0 / population.size)
-    proposal = MOVES[state.move].fit(Situation(path, population.x, uniform, state.base, state.ep, rng))
-    plain = replace(settings, waste_free=None)
-    moved, record = _move(path, proposal, population, state.temperature, state.step, plain, rng)
-    return replace(state, population=path.refresh(moved, state.temperature, rng), step=record.step)
+    """Make more moves at the present temperature, for more draws than there are particles."""
+    visited = state.visited
+    uniform = np.full(visited.size, 1.0 / visited.size)
+    proposal = MOVES[state.move].fit(Situation(path, visited.x, uniform, state.base, state.ep, rng))
+    moved, record = _move(path, proposal, state.population, state.temperature, state.step, settings, rng)
+    return replace(state, visited=path.refresh(moved, state.temperature, rng), step=record.step)
 
 
 @raises_interrupts
@@ -362,8 +365,8 @@ def run_tempering(
     Returns
     -------
     State
-        The final particles (``population.x``, shape (N, d), in the path's coordinates), ``log_evidence`` and the record
-        of the ``stages``.
+        The final particles (``population.x``, shape (N, d), in the path's coordinates), all states of the last stage
+        (``visited``, for averages), ``log_evidence`` and the record of the ``stages``.
 
     Raises
     ------
@@ -406,13 +409,13 @@ def run_tempering(
 
 
 def incremental_log_weights(log_tilt: FloatArray, increment: float) -> FloatArray:
-    """``increment * log_tilt``, a dead particle staying dead even at increment zero."""
+    """Compute ``increment * log_tilt``; particles of weight zero keep it, even at increment zero."""
     alive = ~np.isneginf(log_tilt)
     return np.multiply(increment, log_tilt, where=alive, out=np.full_like(log_tilt, -np.inf))
 
 
 def next_temperature(log_tilt: FloatArray, current: float, end: float, threshold: float) -> float:
-    """Algorithm 1(a): the temperature at which the ESS falls to ``threshold`` times the living particles, or ``end``.
+    """Find the temperature at which the ESS is ``threshold`` times the usable particles, or ``end`` (Algorithm 1(a)).
 
     The ESS falls as the temperature rises, so the root is bracketed by [current, end] and found by bisection.
     """
@@ -446,13 +449,13 @@ def _move(
     settings: Settings,
     rng: np.random.Generator,
 ) -> tuple[Population, _MoveRecord]:
-    """Move until decorrelated, or P - 1 times keeping every state (waste-free)."""
-    chain_length = settings.waste_free
-    visited = [population]
+    """Move until decorrelated; return all states kept, the last ones first."""
+    visited: list[Population] = []
+    stride = 1
     acceptances: list[float] = []
     failed = 0
     correlation = 1.0
-    limit = settings.max_moves if chain_length is None else chain_length - 1
+    limit = settings.max_moves
     current = population
     forgotten = False
     forgetting = Forgetting(path, population)
@@ -463,21 +466,22 @@ def _move(
         step = adapt(step, acceptance)
         acceptances.append(acceptance)
         failed += bad
-        if chain_length is not None:
+        if len(acceptances) % stride == 0:
             visited.append(current)
-        elif not forgotten:
+        if len(visited) > MOST_KEPT:
+            visited, stride = visited[1::2], 2 * stride
+        if not forgotten:
             correlation = forgetting.correlation(current)
             if forgotten := correlation <= settings.decorrelation:
                 limit = min(limit, ceil(AFTERWARDS * len(acceptances)))
-    if chain_length is not None:
-        correlation = forgetting.correlation(current)
-        current = concatenate(visited)
+    if not visited or visited[-1] is not current:
+        visited.append(current)
     record = _MoveRecord(float(np.mean(acceptances)), len(acceptances), correlation, step, failed)
-    return current, record
+    return concatenate(visited[::-1]), record
 
 
 class Forgetting:
-    """How much a population still resembles the one a stage began with.
+    """Correlation of a population with the one at the start of a stage.
 
     Three correlations over the particles: of their coordinates (mean over coordinates), of the squares of these, which
     shows particles that are stuck in the tails, and of the tilt.
@@ -495,7 +499,7 @@ class Forgetting:
         return [_unit_columns(part) for part in (coordinates, squared - squared.mean(axis=0), tilt - tilt.mean())]
 
     def correlation(self, now: Population) -> float:
-        """The largest of the three; 0 when nothing can move."""
+        """Return the largest of the three; 0 when nothing can move."""
         values = []
         for (a, moves), (b, moved) in zip(self._begin, self._features(now), strict=True):
             both = moves & moved
@@ -505,14 +509,14 @@ class Forgetting:
 
 
 def _unit_columns(columns: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Columns of length one, and which had any length."""
+    """Scale columns to length one; return them, and which were not zero."""
     length = np.sqrt(np.einsum("ij,ij->j", columns, columns))
     positive = length > 0.0
     return columns / np.where(positive, length, 1.0), positive
 
 
 def concatenate(populations: list[Population]) -> Population:
-    """All states visited by chains; the parent of a state is its chain."""
+    """All states visited by the same particles."""
     energies = Energies(*map(np.concatenate, zip(*(p.energies for p in populations), strict=True)))
-    parent = np.tile(np.arange(populations[0].size), len(populations))
+    parent = np.tile(populations[0].parent, len(populations))
     return Population(np.concatenate([p.x for p in populations]), energies, parent)

@@ -1,41 +1,45 @@
-"""gamma at which credible sets cover as often as they say.
+"""Calibration of a Gibbs posterior: the gamma, or the covariance, for which credible sets have their nominal coverage.
 
-A Gibbs posterior is as wide as gamma makes it, and nothing in it says how far its mean is from the best score theta*,
-the one of the smallest risk in the population. Sampling theory does. Near theta* the mean m of the posterior N(m, V)
-solves  V^-1 (m - theta*) = -gamma g,  g the gradient at theta* of the empirical risk, smoothed by the posterior: the
-posterior's own precision is prior + gamma times the Hessian, so the Hessian need not be known. Hence
+*Sandwich* (:func:`sandwich`). The width of a Gibbs posterior depends on gamma, and not on how far its mean is from the
+best score theta*, that of the smallest risk in the population. Sampling theory gives this distance. Near theta* the
+mean m of the posterior N(m, V) solves  V^-1 (m - theta*) = -gamma g,  g the gradient at theta* of the empirical risk
+smoothed by the posterior, because V^-1 is prior + gamma times the Hessian. Hence
 
     Cov(m) = gamma^2 V S V,    S = Cov(g),
 
-the *sandwich*. The risk is a two-sample U-statistic; with G_i the mean gradient of the pairs of row i, its Hajek
-projection gives S = Cov_+(G) / n+ + Cov_-(G) / n-. The gradient of a pair x = x_i - x_j whose score difference is
-N(mu, v) under q is -phi(mu / sqrt(v)) x / sqrt(v): what EP's sites are made of, so that S costs one more pass over
-them.
+The risk is a two-sample U-statistic; with G_i the mean gradient of the pairs of row i, its Hajek projection gives
+S = Cov_+(G) / n+ + Cov_-(G) / n-. The gradient of a pair x = x_i - x_j whose score difference is N(mu, v) under q is
+-phi(mu / sqrt(v)) x / sqrt(v), so S costs one pass over the pairs, O(n+ n- d).
 
-Only the direction of theta is identified. A credible set of directions is {theta: T(theta) <= t}, with
+*Gamma by coverage* (:func:`coverage_gamma`). Only the direction of theta is identified. A credible set of directions is
+{theta: T(theta) <= t} with
 
-    T(theta) = min over c of (c theta - m)' V^-1 (c theta - m),
+    T(theta) = min over c of (c theta - m)' V^-1 (c theta - m).
 
-whose distribution under the posterior is found by drawing from it (about chi-squared with d - 1 degrees of freedom, but
-less where the posterior is so wide that directions far apart have a share in it), while T(theta*) is
-sum_k lambda_k chi^2_1, lambda the eigenvalues of gamma^2 V S V A, A the quadratic form of T. The set covers if the two
-have the same quantile of the level asked for. Their ratio grows with gamma; where it is one, gamma is *calibrated*
-(Syring and Martin, 2019; Lyddon, Holmes and Walker, 2019, who match traces of the same two matrices). As the smoothing
-depends on gamma too, gamma is found by iteration: fit, divide gamma by the ratio, fit again.
+Its distribution under the posterior is found by drawing (about chi-squared with d - 1 degrees of freedom, smaller for
+very wide posteriors), while T(theta*) is distributed as sum_k lambda_k chi^2_1, lambda the eigenvalues of
+gamma^2 V S V A, A the matrix of the quadratic form T. The set has the nominal coverage if the quantiles of the two at
+the level are equal. Their ratio grows with gamma. As the smoothing depends on gamma too, gamma is found by iteration:
+fit, divide gamma by the ratio, fit again.
 
-*Calibrated spread* (:func:`calibrated_posterior`) keeps gamma and the mean, and puts the sandwich for the covariance,
+*Calibrated spread* (:func:`calibrated_posterior`) keeps gamma and the mean, and replaces the covariance by
 
     C = A^-1 S A^-1 + b b',    A = H + I / gamma,
 
-in whitened coordinates, across the direction of the mean. H and S are the Hessian and the gradients' covariance of the
-risk *smoothed by the covariance V + C*: by V, because that is what the mean minimises, and by C, because at a large
-gamma V is too narrow to tell a slope (the induced smoothing of Brown and Wang, 2005). C is found by iteration, and
-hardly depends on gamma. Rows of every comparison have their share in the gradient; given classes and strata the shares
-of rows of one kind have one mean, which is taken away, and shares of one group of rows are added up first.
+in whitened coordinates, orthogonal to the mean. H and S are the Hessian and the gradients' covariance of the risk
+*smoothed by the covariance V + C*: by V, because the mean minimises that risk, and by C, because at a large gamma V is
+too narrow to estimate a slope (induced smoothing). C is found by iteration, and hardly depends on gamma. It is for any
+comparison: given classes and strata, rows on the same side of the same blocks have one mean gradient, which is
+subtracted, and gradients of one group of rows are summed first. Two terms are added. At a large gamma pairs near a tie
+matter one by one, which sums by row do not show: the sum of squares of the pairs' gradients smoothed by V, minus that
+smoothed by V + C. At a small gamma the smoothing by V shifts the minimum: b is one Newton step towards the minimum of
+the risk smoothed by C alone.
 
-Two things are added. At a large gamma pairs near a tie count one by one, which the shares of rows do not show: the sum
-of squares of the pairs' gradients, smoothed by V, less the one smoothed by V + C. At a small gamma the smoothing by V
-moves the minimum: b is one Newton step from it towards that of the risk smoothed by C alone.
+Used by ``select_gamma(criterion="coverage")`` and by ``calibrated()`` of results; both need EP's Gaussian q.
+
+References: Syring & Martin (2019), doi:10.1093/biomet/asy054; Lyddon, Holmes & Walker (2019),
+doi:10.1093/biomet/asz006, who match traces of the same two matrices; Brown & Wang (2005), doi:10.1093/biomet/92.1.149,
+for induced smoothing; MacKinnon & White (1985), doi:10.1016/0304-4076(85)90158-7, for HC2.
 """
 
 from __future__ import annotations
@@ -53,31 +57,27 @@ from scipy import linalg
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import group_codes, row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.plan import ACCURACIES
+from pymc_pacauc.ep.plan import ACCURACIES, GAMMA_STEP
 from pymc_pacauc.ep.posterior import GaussianPosterior, NaturalGaussian, natural_gaussian
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.numerics import FloatArray, slices
+from pymc_pacauc.numerics import DRAWS, FloatArray, check_probability, slices
 from pymc_pacauc.problem.problem import Problem, two_class_mask
 from pymc_pacauc.theorems import default_gamma
-from pymc_pacauc.tune.gamma import content_order, pairs_of_few
+from pymc_pacauc.tune.gamma import MANY_ROWS, content_order, pairs_of_few
 
-TOLERANCE = 0.02  # of log(ratio)
+TOLERANCE = 0.02  # of log(ratio) at which gamma is accepted
 MOST_FITS = 12
-DRAWS = 4000
-LARGEST_STEP = math.log(8.0)
 # Passes over the pairs for the calibrated spread; twice as many change standard deviations by less than 1 %.
 PASSES = 5
-# Rows whose pairs are passed over, where there are more; twice as many take four times as long.
-SPREAD_ROWS = 3000
-# Smallest curvature of the smoothed risk, as a share of the largest: what noise makes of no curvature is negative. Ten
-# times less makes intervals of directions that the data say nothing of three times as wide.
+# Smallest curvature of the smoothed risk, as a share of the largest: noise can make a vanishing curvature negative. Ten
+# times less makes intervals of directions without information three times as wide.
 LEAST_CURVATURE = 0.01
 
 
 @dataclass(frozen=True)
 class Sandwich:
-    """How wide a posterior is beside the sampling distribution of its mean.
+    """Width of a posterior compared with the sampling distribution of its mean.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Sandwich:
     ratio
         Quantile of T(theta*) over that of T under the posterior: above one, credible sets are too small.
     eigenvalues
-        lambda, one of each direction; one where the posterior is as wide as it should be.
+        lambda, one for each direction; 1 where the posterior has the right width.
     """
 
     gamma: float
@@ -96,8 +96,8 @@ class Sandwich:
 
 @dataclass(frozen=True, eq=False)
 class CoverageChoice:
-    """What :func:`coverage_gamma` found: the ``gamma``, its ``fit``, the ``path`` to it with its fits, and whether it
-    ``settled``.
+    """Result of :func:`coverage_gamma`: ``gamma``, its ``fit``, the ``path`` of iterations with their ``fits``, and
+    whether the iteration ``settled``.
     """
 
     gamma: float
@@ -119,7 +119,7 @@ def coverage_gamma(
     n_jobs: int | None = None,
     callback: Callable[[int], None] | None = None,
 ) -> CoverageChoice:
-    """The gamma at which credible sets of the direction of theta cover with probability ``level``.
+    """Choose the gamma at which credible sets of the direction of theta have coverage ``level``.
 
     For two classes all of whose pairs weigh the same, and a Gaussian prior centred at zero. ``problem.gamma`` is not
     used; ``callback`` is called with the number of fits so far.
@@ -142,7 +142,7 @@ def coverage_gamma(
     settled = False
     while len(path) < MOST_FITS and not settled:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # of fits on the way; that of the last one is told
+            warnings.simplefilter("ignore", ConvergenceWarning)  # of intermediate fits; the final one may warn
             start = fits[-1] if fits else None
             fits.append(
                 fit(
@@ -161,8 +161,8 @@ def coverage_gamma(
     final = fit(fits[-1].problem, start=fits[-1], n_jobs=n_jobs)
     if not settled:
         warnings.warn(
-            f"gamma had not settled after {len(path)} fits: at gamma = {path[-1].gamma:.4g} credible sets are "
-            f"{path[-1].ratio:.2f} times too small (in squared radius).",
+            f"gamma did not converge in {len(path)} fits: at gamma = {path[-1].gamma:.4g} the squared radius of "
+            f"credible sets should be {path[-1].ratio:.2f} times as large.",
             ConvergenceWarning,
             stacklevel=2,
         )
@@ -175,14 +175,14 @@ def sandwich(fitted: Fit, level: float = 0.9) -> Sandwich:
     positive = _check(problem, level)
     q = fitted.posterior.natural
     if not q.mean.any():
-        raise ValueError("All rows have the same score: X has no direction to calibrate.")
+        raise ValueError("X gives all rows the same score: there is no direction to calibrate.")
     scores = _row_gradients(problem, positive, q.mean, q.root)
     spread = [np.atleast_2d(np.cov(scores[rows], rowvar=False)) / rows.sum() for rows in (positive, ~positive)]
     toward = q.precision @ q.mean
     form = q.precision - np.outer(toward, toward) / float(q.mean @ toward)  # of T
     covariance = problem.gamma**2 * q.covariance @ (spread[0] + spread[1]) @ q.covariance
     root = linalg.cholesky(covariance + 1e-14 * np.trace(covariance) * np.eye(len(covariance)), lower=True)
-    eigenvalues = linalg.eigvalsh(root.T @ form @ root)[1:]  # without the scale of theta, which T does not see
+    eigenvalues = linalg.eigvalsh(root.T @ form @ root)[1:]  # without that of the scale of theta, which is 0
     rng = np.random.default_rng(0)
     of_best = rng.chisquare(1, size=(DRAWS, eigenvalues.size)) @ eigenvalues
     ratio = np.quantile(of_best, level) / np.quantile(_of_draws(q, rng), level)
@@ -190,20 +190,21 @@ def sandwich(fitted: Fit, level: float = 0.9) -> Sandwich:
 
 
 def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> GaussianPosterior:
-    """The posterior with its own mean, and with the covariance that the mean has over data sets.
+    """Return a Gaussian with the posterior's mean, and with the sampling covariance of that mean.
 
-    Across the direction of the mean, that is: the length of theta is not identified, and hardly varies.
+    Orthogonal to the mean, that is: the length of theta is not identified, and is given a small variance.
 
     Parameters
     ----------
     fitted : Fit
-        By EP or variational Bayes, to any pairs, under a Gaussian prior.
-    groups : array-like of shape (n,), optional
+        Fit by EP or variational Bayes, of any pairs, under a Gaussian prior.
+    groups : array_like, shape (n,), optional
         Group label of each observation: groups are the independent units, not observations.
 
     Returns
     -------
     GaussianPosterior
+        The calibrated posterior.
 
     Raises
     ------
@@ -226,21 +227,19 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
     """
     problem = fitted.problem
     if problem.sites is not None:
-        raise ValueError(
-            "A spread is calibrated under Gaussian priors; this one has spikes, heavy tails, signs or another density."
-        )
+        raise ValueError(f"calibrated() is for Gaussian priors; that of this fit is {problem.sites.name}.")
     q, pairs = fitted.posterior.natural, problem.pairs
     basis = linalg.null_space(q.mean[None]) if problem.scale_free else np.eye(q.mean.size)
     codes = None if groups is None else group_codes(groups, problem.n)
     units = problem.compared_rows.size if codes is None else int(np.unique(codes[problem.compared_rows]).size)
     if units < 2 * q.mean.size:
         raise ValueError(
-            f"calibrated() needs two observations (or groups) for each coefficient at least; there are {units} for "
+            f"calibrated() needs at least two observations (or groups) for each coefficient; there are {units} for "
             f"{q.mean.size} coefficients."
         )
-    if basis.shape[1] == 0:  # one coefficient has no direction but its sign
+    if basis.shape[1] == 0:  # the direction of one coefficient is its sign
         return fitted.posterior
-    few = pairs_of_few(pairs, SPREAD_ROWS, content_order(problem.X))
+    few = pairs_of_few(pairs, MANY_ROWS, content_order(problem.X))
     grown = row_shares(pairs).size / row_shares(few).size
     space = problem.scores.reduced
     rows, score = space.design @ basis, space.design @ q.mean + space.offset
@@ -255,7 +254,7 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
         smoothing = own + spread
     at_own, alone = _smoothed(rows, score, few, own), _smoothed(rows, score, few, spread)
     bias = inverse @ (alone.share - at_own.share).sum(axis=0) / 2.0  # a pair has two rows
-    copies = problem.compared_rows.size / units  # rows of a group count as copies of one
+    copies = problem.compared_rows.size / units  # rows of a group are treated as copies of one row
     spread = spread + inverse @ (at_own.squares - found.squares) @ inverse * copies**2 / math.sqrt(grown)
     spread = spread / grown + np.outer(bias, bias) / grown**2
     variance, axes = linalg.eigh(spread)
@@ -264,23 +263,23 @@ def calibrated_posterior(fitted: Fit, groups: ArrayLike | None = None) -> Gaussi
     precision = (axes / variance) @ axes.T
     if problem.scale_free:
         along = q.mean / np.linalg.norm(q.mean)
-        precision = precision + np.outer(along, along) / variance[0]  # a length that hardly varies
+        precision = precision + np.outer(along, along) / variance[0]  # the smallest variance, for the length
     wide = natural_gaussian(precision, precision @ q.mean)
     assert wide is not None
     return GaussianPosterior(problem.scores, wide)
 
 
 class _Smoothed(NamedTuple):
-    """The risk smoothed by a covariance: sums over its pairs.
+    """Sums over pairs of derivatives of the risk smoothed by a covariance.
 
     Attributes
     ----------
-    share : array of shape (n, k)
-        Each row's share in minus the gradient; those of both rows of a pair are the pair's.
-    leverage : array of shape (n,)
+    share : ndarray, shape (n, k)
+        Minus the gradient summed over the pairs of each row; a pair counts for both of its rows.
+    leverage : ndarray, shape (n,)
         Trace of the covariance times the Hessian of the pairs of each row.
-    hessian, squares : array of shape (k, k)
-        The Hessian, and the sum over pairs of the squares (outer products) of their gradients.
+    hessian, squares : ndarray, shape (k, k)
+        The Hessian, and the sum over pairs of the outer products of their gradients.
     """
 
     share: FloatArray
@@ -289,8 +288,9 @@ class _Smoothed(NamedTuple):
     squares: FloatArray
 
 
+@np.errstate(under="ignore")
 def _smoothed(rows: FloatArray, score: FloatArray, pairs: Pairs, covariance: FloatArray) -> _Smoothed:
-    """Sums over all pairs, at the scores ``score[n]`` of the rows, theta having this covariance about its mean."""
+    """Sum over all pairs, at mean scores ``score[n]``, with theta of this covariance (k, k); ``rows`` is (n, k)."""
     whitened = rows @ linalg.cholesky(covariance, lower=True)
     square = np.einsum("ij,ij->i", whitened, whitened)
     least = 1e-12 * square.max()
@@ -298,7 +298,7 @@ def _smoothed(rows: FloatArray, score: FloatArray, pairs: Pairs, covariance: Flo
     hessian, squares = np.zeros_like(covariance), np.zeros_like(covariance)
 
     def products(weight: FloatArray, i: NDArray[np.intp], j: NDArray[np.intp]) -> FloatArray:
-        """Sum over pairs of weight times the outer product of the difference of their rows."""
+        """Sum weight times the outer product of the difference of the two rows over pairs; (k, k)."""
         across = rows[i].T @ weight @ rows[j]
         own = (rows[i].T * weight.sum(axis=1)) @ rows[i] + (rows[j].T * weight.sum(axis=0)) @ rows[j]
         return np.asarray(own - across - across.T)
@@ -324,9 +324,9 @@ def _smoothed(rows: FloatArray, score: FloatArray, pairs: Pairs, covariance: Flo
 
 
 def _unit_shares(share: FloatArray, pairs: Pairs, codes: NDArray[np.intp] | None) -> FloatArray:
-    """Deviations of the rows' shares from what rows of their kind have, added up within groups.
+    """Subtract from each row's share the mean of rows of its kind, and sum within groups; (units, k).
 
-    Rows on the same side of the same blocks are of one kind; a row that is one of its kind deviates from zero.
+    Rows on the same side of the same blocks are of one kind; nothing is subtracted from a row alone of its kind.
     """
     rng, mark = np.random.default_rng(0), np.zeros(pairs.n)
     for block in pairs.blocks:
@@ -346,18 +346,18 @@ def _unit_shares(share: FloatArray, pairs: Pairs, codes: NDArray[np.intp] | None
 
 
 def _of_draws(q: NaturalGaussian, rng: np.random.Generator) -> FloatArray:
-    """T of draws from the posterior, in coordinates in which it is N(mean, I)."""
+    """Compute T of draws from the posterior, in coordinates in which it is N(mean, I); (DRAWS,)."""
     mean = q.factor.T @ q.mean
     draws = mean + rng.standard_normal((DRAWS, mean.size))
     return np.asarray(mean @ mean - np.maximum(draws @ mean, 0.0) ** 2 / np.einsum("ij,ij->i", draws, draws))
 
 
 def _row_gradients(problem: Problem, positive: NDArray[np.bool_], mean: FloatArray, root: FloatArray) -> FloatArray:
-    """Minus the mean gradient, with respect to the reduced coefficients, of the pairs of each row.
+    """Compute minus the mean gradient of the pairs of each row in the reduced coefficients, (n, k).
 
-    The mean has moved towards every row it was fitted to, so that gradients are smaller at it than at theta*: by the
-    row's leverage h, the trace of V times what the row adds to the precision. So their squares are enlarged by
-    1 / (1 - h) (HC2 of MacKinnon and White, 1985), to first order: 1 + h / 2.
+    The mean was fitted to every row, so gradients at it are smaller than at theta*, by the row's leverage h, the trace
+    of V times the row's part of the precision. Squares are therefore divided by 1 - h (HC2 of MacKinnon and White,
+    1985): to first order, gradients are multiplied by 1 + h / 2.
     """
     space = problem.scores.reduced
     found = _smoothed(space.design, space.design @ mean + space.offset, problem.pairs, root @ root.T)
@@ -366,7 +366,7 @@ def _row_gradients(problem: Problem, positive: NDArray[np.bool_], mean: FloatArr
 
 
 def _next(path: list[Sandwich]) -> float:
-    """The next gamma: by the secant through the last two on logarithmic scales, else divided by the ratio."""
+    """Return the next gamma: by the secant through the last two on logarithmic scales, else divided by the ratio."""
     last = path[-1]
     step = -math.log(last.ratio)
     if len(path) > 1:
@@ -374,12 +374,12 @@ def _next(path: list[Sandwich]) -> float:
         rise, run = math.log(last.ratio / before.ratio), math.log(last.gamma / before.gamma)
         if run != 0.0 and 0.2 < rise / run < 5.0:
             step = -math.log(last.ratio) * run / rise
-    return last.gamma * math.exp(float(np.clip(step, -LARGEST_STEP, LARGEST_STEP)))
+    return last.gamma * float(np.clip(math.exp(step), 1.0 / GAMMA_STEP, GAMMA_STEP))
 
 
 def _check(problem: Problem, level: float) -> NDArray[np.bool_]:
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level is a probability strictly between 0 and 1; got {level!r}.")
+    """Refuse problems that cannot be calibrated; return the mask of the positive class, (n,)."""
+    check_probability("level", level)
     if problem.sites is not None or not problem.scale_free:
         raise ValueError(
             "gamma can be calibrated to coverage for scores X @ theta under a Gaussian prior centred at zero: without "
@@ -387,6 +387,7 @@ def _check(problem: Problem, level: float) -> NDArray[np.bool_]:
         )
     if problem.d < 2:
         raise ValueError(
-            "X must have two columns at least to calibrate: with one coefficient the direction is its sign."
+            f"X must have at least two columns, to calibrate gamma; got {problem.d}: the direction of one coefficient "
+            "is its sign."
         )
     return two_class_mask(problem, "gamma can be calibrated to coverage", "Choose it by cross-validation.")

@@ -1,27 +1,25 @@
-"""Choosing among Gaussian priors by EP's evidence.
+"""Choose Gaussian priors, and lengthscales of kernel features, by EP's log evidence.
 
-*How far should the prior follow the covariance of X?*
-
-With independent coefficients of equal variance, the posterior mean at small gamma points along the difference of the
-class means, whatever the correlation of the columns. With the prior covariance S^-1, S that of the columns (as in a
-g-prior), it points along S^-1 times that difference, Fisher's discriminant: right where S is well known, all noise
-where it is not. Between the two lies
+*Prior covariance* (:func:`choose_shrinkage`, estimators' ``prior="auto"``). With independent coefficients of equal
+variance, the posterior mean at a small gamma is along the difference of the class means, whatever the correlation of
+the columns. With prior covariance S^-1, S that of the columns (as in a g-prior), it is along S^-1 times that
+difference, Fisher's discriminant: right where S is known well, and mostly noise where it is not. Between the two is
 
     prior covariance = ((1 - shrinkage) S + shrinkage I)^-1,
 
-at shrinkage 1 independent coefficients. Evidence compares priors on the same pairs at the same gamma, so four fits at
-one gamma choose. It is a choice on the data: a certificate pays for it (``selected_from``).
+with independent coefficients at shrinkage 1. Evidences of different priors on the same pairs at the same gamma can be
+compared, so four fits at one gamma choose. Because the choice uses the data, a certificate counts it
+(``selected_from``).
 
-Lengthscales of kernel features by maximal evidence.
+*Lengthscales* (:func:`choose_lengthscale`). The log evidence is computed on a grid of multiples of the median distance,
+then maximised from the best of them by L-BFGS in the logarithms, with one lengthscale for all covariates or one for
+each (automatic relevance determination). The gradient is exact for given pivots
+(:func:`~pymc_pacauc.ep.kernel.feature_slopes`) and costs about one sweep for any number of lengthscales. Each fit
+starts from the sites of the one before. If pairs are subsampled (:mod:`pymc_pacauc.ep.subsample`), new pairs are drawn
+for each lengthscale of the grid and for the final one, but the search between them uses the same pairs, so that the
+objective is smooth.
 
-The evidence of a few multiples of the median distance is compared, and its maximum approached from the best of them by
-L-BFGS in the logarithms, one lengthscale for all covariates or one for each (automatic relevance determination). The
-gradient is exact for given pivots (:func:`~pymc_pacauc.ep.kernel.feature_slopes`), and costs about a sweep, however
-many lengthscales there are. Each fit starts from the sites of the one before, seen by the new features.
-
-Where pairs are many they are subsampled (:mod:`pymc_pacauc.ep.subsample`): anew for each lengthscale of the grid and
-for the one chosen, and once for the search between them, so that the evidence it climbs is as smooth as that of all
-pairs.
+References: Zellner (1986) for the g-prior; Rasmussen & Williams (2006), http://gaussianprocess.org/gpml, chapter 5.
 """
 
 from __future__ import annotations
@@ -46,29 +44,29 @@ from pymc_pacauc.ep.plan import Subsample, choose_plan
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, checked_rows
 from pymc_pacauc.problem.kernel_features import (
     COVARIANCES,
     Covariance,
     KernelFeatures,
-    checked_rows,
     kernel_features,
     median_distance,
 )
 from pymc_pacauc.problem.problem import Problem, linear_gaussian_problem
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
+from pymc_pacauc.tune.gamma import CENTRE
+from pymc_pacauc.tune.nested import FARTHEST
 
 SHRINKAGES = (0.03, 0.1, 0.3, 1.0)
 BENDS = (0.3, 1.0, 3.0)  # prior standard deviations of the bends of additive features, beside lines of 1
-SIZES = 2.0  # gamma at which priors are compared, in units of the comparison's size (n+ n- / n for two classes)
 
 
 @dataclass(frozen=True, eq=False)
 class PriorChoice:
-    """What :func:`choose_shrinkage` found: a log evidence for each shrinkage, at ``gamma``, and the ``problem``.
+    """Result of :func:`choose_shrinkage`: a log evidence for each shrinkage, at ``gamma``, and the chosen ``problem``.
 
-    ``fit`` is the one at that gamma, to the rows that are compared; None where there was no choice, or it failed.
-    ``number`` of priors were compared.
+    ``fit`` is the fit of the chosen prior at that gamma, to the rows that are compared; None where there was no choice,
+    or it did not converge. ``number`` is the number of priors compared.
     """
 
     shrinkages: tuple[float, ...]
@@ -86,9 +84,9 @@ class PriorChoice:
 def shrunk_prior(
     problem: Problem, shrinkage: float, weights: FloatArray | None = None, S: FloatArray | None = None
 ) -> Problem:
-    """The problem with prior covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of its columns.
+    """Return the problem with prior covariance ((1 - shrinkage) S + shrinkage I)^-1, S the covariance of its columns.
 
-    ``weights`` are those of the rows in S, if it is not given.
+    ``weights`` are those of the rows in S, where S is not given.
 
     Examples
     --------
@@ -119,11 +117,11 @@ def choose_shrinkage(
     weights: FloatArray | None = None,
     n_jobs: int | None = None,
 ) -> PriorChoice:
-    """The shrinkage of highest evidence; with more columns than rows, where S is singular, 1 without looking.
+    """Choose the shrinkage of highest evidence; with more columns than rows, where S is singular, 1.
 
     Examples
     --------
-    Nine columns repeat one another up to noise; what tells is how they differ.
+    Nine columns are equal up to noise, and the label depends on their differences.
 
     >>> from pymc_pacauc.problem.problem import linear_gaussian_problem
     >>> rng = np.random.default_rng(1)
@@ -132,7 +130,7 @@ def choose_shrinkage(
     >>> choose_shrinkage(linear_gaussian_problem(X, y, gamma=1.0)).shrinkage < 1
     True
     """
-    gamma = SIZES * row_shares(problem.pairs).size
+    gamma = CENTRE * row_shares(problem.pairs).size
     candidates = tuple(shrinkages) if problem.d <= problem.n else (1.0,)
     S = _column_covariance(problem, weights) if len(candidates) > 1 else None
     problems = [shrunk_prior(problem, each, weights, S) for each in candidates]
@@ -146,7 +144,7 @@ def choose_shrinkage(
 def choose_bend(
     problem: Problem, lines: int, *, weights: FloatArray | None = None, n_jobs: int | None = None
 ) -> PriorChoice:
-    """The prior of additive features, of which the first are ``lines``: their shrinkage, then the scale of the bends.
+    """Choose the prior of additive features: shrinkage of the first ``lines`` columns, then the scale of the others.
 
     Examples
     --------
@@ -159,7 +157,7 @@ def choose_bend(
     True
     """
     line = choose_shrinkage(_with_prior(problem, np.ones(lines)), weights=weights, n_jobs=n_jobs)
-    if lines == problem.d:  # no column bends
+    if lines == problem.d:  # no covariate has a nonlinear part
         return line
     factor = line.problem.prior.factor
     factor, rest = np.diag(factor) if factor.ndim == 1 else factor, np.eye(problem.d - lines)
@@ -171,7 +169,7 @@ def choose_bend(
 
 
 def _compare(problems: Sequence[Problem], gamma: float, n_jobs: int | None) -> tuple[FloatArray, Fit | None]:
-    """Log evidences at gamma, NaN where EP fails, and the fit to the best problem, if that converged."""
+    """Compute log evidences at gamma, NaN where EP does not converge, and return the best fit, if it converged."""
     fits: list[Fit] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -185,7 +183,7 @@ def _compare(problems: Sequence[Problem], gamma: float, n_jobs: int | None) -> t
 
 
 def _with_prior(problem: Problem, factor: FloatArray) -> Problem:
-    """The problem of its first columns, as many as the prior's factor has."""
+    """Return the problem restricted to its first ``len(factor)`` columns, with prior N(0, factor factor')."""
     X = problem.X[:, : len(factor)]
     return replace(problem, scores=LinearScores(X, problem.offset, GaussianPrior(np.zeros(len(factor)), factor)))
 
@@ -195,17 +193,16 @@ def _column_covariance(problem: Problem, weights: FloatArray | None) -> FloatArr
 
 
 def _best(log_evidences: FloatArray) -> int:
-    """The highest; the last, independent coefficients, where none is known."""
+    """Return the index of the highest; where all are NaN, of the last (independent coefficients)."""
     known = np.where(np.isnan(log_evidences), -np.inf, log_evidences)
     return int(np.argmax(known)) if np.isfinite(known).any() else known.size - 1
 
 
 GRID = (0.25, 0.5, 1.0, 2.0)  # times the median distance
-FARTHEST = 4.0  # the logarithms move at most so far from the grid's best
-# One lengthscale for all is at most so many median distances: there the process is linear but for 2 % of its variance.
-# Beyond, all else has so little that a large gamma fits it to noise at once (a cliff of the AUC along gamma).
+# Largest lengthscale common to all covariates, in median distances: there 98 % of the process's variance is linear.
+# Beyond, the rest has so little variance that a large gamma fits it to noise abruptly.
 LONGEST = 4.0
-SLOPE = 1e-2  # nats per unit of a logarithm at which the search ends
+SLOPE = 1e-2  # nats per unit of log lengthscale at which the search ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,21 +279,21 @@ def choose_lengthscale(
     Parameters
     ----------
     X : array_like, shape (n, d)
-        Covariates, shape (n, d), on comparable scales unless ``each``.
+        Covariates, on comparable scales unless ``each``.
     y : array_like, shape (n,), or Pairs
         Labels, or a ready :class:`~pymc_pacauc.comparison.pairs.Pairs`.
     gamma : float
-        Inverse temperature of the fits, all at the same: evidence cannot choose it.
+        Inverse temperature, the same for all fits: gamma cannot be chosen by evidence.
     kernel : str or callable, default "squared_exponential"
         ``"squared_exponential"``, ``"matern52"`` or ``"matern32"``.
     each : bool, default False
         One lengthscale for each covariate instead of one for all; a covariate that does not matter gets a long one.
     rank : int, default 300
-        Of the features, at most.
+        Largest number of features.
     grid : sequence of float, optional
         Multiples of the median distance to begin with; the search goes on from the best.
     max_evaluations : int, default 30
-        Of the evidence and its gradient after the grid; 0 for the grid alone.
+        Largest number of evaluations of the evidence and its gradient after the grid; 0 for the grid alone.
     pairs : str or int, default "auto"
         As in :func:`pymc_pacauc.arrays.fit`.
     n_jobs : int, optional
@@ -312,6 +309,11 @@ def choose_lengthscale(
     ValueError
         If ``kernel`` is unknown, ``grid`` is empty or not positive, or X and y do not match.
 
+    Warns
+    -----
+    ConvergenceWarning
+        If the final fit does not converge, or the error from using a subset of pairs is large.
+
     See Also
     --------
     kernel_features : Features with given lengthscales.
@@ -319,8 +321,8 @@ def choose_lengthscale(
 
     Notes
     -----
-    A prior chosen on the data leaves no certificate: :func:`~pymc_pacauc.certificate` refuses ``fit``. It holds for
-    features with lengthscales chosen on other rows.
+    A prior chosen on the data has no certificate: :func:`~pymc_pacauc.certificate` refuses ``fit``. Features with
+    lengthscales chosen on other rows have one.
 
     Examples
     --------
@@ -350,7 +352,7 @@ def choose_lengthscale(
 
         t, converged, message = np.zeros(free.shape[1]), True, "the best of the grid"
         if max_evaluations > 0:
-            # The first step of L-BFGS is as long as the gradient: in these units a factor of two at most.
+            # The first step of L-BFGS is as long as the gradient: in these units, at most a factor of two.
             unit = max(1.0, 1.5 * float(np.abs(evidence(start, anew=True)[1] @ free).max()))
 
             def objective(t: FloatArray) -> tuple[float, FloatArray]:
@@ -379,11 +381,11 @@ class _Evidence:
         self._rows, self._compared, self._gamma, self._n_jobs = rows, compared, gamma, n_jobs
         self._kernel, self._rank = kernel, rank
         self._last: EPFit | None = None
-        self._used: Any = pairs  # then those of the first: as many for all lengthscales
+        self._used: Any = pairs  # replaced by the first plan's, so that all lengthscales use as many pairs
         self.trace: list[dict[str, Any]] = []
 
     def fit(self, log_scales: FloatArray, accuracy: str, *, anew: bool = False) -> tuple[KernelFeatures, EPFit]:
-        """EP's fit; of a subsample, to that of the last one unless it is to be drawn ``anew``."""
+        """Fit features at given lengthscales; on the subsample of the last fit, unless it is to be drawn ``anew``."""
         features = kernel_features(self._rows, self._kernel, lengthscale=np.exp(log_scales), rank=self._rank)
         problem = linear_gaussian_problem(features.transform(self._rows), self._compared, self._gamma)
         problem = replace(problem, tuned_prior=True)
@@ -410,7 +412,7 @@ class _Evidence:
 
 
 def lengthscale_gradient(features: KernelFeatures, fit: EPFit, X: FloatArray) -> FloatArray:
-    """d log Z / d log lengthscale of each covariate, for EP's fit to ``features.transform(X)`` with prior N(0, I)."""
+    """Compute d log Z / d log lengthscale of each covariate, (d,), at a fit to ``features.transform(X)``."""
     kernel, rows, points = features.kernel, X / features.lengthscale, features.points
     assert isinstance(kernel, Covariance)
     in_cross, in_pivots = feature_slopes(fit, features.factor, fit.problem.scores.reduced.rotation)
@@ -418,8 +420,9 @@ def lengthscale_gradient(features: KernelFeatures, fit: EPFit, X: FloatArray) ->
 
 
 def _chained(kernel: Covariance, slope: FloatArray, rows: FloatArray, points: FloatArray) -> FloatArray:
-    """sum(slope * dK / d log lengthscale), K the kernel between rows and points: K depends on the squared differences
-    of their coordinates, and each falls by twice itself.
+    """Compute sum(slope * dK / d log lengthscale), (d,), K the kernel between rows and points.
+
+    K is a function of the squared differences of their scaled coordinates, whose derivative is -2 times themselves.
     """
     weights = slope * kernel.slope(cdist(rows, points, "sqeuclidean"))
     squares = weights.sum(axis=1) @ rows**2 + weights.sum(axis=0) @ points**2

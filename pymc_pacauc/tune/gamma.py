@@ -1,44 +1,39 @@
-"""Choosing gamma by cross-validation: one rule, for models, problems of arrays and estimators.
+"""Choose gamma by cross-validation: one rule, for PyMC models, problems of arrays and estimators.
 
-The held-out AUC of the posterior *mean*, the score one deploys, hardly depends on gamma: it lies on a plateau, and
-which gamma is highest there is the noise of the folds. So none is picked. gamma is the geometric mean of a fixed grid,
-each gamma weighing
+*Rule* (:func:`weighted_gamma`). The held-out AUC of the posterior mean, the score that is deployed, hardly depends on
+gamma over a wide range, where the maximum is noise of the folds. So gamma is not the maximum, but the geometric mean of
+a fixed grid with weights
 
     exp(-z^2) * exp(-(log(gamma / (2 size)) / 2)^2 / 2),
 
-where z is how far it stays behind the best one, in standard errors of that difference, and ``size`` is what the
-comparison is worth (n+ n- / n for two classes, :mod:`pymc_pacauc.comparison.sizes`). The second factor is a log-normal
-prior: wide (four standard deviations are a factor of 3000), so that it decides only where the folds see no difference,
-and then for a posterior that is neither the prior nor a point. The grid has the size times 1/4, 1, 4 and 16, and goes
-on in steps of four while its last gamma is the best, up to the number of pairs, where a single wrong pair costs a nat.
-(Larger gammas cost most: looking at them always takes half as long again, and the AUC of the choice is the same to
-0.0005.)
+where z is the loss of AUC against the best gamma, in standard errors of that difference, and ``size`` is the
+comparison's size (n+ n- / n for two classes, :mod:`pymc_pacauc.comparison.sizes`). The second factor is a log-normal
+prior, so wide (four standard deviations are a factor of 3000) that it matters only where folds show no difference. The
+grid is the size times 1/4, 1, 4 and 16, and is extended in steps of four while its last gamma is the best, up to the
+number of pairs, where a single wrong pair costs one nat. (Always computing larger gammas takes half as long again, and
+changes the AUC of the choice by less than 0.0005.)
 
-Two gammas see the same folds, so their difference is known far better than either AUC, and the error to compare it with
-is its own, *paired*: over the folds of one assignment of rows to folds, averaged over assignments. Another assignment
-gives no new rows, so it does not shrink this error; it removes what the assignment itself added.
+*Standard errors* (:func:`paired_errors`). Two gammas have the same folds, so their difference is known better than
+either AUC. Its error is *paired*: over the folds of one assignment of rows to folds, averaged over assignments. Further
+assignments have no new rows, so they do not reduce this error; they remove the noise of the assignment itself.
 
-Folds are the same for the same rows, in whatever order these come: rows are put in an order of their own, by their
-covariates, before they are assigned by a generator that always starts at the same number. Only where rows have no
-covariates (scores of any form, by SMC), or where these depend on the order of the rows (a latent Gaussian process), is
-it the order in which they come.
+*Folds* (:func:`assign_folds`) do not depend on the order of the rows: rows are sorted by a fixed projection of their
+covariates before they are assigned with a fixed seed. Only where rows have no covariates (scores of any form, by SMC),
+or these depend on the order of the rows (a latent Gaussian process), the order of the rows matters.
 
-With many rows some are enough to choose on, picked the same way. In units of the comparison's size the choice on some
-rows is about that on all of them, so gamma is multiplied by the ratio of the sizes to the power ``GROWTH``.
+*Many rows* (:func:`pairs_of_few`). Above 2500 rows gamma is chosen on about 1000, selected in the same way, and
+multiplied by the ratio of the comparison's sizes to the power ``GROWTH``.
 
-EP makes a fold cheap: its posterior is its own at a smaller gamma, rescaled, and a sweep or two
-(:mod:`pymc_pacauc.ep.leave_out`); or, where that is not for the problem (pairs of many weights, many small blocks,
-spikes, a cluster), a few sweeps from the prior.
+*Cost.* The posterior without a fold at one gamma starts at its own at a smaller gamma and takes one or two sweeps
+(``Plan.folds == "paths"``); for pairs of many weights, many small blocks, spikes, or on a cluster, it takes a few
+sweeps from the prior.
 
-All this is the same for any comparison: strata, weights, ordered classes, censored times. Held-out rows are judged by
-the comparison itself, among them alone; what takes the place of class sizes is what each row weighs
-(:mod:`pymc_pacauc.comparison.sizes`), and how rows are assigned to folds is the matter of
-:mod:`pymc_pacauc.comparison.folds`.
+The rule is for any comparison (strata, weights, ordered classes, censored times): held-out AUCs are of the comparison
+restricted to the fold. ``docs/develop/gamma.md`` has the measurements behind the constants.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,23 +53,23 @@ from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import GAMMA_STEP, Plan, choose_plan
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.ep.start import SWEEPS
+from pymc_pacauc.ep.subsample import FEW_ROWS
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.interrupt import raises_interrupts
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, cores
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.provenance import measure_of
 
-# Centre of the prior of gamma, in units of the comparison's size. Where folds see no difference, gamma doubles with it.
+# Centre of the prior of gamma, in units of the comparison's size (n+ n- / n for two classes); priors are compared
+# there. Where folds see no difference, gamma doubles with it.
 CENTRE = 2.0
 # Standard deviation of log(gamma) under the prior. Doubled, choices differ twice as much between assignments of folds.
 SPREAD = 2.0
 # Assignments of rows to folds: this over the comparison's size, within these bounds. Twice as many take twice as long,
 # and halve the variance of log(gamma) over assignments; the AUC of the choice is the same to 0.0005.
 ASSIGNED_SIZE, LEAST_ASSIGNMENTS, MOST_ASSIGNMENTS = 180, 2, 4
-# Power of the comparison's size by which a choice on some rows is taken to all; see docs/develop/gamma.md.
-GROWTH = 1.0
-# Rows beyond which some choose, and about how many of them. More take longer; the gamma chosen is steadier.
-MANY_ROWS, FEW_ROWS = 2500, 1000
+# Rows beyond which some, about FEW_ROWS, choose. More take longer; the gamma chosen is steadier.
+MANY_ROWS = 2500
 # Rows taken of the side that has many, where the other one has few: at most so many times those asked for.
 MOST = 4
 # Relative change of a fold's natural parameters before its last step, after which it is below what a ranking notices.
@@ -87,7 +82,7 @@ SERIOUS_CHANGE = 0.5
 
 
 def content_order(rows: FloatArray) -> NDArray[np.intp]:
-    """Rows of a matrix in an order that depends on what they are, not on where they are: along a fixed direction.
+    """Sort the rows of a matrix by their projection on a fixed direction: an order that depends on content only; (n,).
 
     Examples
     --------
@@ -99,9 +94,9 @@ def content_order(rows: FloatArray) -> NDArray[np.intp]:
 
 
 def pairs_of_few(pairs: Pairs, rows: int, order: NDArray[np.intp]) -> Pairs:
-    """The pairs among about so many rows, half of each side; of a small side all, and more of the other for it.
+    """Keep the pairs among about ``rows`` rows, half of each side; of a small side all, with more of the other side.
 
-    Which ones depends on their ``order`` alone.
+    The selection depends on the ``order`` of the rows alone.
 
     Examples
     --------
@@ -113,10 +108,7 @@ def pairs_of_few(pairs: Pairs, rows: int, order: NDArray[np.intp]) -> Pairs:
     if pairs.n <= rows:
         return pairs
     rng = np.random.default_rng(0)
-    higher = np.zeros(pairs.n, dtype=bool)
-    for block in pairs.blocks:
-        higher[block.positive] = True
-    sides = [rng.permutation(order[side[order]]) for side in (higher, ~higher)]
+    sides = [rng.permutation(order[side[order]]) for side in (pairs.higher, ~pairs.higher)]
     half = rows // 2
     few = min(half, *(max(side.size, 1) for side in sides))
     many = min(half**2 // few, MOST * rows)
@@ -129,9 +121,9 @@ def pairs_of_few(pairs: Pairs, rows: int, order: NDArray[np.intp]) -> Pairs:
 def assign_folds(
     comparison: Comparison, folds: int, groups: ArrayLike | None = None, order: NDArray[np.intp] | None = None
 ) -> NDArray[np.intp]:
-    """The fold of every row in each of several assignments, shape (repeats, n); the same for the same ``order``.
+    """Assign every row to a fold, several times: shape (repeats, n); the same for the same ``order``.
 
-    The larger the comparison, the less noisy the AUC of one assignment, whose variance is about 1 / size.
+    The number of assignments falls with the comparison's size, because the variance of an AUC is about 1 / size.
     """
     rng = np.random.default_rng(0)
     repeats = int(np.clip(np.ceil(ASSIGNED_SIZE / row_shares(comparison).size), LEAST_ASSIGNMENTS, MOST_ASSIGNMENTS))
@@ -143,7 +135,7 @@ def assign_folds(
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """What folds tell of one gamma.
+    """Cross-validation of one gamma.
 
     Attributes
     ----------
@@ -166,7 +158,7 @@ class Candidate:
 
 
 def leave_out_folds(problem: Problem, assigned: NDArray[np.intp], plan: Plan) -> Sequence[FoldPaths] | Sequence[Groups]:
-    """How the folds of each assignment are left out: along paths of their own, or else by sweeps from the prior."""
+    """Prepare to leave out the folds of each assignment: along paths of their own, or by splitting the pairs."""
     if plan.folds == "paths":
         placed = problem.in_coordinates(plan.coordinates)
         return [FoldPaths(placed, fold, plan.power) for fold in assigned]
@@ -183,13 +175,13 @@ def held_out(
     n_jobs: int | None = None,
     client: Any = None,
 ) -> Candidate:
-    """Held-out AUCs at ``gamma`` over the folds of each assignment.
+    """Compute held-out AUCs at ``gamma`` for the folds of each assignment.
 
-    Folds without paths of their own need a ``fit`` to all rows, at this or another gamma. Assignments go on threads, or
-    to the workers of a cluster.
+    Folds without paths of their own need a ``fit`` to all rows, at any gamma. Assignments are computed on threads, or
+    on the workers of a cluster.
     """
     one = partial(_one_assignment, gamma=gamma, refine=sweeps, tolerance=tolerance)
-    workers = min(len(folds), _cores() if n_jobs is None else n_jobs)
+    workers = min(len(folds), cores() if n_jobs is None else n_jobs)
     if client is not None:
         from pymc_pacauc.cluster.rounds import map_with
 
@@ -214,13 +206,9 @@ def _one_assignment(
     return left.group_auc, left.group_expected_auc, float(left.change.max())
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @dataclass(frozen=True, eq=False)
 class PairedErrors:
-    """How far each candidate stays behind the best one: ``loss``, its standard error, and who is ``within`` one."""
+    """Mean AUC lost by each candidate against the best one (``loss``), and its standard error ``se``; (candidates,)."""
 
     best: int
     loss: FloatArray
@@ -232,7 +220,7 @@ class PairedErrors:
 
 
 def paired_errors(values: FloatArray) -> PairedErrors:
-    """Of held-out AUCs ``values[candidate, repeat, fold]``; of candidates that tie the last one counts as the best.
+    """Compute paired errors of held-out AUCs ``values[candidate, repeat, fold]``; of ties the last one is the best.
 
     Examples
     --------
@@ -252,7 +240,7 @@ def paired_errors(values: FloatArray) -> PairedErrors:
 
 
 def gamma_grid(shares: RowShares, gammas: ArrayLike | None = None) -> FloatArray:
-    """Given gammas, checked and in order; by default steps of four from a quarter of the comparison's size.
+    """Check and sort given gammas; by default, steps of four from a quarter of the comparison's size.
 
     Examples
     --------
@@ -265,12 +253,13 @@ def gamma_grid(shares: RowShares, gammas: ArrayLike | None = None) -> FloatArray
         return values[values <= shares.pairs]
     values = np.unique(np.atleast_1d(np.asarray(gammas, dtype=np.float64)))
     if values.size == 0:
-        raise ValueError("gammas is empty.")
+        raise ValueError("gammas is empty: give at least one number > 0, or None for the default grid.")
     return np.array([check_gamma(value) for value in values])
 
 
+@np.errstate(under="ignore")
 def weighted_gamma(candidates: Sequence[Candidate], size: float) -> float:
-    """The geometric mean of the gammas whose folds can be relied on, weighted as the module's docstring says."""
+    """Compute the weighted geometric mean of the module docstring, over the gammas whose folds converged."""
     usable = [each for each in candidates if each.reliable] or list(candidates)
     errors = paired_errors(np.array([each.auc for each in usable]))
     z = np.divide(errors.loss, errors.se, out=np.where(errors.loss > 0.0, np.inf, 0.0), where=errors.se > 0.0)
@@ -288,11 +277,11 @@ class GammaChoice:
     candidates : tuple of Candidate
         Gammas, in order, for all rows, with their held-out AUC.
     chosen : int
-        Which of them is the choice, :attr:`gamma`.
+        Index of the choice, :attr:`gamma`.
     folds : ndarray of int, shape (repeats, n)
         The fold of every row in each assignment, -1 where gamma was not chosen on it.
     measure : str
-        What is measured: ``"AUC"``, or the concordance of what is compared.
+        Name of the measure: ``"AUC"``, or the concordance of what is compared.
 
     See Also
     --------
@@ -331,7 +320,10 @@ class GammaChoice:
 def choose_among(
     evaluate: Callable[[float], Candidate], gammas: ArrayLike | None, comparison: Comparison
 ) -> tuple[list[Candidate], int]:
-    """Candidates, by gamma, and the place of the choice: of given gammas the nearest to what the rule says."""
+    """Evaluate candidates; return them in order of gamma, and the index of the choice.
+
+    If ``gammas`` are given, the choice is the one nearest to the rule's.
+    """
     shares = row_shares(comparison)
     found = [evaluate(float(gamma)) for gamma in gamma_grid(shares, gammas)]
     while gammas is None and found[-1].reliable and GAMMA_STEP * found[-1].gamma <= shares.pairs:
@@ -363,26 +355,26 @@ def choose_gamma(
     Parameters
     ----------
     problem : Problem
-        What is to be fitted; its own gamma is not used.
+        The problem to fit; its own gamma is not used.
     gammas : array-like, optional
         Values to compare; by default the grid of :mod:`pymc_pacauc.tune.gamma`.
     folds : int or array of int, default 5
         Number of folds, or the fold of every row, in one assignment or in each of several.
     method : {"ep", "vb"}, default "ep"
-        Of the folds' posteriors.
+        Method of the folds' posteriors.
     groups : array-like, optional
         Group label of each observation; a group is never split between folds.
     tuning : Pairs, optional
-        The pairs to choose by, of the same rows, for gammas that are not given. By default all up to 2500 rows, else
+        Pairs of the same rows by which to choose, where ``gammas`` are not given. By default all up to 2500 rows, else
         those among about 1000.
     start : Fit, optional
-        A fit to the rows in ``tuning``, at any gamma; saves one where folds have no paths of their own.
+        A fit to the rows in ``tuning``, at any gamma; saves one fit where folds have no paths of their own.
     n_jobs : int, optional
         Threads, by default one per core.
     callback : callable, optional
-        Called with the number of gammas looked at so far.
+        Called with the number of gammas evaluated so far.
     client : dask.distributed.Client, optional
-        Whose workers share the assignments of folds.
+        Client of a cluster whose workers compute the assignments of folds.
 
     Returns
     -------
@@ -439,7 +431,7 @@ def choose_gamma(
         return found
 
     candidates, chosen = choose_among(evaluate, gammas, some.pairs)
-    grown = (row_shares(problem.pairs).size / row_shares(some.pairs).size) ** GROWTH
+    grown = row_shares(problem.pairs).size / row_shares(some.pairs).size  # see docs/develop/gamma.md
     of_all = np.full((len(assigned), problem.n), -1)
     of_all[:, rows] = assigned
     scaled = tuple(replace(each, gamma=grown * each.gamma) for each in candidates)
@@ -455,7 +447,7 @@ def fits_along_gamma(
     n_jobs: int | None = None,
     client: Any = None,
 ) -> Iterator[Fit]:
-    """Fits at each gamma, from the last one that converged; that one did not is told by ``converged`` alone."""
+    """Yield fits at each gamma, each from the last that converged; without warnings, see their ``converged``."""
     start = None
     for gamma in np.asarray(gammas, dtype=np.float64):
         with warnings.catch_warnings():
@@ -467,5 +459,5 @@ def fits_along_gamma(
 
 
 def certificate_gammas(shares: RowShares) -> FloatArray:
-    """Fifteen values around that of Theorem 2.3, n+ n- / (4n) for two classes: from a quarter of it to 32 times it."""
+    """Return fifteen gammas around that of Theorem 2.3, a quarter of the size: from 1/4 of it to 32 times it."""
     return 0.25 * shares.size * 2.0 ** np.linspace(-2, 5, 15)

@@ -1,23 +1,31 @@
-"""Hyper-parameters integrated over: EP inside, quadrature outside.
+"""Integrate over hyper-parameters: EP given each of their values, quadrature or weighted points over the values.
 
-Many models are Gaussian *given* a few hyper-parameters phi: scales, lengthscales, mixture weights. EP gives Z(phi) in
-milliseconds, so that p(phi | data) is prior(phi) Z(phi) at some points, and the posterior of everything else a mixture
-of the fits at these (integrated nested Laplace approximations, Rue, Martino and Chopin 2009,
-doi:10.1111/j.1467-9868.2008.00700.x, with EP in the place of Laplace's method).
+Many models are Gaussian *given* a few hyper-parameters phi: scales, lengthscales, mixture weights. EP computes Z(phi)
+in milliseconds, so that p(phi | data) is known up to a constant at some points, and the posterior of the coefficients
+is a mixture of the fits at these points:
 
-1. :func:`find_mode` climbs prior x Z by L-BFGS with EP's gradient, in coordinates that are unconstrained and scaled by
-   the prior. With the prior's density left away this is the maximum of the evidence.
-2. With one or two hyper-parameters a lattice around the mode, in the axes of the Hessian, is filled outwards until the
-   density has fallen far enough, so that skewness and long tails (a scale near zero) are followed wherever they lead.
-3. With three to six, quasi-random points of a multivariate t are weighted by density / proposal; a second round is
-   drawn around the moments that the first one found. Weights correct whatever the proposal misses, and their effective
-   number says how well.
+    p(phi | data) ~ prior(phi) Z(phi),    p(theta | data) = sum_k weight_k q(theta | phi_k).
 
-Every fit begins from the sites of the one nearby. Points where EP does not converge are left out, and counted.
+These are integrated nested Laplace approximations (INLA) with EP in place of Laplace's method.
 
-The gradient. With whitened scores A(phi) w, w ~ N(0, I), log Z is stationary in the sites, and where dA = A D for some
-D, as with scales and kernels, d log Z = sum(D * (V + m m' - I)), V and m those of q. That of spike-and-slab priors is
-known too. Elsewhere (offsets that move, tables of densities) evidences are differenced.
+1. :func:`find_mode` maximises prior x Z by L-BFGS with EP's gradient, in coordinates that are unconstrained and scaled
+   by the prior. Without the prior's density this is the maximum of the evidence.
+2. With one or two hyper-parameters, a lattice around the mode, along the axes of the Hessian, is extended outwards
+   until the density has fallen far enough, so that skewness and long tails (a scale near zero) are included.
+3. With three to six, quasi-random points of a multivariate t have weights density / proposal; a second round is drawn
+   around the moments found by the first. The effective number of points measures the quality.
+
+Every fit starts from the sites of one nearby. Points where EP does not converge are left out, and counted. One
+hyper-parameter takes some tens of fits, six take five hundred. Used for every model whose hyper-parameters have priors
+(:mod:`pymc_pacauc.model.nested`), and by ``maximize_evidence``; to integrate over other parameters, describe them by a
+:class:`Conditional`.
+
+*Gradient* (:meth:`Density.gradient`). With whitened scores A(phi) w, w ~ N(0, I), log Z is stationary in the sites, and
+where dA = A D for some D, as with scales and kernels, d log Z = sum(D * (V + m m' - I)), V and m those of q. The
+gradient for spike-and-slab priors is known too. Elsewhere (offsets that depend on phi, tabulated densities) it is a
+difference quotient of evidences.
+
+Reference: Rue, Martino & Chopin (2009), doi:10.1111/j.1467-9868.2008.00700.x.
 """
 
 from __future__ import annotations
@@ -30,24 +38,24 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import scipy  # scipy.stats, a second to import, at its first use
 from numpy.typing import NDArray
-from scipy import linalg, optimize, special, stats
-from scipy.stats import qmc
+from scipy import linalg, optimize, special
 
 from pymc_pacauc.ep.gaussian import EPFit, carried_over
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.ep.plan import FEWEST_ROWS
+from pymc_pacauc.ep.plan import ACCURACIES, FEWEST_ROWS
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
 
 MOST_HYPER = 6  # beyond that points are too few for the dimension; doubled, effective points fall below a tenth
-TOLERANCE = 1e-2  # of the fits: log Z to 1e-3 nats, means to 0.01 sd; a tenth of it takes twice as many sweeps
+TOLERANCE = ACCURACIES["path"].tolerance  # of the fits: log Z to 1e-3 nats, means to 0.01 sd
 STEP = 1e-4  # of differences of problems, in prior standard deviations
 EVIDENCE_STEP = 0.05  # the same where evidences are differenced, which are known to TOLERANCE
 SLOPE = 0.1  # gradient at the mode, nats per prior standard deviation: the lattice only has to begin near it
-FARTHEST = 8.0  # of the mode from the prior's centre, in its standard deviations
+FARTHEST = 8.0  # of a mode from where its search begins, in prior standard deviations, or logarithms without a prior
 CURVATURE = 0.25  # least, per squared prior standard deviation: a posterior is no wider than twice its prior
 EXPLAINED = 1e-3  # share of dA that may be outside the span of A
 # Lattice, by dimension: step in posterior standard deviations, and nats below the mode where it ends. Moments of two
@@ -55,18 +63,22 @@ EXPLAINED = 1e-3  # share of dA that may be outside the span of A
 LATTICE = {1: (1.0, 6.0), 2: (1.4, 4.5)}
 STRETCH = 0.4  # steps grow as cosh(STRETCH t), t in steps from the mode: long tails take half the points
 MOST_POINTS = 300  # of a lattice: density that has not fallen by then has no end that is worth following
-POINTS = 32  # quasi-random points per hyper-parameter and round: twice as many halve the error, at twice the time
+# Quasi-random points per hyper-parameter and round: twice as many halve the error, at twice the time. And values in a
+# certificate: twice as many cost at most 0.7 nats more.
+POINTS = 32
 DEGREES = 8.0  # of freedom of the t they come from: tails heavier than those of log-scales
 FEWEST_EFFECTIVE = 20.0  # weighted points below which a warning says that the integral is rough: an error of 0.2 sd
 NEXT_TO_FAILED = (
     0.02  # weight of the points next to those that failed from which on a warning says so: 0.05 sd of error
 )
-NEGLIGIBLE = 1e-4  # total weight of the points that are dropped from the mixture
-FLAT, ROWS = 1e-6, 80  # relative residual below which a direction counts as flat; rows that are looked at for it
+# Total weight of the points that are dropped from a mixture, and weight of a component that a prior made of one lacks;
+# ten times more, and tails are 0.1 % lighter.
+NEGLIGIBLE = 1e-4
+FLAT = 1e-6  # relative residual below which a direction counts as flat
 
 NOWHERE = (
-    "Expectation-Propagation did not converge at any value of the hyper-parameters that was tried: use a smaller "
-    "gamma, or pm.sample(step=pac.TemperingSMC())."
+    "EP did not converge at any value of the hyper-parameters that was tried: use a smaller gamma, or "
+    "pm.sample(step=pac.TemperingSMC())."
 )
 
 
@@ -108,7 +120,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """Points ``mode + axes @ z``, z = sinh(STRETCH t) / STRETCH, t on a lattice of given ``step``: shape (K, k)."""
+    """Points ``mode + axes @ z``, z = sinh(STRETCH t) / STRETCH, with ``t``, (K, k), on a lattice of given ``step``."""
 
     mode: FloatArray
     axes: FloatArray
@@ -125,7 +137,7 @@ class Lattice:
 
     @property
     def log_volume(self) -> FloatArray:
-        """Of the cell of each point, shape (K,)."""
+        """Log volume of the cell of each point, shape (K,)."""
         whole = np.linalg.slogdet(self.axes)[1] + self.mode.size * np.log(self.step)
         volume: FloatArray = whole + np.log(np.cosh(STRETCH * self.t)).sum(axis=1)
         return volume
@@ -134,7 +146,7 @@ class Lattice:
         return replace(self, t=self.t[index])
 
     def draw(self, index: NDArray[np.intp], weights: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Points within the cells at ``index``, with the first two moments of the weighted lattice, shape (N, k)."""
+        """Draw points within the cells at ``index``, (N, k), rescaled to the first two moments of the lattice."""
         nodes, shares = np.polynomial.legendre.leggauss(3)  # moments of a cell along each axis
         z = self.stretched(self.t[..., None] + 0.5 * self.step * nodes)  # (K, k, 3)
         first, second = weights @ (z @ shares / 2.0), weights @ (z**2 @ shares / 2.0)
@@ -147,20 +159,20 @@ class Lattice:
 
 @dataclass(frozen=True, eq=False)
 class NestedFit:
-    """A posterior as a mixture over hyper-parameters; what :func:`integrate` returns.
+    """A posterior as a mixture over hyper-parameters; the result of :func:`integrate`.
 
     Attributes
     ----------
     phi, weights : ndarray, shapes (K, k) and (K,)
-        Values of the hyper-parameters, and the posterior probability that each stands for.
+        Values of the hyper-parameters, and their posterior probabilities.
     fits : tuple of Fit
         EP's fit given each.
     lattice : Lattice or None
-        Where the points are on a lattice, the cells that they stand for.
+        Where the points are on a lattice, their cells.
     mode : Point
-        The mode of prior x Z, or the maximum that was asked for.
+        The mode of prior x Z, or the maximum of Z if that was asked for.
     log_evidence : float
-        log of the integral of prior x Z.
+        Log of the integral of prior x Z, in nats.
     effective : float
         1 / sum(weights^2), the effective number of points.
     evaluated, failed : int
@@ -172,12 +184,12 @@ class NestedFit:
     phi: FloatArray
     weights: FloatArray
     fits: tuple[Fit, ...]
-    lattice: Lattice | None
     mode: Point
     log_evidence: float
     evaluated: int
     failed: int
-    truncated: bool
+    lattice: Lattice | None = None
+    truncated: bool = False
 
     @property
     def effective(self) -> float:
@@ -185,17 +197,17 @@ class NestedFit:
 
     @property
     def central(self) -> Fit:
-        """The fit of the heaviest point."""
+        """The fit with the largest weight."""
         return self.fits[int(np.argmax(self.weights))]
 
     def mean(self, quantity: Callable[[Fit], Any]) -> Any:
-        """The posterior mean of a quantity whose mean given phi is known."""
+        """Average a quantity of the fits, its posterior mean given phi, over phi."""
         return sum(weight * quantity(each) for weight, each in zip(self.weights, self.fits, strict=True))
 
 
 @dataclass(eq=False)
 class Density:
-    """prior(phi) Z(phi), each fit begun from one nearby."""
+    """The unnormalised density prior(phi) Z(phi); each fit starts from one nearby, and all points are kept."""
 
     conditional: Conditional
     method: str = "ep"
@@ -213,7 +225,7 @@ class Density:
         return max(point.log_density for point in self.points)
 
     def at(self, phi: FloatArray, near: Point | None = None) -> Point:
-        """The density at phi; the fit starts from that of ``near``, by default of the nearest point so far."""
+        """Evaluate the density at phi; the fit starts from that of ``near``, by default of the nearest point so far."""
         if near is None and self.points:
             usable = [point for point in self.points if point.fit.converged] or self.points
             scale = self.conditional.scale
@@ -235,7 +247,7 @@ class Density:
         return point
 
     def gradient(self, point: Point) -> FloatArray:
-        """d log density / d phi, shape (k,)."""
+        """Compute d log density / d phi, shape (k,)."""
         conditional, k = self.conditional, self.conditional.dimension
         steps = EVIDENCE_STEP * np.diag(conditional.scale)
         ends = conditional.log_prior(np.concatenate([point.phi + 0.01 * steps, point.phi - 0.01 * steps]))
@@ -256,16 +268,16 @@ class Density:
 
 
 def _start(near: Fit, problem: Problem) -> Fit | None:
-    """The sites of a fit as a start for another prior."""
+    """Make a start for another prior from the sites of a fit; None where the plan's own start is better."""
     if isinstance(near, EPFit) and problem.spikes is None:
-        # A process has directions of its own at every lengthscale, and begins best where its mean is found first
+        # A process has other features at every lengthscale: the mean-first start is better
         return None if problem.d >= problem.n >= FEWEST_ROWS else carried_over(near, problem)
     same = near.converged and np.array_equal(near.problem.X, problem.X)
     return near if same and np.array_equal(near.problem.prior.factor, problem.prior.factor) else None
 
 
 def _slope(here: Fit, moved: Problem, step: float) -> float | None:
-    """d log Z along a move of the prior by ``step``, by EP's gradient; None where that does not know it."""
+    """Compute d log Z along a move of the prior by ``step``, by EP's gradient; None where there is no formula."""
     scores, others = here.problem.scores, moved.scores
     if here.problem.spikes is not None and moved.spikes is not None and np.array_equal(scores.X, others.X):
         gradient, now, then = here.evidence_gradient(), here.problem.spikes, moved.spikes
@@ -289,7 +301,7 @@ def _slope(here: Fit, moved: Problem, step: float) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What :func:`find_mode` found: the best point, each point and its gradient, and how the search ended."""
+    """Result of :func:`find_mode`: the best point, all points with gradients, and how the search ended."""
 
     best: Point
     trace: list[tuple[Point, FloatArray]]
@@ -303,9 +315,8 @@ def find_mode(
     slope: float = SLOPE,
     max_evaluations: int = 60,
     free: FloatArray | None = None,
-    farthest: float = FARTHEST,
 ) -> Search:
-    """Climb prior x Z in coordinates ``(phi - centre) / scale``, along the orthonormal columns of ``free``.
+    """Maximise prior x Z in coordinates ``(phi - centre) / scale``, along the orthonormal columns of ``free``.
 
     ``slope`` is the largest entry of the gradient at which to stop; each coordinate moves at most ``farthest``.
     """
@@ -328,7 +339,7 @@ def find_mode(
         np.zeros(free.shape[1]),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-farthest, farthest)] * free.shape[1],
+        bounds=[(-FARTHEST, FARTHEST)] * free.shape[1],
         options={"maxfun": max_evaluations, "gtol": slope, "ftol": 1e-10},
     )
     mode = best()
@@ -338,7 +349,7 @@ def find_mode(
 
 
 def integrate(density: Density) -> NestedFit:
-    """The posterior as a mixture over hyper-parameters."""
+    """Compute the posterior as a mixture over hyper-parameters."""
     if density.conditional.values is not None:
         return _listed(density)
     mode = find_mode(density).best
@@ -349,25 +360,16 @@ def integrate(density: Density) -> NestedFit:
 
 
 def maximum(density: Density) -> NestedFit:
-    """The mode of prior x Z alone, as a mixture of one; its evidence is that given the mode."""
+    """Find the mode of prior x Z, as a mixture of one point; the evidence is that given the mode."""
     listed = density.conditional.values is not None
     mode = _listed(density).mode if listed else find_mode(density, slope=0.01).best
     log_evidence = mode.fit.log_evidence + mode.fit.problem.absorbed
-    return NestedFit(
-        mode.phi[None],
-        np.ones(1),
-        (mode.fit,),
-        None,
-        mode,
-        log_evidence,
-        len(density.points),
-        density.failed,
-        False,
-    )
+    only = mode.phi[None], np.ones(1), (mode.fit,)
+    return NestedFit(*only, mode, log_evidence, len(density.points), density.failed)
 
 
 def _axes(density: Density, mode: Point) -> FloatArray:
-    """Columns: about one posterior standard deviation along each eigenvector of the Hessian at the mode."""
+    """Compute axes, (k, k): columns are about one posterior standard deviation along eigenvectors of the Hessian."""
     scale = density.conditional.scale
     k, step = scale.size, 0.3
     curvature = np.empty((k, k))
@@ -384,7 +386,7 @@ def _axes(density: Density, mode: Point) -> FloatArray:
 
 
 def _listed(density: Density) -> NestedFit:
-    """All values of discrete hyper-parameters."""
+    """Evaluate all values of discrete hyper-parameters."""
     assert density.conditional.values is not None
     points = [density.at(phi) for phi in density.conditional.values]
     logs = np.array([point.log_density for point in points])
@@ -395,7 +397,7 @@ def _listed(density: Density) -> NestedFit:
 
 
 def _lattice(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
-    """Points of a lattice around the mode, from the densest outwards, until all that are left are negligible."""
+    """Evaluate a lattice around the mode, from the largest density outwards, until the rest is negligible."""
     k = axes.shape[0]
     step, drop = LATTICE[k]
     found = {(0,) * k: mode}
@@ -420,8 +422,9 @@ def _lattice(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
 
 
 def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
-    """Quasi-random points of a t around the mode, then around the moments of these, each weighted by the mixture of
-    both.
+    """Evaluate quasi-random points of a t around the mode, then around the moments of these.
+
+    Weights are relative to the mixture of both proposals.
     """
     k = axes.shape[0]
     count = 2 ** int(np.ceil(np.log2(POINTS * k)))  # a Sobol sequence is balanced at powers of two
@@ -429,7 +432,7 @@ def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
     points: list[Point] = []
     for seed in range(2):
         centre, factor = proposals[-1]
-        u = qmc.Sobol(k + 1, seed=seed).random(count)
+        u = scipy.stats.qmc.Sobol(k + 1, seed=seed).random(count)
         z = special.ndtri(u[:, :k]) / np.sqrt(special.gammaincinv(DEGREES / 2, u[:, k:]) * 2.0 / DEGREES)
         points += [density.at(phi) for phi in centre + z @ factor.T]
         phi = np.array([point.phi for point in points])
@@ -447,7 +450,7 @@ def _weighted(density: Density, mode: Point, axes: FloatArray) -> NestedFit:
 
 
 def _t(centre: FloatArray, factor: FloatArray) -> Any:
-    return stats.multivariate_t(centre, factor @ factor.T, DEGREES)
+    return scipy.stats.multivariate_t(centre, factor @ factor.T, DEGREES)
 
 
 def _mixture(
@@ -459,7 +462,7 @@ def _mixture(
     lattice: Lattice | None,
     truncated: bool,
 ) -> NestedFit:
-    """Normalised weights, without the points that carry next to none."""
+    """Normalise the weights, drop points of negligible weight, and warn where the integral is not accurate."""
     weights = special.softmax(logs)
     order = np.argsort(-weights)
     kept = order[: int(np.searchsorted(np.cumsum(weights[order]), 1.0 - NEGLIGIBLE)) + 1]
@@ -467,11 +470,11 @@ def _mixture(
         np.array([points[i].phi for i in kept]),
         weights[kept] / weights[kept].sum(),
         tuple(points[i].fit for i in kept),
-        None if lattice is None else lattice.take(kept),
         mode,
         log_evidence,
         len(density.points),
         density.failed,
+        None if lattice is None else lattice.take(kept),
         truncated,
     )
     said = []
@@ -483,16 +486,16 @@ def _mixture(
     ]
     if beside and found.weights[np.unique(beside)].sum() > NEXT_TO_FAILED:
         said.append(
-            f"Expectation-Propagation did not converge at {found.failed} of {found.evaluated} values of the "
-            "hyper-parameters, which are left out, next to values that count."
+            f"EP did not converge at {found.failed} of {found.evaluated} values of the hyper-parameters, which are "
+            "left out although their neighbours have weight."
         )
     if truncated:
         said.append(
-            "The posterior of the hyper-parameters has no end that was found: their prior may be improper or much too "
-            "wide."
+            "The posterior of the hyper-parameters was not covered: it is very wide, perhaps because their prior is "
+            "improper or too wide."
         )
     if found.effective < FEWEST_EFFECTIVE and lattice is None and density.conditional.values is None:
-        said.append(f"The integral over the hyper-parameters rests on {found.effective:.1f} effective points.")
+        said.append(f"The integral over the hyper-parameters has {found.effective:.1f} effective points only.")
     if said:
         advice = "Compare with pm.sample(step=pac.TemperingSMC(start=approx))."
         warnings.warn(" ".join([*said, advice]), ConvergenceWarning, stacklevel=5)
@@ -500,21 +503,21 @@ def _mixture(
 
 
 def flat_directions(problem_at: Callable[[FloatArray], Problem], x: FloatArray) -> tuple[list[FloatArray], FloatArray]:
-    """Directions of hyper-parameters without effect on any ranking, and an orthonormal basis of the others.
+    """Find directions of hyper-parameters without effect on any ranking, and an orthonormal basis of the others.
 
-    The risk ignores the length of whitened theta: evidence is constant where the prior covariance of the scores stays
-    or is multiplied by a number.
+    The risk does not depend on the length of whitened theta: the evidence is constant where the prior covariance of the
+    scores does not change, or is multiplied by a number.
     """
     here = problem_at(x)
-    rows = np.random.default_rng(0).permutation(here.n)[:ROWS]
+    rows = np.random.default_rng(0).permutation(here.n)[:FEWEST_ROWS]
 
     def scaled(problem: Problem) -> FloatArray:
-        """What a common scale of the prior multiplies: the prior covariance of some scores."""
+        """Return the prior covariance of some scores, which a common scale of the prior multiplies."""
         part = problem.scores.whitened_design[rows]
         return (part @ part.T).ravel()
 
     def unscaled(problem: Problem) -> FloatArray:
-        """And what it must leave alone."""
+        """Return quantities that a common scale of the prior must not change."""
         if problem.spikes is not None:
             return np.concatenate([problem.spikes.inclusion_probability, problem.spikes.ratio])
         return np.append(problem.scores.whitened_offset[rows], problem.absorbed)

@@ -182,7 +182,7 @@ def test_start(results, name):
     result, model, _ = results[name]
     with model:
         if "SMC" in name:
-            with pytest.raises(TypeError, match=r"start must be what pm\.fit"):
+            with pytest.raises(TypeError, match=r"start must be the result of pm\.fit"):
                 pac.TemperingSMC(start=result)
         elif name == "SpikeSlab by EP":
             with pytest.raises(TypeError, match="point mass at zero"):

@@ -80,7 +80,7 @@ def test_noise_of_the_rows_is_not_taken_for_differences_of_draws():
 
 def test_refusals(rows):
     y, a, b, _ = rows
-    with pytest.raises(ValueError, match="must be draws"):
+    with pytest.raises(ValueError, match="scores must have draws"):
         pac.compare_auc(a, b, y, over="both")
     with pytest.raises(ValueError, match="over must be"):
         pac.auc_interval(a, y, over="everything")

@@ -250,7 +250,7 @@ def test_paths_of_any_selection(draws, chains):
         known = ~np.isnan(found[name].values)
         np.testing.assert_array_equal(found[name].values[known], expected[name].values[known])
     missing = np.isnan(found["log_evidence"].values) & ~np.isnan(expected["log_evidence"].values)
-    assert missing.any() == any("no draw here" in str(w.message) for w in caught)
+    assert missing.any() == any("idata has no record of" in str(w.message) for w in caught)
 
 
 # --- gamma and hyper-parameters ---------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def test_posterior_at_gamma_without_kept_particles():
 
 def test_fewer_draws_than_stages():
     idata = sample(plane_model(), draws=2)
-    with pytest.warns(TemperingWarning, match=r"stage\(s\) have no draw here \(0 of chain 0"):
+    with pytest.warns(TemperingWarning, match=r"no record of [0-9]+ stage\(s\) \(0 of chain 0"):
         path = tempering_path(idata)
     assert np.isnan(path["gamma"].values[0, 0])
     assert path["gamma"].values[0, -1] == GAMMA
@@ -34,5 +34,5 @@ def test_fewer_draws_than_stages():
 
 
 def test_no_path_in_other_samplers():
-    with pytest.raises(TypeError, match="This needs what"):
+    with pytest.raises(TypeError, match="result must be that of"):
         tempering_path({"sample_stats": xr.Dataset()})

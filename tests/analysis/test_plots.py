@@ -114,7 +114,7 @@ def test_survival():
     np.testing.assert_allclose(shown.get_ydata()[1:], curve.survival)
     _, given = plt.subplots()
     assert pac.plots.plot_survival(np.stack([score, score]), time, event, groups=5, ax=given) is given
-    with pytest.raises(ValueError, match="1 of 3 groups would be empty"):
+    with pytest.raises(ValueError, match="groups=3 is too many: 1 would be empty"):
         pac.plots.plot_survival(np.sign(score), time, event)
     with pytest.raises(ValueError, match="groups must be an integer from 2"):
         pac.plots.plot_survival(score, time, event, groups=1)
@@ -137,7 +137,7 @@ def test_marginals(fitted):
     axes = draw(pac.plots.plot_marginals(approx, idata))
     assert [a.get_title() for a in axes] == ["theta[a]", "theta[b]", "theta[c]"]
     assert len(draw(pac.plots.plot_marginals(approx, coefficients=["theta[b]"]))) == 1
-    with pytest.raises(ValueError, match="no coefficient theta"):
+    with pytest.raises(ValueError, match="unknown names, theta"):
         pac.plots.plot_marginals(approx, coefficients=["theta[z]"])
 
 
@@ -152,7 +152,7 @@ def test_gamma_path(fitted):
     draw(pac.plots.plot_gamma_path(idata))
     _, two = plt.subplots(2)
     assert pac.plots.plot_gamma_path(selection, ax=two)[0] is two[0]
-    with pytest.raises(ValueError, match="2 panels; ax holds 1"):
+    with pytest.raises(ValueError, match=r"ax must have 2 axes.* it has 1"):
         pac.plots.plot_gamma_path(selection, ax=two[0])
 
 
@@ -172,7 +172,7 @@ def test_inclusion():
     assert [text.get_text() for text in axes.get_yticklabels()] == ["u", "w", "v"]
     axes = draw(pac.plots.plot_inclusion(np.linspace(0, 1, 50), most=5))
     assert axes.get_title() == "5 largest of 50"
-    with pytest.raises(ValueError, match="3 probabilities but 1 names"):
+    with pytest.raises(ValueError, match=r"names must be 3.* got 1"):
         pac.plots.plot_inclusion(probabilities, names=["u"])
     with pytest.raises(ValueError, match=r"numbers in \[0, 1\]"):
         pac.plots.plot_inclusion([0.5, 1.5])

@@ -120,7 +120,7 @@ def test_paths_are_drawn_as_they_are(values, columns, seed, gap):
     )
     [axes] = canvas(1)
     if gap and values == 1:
-        with pytest.raises(ValueError, match="No fit of this path converged"):
+        with pytest.raises(ValueError, match="path has no fit that converged"):
             pac.plots.plot_regularization_path(path, ax=axes)
         return
     with warnings.catch_warnings():

@@ -79,13 +79,13 @@ def test_a_copy_of_a_column_takes_no_term():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"points": 0}, "points must be a whole number of at least 1; got 0"),
+        ({"points": 0}, "points must be a whole number, at least 1; got 0"),
         ({"points": 2.5}, "points must be a whole number"),
         ({"max_terms": 0}, "max_terms must be a whole number"),
-        ({"X": X[:, :3]}, r"X must have the 5 columns of the fit; its shape is \(150, 3\)"),
+        ({"X": X[:, :3]}, r"X must have the 5 columns of the fit; got shape \(150, 3\)"),
         ({"X": pd.DataFrame(X, columns=list("abcde"))}, "X has no column x0, x1, x2, x3, x4: rename"),
         ({"X": np.where(np.arange(5) == 2, np.nan, X)}, "X has 150 NaN"),
-        ({"X": np.ones((150, 5))}, "the same for every row"),
+        ({"X": np.ones((150, 5))}, "the same mean score in every row"),
         ({"y": Y[:9]}, "y must have one label per row of X, 150; it has 9"),
         ({"y": np.ones(150)}, "one class only"),
     ],

@@ -8,7 +8,7 @@ import pytest
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.analysis import select_gamma as selection
-from pymc_pacauc.analysis.tempered_folds import choose_tempered
+from pymc_pacauc.analysis.select_gamma import choose_tempered
 from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.sizes import row_shares
@@ -317,7 +317,7 @@ def test_several_potentials_leave_out_the_same_rows_and_keep_their_shares():
     np.testing.assert_array_equal(found.fold[0][:120], found.fold[0][120:])
     assert (model["first"].get_value(), model["second"].get_value()) == (5.0, 15.0)
     assert np.isnan(found.table["certified_auc"]).all()
-    with pytest.raises(ValueError, match="one AUC term"):
+    with pytest.raises(ValueError, match="AUC terms, and a certificate is for one"):
         pac.select_gamma(model, criterion="certificate")
     for k in range(3):
         out = found.fold[0][:120] == k
@@ -333,7 +333,7 @@ def test_several_potentials_leave_out_the_same_rows_and_keep_their_shares():
     assert all(np.unique(kept[np.tile(groups, 2) == g]).size == 1 for g in range(24))
     with model:
         pm.Potential("more", -(theta**2).sum())
-    with pytest.raises(ValueError, match="nothing but AUC terms besides the prior; this one has more"):
+    with pytest.raises(ValueError, match=r"nothing but AUC terms and a prior.* it has more"):
         pac.select_gamma(model, [20.0], method="smc", **options)
 
 
@@ -386,8 +386,8 @@ def test_what_did_not_converge_is_told(model, monkeypatch):
         ({"gammas": []}, "gammas is empty"),
         ({"gammas": [0.0, 1.0]}, "gamma must be"),
         ({"method": "smc", "criterion": "certificate"}, "closed form"),
-        ({"folds": 100}, "no observation of one class"),
-        ({"criterion": "certificate", "client": "any"}, "leave it away"),
+        ({"folds": 100}, "a fold has no pair to compare"),
+        ({"criterion": "certificate", "client": "any"}, "leave client out"),
     ],
 )
 def test_refusals(model, options, message):

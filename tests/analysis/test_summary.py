@@ -72,7 +72,7 @@ def test_of_draws(fitted):
 
 
 def test_of_anything_else():
-    with pytest.raises(TypeError, match="This needs what"):
+    with pytest.raises(TypeError, match="result must be that of"):
         pac.summary([1, 2, 3])
 
 

@@ -121,7 +121,7 @@ def test_draws_are_known_by_their_names(rows, name):
         one = reshaped.isel(row=k)  # its dims are those of the draws alone
         assert chosen.apply(one) is bool(called[k])
         assert chosen.probability(one) == pytest.approx(share[k])
-        with pytest.raises(ValueError, match="those of one row"):
+        with pytest.raises(ValueError, match="one row only"):
             pac.summary(one)
 
 

@@ -44,7 +44,7 @@ def test_costs_at_a_prevalence(rows):
     assert of_draws.value == plain.value
     assert of_draws.expected_cost > plain.expected_cost
     assert pac.results.Threshold.from_dict(rare.to_dict()) == rare
-    with pytest.raises(ValueError, match="goes with cost"):
+    with pytest.raises(ValueError, match="is for cost="):
         pac.choose_threshold(score, y, fpr=0.1, prevalence=0.2)
     with pytest.raises(ValueError, match="prevalence must lie"):
         pac.choose_threshold(score, y, cost=(1, 1), prevalence=1.0)

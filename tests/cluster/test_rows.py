@@ -81,7 +81,7 @@ def test_sampling_errors_of_rows_cover():
                 found = cluster.fit_rows(parts, GAMMA, client=client, pairs=40_000, random_seed=seed, tolerance=1e-3)
             said = " ".join(str(each.message) for each in caught)
             assert ("The subsample of" in said) == (found.sampling_error.mean > 0.3)
-            told += "Which rows share a part" in said
+            told += "The division of rows into parts" in said
             moved = found.mean - mean
             moved -= mean * (mean @ moved) / (mean @ mean)  # pairs do not know the length
             errors.append([found.log_evidence - exact.log_evidence, *(found.natural.factor.T @ moved)])

@@ -3,10 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_pacauc.comparison.folds import stratified_folds
+from pymc_pacauc.comparison.folds import comparison_folds
+from pymc_pacauc.comparison.pairs import Block, Pairs
 from tests.analysis.test_select_gamma import y
 
 SEEDS = range(20)
+
+
+def stratified_folds(positive, folds, rng, groups=None):
+    block = Block(np.flatnonzero(positive), np.flatnonzero(~positive))
+    return comparison_folds(Pairs(positive.size, (block,), "two classes"), folds, rng, groups)
 
 
 def test_every_observation_can_go_to_every_fold():
@@ -79,9 +85,9 @@ def test_impossible_folds_are_refused():
     rng = np.random.default_rng(1)
     with pytest.raises(ValueError, match="at least 2"):
         stratified_folds(y, 1, rng)
-    with pytest.raises(ValueError, match="no observation of one class"):
+    with pytest.raises(ValueError, match="a fold has no pair to compare"):
         stratified_folds(np.arange(10) < 2, 5, rng)
-    with pytest.raises(ValueError, match="2 groups for 5 folds"):
+    with pytest.raises(ValueError, match="groups has 2 values, fewer than folds=5"):
         stratified_folds(y, 5, rng, np.arange(120) % 2)
     with pytest.raises(ValueError, match="groups must have shape"):
         stratified_folds(y, 5, rng, np.arange(3))

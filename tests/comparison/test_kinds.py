@@ -97,17 +97,17 @@ def test_against_scikit_learn():
 @pytest.mark.parametrize(
     ("y", "options", "message"),
     [
-        ([0, 1, 2, 1], {}, "say ordered=True"),
+        ([0, 1, 2, 1], {}, "pass ordered=True"),
         (["low", "mid", "high", "low"], {"ordered": True}, "rank of each class"),
         ([1, 1, 1, 1], {"ordered": True}, "one class only"),
         ([0, np.nan, 1, 1], {"ordered": True}, "y has 1 NaN"),
         ([0, 1, 2, 1], {"ordered": True, "positive": 1}, "positive= is for two classes"),
-        ([0, 1, 2, 1], {"ordered": {(0, 1): 1.0}}, "for no pair"),
-        ([0, 1, 2, 1], {"ordered": {(5, 1): 1.0}}, "for no pair"),
-        ([0, 1, 2, 1], {"ordered": {(2, 1): -1.0}}, "finite number > 0"),
+        ([0, 1, 2, 1], {"ordered": {(0, 1): 1.0}}, "no pair of classes"),
+        ([0, 1, 2, 1], {"ordered": {(5, 1): 1.0}}, "no pair of classes"),
+        ([0, 1, 2, 1], {"ordered": {(2, 1): -1.0}}, "finite weight > 0"),
         ([0, 1, 2, 1], {"ordered": "yes"}, "ordered must be True, False or a mapping"),
         ([0, 1, 0, 1], {"strata": [1, 1, 2]}, r"strata must have shape \(4,\)"),
-        ([0, 1, 0, 1], {"strata": [0, 1, 2, 3]}, "strata leave no pair"),
+        ([0, 1, 0, 1], {"strata": [0, 1, 2, 3]}, "strata leaves no pair"),
         ([0, 1, 0, 1], {"strata": [0.0, 1.0, np.nan, 3.0]}, "strata has 1 missing"),
     ],
 )
@@ -140,8 +140,8 @@ def test_hand_and_tills_m(seed, n, weighted):
     ("options", "message"),
     [
         ({"multi_class": "ovr"}, 'multi_class must be "ovo" or None'),
-        ({"ordered": True}, "goes with weights alone"),
-        ({"scores": np.zeros(4)}, r"scores must have shape \(..., 4, 3\).*their shape is \(4,\)"),
+        ({"ordered": True}, "with weights only"),
+        ({"scores": np.zeros(4)}, r"scores must have shape \(..., 4, 3\).*got \(4,\)"),
         ({"scores": np.zeros((4, 2))}, r"scores must have shape \(..., 4, 3\)"),
         ({"y": [1, 1, 1, 1]}, "one class only"),
     ],

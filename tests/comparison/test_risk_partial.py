@@ -58,13 +58,13 @@ def test_nan_spoils_its_row():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_fpr": 0.0}, "max_fpr is the largest false positive rate"),
-        ({"max_fpr": 1.5}, "max_fpr is the largest false positive rate"),
-        ({"max_fpr": np.nan}, "max_fpr is the largest false positive rate"),
-        ({"max_fpr": "0.1"}, "max_fpr is the largest false positive rate"),
+        ({"max_fpr": 0.0}, "max_fpr, the largest false positive rate"),
+        ({"max_fpr": 1.5}, "max_fpr, the largest false positive rate"),
+        ({"max_fpr": np.nan}, "max_fpr, the largest false positive rate"),
+        ({"max_fpr": "0.1"}, "max_fpr, the largest false positive rate"),
         ({"max_fpr": 0.1, "strata": [0, 0, 1, 1]}, "two classes without strata"),
         ({"max_fpr": 0.1, "ordered": True}, "two classes without strata"),
-        ({"max_fpr": 0.1, "ties": "strict"}, "partial AUC is an area"),
+        ({"max_fpr": 0.1, "ties": "strict"}, "not defined for a partial AUC"),
     ],
 )
 def test_bad_input(options, message):

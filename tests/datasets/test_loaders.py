@@ -93,30 +93,29 @@ def test_colon_from_a_file(tmp_path, yes, no):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("g1,g2\n1,2\n", "exactly one column named 'y'"),
-        ("g1,y\n1,0\n2,1,3\n", "2 names in the header but 3 columns in line 3"),
-        ("g1,y\na,0\nb,1\n", "line 2, column 'g1': 'a' is not a finite number"),
-        ("g1,g2,y\n1,0\n2,1\n", "3 names in the header but 2 columns"),
+        ("g1,g2\n1,2\n", "one of which is 'y'"),
+        ("g1,y\n1,0\n2,1,3\n", "not a table.*Expected 2 fields in line 3, saw 3"),
+        ("g1,y\na,0\nb,1\n", "column 'g1': 'a' is not a finite number"),
+        ("g1,g2,y\n1,0\n2,1\n", "2 rows without a label"),
         ("g1,y\n1,0\n2,0\n", "y must hold two labels; it has 1"),
         ("g1,y\n1,0\n2,1\n3,2\n", "y must hold two labels; it has 3"),
-        ("g1,y\nnan,0\n2,1\n", "line 2, column 'g1': 'nan' is not a finite number"),
-        ("g1,y\n1,0\n\nNA,1\n", "line 4, column 'g1': 'NA' is not a finite number"),
+        ("g1,y\nnan,0\n2,1\n", "column 'g1': 'nan' is not a finite number"),
+        ("g1,y\n1,0\n\nNA,1\n", "column 'g1': 'NA' is not a finite number"),
         ("g1,y\n,0\n2,1\n", "column 'g1': '' is not a finite number"),
         ("g1,y\n1e999,0\n2,1\n", "'1e999' is not a finite number"),
         ("g1,y\n1_0,0\n2,1\n", "'1_0' is not a finite number"),
         ('g1,y\n"1,5",0\n2,1\n', "'1,5' is not a finite number"),
-        ("g1,y\n1,\n2,1\n3,1\n", r"line 2: the label is missing \(''\)"),
-        ("g1,y\n1,NaN\n2,1\n3,1\n", r"line 2: the label is missing \('NaN'\)"),
-        ("# a comment\ng1,y\n1,0\n2,1\n", r"exactly one column named 'y'.*\['# a comment'\]"),
-        ("g1,y\n1,0\n#2,1\n3,0\n", "line 3, column 'g1': '#2' is not a finite number"),
-        ("g1;y\n1;0\n2;1\n", r"exactly one column named 'y' and commas.*\['g1;y'\]"),
-        ("g,g,y\n1,2,0\n2,3,1\n", r"without a name of their own: \['g'\]"),
-        ("g1,y,\n1,0,\n2,1,\n", r"without a name of their own: \[''\]"),
-        ("", r"its columns are \[\]"),
-        ("g1,y\n", "0 rows and 1 covariates"),
-        ("y\n0\n1\n", "2 rows and 0 covariates"),
-        ('g1,y\n"1"x,0\n2,1\n', "not a table of comma-separated values"),
-        ("g1,y\n1\0,0\n2,1\n", "NUL characters"),
+        ("g1,y\n1,\n2,1\n3,1\n", "1 rows without a label in column 'y'"),
+        ("g1,y\n1,NaN\n2,1\n3,1\n", "1 rows without a label in column 'y'"),
+        ("# a comment\ng1,y\n1,0\n2,1\n", "not a table.*Expected 1 fields in line 2, saw 2"),
+        ("g1,y\n1,0\n#2,1\n3,0\n", "column 'g1': '#2' is not a finite number"),
+        ("g1;y\n1;0\n2;1\n", r"one of which is 'y'.*\['g1;y'\]"),
+        ("g,g,y\n1,2,0\n2,3,1\n", r"distinct names.*\['g', 'g', 'y'\]"),
+        ("g1,y,\n1,0,\n2,1,\n", r"distinct names.*\['g1', 'y', ''\]"),
+        ("", "not a table.*No columns to parse"),
+        ("g1,y\n", "it has 0 rows"),
+        ("y\n0\n1\n", r"distinct names.*\['y'\]"),
+        ('g1,y\n"1"x,0\n2,1\n', "'1x' is not a finite number"),
     ],
 )
 def test_bad_colon_file(tmp_path, text, message):
@@ -129,7 +128,7 @@ def test_bad_colon_file(tmp_path, text, message):
 TABLE = "géne,y,g2\n1.5,t,2\n3,n,4e2\n5,t,6\n"
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("text", [TABLE, "y,géne,g2\nt,1.5,2\nn,3,4e2\nt,5,6\n"], ids=["gene first", "y first"])
 def test_colon_file_in_unicode(tmp_path, encoding, text):
     path = tmp_path / "colon.csv"
@@ -143,13 +142,11 @@ def test_colon_file_in_unicode(tmp_path, encoding, text):
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (TABLE.encode("latin-1"), "not text in UTF-8.*0xe9.*save it as UTF-8"),
-        (TABLE.encode("utf-16-le"), "not text in UTF-8|NUL characters"),
-        (TABLE.replace("é", "e").encode("utf-16-le"), "NUL characters.*UTF-16.*save it as UTF-8"),
-        (TABLE.encode("utf-16")[:-1], "not text in UTF-16"),
-        (gzip.compress(TABLE.encode()), "not text in UTF-8"),
+        (TABLE.encode("latin-1"), "not a table of comma-separated values in UTF-8.*0xe9"),
+        (TABLE.encode("utf-16"), "not a table of comma-separated values in UTF-8"),
+        (gzip.compress(TABLE.encode()), "not a table of comma-separated values in UTF-8"),
     ],
-    ids=["latin-1", "utf-16 with an accent", "utf-16 without a mark", "cut off", "gzip"],
+    ids=["latin-1", "utf-16", "gzip"],
 )
 def test_colon_file_in_another_encoding(tmp_path, raw, message):
     path = tmp_path / "colon.csv"

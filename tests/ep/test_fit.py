@@ -14,8 +14,8 @@ from tests.ep.test_plan import linear, sparse
     ("problem", "change", "message"),
     [
         (linear(30), {"power": 1.5}, "power must be in"),
-        (linear(30), {"pairs": Subsample(4), "where": print}, "A cluster compares all pairs"),
-        (sparse(), {"where": print}, "one machine: leave client away"),
+        (linear(30), {"pairs": Subsample(4), "where": print}, "With client= all pairs are used"),
+        (sparse(), {"where": print}, "client= needs a Gaussian prior.*leave client out"),
         (sparse(), {"power": 0.0}, 'Variational Bayes is for Gaussian priors; .* use method="ep"'),
         (sparse(), {"power": 0.5}, "use power=1, not 0.5"),
         (sparse(), {"pairs": Subsample(4)}, "subsampled for Gaussian priors"),

@@ -148,7 +148,7 @@ class TestLeaveOut:
     def test_bad_groups(self, fit):
         with pytest.raises(ValueError, match="shape"):
             fit.leave_out(np.arange(3))
-        with pytest.raises(ValueError, match="one value only"):
+        with pytest.raises(ValueError, match="groups must have two values"):
             fit.leave_out(np.zeros(fit.problem.n))
         whole_class = np.zeros(fit.problem.n)
         whole_class[fit.problem.pairs.blocks[0].positive] = 1

@@ -14,7 +14,7 @@ from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_prob
 
 
 def linear(n, d=2, gamma=None, **options):
-    """Rows without a meaning, in little time: plans look at sizes."""
+    """Rows without a meaning, in little time: plans look at sizes. Subsamples of such rows need a small gamma."""
     X = np.random.default_rng(0).standard_normal((n, d))
     return linear_gaussian_problem(X, np.arange(n) % 2, float(gamma or n), **options)
 
@@ -79,7 +79,7 @@ def test_accuracies(name, n):
 
 
 def test_a_start_and_its_subsample():
-    problem = linear(3000, 4)
+    problem = linear(3000, 4, 300.0)
     first = fit(problem, choose_plan(problem, pairs=300))
     assert first.plan.pairs.along == "pilot"
 
@@ -88,12 +88,12 @@ def test_a_start_and_its_subsample():
         assert plan.start is first
         return plan.pairs.along, plan.pairs.drawn
 
-    wider = replace(problem, scores=replace(problem.scores, prior=linear(3000, 4, prior_covariance=4.0).prior))
+    wider = replace(problem, scores=replace(problem.scores, prior=linear(3000, 4, 300.0, prior_covariance=4.0).prior))
     assert along(problem) == along(wider) == ("start", first.subsample)
     assert along(problem, pairs=600) == ("start", None)  # more pairs than it has
-    assert along(replace(problem, gamma=10_000.0)) == ("start", None)
-    assert along(replace(problem, gamma=15_000.0)) == ("refined start", None)
-    other = choose_plan(linear(3000, 4), start=first, pairs=300)  # the same numbers, other pairs
+    assert along(replace(problem, gamma=1000.0)) == ("start", None)
+    assert along(replace(problem, gamma=1500.0)) == ("refined start", None)
+    other = choose_plan(linear(3000, 4, 300.0), start=first, pairs=300)  # the same numbers, other pairs
     assert (other.start, other.pairs.along) == ("prior", "pilot")
 
 
@@ -119,10 +119,11 @@ def test_a_fit_says_how_it_was_made():
     assert str(again.plan) == f"all 900 pairs, coefficients, from an earlier fit: {again.sweeps} sweep" + "s" * (
         again.sweeps > 1
     )
-    some = fit(linear(3000, 4), choose_plan(linear(3000, 4), pairs=300))
+    some = fit(linear(3000, 4, 300.0), choose_plan(linear(3000, 4, 300.0), pairs=300))
     assert str(some.plan).startswith("225 000 of 2 250 000 pairs, coefficients, from a fit to some rows: ")
     sparse = fit(spike_slab_problem(problem.X, problem.pairs, 10.0, inclusion_probability=0.5, v0=0.1))
-    assert str(sparse.plan) == f"all 900 pairs, coefficients, from a fit without spikes: {sparse.sweeps} sweeps"
+    started = "from a fit with the Gaussian prior"
+    assert str(sparse.plan) == f"all 900 pairs, coefficients, {started}: {sparse.sweeps} sweeps"
     assert "features, from the mean found first" in str(choose_plan(process(260, 0.1)))
     large = str(choose_plan(replace(problem, gamma=600.0)))
     assert large == "all 900 pairs, coefficients, from the prior and along growing gammas"

@@ -11,11 +11,11 @@ import pymc_pacauc as pac
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import LinearRisk
 from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.ep.prior_sites import matched_sites, sparse_gaussian
+from pymc_pacauc.ep.prior_sites import _components, _others, _pass, matched_sites, sparse_gaussian
 from pymc_pacauc.ep.spike_slab import with_finer_tables
 from pymc_pacauc.model.auc_term import NotLinearGaussianError
 from pymc_pacauc.model.read import problem_of
-from pymc_pacauc.problem.problem import Tabulated, linear_gaussian_problem, tabulate
+from pymc_pacauc.problem.problem import Tabulated, linear_gaussian_problem, spike_slab_problem, tabulate
 from tests.oracles import plane_data
 
 DENSITIES = {
@@ -149,20 +149,20 @@ def test_what_is_refused_says_so(mixed):
     X, y, model, approx = mixed
     with pytest.raises(ValueError, match="some coefficients a sign or a range"):
         pac.certificate(approx)
-    with pytest.raises(UnsupportedError, match="Derivatives of the evidence"):
+    with pytest.raises(UnsupportedError, match="evidence_gradient"):
         approx.evidence_gradient()
     with model, pytest.raises(UnsupportedError, match="Variational Bayes is for Gaussian priors"):
         pm.fit(method=pac.GaussianVB(), progressbar=False)
     with model, pytest.raises(UnsupportedError, match="Fractional EP is for Gaussian priors"):
         pm.fit(method=pac.EP(power=0.5), progressbar=False)
-    with model, pytest.raises(TypeError, match=r"transformed.*leave start away"):
+    with model, pytest.raises(TypeError, match=r"transformed.*leave start out"):
         pac.TemperingSMC(start=approx)
     with pytest.raises(ValueError, match=r"coefficients b are functions: use approx\.posterior\.mean"):
         approx.mean.eval()
     with pm.Model() as correlated:
         a, b = pm.Laplace("a", 0.0, 1.0, size=2), pm.MvNormal("b", np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]))
         pac.AUCPotential("auc", X @ pm.math.concatenate([a, b]), y, gamma=40.0)
-    with pytest.raises(NotLinearGaussianError, match="must be independent"):
+    with pytest.raises(NotLinearGaussianError, match="are not independent"):
         problem_of(correlated)
 
 
@@ -260,3 +260,18 @@ def test_a_prior_without_a_density_is_refused_and_left_to_smc():
         pac.AUCPotential("auc", X @ theta, y, gamma=30.0)
     with pytest.raises(NotLinearGaussianError, match="theta"):
         problem_of(model)
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.5])
+def test_changes_of_sites_are_in_units_of_q_and_without_damping(damping):
+    """One coefficient, whose cavity is the rest of q: changes of its precision and of its shift, of N(0, 1 / 2.7)."""
+    prior = spike_slab_problem([[0.0], [1.0]], [0, 1], 1.0, inclusion_probability=0.4, v0=0.01).sites
+    components, limits, tau = _components(prior), (prior.floor, prior.opened), np.empty(1)
+    u, h, precision, shift = np.array([0.7]), np.array([0.2]), np.array([[2.0]]), np.array([1.5])
+    H, c = _others(precision, shift, u, h, np.empty((0, 1)))
+    before = u[0], h[0]
+    found = _pass(H, c, shift, np.empty((0, 1)), u, h, tau, components, limits, np.arange(1), damping)
+    by_precision, by_shift = ((after[0] - old) / damping for after, old in zip((u, h), before, strict=True))
+    assert tau == pytest.approx(2.0)
+    assert found[0] == pytest.approx(0.5 * (by_precision / 2.7) ** 2 + by_shift**2 / 2.7)
+    assert abs(by_shift) > 0.1

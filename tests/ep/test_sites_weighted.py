@@ -10,7 +10,7 @@ from pymc_pacauc.comparison.censored import concordance
 from pymc_pacauc.comparison.kinds import ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.risk import comparison_risk
-from pymc_pacauc.ep.sites import lowest_rho, site_functions, weighted_site_table
+from pymc_pacauc.ep.sites import SiteTable, lowest_rho, site_functions
 from pymc_pacauc.ep.sweep import cut_work
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
@@ -85,9 +85,9 @@ def test_pairs_beyond_the_table_are_computed_one_by_one():
 @pytest.mark.parametrize(("smallest", "largest"), [(1e-6, 0.003), (1e-4, 0.05), (1e-3, 0.5), (1e-3, 4.0), (0.2, 0.2)])
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_table_in_both_variables(smallest, largest, power):
-    table = weighted_site_table(smallest, largest, power)
+    table = SiteTable(1.0, power).between(smallest, largest)
     rng = np.random.default_rng(0)
-    rho, gamma = rng.uniform(table.lower, 9.4, 5000), rng.uniform(smallest, table.largest, 5000)
+    rho, gamma = rng.uniform(table.lower, 9.4, 5000), rng.uniform(smallest, min(largest, table.largest), 5000)
     exact = site_functions(rho, gamma, power)
     expected = np.stack([exact.precision, exact.shift, exact.log_constant]) / gamma
     position = (rho - table.lower) * table.per_unit

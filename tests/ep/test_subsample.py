@@ -156,7 +156,7 @@ def error_of(found, exact):
 def test_more_pairs_than_asked_for_where_these_are_too_few():
     """196 positives and uneven weights at gamma = 4 n: 300 rows per group were 2.5 standard deviations off."""
     problem = odd_problem("weights")
-    with pytest.warns(ConvergenceWarning, match=r"pairs=300 rows per group leave an error .* were used instead"):
+    with pytest.warns(ConvergenceWarning, match="were used instead"):
         found = fit(problem, pairs=300)
     assert found.converged
     assert found.pairs_used > 2 * 300 / 3928 * problem.pairs.n_pairs
@@ -349,7 +349,7 @@ def test_auto_uses_all_pairs_where_that_is_cheap():
 
 @pytest.mark.parametrize(
     ("pairs", "message"),
-    [("some", "rows per group"), (10, "eight|8 rows of a side"), (1e6, "whole number"), (True, "whole number")],
+    [("some", "rows per group"), (10, "8 rows of each side"), (1e6, "whole number"), (True, "whole number")],
 )
 def test_bad_pairs(pairs, message):
     problem = linear_gaussian_problem(*data(), gamma=600.0)

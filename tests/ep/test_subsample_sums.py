@@ -9,7 +9,7 @@ from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.subsample import sample_pairs
 from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
-from pymc_pacauc.ep.sites import site_table
+from pymc_pacauc.ep.sites import SiteTable
 from pymc_pacauc.ep.subsample import _spread, newton_step
 from pymc_pacauc.ep.subsample_sums import sampled_sums
 from pymc_pacauc.fitting import fit
@@ -23,7 +23,7 @@ def test_one_group_is_every_pair(kind, offset, d):
     X, _ = data(d=d)
     given = np.random.default_rng(3).normal(size=N) if offset else 0.0
     problem = linear_gaussian_problem(X, comparisons()[kind], gamma=300.0, offset=given)
-    q, table = some_q(problem), site_table(problem.gamma_per_pair, 1.0)
+    q, table = some_q(problem), SiteTable(problem.gamma_per_pair, 1.0)
     one = sample_pairs(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
     assert one.n_pairs == problem.pairs.n_pairs
     assert kind == "rare positives" or one.sampled, "nothing went through the band"
@@ -41,7 +41,7 @@ def test_broad_rows_and_equal_rows_are_all_found(d):
     X[::50] *= 200.0  # scores of which q knows little
     X[1::10] = X[0]  # rows that tie, of both classes
     problem = linear_gaussian_problem(X, y, gamma=300.0)
-    q, table = some_q(problem, 0.02), site_table(problem.gamma_per_pair, 1.0)
+    q, table = some_q(problem, 0.02), SiteTable(problem.gamma_per_pair, 1.0)
     one = sample_pairs(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
     found, exact = sampled_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
     np.testing.assert_allclose(found.precision, exact.precision, atol=1e-6 * np.abs(exact.precision).max())
@@ -56,7 +56,7 @@ def test_sites_beyond_the_table_are_those_of_their_own_rows(weighted):
     weights = np.random.default_rng(5).uniform(0.9, 1.1, N) if weighted else None
     pairs = label_comparison(y, weights=weights)
     problem = linear_gaussian_problem(X, pairs, gamma=2.0 * pairs.total_weight)
-    q, table = some_q(problem), site_table(problem.gamma_per_pair, 1.0)
+    q, table = some_q(problem), SiteTable(problem.gamma_per_pair, 1.0)
     one = sample_pairs(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
     assert one.sampled
     found, exact = sampled_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
@@ -68,7 +68,7 @@ def test_far_pairs_are_stood_for_by_some_of_them():
     """With one far pair in eight looked at, sums are those of every pair on average, and nearly as good each time."""
     X, y = data(4000, seed=5)
     problem = linear_gaussian_problem(X, y, gamma=4000.0)
-    q, table = fit(problem).posterior.natural, site_table(problem.gamma_per_pair, 1.0)
+    q, table = fit(problem).posterior.natural, SiteTable(problem.gamma_per_pair, 1.0)
     exact = sweep_sums(problem, q, problem.pairs, table)
     score, rng = X @ q.mean, np.random.default_rng(3)
     spread = np.full(
@@ -105,7 +105,7 @@ def test_sums_at_a_fixed_q_are_unbiased_whatever_the_sites(case):
     space, width = problem.scores.reduced, 0.02
     q = natural_gaussian(np.eye(4) / width**2, np.array([1.0, 0.5, 0.0, 0.1]) / width**2)
     score = space.design @ q.mean
-    table = site_table(problem.gamma_per_pair)
+    table = SiteTable(problem.gamma_per_pair)
 
     def summary(sums):
         return np.array([sums.log_constant, sums.wrong, sums.shift @ q.mean, np.trace(sums.precision)])
@@ -115,3 +115,15 @@ def test_sums_at_a_fixed_q_are_unbiased_whatever_the_sites(case):
     found = np.array([summary(sampled_sums(problem, q, each, table)) for each in subsamples])
     bias = found.mean(axis=0) - summary(sweep_sums(problem, q, problem.pairs, table))
     assert (np.abs(bias) < 3.0 * found.std(axis=0, ddof=1) / 5.0).all()
+
+
+def test_rows_that_almost_coincide_do_not_cancel():
+    """Differences of 1e-6 of the rows: of their variances, squares subtracted leave two or three digits."""
+    X, y = data()
+    X[1::10] = 1e4 * X[0] + 1e-2 * X[1::10]
+    problem = linear_gaussian_problem(X, y, gamma=300.0)
+    q, table = some_q(problem), SiteTable(problem.gamma_per_pair, 1.0)
+    one = sample_pairs(problem.pairs, X[:, 0], 1, np.random.default_rng(0))
+    found, exact = sampled_sums(problem, q, one, table), sweep_sums(problem, q, problem.pairs, table)
+    np.testing.assert_allclose(found.precision, exact.precision, atol=1e-6 * np.abs(exact.precision).max())
+    assert found.wrong == pytest.approx(exact.wrong, rel=1e-6)

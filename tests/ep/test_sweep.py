@@ -13,7 +13,7 @@ from pymc_pacauc.comparison.kinds import label_comparison
 from pymc_pacauc.comparison.pairs import Block, Pairs
 from pymc_pacauc.ep.loop import sweep_sums
 from pymc_pacauc.ep.posterior import natural_gaussian
-from pymc_pacauc.ep.sites import site_functions, site_table
+from pymc_pacauc.ep.sites import SiteTable, site_functions
 from pymc_pacauc.ep.sweep import cut_work, tile_map
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.ep.test_sites_weighted import data
@@ -68,7 +68,7 @@ def test_a_sweep_in_many_dimensions_is_the_sum_over_pairs(threads):
     covariance = np.linalg.inv(q.precision)
     np.testing.assert_allclose(q.covariance, covariance, atol=1e-10)
     np.testing.assert_allclose(q.mean, covariance @ root[0], atol=1e-10)
-    table = site_table(700.0 / problem.pairs.n_pairs)
+    table = SiteTable(700.0 / problem.pairs.n_pairs)
     with tile_map(problem.pairs.n_pairs, 700, threads) as map_tiles:
         sums = sweep_sums(problem, q, problem.pairs, table, map_tiles)
     Z, (positive, negative) = space.design, (np.flatnonzero(y == 1), np.flatnonzero(y == 0))

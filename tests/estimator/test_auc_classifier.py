@@ -31,10 +31,11 @@ from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.loop import ConvergenceWarning
-from pymc_pacauc.estimator import gamma
+from pymc_pacauc.estimator import posterior
 from pymc_pacauc.estimator.calibration import LEAST_SLOPE, cross_fit, fit_sigmoid
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.smc.tempering import TemperingWarning
 from pymc_pacauc.tune.coverage import calibrated_posterior
 from pymc_pacauc.tune.gamma import assign_folds, content_order, pairs_of_few
 
@@ -484,8 +485,8 @@ def test_copies(rows, fitted):
             {"gamma": "coverage", "sample_weight": np.arange(150.0)},
             "gamma can be calibrated to coverage for two classes",
         ),
-        ({"gamma": "coverage", "X": np.ones((150, 2))}, "All rows have the same score"),
-        ({"prior": "gp", "X": np.ones((150, 2))}, "All rows of X are equal"),
+        ({"gamma": "coverage", "X": np.ones((150, 2))}, "X gives all rows the same score"),
+        ({"prior": "gp", "X": np.ones((150, 2))}, "X has equal rows only"),
     ],
 )
 def test_bad_input_leaves_nothing_half_fitted(rows, change, message):
@@ -642,19 +643,33 @@ def test_a_large_error_of_a_subsample_is_told_by_options_of_the_estimator(monkey
         pac.AUCClassifier("ridge", gamma=100.0).fit(X, np.arange(1600) % 2)
 
 
-@pytest.mark.parametrize("prior", ["gaussian", "spike_slab"])
-def test_warnings_name_options_that_there_are(prior, monkeypatch):
-    """A fit that does not converge is warned of by options of the estimator: it has no max_sweeps, p or v0."""
+@pytest.mark.parametrize(
+    ("prior", "method"), [("gaussian", "ep"), ("spike_slab", "ep"), ("ridge", "smc"), ("ridge", "vb"), ("auto", "ep")]
+)
+def test_warnings_name_options_that_there_are(prior, method, monkeypatch):
+    """A fit that does not converge is warned of by options of the estimator: it has no max_sweeps, p or v0.
+
+    Nor is there another method for spikes and averages, or where it is SMC already.
+    """
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 3))
-    monkeypatch.setattr(gamma, "fit", lambda *args, **options: fitting.fit(*args, **{**options, "max_sweeps": 2}))
+    monkeypatch.setattr(posterior, "fit", lambda *args, **options: fitting.fit(*args, **{**options, "max_sweeps": 2}))
     with pytest.warns(ConvergenceWarning, match="did not converge") as caught:
-        pac.AUCClassifier(prior, gamma=60.0).fit(X, X[:, 0] + rng.normal(size=60) > 0.0)
+        pac.AUCClassifier(prior, method=method, gamma=60.0).fit(X, X[:, 0] + rng.normal(size=60) > 0.0)
     for each in caught:
         if "did not converge in" in str(each.message):
             named = re.findall(r"(?:Lower|raise|use) (\w+)", str(each.message))
-            assert named
-            assert set(named) <= set(pac.AUCClassifier().get_params())
+            assert named == (["gamma", "method"] if prior in ("gaussian", "ridge") and method != "smc" else ["gamma"])
+
+
+def test_what_is_wrong_with_draws_is_told_by_options_of_the_estimator(monkeypatch):
+    """It has no particles, moves or starts to choose."""
+    X = np.random.default_rng(1).normal(size=(40, 2))
+    monkeypatch.setattr("pymc_pacauc.smc.tempering.COLLAPSED_ACCEPTANCE", 1.1)  # every move is rejected too often
+    with pytest.warns(TemperingWarning) as caught:
+        pac.AUCClassifier("ridge", method="smc", gamma=10.0, calibration=None).fit(X, X[:, 0] > 0.0)
+    [told] = [str(each.message) for each in caught if each.category is TemperingWarning]
+    assert re.fullmatch(r"Draws of 1000 particles may .* Lower gamma, or write the model in PyMC .*", told)
 
 
 def test_scores_that_hardly_rank_leave_the_base_rate():
@@ -699,7 +714,42 @@ def test_functions_of_columns_add_up():
     np.testing.assert_allclose(copy.decision_function(X), classifier.decision_function(X))
     np.testing.assert_allclose(copy.scores_[0].posterior.shapes()[0], classifier.scores_[0].posterior.shapes()[0])
     assert "Functions of the columns" in copy.report()
-    with pytest.raises(ValueError, match='fit with prior="additive"'):
+    with pytest.raises(ValueError, match='prior="additive" has a function'):
         pac.plots.plot_shapes(pac.AUCClassifier(gamma=9.0).fit(X, y))
-    with pytest.raises(ValueError, match="There is no column 'age'"):
+    with pytest.raises(ValueError, match="columns has 'age'"):
         pac.plots.plot_shapes(classifier, columns=["age"])
+
+
+@pytest.mark.parametrize("gamma", ["default", 20.0])
+def test_one_row_of_a_class_is_enough_where_none_is_left_out(gamma):
+    X = np.random.default_rng(1).normal(size=(20, 2))
+    y = np.arange(20) == X[:, 0].argmax()
+    found = pac.AUCClassifier("ridge", gamma=gamma, calibration=None).fit(X, y)
+    assert found.decision_function(X).argmax() == X[:, 0].argmax()
+    for options in ({"gamma": gamma}, {"calibration": None}):
+        with pytest.raises(ValueError, match="only 1 member"):
+            pac.AUCClassifier("ridge", **options).fit(X, y)
+
+
+def test_what_is_asked_of_a_fitted_classifier_in_vain():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(60, 2)), np.arange(60) % 3
+    options = {"prior": "ridge", "gamma": 20.0, "calibration": None}
+    several, one = pac.AUCClassifier(**options).fit(X, y), pac.AUCClassifier(**options).fit(X, y > 0)
+    curved = pac.AUCClassifier("additive", gamma=20.0, calibration=None).fit(X, y > 0)
+    for call, message in {
+        lambda: several.decision_function(X, return_std=True): "return_std=True is for one score",
+        lambda: several.score(X, y, strata=y): "strata is not defined for M",
+        lambda: several.export(): "has one for each of 3 classes",
+        lambda: several.predict_interval(X): "is for one score; for several",
+        lambda: one.score(X, np.ones(60, dtype=bool)): "Only one class is present",
+        lambda: one.predict_interval(X, 1.0): "ci_prob must lie strictly between 0 and 1; got 1.0",
+        lambda: one.fit(X, y > 0, np.zeros(60)): "zero",  # scikit-learn may say it first
+        lambda: pac.AUCClassifier("ridge").fit(X, y > 0, groups=y > 0): "two observations .or groups. of each class",
+        lambda: pac.AUCClassifier("spike_slab", method="vb").fit(X, y > 0): 'prior="spike_slab" needs method="ep"',
+        lambda: pac.AUCClassifier(gamma="MA1", multi_class="ordered").fit(X, y): "is for two classes; for ordered",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(AttributeError, match="coef_sd_ is for scores that are linear in X"):
+        curved.coef_sd_  # noqa: B018

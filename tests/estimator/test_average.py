@@ -112,12 +112,12 @@ def test_what_an_average_refuses(fitted):
     with pytest.raises(AttributeError, match="averages parts by weights that were chosen on the rows"):
         _ = fitted.certificate_
     for function in (pac.certificate, pac.summary, pac.leave_out):
-        with pytest.raises(TypeError, match='score of prior="auto" averages posteriors'):
+        with pytest.raises(TypeError, match="result averages posteriors"):
             function(fitted)
     assert pac.certificate(fitted.scores_[0].posterior.parts[0].result).auc > 0.4
     with pytest.raises(ValueError, match='score of prior="auto" is not linear in X'):
         fitted.export()
-    with pytest.raises(pac.results.UnsupportedError, match='prior="auto" has method="ep"'):
+    with pytest.raises(pac.results.UnsupportedError, match='prior="auto" needs method="ep"'):
         pac.AUCClassifier("auto", method="smc").fit([[0.0], [1.0]], [0, 1])
 
 
@@ -129,3 +129,10 @@ def test_censored_times():
     linear, averaged = (pac.ConcordanceEstimator(prior).fit(X, y) for prior in ("gaussian", "auto"))
     assert averaged.score(X, y) > linear.score(X, y) + 0.05
     assert "Kaplan-Meier" in averaged.report()
+
+
+def test_columns_that_do_not_vary_have_one_score():
+    X, y = np.ones((40, 2)), np.arange(40) % 2
+    found = pac.AUCClassifier("auto", gamma=20.0).fit(X, y)
+    np.testing.assert_allclose(found.decision_function(X), 0.0, atol=1e-9)
+    np.testing.assert_allclose(found.predict_proba(X), 0.5, atol=1e-3)

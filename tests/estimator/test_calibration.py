@@ -121,7 +121,7 @@ def test_what_is_done_is_printed_where_asked_for(capsys):
     X, y, _ = data()
     pac.AUCClassifier(verbose=True).fit(X, y)
     said = capsys.readouterr().out
-    for words in ("choosing the prior's covariance", "choosing gamma by 5 folds: 1 looked at", "fitting at gamma = "):
+    for words in ("choosing the prior's covariance", "choosing gamma by 5 folds: 1 values done", "fitting at gamma = "):
         assert f"[pymc_pacauc] {words}" in said
     pac.AUCClassifier().fit(X, y)
     assert capsys.readouterr().out == ""

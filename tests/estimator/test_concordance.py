@@ -104,9 +104,9 @@ def test_weights_and_strata_of_scores(rows):
     ("y", "message"),
     [
         (lambda event, time: time, "event and the time of each sample"),
-        (lambda event, time: np.column_stack([time, event]), "is their order reversed"),
+        (lambda event, time: np.column_stack([time, event]), "exchange them"),
         (lambda event, time: np.column_stack([event, time])[:-1], "inconsistent numbers of samples"),
-        (lambda event, time: np.column_stack([event * 0, time]), "There is no event"),
+        (lambda event, time: np.column_stack([event * 0, time]), "event has no event"),
         (lambda event, time: np.column_stack([event, -time]), "negative value"),
         (lambda event, time: np.column_stack([event, time * np.nan]), "time"),
         (lambda event, time: pd.DataFrame({"event": event, "time": pd.to_timedelta(time, "D")}), "time must be"),

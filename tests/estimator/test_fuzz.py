@@ -28,7 +28,7 @@ def test_a_classifier_is_its_score(data, method, calibration, names):
     assume(min(y.sum(), (~y).sum()) > 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pac.results.ConvergenceWarning)
-        warnings.filterwarnings("ignore", "There are rows for . folds")
+        warnings.filterwarnings("ignore", "y has rows for . folds")
         first = pac.AUCClassifier(**options).fit(X, np.array(names)[y.astype(int)])
         other = pac.AUCClassifier(**options).fit(4.0 * X, y.astype(int))
     score = first.decision_function(X)

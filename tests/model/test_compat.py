@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_pacauc.model.compat import LateBar, add_groups, dataset, inference_data, pareto_smooth, track
+from pymc_pacauc.model.compat import LateBar, dataset, inference_data, pareto_smooth, track
 from pymc_pacauc.model.results import dataset_of
 
 
@@ -13,10 +13,8 @@ def test_datasets_and_their_groups():
     made = dataset({"theta": values, "lp": values[..., 0]}, coords={"column": list("abc")}, dims={"theta": ["column"]})
     assert made["theta"].dims == ("chain", "draw", "column")
     assert made["lp"].dims == ("chain", "draw")
-    idata = inference_data({"posterior": made})
-    for times in (1, 2):  # added, and replaced
-        add_groups(idata, {"sample_stats": times * made[["lp"]]})
-        np.testing.assert_array_equal(dataset_of(idata, "sample_stats")["lp"], times * values[..., 0])
+    idata = inference_data({"posterior": made, "sample_stats": made[["lp"]]})
+    np.testing.assert_array_equal(dataset_of(idata, "sample_stats")["lp"], values[..., 0])
     np.testing.assert_array_equal(dataset_of(idata, "posterior")["theta"], values)
 
 

@@ -21,7 +21,7 @@ def test_the_mean_is_over_draws_wherever_they_stand():
     np.testing.assert_allclose(draws_first(named().transpose("row", "draw", "chain")).mean(("chain", "draw")), expected)
     assert mean_score(0.3) == 0.3
     np.testing.assert_array_equal(mean_score(DRAWS[0, 0]), DRAWS[0, 0])
-    with pytest.raises(ValueError, match="Which of the dimensions"):
+    with pytest.raises(ValueError, match="scores has the dimensions"):
         mean_score(xr.DataArray(DRAWS[0], dims=("a", "b")))
 
 
@@ -29,7 +29,7 @@ def test_the_mean_that_draws_carry_is_the_one_unless_it_is_not_theirs():
     carried = DRAWS.mean(axis=(0, 1)) + 0.01
     scores = named(**{MEAN: ("row", carried)})
     np.testing.assert_array_equal(mean_score(scores), carried)
-    with pytest.raises(ValueError, match="is not the mean of their draws"):
+    with pytest.raises(ValueError, match="is not the mean of its draws"):
         mean_score(-10.0 * scores)
 
 

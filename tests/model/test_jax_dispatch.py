@@ -13,7 +13,7 @@ def test_jax():
         import sys
         import numpy as np, pymc as pm, pytensor, pytensor.tensor as pt
         import pymc_pacauc as pac
-        from pymc_pacauc.model.potential import surrogate_risk
+        from pymc_pacauc.model.potential import compared_labels
         from pymc_pacauc.comparison.surrogate import LOSSES
         s = pt.dvector()
         pytensor.function([s], pac.auc_risk(s, [0, 1]), mode="FAST_COMPILE")
@@ -28,7 +28,7 @@ def test_jax():
             f = pytensor.function([m], pac.auc_risk(m, y, ties=ties), mode="JAX")
             np.testing.assert_allclose(f(S), pac.empirical_risk(S, y, ties=ties), rtol=1e-12)
         for loss, kernel in LOSSES.items():
-            v = surrogate_risk(s, y, loss)
+            v = compared_labels(y).surrogate(s, loss)
             f = pytensor.function([s], [v, pytensor.grad(v, s)], mode="JAX")
             x = S[0] + 1e-3 * rng.standard_normal(60)  # away from the hinge's kinks
             for found, expected in zip(f(x), kernel(x, y.astype(np.int8))):

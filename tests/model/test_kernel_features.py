@@ -61,4 +61,4 @@ def test_additive_features_in_a_model():
         approx = pm.fit(method=pac.EP(), progressbar=False)
     expected = features.transform(new) @ approx.q.mean
     np.testing.assert_allclose(pac.predict_scores(approx, new, summary=True)["mean"], expected)
-    assert any("features were made from rows" in each for each in pac.certificate(approx).assumptions)
+    assert any("features were made from these rows" in each for each in pac.certificate(approx).assumptions)

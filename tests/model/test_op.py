@@ -16,7 +16,7 @@ from pytensor.tensor.blockwise import Blockwise
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.surrogate import LOSSES
 from pymc_pacauc.model.op import AUCRisk
-from pymc_pacauc.model.potential import surrogate_risk
+from pymc_pacauc.model.potential import compared_labels
 
 MODES = ["FAST_COMPILE", "FAST_RUN", "NUMBA"]
 
@@ -48,7 +48,7 @@ def test_auc_risk_equals_empirical_risk(batch, mode, ties):
 def test_surrogates_and_their_gradients(batch, mode, loss):
     scores, y = batch[0][:3], batch[1]
     matrix = pt.dmatrix()
-    value = surrogate_risk(matrix, y, loss)
+    value = compared_labels(y).surrogate(matrix, loss)
     function = pytensor.function([matrix], [value, pytensor.grad(value.sum(), matrix)], mode=mode)
     for row, found, gradient in zip(scores, *function(scores), strict=True):
         expected = LOSSES[loss](row, y.astype(np.int8))

@@ -146,14 +146,14 @@ def test_certificate_of_m(approx, draws):
     grouped = pac.certificate(approx, groups=np.arange(N) // 3)
     assert grouped.auc < pac.certificate(approx).auc
     assert grouped.groups == N / 3
-    with pytest.raises(ValueError, match=r"pass what pm\.fit"):
+    with pytest.raises(ValueError, match=r"pass the result of pm\.fit"):
         pac.certificate(draws)
-    with pytest.raises(ValueError, match="M is certified given the labels"):
+    with pytest.raises(ValueError, match="M, of unordered classes, is certified with sampling"):
         pac.certificate(approx, sampling="iid")
 
 
 def test_no_calibrated_spread(approx):
-    with pytest.raises(ValueError, match="each class has one"):
+    with pytest.raises(ValueError, match="has one for each class"):
         approx.calibrated()
 
 
@@ -200,13 +200,13 @@ def test_a_surrogate_is_no_less_than_the_risk_and_is_left_to_nuts():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y": ["a", "b"] * 22 + ["a"]}, "y has 2 classes, and there are scores of 3"),
-        ({"gamma": [1.0, 2.0]}, "one for each of the 3 classes; it has 2"),
+        ({"y": ["a", "b"] * 22 + ["a"]}, "one column for each of the 2 classes of y; got 3"),
+        ({"gamma": [1.0, 2.0]}, "one for each of the 3 classes; got 2"),
         ({"gamma": "MA1"}, "is for two classes"),
-        ({"strata": np.zeros(N)}, "goes with weights alone"),
+        ({"strata": np.zeros(N)}, "with weights only"),
         ({"multi_class": "ovr"}, 'multi_class must be "ovo" or None'),
-        ({"scores": X[:, 0]}, r"scores have shape \(n, K\)"),
-        ({"scores": np.zeros((2, N, K))}, "this expression has 3 dimensions"),
+        ({"scores": X[:, 0]}, r"scores must have shape \(n, K\)"),
+        ({"scores": np.zeros((2, N, K))}, "got 3 dimensions"),
     ],
 )
 def test_refusals(change, message):

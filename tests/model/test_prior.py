@@ -7,7 +7,8 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import pymc_pacauc as pac
-from pymc_pacauc.model.prior import LEAST_WEIGHT, log_mixture_of_normals
+from pymc_pacauc.model.prior import log_mixture_of_normals
+from pymc_pacauc.tune.nested import NEGLIGIBLE
 
 rng = np.random.default_rng(5)
 X = rng.normal(size=(120, 3))
@@ -84,12 +85,12 @@ def test_where_hyper_parameters_were_integrated_the_prior_is_their_mixture(mixtu
     with pm.Model(coords=COORDS) as model:
         theta = pac.prior_from(mixture, "theta")
     assert model.named_vars_to_dims["theta"] == ("covariate",)
-    kept = [stats.multivariate_normal(m, c) for w, m, c in parts if w >= LEAST_WEIGHT]
-    heavy = weights[weights >= LEAST_WEIGHT] / weights[weights >= LEAST_WEIGHT].sum()
+    kept = [stats.multivariate_normal(m, c) for w, m, c in parts if w >= NEGLIGIBLE]
+    heavy = weights[weights >= NEGLIGIBLE] / weights[weights >= NEGLIGIBLE].sum()
     at = mean + 0.3
     expected = np.log(heavy @ np.array([each.pdf(at) for each in kept]))
     assert float(pm.logp(theta, at).eval(mode="FAST_COMPILE")) == pytest.approx(expected)
-    with pm.Model(), pytest.raises(ValueError, match=r"s is a hyper-parameter.*hand on theta"):
+    with pm.Model(), pytest.raises(ValueError, match=r"s is a hyper-parameter.*use theta"):
         pac.prior_from(mixture, "s")
 
 
@@ -99,7 +100,7 @@ def test_a_mixture_is_fitted_component_by_component(mixture):
         theta = pac.prior_from(mixture, "theta")
         pac.AUCPotential("auc", X[60:] @ theta, y[60:], gamma=40.0)
         today = pm.fit(method=pac.EP(), progressbar=False)
-    parts = [part for part in mixture.components("theta") if part[0] >= LEAST_WEIGHT]
+    parts = [part for part in mixture.components("theta") if part[0] >= NEGLIGIBLE]
     rng = np.random.default_rng(1)
     drawn = [rng.multivariate_normal(mean, covariance, size=8000) for _, mean, covariance in parts]
     share = np.repeat([weight for weight, _, _ in parts], 8000) / 8000
@@ -123,7 +124,7 @@ def test_mixtures_beside_hyper_parameters_are_refused(mixture):
         level = pm.Normal("level", 0.0, pm.HalfNormal("spread"), shape=2)
         scores = X @ pac.prior_from(mixture, "theta") + level[np.arange(120) % 2]
         pac.AUCPotential("auc", scores, y, gamma=40.0)
-        with pytest.raises(pac.results.NotLinearGaussianError, match="Hold spread fixed"):
+        with pytest.raises(pac.results.NotLinearGaussianError, match="Fix spread"):
             pm.fit(method=pac.EP(), progressbar=False)
     with pytest.raises(pac.results.NotLinearGaussianError, match=r"a mixture of Gaussians.*TemperingSMC"):
         pac.select_gamma(model)
@@ -132,7 +133,7 @@ def test_mixtures_beside_hyper_parameters_are_refused(mixture):
 def test_what_cannot_be_handed_on_is_refused(yesterday):
     with pm.Model(), pytest.raises(ValueError, match="has no variable 'beta'; it has theta"):
         pac.prior_from(yesterday, "beta")
-    with pm.Model(), pytest.raises(TypeError, match=r"must be what pm\.fit"):
+    with pm.Model(), pytest.raises(TypeError, match=r"must be the result of pm\.fit"):
         pac.prior_from(yesterday.sample(10), "theta")
     _, signed = fitted(slice(0, 60), lambda: pm.HalfNormal("theta", dims="covariate"))
     with pm.Model(), pytest.raises(ValueError, match="a sign, a range or a spike"):

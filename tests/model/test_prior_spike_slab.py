@@ -68,7 +68,7 @@ def test_theorem_defaults_are_used():
         ({"shape": 3, "v0": 2.0}, "at most v1"),
         ({"shape": 3, "v0": [0.0, 0.1, 0.1]}, "for none"),
         ({}, "shape= or dims="),
-        ({"dims": "nowhere"}, "no dim"),
+        ({"dims": "nowhere"}, "unknown to the model"),
     ],
 )
 def test_bad_variables_are_refused(options, message):
@@ -94,7 +94,7 @@ def test_fit_through_pymc(v0):
     np.testing.assert_allclose(draws["theta"].std(("chain", "draw")), sd, rtol=0.1, atol=0.01)
     if v0 == 0:
         included = draws["theta_included"].mean(("chain", "draw"))
-        np.testing.assert_allclose(included, approx.inclusion_probability, atol=0.03)
+        np.testing.assert_allclose(included, approx.inclusion_probability, atol=0.015)  # of rare models, too
         np.testing.assert_array_equal(draws["theta"].values != 0, draws["theta_included"].values)
     predicted = pac.predict_scores(approx, X[:5], summary=True)
     np.testing.assert_allclose(predicted["mean"], X[:5] @ approx.q.mean, atol=1e-10)

@@ -111,7 +111,7 @@ def shifted():
         (likelihood, r"likelihood besides the AUC term that is not Gaussian \(seen\)"),
         (other_potential, r"other potentials \(other\)"),
         (switch, r"\bz are discrete"),
-        (nothing, "0 exact AUC terms"),
+        (nothing, "it has no AUC term"),
         (surrogate, "smooth surrogate"),
         (shifted, "not of the form -gamma"),
     ],

@@ -225,7 +225,7 @@ def test_random_labels_are_refused():
     with pm.Model() as model:
         theta = pm.Normal("theta", size=3)
         pac.AUCPotential("auc", X @ theta, pm.Normal("z", size=30) > 0, gamma=7.0)
-    with pytest.raises(NotLinearGaussianError, match="not known data"):
+    with pytest.raises(NotLinearGaussianError, match="not data with known values"):
         problem_of(model)
 
 

@@ -165,12 +165,6 @@ def test_more_draws_than_particles(exact):
     assert len(np.unique(angle)) > 1600
 
 
-def test_waste_free_population_need_not_divide(exact):
-    idata = sample(plane_model(), draws=1000, particles=1000, waste_free=30)  # 33 chains of 30
-    result = log_evidence(idata)
-    assert abs(result.estimate - exact.log_evidence) < 3 * result.standard_error
-
-
 def test_the_progress_bar_shows_the_temperature(monkeypatch):
     """From 0 to 1 in the tuning steps, and the columns have the names of what is shown."""
     shown = []
@@ -269,7 +263,7 @@ def test_partial_blocks_are_refused():
     with pm.Model():
         a, b = pm.Normal("a"), pm.Normal("b")
         AUCPotential("auc", a * np.arange(4.0) + b, [0, 1, 0, 1], gamma=1.0)
-        with pytest.raises(ValueError, match="these are missing: b"):
+        with pytest.raises(ValueError, match="missing: b"):
             TemperingSMC([a])
 
 
@@ -293,7 +287,7 @@ def test_half_flat_priors_are_refused():
     with pm.Model():
         theta = pm.HalfFlat("theta")
         AUCPotential("auc", theta * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
-        with pytest.raises(ValueError, match="cannot be drawn from: replace improper"):
+        with pytest.raises(ValueError, match="improper: replace improper"):
             TemperingSMC()
 
 
@@ -394,7 +388,7 @@ def test_nan_somewhere_is_counted_and_logged(caplog):
         AUCPotential("auc", pm.math.log(theta + 1) * np.arange(4.0), [0, 1, 0, 1], gamma=1.0)
     with caplog.at_level(logging.WARNING):
         idata = sample(model, chains=1)
-    assert sum("of the 1000 starting particles" in record.message for record in caplog.records) == 1
+    assert sum("of the 4000 starting points" in record.message for record in caplog.records) == 1
     assert (idata["posterior"]["theta"].values > -1).all()
     assert tempering_path(idata)["failed"].values[0, 0] > 50
 

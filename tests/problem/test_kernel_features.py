@@ -98,11 +98,11 @@ def test_bad_input_is_refused_in_words():
         with pytest.raises(ValueError, match=message):
             kernel_features(values)
     for lengthscale in (0.0, -1.0, np.nan, np.inf, [1.0, 0.0]):
-        with pytest.raises(ValueError, match="lengthscale must be finite and > 0"):
+        with pytest.raises(ValueError, match=r"lengthscale must be (finite|> 0)"):
             kernel_features(X, lengthscale=lengthscale)
-    with pytest.raises(ValueError, match="one for each of 2 covariates"):
+    with pytest.raises(ValueError, match=r"lengthscale must be a scalar or have shape \(2,\)"):
         kernel_features(X, lengthscale=[1.0, 1.0, 1.0])
-    with pytest.raises(ValueError, match="All rows of X are equal"):
+    with pytest.raises(ValueError, match="X has equal rows only"):
         kernel_features(np.ones((4, 2)))
     with pytest.raises(ValueError, match="rank must be"):
         kernel_features(X, rank=0)
@@ -110,7 +110,7 @@ def test_bad_input_is_refused_in_words():
         kernel_features(X, tolerance=-1.0)
     with pytest.raises(ValueError, match="kernel must be one of"):
         kernel_features(X, "rbf")
-    with pytest.raises(ValueError, match="gave shape"):
+    with pytest.raises(ValueError, match="kernel must return shape"):
         kernel_features(X, lambda a, b: np.ones(3))
-    with pytest.raises(ValueError, match="made from 2"):
+    with pytest.raises(ValueError, match="X must have 2 columns"):
         kernel_features(X).transform(X[:, :1])

@@ -17,7 +17,6 @@ OPTIONS = {
     "ess_threshold": st.floats(0.2, 0.9),
     "decorrelation": st.floats(0.05, 0.5),
     "max_moves": st.integers(1, 30),
-    "waste_free": st.one_of(st.none(), st.sampled_from([2, 5, 10])),
 }
 
 
@@ -78,7 +77,6 @@ WRONG = {
     "ess_threshold": st.sampled_from([-1.0, 0.0, 1.0, 2.0, float("nan")]),
     "decorrelation": st.sampled_from([-1.0, 0.0, 1.0, 2.0, float("nan")]),
     "max_moves": st.one_of(st.integers(-5, 0), st.floats(2.1, 2.9), st.booleans()),
-    "waste_free": st.one_of(st.integers(-5, 1), st.floats(2.1, 2.9)),
     "move": st.text(max_size=5),
 }
 

@@ -40,15 +40,16 @@ def test_both_marginals_have_one_evidence(case):
     np.testing.assert_allclose(log_evidences, log_evidences[0], atol=1e-4)
 
 
-def test_few_particles_from_a_fit(case):
-    assert_unbiased(bias(case.from_fit, case.marginals, 60, particles=300), 0.025)
+@pytest.mark.parametrize("states", ["population", "visited"])
+def test_few_particles_from_a_fit(case, states):
+    assert_unbiased(bias(case.from_fit, case.marginals, 60, particles=300, states=states), 0.025)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begin", ["from_prior", "from_fit"])
-@pytest.mark.parametrize("waste_free", [None, 20, 60])
-def test_a_thousand_particles_over_200_runs(case, begin, waste_free):
-    found = bias(getattr(case, begin), case.marginals, 200, particles=1000, waste_free=waste_free)
+@pytest.mark.parametrize("states", ["population", "visited"])
+def test_a_thousand_particles_over_200_runs(case, begin, states):
+    found = bias(getattr(case, begin), case.marginals, 200, particles=1000, states=states)
     assert_unbiased(found, 0.02)
     ratio = np.exp(found.log_evidence - case.marginals[0].log_evidence)
     assert abs(ratio.mean() - 1.0) < 3 * ratio.std(ddof=1) / np.sqrt(200)

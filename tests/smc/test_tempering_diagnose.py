@@ -50,17 +50,18 @@ def test_silent_from_a_fit_that_is_right(gamma):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("waste_free", [20, 60])
-def test_silent_with_few_chains(waste_free):
+@pytest.mark.parametrize("particles", [16, 50])
+def test_silent_with_few_chains(particles):
     """The correlation of 16 independent pairs is large by chance."""
     X, y = plane_data()
-    said, _ = messages(prior_path(linear_gaussian_problem(X, y, 60.0)), Settings(waste_free=waste_free), 20)
+    settings = Settings(particles=particles, max_moves=60)
+    said, _ = messages(prior_path(linear_gaussian_problem(X, y, 60.0)), settings, 20)
     assert said == []
 
 
 def test_loud_from_a_fit_with_crippled_moves():
     """The log evidence of a single stage owes nothing to moves; the draws do. A start is not advised to who has one."""
-    said, states = messages(started(simulated())[1], Settings(max_moves=1), 3)
+    said, states = messages(started(simulated())[1], Settings(max_moves=1, ess_threshold=0.3), 3)
     assert len(said) == 3
     assert {len(state.stages) for state in states} == {2}
     for message in said:
@@ -81,10 +82,10 @@ def test_loud_from_the_prior_with_crippled_moves():
 
 
 def test_loud_with_chains_that_do_not_move_far():
-    said, _ = messages(started(simulated())[0], Settings(move="random_walk", waste_free=5), 2)
+    said, _ = messages(started(simulated())[0], Settings(move="random_walk", max_moves=4), 2)
     assert len(said) == 2
     for message in said:
-        assert re.search(r"chains of waste_free=5.*longer chains \(waste_free=\)", message)
+        assert re.search(r"the moves \(max_moves=4\).*more moves \(max_moves=\)", message)
 
 
 def test_the_moves_allowed_by_default_do_not_warn_where_one_does():

@@ -146,7 +146,7 @@ def test_through_select_gamma():
     assert found.refit.fitted_to.gamma == found.best
     assert "coverage_ratio" in found.table
     assert "too small" in repr(found)
-    with pytest.raises(ValueError, match="sums of EP"):
+    with pytest.raises(ValueError, match='coverage" is for method="ep"'):
         pac.select_gamma(model, criterion="coverage", method="vb")
 
 
@@ -158,7 +158,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="its sign"):
         coverage_gamma(linear_gaussian_problem(X[:, :1], y, 1.0))
     for level in (0.0, 1.0, np.nan):
-        with pytest.raises(ValueError, match="level is a probability strictly between"):
+        with pytest.raises(ValueError, match="level must lie strictly between 0 and 1"):
             coverage_gamma(linear_gaussian_problem(X, y, 1.0), level=level)
 
 
@@ -230,7 +230,7 @@ def test_an_approximation_is_calibrated():
     np.testing.assert_allclose(np.cov(drawn.T), wide.posterior.covariance, atol=0.1 * wide.posterior.variance.max())
     assert wide.mean_risk.value == pytest.approx(float(np.mean(approx.fit.problem.risk(drawn))), abs=0.002)
     assert pac.certificate(wide).divergence == pytest.approx(wide.posterior.divergence_from_prior)
-    with pytest.raises(ValueError, match="that calibrated\\(\\) was called on"):
+    with pytest.raises(ValueError, match="not defined after calibrated"):
         wide.leave_out()
 
 
@@ -242,7 +242,7 @@ def test_a_spread_under_another_prior_is_refused():
         theta = pm.Laplace("theta", 0.0, 1.0, size=2)
         pac.AUCPotential("auc", X @ theta, y, gamma=20.0)
         approx = pm.fit(method=pac.EP(), progressbar=False)
-    with pytest.raises(ValueError, match="calibrated under Gaussian priors"):
+    with pytest.raises(ValueError, match="is for Gaussian priors"):
         approx.calibrated()
 
 
@@ -270,12 +270,12 @@ def paths(*steps):
 
 def test_the_next_gamma():
     assert _next(paths((10.0, 2.0))) == pytest.approx(5.0)
-    assert _next(paths((10.0, 20.0))) == pytest.approx(10.0 / 8.0)  # a step is a factor of 8 at most,
-    assert _next(paths((10.0, 0.01))) == pytest.approx(80.0)  # either way
+    assert _next(paths((10.0, 20.0))) == pytest.approx(10.0 / 4.0)  # a step is a factor of 4 at most,
+    assert _next(paths((10.0, 0.01))) == pytest.approx(40.0)  # either way
     # ratio = gamma^2 / 25: the secant ends at 5
     assert _next(paths((20.0, 16.0), (10.0, 4.0))) == pytest.approx(5.0)
-    assert _next(paths((10.0, 4.0), (10.0 * np.e, 4.0 * np.exp(0.19)))) == pytest.approx(
-        10.0 * np.e / (4.0 * np.exp(0.19))
+    assert _next(paths((10.0, 3.0), (10.0 * np.e, 3.0 * np.exp(0.19)))) == pytest.approx(
+        10.0 * np.e / (3.0 * np.exp(0.19))
     )  # too flat,
     assert _next(paths((10.0, 1.5), (10.0 * np.exp(0.1), 1.5 * np.exp(0.51)))) == pytest.approx(
         10.0 * np.exp(0.1) / (1.5 * np.exp(0.51))
@@ -287,7 +287,7 @@ def test_a_search_that_does_not_settle_says_so(monkeypatch):
     problem, seen = simulated(3, n=30), []
     monkeypatch.setattr(coverage, "sandwich", lambda fitted, level: Sandwich(fitted.problem.gamma, 0.5, np.ones(2)))
     monkeypatch.setattr(coverage, "MOST_FITS", 6)
-    with pytest.warns(ConvergenceWarning, match=r"had not settled after 6 fits: .* 0.50 times too small"):
+    with pytest.warns(ConvergenceWarning, match=r"did not converge in 6 fits: .* should be 0.50 times as large"):
         found = coverage_gamma(problem, n_jobs=1, callback=seen.append)
     assert seen == [1, 2, 3, 4, 5, 6]
     assert not found.settled
@@ -422,9 +422,9 @@ def test_some_rows_tell_the_spread_of_all(monkeypatch):
     ratios = []
     for seed in range(10):
         fitted = fit(replace(simulated(seed, n=200), gamma=100.0), n_jobs=1)
-        monkeypatch.setattr(coverage, "SPREAD_ROWS", 200)
+        monkeypatch.setattr(coverage, "MANY_ROWS", 200)
         every = calibrated_posterior(fitted).variance
-        monkeypatch.setattr(coverage, "SPREAD_ROWS", 100)
+        monkeypatch.setattr(coverage, "MANY_ROWS", 100)
         ratios.append(np.log(calibrated_posterior(fitted).variance / every))
     ratios = np.array(ratios)
     assert np.std(ratios) > 0.01

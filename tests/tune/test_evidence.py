@@ -1,10 +1,12 @@
 """Priors and lengthscales by evidence."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import pymc_pacauc as pac
 from pymc_pacauc import fitting
 from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import row_shares
@@ -13,7 +15,13 @@ from pymc_pacauc.ep.plan import Subsample
 from pymc_pacauc.problem.kernel_features import COVARIANCES, kernel_features, median_distance
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune import evidence as by_evidence
-from pymc_pacauc.tune.evidence import choose_lengthscale, choose_shrinkage, lengthscale_gradient, shrunk_prior
+from pymc_pacauc.tune.evidence import (
+    choose_bend,
+    choose_lengthscale,
+    choose_shrinkage,
+    lengthscale_gradient,
+    shrunk_prior,
+)
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((120, 3))
@@ -212,3 +220,13 @@ def test_the_search_ends_where_the_evidence_is_flat_or_after_so_many():
     assert not cut.converged
     assert "NOT converged" in repr(cut)
     assert len(cut.trace) < len(ended.trace) + 10
+
+
+@pytest.mark.parametrize("choose", [choose_shrinkage, lambda problem: choose_bend(problem, 1)])
+def test_a_prior_chosen_on_the_rows_says_so(choose):
+    """A certificate of it would be void."""
+    X = np.random.default_rng(1).normal(size=(60, 3))
+    choice = choose(linear_gaussian_problem(X, X[:, 0] ** 2 + X[:, 1] > 0.5, gamma=1.0))
+    assert choice.number > 1
+    with pytest.raises(ValueError, match="tuned"):
+        pac.certificate(fitting.fit(replace(choice.problem, gamma=20.0)))

@@ -8,7 +8,7 @@ from scipy import stats
 
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.fitting import fit
-from pymc_pacauc.problem.problem import linear_gaussian_problem
+from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.tune import nested
 from pymc_pacauc.tune.nested import Conditional, Density, integrate, maximum
 from tests.oracles import exact_plane, plane_data
@@ -110,3 +110,32 @@ def test_what_does_not_converge_is_left_out_counted_and_warned_of(monkeypatch):
         found = integrate(Density(ratio_problem(rows, labels)))
     assert found.failed > 0
     assert not any(0.2 < np.exp(phi[0]) < 0.4 for phi in found.phi)
+
+
+def test_the_gradient_of_spikes_takes_no_fit_and_is_a_difference_quotient():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(50, 3))
+    y = X[:, 0] + rng.normal(size=50) > 0.0
+
+    def problem_at(phi):
+        p, v1 = 1.0 / (1.0 + np.exp(-phi[0])), np.exp(phi[1])
+        return spike_slab_problem(X, y, 40.0, inclusion_probability=p, v0=0.01 * v1, v1=v1)
+
+    conditional = Conditional(problem_at, half_normal, np.zeros(2), np.ones(2))
+    density = Density(conditional, tolerance=1e-8)
+    at = np.array([-0.4, 0.3])
+    found = density.gradient(density.at(at))
+    assert len(density.points) == 1
+    for j, step in enumerate(1e-3 * np.eye(2)):
+        up, down = (density.at(at + sign * step).log_density for sign in (1.0, -1.0))
+        assert found[j] == pytest.approx((up - down) / 2e-3, abs=1e-3)
+
+
+def test_the_evidence_at_the_mode_has_what_was_absorbed():
+    ratio = ratio_problem(*plane_data(n=40))
+
+    def log_evidence(absorbed):
+        there = replace(ratio, problem_at=lambda phi: replace(ratio.problem_at(phi), absorbed=absorbed))
+        return maximum(Density(there)).log_evidence
+
+    assert log_evidence(1.5) - log_evidence(0.0) == pytest.approx(1.5, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Axes to draw on, and the colours: those of Okabe and Ito, which the colour-blind can tell apart."""
+"""Axes to draw on, and the colours of Okabe and Ito, which are safe for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK = (
+COLORS = BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK = (
     "#0072B2",
     "#D55E00",
     "#009E73",
@@ -18,7 +18,6 @@ BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK = (
     "#000000",
 )
 GREY = "#888888"
-COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 LINES = ("-", "--", "-.", ":")
 
 
@@ -36,22 +35,24 @@ def new_axes(
     except ImportError:
         raise ImportError("Figures need matplotlib: pip install 'pymc-pacauc[plots]'.") from None
     if ax is None:
-        _, created = plt.subplots(rows, columns, figsize=figsize, layout="constrained", squeeze=False, **options)
-        return created.ravel()
-    given = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
-    if given.size < rows * columns:
-        raise ValueError(f"This figure has {rows * columns} panels; ax holds {given.size}.")
-    return given
+        ax = plt.subplots(rows, columns, figsize=figsize, layout="constrained", squeeze=False, **options)[1]
+    axes = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
+    if axes.size < rows * columns:
+        raise ValueError(f"ax must have {rows * columns} axes, one for each panel; it has {axes.size}.")
+    for each in axes:
+        each.spines[["top", "right"]].set_visible(False)
+    return axes
 
 
 def named_curves(curves: Any, name: str, function: str, variable: str) -> dict[str, xr.Dataset]:
-    """Curves by name, each what ``function`` returned, which has ``variable``."""
+    """Return curves by name; each must be a result of ``function``, with ``variable``."""
     named = dict(curves) if isinstance(curves, Mapping) and not isinstance(curves, xr.Dataset) else {name: curves}
     for each in named.values():
         if not isinstance(each, xr.Dataset) or variable not in each:
             raise TypeError(
-                f"This draws what pac.{function}(scores, y) returned, or a dict of several; got {type(each).__name__}."
+                f"curves must be the result of pac.{function}(scores, y), or a dict of several; got "
+                f"{type(each).__name__}."
             )
     if not named:
-        raise ValueError("There are no curves to draw.")
+        raise ValueError("curves is an empty dict: there is nothing to draw.")
     return named

@@ -1,7 +1,4 @@
-"""Posterior of the coefficients: marginals, inclusion probabilities, and the path over the spike's width.
-
-What a rule is worth, and which model: decision curves, and models by evidence.
-"""
+"""Figures of coefficients (marginals, inclusion probabilities, regularisation paths), decision curves and models."""
 
 from __future__ import annotations
 
@@ -14,13 +11,12 @@ import xarray as xr
 from scipy.stats import gaussian_kde, norm
 
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
+from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN
 from pymc_pacauc.analysis.summary import inclusion_probability
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.results import dataset_of
-
-SHAPE_DRAWS = 4000  # of an approximation that is no Gaussian, for the shape of its marginals; doubled, smoother curves
-MOST_PANELS = 40
+from pymc_pacauc.numerics import DRAWS
 
 
 def plot_marginals(
@@ -35,7 +31,7 @@ def plot_marginals(
     Parameters
     ----------
     approx : EPApproximation
-        What ``pm.fit(method=pac.EP())`` returned.
+        Result of ``pm.fit(method=pac.EP())``.
     idata : InferenceData or DataTree, optional
         Draws of the same model to compare with, for example by tempering SMC.
     coefficients : sequence of str, optional
@@ -48,6 +44,13 @@ def plot_marginals(
     ndarray of matplotlib Axes
         One for each coefficient (the layout of the paper's Figure 1).
 
+    Raises
+    ------
+    TypeError
+        If ``approx`` is not an approximation, or ``idata`` are not draws.
+    ValueError
+        If ``coefficients`` has an unknown name.
+
     See Also
     --------
     pymc_pacauc.summary : The same coefficients as a table.
@@ -59,34 +62,35 @@ def plot_marginals(
     Examples
     --------
     >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
+    >>> import matplotlib.pyplot as plt
     >>> X = np.random.default_rng(1).normal(size=(40, 2))
     >>> with pm.Model(coords={"column": ["a", "b"]}):
     ...     theta = pm.Normal("theta", dims="column")
     ...     auc = pac.AUCPotential("auc", X @ theta, X[:, 0] > 0.3, gamma=40)
     ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-    >>> axes = pac.plots.plot_marginals(approx, ax=Figure().subplots(1, 2))
+    >>> fig, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
+    >>> axes = pac.plots.plot_marginals(approx, ax=axes)
     >>> [ax.get_title() for ax in axes]
     ['theta[a]', 'theta[b]']
     """
     if not hasattr(approx, "variable_names"):
         raise TypeError(
-            "plot_marginals draws the marginals of an approximation, what pm.fit(method=pac.EP()) returned, over draws:"
-            f" plot_marginals(approx, idata); got {type(approx).__name__} first. For draws alone use az.plot_forest."
+            "approx must be the result of pm.fit(method=pac.EP()), and draws the second argument: "
+            f"plot_marginals(approx, idata); got {type(approx).__name__}. For draws alone use az.plot_forest."
         )
     names = approx.variable_names
     labels = coefficient_labels(approx.model, names)
-    shown = labels[:MOST_PANELS] if coefficients is None else list(coefficients)
+    shown = labels[:MOST_SHOWN] if coefficients is None else list(coefficients)
     unknown = [label for label in shown if label not in labels]
     if unknown:
-        raise ValueError(f"There is no coefficient {', '.join(unknown)}; there are {', '.join(labels[:20])}.")
+        raise ValueError(f"coefficients has unknown names, {', '.join(unknown)}; there are {', '.join(labels[:20])}.")
     draws = None if idata is None else _flat_draws(names, idata)
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
     axes = new_axes(ax, rows=rows, columns=columns, figsize=(2.6 * columns + 0.4, 2.1 * rows + 0.5))
     mean, sd = approx.posterior.mean, np.sqrt(approx.posterior.variance)
     gaussian = approx.posterior is approx.fit.posterior
-    own = None if gaussian else approx.posterior.draw(SHAPE_DRAWS, np.random.default_rng(0))
+    own = None if gaussian else approx.posterior.draw(DRAWS, np.random.default_rng(0))
     for axis, label in zip(axes, shown, strict=False):
         k = labels.index(label)
         low, high = mean[k] - 4 * sd[k], mean[k] + 4 * sd[k]
@@ -102,7 +106,7 @@ def plot_marginals(
         axis.axvline(0.0, color=GREY, linewidth=0.8, linestyle=":")
         axis.set(title=label, yticks=[], ylim=(0, None))
         axis.title.set_fontsize("medium")
-        axis.spines[["top", "right", "left"]].set_visible(False)
+        axis.spines["left"].set_visible(False)
     for axis in axes[len(shown) :]:
         axis.set_visible(ax is not None)
     if draws is not None:
@@ -130,6 +134,11 @@ def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int
     matplotlib Axes
         With a bar for each coefficient.
 
+    Raises
+    ------
+    ValueError
+        If probabilities are not in [0, 1], or ``names`` are not as many.
+
     See Also
     --------
     pymc_pacauc.inclusion_probability : Compute the probabilities.
@@ -138,15 +147,16 @@ def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int
     Examples
     --------
     >>> import pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
-    >>> ax = pac.plots.plot_inclusion([0.1, 0.9, 0.4], names=["a", "b", "c"], ax=Figure().subplots())
+    >>> import matplotlib.pyplot as plt
+    >>> fig, ax = plt.subplots(figsize=(5, 2.5), layout="constrained")
+    >>> ax = pac.plots.plot_inclusion([0.1, 0.9, 0.4], names=["a", "b", "c"], ax=ax)
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['b', 'c', 'a']
     """
     values, found = _probabilities(result)
     labels = np.asarray(found if names is None else list(names)).astype(str)
     if labels.size != values.size:
-        raise ValueError(f"There are {values.size} probabilities but {labels.size} names.")
+        raise ValueError(f"names must be {values.size}, one for each probability; got {labels.size}.")
     order = np.argsort(-values, kind="stable")[:most]
     [axes] = new_axes(ax, figsize=(5.5, 0.24 * order.size + 1.0))
     rows = np.arange(order.size)
@@ -158,7 +168,6 @@ def plot_inclusion(result: Any, *, names: Sequence[str] | None = None, most: int
     axes.invert_yaxis()
     if values.size > order.size:
         axes.set_title(f"{order.size} largest of {values.size}", fontsize="medium")
-    axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
@@ -168,7 +177,7 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
     Parameters
     ----------
     path : Dataset
-        What :func:`~pymc_pacauc.regularization_path` returned, or a Dataset with ``coefficient`` and
+        Result of :func:`~pymc_pacauc.regularization_path`, or a Dataset with ``coefficient`` and
         ``inclusion_probability`` over (v0, coefficient).
     names : sequence of str, optional
         Names of the coefficients.
@@ -182,6 +191,11 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
     matplotlib Axes
         With a line for each coefficient.
 
+    Raises
+    ------
+    ValueError
+        If no fit of the path converged.
+
     See Also
     --------
     pymc_pacauc.regularization_path : Compute the path.
@@ -190,16 +204,17 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
     Examples
     --------
     >>> import numpy as np, pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
+    >>> import matplotlib.pyplot as plt
     >>> X = np.random.default_rng(1).normal(size=(80, 4))
-    >>> path = pac.regularization_path((X, X[:, 0] > 0.2), v0=[0.01, 0.1], gamma=80, p=0.2)
-    >>> ax = pac.plots.plot_regularization_path(path, ax=Figure().subplots())
+    >>> path = pac.regularization_path((X, X[:, 0] > 0.2), v0=[0.001, 0.01, 0.1, 1.0], gamma=80, p=0.2)
+    >>> fig, ax = plt.subplots(layout="constrained")
+    >>> ax = pac.plots.plot_regularization_path(path, ax=ax)
     >>> ax.get_xscale()
     'log'
     """
     v0, values, probabilities, found = _path_arrays(path)
     if np.isnan(values).all():
-        raise ValueError("No fit of this path converged (all its coefficients are NaN): there is nothing to draw.")
+        raise ValueError("path has no fit that converged (all its coefficients are NaN): there is nothing to draw.")
     labels = np.asarray(found if names is None else list(names)).astype(str)
     [axes] = new_axes(ax, figsize=(7.0, 4.6))
     weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
@@ -216,7 +231,6 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
     axes.scatter([], [], s=34, facecolors="none", edgecolors=BLACK, label="probability ≥ 0.5")
     axes.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":")
     axes.set(xscale="log", xlabel=r"spike variance $v_0$", ylabel="posterior mean")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes
 
@@ -224,7 +238,9 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
 def _flat_draws(names: Sequence[str], idata: Any) -> np.ndarray:
     posterior = dataset_of(idata, "posterior")
     if posterior is None:
-        raise TypeError(f"idata must be draws, what pm.sample returned; got {type(idata).__name__}.")
+        raise TypeError(
+            f"idata must be draws, the result of pm.sample() or approx.sample(); got {type(idata).__name__}."
+        )
     columns = [posterior[name].transpose("chain", "draw", ...).values for name in names]
     return np.concatenate([c.reshape(c.shape[0] * c.shape[1], -1) for c in columns], axis=1)
 
@@ -238,7 +254,7 @@ def _probabilities(result: Any) -> tuple[np.ndarray, Any]:
         labels = values[values.dims[-1]].values if values.dims[-1] in values.coords else None
     array = np.asarray(values, dtype=float).ravel()
     if array.size == 0 or not ((array >= 0) & (array <= 1)).all():
-        raise ValueError("Inclusion probabilities must be numbers in [0, 1].")
+        raise ValueError(f"result must have inclusion probabilities, numbers in [0, 1]; got {array[:5].tolist()}.")
     return array, np.arange(array.size) if labels is None or callable(labels) else np.asarray(labels)
 
 
@@ -255,7 +271,7 @@ def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: 
     Parameters
     ----------
     curves : Dataset or mapping of str to Dataset
-        What :func:`~pymc_pacauc.decision_curve` returned, or several of them by name.
+        Result of :func:`~pymc_pacauc.decision_curve`, or several of them by name.
     band : bool, default True
         Show the band over rows.
     ax : matplotlib Axes, optional
@@ -266,6 +282,11 @@ def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: 
     matplotlib Axes
         With a line for each curve.
 
+    Raises
+    ------
+    TypeError
+        If ``curves`` are not results of :func:`~pymc_pacauc.decision_curve`.
+
     See Also
     --------
     pymc_pacauc.decision_curve : Compute the curve.
@@ -273,11 +294,12 @@ def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: 
     Examples
     --------
     >>> import numpy as np, pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
+    >>> import matplotlib.pyplot as plt
     >>> y = np.arange(100) < 30
     >>> scores = np.random.default_rng(1).normal(size=100) + 1.5 * y
-    >>> curve = pac.decision_curve(scores, y, probabilities=[0.1, 0.3, 0.5])
-    >>> pac.plots.plot_decision_curve(curve, ax=Figure().subplots()).get_ylabel()
+    >>> curve = pac.decision_curve(scores, y, probabilities=np.linspace(0.02, 0.6, 30))
+    >>> fig, ax = plt.subplots(layout="constrained")
+    >>> pac.plots.plot_decision_curve(curve, ax=ax).get_ylabel()
     'net benefit (true positives per row)'
     """
     named = named_curves(curves, "mean score", "decision_curve", "net_benefit")
@@ -296,7 +318,6 @@ def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: 
     axes.set_xlim(0, 1)
     if top > 0.0:  # elsewhere no rule is better than nobody: all that there is, is shown
         axes.set_ylim(-0.15 * top, 1.05 * top)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, title=f"{first.attrs['ci_prob']:.0%} over rows" if band else None)
     return axes
 
@@ -307,7 +328,7 @@ def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:
     Parameters
     ----------
     table : DataFrame
-        What :func:`~pymc_pacauc.compare` returned.
+        Result of :func:`~pymc_pacauc.compare`.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
@@ -323,11 +344,12 @@ def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:
     Examples
     --------
     >>> import numpy as np, pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
+    >>> import matplotlib.pyplot as plt
     >>> X = np.random.default_rng(1).normal(size=(60, 2))
     >>> y = X[:, 0] > 0.3
     >>> fits = {f"{k} columns": pac.arrays.fit(pac.arrays.linear_gaussian_problem(X[:, :k], y, 60.0)) for k in (1, 2)}
-    >>> ax = pac.plots.plot_compare(pac.compare(fits, folds=0), ax=Figure().subplots())
+    >>> fig, ax = plt.subplots(figsize=(5, 2.5), layout="constrained")
+    >>> ax = pac.plots.plot_compare(pac.compare(fits, folds=0), ax=ax)
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['1 columns', '2 columns']
     """
@@ -342,5 +364,4 @@ def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:
     axes.set(xlabel=f"log evidence at gamma = {table.attrs.get('gamma', np.nan):g} (above: posterior probability)")
     axes.set_ylim(-0.5, len(table) - 0.3)
     axes.margins(x=0.12)
-    axes.spines[["top", "right"]].set_visible(False)
     return axes

@@ -1,9 +1,4 @@
-"""How well a score ranks: ROC curves, and the scores of the classes.
-
-What an additive score is made of: the function of each column.
-
-Survival by score: Kaplan and Meier's curves of groups with low, middle and high scores.
-"""
+"""Figures of a ranking: ROC and precision-recall curves, scores by class, survival by score, additive functions."""
 
 from __future__ import annotations
 
@@ -22,10 +17,10 @@ from pymc_pacauc.comparison.censored import concordance_risk, event_codes, survi
 from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
 from pymc_pacauc.model.deployed import mean_score
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, check_probability, tails
 from pymc_pacauc.problem.additive_features import LEVELS
 
-MOST_PANELS = 40
+MOST_SHOWN = 40  # columns or coefficients, the largest, in figures and tables: what fits on a page; doubled, two pages
 
 
 def plot_roc(
@@ -40,7 +35,7 @@ def plot_roc(
     Parameters
     ----------
     curves : Dataset or mapping of str to Dataset
-        What :func:`~pymc_pacauc.roc` returned, or several of them by name.
+        Result of :func:`~pymc_pacauc.roc`, or several of them by name.
     band : bool, default True
         Show the pointwise band.
     randomised : bool, default False
@@ -53,6 +48,11 @@ def plot_roc(
     matplotlib Axes
         With a line for each curve and its AUC in the legend.
 
+    Raises
+    ------
+    TypeError
+        If ``curves`` are not results of :func:`~pymc_pacauc.roc`.
+
     See Also
     --------
     pymc_pacauc.roc : Compute the curve.
@@ -60,10 +60,12 @@ def plot_roc(
 
     Examples
     --------
-    >>> import pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
-    >>> curve = pac.roc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
-    >>> ax = pac.plots.plot_roc({"my score": curve}, ax=Figure().subplots())
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> import matplotlib.pyplot as plt
+    >>> y = np.arange(150) < 50
+    >>> scores = np.random.default_rng(1).normal(size=150) + 1.5 * y
+    >>> fig, ax = plt.subplots(layout="constrained")
+    >>> ax = pac.plots.plot_roc({"my score": pac.roc(scores, y)}, ax=ax)
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('false positive rate', 'true positive rate')
     """
@@ -90,7 +92,7 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     Parameters
     ----------
     curves : Dataset or mapping of str to Dataset
-        What :func:`~pymc_pacauc.precision_recall` returned, or several of them by name.
+        Result of :func:`~pymc_pacauc.precision_recall`, or several of them by name.
     band : bool, default True
         Show the pointwise band.
     ax : matplotlib Axes, optional
@@ -101,6 +103,11 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     matplotlib Axes
         With the event rate, which is the precision of a random score, as a dotted line.
 
+    Raises
+    ------
+    TypeError
+        If ``curves`` are not results of :func:`~pymc_pacauc.precision_recall`.
+
     See Also
     --------
     pymc_pacauc.precision_recall : Compute the curve.
@@ -108,10 +115,12 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
 
     Examples
     --------
-    >>> import pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
-    >>> curve = pac.precision_recall([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
-    >>> ax = pac.plots.plot_precision_recall(curve, ax=Figure().subplots())
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> import matplotlib.pyplot as plt
+    >>> y = np.arange(150) < 50
+    >>> scores = np.random.default_rng(1).normal(size=150) + 1.5 * y
+    >>> fig, ax = plt.subplots(layout="constrained")
+    >>> ax = pac.plots.plot_precision_recall(pac.precision_recall(scores, y), ax=ax)
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('recall', 'precision')
     """
@@ -152,12 +161,12 @@ def plot_scores(
     Parameters
     ----------
     scores : array_like or DataArray, shape (..., n)
-        What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
+        Result of :func:`~pymc_pacauc.predict_scores`, draws or ``summary=True``; an array of draws, shape
         (..., rows); or one score per row.
     y : array_like, shape (n,)
         Labels.
     threshold : Threshold or float, optional
-        What :func:`~pymc_pacauc.choose_threshold` returned, or a number.
+        Result of :func:`~pymc_pacauc.choose_threshold`, or a number.
     positive : label, optional
         Which of the two labels is the positive class.
     ordered : bool or mapping of (label, label) to float, default False
@@ -171,6 +180,11 @@ def plot_scores(
     matplotlib Axes
         With a filled curve for each class.
 
+    Raises
+    ------
+    ValueError
+        If scores and y have different numbers of rows, or options exclude each other.
+
     See Also
     --------
     pymc_pacauc.choose_threshold : Choose the threshold.
@@ -179,10 +193,11 @@ def plot_scores(
     Examples
     --------
     >>> import numpy as np, pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
+    >>> import matplotlib.pyplot as plt
     >>> y = np.arange(60) < 20
     >>> scores = np.random.default_rng(1).normal(size=60) + 1.5 * y
-    >>> pac.plots.plot_scores(scores, y, threshold=1.0, ax=Figure().subplots()).get_xlabel()
+    >>> fig, ax = plt.subplots(layout="constrained")
+    >>> pac.plots.plot_scores(scores, y, threshold=1.0, ax=ax).get_xlabel()
     'score'
     """
     score = np.asarray(mean_score(scores))
@@ -223,7 +238,7 @@ def plot_scores(
 
 
 def _density(score: np.ndarray, grid: np.ndarray, spread: float) -> np.ndarray:
-    """On the grid; zero where scores have no spread, or none that can be squared and seen."""
+    """Compute the density on the grid; zero where scores have no variance in floating point."""
     visible = np.ptp(score) > max(1e-9 * spread, 1e-150)
     return gaussian_kde(score)(grid) if visible else np.zeros_like(grid)
 
@@ -233,7 +248,7 @@ def _score_grid(score: np.ndarray) -> np.ndarray:
 
 
 def _ridges(axes: Any, score: np.ndarray, y: np.ndarray, threshold: Any) -> None:
-    """A density for each class, the higher classes further up, all on one scale."""
+    """Draw a density for each class, higher classes further up, on a common scale."""
     grid, classes = _score_grid(score), np.unique(y)
     members = [score[y == label] for label in classes]
     densities = [gaussian_kde(s)(grid) if s.size > 1 and np.ptp(s) > 0 else np.zeros_like(grid) for s in members]
@@ -250,11 +265,10 @@ def _ridges(axes: Any, score: np.ndarray, y: np.ndarray, threshold: Any) -> None
         axes.axvline(value, color=BLACK, linewidth=1.2, label=f"threshold {value:.3g}")
     labels = [f"{label:g} ({inside.size} rows)" for label, inside in zip(classes, members, strict=True)]
     axes.set(yticks=np.arange(classes.size), yticklabels=labels, ylim=(-0.2, classes.size))
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
+PARTS = ("half", "third", "quarter", "fifth")  # of two, three, four and five groups
 
 
 def plot_survival(
@@ -276,7 +290,7 @@ def plot_survival(
     Parameters
     ----------
     scores : array_like or DataArray, shape (..., n)
-        What :func:`~pymc_pacauc.predict_scores` returned, draws or ``summary=True``; an array of draws, shape
+        Result of :func:`~pymc_pacauc.predict_scores`, draws or ``summary=True``; an array of draws, shape
         (..., rows); or one score per row.
     time, event : array_like, shape (n,)
         When each row had its event or was last seen, and whether it was an event, or its cause (0: censored).
@@ -294,6 +308,11 @@ def plot_survival(
     matplotlib Axes
         With a step curve for each group; censored rows are ticks on the curves.
 
+    Raises
+    ------
+    ValueError
+        If ``groups`` is out of its range, or some of them would be empty.
+
     See Also
     --------
     pymc_pacauc.concordance_risk : One minus the concordance of the same scores and times.
@@ -301,11 +320,12 @@ def plot_survival(
     Examples
     --------
     >>> import numpy as np, pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
+    >>> import matplotlib.pyplot as plt
     >>> rng = np.random.default_rng(1)
     >>> scores = rng.normal(size=60)
     >>> time, event = rng.exponential(np.exp(-scores)), rng.random(60) < 0.7
-    >>> ax = pac.plots.plot_survival(scores, time, event, groups=2, ax=Figure().subplots())
+    >>> fig, ax = plt.subplots(layout="constrained")
+    >>> ax = pac.plots.plot_survival(scores, time, event, groups=2, ax=ax)
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('time', 'share without event')
     """
@@ -319,7 +339,7 @@ def plot_survival(
     group = np.searchsorted(np.quantile(score, np.arange(1, groups) / groups), score, side="left")
     empty = groups - np.unique(group).size
     if empty:
-        raise ValueError(f"{empty} of {groups} groups would be empty: many scores are equal. Use fewer groups.")
+        raise ValueError(f"groups={groups} is too many: {empty} would be empty, because many scores are equal.")
     [axes] = new_axes(ax, figsize=(7.2, 4.2))
     for k in range(groups):
         inside = group == k
@@ -336,7 +356,6 @@ def plot_survival(
         axes.plot(censored, share[np.searchsorted(at, censored, side="right") - 1], "|", color=color, markersize=6)
     what_share = f"share with an event of cause {cause}" if competing else "share without event"
     axes.set(xlabel="time", ylabel=what_share, xlim=(0.0, None), ylim=(0.0, 1.02))
-    axes.spines[["top", "right"]].set_visible(False)
     what = "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
     title = f"by {what}\n(concordance {c:.3f})"
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=title, alignment="left")
@@ -344,8 +363,8 @@ def plot_survival(
 
 
 def _name(k: int, groups: int) -> str:
-    """Of the k-th group from the lowest scores up."""
-    part = PARTS.get(groups, f"{groups}th part")
+    """Name the k-th group, from the lowest scores up."""
+    part = PARTS[groups - 2] if groups - 2 < len(PARTS) else f"{groups}th part"
     if k in (0, groups - 1):
         return f"{'lowest' if k == 0 else 'highest'} {part}"
     return f"middle {part}" if groups == 3 else f"{part} {k + 1} of {groups}"
@@ -370,6 +389,11 @@ def plot_shapes(estimator: Any, *, columns: Sequence[str] | None = None, ci_prob
     ndarray of matplotlib Axes
         One for each column, with what it adds to the score.
 
+    Raises
+    ------
+    ValueError
+        If the estimator is not additive, a column is unknown, or ``ci_prob`` is not in (0, 1).
+
     See Also
     --------
     pymc_pacauc.additive_features : The features that these functions are made of.
@@ -377,21 +401,21 @@ def plot_shapes(estimator: Any, *, columns: Sequence[str] | None = None, ci_prob
     Examples
     --------
     >>> import numpy as np, pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
+    >>> import matplotlib.pyplot as plt
     >>> X = np.random.default_rng(1).normal(size=(80, 2))
     >>> classifier = pac.AUCClassifier("additive", gamma=80).fit(X, X[:, 0] ** 2 > 0.5)
-    >>> [ax.get_xlabel() for ax in pac.plots.plot_shapes(classifier, ax=Figure().subplots(1, 2))]
+    >>> fig, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
+    >>> [ax.get_xlabel() for ax in pac.plots.plot_shapes(classifier, ax=axes)]
     ['x0', 'x1']
     """
     from sklearn.utils.validation import check_is_fitted  # an estimator brings scikit-learn; other figures need none
 
     check_is_fitted(estimator)
-    if not 0.0 < ci_prob < 1.0:
-        raise ValueError(f"ci_prob must lie strictly between 0 and 1; got {ci_prob!r}.")
+    check_probability("ci_prob", ci_prob)
     shapes = dict(zip(estimator._feature_names(), estimator.scores_[0].posterior.shapes(), strict=True))
-    shown = sorted(shapes, key=lambda name: -np.ptp(shapes[name][1]))[:MOST_PANELS] if columns is None else columns
+    shown = sorted(shapes, key=lambda name: -np.ptp(shapes[name][1]))[:MOST_SHOWN] if columns is None else columns
     if unknown := [name for name in shown if name not in shapes]:
-        raise ValueError(f"There is no column {unknown[0]!r}; columns are {', '.join(shapes)}.")
+        raise ValueError(f"columns has {unknown[0]!r}, which is no column of X; these are {', '.join(shapes)}.")
     rows = -(-len(shown) // 4)
     size = (3.2 * min(4, len(shown)), 2.6 * rows)
     axes = new_axes(ax, rows=1 if ax is not None else rows, columns=min(4, len(shown)), figsize=size, sharey=True)
@@ -405,7 +429,7 @@ def plot_shapes(estimator: Any, *, columns: Sequence[str] | None = None, ci_prob
 def draw_shape(axes: Any, name: str, shape: FloatArray, ci_prob: float) -> None:
     """Draw one of :meth:`~pymc_pacauc.estimator.posterior.ScorePosterior.shapes`."""
     x, mean, sd = shape
-    half = -ndtri(0.5 * (1.0 - ci_prob)) * sd
+    half = ndtri(tails(ci_prob)[1]) * sd
     axes.axhline(0.0, color=GREY, linewidth=0.8, linestyle=":")
     axes.fill_between(x, mean - half, mean + half, color=BLUE, alpha=0.15, linewidth=0)
     axes.plot(x, mean, color=BLUE, marker="o" if x.size <= LEVELS else None)

@@ -1,4 +1,4 @@
-"""What changes with gamma: the choice of it, and the path of tempering SMC."""
+"""Figures over gamma: its choice by cross-validation, and the path of tempering SMC."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     result : GammaSelection, draws or Dataset
-        What :func:`~pymc_pacauc.select_gamma` returned (held-out AUC of the mean score, with the standard error of its
+        Result of :func:`~pymc_pacauc.select_gamma` (held-out AUC of the mean score, with the standard error of its
         difference from the best, and of a draw; on training rows the AUC of a draw, the certified AUC and the log
         evidence; shaded, the gammas within one standard error of the best), or an idata of
         :class:`~pymc_pacauc.TemperingSMC` (expected AUC and log evidence of each chain's stages).
@@ -37,11 +37,12 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
     Examples
     --------
     >>> import numpy as np, pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
+    >>> import matplotlib.pyplot as plt
     >>> X = np.random.default_rng(1).normal(size=(60, 2))
     >>> problem = pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=1.0)
-    >>> selection = pac.select_gamma(problem, gammas=[10, 100], folds=2, progressbar=False)
-    >>> above, below = pac.plots.plot_gamma_path(selection, ax=Figure().subplots(2))
+    >>> selection = pac.select_gamma(problem, gammas=np.geomspace(1, 300, 9), folds=2, progressbar=False)
+    >>> fig, axes = plt.subplots(2, figsize=(6, 6), layout="constrained")
+    >>> above, below = pac.plots.plot_gamma_path(selection, ax=axes)
     >>> above.get_ylabel(), len(below.lines) > 0
     ('AUC', True)
     """
@@ -60,7 +61,6 @@ def plot_gamma_path(result: Any, *, ax: Any = None) -> Any:
         each.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
         each.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         each.xaxis.set_minor_locator(NullLocator())
-        each.spines[["top", "right"]].set_visible(False)
     place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2 if hasattr(result, "table") else 4}
     top.legend(frameon=False, fontsize="small", **place)
     return axes
@@ -104,7 +104,7 @@ def plot_tempering(idata: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     idata : InferenceData or DataTree
-        What ``pm.sample(step=pac.TemperingSMC())`` returned.
+        Result of ``pm.sample(step=pac.TemperingSMC())``.
     ax : sequence of three matplotlib Axes, optional
         Three axes; by default a new figure.
 
@@ -121,13 +121,14 @@ def plot_tempering(idata: Any, *, ax: Any = None) -> Any:
     Examples
     --------
     >>> import numpy as np, pymc as pm, pymc_pacauc as pac
-    >>> from matplotlib.figure import Figure
+    >>> import matplotlib.pyplot as plt
     >>> with pm.Model():
     ...     theta = pm.Normal("theta", size=1)
     ...     auc = pac.AUCPotential("auc", np.array([[0.0], [1.0], [2.0]]) @ theta, [0, 0, 1], gamma=4.0)
     ...     step = pac.TemperingSMC(particles=100)
     ...     idata = pm.sample(100, step=step, chains=1, cores=1, random_seed=1, progressbar=False)
-    >>> axes = pac.plots.plot_tempering(idata, ax=Figure().subplots(3))
+    >>> fig, axes = plt.subplots(3, figsize=(6, 7), layout="constrained")
+    >>> axes = pac.plots.plot_tempering(idata, ax=axes)
     >>> len(axes)
     3
     """
@@ -145,7 +146,6 @@ def plot_tempering(idata: Any, *, ax: Any = None) -> Any:
             axis.plot(path["stage"], path[name].sel(chain=chain), color=color, marker=".", label=f"chain {chain}")
         axis.set(xlabel="stage", ylabel=label)
         axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.spines[["top", "right"]].set_visible(False)
     axes[2].set_ylim(0, 1)
     if not from_fit:
         axes[0].set_yscale("symlog", linthresh=1.0)

@@ -6,7 +6,7 @@ import pytest
 
 import pymc_pacauc as pac
 from pymc_pacauc import fitting
-from pymc_pacauc.analysis.tempered_folds import choose_tempered, tempered_model
+from pymc_pacauc.analysis.select_gamma import choose_tempered, tempered_model
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from tests.analysis.test_select_gamma import X, expected_aucs, y
 

@@ -72,8 +72,8 @@ def test_draws_and_groups():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": 0.0}, r"precision is the share of calls that are right, in \(0, 1\]; got 0.0"),
-        ({"calls": 0}, "calls is how many of the 4 rows are called positive, 1 to 4; got 0"),
+        ({"precision": 0.0}, r"precision, the share of calls that are right, must be in \(0, 1\]; got 0.0"),
+        ({"calls": 0}, "calls must be a whole number, at least 1; got 0"),
         ({"calls": 5}, "1 to 4; got 5"),
         ({"calls": 1.5}, "got 1.5"),
         ({"ci_prob": 1.0}, "ci_prob"),

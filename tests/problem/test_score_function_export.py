@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import pymc_pacauc as pac
 from pymc_pacauc.model.results import dataset_of
-from pymc_pacauc.problem.export import HOW_TO_SCORE
+from pymc_pacauc.problem.score_function import HOW_TO_SCORE
 from tests.model.test_score_function import FORMS, FRAME, HELD, NAMES, NEW, QUIET, X, build, fit, y
 from tests.test_package import BLOCK
 
@@ -175,7 +175,7 @@ def test_what_is_not_linear_is_refused():
         gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(3, ls=1.0))
         pac.AUCPotential("auc", gp.prior("f", X=X), y, gamma=20.0)
     refused = {
-        r"not linear in its columns.*predict_scores": [fit(model), fit(model).sample(3), fit(groups)],
+        r"not linear in the columns.*predict_scores": [fit(model), fit(model).sample(3), fit(groups)],
         "gp=": [fit(process)],
         r"3 classes.*AUCClassifier\(\)\.fit\(X, y == label\)": [pac.AUCClassifier(gamma=9.0).fit(X, THREE)],
         r"features of it.*decision_function": [pac.AUCClassifier(gamma=9.0, prior="gp").fit(X, y)],

@@ -307,15 +307,9 @@ STRATEGIES = (
     ),
     Strategy("thinned", "one far pair in up to 32", not_thinned, LARGE),
     Strategy(
-        "grow",
-        "growing shares of rows",
-        [(subsample._Run, "grow", lambda self, q, share: (q, 1.0))],
-        lambda: [*LARGE(), linear(1_000_000, 10, False)],
-    ),
-    Strategy(
         "near",
         "Newton's steps, pairs sampled anew before each (_Run.near)",
-        [(subsample._Run, "near", lambda self, q, off, groups, pairs=None: (q, off, 1.0))],
+        [(subsample._Run, "near", lambda self, q, off: (q, 1.0))],
         lambda: [*LARGE(), linear(1_000_000, 10, False)],
     ),
     Strategy(

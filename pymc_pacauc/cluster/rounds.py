@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -27,8 +27,6 @@ from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.smc import Settings, State, bridge_path, prior_path, run_tempering
 
 PATIENCE = 30.0  # seconds without any worker after which a cluster is lost
-ATTEMPTS = 5  # at fetching the results of a round
-LOOK = 2.0  # seconds between two looks at a cluster that does not answer
 
 
 class ClusterError(RuntimeError):
@@ -57,7 +55,10 @@ def check_client(client: Client) -> None:
         raise TypeError("client is asynchronous: make one with Client(address), without asynchronous=True.")
     if client.status != "running":
         raise ClusterError(f"client is {client.status}: connect a new one, Client(address).")
-    _wait_for_workers(client)
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except TimeoutError:
+        raise _lost(client) from None
     found = client.run(find_spec, "pymc_pacauc", on_error="return")
     without = sorted(worker for worker, spec in found.items() if spec is None or isinstance(spec, BaseException))
     if without:
@@ -65,11 +66,6 @@ def check_client(client: Client) -> None:
             f"{len(without)} of {len(found)} Dask workers do not have pymc_pacauc ({', '.join(without[:3])}): install "
             "it in their environment, the same version as here."
         )
-
-
-def threads(client: Client) -> int:
-    """Return the number of threads of all workers."""
-    return sum(client.nthreads().values())
 
 
 def hold(client: Client, data: Sequence[Any]) -> list[Future]:
@@ -92,44 +88,32 @@ def submit(client: Client, function: Callable[..., Any], futures: Sequence[Any],
 
 
 def gather(client: Client, futures: list[Future]) -> list[Any]:
-    """Return the results of a round, in order, and release them; :class:`ClusterError` when the workers are gone."""
+    """Return the results of a round, in order; :class:`ClusterError` when the workers are gone."""
     with _while_connected(client), client.as_current():
-        for _ in range(ATTEMPTS):
-            _finish(client, futures)
-            try:
-                found = list(client.gather(futures))
-            except OSError:
-                if any(future.status == "error" for future in futures):  # raised by a task itself
-                    raise
-                continue  # a worker died with results that were not fetched: they are computed again
-            except KilledWorker as error:
-                raise ClusterError(
-                    "Every worker that tried a part of the work died. Most often it ran out of memory (give workers "
-                    "more, or divide the data into smaller parts), or started later, without pymc_pacauc."
-                ) from error
-            except ModuleNotFoundError as error:
-                raise ClusterError(
-                    f"A Dask worker lacks a package: {error}. Install it in the environment of all."
-                ) from error
-            release(futures)
-            return found
-    raise ClusterError(f"Results could not be fetched from the Dask workers, {ATTEMPTS} times in a row.")
+        _finish(client, futures)
+        try:
+            return list(client.gather(futures))  # Dask computes again what is lost with a worker
+        except KilledWorker as error:
+            raise ClusterError(
+                "Every worker that tried a part of the work died. Most often it ran out of memory (give workers "
+                "more, or divide the data into smaller parts), or started later, without pymc_pacauc."
+            ) from error
+        except ModuleNotFoundError as error:
+            raise ClusterError(
+                f"A Dask worker lacks a package: {error}. Install it in the environment of all."
+            ) from error
 
 
 def _finish(client: Client, futures: list[Future]) -> None:
     """Wait until tasks are done, as long as there are workers to do them."""
-    alone_since: float | None = None
+    seen = time.monotonic()
     while True:
-        try:
-            wait(futures, timeout=LOOK)
+        with suppress(TimeoutError):
+            wait(futures, timeout=2.0)
             return
-        except TimeoutError:
-            pass
         if client.status == "running" and _has_workers(client):
-            alone_since = None
-            continue
-        alone_since = time.monotonic() if alone_since is None else alone_since
-        if time.monotonic() - alone_since > PATIENCE:
+            seen = time.monotonic()
+        elif time.monotonic() - seen > PATIENCE:
             raise _lost(client)
 
 
@@ -138,12 +122,6 @@ def _has_workers(client: Client) -> bool:
         return bool(client.nthreads())
     except OSError:  # the scheduler does not answer
         return False
-
-
-def release(futures: Iterable[Future]) -> None:
-    """Release results, so that they are not computed again when a worker dies."""
-    for future in futures:
-        future.release()
 
 
 @contextmanager
@@ -162,9 +140,7 @@ def _while_connected(client: Client) -> Iterator[None]:
 def map_with(client: Client, function: Callable[[Any, Any], Any], common: Any, items: Iterable[Any]) -> list[Any]:
     """Compute ``function(common, item)`` for each item; ``common`` is sent to every worker once."""
     [held] = hold(client, [common])
-    found = gather(client, [submit(client, function, [held], item)[0] for item in items])
-    release([held])
-    return found
+    return gather(client, [submit(client, function, [held], item)[0] for item in items])
 
 
 def _identity(data: Any) -> Any:
@@ -175,13 +151,6 @@ def _alone(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function with single-threaded BLAS, because there is a worker for each core."""
     with single_threaded_blas():
         return function(*arguments)
-
-
-def _wait_for_workers(client: Client) -> None:
-    try:
-        client.wait_for_workers(1, timeout=PATIENCE)
-    except TimeoutError:
-        raise _lost(client) from None
 
 
 def _lost(client: Client) -> ClusterError:

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,25 +28,20 @@ from distributed import Client, Future
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_pacauc.cluster import shards as on_worker
-from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit
+from pymc_pacauc.cluster.rounds import check_client, gather, hold, submit
 from pymc_pacauc.cluster.shards import add_up, check_worth
 from pymc_pacauc.comparison.subsample import LEAST_ROWS
 from pymc_pacauc.ep.loop import gaussian_iteration, policy_for, possible, solve_fixed_point
 from pymc_pacauc.ep.plan import ACCURACIES, FINE_TOLERANCE, LENGTH_MATTERS, check_count
 from pymc_pacauc.ep.posterior import NaturalGaussian, draw_natural, standard_gaussian
 from pymc_pacauc.ep.results import EXACT, SamplingError, warn_of, warn_of_subsample
-from pymc_pacauc.ep.subsample import (
-    LINEAR_ERROR,
-    WARM,
-    deviations,
-    other_samples,
-    own_error,
-    sampling_error,
-)
+from pymc_pacauc.ep.subsample import LINEAR_ERROR, deviations, first_order_error, other_samples, repeated_error
 from pymc_pacauc.ep.sweep import SiteSums
 from pymc_pacauc.numerics import FloatArray, finite_array
 from pymc_pacauc.problem.problem import Problem, check_gamma
 from pymc_pacauc.problem.scores import GaussianPrior
+
+COUNT = attrgetter("n_pairs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +261,7 @@ def fit_rows(
     q, sweeps = standard_gaussian(prior.mean.size), 0
     for stage in range(2):
         sampled = run.rows_in_groups(on_worker.sample_rows, seeds, None if stage == 0 else q.mean, groups)
-        used = sum(gather(client, submit(client, on_worker.count, sampled)))
+        used = sum(gather(client, submit(client, COUNT, sampled)))
         solution = solve_fixed_point(
             gaussian_iteration(target, 1.0, partial(run.sums, sampled)),
             q,
@@ -276,11 +272,9 @@ def fit_rows(
             counted=sweeps,
         )
         q, sweeps = solution.point, sweeps + len(solution.history)
-        release(sampled)
     error, said = EXACT, ""
     if used < run.total:
         error, said = _error(run, target, q, solution.seen.log_evidence, groups, seeds, max_sweeps)
-    release(run.parts)
     log_evidence = possible(solution.seen.log_evidence)
     advice = "Raise max_sweeps, or lower gamma."
     warn_of("EP", solution, len(solution.history), tolerance, log_evidence, advice, stacklevel=3)
@@ -339,29 +333,22 @@ def _error(
 ) -> tuple[SamplingError, str]:
     """Estimate the error of the subsample and of the division into parts; return it, and a warning of the latter."""
 
-    def refitted(sampled: list[Future]) -> tuple[float, FloatArray]:
-        iteration = gaussian_iteration(target, 1.0, partial(run.sums, sampled))
-        policy = policy_for(q.mean.size, WARM)
-        found = solve_fixed_point(iteration, q, policy, tolerance=FINE_TOLERANCE, max_sweeps=max_sweeps)
-        return found.seen.log_evidence - log_evidence, q.factor.T @ (found.point.mean - q.mean)
-
     times = other_samples(q.mean.size)
-    subsamples = [run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups) for _ in range(times)]
-    error = sampling_error(target, q, log_evidence, (run.sums(sampled, q) for sampled in subsamples), 1.0)
+    others = [partial(run.sums, run.rows_in_groups(on_worker.sample_rows, seeds, q.mean, groups)) for _ in range(times)]
+    error = first_order_error(target, q, log_evidence, others, 1.0)
     if not (error.mean <= LINEAR_ERROR and q.mean.size > LENGTH_MATTERS):
-        differences, steps = zip(*map(refitted, subsamples), strict=True)
-        error = SamplingError(own_error(np.array(differences)[:, None]), own_error(np.array(steps)))
+        error = repeated_error(target, q, log_evidence, others, 1.0, FINE_TOLERANCE, max_sweeps)
     if run.within == run.total:
         return error, ""
     into = max(2, math.ceil(groups))
     share = (1.0 - run.within / run.total) / (into - 1)
 
-    def split_sums() -> SiteSums:
+    def split_sums(q: NaturalGaussian) -> SiteSums:
         split = run.rows_in_groups(on_worker.split_rows, seeds, into)
-        used = sum(gather(run.client, submit(run.client, on_worker.count, split)))
+        used = sum(gather(run.client, submit(run.client, COUNT, split)))
         return run.sums(split, q, run.total / max(used, 1))
 
-    found = deviations(target, q, log_evidence, (split_sums() for _ in range(times)), 1.0)
+    found = deviations(target, q, log_evidence, [split_sums] * times, 1.0)
     of_parts = [math.sqrt(share * float(np.mean(each.var(axis=0, ddof=1)))) for each in found]
     total = SamplingError(math.hypot(error.log_evidence, of_parts[0]), math.hypot(error.mean, of_parts[1]))
     if of_parts[1] <= LINEAR_ERROR:
@@ -407,7 +394,7 @@ def _of_dask_array(client: Client, X: Any, y: Any) -> list[Future]:
     else:
         labels = hold(client, np.split(np.asarray(y), np.cumsum(X.chunks[0])[:-1]))
     blocks = client.compute(X.to_delayed().ravel().tolist())
-    return [client.submit(on_worker.both, *each, pure=False) for each in zip(blocks, labels, strict=True)]
+    return [client.submit(tuple, [*each], pure=False) for each in zip(blocks, labels, strict=True)]
 
 
 def _prior(shapes: list[dict[str, Any]], mean: ArrayLike, sd: ArrayLike) -> GaussianPrior:

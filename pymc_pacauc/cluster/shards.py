@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from pymc_pacauc.cluster.rounds import check_client, gather, hold, release, submit, threads
+from pymc_pacauc.cluster.rounds import check_client, gather, hold, submit
 from pymc_pacauc.comparison.pairs import Block, Pairs, bipartite
 from pymc_pacauc.comparison.subsample import SampledPairs, sample_pairs
 from pymc_pacauc.ep.posterior import NaturalGaussian, natural_gaussian
@@ -92,15 +92,12 @@ def sums_on(client: Client, problem: Problem, table: SiteTable) -> Iterator[Call
     """Yield ``sums(q)``, the sums of the sites of all pairs, computed on the workers of a cluster."""
     check_worth(problem.pairs.n_pairs)
     check_client(client)
-    held: list[Any] = hold(client, shards(problem, SHARDS_A_THREAD * threads(client)))
+    held: list[Any] = hold(client, shards(problem, SHARDS_A_THREAD * sum(client.nthreads().values())))
 
     def sums_at(q: NaturalGaussian) -> SiteSums:
         return add_up(gather(client, submit(client, shard_sums, held, q.mean, q.factor, table.gamma, table.power)))
 
-    try:
-        yield sums_at
-    finally:
-        release(held)
+    yield sums_at
 
 
 def check_worth(n_pairs: int) -> None:
@@ -110,11 +107,6 @@ def check_worth(n_pairs: int) -> None:
             f"{n_pairs:,} pairs are too few for a cluster: one machine sums them faster than the workers can be asked. "
             f"Leave client out (it is for {LEAST_PAIRS:,} pairs and more)."
         )
-
-
-def both(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return a part (X, y)."""
-    return X, y
 
 
 def look(raw: tuple[Any, Any]) -> dict[str, Any]:
@@ -159,11 +151,6 @@ def split_rows(problem: Problem, seed: np.random.SeedSequence, groups: int) -> S
         sides.append(np.split(np.argsort(group_of[index], kind="stable"), ends))
     blocks = tuple(block.take(*rows) for rows in zip(*sides, strict=True) if all(map(len, rows)))
     return SampledPairs(replace(problem.pairs, blocks=blocks), (), groups, np.zeros(problem.n), None)
-
-
-def count(found: SampledPairs) -> int:
-    """Return the number of pairs of a subsample."""
-    return found.n_pairs
 
 
 def sums(

@@ -1,26 +1,22 @@
 """EP on a random subset of the pairs: a fit whose time grows with the number of rows, not of pairs.
 
-    pilot -> growing shares of the rows -> Newton steps of the mean with all rows -> subsample -> fit -> its error
+    pilot -> single sweeps over all rows -> subsample -> fit -> its error
 
 *Which pairs.* Pairs whose order is uncertain under q carry the information, so rows are put into groups along their
-score and compared within them (:mod:`pymc_pacauc.comparison.subsample`). The score comes from a *pilot*: a fit to a
-share of the rows, at the same share of gamma, by mean-first sweeps (:mod:`pymc_pacauc.ep.start`); then fits to growing
-shares, each from the one before. Pairs are sampled anew before each step, because a subsample along a score that is off
-by one posterior standard deviation has twice the error.
-
-*Newton steps.* With many rows q is narrow, and its precision Q is known well from a share of the rows: the step of the
-mean V (r - Q m), with Q and r from one sweep, is right to a tenth. Where the risk does not depend on the length of w,
-the step keeps the length, and the variance along the mean is rotated to the new mean (:func:`moved`).
+score and compared within them (:mod:`pymc_pacauc.comparison.subsample`). The score comes from a *pilot*: a fit to 1000
+rows, then to 20 000, at their share of gamma, by mean-first sweeps (:mod:`pymc_pacauc.ep.start`). Where there are more
+rows, single sweeps over all of them follow, with pairs sampled anew before each, because a subsample along a score that
+is off by one posterior standard deviation has twice the error.
 
 *Number of pairs.* The squared error of the mean, in posterior standard deviations (root mean square over directions),
 is proportional to gamma^1.5 / N for N pairs (``docs/theory/subsampled_pairs.md``). A sweep costs O(N k + n k^2).
 
-*Sampling error* (:func:`sampling_error`). The sums of the sites over independent other subsamples, at the q of the fit,
-give to first order the differences of their fits from it, which have twice the variance of one fit. Above
-``LINEAR_ERROR``, or where far pairs are not thinned, the fit is repeated on the other subsamples instead. If the error
-of the mean is above ``TRUSTED_ERROR``, groups become larger. If that would save too little, or a fit does not converge
-and all pairs are few enough, :class:`NeedsAllPairs` is raised and all pairs are fitted, from their own start: at a
-gamma of many times n the fixed point next to that of a subsample may be a poor one.
+*Sampling error.* The sums of the sites over independent other subsamples, at the q of the fit, give to first order the
+differences of their fits from it, which have twice the variance of one fit (:func:`first_order_error`). Above
+``LINEAR_ERROR``, or where far pairs are not thinned, the fit is repeated on the other subsamples instead
+(:func:`repeated_error`). If the error of the mean is above ``TRUSTED_ERROR``, groups become larger. If that would save
+too little, or a fit does not converge and all pairs are few enough, :class:`NeedsAllPairs` is raised and all pairs are
+fitted, from their own start: at a gamma of many times n the fixed point next to that of a subsample may be a poor one.
 
 The engine of plans whose ``pairs`` is a :class:`~pymc_pacauc.ep.plan.Subsample`: by default above 250 000 pairs. To
 change which pairs are sampled, change :func:`pymc_pacauc.comparison.subsample.sample_pairs`.
@@ -31,12 +27,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.subsample import SampledPairs, most_groups, number_of_groups, part_of, sample_pairs
 from pymc_pacauc.ep.gaussian import Callback, EPFit, as_fit, start_of
 from pymc_pacauc.ep.loop import (
@@ -61,17 +55,217 @@ from pymc_pacauc.interrupt import StoppedEarly, check_interrupt
 from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.problem.problem import Problem
 
+FEW_ROWS, MANY_ROWS = 1000, 20_000  # of the pilot, at first and then; MANY doubled: as fast at 100 000 rows
+PILOT_SIDE = 200  # rows at least, of the smaller side; with half as many a rare class misleads the pilot
+ROUGH = 0.05  # standard deviations: error of the pilot's mean
+# Relative change at which a thinned subsample's fit ends; with a step after it, the mean is off by a thousandth of a
+# standard deviation, far below the sampling error
+LAST_TOLERANCE = 0.015
+LEFT = 0.2  # of the length of a step is how far off the mean may be thereafter
+LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
 
-class Natural(Protocol):
-    """Natural parameters after a sweep, the prior's included."""
-
-    @property
-    def precision(self) -> FloatArray: ...
-    @property
-    def shift(self) -> FloatArray: ...
+Sums = Callable[[NaturalGaussian], SiteSums]
+GaussianMap = Iteration[NaturalGaussian, GaussianSweep]
+Found = Solution[NaturalGaussian, GaussianSweep]
 
 
-def newton_step(q: NaturalGaussian, seen: Natural, scale_free: bool) -> FloatArray:
+class NeedsAllPairs(Exception):
+    """Raised if no subsample is accurate enough; ``converged`` and ``pairs_used`` are those of the last one."""
+
+    def __init__(self, last: Stage) -> None:
+        super().__init__(last)
+        self.converged, self.pairs_used = last.found.converged, last.used.n_pairs
+
+
+class Stage(NamedTuple):
+    """A fit to one subsample: the pairs, the fixed point, q after the step that its last sweep suggests, its error."""
+
+    used: SampledPairs
+    found: Found
+    q: NaturalGaussian
+    error: SamplingError
+
+
+def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: Callback | None = None) -> EPFit:
+    """Fit a Gaussian to the AUC Gibbs posterior from a subsample of the pairs, as the plan says.
+
+    Raises :class:`NeedsAllPairs` if the error is too large whatever the subsample, or if it does not converge and all
+    pairs are at most ``MOST_PAIRS``. ``max_sweeps`` is for each stage. Except on pairs drawn before, the tolerance is
+    at least ``LAST_TOLERANCE`` (thinned) or ``FINE_TOLERANCE``: the remaining change is far below the sampling error.
+    """
+    asked = plan.pairs
+    assert isinstance(asked, Subsample)
+    check_offset(problem)
+    table = SiteTable(problem.gamma_per_pair, plan.power)
+    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
+        rng = np.random.default_rng(asked.random_seed)
+        run = _Run(problem, plan, asked, table, map_tiles, rng, callback, plan.max_sweeps, asked.groups)
+        q = start_of(problem, None if isinstance(plan.start, str) else plan.start)
+        try:
+            q, off = run.approach(q)
+            last = run.enlarged(run.last(q, off))
+        except StoppedEarly:  # one more sweep over all rows, for the evidence and risk of the present q
+            run.max_sweeps, run.callback = 1, None
+            last = run.last(run.reached or q, 1.0)
+    whole = replace(last.found, point=last.q, history=tuple(run.history), interventions=run.interventions)
+    sweeps = len(last.found.history)
+    return as_fit(problem, plan, table, whole, sweeps, subsample=last.used, sampling_error=last.error)
+
+
+@dataclass(eq=False)
+class _Run:
+    """One fit: settings shared by all stages, and the history they append to."""
+
+    problem: Problem
+    plan: Plan
+    asked: Subsample
+    table: SiteTable
+    map_tiles: Callable[..., Any]
+    rng: np.random.Generator
+    callback: Callback | None
+    max_sweeps: int
+    groups: float
+    history: list[dict[str, float]] = field(default_factory=list)
+    interventions: Interventions = field(default_factory=Interventions)
+    reached: NaturalGaussian | None = None  # posterior of the last stage, returned on an interrupt
+
+    def approach(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
+        """Find a q along whose scores to sample; also return how far its mean may be off, in standard deviations."""
+        if self.asked.along == "pilot":
+            q, share = self.pilot(q)
+            if share < 1.0:
+                return self.near(scaled(q, 1.0 / share, self.problem.scale_free), share**-0.5)
+        elif self.asked.along == "refined start":
+            self.reached = q = self.stage(self.sample_along(q), q, ROUGH).point
+            check_interrupt()
+        return q, 1.0
+
+    def pilot(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
+        """Fit few rows at growing gammas, then many rows (or all); return q and the share of rows it was fitted to."""
+        problem = self.problem
+        few, many = _share(problem, FEW_ROWS), _share(problem, MANY_ROWS)
+        gammas = gamma_steps(first_gamma(problem.gamma, problem.pairs), problem.gamma, GAMMA_STEP)
+        q = scaled(self.roughly(q, few, gammas), many / few, problem.scale_free)
+        for _ in range(2):  # the second time pairs are sampled along a better score
+            q = self.roughly(q, many, [problem.gamma])
+        return q, many
+
+    def roughly(self, q: NaturalGaussian, share: float, gammas: Sequence[float]) -> NaturalGaussian:
+        """Run mean-first sweeps on a share of the rows, at growing gammas (of all rows)."""
+        problem, space = self.problem, self.problem.scores.reduced
+        pairs = part_of(problem.pairs, share, self.rng) if share < 1.0 else problem.pairs
+        rows = np.flatnonzero(pairs.observation_weight)
+        pairs, design, offset = pairs.on_rows(rows), space.design[rows], space.offset[rows]
+        score = design @ q.mean + offset if q.mean.any() else self.rng.random(pairs.n)
+        groups = number_of_groups(pairs, ACCURACIES["estimator"].pairs_per_row * pairs.n)
+        blocks = sample_pairs(pairs, score, groups, self.rng).parts()
+        sweeps = MeanFirst(design, offset, blocks, power=self.table.power, scale_free=problem.scale_free)
+        last = gammas[0]
+        for gamma in gammas:
+            q = scaled(q, gamma / last, problem.scale_free)
+            for _ in range(FEW if len(gammas) > 1 else 1):
+                q, change = sweeps.sweep(q, gamma / problem.pairs.total_weight, ROUGH)
+                if change < 4.0 * ROUGH:
+                    break
+            self.reached, last = q, gamma
+            check_interrupt()
+        return q
+
+    def near(self, q: NaturalGaussian, off: float) -> tuple[NaturalGaussian, float]:
+        """Make up to five sweeps, with pairs sampled anew before each, while the mean moves by more than 2.5 sd.
+
+        Also returns how far the mean may be off now, in standard deviations.
+        """
+        last = math.inf
+        for _ in range(5):
+            seen = self.stage(self.sample_along(q, off), q, math.inf).seen
+            move = newton_step(q, seen, self.problem.scale_free)
+            step = float(np.sqrt(np.mean((q.factor.T @ move) ** 2)))
+            check_interrupt()
+            if not step < last:
+                return q, step
+            self.reached = q = moved(q, move, self.problem.scale_free)
+            last, off = step, LEFT * step
+            if off < 0.5:
+                break
+        return q, off
+
+    def last(self, q: NaturalGaussian, off: float) -> Stage:
+        """Fit the final subsample (drawn before, or along the scores of q), and compute its sampling error."""
+        drawn, plan = self.asked.drawn, self.plan
+        used = drawn or self.sample_along(q, off)
+        sampled, enough = used.n_pairs < self.problem.pairs.n_pairs, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
+        found = self.stage(used, q, enough if sampled and drawn is None else plan.tolerance)
+        self.reached = q = _after(self.iteration(used), found)
+        if not sampled:
+            return Stage(used, found, q, EXACT)
+        others = [self.sums_of(self.sample_along(q)) for _ in range(other_samples(q.mean.size))]
+        known = (self.problem, q, found.seen.log_evidence, others, plan.power)
+        error = first_order_error(*known)
+        if not ((used.thinned and error.mean <= LINEAR_ERROR) or found.interrupted):
+            error = repeated_error(*known, max(enough, plan.tolerance), self.max_sweeps)
+        return Stage(used, found, q, error)
+
+    def enlarged(self, last: Stage) -> Stage:
+        """Repeat with fewer, larger groups while the error of the mean is above ``TRUSTED_ERROR``."""
+        affordable = self.problem.pairs.n_pairs <= MOST_PAIRS
+        while not (last.found.interrupted or self.asked.drawn is not None):
+            if affordable and not last.found.converged:
+                raise NeedsAllPairs(last)
+            if last.error.mean <= TRUSTED_ERROR:
+                break
+            self.groups = most_groups(self.problem.pairs, self.groups) / GAMMA_STEP  # which halves the error
+            if self.groups < LEAST_SAVED:
+                raise NeedsAllPairs(last)
+            last = self.last(*self.near(last.q, GAMMA_STEP))
+        return last
+
+    def sample_along(self, q: NaturalGaussian, off: float = 1.0) -> SampledPairs:
+        """Sample pairs along the scores of q, whose mean may be ``off`` by so many standard deviations."""
+        space = self.problem.scores.reduced
+        score = space.design @ q.mean + space.offset
+        spread = max(1.0, off) * _spread(space.design, score, q) if self.asked.thin else None
+        return sample_pairs(self.problem.pairs, score, self.groups, self.rng, spread)
+
+    def sums_of(self, sampled: SampledPairs) -> Sums:
+        return lambda q: sampled_sums(self.problem, q, sampled, self.table, self.map_tiles)
+
+    def iteration(self, sampled: SampledPairs) -> GaussianMap:
+        """Return the map whose fixed point is the posterior, estimated from the pairs ``sampled``."""
+        return gaussian_iteration(self.problem, self.table.power, self.sums_of(sampled))
+
+    def stage(self, sampled: SampledPairs, q: NaturalGaussian, tolerance: float) -> Found:
+        """Iterate to the fixed point of ``sampled``; with an infinite tolerance, make one sweep."""
+        tolerance, counted = max(tolerance, self.plan.tolerance), len(self.history)
+        found = _solve_near(self.iteration(sampled), q, tolerance, self.max_sweeps, self.callback, counted)
+        self.history.extend(found.history)
+        self.interventions += found.interventions
+        return found
+
+
+def _solve_near(
+    iteration: GaussianMap,
+    q: NaturalGaussian,
+    tolerance: float,
+    max_sweeps: int,
+    callback: Callback | None = None,
+    counted: int = 0,
+) -> Found:
+    """Iterate from a q near the fixed point, without damping."""
+    policy = policy_for(q.mean.size, replace(POLICY, damping=1.0, plain_steps=0))
+    options: dict[str, Any] = {"tolerance": tolerance, "max_sweeps": max_sweeps}
+    return solve_fixed_point(iteration, q, policy, **options, callback=callback, counted=counted)
+
+
+def _after(iteration: GaussianMap, found: Found) -> NaturalGaussian:
+    """Return the end of an iteration, after the step that its last sweep suggests at no cost."""
+    if not found.converged:
+        return found.point
+    step, _ = iteration.plain(found.point, found.seen, 1.0)
+    return iteration.move(found.point, found.seen, step) or found.point
+
+
+def newton_step(q: NaturalGaussian, seen: SiteSums | GaussianSweep, scale_free: bool) -> FloatArray:
     """Compute V (r - Q m), (k,), with V and m of q, and Q and r of a sweep; orthogonal to m if ``scale_free``."""
     step = q.covariance @ (seen.shift - seen.precision @ q.mean)
     square = float(q.mean @ q.mean)
@@ -108,319 +302,12 @@ def moved(q: NaturalGaussian, step: FloatArray, scale_free: bool) -> NaturalGaus
     return natural_gaussian(precision, precision @ mean) or q
 
 
-Found = Solution[NaturalGaussian, GaussianSweep]
-
-FEW_ROWS = 1000  # of the pilot at first;
-MANY_ROWS, ROWS_PER_COLUMN, MOST_ROWS = 20_000, 500, 50_000  # then, at least, by columns, and at most
-PILOT_SIDE = 200  # rows at least, of the smaller side
-ROUGH = 0.05  # error of its mean, in standard deviations, and change of q at the end of a stage: some hundredths of one
-ROUGH_CHANGE = 0.2  # of q
-# Largest ratio of gammas, or of shares of the rows, from stage to stage; with 4, a fit of 100 000 rows takes 1.17 times
-# as long.
-GROWTH = 5.0
-LAST_TOLERANCE = 0.015  # with a step after it, changes the mean by a thousandth, far below the sampling error
-WARM = replace(POLICY, damping=1.0, plain_steps=0)
-LEFT = 0.2  # of the length of a step is how far off the mean may be thereafter
-MOST_STEPS = 5
-NEAR = 0.5  # standard deviations of q, from where on its precision is worth knowing
-OTHER_NUMBERS = 8  # coordinates, at least, of the means of these: with 4, one claim in ten is below half the error
-LINEAR_ERROR = 0.1  # posterior standard deviations, up to which errors to first order are right; twice: some are half
-
-
-class NeedsAllPairs(Exception):
-    """Raised if no subsample is accurate enough; ``converged`` and ``pairs_used`` are those of the last one."""
-
-    def __init__(self, last: Stage) -> None:
-        super().__init__(last)
-        self.converged, self.pairs_used = last.found.converged, last.used.n_pairs
-
-
-class Stage(NamedTuple):
-    """A fit to one subsample: the pairs, the fixed point, q after the step that its last sweep suggests, its error."""
-
-    used: SampledPairs
-    found: Found
-    q: NaturalGaussian
-    error: SamplingError
-
-
-def solve(problem: Problem, plan: Plan, *, n_jobs: int | None = None, callback: Callback | None = None) -> EPFit:
-    """Fit a Gaussian to the AUC Gibbs posterior from a subsample of the pairs, as the plan says.
-
-    Raises :class:`NeedsAllPairs` if the error is too large whatever the subsample, or if it does not converge and all
-    pairs are at most ``MOST_PAIRS``. ``max_sweeps`` is for each stage. Except on pairs drawn before, the tolerance is
-    at least ``LAST_TOLERANCE`` (thinned) or ``FINE_TOLERANCE``: the remaining change is far below the sampling error.
-    """
-    asked = plan.pairs
-    assert isinstance(asked, Subsample)
-    check_offset(problem)
-    table = SiteTable(problem.gamma_per_pair, plan.power)
-    with tile_map(problem.pairs.n_pairs, min(problem.n, problem.d), n_jobs) as map_tiles:
-        run = _Run(problem, plan, asked, table, map_tiles, callback, np.random.default_rng(asked.random_seed))
-        q = run.first()
-        try:
-            q, off = run.approach(q)
-            last = run.enlarged(run.last(q, off))
-        except StoppedEarly:  # one more sweep over all rows, for the evidence and risk of the present q
-            run.max_sweeps, run.callback = 1, None
-            last = run.last(run.reached or q, 1.0)
-    whole = replace(last.found, point=last.q, history=tuple(run.history), interventions=run.interventions)
-    sweeps = len(last.found.history)
-    return as_fit(problem, plan, table, whole, sweeps, subsample=last.used, sampling_error=last.error)
-
-
-@dataclass(eq=False)
-class _Run:
-    """One fit: settings shared by all stages, and the history they append to."""
-
-    problem: Problem
-    plan: Plan
-    asked: Subsample
-    table: SiteTable
-    map_tiles: Callable[..., Any]
-    callback: Callback | None
-    rng: np.random.Generator
-    history: list[dict[str, float]] = field(default_factory=list)
-    interventions: Interventions = field(default_factory=Interventions)
-    reached: NaturalGaussian | None = None  # posterior of the last stage, returned on an interrupt
-
-    def __post_init__(self) -> None:
-        self.groups, self.max_sweeps = self.asked.groups, self.plan.max_sweeps
-
-    def first(self) -> NaturalGaussian:
-        """Return the prior, or the start scaled to this gamma."""
-        start, problem = self.plan.start, self.problem
-        if isinstance(start, str):
-            return start_of(problem, None)
-        if isinstance(start, EPFit) and start.problem.scores is problem.scores:
-            return scaled(start.posterior.natural, problem.gamma / start.problem.gamma, problem.scale_free)
-        return start_of(problem, start)
-
-    def approach(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
-        """Find a q along whose scores to sample; also return how far its mean may be off, in standard deviations."""
-        if self.asked.along == "pilot":
-            return self.grow(*self.pilot(q))
-        if self.asked.along == "refined start":
-            q = self.passed(self.sample_along(q, self.groups), q)
-        return q, 1.0
-
-    def last(self, q: NaturalGaussian, off: float) -> Stage:
-        """Fit the final subsample (drawn before, or along the scores of q), and compute its sampling error."""
-        drawn, plan = self.asked.drawn, self.plan
-        used = self.sample_along(q, self.groups, off=off) if drawn is None else drawn
-        sampled, enough = used.n_pairs < self.problem.pairs.n_pairs, LAST_TOLERANCE if used.thinned else FINE_TOLERANCE
-        found = self.stage(used, q, enough if sampled and drawn is None else plan.tolerance)
-        self.reached = q = self.after(used, found)
-        if not sampled:
-            return Stage(used, found, q, EXACT)
-        others = self.samples_along(q, self.groups, other_samples(q.mean.size))
-        sums = (sampled_sums(self.problem, q, other, self.table, self.map_tiles) for other in others)
-        error = sampling_error(self.problem, q, found.seen.log_evidence, sums, plan.power)
-        if not ((used.thinned and error.mean <= LINEAR_ERROR) or found.interrupted):
-            error = self.repeated(q, found.seen.log_evidence, others, enough)
-        return Stage(used, found, q, error)
-
-    def enlarged(self, last: Stage) -> Stage:
-        """Repeat with fewer, larger groups while the error of the mean is above ``TRUSTED_ERROR``."""
-        affordable = self.problem.pairs.n_pairs <= MOST_PAIRS
-        while not (last.found.interrupted or self.asked.drawn is not None):
-            if affordable and not last.found.converged:
-                raise NeedsAllPairs(last)
-            if last.error.mean <= TRUSTED_ERROR:
-                break
-            self.groups = most_groups(self.problem.pairs, self.groups) / GAMMA_STEP  # which halves the error
-            if self.groups < LEAST_SAVED:
-                raise NeedsAllPairs(last)
-            q, _, off = self.near(last.q, GAMMA_STEP, self.groups)
-            last = self.last(q, off)
-        return last
-
-    def sample_along(
-        self, q: NaturalGaussian, groups: float, pairs: Pairs | None = None, off: float = 1.0
-    ) -> SampledPairs:
-        """Sample pairs along the scores of q, whose mean may be ``off`` by so many standard deviations."""
-        return self.samples_along(q, groups, 1, pairs, off)[0]
-
-    def samples_along(
-        self,
-        q: NaturalGaussian,
-        groups: float,
-        times: int,
-        pairs: Pairs | None = None,
-        off: float = 1.0,
-    ) -> list[SampledPairs]:
-        """Draw ``times`` independent subsamples; see :meth:`sample_along`."""
-        space, n = self.problem.scores.reduced, self.problem.n
-        score = np.zeros(n)
-        rows = slice(None) if pairs is None else np.flatnonzero(pairs.observation_weight)
-        design = space.design[rows]
-        score[rows] = design @ q.mean + space.offset[rows]
-        pairs = self.problem.pairs if pairs is None else pairs
-        if not self.asked.thin:
-            return [sample_pairs(pairs, score, groups, self.rng) for _ in range(times)]
-        spread = np.zeros(n)
-        spread[rows] = max(1.0, off) * _spread(design, score[rows], q)
-        return [sample_pairs(pairs, score, groups, self.rng, spread) for _ in range(times)]
-
-    def pilot(self, q: NaturalGaussian) -> tuple[NaturalGaussian, float]:
-        """Fit few rows at growing gammas, then many rows (or all); return q and the share of rows it was fitted to."""
-        problem = self.problem
-        many_rows = int(np.clip(ROWS_PER_COLUMN * q.mean.size, MANY_ROWS, MOST_ROWS))
-        few, many = _share(problem, FEW_ROWS), _share(problem, many_rows)
-        gammas = gamma_steps(first_gamma(problem.gamma, problem.pairs), problem.gamma, GROWTH)
-        q = self.roughly(q, self.some_rows(few), gammas, ROUGH)
-        q, rows = scaled(q, many / few, problem.scale_free), self.some_rows(many)
-        for error in (TRUSTED_ERROR, ROUGH):  # the second samples along the score of the first, which is better
-            q = self.roughly(q, rows, [problem.gamma], error)
-        return q, many
-
-    def some_rows(self, share: float) -> tuple[Pairs, MeanFirst]:
-        """Sample a share of the rows; return their pairs, indexed within the sample, and mean-first sweeps of them."""
-        problem, space = self.problem, self.problem.scores.reduced
-        sweeping = partial(MeanFirst, power=self.table.power, scale_free=problem.scale_free)
-        if share == 1.0:
-            return problem.pairs, sweeping(space.design, space.offset)
-        pairs = part_of(problem.pairs, share, self.rng)
-        rows = np.flatnonzero(pairs.observation_weight)
-        return pairs.on_rows(rows), sweeping(space.design[rows], space.offset[rows])
-
-    def roughly(
-        self,
-        q: NaturalGaussian,
-        rows: tuple[Pairs, MeanFirst],
-        gammas: Sequence[float],
-        error: float,
-    ) -> NaturalGaussian:
-        """Run mean-first sweeps on some rows, at growing gammas (of all rows)."""
-        pairs, sweeps = rows
-        score = sweeps.scores(q.mean) if q.mean.any() else self.rng.random(pairs.n)
-        groups = number_of_groups(pairs, ACCURACIES["estimator"].pairs_per_row * pairs.n)
-        sweeps = sweeps.over(sample_pairs(pairs, score, groups, self.rng).parts())
-        last, most = gammas[0], FEW if len(gammas) > 1 else 1
-        for gamma in gammas:
-            q = scaled(q, gamma / last, self.problem.scale_free)
-            for _ in range(most):
-                q, change = sweeps.sweep(q, gamma / self.problem.pairs.total_weight, error)
-                if change < ROUGH_CHANGE:
-                    break
-            self.reached, last = q, gamma
-            check_interrupt()
-        return q
-
-    def grow(self, q: NaturalGaussian, share: float) -> tuple[NaturalGaussian, float]:
-        """Go from the posterior of a share of the rows through larger shares to all; return q and how far it is off."""
-        problem = self.problem
-        if share == 1.0:
-            return q, 1.0
-        stages = math.ceil(math.log(1.0 / share, GROWTH))
-        growth = share ** (-1.0 / stages)
-        off = GAMMA_STEP  # standard deviations, when the first share is sampled
-        for _ in range(stages - 1):
-            share *= growth
-            pairs, some = part_of(problem.pairs, share, self.rng), max(1.0, share * self.groups)
-            q, off, left = self.near(scaled(q, growth, problem.scale_free), off, some, pairs)
-            q = self.passed(self.sample_along(q, some, pairs, left), q, pairs=pairs)
-        q, _, left = self.near(scaled(q, 1.0 / share, problem.scale_free), off, self.groups)
-        return q, left
-
-    def near(
-        self, q: NaturalGaussian, off: float, groups: float, pairs: Pairs | None = None
-    ) -> tuple[NaturalGaussian, float, float]:
-        """Take Newton steps of the mean, with pairs sampled anew before each.
-
-        Returns q, the length of the first step, and how far q may be off now, both in standard deviations.
-        """
-        lengths: list[float] = []
-        for _ in range(MOST_STEPS):
-            left = lengths[-1] * LEFT if lengths else off
-            last, sampled = q, self.sample_along(q, groups, pairs, left)
-            seen = self.iteration(sampled, pairs).sweep(q, Pace(1.0, 0))
-            self.note([seen])
-            step = newton_step(q, seen, self.problem.scale_free)
-            lengths.append(float(np.sqrt(np.mean((q.factor.T @ step) ** 2))))
-            if len(lengths) > 1 and not lengths[-1] < lengths[-2]:
-                return last, lengths[0], lengths[-1]
-            q = moved(q, step, self.problem.scale_free)
-            check_interrupt()
-            if LEFT * lengths[-1] < NEAR:
-                break
-        return q, lengths[0], LEFT * lengths[-1]
-
-    def passed(self, sampled: SampledPairs, q: NaturalGaussian, **options: Any) -> NaturalGaussian:
-        """Run a stage and return its q; raise if it was interrupted."""
-        found = self.stage(sampled, q, **options)
-        self.reached = found.point
-        check_interrupt()
-        return found.point
-
-    def stage(
-        self,
-        sampled: SampledPairs,
-        q: NaturalGaussian,
-        tolerance: float = ROUGH,
-        pairs: Pairs | None = None,
-    ) -> Found:
-        """Iterate to the fixed point of ``sampled``, of all pairs or of some ``pairs`` at their share of gamma."""
-        found = solve_fixed_point(
-            self.iteration(sampled, pairs),
-            q,
-            policy_for(q.mean.size, WARM),
-            tolerance=max(tolerance, self.plan.tolerance),
-            max_sweeps=self.max_sweeps,
-            callback=self.callback,
-            counted=len(self.history),
-        )
-        self.history.extend(found.history)
-        self.interventions += found.interventions
-        return found
-
-    def after(self, sampled: SampledPairs, found: Found) -> NaturalGaussian:
-        """Return the end of a stage, after the step that its last sweep suggests at no cost."""
-        if not found.converged or found.seen.change <= self.plan.tolerance:
-            return found.point
-        iteration = self.iteration(sampled)
-        step, _ = iteration.plain(found.point, found.seen, 1.0)
-        return iteration.move(found.point, found.seen, step) or found.point
-
-    def repeated(
-        self, q: NaturalGaussian, log_evidence: float, others: list[SampledPairs], tolerance: float
-    ) -> SamplingError:
-        """Compute the error of a fit q from fits to other subsamples, which start at q."""
-        aside = replace(self, history=[], interventions=Interventions(), callback=None)
-        moved, differences = [], []
-        for other in others:
-            found = aside.stage(other, q, tolerance)
-            check_interrupt()
-            moved.append(q.factor.T @ (aside.after(other, found).mean - q.mean))
-            differences.append([found.seen.log_evidence - log_evidence])
-        return SamplingError(own_error(np.array(differences)), own_error(np.array(moved)))
-
-    def iteration(self, sampled: SampledPairs, pairs: Pairs | None = None) -> Iteration[NaturalGaussian, GaussianSweep]:
-        """Return the map whose fixed point is the posterior given ``pairs`` (all), estimated from those ``sampled``."""
-        problem = self.problem
-        if pairs is not None:
-            share = pairs.total_weight / problem.pairs.total_weight
-            problem = replace(problem, pairs=pairs, gamma=share * problem.gamma)
-
-        def sums_at(q: NaturalGaussian) -> SiteSums:
-            return sampled_sums(problem, q, sampled, self.table, self.map_tiles)
-
-        return gaussian_iteration(problem, self.table.power, sums_at)
-
-    def note(self, seen: list[GaussianSweep]) -> None:
-        """Append sweeps to the history."""
-        for each in seen:
-            self.history.append({"sweep": len(self.history) + 1, "change": each.change, **each.record})
-            if self.callback is not None:
-                self.callback(self.history[-1])
-
-
-def sampling_error(
-    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SiteSums], power: float
+def first_order_error(
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[Sums], power: float
 ) -> SamplingError:
     """Estimate the standard errors of log Z and of the mean of a fit q to one subsample, to first order.
 
-    ``others`` are sums of sites at q over independent other subsamples. To first order the difference of log Z does not
+    ``others`` compute sums of sites over independent other subsamples. To first order the difference of log Z does not
     depend on q, and a difference of r - Q m moves the mean by V times as much. Both differences have twice the variance
     of one subsample. A subsample along an older score has a larger error than these: then its own deviation from their
     average is returned (:func:`own_error`).
@@ -429,20 +316,35 @@ def sampling_error(
 
 
 def deviations(
-    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[SiteSums], power: float
+    problem: Problem, q: NaturalGaussian, log_evidence: float, others: Iterable[Sums], power: float
 ) -> tuple[FloatArray, FloatArray]:
     """Compute by how much other sums at q change log Z, (K, 1), and the mean in standard deviations of q, (K, k)."""
-    steps, differences, second = [], [], q.covariance + np.outer(q.mean, q.mean)
-    for sums in others:
-        sums = replace(sums, precision=sums.precision + np.eye(q.mean.size))
-        steps.append(q.factor.T @ newton_step(q, sums, problem.scale_free))
-        if power == 0.0:
-            found = -problem.gamma * sums.wrong / problem.pairs.total_weight - q.divergence
-        else:
-            change = (sums.shift - q.shift) @ q.mean - 0.5 * np.sum((sums.precision - q.precision) * second)
-            found = sums.log_constant + q.log_partition() + float(change)
-        differences.append([found - log_evidence])
+    steps, differences = [], []
+    for sums_at in others:
+        seen = gaussian_iteration(problem, power, sums_at).sweep(q, Pace(1.0, 0))
+        steps.append(q.factor.T @ newton_step(q, seen, problem.scale_free))
+        differences.append([seen.log_evidence - log_evidence])
     return np.array(differences), np.array(steps)
+
+
+def repeated_error(
+    problem: Problem,
+    q: NaturalGaussian,
+    log_evidence: float,
+    others: Iterable[Sums],
+    power: float,
+    tolerance: float,
+    max_sweeps: int,
+) -> SamplingError:
+    """Compute the same from fits to the other subsamples, which start at q."""
+    moved, differences = [], []
+    for sums_at in others:
+        iteration = gaussian_iteration(problem, power, sums_at)
+        found = _solve_near(iteration, q, tolerance, max_sweeps)
+        check_interrupt()
+        moved.append(q.factor.T @ (_after(iteration, found).mean - q.mean))
+        differences.append([found.seen.log_evidence - log_evidence])
+    return SamplingError(own_error(np.array(differences)), own_error(np.array(moved)))
 
 
 def own_error(differences: FloatArray) -> float:
@@ -473,8 +375,11 @@ def _spread(design: FloatArray, score: FloatArray, q: NaturalGaussian) -> FloatA
 
 
 def other_samples(dimension: int) -> int:
-    """Return the number of other subsamples for the sampling error: at least two, for a variance."""
-    return max(2, math.ceil(OTHER_NUMBERS / dimension))
+    """Return the number of other subsamples for the sampling error: at least two, for a variance.
+
+    Their means have at least eight coordinates: with four, one claim in ten is below half the error.
+    """
+    return max(2, math.ceil(8 / dimension))
 
 
 def _share(problem: Problem, rows: int) -> float:

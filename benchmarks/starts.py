@@ -30,7 +30,7 @@ from pymc_pacauc import datasets, fitting
 from pymc_pacauc.comparison.risk import linear_risk
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import ModelPath, Path, Settings, bridge_path, prior_path, run_tempering
-from pymc_pacauc.smc.coordinates import StudentFit
+from pymc_pacauc.smc.coordinates import Fit
 from pymc_pacauc.smc.tempering import TemperingWarning
 from tests.marginals import Marginal, exact_marginal, exact_single
 
@@ -201,7 +201,7 @@ def bias(path, marginals, runs, first_seed=0, states="population", **settings):
 def light_tails():
     """Gaussians where the package has t distributions: so many degrees of freedom that there is no difference."""
     many = property(lambda fit: 1e9, lambda fit, value: vars(fit).update(degrees=value))
-    with mock.patch.object(StudentFit, "degrees", many, create=True):
+    with mock.patch.object(Fit, "degrees", many, create=True):
         yield
 
 

@@ -200,6 +200,12 @@ class FlatVariables:
     def dimension(self) -> int:
         return self.slices[-1].stop if self.values else 0
 
+    def points(self, theta: FloatArray) -> list[dict[str, NDArray[Any]]]:
+        """A value for each variable by name, as PyMC has them, for each row of ``theta[N, D]``."""
+        parts = zip(self.values, self.shapes, self.slices, strict=True)
+        columns = [theta[:, part].reshape((len(theta), *shape)).astype(v.dtype) for v, shape, part in parts]
+        return [dict(zip(self.names, map(np.asarray, row), strict=True)) for row in zip(*columns, strict=True)]
+
     def part(self, chosen: Sequence[int]) -> FlatVariables:
         """The layout of some of the variables."""
         return FlatVariables(tuple(self.values[i] for i in chosen), tuple(self.shapes[i] for i in chosen))

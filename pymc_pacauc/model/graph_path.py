@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -39,12 +38,15 @@ from pymc_pacauc.model.graph import FlatVariables, flat_variables
 from pymc_pacauc.model.prior import is_normal, noncentred
 from pymc_pacauc.numerics import FloatArray, slices
 from pymc_pacauc.smc.coordinates import fit_gaussian
-from pymc_pacauc.smc.paths import Energies, FromPrior, GaussianBridge, Path, Population
+from pymc_pacauc.smc.paths import Bridge, Energies, Path, Population
 
 FITTED = 50  # draws per dimension that a start is fitted to: more make it no better a start
 
 
-class PyMCPath(FromPrior):
+Function = Callable[[FloatArray], list[FloatArray]]
+
+
+class PyMCPath(Path):
     """The path from the prior to the posterior of any model with continuous free variables.
 
     Without an exact AUC term the data terms are tempered from 0 to 1: ``gamma`` is that fraction and ``risk`` minus
@@ -54,14 +56,14 @@ class PyMCPath(FromPrior):
 
     def __init__(self, model: pm.Model, *, compared: Comparison | None = None, gamma: float | None = None):
         self.variables = flat_variables(model)
-        self.dimension = self.variables.dimension
         terms = auc_terms(model)
-        gammas = np.array([term.gamma for term in terms])
-        self.gamma = (float(gammas.sum()) if terms else 1.0) if gamma is None else gamma
-        self._shares = gammas / gammas.sum() if terms else gammas
-        self._compared: list[Comparison] = [term.comparison for term in terms]
-        self._ties = [term.ties for term in terms]
-        self._joined = compared
+        total = sum(term.gamma for term in terms)
+        super().__init__(self.variables.dimension, (total or 1.0) if gamma is None else gamma)
+        self._compared = [(term.gamma / total, term.comparison, term.ties) for term in terms]
+        self._joined = compared is not None
+        if compared is not None:
+            self._compared = [(1.0, compared, terms[0].ties)]
+        self._width = max([self.dimension, *(each.n for _, each, _ in self._compared)])
         others = [v for v in model.potentials if not {term.risk for term in terms} & set(ancestors([v]))]
         graphs = model.replace_rvs_by_values([*(term.scores for term in terms), *others])
         self._outputs = [model.observedlogp + sum(pt.sum(v) for v in graphs[len(terms) :]), *graphs[: len(terms)]]
@@ -100,20 +102,20 @@ class PyMCPath(FromPrior):
         self._x = [_whitened(model, rv) if rv in written else model.rvs_to_values[rv] for rv in rvs]
 
     @staticmethod
-    def _compiled(layout: FlatVariables, outputs: list[Variable]) -> Callable[[FloatArray], list[FloatArray]]:
+    def _compiled(layout: FlatVariables, outputs: list[Variable]) -> Function:
         theta, batched = layout.vectorize(outputs)
         return compile_function([theta], batched, mode=_mode(), on_unused_input="ignore")
 
     @cached_property
-    def _to_theta(self) -> Callable[[FloatArray], list[FloatArray]]:
+    def _to_theta(self) -> Function:
         return self._compiled(self.coordinates, [pt.as_tensor(value).ravel() for value in self._theta])
 
     @cached_property
-    def _to_x(self) -> Callable[[FloatArray], list[FloatArray]]:
+    def _to_x(self) -> Function:
         return self._compiled(self.variables, [pt.as_tensor(value).ravel() for value in self._x])
 
     @cached_property
-    def _of_theta(self) -> Callable[[FloatArray], list[FloatArray]]:
+    def _of_theta(self) -> Function:
         return self._compiled(self.variables, self._density)
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
@@ -127,15 +129,13 @@ class PyMCPath(FromPrior):
         return found
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        return self.theta_of(population.x), population.energies.risk
-
-    def theta_of(self, x: FloatArray) -> FloatArray:
-        """The model's free variables ``[N, D]`` at particles."""
-        return np.concatenate(_in_parts(self._to_theta, x, self._width), axis=1) if self._gaussian.any() else x
+        x = population.x
+        theta = np.concatenate(self._in_parts(self._to_theta, x), axis=1) if self._gaussian.any() else x
+        return theta, population.energies.risk
 
     def x_of(self, theta: FloatArray) -> FloatArray:
-        """Inverse of :meth:`theta_of`."""
-        return np.concatenate(_in_parts(self._to_x, theta, self._width), axis=1) if self._gaussian.any() else theta
+        """Inverse of :meth:`finish`: the particles at values of the free variables."""
+        return np.concatenate(self._in_parts(self._to_x, theta), axis=1) if self._gaussian.any() else theta
 
     def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
         energies = self._energies(self._of_theta, theta)
@@ -152,40 +152,32 @@ class PyMCPath(FromPrior):
         """Return the path from the Gaussian with the moments, in whitened coordinates, of draws ``theta[N, D]``."""
         x = self.x_of(theta)
         x = x[np.isfinite(x).all(axis=1)]
-        return GaussianBridge(self, fit_gaussian(x, np.full(len(x), 1.0 / len(x))))
+        return Bridge(self, fit_gaussian(x, np.full(len(x), 1.0 / len(x))))
 
     def scores(self, theta: FloatArray) -> FloatArray:
         """Scores of all observations at each point of the free variables, of one term after the other."""
         return np.concatenate(self._of_theta(theta)[2:], axis=1)
 
-    @property
-    def _width(self) -> int:
-        return max([self.dimension, *(compared.n for compared in self._compared)])
-
     def evaluate(self, x: FloatArray) -> Energies:
         return self._energies(self._evaluate, x)
 
-    def _energies(self, function: Callable[[FloatArray], list[FloatArray]], x: FloatArray) -> Energies:
+    def _energies(self, function: Function, x: FloatArray) -> Energies:
         with np.errstate(all="ignore"):  # what is not finite is counted by the engine
-            return Energies(*_in_parts(lambda part: self._of_values(function(part)), x, self._width))
+            return Energies(*self._in_parts(lambda part: self._of_values(*function(part)), x))
 
-    def _of_values(self, values: list[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        log_prior, other, *scores = values
+    def _of_values(self, log_prior: FloatArray, other: FloatArray, *scores: FloatArray) -> list[FloatArray]:
         if not scores:
-            return log_prior, other, -other
-        if self._joined is not None:
-            risk = comparison_risk(np.concatenate(scores, axis=1), self._joined, ties=self._ties[0])
-            return log_prior, other / self.gamma - risk, risk
+            return [log_prior, other, -other]
+        parts = [np.concatenate(scores, axis=1)] if self._joined else map(np.ascontiguousarray, scores)
         risk = np.zeros(len(log_prior))
-        for share, each, compared, ties in zip(self._shares, scores, self._compared, self._ties, strict=True):
-            risk += share * comparison_risk(np.ascontiguousarray(each), compared, ties=ties)
-        return log_prior, other / self.gamma - risk, risk
+        for each, (share, compared, ties) in zip(parts, self._compared, strict=True):
+            risk += share * comparison_risk(each, compared, ties=ties)
+        return [log_prior, other / self.gamma - risk, risk]
 
-
-def _in_parts(function: Callable[[FloatArray], Any], x: FloatArray, width: int) -> list[FloatArray]:
-    """The outputs of a function of rows, evaluated in pieces that fit in memory."""
-    parts = [function(x[rows]) for rows in slices(len(x), width)]
-    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    def _in_parts(self, function: Function, x: FloatArray) -> list[FloatArray]:
+        """The outputs of a function of rows, evaluated in pieces that fit in memory."""
+        parts = [function(x[rows]) for rows in slices(len(x), self._width)]
+        return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
 def _whitened(model: pm.Model, rv: Variable) -> Variable:

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.exceptions import SamplingError
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods import STEP_METHODS
@@ -37,7 +36,7 @@ from rich.table import Column
 
 from pymc_pacauc.interrupt import CarefulHandler, raises_interrupts
 from pymc_pacauc.model.auc_term import NotLinearGaussianError, is_auc_risk
-from pymc_pacauc.model.graph import flat_variables
+from pymc_pacauc.model.graph import FlatVariables, flat_variables
 from pymc_pacauc.model.graph_path import FITTED, PyMCPath
 from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import fitted_to
@@ -48,11 +47,18 @@ from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import PART, PARTS, STAT
 from pymc_pacauc.smc import Settings, Stage, State, advance, bridge_path, move_on, prior_path, start
 from pymc_pacauc.smc.moves import choose_move
+from pymc_pacauc.smc.paths import Population
 from pymc_pacauc.smc.tempering import diagnose
 
 logger = logging.getLogger("pymc")  # where people look for messages of pm.sample
 
 PATH_STATS = tuple(f"path_{field.name}" for field in fields(Stage))
+NUMBERS = (
+    *("gamma", "log_evidence", "log_evidence_variance", "expected_risk", "expected_risk_variance", "particle_ess"),
+    *("acceptance_rate", "risk", "log_tilt", "model_logp", "progress"),
+)
+SHOWN = {"progress": ("Gamma", ":.0%"), "stage": ("Stage", ""), "particle_ess": ("ESS", ":.0f")}
+SHOWN["acceptance_rate"] = ("Accepted", ":.2f")  # in the progress bar: title of the column and format
 STAGES_KEPT = 32
 
 
@@ -143,25 +149,10 @@ class TemperingSMC(BlockedStep):
     default_tune_steps = 50  # read by PyMC >= 6; a tuning step is a stage, or idle when the target is reached
     stats_dtypes_shapes: dict[str, tuple[Any, Any]] = {  # noqa: RUF012 (an instance that keeps particles has its own)
         "tune": (bool, []),
-        "gamma": (np.float64, []),
-        "log_evidence": (np.float64, []),
-        "particle_ess": (np.float64, []),
-        "acceptance_rate": (np.float64, []),
-        "stage": (np.int64, []),
-        "risk": (np.float64, []),
-        "log_tilt": (np.float64, []),
-        "model_logp": (np.float64, []),
-        "progress": (np.float64, []),
-        "run": (np.int64, []),
-        "log_evidence_variance": (np.float64, []),
-        "expected_risk": (np.float64, []),
-        "expected_risk_variance": (np.float64, []),
-        "path_stage": (np.int64, []),
-        PART: (np.int64, []),
-        PARTS: (np.int64, []),
-        **{name: (dtype, []) for name, dtype in Provenance.stats_dtypes().items()},
-        **{name: (np.float64, []) for name in PATH_STATS},
         "warning": (SamplerWarning, None),
+        **dict.fromkeys((*NUMBERS, *PATH_STATS), (np.float64, [])),
+        **dict.fromkeys(("stage", "run", "path_stage", PART, PARTS), (np.int64, [])),
+        **{name: (dtype, []) for name, dtype in Provenance.stats_dtypes().items()},
     }
     _state_class = TemperingSMCState
 
@@ -188,12 +179,8 @@ class TemperingSMC(BlockedStep):
         self.rng = get_random_generator(of_pymc.get("rng"))
         self.tune = True
         self._target, problem = _target(model)
-        self._fitted_to = fitted_to(model, "TemperingSMC", problem)
-        self._constants = self._fitted_to.as_stats()
+        self._constants = fitted_to(model, "TemperingSMC", problem).as_stats()
         self._score_function = read_scores(model).function.pieces()  # spread over the draws like the stages
-        width = self._score_function[0][STAT].size
-        self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, STAT: (np.dtype((np.uint8, (width,))), [])}
-        dimension = self._target.coefficients
         self._settings = Settings(
             particles=particles,
             ess_threshold=ess_threshold,
@@ -201,20 +188,17 @@ class TemperingSMC(BlockedStep):
             decorrelation=decorrelation,
             max_moves=max_moves,
         )
-        _check_start(self._target, model)  # also compiles what the first call compiles: here once, not in every process
+        self._variables = flat_variables(model)
+        _check_start(self._target, model, self._variables)  # also compiles: here once, not in every process
         self._path = self._target if start is None else _started(self._target, start)
         choose_move(move, self._path, particles)  # or say now that this model has no such move
-        free = flat_variables(model)
-        zero = {v.name: np.zeros(shape, v.dtype) for v, shape in zip(free.values, free.shapes, strict=True)}
-        self._layout = DictToArrayBijection.map(zero).point_map_info
         self._keep = bool(keep_particles)
-        if self._keep:  # an array-valued stat: NumPy turns the sub-array type into trailing dimensions
-            self.stats_dtypes_shapes = {
-                **self.stats_dtypes_shapes,
-                "path_particles": (np.dtype((np.float64, (STAGES_KEPT, dimension))), []),
-                "path_tilt": (np.dtype((np.float64, (STAGES_KEPT,))), []),
-                "path_kept_gamma": (np.dtype((np.float64, (STAGES_KEPT,))), []),
-            }
+        # Array-valued stats: NumPy turns a sub-array type into trailing dimensions.
+        arrays: dict[str, Any] = {STAT: (np.uint8, self._score_function[0][STAT].shape)}
+        if self._keep:
+            arrays["path_particles"] = np.float64, (STAGES_KEPT, self._target.coefficients)
+            arrays |= dict.fromkeys(("path_tilt", "path_kept_gamma"), (np.float64, (STAGES_KEPT,)))
+        self.stats_dtypes_shapes = self.stats_dtypes_shapes | {k: (np.dtype(v), []) for k, v in arrays.items()}
         self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
         self._reset()
 
@@ -233,43 +217,52 @@ class TemperingSMC(BlockedStep):
         """Forget the last chain: PyMC runs several with one instance when there is one core."""
         self._state: State | None = None
         self._shared_stats: dict[str, Any] = {}
-        self._path_stats: list[dict[str, float]] = []
-        self._run_number = 0
         self._handed_out = 0
         self._kept: list[tuple[float, FloatArray, FloatArray]] = []
-        self._theta = self._risk = self._logp = self._tilt = np.empty(0)
+        self._points: list[dict[str, np.ndarray]] = []  # of a population, and the stats of its particles
+        self._particle_stats: list[dict[str, float]] = []
         self._warnings: tuple[str, ...] = ()
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
-    @raises_interrupts
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Return the next draw with its statistics; PyMC calls this."""
         try:
-            return self._step(point)
+            if self.tune:
+                if not self._finished:
+                    self._run_stage()
+                return point, [self._stats(None)]
+            draw = self._handed_out
+            if draw % self._settings.particles == 0:
+                self._hand_out()
+            self._handed_out += 1
+            return {**point, **self._points[draw % self._settings.particles]}, [self._stats(draw)]
         except KeyboardInterrupt:
             logger.warning(self._interrupted())
             raise
 
-    def _step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    @raises_interrupts
+    def _run_stage(self) -> None:
         if self._state is None:
             self._run_number = int(self.rng.spawn(1)[0].integers(2**52))
             self._enter(start(self._path, self._settings, self.rng))
-        if self.tune:
-            if not self._finished:
-                self._enter(advance(self._path, self._settings, self._run, self.rng))
-            return point, [self._stats(draw=None)]
+        self._enter(advance(self._path, self._settings, self._run, self.rng))
+
+    @raises_interrupts
+    def _hand_out(self) -> None:
+        """Prepare the population in random order, so that any number of draws is a random sample of it."""
         while not self._finished:
-            self._enter(advance(self._path, self._settings, self._run, self.rng))
-        draw = self._handed_out
-        row = draw % self._run.population.size
-        if row == 0:
-            if draw > 0:
-                self._set(move_on(self._path, self._settings, self._run, self.rng))
-            self._hand_out()
-        self._handed_out += 1
-        particle = RaveledVars(self._theta[row], self._layout)
-        return DictToArrayBijection.rmap(particle, start_point=point), [self._stats(draw)]
+            self._run_stage()
+        if self._handed_out:
+            self._state = move_on(self._path, self._settings, self._run, self.rng)
+            self._share()
+        theta, risk = self._path.finish(self._run.population, self.rng)
+        order = self.rng.permutation(len(theta))
+        theta, risk = theta[order], risk[order]
+        logp, tilt = self._target.log_density(theta, risk)
+        self._points = self._variables.points(theta)
+        columns = {"risk": risk, "model_logp": logp, "log_tilt": tilt}
+        self._particle_stats = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def _interrupted(self) -> str:
         """Say what an interruption loses."""
@@ -295,14 +288,10 @@ class TemperingSMC(BlockedStep):
     def _finished(self) -> bool:
         return self._state is not None and self._state.temperature >= self._path.end
 
-    def _set(self, state: State) -> None:
-        """A state, and the stats that all draws of its population share."""
-        self._state = state
-        self._shared_stats = {**self._constants, **_population_stats(state)}
-        self._path_stats = [_path_stats(stage) for stage in state.stages]
-
     def _enter(self, state: State) -> None:
-        self._set(state)
+        """Take over the state after a stage."""
+        self._state = state
+        self._share()
         if self._keep and not np.isnan(state.stages[-1].gamma):
             side = self.rng.spawn(1)[0]  # keeping particles must not change the draws
             theta, risk = self._path.finish(state.population, side)
@@ -312,34 +301,44 @@ class TemperingSMC(BlockedStep):
         if self._finished:
             self._warnings = diagnose(self._path, self._settings, state)
 
-    def _hand_out(self) -> None:
-        """Return the population in random order, so that any number of draws is a random sample of it."""
-        theta, risk = self._path.finish(self._run.population, self.rng)
-        order = self.rng.permutation(len(theta))
-        self._theta, self._risk = theta[order], risk[order]
-        self._logp, self._tilt = self._target.log_density(self._theta, self._risk)
+    def _share(self) -> None:
+        """Compute the stats that all draws of a population share, and those of the stages.
+
+        The expected risk is that of all states kept; states of one parent count as one in its variance.
+        """
+        stages, visited = self._run.stages, self._run.visited
+        risk = np.where(np.isnan(visited.energies.risk), 0.0, visited.energies.risk)
+        excess = np.bincount(visited.parent, (risk - risk.mean()) / risk.size)
+        self._shared_stats = {
+            **self._constants,
+            "warning": None,
+            "run": self._run_number,
+            "stage": len(stages) - 1,
+            "progress": self._run.temperature / self._path.end,
+            "gamma": stages[-1].gamma,
+            "log_evidence": stages[-1].log_evidence,
+            "log_evidence_variance": stages[-1].log_evidence_variance,
+            "particle_ess": stages[-1].ess,
+            "acceptance_rate": stages[-1].acceptance_rate,
+            "expected_risk": float(risk.mean()),
+            "expected_risk_variance": float(excess @ excess),
+            "risk": stages[-1].expected_risk,  # this and the following: of a tuning step
+            "log_tilt": np.nan,
+            "model_logp": np.nan,
+        }
+        self._path_stats = [
+            {"path_stage": k, **{f"path_{name}": float(value) for name, value in vars(stage).items()}}
+            for k, stage in enumerate(stages)
+        ][::-1]
 
     def _stats(self, draw: int | None) -> dict[str, Any]:
         """Stats of a draw, or of a tuning step (None), whose record is of the stage reached."""
-        stages = self._run.stages
-        stage = stages[-1]
-        row = None if draw is None else draw % self._run.population.size
-        stats: dict[str, Any] = {
-            "tune": self.tune,
-            "gamma": stage.gamma,
-            "log_evidence": stage.log_evidence,
-            "particle_ess": stage.ess,
-            "acceptance_rate": stage.acceptance_rate,
-            "stage": len(stages) - 1,
-            "risk": stage.expected_risk if row is None else self._risk[row],
-            "log_tilt": np.nan if row is None else self._tilt[row],
-            "model_logp": np.nan if row is None else self._logp[row],
-            "progress": self._run.temperature / self._path.end,
-            "warning": None,
-        }
-        carried = len(stages) - 1 - (draw or 0) % len(stages)  # the last stage first, and round again
-        stats |= {"run": self._run_number, "path_stage": carried, **self._shared_stats, **self._path_stats[carried]}
-        stats |= self._score_function[(draw or 0) % len(self._score_function)]
+        place = draw or 0  # the last stage first, and round again
+        stats = self._shared_stats | self._path_stats[place % len(self._path_stats)]
+        stats |= self._score_function[place % len(self._score_function)]
+        stats["tune"] = self.tune
+        if draw is not None:
+            stats |= self._particle_stats[draw % self._settings.particles]
         if draw == 0 and self._warnings:
             message = "TemperingSMC: " + " ".join(self._warnings)
             stats["warning"] = SamplerWarning(WarningType.CONVERGENCE, message, "warn")
@@ -380,39 +379,19 @@ class TemperingSMC(BlockedStep):
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[Any], dict[str, list[Any]]]:
         columns = [
-            TextColumn("{task.fields[progress]:.0%}", table_column=Column("Gamma", ratio=1)),
-            TextColumn("{task.fields[stage]}", table_column=Column("Stage", ratio=1)),
-            TextColumn("{task.fields[particle_ess]:.0f}", table_column=Column("ESS", ratio=1)),
-            TextColumn("{task.fields[acceptance_rate]:.2f}", table_column=Column("Accepted", ratio=1)),
+            TextColumn(f"{{task.fields[{name}]{form}}}", table_column=Column(title, ratio=1))
+            for name, (title, form) in SHOWN.items()
         ]
-        first = {"progress": 0.0, "stage": 0, "particle_ess": 0.0, "acceptance_rate": 0.0}
-        return columns, {name: [value] * n_chains for name, value in first.items()}
+        return columns, {name: [0] * n_chains for name in SHOWN}
 
     @staticmethod
     def _make_progressbar_update_functions() -> tuple[Any, ...]:
         handler = CarefulHandler()  # lives as long as PyMC's progress bars, shown or not: while draws are recorded
 
         def update(stats: dict[str, Any], handler: CarefulHandler = handler) -> dict[str, Any]:
-            return {name: stats[name] for name in ("progress", "stage", "particle_ess", "acceptance_rate")}
+            return {name: stats[name] for name in SHOWN}
 
         return (update,)
-
-
-def _path_stats(stage: Stage) -> dict[str, float]:
-    """The record of a stage."""
-    return {name: float(getattr(stage, name.removeprefix("path_"))) for name in PATH_STATS}
-
-
-def _population_stats(run: State) -> dict[str, float]:
-    """The expected risk over all states kept and its variance, states of one parent counting as one."""
-    visited = run.visited
-    risk = np.where(np.isnan(visited.energies.risk), 0.0, visited.energies.risk)
-    excess = np.bincount(visited.parent, (risk - risk.mean()) / risk.size)
-    return {
-        "log_evidence_variance": run.stages[-1].log_evidence_variance,
-        "expected_risk": float(risk.mean()),
-        "expected_risk_variance": float(excess @ excess),
-    }
 
 
 def _all_variables(chosen: Any, model: pm.Model) -> list[Any]:
@@ -515,25 +494,23 @@ def _has_auc_term(model: pm.Model) -> bool:
     return any(map(is_auc_risk, ancestors(model.potentials)))
 
 
-def _check_start(path: Any, model: pm.Model) -> None:
+def _check_start(path: Any, model: pm.Model, variables: FlatVariables) -> None:
     """Refuse a model whose log-density is not finite at any draw from the prior, with the terms that are not."""
+    rng = np.random.default_rng(0)
     try:
-        theta = path.draw(64, np.random.default_rng(0))
+        x = path.draw(64, rng)
     except NotImplementedError as error:
         raise ValueError(
             "TemperingSMC starts from draws of the prior, which is improper: replace improper distributions (pm.Flat, "
             f"pm.HalfFlat) by proper ones. ({str(error).splitlines()[0]})"
         ) from error
-    if path.evaluate(theta).finite.any():
+    energies = path.evaluate(x)
+    if energies.finite.any():
         return
-    variables = flat_variables(model)
-    parts = zip(variables.names, variables.slices, variables.shapes, strict=True)
-    point = {name: theta[0, part].reshape(shape) for name, part, shape in parts}
-    terms = model.compile_fn(model.logp(sum=False), inputs=model.value_vars, on_unused_input="ignore")(point)
-    named = zip([v.name for v in [*model.basic_RVs, *model.potentials]], terms, strict=True)
-    bad = [f"{name} = {np.asarray(value).sum()}" for name, value in named if not np.isfinite(value).all()]
+    point = variables.points(path.finish(Population(x, energies, np.arange(len(x))), rng)[0])[0]
+    bad = [f"{name} = {value}" for name, value in model.point_logps(point).items() if not np.isfinite(value)]
     raise SamplingError(
-        f"The log-density is NaN or infinite at all of {len(theta)} draws from the prior. Terms: {', '.join(bad)}; "
+        f"The log-density is NaN or infinite at all of {len(x)} draws from the prior. Terms: {', '.join(bad)}; "
         f"at {', '.join(f'{name} = {value}' for name, value in point.items())}."
     )
 

@@ -7,7 +7,17 @@ arXiv:1410.1771); starting from a Gaussian fit q has ``log_base = log q``, ``log
 ``end = 1``. The sampler uses no more than this. The coordinates x, (N, D), are the path's own; ``finish`` maps them to
 theta, (N, d). Use: ``prior_path(problem)`` or a :class:`ModelPath`, then ``run_tempering(path, settings, rng)``.
 
-*Bridges* start from a Gaussian fit q (expectation propagation, Laplace, variational) instead of the prior:
+*Scores that are affine in Gaussian variables* (:class:`LinearPath`). Particles are the reduced coefficients u ~ N(0, I)
+of :mod:`pymc_pacauc.problem.scores`, which are all that the risk depends on; other directions are drawn from their
+prior at the end.
+
+*Directions* (:class:`DirectionPath`). Without an offset the risk does not depend on the length of u, so the posterior
+factorises exactly: a length with the chi distribution of D degrees of freedom, whatever the data, and a direction with
+density proportional to ``exp(-gamma * risk)`` on the unit sphere. As ``risk(-u) = 1 - risk(u)``, up to pairs that
+always tie, length and sign are drawn exactly after every move.
+
+*Bridges* (:class:`Bridge`) start from a Gaussian fit q (expectation propagation, Laplace, variational) instead of the
+prior:
 
     q(x)^(1 - t) * target(x)^t,      0 <= t <= 1,
 
@@ -15,16 +25,11 @@ takes one to three stages where tempering from the prior takes dozens, and its e
 are only drawn from the fit. A fit that is too narrow would lose the tails of the target at the first weighting, so
 particles are drawn from a t distribution around it (:mod:`pymc_pacauc.smc.coordinates`), and a small share of them from
 the prior (a *defensive mixture*), which bounds the weights. Use: ``bridge_path(prior_path(problem),
-fit.posterior.mean, fit.posterior.covariance)``. Each path makes its own bridge (``Path.bridge``):
-:class:`GaussianBridge` in its own coordinates by default; directions are bridged in a chart
-(:class:`~pymc_pacauc.smc.direction.DirectionBridge`).
+fit.posterior.mean, fit.posterior.covariance)``. Each path makes its own bridge (``Path.bridge``), in its own
+coordinates by default. Directions are bridged in a chart of the sphere (:class:`ChartPath`): a Gaussian cannot
+represent a chi-distributed length, so that in space most draws of even the best fit have small weights.
 
-*Processes of low rank* (:class:`FeaturePath`). Where the scores of n observations are r features
-(:mod:`pymc_pacauc.problem.scores`), the risk depends on their coefficients u ~ N(0, I_r) alone. Particles move in these
-r dimensions, along the path ``inner``; other directions are drawn from their prior at the end.
-
-*From the prior* the temperature is gamma, and every stage is a posterior. :class:`WhitenedPath` is for scores that are
-affine in Gaussian variables, :class:`ModelPath` for any target given by functions, for example a Laplace prior:
+*Any target given by functions* is a :class:`ModelPath`, for example a Laplace prior:
 
 >>> from scipy import stats
 >>> from pymc_pacauc.comparison.risk import linear_risk
@@ -39,11 +44,9 @@ affine in Gaussian variables, :class:`ModelPath` for any target given by functio
 >>> path.evaluate(np.array([[1.0], [-1.0]])).risk
 array([0.25, 0.75])
 
-To add a path from a prior, subclass :class:`FromPrior` and give it ``dimension``, ``gamma``, ``draw`` and ``evaluate``;
-everything else has a default for coordinates that are theta itself. Further abilities are attributes, not types:
-``ep_problem`` for moves around EP's fit, ``gaussian``, ``lower``, ``around`` and ``chart_of`` for moves in other
-coordinates than x. To add a bridge, subclass :class:`Bridge`, give it ``dimension``, ``prior_draw``, ``evaluate`` and
-``finish``, and return it from ``bridge`` of its path. Enter both in ``tests/smc/test_paths.py``, whose tests every path
+To add a path, subclass :class:`Path` and give it ``draw`` and ``evaluate``; everything else has a default for a path
+from the prior whose coordinates are theta itself. Further abilities are attributes, not types: ``ep_problem`` for moves
+around EP's fit, ``chart_of`` for moves in a chart. Enter it in ``tests/smc/test_paths.py``, whose tests every path
 passes.
 
 Reference: Del Moral, Doucet & Jasra (2006), doi:10.1111/j.1467-9868.2006.00553.x.
@@ -54,25 +57,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from pymc_pacauc.comparison.risk import LinearRisk
+from pymc_pacauc.ep.plan import choose_coordinates
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
-from pymc_pacauc.smc.coordinates import (
-    Fit,
-    GaussianFit,
-    GnomonicChart,
-    StudentFit,
-    fit_gaussian,
-    positive_factor,
-    standard_fit,
-)
-from pymc_pacauc.smc.proposals import CrankNicolson, Proposal, around
+from pymc_pacauc.smc import coordinates
+from pymc_pacauc.smc.coordinates import Fit, GnomonicChart, positive_factor, squares, standard_fit, unit
 
 
 class Energies(NamedTuple):
@@ -99,138 +95,129 @@ class Population:
     def size(self) -> int:
         return len(self.x)
 
-    def take(self, index: NDArray[np.intp], particles: int) -> Population:
-        """The states at ``index``, each remembering which of so many particles it was a state of."""
-        return Population(self.x[index], Energies(*(each[index] for each in self.energies)), index % particles)
+    def __getitem__(self, rows: NDArray[np.intp] | slice) -> Population:
+        return Population(self.x[rows], Energies(*(each[rows] for each in self.energies)), self.parent[rows])
 
-    def first(self, size: int) -> Population:
-        """The first ``size`` states."""
-        return Population(self.x[:size], Energies(*(each[:size] for each in self.energies)), self.parent[:size])
-
-    def replace(self, accepted: NDArray[np.bool_], x: FloatArray, energies: Energies) -> Population:
+    def where(self, accepted: NDArray[np.bool_], x: FloatArray, energies: Energies) -> Population:
         """Overwrite the accepted ones."""
         both = zip(energies, self.energies, strict=True)
         kept = Energies(*(np.where(accepted, new, old) for new, old in both))
         return Population(np.where(accepted[:, None], x, self.x), kept, self.parent)
 
 
-class Path(Protocol):
-    """The protocol of targets of :func:`~pymc_pacauc.smc.tempering.run_tempering`."""
+class Path:
+    """A target of :func:`~pymc_pacauc.smc.tempering.run_tempering`; defaults are those of a path from the prior.
 
-    @property
-    def dimension(self) -> int:
-        """Number D of coordinates of x."""
+    Attributes
+    ----------
+    dimension, coefficients
+        Numbers D of coordinates of x, and d of coefficients theta.
+    gamma, end
+        Gamma and temperature of the target.
+    from_prior
+        True when the temperature is gamma itself, so that every stage is a posterior of its own.
+    absorbed
+        Log density of observations that the base was conditioned on beforehand, part of the evidence.
+    ep_problem
+        The problem whose posterior at gamma = t, of reduced coefficients, is the stage at temperature t; or None.
+    on_sphere
+        True when the length of x does not matter, so that moves may take place in a chart.
+    """
 
-    @property
-    def coefficients(self) -> int:
-        """Number d of coefficients theta."""
+    from_prior = True
+    on_sphere = False
+    ep_problem: Problem | None = None
 
-    @property
-    def end(self) -> float:
-        """The temperature of the target."""
-
-    @property
-    def gamma(self) -> float:
-        """Gamma of the target."""
-
-    @property
-    def from_prior(self) -> bool:
-        """True when the temperature is gamma itself, so that every stage is a posterior of its own."""
+    def __init__(self, dimension: int, gamma: float, *, coefficients: int | None = None, absorbed: float = 0.0):
+        self.dimension, self.gamma, self.absorbed = dimension, gamma, absorbed
+        self.coefficients = dimension if coefficients is None else coefficients
+        self.end = gamma if self.from_prior else 1.0
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Exact draws ``x[size, D]`` from the base."""
+        raise NotImplementedError
 
     def evaluate(self, x: FloatArray) -> Energies:
         """Energies of ``x[N, D]``, in one vectorised call."""
+        raise NotImplementedError
 
     def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
-        """Resample whatever has a known conditional distribution, once a stage."""
-
-    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """theta of each particle, shape (N, d), and its risk, shape (N,)."""
-
-    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The target's log-density at ``theta[N, d]`` of the given risks, and its derivative in gamma, shapes (N,)."""
-
-    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
-        """The path from N(mean, covariance) of theta to the same target; see :mod:`pymc_pacauc.smc.paths`."""
-
-    @property
-    def absorbed(self) -> float:
-        """Log density of observations that the base was conditioned on beforehand, part of the evidence."""
-
-    # What moves ask for.
-
-    @property
-    def ep_problem(self) -> Problem | None:
-        """The problem whose posterior at gamma = t is the stage at temperature t, in whitened coordinates, or None."""
-
-    @property
-    def on_sphere(self) -> bool:
-        """True when x are directions, so that moves may take place in a chart."""
-
-    def embed(self, x: FloatArray) -> FloatArray:
-        """``x[N, D]`` in coordinates in which particles are compared, shape (N, any)."""
-
-    def base_move(self, x: FloatArray) -> Proposal:
-        """The proposal around the base, given draws ``x[N, D]`` from it."""
-
-    def gaussian(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> GaussianFit:
-        """A Gaussian fit of weighted particles, in the space in which they are moved."""
-
-    def lower(self, move: Proposal) -> Proposal:
-        """A move of that space as a move of x."""
-
-    def around(self, fit: Fit) -> Proposal:
-        """The heavy-tailed move around a Gaussian of that space, as a move of x."""
-
-    def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
-        """The chart in which weighted directions are better moved than in space; None where there is none."""
-
-
-class PathDefaults:
-    """Coordinates that are theta itself, and moved as they are."""
-
-    @property
-    def absorbed(self) -> float:
-        return 0.0
-
-    @property
-    def coefficients(self: Path) -> int:
-        return self.dimension
-
-    @property
-    def ep_problem(self) -> Problem | None:
-        return None
-
-    @property
-    def on_sphere(self) -> bool:
-        return False
-
-    def embed(self, x: FloatArray) -> FloatArray:
-        return x
-
-    def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
+        """Resample whatever has a known conditional distribution; called after every move."""
         return population
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """theta of each particle, shape (N, d), and its risk, shape (N,)."""
         return population.x, population.energies.risk
 
-    def base_move(self, x: FloatArray) -> Proposal:
-        return self.around(GaussianFit(x.mean(axis=0), x.std(axis=0)))
+    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The target's log-density at ``theta[N, d]`` of the given risks, and its derivative in gamma, shapes (N,)."""
+        energies = self.evaluate(theta)
+        return energies.log_base + self.end * energies.log_tilt, energies.log_tilt
 
-    def gaussian(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> GaussianFit:
-        return fit_gaussian(x, weights)
+    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
+        """The path from N(mean, covariance) of theta to the same target."""
+        return Bridge(self, Fit(mean, *positive_factor(covariance)))
 
-    def lower(self, move: Proposal) -> Proposal:
-        return move
+    # What moves ask for.
 
-    def around(self, fit: Fit) -> Proposal:
-        return self.lower(around(fit))
+    def embed(self, x: FloatArray) -> FloatArray:
+        """``x[N, D]`` in coordinates in which particles are compared, shape (N, any)."""
+        return x
+
+    def base_move(self, x: FloatArray) -> Fit:
+        """The proposal around the base, given draws ``x[N, D]`` from it."""
+        return self.around(Fit(x.mean(axis=0), x.std(axis=0)))
+
+    def gaussian(self, x: FloatArray, weights: FloatArray) -> Fit:
+        """A Gaussian fit of weighted particles."""
+        return coordinates.fit_gaussian(x, weights)
+
+    def around(self, fit: Fit) -> Fit:
+        """The heavy-tailed move around a Gaussian."""
+        return fit.around()
 
     def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
+        """The chart in which weighted particles are better moved than in space; None where there is none."""
         return None
 
+
+class ModelPath(Path):
+    """Prior to posterior of any target given by functions of ``theta[N, D]``.
+
+    Parameters
+    ----------
+    prior_logp : callable
+        Normalised log prior density, shape (N,).
+    risk : callable
+        The risk, shape (N,).
+    prior_draw : callable
+        ``(size, rng) -> theta[size, D]``.
+    gamma : float
+        Inverse temperature of the target.
+    dimension : int
+        D.
+    """
+
+    def __init__(
+        self,
+        prior_logp: Callable[[FloatArray], FloatArray],
+        risk: Callable[[FloatArray], FloatArray],
+        prior_draw: Callable[[int, np.random.Generator], FloatArray],
+        gamma: float,
+        dimension: int,
+    ):
+        super().__init__(dimension, gamma)
+        self.prior_logp, self.risk, self.prior_draw = prior_logp, risk, prior_draw
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        return self.prior_draw(size, rng)
+
+    def evaluate(self, x: FloatArray) -> Energies:
+        risk = self.risk(x)
+        return Energies(self.prior_logp(x), -risk, risk)
+
+
+# -- from a fit --------------------------------------------------------------------------------------------------------
 
 DEFENSIVE_SHARE = 0.05
 
@@ -287,242 +274,228 @@ def bridge_path(path: Path, mean: ArrayLike, covariance: ArrayLike) -> Path:
     return path.bridge(m, V)
 
 
-@dataclass(frozen=True, eq=False)
-class Bridge(PathDefaults):
-    """From a Gaussian fit to the target of ``path``; ``fit`` is in the coordinates of the bridge."""
+class Bridge(Path):
+    """From a Gaussian ``fit`` to the target of ``path``, in the coordinates of that path.
 
-    path: Path
-    fit: GaussianFit
+    The first particles, except the defensive share, have a t distribution with 5 + d degrees of freedom (``base``). In
+    few dimensions its tails are heavy, at no cost. In many dimensions a fixed number of degrees of freedom would spread
+    the length of the standardised coefficients far beyond the fit's; this one keeps half of the particles.
+    """
 
-    @property
-    def end(self) -> float:
-        return 1.0
+    from_prior = False
 
-    @property
-    def gamma(self) -> float:
-        return self.path.gamma
-
-    @property
-    def coefficients(self) -> int:
-        return self.path.coefficients
-
-    @property
-    def absorbed(self) -> float:
-        return self.path.absorbed
-
-    @property
-    def from_prior(self) -> bool:
-        return False
-
-    @cached_property
-    def base(self) -> StudentFit:
-        """Distribution of the first particles, except the defensive share: t with 5 + d degrees of freedom.
-
-        In few dimensions its tails are heavy, at no cost. In many dimensions a fixed number of degrees of freedom would
-        spread the length of the standardised coefficients far beyond the fit's; this one keeps half of the particles.
-        """
-        return StudentFit(self.fit, 5.0 + self.fit.dimension)
+    def __init__(self, path: Path, fit: Fit):
+        super().__init__(path.dimension, path.gamma, coefficients=path.coefficients, absorbed=path.absorbed)
+        self.path, self.fit, self.base = path, fit, fit.around(5.0 + fit.dimension)
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         x = self.base.draw(size, rng)  # (size, D)
         guard = rng.random(size) < DEFENSIVE_SHARE
         if guard.any():
-            x[guard] = self.prior_draw(int(guard.sum()), rng)
+            x[guard] = self.path.draw(int(guard.sum()), rng)
         return x
 
-    def prior_draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Draws from the prior in the coordinates of the bridge."""
-        raise NotImplementedError
-
-    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return self.path.log_density(theta, risk)
-
-    def base_move(self, x: FloatArray) -> Proposal:
-        return self.around(self.fit)
+    @np.errstate(under="ignore")
+    def evaluate(self, x: FloatArray) -> Energies:
+        log_prior, log_tilt, risk = self.path.evaluate(x)
+        log_mixture = np.logaddexp(np.log1p(-DEFENSIVE_SHARE) + self.base.logp(x), np.log(DEFENSIVE_SHARE) + log_prior)
+        return Energies(log_mixture, log_prior + self.path.end * log_tilt - log_mixture, risk)
 
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
         raise ValueError("path must start from the prior; got one that starts from a fit already.")
 
-
-@dataclass(frozen=True, eq=False)
-class GaussianBridge(Bridge):
-    """From a Gaussian fit to the target, in the coordinates of ``path``."""
-
-    @property
-    def dimension(self) -> int:
-        return self.path.dimension
-
-    def prior_draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return self.path.draw(size, rng)
-
-    def evaluate(self, x: FloatArray) -> Energies:
-        energies = self.path.evaluate(x)
-        log_fit = defensive(self.base.logp(x), energies.log_base)
-        target = energies.log_base + self.path.end * energies.log_tilt
-        return Energies(log_fit, target - log_fit, energies.risk)
+    def base_move(self, x: FloatArray) -> Fit:
+        return self.around(self.fit)
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         return self.path.finish(population, rng)
 
+    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return self.path.log_density(theta, risk)
 
-def defensive(log_fit: FloatArray, log_prior: FloatArray) -> FloatArray:
-    """Compute the log density of the mixture that particles are drawn from."""
-    mixture: FloatArray = np.logaddexp(np.log1p(-DEFENSIVE_SHARE) + log_fit, np.log(DEFENSIVE_SHARE) + log_prior)
-    return mixture
+    def embed(self, x: FloatArray) -> FloatArray:
+        return self.path.embed(x)
 
+    def gaussian(self, x: FloatArray, weights: FloatArray) -> Fit:
+        return self.path.gaussian(x, weights)
 
-class FromPrior(PathDefaults):
-    """Defaults of a path whose base is the prior and whose temperature is gamma."""
-
-    @property
-    def from_prior(self) -> bool:
-        return True
-
-    @property
-    def end(self: Path) -> float:
-        return self.gamma
-
-    def log_density(self: Path, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-        energies = self.evaluate(theta)
-        return energies.log_base + self.end * energies.log_tilt, energies.log_tilt
-
-    def bridge(self: Path, mean: FloatArray, covariance: FloatArray) -> Path:
-        return GaussianBridge(self, GaussianFit(mean, *positive_factor(covariance)))
+    def around(self, fit: Fit) -> Fit:
+        return self.path.around(fit)
 
 
-@dataclass(frozen=True, eq=False)
-class LinearPath(FromPrior):
-    """What paths of a linear-Gaussian problem share."""
+# -- scores that are affine in Gaussian variables ----------------------------------------------------------------------
 
-    problem: Problem
 
-    @property
-    def dimension(self) -> int:
-        return self.problem.d
+def prior_path(problem: Problem) -> Path:
+    """Build the path of distributions from the prior to the posterior of a problem.
 
-    @property
-    def gamma(self) -> float:
-        return self.problem.gamma
+    Parameters
+    ----------
+    problem : Problem
+        Linear scores with a Gaussian prior.
 
-    @property
-    def absorbed(self) -> float:
-        return self.problem.absorbed
+    Returns
+    -------
+    Path
+        What :func:`run_tempering` moves particles along: ``prior * exp(-temperature * gamma * risk)``. Where the length
+        of theta does not matter, it is not sampled but drawn from its known distribution.
 
-    @property
-    def ep_problem(self) -> Problem | None:
-        return self.problem
+    See Also
+    --------
+    run_tempering : Sample along the path.
+    bridge_path : Start from a Gaussian fit instead of the prior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_pacauc import arrays
+    >>> problem = arrays.linear_gaussian_problem([[0.0], [1.0], [2.0]], [0, 1, 1], gamma=2.0)
+    >>> arrays.prior_path(problem).draw(5, np.random.default_rng(1)).shape
+    (5, 1)
+    """
+    problem = problem.in_coordinates(choose_coordinates(problem))
+    return DirectionPath(problem) if problem.scale_free else LinearPath(problem)
+
+
+class LinearPath(Path):
+    """Prior to posterior of a linear-Gaussian problem, in reduced coefficients u, whose prior is N(0, I)."""
+
+    def __init__(self, problem: Problem):
+        dimension = problem.scores.reduced.dimension
+        super().__init__(dimension, problem.gamma, coefficients=problem.d, absorbed=problem.absorbed)
+        self.problem, self.ep_problem, self.base = problem, problem, standard_fit(dimension)
 
     @cached_property
     def risk(self) -> LinearRisk:
-        """The risk as a function of whitened coefficients."""
-        return self.problem.whitened_risk
-
-    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
-        prior = self.problem.prior
-        log_prior = standard_fit(self.dimension).logp(prior.whiten(theta)) - prior.log_volume
-        return log_prior + self.absorbed - self.gamma * risk, -risk
-
-    def whitened_moments(self, mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance of theta in the coordinates whose prior is N(0, I)."""
-        centre = self.problem.prior.whiten(mean[None])  # (1, d)
-        rows = (
-            self.problem.prior.whiten(mean + np.linalg.cholesky(covariance).T) - centre
-        )  # (d, d): whitening is affine
-        return centre[0], rows.T @ rows
-
-
-@dataclass(frozen=True, eq=False)
-class WhitenedPath(LinearPath):
-    """Prior to posterior of a linear-Gaussian problem, in coordinates whose prior is N(0, I)."""
+        """The risk as a function of u."""
+        scores = self.problem.scores
+        space, varies = scores.reduced, scores.reduced.offset.any()
+        return LinearRisk(
+            space.design,
+            self.problem.pairs,
+            offset=space.offset if varies else None,
+            ties=self.problem.ties,
+            distinct=scores.distinct,
+        )
 
     def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         return rng.standard_normal((size, self.dimension))
 
     def evaluate(self, x: FloatArray) -> Energies:
         risk = self.risk(x)
-        return Energies(standard_fit(self.dimension).logp(x), -risk, risk)
+        return Energies(self.base.logp(x), -risk, risk)
 
     def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        return self.problem.prior.color(population.x), population.energies.risk
-
-    def base_move(self, x: FloatArray) -> Proposal:
-        return CrankNicolson(standard_fit(self.dimension))
-
-    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
-        m, V = self.whitened_moments(mean, covariance)
-        return GaussianBridge(self, GaussianFit(m, *positive_factor(V)))
-
-
-@dataclass(frozen=True, eq=False)
-class ModelPath(FromPrior):
-    """Prior to posterior of any target given by functions of ``theta[N, D]``.
-
-    Attributes
-    ----------
-    prior_logp
-        Normalised log prior density, shape (N,).
-    risk
-        The risk, shape (N,).
-    prior_draw
-        ``(size, rng) -> theta[size, D]``.
-    gamma
-        Inverse temperature of the target.
-    data_logp
-        What is tempered, at full strength, where it is more than ``-gamma * risk`` (other likelihoods, potentials).
-    """
-
-    prior_logp: Callable[[FloatArray], FloatArray]
-    risk: Callable[[FloatArray], FloatArray]
-    prior_draw: Callable[[int, np.random.Generator], FloatArray]
-    gamma: float
-    dimension: int
-    data_logp: Callable[[FloatArray], FloatArray] | None = None
-
-    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return self.prior_draw(size, rng)
-
-    def evaluate(self, x: FloatArray) -> Energies:
-        risk = self.risk(x)
-        tilt = -risk if self.data_logp is None else self.data_logp(x) / self.gamma
-        return Energies(self.prior_logp(x), tilt, risk)
-
-
-def feature_problem(problem: Problem) -> Problem:
-    """The same posterior, of the reduced coefficients u ~ N(0, I_r)."""
-    space = problem.scores.reduced
-    r = space.dimension
-    scores = LinearScores(space.design, space.offset, GaussianPrior(np.zeros(r), np.ones(r)))
-    return replace(problem, scores=scores)
-
-
-@dataclass(frozen=True, eq=False)
-class FeaturePath:
-    """``inner``, a path of the features' coefficients, as a path to the posterior of all coefficients."""
-
-    problem: Problem
-    inner: Path
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "inner":  # while it is being copied or unpickled
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-    @property
-    def coefficients(self) -> int:
-        return self.problem.d
-
-    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        u, risk = self.inner.finish(population, rng)
-        return self.problem.scores.complete(u, rng), risk
+        return self.problem.scores.complete(population.x, rng), population.energies.risk
 
     def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
         prior = self.problem.prior
-        log_prior = standard_fit(self.problem.d).logp(prior.whiten(theta)) - prior.log_volume
-        return log_prior + self.problem.absorbed - self.inner.gamma * risk, -risk
+        log_prior = standard_fit(self.coefficients).logp(prior.whiten(theta)) - prior.log_volume
+        return log_prior + self.absorbed - self.gamma * risk, -risk
+
+    def base_move(self, x: FloatArray) -> Fit:
+        return self.base
+
+    def reduced_moments(self, mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of u, of those of theta."""
+        prior, rotation = self.problem.prior, self.problem.scores.reduced.rotation
+        to_u = prior.unwhiten_rows(np.eye(self.coefficients) if rotation is None else rotation)  # (k, d)
+        spread = to_u @ covariance @ to_u.T
+        return to_u @ (mean - prior.mean), 0.5 * (spread + spread.T)
 
     def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
-        scores = self.problem.scores
-        assert scores.reduced.rotation is not None
-        to_u = scores.prior.unwhiten_rows(scores.reduced.rotation)
-        inner = self.inner.bridge(to_u @ (mean - scores.prior.mean), to_u @ covariance @ to_u.T)
-        return cast("Path", FeaturePath(self.problem, inner))
+        return super().bridge(*self.reduced_moments(mean, covariance))
+
+
+class DirectionPath(LinearPath):
+    """A :class:`LinearPath` of scores without an offset: length and sign of u are refreshed exactly."""
+
+    on_sphere = True
+
+    def __init__(self, problem: Problem):
+        if not problem.scale_free:
+            most = float(np.abs(problem.scores.whitened_offset).max())
+            raise ValueError(f"problem must have scores without an offset; got up to {most:.3g} at the prior mean.")
+        super().__init__(problem)
+
+    @cached_property
+    def antipodal_sum(self) -> float:
+        """risk(u) + risk(-u), the same for almost every u: 1, less the always-tied pairs when ties cost nothing."""
+        u = np.random.default_rng(0).standard_normal((1, self.dimension))
+        return float(self.risk(u)[0] + self.risk(-u)[0])
+
+    def positive(self, risk: FloatArray, temperature: float) -> FloatArray:
+        """Compute the probability of +u, of the given risk, given the line through u."""
+        probability: FloatArray = special.expit(temperature * (self.antipodal_sum - 2.0 * risk))
+        return probability
+
+    def refresh(self, population: Population, temperature: float, rng: np.random.Generator) -> Population:
+        risk = population.energies.risk
+        flip = rng.random(population.size) >= self.positive(risk, temperature)
+        risk = np.where(flip, self.antipodal_sum - risk, risk)
+        squared = rng.chisquare(self.dimension, population.size)
+        scale = np.where(flip, -1.0, 1.0) * np.sqrt(squared / squares(population.x))
+        log_base = -0.5 * squared - 0.5 * self.dimension * np.log(2.0 * np.pi)
+        return Population(population.x * scale[:, None], Energies(log_base, -risk, risk), population.parent)
+
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        radii = coordinates.stratified_radii(population.size, self.dimension, rng)
+        return super().finish(replace(population, x=unit(population.x) * radii[:, None]), rng)
+
+    def embed(self, x: FloatArray) -> FloatArray:
+        return unit(x)
+
+    def chart_of(self, x: FloatArray, weights: FloatArray) -> GnomonicChart | None:
+        return coordinates.concentrated(unit(x), weights)
+
+    def bridge(self, mean: FloatArray, covariance: FloatArray) -> Path:
+        m, V = self.reduced_moments(mean, covariance)
+        if self.dimension == 1 or not m.any():  # there is no chart
+            return Bridge(LinearPath(self.problem), Fit(m, *positive_factor(V)))
+        chart, fit = coordinates.direction_fit(m, V)
+        return Bridge(ChartPath(self, chart, fit), fit)
+
+
+class ChartPath(Path):
+    """Uniform lines through the origin to the posterior of the line through u, in a gnomonic chart.
+
+    A point of the chart is the line through u and -u: the target's density is the sum over both signs, and the sign is
+    drawn at the end from its exact conditional distribution.
+    """
+
+    def __init__(self, path: DirectionPath, chart: GnomonicChart, fit: Fit):
+        super().__init__(path.dimension - 1, path.gamma, coefficients=path.coefficients, absorbed=path.absorbed)
+        self.path, self.chart, self.fit = path, chart, fit
+
+    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
+        return self.chart.to_plane(self.path.draw(size, rng))[0]
+
+    def evaluate(self, x: FloatArray) -> Energies:
+        """Evaluate lines; the tilt is not linear in the temperature, and is that of the target."""
+        risk = self.path.risk(self.chart.to_sphere(x))
+        opposite = self.path.antipodal_sum - risk
+        both_signs = np.logaddexp(-self.gamma * risk, -self.gamma * opposite) - np.log(2.0)
+        keep = self.path.positive(risk, self.gamma)
+        return Energies(self.chart.log_uniform(x), both_signs / self.gamma, keep * risk + (1.0 - keep) * opposite)
+
+    def finish(self, population: Population, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        u = self.chart.to_sphere(population.x)
+        chosen = self.path.refresh(replace(population, x=u, energies=self.path.evaluate(u)), self.gamma, rng)
+        return self.path.finish(chosen, rng)
+
+    def log_density(self, theta: FloatArray, risk: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return self.path.log_density(theta, risk)
+
+    def embed(self, x: FloatArray) -> FloatArray:
+        """Return directions: chart coordinates far from the pole vary by orders of magnitude for similar directions."""
+        return self.chart.to_sphere(x)
+
+    def gaussian(self, x: FloatArray, weights: FloatArray) -> Fit:
+        """Fit the particles near the pole; return the fit of the start where these are few."""
+        if coordinates.near_pole(x).sum() < coordinates.PARTICLES_PER_DIMENSION * self.dimension:
+            return self.fit
+        return coordinates.fit_near_pole(x, weights)
+
+    def around(self, fit: Fit) -> Fit:
+        """Return the move around a fit, with the tails of the prior, a Cauchy distribution in a chart."""
+        return fit.around(1.0)

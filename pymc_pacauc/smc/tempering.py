@@ -21,9 +21,8 @@ last states, which are ``state.population``.
 Use: ``state = run_tempering(path, Settings(particles=1000), rng)``; ``state.log_evidence``,
 ``path.finish(state.population, rng)`` for draws of theta with their risks, ``state.stages`` for the record. Stages are
 pure functions of a frozen state, ``state = advance(path, settings, state, rng)``. To add a target or a move see
-:mod:`pymc_pacauc.smc.paths` and :mod:`pymc_pacauc.smc.moves`. To add a symptom of a wrong run, write a function
-``(path, settings, state) -> str | None``, enter it in :data:`SYMPTOMS`, and test it both ways: silent on a run that is
-right, loud on one that is wrong.
+:mod:`pymc_pacauc.smc.paths` and :mod:`pymc_pacauc.smc.moves`. To add a symptom of a wrong run, enter it
+in :func:`diagnose`, and test it both ways: silent on a run that is right, loud on one that is wrong.
 
 References: Ridgway, Alquier, Chopin and Liang (2014), arXiv:1410.1771, Algorithm 1; Del Moral, Doucet and Jasra (2006),
 doi:10.1111/j.1467-9868.2006.00553.x; waste-free SMC, Dau and Chopin (2022), doi:10.1111/rssb.12475.
@@ -35,21 +34,23 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_pacauc.ep.gaussian import EPFit
 from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, effective_sample_size, log_mean_exp, normalise, systematic
-from pymc_pacauc.smc.coordinates import PARTICLES_PER_DIMENSION
+from pymc_pacauc.smc.coordinates import PARTICLES_PER_DIMENSION, Fit
 from pymc_pacauc.smc.log_evidence import stage_variance
-from pymc_pacauc.smc.moves import MOVES, Situation, adapt, check_move, choose_move, fit_stage, metropolis
+from pymc_pacauc.smc.moves import MOVES, Proposal, Situation, adapt, choose_move, fit_stage, metropolis
 from pymc_pacauc.smc.paths import Energies, Path, Population
-from pymc_pacauc.smc.proposals import Proposal
 
 COLLAPSED_ACCEPTANCE = 0.02
-NOISE = 3.0  # standard errors by which a correlation of independent particles may exceed the one asked for
+# Draws from the base for each particle, which the first stage weights. Doubled, a run from a fit takes a third longer,
+# for half the variance of its log evidence.
+AT_START = 4
+MOST_KEPT = 16  # states of a particle in a stage, evenly spread; doubled, twice the memory and no less variance
 
 
 class TemperingWarning(UserWarning):
@@ -69,88 +70,49 @@ class TemperingWarning(UserWarning):
 
 
 def diagnose(path: Path, settings: Settings, state: State) -> tuple[str, ...]:
-    """Return messages about a finished run, most serious first; none if no symptom is found."""
-    found = (symptom(path, settings, state) for symptom in SYMPTOMS)
-    return tuple(message for message in found if message is not None)
+    """Return messages about a finished run, most serious first; none if no symptom is found.
 
-
-def failed_start(path: Path, settings: Settings, state: State) -> str | None:
-    failed = state.stages[0].failed
-    if not failed:
-        return None
-    return (
-        f"The log-density was NaN or infinite at {failed} of the {AT_START * settings.particles} starting points; "
-        "they were given weight zero, as if the prior excluded them."
-    )
-
-
-def failed_moves(path: Path, settings: Settings, state: State) -> str | None:
-    failed = sum(stage.failed for stage in state.stages[1:])
-    if not failed:
-        return None
-    return (
-        f"The log-density was NaN or infinite at {failed} proposed points, which were rejected. "
-        "If the model does not exclude such points on purpose, look for overflow or invalid operations in it."
-    )
-
-
-def remembering_moves(path: Path, settings: Settings, state: State) -> str | None:
-    """Report particles that are still correlated with their positions at the start of a stage, beyond chance.
-
-    The correlation of C independent pairs has a standard error of about C^(-1/2).
+    The correlation of C independent pairs has a standard error of about C^(-1/2): moves are blamed for one that exceeds
+    what was asked for by three of these.
     """
-    stages = state.stages[1:]
-    tolerated = settings.decorrelation + NOISE / float(np.sqrt(settings.particles))
-    stuck = [stage for stage in stages if stage.correlation > tolerated]
-    if not stuck:
-        return None
-    worst = max(stage.correlation for stage in stuck)
-    consequences = []
-    if stuck[0] is not stages[-1]:
-        consequences.append("the log evidence can be wrong by many times its standard error")
-    if stuck[-1] is stages[-1]:
-        consequences.append("the draws depend on each other")
-    return (
-        f"In {len(stuck)} of {len(stages)} stages the moves (max_moves={settings.max_moves}) left particles correlated "
-        f"with where they started (up to {worst:.2f}; independent ones stay below {tolerated:.2f}): "
-        f"{' and '.join(consequences)}. Allow more moves (max_moves=), use more particles{_start_advice(path)}, or "
-        "reparametrise (a hierarchical prior: non-centred)."
-    )
-
-
-def rejected_moves(path: Path, settings: Settings, state: State) -> str | None:
-    stages = state.stages[1:]
-    collapsed = [stage for stage in stages if stage.acceptance_rate < COLLAPSED_ACCEPTANCE]
-    if not collapsed:
-        return None
-    return (
-        f"In {len(collapsed)} of {len(stages)} stages fewer than {COLLAPSED_ACCEPTANCE:.0%} of the proposed moves "
-        f"were accepted (move={state.move!r}): use more particles or another move{_start_advice(path)}."
-    )
-
-
-def few_particles(path: Path, settings: Settings, state: State) -> str | None:
+    start, *stages = state.stages
+    advice = ", start from a fit (start=)" if path.from_prior else ""
+    found = []
+    if start.failed:
+        found.append(
+            f"The log-density was NaN or infinite at {start.failed} of the {AT_START * settings.particles} starting "
+            "points; they were given weight zero, as if the prior excluded them."
+        )
+    if failed := sum(stage.failed for stage in stages):
+        found.append(
+            f"The log-density was NaN or infinite at {failed} proposed points, which were rejected. "
+            "If the model does not exclude such points on purpose, look for overflow or invalid operations in it."
+        )
+    tolerated = settings.decorrelation + 3.0 / float(np.sqrt(settings.particles))
+    if stuck := [stage for stage in stages if stage.correlation > tolerated]:
+        consequences = []
+        if stuck[0] is not stages[-1]:
+            consequences.append("the log evidence can be wrong by many times its standard error")
+        if stuck[-1] is stages[-1]:
+            consequences.append("the draws depend on each other")
+        found.append(
+            f"In {len(stuck)} of {len(stages)} stages the moves (max_moves={settings.max_moves}) left particles "
+            f"correlated with where they started (up to {max(stage.correlation for stage in stuck):.2f}; independent "
+            f"ones stay below {tolerated:.2f}): {' and '.join(consequences)}. Allow more moves (max_moves=), use more "
+            f"particles{advice}, or reparametrise (a hierarchical prior: non-centred)."
+        )
+    if collapsed := sum(stage.acceptance_rate < COLLAPSED_ACCEPTANCE for stage in stages):
+        found.append(
+            f"In {collapsed} of {len(stages)} stages fewer than {COLLAPSED_ACCEPTANCE:.0%} of the proposed moves "
+            f"were accepted (move={state.move!r}): use more particles or another move{advice}."
+        )
     enough = PARTICLES_PER_DIMENSION * path.dimension
-    if state.move in ("ep", "prior") or settings.particles >= enough:
-        return None
-    return (
-        f"{settings.particles} particles are too few to fit the {state.move!r} move in {path.dimension} "
-        f"dimensions: the log evidence is biased. Use at least {enough}, or move='auto'."
-    )
-
-
-def _start_advice(path: Path) -> str:
-    return ", start from a fit (start=)" if path.from_prior else ""
-
-
-SYMPTOMS = (failed_start, failed_moves, remembering_moves, rejected_moves, few_particles)
-
-
-AFTERWARDS = 1.25  # as many moves in all as the particles needed to forget: a time chosen by looking is not a fair one
-# Draws from the base for each particle, which the first stage weights. Doubled, a run from a fit takes a third longer,
-# for half the variance of its log evidence.
-AT_START = 4
-MOST_KEPT = 16  # states of a particle in a stage, evenly spread; doubled, twice the memory and no less variance
+    if state.move not in ("ep", "prior") and settings.particles < enough:
+        found.append(
+            f"{settings.particles} particles are too few to fit the {state.move!r} move in {path.dimension} "
+            f"dimensions: the log evidence is biased. Use at least {enough}, or move='auto'."
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -193,19 +155,17 @@ class Settings:
     max_moves: int = 200
 
     def __post_init__(self) -> None:
-        for name in ("particles", "max_moves"):
+        for name, least, better in (("particles", 2, ", better hundreds"), ("max_moves", 1, "")):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer):
                 raise TypeError(f"{name} must be an int; got {value!r}.")
-        check_move(self.move)
-        if self.particles < 2:
-            raise ValueError(f"particles must be at least 2, better hundreds; got {self.particles}.")
-        if not 0.0 < self.ess_threshold < 1.0:
-            raise ValueError(f"ess_threshold must lie strictly between 0 and 1; got {self.ess_threshold}.")
-        if not 0.0 < self.decorrelation < 1.0:
-            raise ValueError(f"decorrelation must lie strictly between 0 and 1; got {self.decorrelation}.")
-        if self.max_moves < 1:
-            raise ValueError(f"max_moves must be at least 1; got {self.max_moves}.")
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}{better}; got {value}.")
+        for name in ("ess_threshold", "decorrelation"):
+            if not 0.0 < getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must lie strictly between 0 and 1; got {getattr(self, name)}.")
+        if self.move not in ("auto", *MOVES):
+            raise ValueError(f"move must be one of {', '.join(map(repr, ('auto', *MOVES)))}; got {self.move!r}.")
 
 
 @dataclass(frozen=True)
@@ -235,12 +195,12 @@ class Stage:
     log_evidence: float
     log_evidence_variance: float
     ess: float
-    acceptance_rate: float
-    moves: int
-    correlation: float
     expected_risk: float
     failed: int
     jitter: float
+    acceptance_rate: float = float("nan")
+    moves: int = 0
+    correlation: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,13 +215,13 @@ class State:
     temperature: float
     move: str
     step: float
-    base: Proposal
+    base: Fit
     ep: EPFit | None
     stages: tuple[Stage, ...]
 
     @property
     def population(self) -> Population:
-        return self.visited.first(self.particles)
+        return self.visited[: self.particles]
 
     @property
     def log_evidence(self) -> float:
@@ -281,7 +241,6 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
     dead = np.where(usable, energies.log_tilt, -np.inf)
     risk = np.where(usable, energies.risk, np.nan)
     population = Population(x, Energies(energies.log_base, dead, risk), np.arange(len(x)))
-    move = choose_move(settings.move, path, settings.particles)
     base = path.base_move(x[usable])
     first = Stage(
         temperature=0.0,
@@ -289,13 +248,11 @@ def start(path: Path, settings: Settings, rng: np.random.Generator) -> State:
         log_evidence=path.absorbed,
         log_evidence_variance=0.0,
         ess=float(usable.mean()) * settings.particles,
-        acceptance_rate=float("nan"),
-        moves=0,
-        correlation=0.0,
         expected_risk=float(np.nanmean(risk)),
         failed=int(np.sum(~usable)),
         jitter=base.jitter,
     )
+    move = choose_move(settings.move, path, settings.particles)
     return State(population, settings.particles, 0.0, move, 1.0, base, None, (first,))
 
 
@@ -304,41 +261,37 @@ def advance(path: Path, settings: Settings, state: State, rng: np.random.Generat
     visited, previous, particles = state.visited, state.stages[-1], settings.particles
     tilt = visited.energies.log_tilt
     temperature = next_temperature(tilt, state.temperature, path.end, settings.ess_threshold)  # (a)
-    log_weights = incremental_log_weights(tilt, temperature - state.temperature)
+    log_weights = (temperature - state.temperature) * tilt
     weights = normalise(log_weights)
-    log_evidence = previous.log_evidence + log_mean_exp(log_weights)  # (d)
-    variance = previous.log_evidence_variance + stage_variance(weights, visited.parent)
-    problem = path.ep_problem if state.move == "ep" else None
-    ep = None if problem is None else fit_stage(problem, temperature, state.ep)
-    proposal = MOVES[state.move].fit(Situation(path, visited.x, weights, state.base, ep, rng))
-    resampled = visited.take(systematic(weights, particles, rng), particles)  # (b)
-    moved, record = _move(path, proposal, resampled, temperature, state.step, settings, rng)  # (c)
-    moved = path.refresh(moved, temperature, rng)
+    index = systematic(weights, particles, rng)  # (b)
+    ep = None
+    if state.move == "ep" and path.ep_problem is not None:
+        ep = fit_stage(path.ep_problem, temperature, state.ep)
+    proposal = MOVES[state.move].fit(Situation(path, visited.x, weights, state.base, ep))
+    resampled = replace(visited[index], parent=index % particles)
+    moved, step, record = _move(path, proposal, resampled, temperature, state.step, settings, rng)  # (c)
     reached = temperature >= path.end
     stage = Stage(
         temperature=temperature,
         gamma=temperature if path.from_prior else (path.gamma if reached else float("nan")),
-        log_evidence=log_evidence,
-        log_evidence_variance=variance,
+        log_evidence=previous.log_evidence + log_mean_exp(log_weights),  # (d)
+        log_evidence_variance=previous.log_evidence_variance + stage_variance(weights, visited.parent),
         ess=effective_sample_size(log_weights) * particles / visited.size,
         expected_risk=float(moved.energies.risk.mean()),
-        acceptance_rate=record.acceptance_rate,
-        moves=record.moves,
-        correlation=record.correlation,
-        failed=record.failed,
         jitter=proposal.jitter,
+        **record,
     )
     stages = (*state.stages, stage)
-    return replace(state, visited=moved, temperature=temperature, step=record.step, ep=ep, stages=stages)
+    return replace(state, visited=moved, temperature=temperature, step=step, ep=ep, stages=stages)
 
 
 def move_on(path: Path, settings: Settings, state: State, rng: np.random.Generator) -> State:
     """Make more moves at the present temperature, for more draws than there are particles."""
     visited = state.visited
     uniform = np.full(visited.size, 1.0 / visited.size)
-    proposal = MOVES[state.move].fit(Situation(path, visited.x, uniform, state.base, state.ep, rng))
-    moved, record = _move(path, proposal, state.population, state.temperature, state.step, settings, rng)
-    return replace(state, visited=path.refresh(moved, state.temperature, rng), step=record.step)
+    proposal = MOVES[state.move].fit(Situation(path, visited.x, uniform, state.base, state.ep))
+    moved, step, _ = _move(path, proposal, state.population, state.temperature, state.step, settings, rng)
+    return replace(state, visited=moved, step=step)
 
 
 @raises_interrupts
@@ -346,7 +299,7 @@ def run_tempering(
     path: Path,
     settings: Settings,
     rng: np.random.Generator,
-    on_stage: Callable[[State], None] | None = None,
+    on_stage: Callable[[State], Any] = lambda state: None,
 ) -> State:
     """Sample the target of a path by tempering SMC (the paper's Algorithm 1).
 
@@ -397,21 +350,13 @@ def run_tempering(
     True
     """
     state = start(path, settings, rng)
-    if on_stage is not None:
-        on_stage(state)
+    on_stage(state)
     while state.temperature < path.end:
         state = advance(path, settings, state, rng)
-        if on_stage is not None:
-            on_stage(state)
+        on_stage(state)
     if messages := diagnose(path, settings, state):
         warnings.warn(" ".join(messages), TemperingWarning, stacklevel=3)
     return state
-
-
-def incremental_log_weights(log_tilt: FloatArray, increment: float) -> FloatArray:
-    """Compute ``increment * log_tilt``; particles of weight zero keep it, even at increment zero."""
-    alive = ~np.isneginf(log_tilt)
-    return np.multiply(increment, log_tilt, where=alive, out=np.full_like(log_tilt, -np.inf))
 
 
 def next_temperature(log_tilt: FloatArray, current: float, end: float, threshold: float) -> float:
@@ -420,24 +365,15 @@ def next_temperature(log_tilt: FloatArray, current: float, end: float, threshold
     The ESS falls as the temperature rises, so the root is bracketed by [current, end] and found by bisection.
     """
     goal = threshold * float(np.sum(~np.isneginf(log_tilt)))
-    if effective_sample_size(incremental_log_weights(log_tilt, end - current)) >= goal:
+    if effective_sample_size((end - current) * log_tilt) >= goal:
         return end
     low, high = 0.0, end - current
     while high - low > 1e-9 * (end - current) and (middle := 0.5 * (low + high)) not in (low, high):
-        if effective_sample_size(incremental_log_weights(log_tilt, middle)) >= goal:
+        if effective_sample_size(middle * log_tilt) >= goal:
             low = middle
         else:
             high = middle
     return current + (low if low > 0.0 else high)
-
-
-@dataclass(frozen=True)
-class _MoveRecord:
-    acceptance_rate: float
-    moves: int
-    correlation: float
-    step: float
-    failed: int
 
 
 def _move(
@@ -448,21 +384,17 @@ def _move(
     step: float,
     settings: Settings,
     rng: np.random.Generator,
-) -> tuple[Population, _MoveRecord]:
-    """Move until decorrelated; return all states kept, the last ones first."""
+) -> tuple[Population, float, dict[str, Any]]:
+    """Move until decorrelated; return all states kept, the last ones first, the step, and a record for the stage.
+
+    A time chosen by looking is not a fair one: a quarter as many moves follow.
+    """
+    begin, current = _features(path, population), population
     visited: list[Population] = []
-    stride = 1
     acceptances: list[float] = []
-    failed = 0
-    correlation = 1.0
-    limit = settings.max_moves
-    current = population
-    forgotten = False
-    forgetting = Forgetting(path, population)
+    failed, correlation, stride, limit = 0, 1.0, 1, settings.max_moves
     while len(acceptances) < limit:
         current, acceptance, bad = metropolis(path, proposal, current, temperature, step, rng)
-        if proposal.keeps_sign:  # of a direction, which has a known distribution
-            current = path.refresh(current, temperature, rng)
         step = adapt(step, acceptance)
         acceptances.append(acceptance)
         failed += bad
@@ -470,53 +402,40 @@ def _move(
             visited.append(current)
         if len(visited) > MOST_KEPT:
             visited, stride = visited[1::2], 2 * stride
-        if not forgotten:
-            correlation = forgetting.correlation(current)
-            if forgotten := correlation <= settings.decorrelation:
-                limit = min(limit, ceil(AFTERWARDS * len(acceptances)))
+        if correlation > settings.decorrelation:
+            correlation = correlation_of(begin, _features(path, current))
+            if correlation <= settings.decorrelation:
+                limit = min(limit, ceil(1.25 * len(acceptances)))
     if not visited or visited[-1] is not current:
         visited.append(current)
-    record = _MoveRecord(float(np.mean(acceptances)), len(acceptances), correlation, step, failed)
-    return concatenate(visited[::-1]), record
+    rate = float(np.mean(acceptances))
+    record = {"acceptance_rate": rate, "moves": len(acceptances), "correlation": correlation, "failed": failed}
+    return concatenate(visited[::-1]), step, record
 
 
-class Forgetting:
-    """Correlation of a population with the one at the start of a stage.
+def _features(path: Path, population: Population) -> list[FloatArray]:
+    """Return what shows whether particles have forgotten their start, as columns of length one; NaN if constant.
 
-    Three correlations over the particles: of their coordinates (mean over coordinates), of the squares of these, which
-    shows particles that are stuck in the tails, and of the tilt.
+    Their coordinates, the squares of these, which show particles that are stuck in the tails, and the tilt.
     """
-
-    def __init__(self, path: Path, begin: Population):
-        self._path = path
-        self._begin = self._features(begin)
-
-    def _features(self, population: Population) -> list[tuple[FloatArray, NDArray[np.bool_]]]:
-        x = self._path.embed(population.x)  # (N, D)
-        coordinates = x - x.mean(axis=0)
-        squared = coordinates * coordinates
-        tilt = population.energies.log_tilt[:, None]
-        return [_unit_columns(part) for part in (coordinates, squared - squared.mean(axis=0), tilt - tilt.mean())]
-
-    def correlation(self, now: Population) -> float:
-        """Return the largest of the three; 0 when nothing can move."""
-        values = []
-        for (a, moves), (b, moved) in zip(self._begin, self._features(now), strict=True):
-            both = moves & moved
-            if both.any():
-                values.append(float(np.einsum("ij,ij->j", a, b)[both].mean()))
-        return max(values, default=0.0)
+    x = path.embed(population.x)  # (N, D)
+    coordinates = x - x.mean(axis=0)
+    squared = coordinates * coordinates
+    tilt = population.energies.log_tilt[:, None]
+    columns = (coordinates, squared - squared.mean(axis=0), tilt - tilt.mean())
+    with np.errstate(invalid="ignore"):
+        return [each / np.sqrt(np.einsum("ij,ij->j", each, each)) for each in columns]
 
 
-def _unit_columns(columns: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Scale columns to length one; return them, and which were not zero."""
-    length = np.sqrt(np.einsum("ij,ij->j", columns, columns))
-    positive = length > 0.0
-    return columns / np.where(positive, length, 1.0), positive
+def correlation_of(begin: list[FloatArray], now: list[FloatArray]) -> float:
+    """Return the largest of the mean correlations of each kind of columns; 0 when nothing can move."""
+    kinds = [np.einsum("ij,ij->j", a, b) for a, b in zip(begin, now, strict=True)]
+    varying = [each[np.isfinite(each)] for each in kinds]
+    return max((float(each.mean()) for each in varying if each.size), default=0.0)
 
 
 def concatenate(populations: list[Population]) -> Population:
     """All states visited by the same particles."""
     energies = Energies(*map(np.concatenate, zip(*(p.energies for p in populations), strict=True)))
-    parent = np.tile(populations[0].parent, len(populations))
+    parent = np.concatenate([p.parent for p in populations])
     return Population(np.concatenate([p.x for p in populations]), energies, parent)

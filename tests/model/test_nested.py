@@ -266,7 +266,7 @@ def test_the_funnel_of_a_scale_near_zero_is_sampled_exactly():
     shares, ratios = [], []
     for run in np.random.default_rng(8).spawn(200):
         state = run_tempering(path, settings, run)
-        log_s = path.theta_of(state.population.x)[:, 0]
+        log_s = path.finish(state.population, None)[0][:, 0]
         shares.append([(log_s < limit).mean() for limit in limits])
         ratios.append(np.exp(state.log_evidence - log_z))
     for sample, exact in ((np.array(shares), [0.01, 0.05, 0.2, 0.5]), (np.array(ratios)[:, None], [1.0])):

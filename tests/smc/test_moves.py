@@ -1,4 +1,4 @@
-"""EP's natural parameters as a Gaussian to move around, against the same by way of dense covariances."""
+"""EP's fit as a Gaussian to move around, and jitter."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import Settings, advance, prior_path, start
 from pymc_pacauc.smc.coordinates import direction_fit, positive_factor
-from pymc_pacauc.smc.moves import chart_fit, fit_stage, space_fit
+from pymc_pacauc.smc.moves import MOVES, InChart, Situation, fit_stage
 
 
 def problems():
@@ -30,30 +30,34 @@ def fitted(request):
     X, prior = problems()[request.param]
     y = (X[:, 0] + np.random.default_rng(1).standard_normal(len(X)) > 0).astype(int)
     path = prior_path(linear_gaussian_problem(X, y, 10.0, **prior))
-    ep = fit_stage(path.problem, 10.0, None)
-    return ep, path.whitened_moments(ep.posterior.mean, ep.posterior.covariance)
+    return path, fit_stage(path.problem, 10.0, None)
 
 
-def test_in_space(fitted):
-    ep, (mean, covariance) = fitted
-    fit = space_fit(ep)
-    w = np.random.default_rng(2).standard_normal((10, mean.size))
-    z = fit.standardise(w)
-    np.testing.assert_allclose(
-        (z**2).sum(axis=1), ((w - mean) @ np.linalg.inv(covariance) * (w - mean)).sum(axis=1), rtol=1e-6
-    )
-    assert fit.log_scale == pytest.approx(0.5 * np.linalg.slogdet(covariance)[1], abs=1e-6)
+def test_moves_around_the_fit_of_the_coefficients_that_reach_the_scores(fitted):
+    """In space, and in the chart of its mean direction; the moments are those of EP's posterior of theta."""
+    path, ep = fitted
+    assert path.dimension <= min(path.problem.X.shape)
+    mean, covariance = path.reduced_moments(ep.posterior.mean, ep.posterior.covariance)
+    weights = np.full(500, 1 / 500)
+    x = path.draw(500, np.random.default_rng(2))
+    space = MOVES["ep"].fit(Situation(path, x, weights, path.base, ep))
+    np.testing.assert_allclose(space.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(space.factor @ space.factor.T, covariance, atol=1e-6)
+    if path.dimension > 1:
+        near = mean + 0.05 * np.linalg.norm(mean) / np.sqrt(path.dimension) * x
+        chart = MOVES["ep"].fit(Situation(path, near, weights, path.base, ep))
+        assert isinstance(chart, InChart)
+        np.testing.assert_allclose(chart.chart.pole, mean / np.linalg.norm(mean), atol=1e-8)
 
 
-def test_in_the_chart(fitted):
-    ep, moments = fitted
-    (chart, fit), (dense_chart, dense) = chart_fit(ep), direction_fit(*moments)
-    np.testing.assert_allclose(chart.pole, dense_chart.pole, atol=1e-8)
-    w = np.random.default_rng(3).standard_normal((10, chart.d - 1))
-    np.testing.assert_allclose(
-        (fit.standardise(w) ** 2).sum(axis=1), (dense.standardise(w) ** 2).sum(axis=1), rtol=1e-6
-    )
-    assert fit.log_scale == pytest.approx(dense.log_scale, abs=1e-6)
+def test_a_fit_in_a_chart_has_the_moments_of_its_lines():
+    """Of a narrow Gaussian, where w = B'theta / e'theta is close to its linearisation."""
+    rng = np.random.default_rng(3)
+    root = 0.02 * rng.standard_normal((4, 4))
+    mean, covariance = np.array([1.0, -2.0, 0.5, 0.3]), root @ root.T
+    chart, fit = direction_fit(mean, covariance)
+    w, _ = chart.to_plane(rng.multivariate_normal(mean, covariance, 20_000))
+    np.testing.assert_allclose(fit.factor @ fit.factor.T, np.cov(w.T), atol=0.05 * np.trace(covariance))
 
 
 def test_jitter_is_the_least_that_helps():
@@ -67,9 +71,9 @@ def test_jitter_is_the_least_that_helps():
 
 
 def test_jitter_is_in_the_record():
-    """Two particles, which start from eight draws, cannot have a covariance of eight dimensions."""
+    """Two particles, which start from eight draws, cannot have a covariance of twelve dimensions."""
     rng = np.random.default_rng(4)
-    X = rng.standard_normal((30, 8))
+    X = rng.standard_normal((30, 12))
     problem = linear_gaussian_problem(X, X[:, 0] > 0, 5.0)
     path = prior_path(problem)
     for particles, move, repaired in ((2, "gaussian", True), (500, "gaussian", False), (2, "prior", False)):

@@ -13,9 +13,9 @@ from pymc_pacauc.numerics import effective_sample_size
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc import (
     DirectionPath,
+    LinearPath,
     ModelPath,
     Settings,
-    WhitenedPath,
     advance,
     bridge_path,
     combine,
@@ -23,10 +23,11 @@ from pymc_pacauc.smc import (
     prior_path,
     run_tempering,
     start,
+    tempering,
 )
 from pymc_pacauc.smc.log_evidence import stage_variance
 from pymc_pacauc.smc.paths import Population
-from pymc_pacauc.smc.tempering import Forgetting, TemperingWarning, incremental_log_weights, next_temperature
+from pymc_pacauc.smc.tempering import TemperingWarning, _features, correlation_of, next_temperature
 from tests.oracles import exact_line, exact_plane, line_data, plane_data
 
 GAMMA = 60.0
@@ -72,7 +73,7 @@ def test_every_move_gets_the_plane_right(plane, move):
 
 
 def test_short_chains_get_the_plane_right(plane, monkeypatch):
-    monkeypatch.setattr(Forgetting, "correlation", lambda self, now: 1.0)  # all moves are made
+    monkeypatch.setattr(tempering, "correlation_of", lambda begin, now: 1.0)  # all moves are made
     problem, exact = plane
     states = runs(prior_path(problem), Settings(particles=100, max_moves=10), 24)
     assert_evidence(states, exact.log_evidence)
@@ -81,7 +82,7 @@ def test_short_chains_get_the_plane_right(plane, monkeypatch):
 
 
 def test_all_states_have_the_distribution_and_the_last_come_first(plane, monkeypatch):
-    monkeypatch.setattr(Forgetting, "correlation", lambda self, now: 1.0)  # all moves are made
+    monkeypatch.setattr(tempering, "correlation_of", lambda begin, now: 1.0)  # all moves are made
     problem, exact = plane
     path, settings = prior_path(problem), Settings(particles=500, max_moves=41)
     [state] = runs(path, settings, 1)
@@ -129,7 +130,7 @@ def test_every_stage_is_a_posterior(plane):
 def test_offset_breaks_scale_freedom(line, move):
     problem, exact = line
     path = prior_path(problem)
-    assert isinstance(path, WhitenedPath)
+    assert type(path) is LinearPath
     states = runs(path, Settings(particles=500, move=move), 24)
     assert_evidence(states, exact.log_evidence)
     theta = np.concatenate([path.finish(state.population, None)[0] for state in states[:8]])[:, 0]
@@ -387,15 +388,15 @@ def test_squares_show_particles_stuck_in_the_tails():
     rng = np.random.default_rng(0)
     path = ModelPath(lambda x: x[:, 0], lambda x: rng.random(len(x)), lambda size, rng: None, 1.0, 2)
 
-    def population(x):
-        return Population(x, path.evaluate(x), np.arange(len(x)))
+    def features(x):
+        return _features(path, Population(x, path.evaluate(x), np.arange(len(x))))
 
     x = rng.standard_normal((4000, 2))
-    forgetting = Forgetting(path, population(x))
-    assert forgetting.correlation(population(rng.standard_normal((4000, 2)))) < 0.06
-    assert forgetting.correlation(population(x * rng.choice([-1.0, 1.0], x.shape))) > 0.99
-    assert forgetting.correlation(population(x)) == pytest.approx(1.0)
-    assert Forgetting(path, population(np.ones((5, 2)))).correlation(population(np.ones((5, 2)))) < 1.0
+    begin = features(x)
+    assert correlation_of(begin, features(rng.standard_normal((4000, 2)))) < 0.06
+    assert correlation_of(begin, features(x * rng.choice([-1.0, 1.0], x.shape))) > 0.99
+    assert correlation_of(begin, begin) == pytest.approx(1.0)
+    assert correlation_of(features(np.ones((5, 2))), features(np.ones((5, 2)))) < 1.0
 
 
 def test_points_far_out_in_a_chart_are_compared_as_directions(plane):
@@ -408,14 +409,14 @@ def test_points_far_out_in_a_chart_are_compared_as_directions(plane):
 def test_a_quarter_as_many_moves_follow(plane, monkeypatch, max_moves, moves):
     """Particles that have forgotten their start at the eighth move are not taken at the eighth move."""
     correlations = iter([0.5] * 7 + [0.01] + [0.9] * 9)
-    monkeypatch.setattr(Forgetting, "correlation", lambda self, now: next(correlations))
+    monkeypatch.setattr(tempering, "correlation_of", lambda begin, now: next(correlations))
     path, settings, rng = prior_path(plane[0]), Settings(max_moves=max_moves), np.random.default_rng(0)
     stage = advance(path, settings, start(path, settings, rng), rng).stages[-1]
     assert stage.moves == moves
     assert stage.correlation == (0.01 if moves >= 8 else 0.5)
 
 
-def test_signs_are_refreshed_after_every_move_that_keeps_them(plane):
+def test_signs_are_refreshed_after_every_move(plane):
     class Counting(DirectionPath):
         refreshed = 0
 
@@ -428,7 +429,7 @@ def test_signs_are_refreshed_after_every_move_that_keeps_them(plane):
     assert path.chart_of(state.population.x, np.full(1000, 1e-3)) is not None  # the last moves were in a chart
     before = Counting.refreshed
     move_on(path, replace(settings, max_moves=3, decorrelation=1e-9), state, rng)
-    assert Counting.refreshed - before == 3 + 1
+    assert Counting.refreshed - before == 3
 
 
 def test_variance_of_a_few_chains():
@@ -439,12 +440,6 @@ def test_variance_of_a_few_chains():
     expected = means.var(ddof=1) / 8 / means.mean() ** 2
     parent = np.tile(np.arange(8), 50)
     assert stage_variance((weights / weights.sum()).ravel(), parent) == pytest.approx(expected)
-
-
-def test_a_dead_particle_stays_dead():
-    tilt = np.array([-np.inf, -1.0, 0.0])
-    np.testing.assert_array_equal(incremental_log_weights(tilt, 0.0), [-np.inf, 0.0, 0.0])
-    np.testing.assert_array_equal(incremental_log_weights(tilt, 3.0), [-np.inf, -3.0, 0.0])
 
 
 def test_next_temperature_meets_the_threshold_or_the_end():
@@ -459,7 +454,7 @@ def test_next_temperature_counts_living_particles():
     tilt = -np.random.default_rng(4).random(500)
     tilt[:400] = -np.inf
     found = next_temperature(tilt, 0.0, 1e4, 0.5)
-    assert effective_sample_size(incremental_log_weights(tilt, found)) == pytest.approx(50, rel=1e-5)
+    assert effective_sample_size(found * tilt) == pytest.approx(50, rel=1e-5)
 
 
 def test_next_temperature_always_advances():

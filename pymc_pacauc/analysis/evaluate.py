@@ -43,6 +43,7 @@ Reference: Boyd, Eng & Page (2013), doi:10.1007/978-3-642-40994-3_29, who use th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,129 +122,162 @@ def roc(
     >>> curves.attrs["auc"], curves["auc_of_draw"].values, curves.attrs["auc_of_draw"]
     (1.0, array([0.75, 1.  ]), 0.875)
     """
-    tail = tails(ci_prob)
-    draws, mask = labelled_draws(scores, y, positive)
-    units = Units.of(mask, groups)
-    deployed = deployed_score(scores, draws, mean)
-    auc = 1.0 - empirical_risk(draws, mask)
+    check_probability("ci_prob", ci_prob)
+    draws, deployed, units = labelled_scores(scores, y, positive, mean, groups)
     grid = np.linspace(0.0, 1.0, GRID)
-    rng = np.random.default_rng(random_seed)
-    weights = [units.random_weights(rng) for _ in range(BOOTSTRAP)]
 
-    def bands(rows: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
-        """Quantiles over reweighted rows of the curves on the grid and of their AUCs; row b goes with score b."""
-        order = Ranking.of(rows[0], mask) if len({id(row) for row in rows}) == 1 else None
-        points = [(order or Ranking.of(row, mask)).points(w) for row, w in zip(rows, weights, strict=True)]
-        curves = np.array([np.interp(grid, false, true) for false, true in points])
-        aucs = [area(false, true) for false, true in points]
-        return np.quantile(curves, tail, axis=0), np.quantile(aucs, tail)
+    def curve(ranking: Ranking, weights: FloatArray) -> FloatArray:
+        """TPR at the FPRs of the grid, at a vertical step its top; and last the AUC."""
+        false, true = ranking.points(weights)
+        return np.append(np.interp(grid, false, true), area(false, true))
 
-    curve = _curve(deployed, mask, grid)
-    lower, upper = _at_least_binomial(bands([deployed] * BOOTSTRAP)[0], curve, units.positives, ci_prob)
-    of_draws = np.array([_curve(row, mask, grid) for row in draws])
-    posterior_lower, posterior_upper = np.quantile(of_draws, tail, axis=0)
-    chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
-    band, (draw_auc_lower, draw_auc_upper) = bands([draws[k] for k in chosen])
-    draw_lower, draw_upper = _at_least_binomial(band, of_draws.mean(axis=0), units.positives, ci_prob)
-    fixed = delong(deployed, mask, ci_prob, groups)
+    found = bootstrap(draws, deployed, units, curve, random_seed)
+    columns = found.bands("tpr", slice(GRID), ci_prob, units.positives)
+    tpr_of_draws, auc = found.draws[:, :GRID], 1.0 - empirical_risk(draws, units.mask)
+    columns["tpr_posterior_lower"], columns["tpr_posterior_upper"] = np.quantile(tpr_of_draws, tails(ci_prob), axis=0)
+    fixed = delong(deployed, units.mask, ci_prob, groups)
+    attrs = {"auc": fixed.auc, "auc_lower": fixed.lower, "auc_upper": fixed.upper, "auc_se": fixed.se}
+    attrs["auc_of_draw"] = float(auc.mean())
+    attrs["auc_of_draw_lower"], attrs["auc_of_draw_upper"] = central_interval(found.both[:, GRID], ci_prob)
     return xr.Dataset(
-        {
-            "tpr": ("fpr", curve),
-            "tpr_lower": ("fpr", lower),
-            "tpr_upper": ("fpr", upper),
-            "tpr_of_draw": ("fpr", of_draws.mean(axis=0)),
-            "tpr_posterior_lower": ("fpr", posterior_lower),
-            "tpr_posterior_upper": ("fpr", posterior_upper),
-            "tpr_of_draw_lower": ("fpr", draw_lower),
-            "tpr_of_draw_upper": ("fpr", draw_upper),
-            "auc_of_draw": ("sample", auc),
-        },
+        {**{name: ("fpr", column) for name, column in columns.items()}, "auc_of_draw": ("sample", auc)},
         coords={"fpr": grid},
-        attrs={
-            "auc": fixed.auc,
-            "auc_lower": fixed.lower,
-            "auc_upper": fixed.upper,
-            "auc_se": fixed.se,
-            "auc_of_draw": float(auc.mean()),
-            "auc_of_draw_lower": float(draw_auc_lower),
-            "auc_of_draw_upper": float(draw_auc_upper),
-            "draws": len(draws),
-            "ci_prob": ci_prob,
-            "n_pos": int(mask.sum()),
-            "n_neg": int((~mask).sum()),
-            "n_groups": units.number,
-        },
+        attrs={**attrs, "draws": len(draws), "ci_prob": ci_prob, **units.sizes, "n_groups": units.groups},
     )
+
+
+def labelled_scores(
+    scores: Any, y: ArrayLike, positive: Any = None, mean: ArrayLike | None = None, groups: ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray, Units]:
+    """Return draws of the scores of labelled rows, (draws, n), the score to deploy, (n,), and the independent units."""
+    draws, mask = labelled_draws(scores, y, positive)
+    return draws, deployed_score(scores, draws, mean), Units.of(mask, groups)
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The independent units among labelled rows: the rows (``code`` None), or groups of them.
+    """The independent units among labelled rows: the rows themselves, or groups of them.
 
     Attributes
     ----------
-    mask : array of bool
+    mask : array of bool, shape (n,)
         Which rows are positive.
-    code : array of int or None
-        The group of each row.
-    number : int
-        Number of groups; 0 where rows are the units.
-    smaller : float
-        Independent pairs that the AUC is at least worth: the size of the smaller class, or m of a certificate.
-    positives : float
-        Positive units: rows, or groups by Kish's formula, (sum n_g)^2 / sum n_g^2 of their positive rows.
+    code : array of int, shape (n,)
+        The unit of each row, numbered from 0.
+    grouped : bool
+        Whether units are groups.
     """
 
     mask: Mask
-    code: NDArray[np.intp] | None
-    number: int
-    smaller: float
-    positives: float
+    code: NDArray[np.intp]
+    grouped: bool
 
     @classmethod
-    def of(cls, mask: Mask, groups: ArrayLike | None) -> Units:
-        n_pos, n_neg = int(mask.sum()), int((~mask).sum())
-        if groups is None:
-            return cls(mask, None, 0, min(n_pos, n_neg), n_pos)
-        code = group_codes(groups, mask.size)
-        sizes = np.bincount(code[mask])
-        kish = n_pos**2 / float(sizes @ sizes)
-        return cls(mask, code, int(code.max()) + 1, effective_size(bipartite(mask), code), kish)
+    def of(cls, mask: Mask, groups: ArrayLike | None = None) -> Units:
+        return cls(mask, np.arange(mask.size) if groups is None else group_codes(groups, mask.size), groups is not None)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Numbers of positive and of negative rows."""
+        return {"n_pos": int(self.mask.sum()), "n_neg": int((~self.mask).sum())}
+
+    @property
+    def groups(self) -> int:
+        """Number of groups; 0 where rows are the units."""
+        return int(self.code.max()) + 1 if self.grouped else 0
 
     @property
     def words(self) -> str:
-        return "rows" if self.code is None else "groups"
+        return "groups" if self.grouped else "rows"
 
-    def check(self) -> None:
-        """Refuse fewer than two units of a class, which have no variance."""
-        kind = "rows" if self.code is None else "groups with rows"
-        units = np.arange(self.mask.size) if self.code is None else self.code
-        n_pos, n_neg = (np.unique(units[rows]).size for rows in (self.mask, ~self.mask))
-        if min(n_pos, n_neg) < 2:
-            raise ValueError(f"y must have at least two {kind} of each class; there are {n_pos} and {n_neg}.")
+    @property
+    def smaller(self) -> float:
+        """Independent pairs that the AUC is at least worth: the size of the smaller class, or m of a certificate."""
+        return effective_size(bipartite(self.mask), self.code)
+
+    @property
+    def positives(self) -> float:
+        """Number of positive units by Kish's formula, (sum n_g)^2 / sum n_g^2, with n_g positive rows in unit g."""
+        sizes = np.bincount(self.code[self.mask])
+        return float(sizes.sum() ** 2 / (sizes @ sizes))
 
     def variance(self, above: FloatArray, below: FloatArray) -> float:
         """Variance of the mean of ``above`` (of positive rows) and of ``below`` (of negative ones), which are equal.
 
         DeLong's; for groups, Obuchowski's: the sums of the deviations within a group replace those of rows.
         """
-        parts = []
-        for values, rows in ((above, self.mask), (below, ~self.mask)):
+        total = np.zeros(self.code.max() + 1)
+        for values, code in ((above, self.code[self.mask]), (below, self.code[~self.mask])):
+            present = np.unique(code).size
             share = (values - values.mean()) / values.size
-            if self.code is None:
-                parts.append(share * np.sqrt(values.size / max(values.size - 1, 1)))
-            else:
-                present = np.unique(self.code[rows]).size
-                parts.append(np.bincount(self.code[rows], share, self.number) * np.sqrt(present / max(present - 1, 1)))
-        if self.code is None:
-            return float(parts[0] @ parts[0] + parts[1] @ parts[1])
-        return float(np.sum((parts[0] + parts[1]) ** 2))
+            total += np.bincount(code, share, total.size) * np.sqrt(present / max(present - 1, 1))
+        return float(total @ total)
 
     def random_weights(self, rng: np.random.Generator) -> FloatArray:
-        """Weights of the rows, uniform on the simplex up to a factor: the Bayesian bootstrap, of rows or of groups."""
-        return rng.standard_exponential(self.mask.size if self.code is None else self.number)[
-            slice(None) if self.code is None else self.code
-        ]
+        """Draw weights of the rows, (BOOTSTRAP, n), by the Bayesian bootstrap of the units.
+
+        Weights of units are uniform on the simplex, up to a factor; all rows of a unit have its weight.
+        """
+        return rng.standard_exponential((BOOTSTRAP, int(self.code.max()) + 1))[:, self.code]
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrap:
+    """A statistic of k numbers: of the score to deploy and of draws, on the rows as they are and reweighted.
+
+    Attributes
+    ----------
+    value : ndarray, shape (k,)
+        Of the score to deploy on the rows.
+    rows : ndarray, shape (BOOTSTRAP, k)
+        Of the same score on reweighted rows.
+    draws : ndarray, shape (draws, k)
+        Of draws on the rows.
+    both : ndarray, shape (BOOTSTRAP, k)
+        Of draws, each as often as the others, on reweighted rows.
+    """
+
+    value: FloatArray
+    rows: FloatArray
+    draws: FloatArray
+    both: FloatArray
+
+    def bands(self, name: str, part: slice, ci_prob: float, trials: Any = None) -> dict[str, FloatArray]:
+        """Return a part of the statistic as ``name`` and ``name_of_draw``, each with ``_lower`` and ``_upper``.
+
+        With ``trials`` limits are nowhere closer than those of a share observed in so many trials.
+        """
+        found = {}
+        of_draw = self.draws.mean(axis=0)
+        for label, values, samples in ((name, self.value, self.rows), (f"{name}_of_draw", of_draw, self.both)):
+            lower, upper = np.quantile(samples[:, part], tails(ci_prob), axis=0)
+            if trials is not None:
+                least, most = binomial_interval(values[part], trials, ci_prob)
+                lower, upper = np.minimum(lower, least), np.maximum(upper, most)
+            found |= {label: values[part], f"{label}_lower": lower, f"{label}_upper": upper}
+        return found
+
+
+def bootstrap(
+    draws: FloatArray,
+    deployed: FloatArray,
+    units: Units,
+    statistic: Callable[[Ranking, FloatArray], FloatArray],
+    random_seed: Any,
+) -> Bootstrap:
+    """Compute ``statistic(ranking, weights)``, shape (k,), for the score to deploy and for draws, on weighted rows."""
+    rng = np.random.default_rng(random_seed)
+    weights, equal = units.random_weights(rng), np.ones(units.mask.size)
+    chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
+    fixed = Ranking.of(deployed, units.mask)
+    value, rows = statistic(fixed, equal), np.array([statistic(fixed, w) for w in weights])
+    of_draws, both = np.empty((len(draws), value.size)), np.empty_like(rows)
+    for k, draw in enumerate(draws):
+        ranking = Ranking.of(draw, units.mask)
+        of_draws[k] = statistic(ranking, equal)
+        for b in np.flatnonzero(chosen == k):
+            both[b] = statistic(ranking, weights[b])
+    return Bootstrap(value, rows, of_draws, both)
 
 
 def delong(
@@ -277,15 +311,31 @@ def delong(
     AUC 0.8889 (95% over rows: 0.2531 to 1.0000)
     """
     units = Units.of(mask, groups)
-    units.check()
     auc = 1.0 - float(empirical_risk(score, mask))
-    variance = units.variance(*placements(score, mask))
-    pull = 0.25 / units.smaller
-    comparisons = max(units.smaller, (auc * (1.0 - auc) + pull) / (variance + pull / units.smaller))
+    variance = _checked_variance(units, *placements(score, mask))
+    comparisons = max(units.smaller, effective_trials(auc * (1.0 - auc), variance, units.smaller))
     wider = 1.0 if new_rows is None else 1.0 + mask.size / new_rows
-    lower, upper = binomial_interval(auc, comparisons / wider, ci_prob)
+    lower, upper = binomial_interval(auc, comparisons / wider, ci_prob).tolist()
     over = units.words if new_rows is None else "new rows"
     return AUCInterval(auc, lower, upper, float(np.sqrt(variance * wider)), over, ci_prob)
+
+
+def effective_trials(spread: float, variance: float, least: float) -> float:
+    """Return the number of trials of variance ``spread`` each whose mean has this variance: their ratio.
+
+    Near 0 and 1 both vanish together, so the ratio is drawn towards ``least``, a number of trials known beforehand.
+    """
+    pull = 0.25 / least
+    return (spread + pull) / (variance + pull / least)
+
+
+def _checked_variance(units: Units, above: FloatArray, below: FloatArray) -> float:
+    """Return the variance over units; refuse fewer than two of a class, which have none."""
+    n_pos, n_neg = (np.unique(units.code[rows]).size for rows in (units.mask, ~units.mask))
+    if min(n_pos, n_neg) < 2:
+        kind = "groups with rows" if units.grouped else "rows"
+        raise ValueError(f"y must have at least two {kind} of each class; there are {n_pos} and {n_neg}.")
+    return units.variance(above, below)
 
 
 def placements(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
@@ -295,47 +345,57 @@ def placements(score: FloatArray, mask: NDArray[np.bool_]) -> tuple[FloatArray, 
     return above, 1.0 - (among_all[~mask] - rankdata(score[~mask])) / np.sum(mask)
 
 
-def binomial_interval(share: float, trials: float, ci_prob: float) -> tuple[float, float]:
-    """Compute the Clopper-Pearson interval for a share observed in a (not necessarily whole) number of trials."""
+def binomial_interval(share: Any, trials: Any, ci_prob: float) -> FloatArray:
+    """Compute Clopper-Pearson limits, (2, ...), of shares observed in (not necessarily whole) numbers of trials."""
     (low, high), successes, failures = tails(ci_prob), share * trials, (1.0 - share) * trials
-    lower = float(betaincinv(successes, failures + 1.0, low)) if successes > 0.0 else 0.0
-    upper = float(betaincinv(successes + 1.0, failures, high)) if failures > 0.0 else 1.0
-    return lower, upper
+    lower = np.where(successes > 0.0, betaincinv(successes, failures + 1.0, low), 0.0)
+    upper = np.where(failures > 0.0, betaincinv(successes + 1.0, failures, high), 1.0)
+    return np.array([lower, upper])
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Rows from the highest score down: ``order``, mask of positives, and the ``last`` row of each run of ties."""
+    """Rows from the highest score down.
+
+    Attributes
+    ----------
+    order : array of int, shape (n,)
+        Rows by their scores.
+    positive : array of bool, shape (n,)
+        Which of them are positive, in this order.
+    last : array of int, shape (k,)
+        The last place of each run of equal scores.
+    thresholds : ndarray, shape (k + 1,)
+        Infinity, and the k distinct scores, from the highest down.
+    """
 
     order: NDArray[np.intp]
-    positive: NDArray[np.bool_]
+    positive: Mask
     last: NDArray[np.intp]
+    thresholds: FloatArray
 
     @classmethod
-    def of(cls, score: FloatArray, mask: NDArray[np.bool_]) -> Ranking:
+    def of(cls, score: FloatArray, mask: Mask) -> Ranking:
         order = np.argsort(-score, kind="stable")
         ordered = score[order]
         last = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), ordered.size - 1)
-        return cls(order, mask[order], last)
+        return cls(order, mask[order], last, np.append(np.inf, ordered[last]))
 
-    def points(self, weights: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-        """(FPR, TPR) of calling the rows down to each distinct score positive, from none to all; of weighted rows."""
-        weights = np.ones(self.order.size) if weights is None else weights[self.order]
-        true, false = np.cumsum(weights * self.positive)[self.last], np.cumsum(weights * ~self.positive)[self.last]
-        return np.append(0.0, false / false[-1]), np.append(0.0, true / true[-1])
+    def counts(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weight of the negative and positive rows with a score of at least each of the thresholds, (k + 1,)."""
+        ordered = weights[self.order]
+        false, true = (np.cumsum(ordered * rows)[self.last] for rows in (~self.positive, self.positive))
+        return np.append(0.0, false), np.append(0.0, true)
+
+    def points(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(FPR, TPR) of calling rows with a score of at least each of the thresholds positive, (k + 1,)."""
+        false, true = self.counts(weights)
+        return false / false[-1], true / true[-1]
 
 
 def area(false: FloatArray, true: FloatArray) -> float:
     """Compute the area below the curve through these points."""
     return float(np.sum(np.diff(false) * 0.5 * (true[1:] + true[:-1])))
-
-
-def _curve(score: FloatArray, mask: NDArray[np.bool_], grid: FloatArray) -> FloatArray:
-    """Interpolate the TPR at the FPRs of ``grid``; at a vertical step its top."""
-    return np.interp(grid, *Ranking.of(score, mask).points())
-
-
-OVER = ("rows", "posterior", "both")
 
 
 @dataclass(frozen=True)
@@ -495,25 +555,23 @@ def auc_interval(
     >>> rng = np.random.default_rng(1)
     >>> y = np.arange(200) < 80
     >>> draws = rng.normal(size=200) + 1.5 * y + 0.3 * rng.normal(size=(500, 200))
-    >>> widths = [np.ptp([i.lower, i.upper]) for i in (pac.auc_interval(draws, y, over=o) for o in OVER)]
+    >>> over = ("rows", "posterior", "both")
+    >>> widths = [np.ptp([i.lower, i.upper]) for i in (pac.auc_interval(draws, y, over=o) for o in over)]
     >>> bool(2 * widths[1] < min(widths[0], widths[2]))
     True
     """
-    _check_over(over)
     check_probability("ci_prob", ci_prob)
-    draws, mask = labelled_draws(scores, y, positive)
-    deployed = deployed_score(scores, draws, mean)
+    draws, deployed, units = labelled_scores(scores, y, positive, mean, groups)
     if new_rows is not None:
         check_whole("new_rows", new_rows, 2)
+        if over in ("posterior", "both"):
+            raise ValueError(f'new_rows= is for the mean score, over="rows"; got over={over!r}.')
+    _check_over(over, len(draws))
     if over == "rows":
-        return delong(deployed, mask, ci_prob, groups, new_rows)
-    if new_rows is not None:
-        raise ValueError(f'new_rows= is for the mean score, over="rows"; got over={over!r}.')
-    _check_draws(len(draws))
-    aucs, units = 1.0 - empirical_risk(draws, mask), Units.of(mask, groups)
-    values = (
-        aucs if over == "posterior" else _of_a_draw(aucs, draws, deployed, units, np.random.default_rng(random_seed))
-    )
+        return delong(deployed, units.mask, ci_prob, groups, new_rows)
+    values = aucs = 1.0 - empirical_risk(draws, units.mask)
+    if over == "both":
+        values = _of_a_draw(aucs, draws, deployed, units, np.random.default_rng(random_seed))
     return AUCInterval(float(aucs.mean()), *central_interval(values, ci_prob), float(values.std()), over, ci_prob)
 
 
@@ -583,48 +641,41 @@ def compare_auc(
     AUC 0.8849 against 0.8453: difference +0.0396 (90% over rows: +0.0194 to +0.0595), P(A > B) = 0.999
     """
     check_probability("ci_prob", ci_prob)
-    both = [labelled_draws(scores, y, positive) for scores in (scores_a, scores_b)]
-    mask = both[0][1]
-    a, b = (draws for draws, _ in both)
-    over = ("rows" if len(a) == len(b) == 1 else "both") if over is None else over
-    _check_over(over)
-    sizes = {"n_pos": int(mask.sum()), "n_neg": int((~mask).sum())}
-    units = Units.of(mask, groups)
+    a, fixed_a, units = labelled_scores(scores_a, y, positive, None, groups)
+    b, fixed_b, _ = labelled_scores(scores_b, y, positive)
+    most = max(len(a), len(b))
+    over = ("rows" if most == 1 else "both") if over is None else over
+    _check_over(over, most)
     if over == "rows":
-        first, second = deployed_score(scores_a, a, None), deployed_score(scores_b, b, None)
-        return _over_rows(first, second, units, ci_prob, sizes)
-    _check_draws(max(len(a), len(b)))
-    aucs = [1.0 - empirical_risk(draws, mask) for draws in (a, b)]
+        return _over_rows(fixed_a, fixed_b, units, ci_prob)
+    aucs = [1.0 - empirical_risk(draws, units.mask) for draws in (a, b)]
     rng = np.random.default_rng(random_seed)
     if over == "both":
-        weights = _weights(units, rng)
-        values = [_reweighted(rng.permutation(draws), mask, weights) for draws in (a, b)]
+        weights = units.random_weights(rng)
+        values = [_reweighted(rng.permutation(draws), units.mask, weights) for draws in (a, b)]
     else:
-        number = max(BOOTSTRAP, len(a), len(b))
-        values = [rng.permutation(np.resize(rng.permutation(each), number)) for each in aucs]
+        values = [rng.permutation(np.resize(rng.permutation(each), max(BOOTSTRAP, most))) for each in aucs]
     difference = values[0] - values[1]
     probability = float(np.mean(0.5 + 0.5 * np.sign(difference)))
     auc_a, auc_b = (float(each.mean()) for each in aucs)
     limits = central_interval(difference, ci_prob)
-    return AUCComparison(auc_a, auc_b, auc_a - auc_b, *limits, probability, over, ci_prob, **sizes)
+    return AUCComparison(auc_a, auc_b, auc_a - auc_b, *limits, probability, over, ci_prob, **units.sizes)
 
 
-def _over_rows(a: FloatArray, b: FloatArray, units: Units, ci_prob: float, sizes: dict[str, int]) -> AUCComparison:
+def _over_rows(a: FloatArray, b: FloatArray, units: Units, ci_prob: float) -> AUCComparison:
     mask, m = units.mask, units.smaller
-    units.check()
     auc_a, auc_b = (1.0 - float(empirical_risk(score, mask)) for score in (a, b))
     (above_a, below_a), (above_b, below_b) = placements(a, mask), placements(b, mask)
-    variance = units.variance(above_a - above_b, below_a - below_b)
+    variance = _checked_variance(units, above_a - above_b, below_a - below_b)
     difference = auc_a - auc_b
     square = _mean_square(a, b, mask)  # of a pair's difference: how often the two scores disagree about it
-    pull = 0.25 / m
-    pairs = max(m, (square - difference**2 + pull) / (variance + pull / m))
+    pairs = max(m, effective_trials(square - difference**2, variance, m))
     trials = pairs + 2.0  # Agresti and Min: one half more in each cell of the table of matched pairs
     centre = pairs * difference / trials
-    spread = np.sqrt(((pairs * square + 1.0) / trials - centre**2) / trials)
-    half = float(ndtri(tails(ci_prob)[1]) * spread)
-    limits = max(-1.0, float(centre) - half), min(1.0, float(centre) + half)
-    return AUCComparison(auc_a, auc_b, difference, *limits, float(ndtr(centre / spread)), units.words, ci_prob, **sizes)
+    spread = float(np.sqrt(((pairs * square + 1.0) / trials - centre**2) / trials))
+    limits = np.clip(centre + ndtri(tails(ci_prob)) * spread, -1.0, 1.0).tolist()
+    probability = float(ndtr(centre / spread))
+    return AUCComparison(auc_a, auc_b, difference, *limits, probability, units.words, ci_prob, **units.sizes)
 
 
 def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:
@@ -635,10 +686,6 @@ def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:
         success = [0.5 * np.sign(score[i] - score[~mask]) for score in (a, b)]
         total += float(np.sum((success[0] - success[1]) ** 2))
     return total / (positive.size * int((~mask).sum()))
-
-
-def _weights(units: Units, rng: np.random.Generator) -> FloatArray:
-    return np.array([units.random_weights(rng) for _ in range(BOOTSTRAP)])
 
 
 def _reweighted(draws: FloatArray, mask: Mask, weights: FloatArray) -> FloatArray:
@@ -655,7 +702,7 @@ def _of_a_draw(
     Sampling of rows moves the AUCs of all draws alike, as that of the mean score. Differences between draws on these
     rows contain noise, of DeLong's variance of a draw's difference from the mean; they are shrunk accordingly.
     """
-    mask, weights = units.mask, _weights(units, rng)
+    mask, weights = units.mask, units.random_weights(rng)
     rows = _reweighted(deployed[None], mask, weights) - (1.0 - float(empirical_risk(deployed, mask)))
     placed = [placements(draw, mask) for draw in draws[: len(weights)]]
     above, below = (np.mean(side, axis=0) for side in zip(*placed, strict=True))
@@ -671,15 +718,12 @@ def central_interval(values: FloatArray, ci_prob: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _check_over(over: str) -> None:
-    if over not in OVER:
+def _check_over(over: str, draws: int) -> None:
+    if over not in ("rows", "posterior", "both"):
         raise ValueError(f'over must be "rows", "posterior" or "both"; got {over!r}.')
-
-
-def _check_draws(number: int) -> None:
-    if number < 2:
+    if over != "rows" and draws < 2:
         raise ValueError(
-            f"scores must have draws, as predict_scores() returns them without summary=True; got {number}. For one "
+            f"scores must have draws, as predict_scores() returns them without summary=True; got {draws}. For one "
             'score per row use over="rows".'
         )
 
@@ -753,127 +797,47 @@ def precision_recall(
     >>> round(curve.attrs["average_precision"], 4), curve.attrs["recall_at_calls"], curve.attrs["precision_at_calls"]
     (0.8333, 0.5, 0.5)
     """
-    tail = tails(ci_prob)
-    draws, mask = labelled_draws(scores, y, positive)
-    _check_options(precision, calls, mask.size)
-    deployed, units = deployed_score(scores, draws, mean), Units.of(mask, groups)
-    rng = np.random.default_rng(random_seed)
-    weights = [units.random_weights(rng) for _ in range(BOOTSTRAP)]
-    grid = np.linspace(0.0, 1.0, GRID)
-
-    ranking = Ranking.of(deployed, mask)
-    curve, called = _staircase(ranking, grid)
-    called = called * units.positives / max(1, int(mask.sum()))  # in units, where these are groups
-    reweighted = [_staircase(ranking, grid, w)[0] for w in weights]
-    lower, upper = _at_least_binomial(np.quantile(reweighted, tail, axis=0), curve, called, ci_prob)
-
-    rankings = [Ranking.of(row, mask) for row in draws]
-    of_draws = np.array([_staircase(each, grid)[0] for each in rankings])
-    chosen = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
-    band = np.quantile(
-        [_staircase(rankings[k], grid, w)[0] for k, w in zip(chosen, weights, strict=True)], tail, axis=0
-    )
-    draw_lower, draw_upper = _at_least_binomial(band, of_draws.mean(axis=0), called, ci_prob)
-
-    average = average_precision(ranking)
-    variance = float(np.var([average_precision(ranking, w) for w in weights]))
-    attrs: dict[str, Any] = {"average_precision": average}
-    limits = _interval(average, variance, units.positives, ci_prob)
-    attrs |= dict(zip(("average_precision_lower", "average_precision_upper"), limits, strict=True))
-    attrs |= {"average_precision_se": float(np.sqrt(variance)), "event_rate": float(mask.mean())}
-    if precision is not None:
-        found = [_recall_at(ranking, precision, w) for w in (None, *weights)]
-        attrs |= _with_limits("recall_at_precision", found, units.positives, ci_prob)
-    if calls is not None:
-        found_calls = [_at_calls(ranking, calls, w) for w in (None, *weights)]
-        for k, (name, trials) in enumerate((("recall_at_calls", units.positives), ("precision_at_calls", calls))):
-            trials = min(trials, calls * units.positives / max(1, int(mask.sum()))) if k else trials
-            attrs |= _with_limits(name, [each[k] for each in found_calls], trials, ci_prob)
-    counts = {"n_pos": int(mask.sum()), "n_neg": int((~mask).sum()), "n_groups": units.number}
-    return xr.Dataset(
-        {
-            "precision": ("recall", curve),
-            "precision_lower": ("recall", lower),
-            "precision_upper": ("recall", upper),
-            "precision_of_draw": ("recall", of_draws.mean(axis=0)),
-            "precision_of_draw_lower": ("recall", draw_lower),
-            "precision_of_draw_upper": ("recall", draw_upper),
-            "average_precision_of_draw": ("sample", [average_precision(each) for each in rankings]),
-        },
-        coords={"recall": grid},
-        attrs={**attrs, "draws": len(draws), "ci_prob": ci_prob, **counts},
-    )
-
-
-def average_precision(ranking: Ranking, weights: FloatArray | None = None) -> float:
-    """Area under the staircase, of weighted rows.
-
-    Examples
-    --------
-    >>> ranking = Ranking.of(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
-    >>> round(average_precision(ranking), 4)
-    0.8333
-    """
-    recall, precision, _ = _steps(ranking, weights)
-    return float(np.diff(recall, prepend=0.0) @ precision)
-
-
-def _steps(ranking: Ranking, weights: FloatArray | None) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Compute recall, precision and weight of the calls down to each distinct score."""
-    w = np.ones(ranking.order.size) if weights is None else weights[ranking.order]
-    true, called = np.cumsum(w * ranking.positive)[ranking.last], np.cumsum(w)[ranking.last]
-    return true / true[-1], true / called, called
-
-
-def _staircase(ranking: Ranking, grid: FloatArray, weights: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-    """Compute precision and calls at the smallest number of calls whose recall is at least that of the grid."""
-    recall, precision, called = _steps(ranking, weights)
-    place = np.minimum(np.searchsorted(recall, grid - 1e-12), recall.size - 1)
-    return precision[place], called[place]
-
-
-def _recall_at(ranking: Ranking, precision: float, weights: FloatArray | None) -> float:
-    recall, found, _ = _steps(ranking, weights)
-    enough = found >= precision - 1e-12
-    return float(recall[enough].max()) if enough.any() else 0.0
-
-
-def _at_calls(ranking: Ranking, calls: int, weights: FloatArray | None) -> tuple[float, float]:
-    """Compute recall and precision when the share ``calls`` of the rows is called; of ties at the limit, a part."""
-    w = np.ones(ranking.order.size) if weights is None else weights[ranking.order]
-    true = np.append(0.0, np.cumsum(w * ranking.positive)[ranking.last])
-    called = np.append(0.0, np.cumsum(w)[ranking.last])
-    goal = called[-1] * calls / ranking.order.size
-    right = float(np.interp(goal, called, true))
-    return right / float(true[-1]), right / float(goal)
-
-
-def _interval(value: float, variance: float, trials: float, ci_prob: float) -> tuple[float, float]:
-    """Compute the binomial interval of a share, with the number of trials that matches its variance.
-
-    Near 0 and 1 value and variance vanish together, so that their ratio is shrunk towards ``trials``, as for an AUC.
-    """
-    pull = 0.25 / trials
-    effective = (value * (1.0 - value) + pull) / (variance + pull / trials)
-    return binomial_interval(value, effective, ci_prob)
-
-
-def _with_limits(name: str, found: list[float], trials: float, ci_prob: float) -> dict[str, float]:
-    lower, upper = _interval(found[0], float(np.var(found[1:])), trials, ci_prob)
-    return {name: found[0], f"{name}_lower": lower, f"{name}_upper": upper}
-
-
-def _at_least_binomial(
-    band: FloatArray, curve: FloatArray, trials: Any, ci_prob: float
-) -> tuple[FloatArray, FloatArray]:
-    """The band of a curve of shares, nowhere narrower than the interval of a share in so many trials."""
-    trials = np.broadcast_to(trials, curve.shape)
-    exact = np.array([binomial_interval(p, n, ci_prob) for p, n in zip(curve, trials, strict=True)]).T
-    return np.minimum(band[0], exact[0]), np.maximum(band[1], exact[1])
-
-
-def _check_options(precision: float | None, calls: int | None, rows: int) -> None:
+    check_probability("ci_prob", ci_prob)
+    draws, deployed, units = labelled_scores(scores, y, positive, mean, groups)
+    n, n_pos = units.mask.size, units.sizes["n_pos"]
     if precision is not None and not (np.ndim(precision) == 0 and 0.0 < precision <= 1.0):
         raise ValueError(f"precision, the share of calls that are right, must be in (0, 1]; got {precision!r}.")
-    if calls is not None and check_whole("calls", calls) > rows:
-        raise ValueError(f"calls, the number of rows called positive, must be from 1 to {rows}; got {calls!r}.")
+    if calls is not None and check_whole("calls", calls) > n:
+        raise ValueError(f"calls, the number of rows called positive, must be from 1 to {n}; got {calls!r}.")
+    grid = np.linspace(0.0, 1.0, GRID)
+
+    def curve(ranking: Ranking, weights: FloatArray) -> FloatArray:
+        """Precision and calls on the grid; average precision; recall at ``precision``; both at ``calls``."""
+        false, true = ranking.counts(weights)
+        called, recall = false + true, true / true[-1]
+        right = true[1:] / called[1:]
+        at = np.minimum(np.searchsorted(recall[1:], grid - 1e-12), right.size - 1)  # the fewest calls of this recall
+        enough = right >= (1.0 if precision is None else precision) - 1e-12
+        goal = called[-1] * (n if calls is None else calls) / n
+        found = np.interp(goal, called, true)  # of ties at the limit, a part
+        ends = [np.diff(recall) @ right, recall[1:].max(initial=0.0, where=enough), found / true[-1], found / goal]
+        return np.concatenate([right[at], called[1:][at], ends])
+
+    found = bootstrap(draws, deployed, units, curve, random_seed)
+    unit = units.positives / n_pos  # units per row
+    columns = found.bands("precision", slice(GRID), ci_prob, found.value[GRID : 2 * GRID] * unit)
+    average = 2 * GRID
+    attrs = {"average_precision_se": float(found.rows[:, average].std()), "event_rate": n_pos / n}
+    trials = {"average_precision": units.positives}
+    trials |= {} if precision is None else {"recall_at_precision": units.positives}
+    trials |= {} if calls is None else {"recall_at_calls": units.positives, "precision_at_calls": calls * unit}
+    places = ("average_precision", "recall_at_precision", "recall_at_calls", "precision_at_calls")
+    for name, number in trials.items():
+        k = average + places.index(name)
+        attrs[name] = value = float(found.value[k])
+        effective = effective_trials(value * (1.0 - value), float(found.rows[:, k].var()), number)
+        attrs[f"{name}_lower"], attrs[f"{name}_upper"] = binomial_interval(value, effective, ci_prob).tolist()
+    of_draw = found.draws[:, average]
+    return xr.Dataset(
+        {
+            **{name: ("recall", column) for name, column in columns.items()},
+            "average_precision_of_draw": ("sample", of_draw),
+        },
+        coords={"recall": grid},
+        attrs={**attrs, "draws": len(draws), "ci_prob": ci_prob, **units.sizes, "n_groups": units.groups},
+    )

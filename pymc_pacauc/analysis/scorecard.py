@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.analysis.evaluate import BOOTSTRAP, Ranking, area
+from pymc_pacauc.analysis.evaluate import Ranking, Units, area, central_interval
 from pymc_pacauc.analysis.predict import export
 from pymc_pacauc.comparison.pairs import encode_labels
 from pymc_pacauc.comparison.risk import empirical_risk
@@ -187,11 +187,11 @@ def scorecard(
     if mask.size != len(rows):
         raise ValueError(f"y must have one label per row of X, {len(rows)}; it has {mask.size}.")
     steps = np.array([_step(column) for column in rows.T])
-    weights = np.asarray(held["weights"]) / np.asarray(held["scale"])
+    slopes = np.asarray(held["weights"]) / np.asarray(held["scale"])
     counts = rows / steps
-    score = counts @ (weights * steps)
+    score = counts @ (slopes * steps)
     centred = counts - counts.mean(axis=0)
-    kept = _terms(centred, weights * steps, len(columns) if max_terms is None else int(max_terms))
+    kept = _terms(centred, slopes * steps, len(columns) if max_terms is None else int(max_terms))
     if not kept:
         raise ValueError("X has the same mean score in every row: a card would give no points.")
     coefficients = np.linalg.lstsq(centred[:, kept], score - score.mean(), rcond=None)[0]
@@ -200,15 +200,13 @@ def scorecard(
     card = _total(counts[:, kept], found)
     rng = np.random.default_rng(random_seed)
     rankings = [Ranking.of(each, mask) for each in (score, card)]
-    shares = [rng.standard_exponential(mask.size) for _ in range(BOOTSTRAP)]
-    losses = np.array([area(*rankings[0].points(w)) - area(*rankings[1].points(w)) for w in shares])
+    weights = Units.of(mask).random_weights(rng)
+    losses = np.array([area(*rankings[0].points(w)) - area(*rankings[1].points(w)) for w in weights])
     full, rounded = (1.0 - float(empirical_risk(each, mask)) for each in (score, card))
-    lower, upper = np.quantile(losses, [0.05, 0.95])
+    limits = central_interval(losses, 0.9)
     names = [columns[k] for k, use in zip(kept, used, strict=True) if use]
     over = float(np.mean(losses > TOLERATED))
-    return Scorecard(
-        names, found[used], steps[kept][used], rounded, full, full - rounded, float(lower), float(upper), over
-    )
+    return Scorecard(names, found[used], steps[kept][used], rounded, full, full - rounded, *limits, over)
 
 
 def _total(counts: FloatArray, points: np.ndarray) -> FloatArray:

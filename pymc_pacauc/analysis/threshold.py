@@ -23,10 +23,18 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.analysis.evaluate import BOOTSTRAP, GRID, Ranking, binomial_interval, central_interval
+from pymc_pacauc.analysis.evaluate import (
+    BOOTSTRAP,
+    GRID,
+    Ranking,
+    binomial_interval,
+    bootstrap,
+    central_interval,
+    labelled_scores,
+)
 from pymc_pacauc.array_result import HTMLReport
-from pymc_pacauc.model.deployed import FIT, deployed_score, draw_dims, labelled_draws, mean_score
-from pymc_pacauc.numerics import FloatArray, Mask, check_probability, tails
+from pymc_pacauc.model.deployed import FIT, draw_dims, mean_score
+from pymc_pacauc.numerics import FloatArray, Mask, check_probability
 
 RULES = {"fpr": "FPR at most {:g}", "tpr": "TPR at least {:g}", "cost": "costs {:g} and {:g}"}
 
@@ -323,37 +331,40 @@ def choose_threshold(
     if prevalence is not None and cost is None:
         raise ValueError("prevalence is for cost=: rates within classes (fpr=, tpr=) do not depend on it.")
     check_probability("ci_prob", ci_prob)
-    draws, mask = labelled_draws(scores, y, positive)
+    draws, deployed, units = labelled_scores(scores, y, positive, mean)
+    mask, sizes = units.mask, units.sizes
     share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
-    value, at_fpr, at_tpr = _threshold(deployed_score(scores, draws, mean), mask, name, limit, share)
-    n_pos, n_neg = int(mask.sum()), int((~mask).sum())
-    of_mean = binomial_interval(at_fpr, n_neg, ci_prob), binomial_interval(at_tpr, n_pos, ci_prob)
+    value, *rates = _threshold(deployed, mask, name, limit, share)
+    limits = [
+        tuple(binomial_interval(rate, sizes[key], ci_prob).tolist())
+        for rate, key in zip(rates, ("n_neg", "n_pos"), strict=True)
+    ]
     called = draws > value
-    rates = _rates_of_draws(called, mask, np.random.default_rng(random_seed))
-    of_draw = of_mean if len(draws) == 1 else (central_interval(rates[0], ci_prob), central_interval(rates[1], ci_prob))
+    of_draws = _rates_of_draws(called, mask, np.random.default_rng(random_seed))
+    draw_limits = limits if len(draws) == 1 else [central_interval(each, ci_prob) for each in of_draws]
     rule = RULES[name].format(*np.atleast_1d(limit)) + ("" if prevalence is None else f" at prevalence {prevalence:g}")
     expected: dict[str, Any] = {}
     if cost is not None:
         false, missed = cost[0] * (1.0 - share), cost[1] * share
         expected["expected_cost"] = float(false * called[:, ~mask].mean() + missed * (1.0 - called[:, mask].mean()))
-        expected["expected_cost_interval"] = central_interval(false * rates[0] + missed * (1.0 - rates[1]), ci_prob)
+        costs = false * of_draws[0] + missed * (1.0 - of_draws[1])
+        expected["expected_cost_interval"] = central_interval(costs, ci_prob)
     of = getattr(scores, "coords", {}).get(FIT)
     fit = None if of is None else int(of)
-    return Threshold(value, at_fpr, at_tpr, *of_mean, *of_draw, rule, ci_prob, n_pos, n_neg, fit=fit, **expected)
+    return Threshold(value, *rates, *limits, *draw_limits, rule, ci_prob, **sizes, fit=fit, **expected)
 
 
 def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence: float) -> tuple[float, float, float]:
     """Return the threshold that a rule chooses, halfway to the next lower score, and its FPR and TPR."""
     ranking = Ranking.of(score, mask)
-    thresholds = np.append(np.inf, score[ranking.order][ranking.last])  # from above all scores down to the lowest
-    false_rate, true_rate = ranking.points()
+    false_rate, true_rate = ranking.points(np.ones(mask.size))
     if rule == "fpr":
         best = int(np.flatnonzero(false_rate <= limit + 1e-12)[-1])
     elif rule == "tpr":
         best = int(np.flatnonzero(true_rate >= limit - 1e-12)[0])
     else:  # costs of a false positive and of a false negative
         best = int(np.argmin(limit[0] * (1.0 - prevalence) * false_rate + limit[1] * prevalence * (1.0 - true_rate)))
-    return _between(thresholds, best), float(false_rate[best]), float(true_rate[best])
+    return _between(ranking.thresholds, best), float(false_rate[best]), float(true_rate[best])
 
 
 def _rates_of_draws(called: Mask, mask: Mask, rng: np.random.Generator) -> list[FloatArray]:
@@ -441,57 +452,34 @@ def decision_curve(
     >>> bool((curve["net_benefit"] > curve["treat_all"]).all())
     True
     """
-    tail = tails(ci_prob)
-    draws, mask = labelled_draws(scores, y, positive)
-    deployed = deployed_score(scores, draws, mean)
+    check_probability("ci_prob", ci_prob)
+    draws, deployed, units = labelled_scores(scores, y, positive, mean)
+    mask = units.mask
     share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
     given = np.linspace(0.0, 1.0, GRID)[1:-1] if probabilities is None else probabilities
     grid = np.atleast_1d(np.asarray(given, dtype=np.float64))
     if not ((grid > 0.0) & (grid < 1.0)).all():
         raise ValueError(f"probabilities must lie strictly between 0 and 1; got {grid.min():g} to {grid.max():g}.")
     price = grid / (1.0 - grid)
-    score_there, mask_there = deployed, mask
+    chosen_on, labels = deployed, mask
     if chosen_with is not None:
-        there, mask_there = labelled_draws(*chosen_with, positive)
-        score_there = deployed_score(chosen_with[0], there, None)
-    thresholds = np.array([_threshold(score_there, mask_there, "cost", (each, 1.0), share)[0] for each in price])
+        _, chosen_on, others = labelled_scores(*chosen_with, positive)
+        labels = others.mask
+    thresholds = np.array([_threshold(chosen_on, labels, "cost", (each, 1.0), share)[0] for each in price])
 
-    def benefit(score: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Net benefit, FPR and TPR at the thresholds, of weighted rows."""
-        tpr, fpr = (_share_above(score[rows], thresholds, weights[rows]) for rows in (mask, ~mask))
-        return share * tpr - (1.0 - share) * fpr * price, fpr, tpr
+    def benefit(ranking: Ranking, weights: FloatArray) -> FloatArray:
+        """Net benefit at the thresholds, then FPR and TPR, of weighted rows."""
+        above = np.searchsorted(-ranking.thresholds[1:], -thresholds)  # distinct scores above each
+        fpr, tpr = (rate[above] for rate in ranking.points(weights))
+        return np.concatenate([share * tpr - (1.0 - share) * fpr * price, fpr, tpr])
 
-    rng = np.random.default_rng(random_seed)
-    equal = np.ones(mask.size)
-    weights = [rng.standard_exponential(mask.size) for _ in range(BOOTSTRAP)]
-    value, fpr, tpr = benefit(deployed, equal)
-    lower, upper = np.quantile([benefit(deployed, w)[0] for w in weights], tail, axis=0)
-    order = rng.permutation(np.arange(BOOTSTRAP) % len(draws))
-    of_draw = np.mean([benefit(row, equal)[0] for row in draws], axis=0)
-    draw_lower, draw_upper = np.quantile(
-        [benefit(draws[k], w)[0] for k, w in zip(order, weights, strict=True)], tail, axis=0
-    )
-    columns = {
-        "net_benefit": value,
-        "lower": lower,
-        "upper": upper,
-        "threshold": thresholds,
-        "fpr": fpr,
-        "tpr": tpr,
-        "net_benefit_of_draw": of_draw,
-        "of_draw_lower": draw_lower,
-        "of_draw_upper": draw_upper,
-        "treat_all": share - (1.0 - share) * price,
-    }
-    sizes = {"n_pos": int(mask.sum()), "n_neg": int((~mask).sum()), "draws": len(draws)}
+    found = bootstrap(draws, deployed, units, benefit, random_seed)
+    _, fpr, tpr = np.split(found.value, 3)
+    columns = found.bands("net_benefit", slice(grid.size), ci_prob)
+    columns |= {"threshold": thresholds, "fpr": fpr, "tpr": tpr, "treat_all": share - (1.0 - share) * price}
+    limits = [name for name in columns if name.endswith(("_lower", "_upper"))]
     return xr.Dataset(
         {name: ("probability", column) for name, column in columns.items()},
         coords={"probability": grid},
-        attrs={"prevalence": share, "ci_prob": ci_prob, **sizes},
-    )
-
-
-def _share_above(score: FloatArray, thresholds: FloatArray, weights: FloatArray) -> FloatArray:
-    order = np.argsort(score)
-    below = np.append(0.0, np.cumsum(weights[order]))
-    return np.asarray(1.0 - below[np.searchsorted(score[order], thresholds, side="right")] / below[-1])
+        attrs={"prevalence": share, "ci_prob": ci_prob, **units.sizes, "draws": len(draws)},
+    ).rename({name: name.removeprefix("net_benefit_") for name in limits})

@@ -39,15 +39,33 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
-from pymc_pacauc.numerics import check_probability
+# What arguments must be, by their names.
+CONDITIONS: dict[str, tuple[Callable[[float], bool], str]] = {
+    **dict.fromkeys(("risk", "q", "p"), (lambda x: 0.0 <= x <= 1.0, " must lie in [0, 1]")),
+    **dict.fromkeys(
+        ("epsilon", "auc"), (lambda x: np.ndim(x) == 0 and 0.0 < x < 1.0, " must lie strictly between 0 and 1")
+    ),
+    **dict.fromkeys(("divergence", "bound"), (lambda x: x >= 0.0, " must be >= 0")),
+    "m": (lambda x: 1 <= x <= sys.maxsize, ", the size of the smaller class, must be from 1 to 2**63 - 1"),
+    "selected_from": (lambda x: x >= 1 and x % 1 == 0, ", the number of alternatives, must be an integer >= 1"),
+    "d": (lambda x: 0 <= x < math.inf, " must be a finite number >= 0"),
+    "rate": (lambda x: 0.0 < x < math.inf, " must be a finite number > 0"),
+}
 
-LARGEST_EXACT_SUM = 10**6
+
+def check(**arguments: float) -> None:
+    """Refuse arguments that do not meet their ``CONDITIONS``."""
+    for name, value in arguments.items():
+        holds, words = CONDITIONS[name]
+        if not holds(value):
+            raise ValueError(f"{name}{words}; got {value!r}.")
 
 
 def binary_kl(q: float, p: float) -> float:
@@ -58,8 +76,7 @@ def binary_kl(q: float, p: float) -> float:
     >>> round(binary_kl(0.1, 0.3), 4)
     0.1163
     """
-    _check_unit("q", q)
-    _check_unit("p", p)
+    check(q=q, p=p)
     if p in (0.0, 1.0) and p != q:
         return math.inf
     step = p - q
@@ -78,9 +95,7 @@ def kl_upper(q: float, bound: float) -> float:
     >>> round(kl_upper(0.1, 0.05), 4), round(kl_upper(0.0, 0.05), 4)
     (0.2201, 0.0488)
     """
-    _check_unit("q", q)
-    if not bound >= 0.0:
-        raise ValueError(f"bound must be >= 0; got {bound!r}.")
+    check(q=q, bound=bound)
     if q == 1.0 or math.isinf(bound):
         return 1.0
     if q == 0.0:
@@ -104,8 +119,7 @@ def mean_bound(mean: float, error: float, count: int, epsilon: float, *, selecte
     >>> round(mean_bound(0.2, 1e-4, 1_000_000, 0.005), 5)
     0.20036
     """
-    check_probability("epsilon", epsilon)
-    check_selected_from(selected_from)
+    check(epsilon=epsilon, selected_from=selected_from)
     if count < 2:
         raise ValueError(f"count must be at least 2, for a standard error; got {count}.")
     log_term = math.log(2.0 * selected_from / epsilon)
@@ -123,7 +137,7 @@ def log_moment(m: float, equal_matchings: bool = True) -> float:
     >>> round(log_moment(177), 4), round(math.log(2 * math.sqrt(177)), 4)
     (2.8535, 3.2812)
     """
-    if m > LARGEST_EXACT_SUM or not equal_matchings:
+    if m > 10**6 or not equal_matchings:
         return math.log(2.0 * math.sqrt(m))
     k = np.arange(m + 1.0)
     terms = gammaln(m + 1.0) - gammaln(k + 1.0) - gammaln(m - k + 1.0) + xlogy(k, k / m) + xlogy(m - k, 1.0 - k / m)
@@ -166,7 +180,7 @@ def pac_bayes_kl(
     >>> round(pac_bayes_kl(risk=0.15, divergence=6.0, m=177), 4)
     0.3081
     """
-    _check(risk, divergence, m, epsilon, selected_from)
+    check(risk=risk, divergence=divergence, m=m, epsilon=epsilon, selected_from=selected_from)
     if equal_matchings and m % 1 != 0:
         raise ValueError(f"m, the size of the smaller class, must be a whole number; got {m!r}.")
     moment = log_moment(m, equal_matchings)
@@ -174,13 +188,7 @@ def pac_bayes_kl(
 
 
 def linear_bound(
-    risk: float,
-    divergence: float,
-    m: float,
-    epsilon: float = 0.05,
-    *,
-    rate: float,
-    selected_from: int = 1,
+    risk: float, divergence: float, m: float, epsilon: float = 0.05, *, rate: float, selected_from: int = 1
 ) -> float:
     """Compute an upper bound on rho(R), linear in the divergence, at a ``rate`` (lambda) fixed in advance.
 
@@ -192,19 +200,12 @@ def linear_bound(
     >>> round(linear_bound(risk=0.15, divergence=6.0, m=177, rate=linear_rate(177, 7)), 4)
     0.3096
     """
-    _check(risk, divergence, m, epsilon, selected_from)
-    _check_rate(rate)
+    check(risk=risk, divergence=divergence, m=m, epsilon=epsilon, selected_from=selected_from, rate=rate)
     return min(1.0, risk + (divergence + math.log(selected_from) - math.log(epsilon)) / rate + rate / (8.0 * m))
 
 
 def catoni_bound(
-    risk: float,
-    divergence: float,
-    m: float,
-    epsilon: float = 0.05,
-    *,
-    rate: float,
-    selected_from: int = 1,
+    risk: float, divergence: float, m: float, epsilon: float = 0.05, *, rate: float, selected_from: int = 1
 ) -> float:
     """Compute Catoni's upper bound on rho(R) at a ``rate`` (lambda) fixed in advance; at most :func:`linear_bound`.
 
@@ -213,8 +214,7 @@ def catoni_bound(
     >>> round(catoni_bound(risk=0.15, divergence=6.0, m=177, rate=catoni_rate(177, 7)), 4)
     0.2865
     """
-    _check(risk, divergence, m, epsilon, selected_from)
-    _check_rate(rate)
+    check(risk=risk, divergence=divergence, m=m, epsilon=epsilon, selected_from=selected_from, rate=rate)
     budget = (divergence + math.log(selected_from) - math.log(epsilon)) / m
     whole = math.expm1(-rate / m)
     return min(1.0, math.expm1(-rate / m * risk - budget) / whole) if whole else 1.0
@@ -222,48 +222,11 @@ def catoni_bound(
 
 def linear_rate(m: float, d: int, epsilon: float = 0.05) -> float:
     """Return a rate for :func:`linear_bound` that does not depend on the data: the best for a divergence of d."""
-    _check_rate_arguments(m, d, epsilon)
+    check(m=m, d=d, epsilon=epsilon)
     return math.sqrt(8.0 * m * (d + math.log(1.0 / epsilon)))
 
 
 def catoni_rate(m: float, d: int, epsilon: float = 0.05, auc: float = 0.85) -> float:
     """Return a rate for :func:`catoni_bound` that does not depend on the data: near the best for divergence d, AUC."""
-    _check_rate_arguments(m, d, epsilon)
-    check_probability("auc", auc)
+    check(m=m, d=d, epsilon=epsilon, auc=auc)
     return math.sqrt(2.0 * m * (d + math.log(1.0 / epsilon)) / (auc * (1.0 - auc)))
-
-
-def _check(risk: float, divergence: float, m: float, epsilon: float, selected_from: int) -> None:
-    _check_unit("risk", risk)
-    if not divergence >= 0.0:
-        raise ValueError(f"divergence must be >= 0; got {divergence!r}.")
-    _check_size(m)
-    check_probability("epsilon", epsilon)
-    check_selected_from(selected_from)
-
-
-def check_selected_from(selected_from: int) -> None:
-    if not (selected_from >= 1 and selected_from % 1 == 0):
-        raise ValueError(f"selected_from, the number of alternatives, must be an integer >= 1; got {selected_from!r}.")
-
-
-def _check_size(m: float) -> None:
-    if not 1 <= m <= sys.maxsize:
-        raise ValueError(f"m, the size of the smaller class, must be from 1 to 2**63 - 1; got {m!r}.")
-
-
-def _check_rate_arguments(m: float, d: int, epsilon: float) -> None:
-    _check_size(m)
-    if not 0 <= d < math.inf:
-        raise ValueError(f"d must be a finite number >= 0; got {d!r}.")
-    check_probability("epsilon", epsilon)
-
-
-def _check_rate(rate: float) -> None:
-    if not 0.0 < rate < math.inf:
-        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
-
-
-def _check_unit(name: str, value: float) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name} must lie in [0, 1]; got {value!r}.")

@@ -32,16 +32,7 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 
 from pymc_pacauc.array_result import ArrayResult, Estimate, HTMLReport, KnownResult
-from pymc_pacauc.certify.bounds import (
-    catoni_bound,
-    catoni_rate,
-    check_selected_from,
-    kl_upper,
-    linear_bound,
-    linear_rate,
-    mean_bound,
-    pac_bayes_kl,
-)
+from pymc_pacauc.certify import bounds
 from pymc_pacauc.certify.matchings import FOR_THE_DRAWS, DrawsBound, bound_of_draws, matching_groups, scores_under
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.sizes import effective_size
@@ -49,7 +40,7 @@ from pymc_pacauc.ep.leave_out import expected_pair_auc
 from pymc_pacauc.ep.posterior import marginal
 from pymc_pacauc.ep.results import Fit
 from pymc_pacauc.interrupt import raises_interrupts
-from pymc_pacauc.numerics import SEED, check_probability
+from pymc_pacauc.numerics import SEED
 from pymc_pacauc.problem.problem import two_class_mask
 from pymc_pacauc.problem.provenance import Provenance, measure_of, sides
 from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
@@ -57,11 +48,15 @@ from pymc_pacauc.problem.scores import GaussianPrior, LinearScores
 if TYPE_CHECKING:
     import pymc as pm
 
-BOUNDS = {"linear": (linear_bound, linear_rate), "catoni": (catoni_bound, catoni_rate)}
+# Name of each bound; the function and its default rate, where it is a function of risk, divergence and m.
+BOUNDS: dict[str, tuple[Any, ...]] = {
+    "kl": ("PAC-Bayes-kl",),
+    "catoni": ("Catoni", bounds.catoni_bound, bounds.catoni_rate),
+    "linear": ("Linear", bounds.linear_bound, bounds.linear_rate),
+    "matchings": ("Mean over matchings",),
+}
 STANDARD_ERRORS = 3.0  # by which a Monte Carlo estimate without a bound is shifted to the worse side
-LARGEST_TYPICAL = 20  # nats: largest divergence for which the rate of the bound over matchings is chosen
 COMPARED = 100  # number of fits (several gammas) among which the best certificate may be chosen, each with own draws
-NAMES = {"linear": "Linear", "catoni": "Catoni", "matchings": "Mean over matchings"}
 
 
 @dataclass(frozen=True)
@@ -266,64 +261,58 @@ def certificate(
         return _of_classes(result, fitted, epsilon, groups, sampling, options)
     if groups is not None:
         fitted = fitted.with_groups(_comparison(result, model), groups)
-    _check_groups(fitted, bound, sampling)
-    _check(result, fitted, tuned_prior)
-    estimated, divergence = result.mean_risk, result.divergence
-    kl, monte_carlo = divergence.value, None
-    if bound == "matchings":
-        risk, failure = estimated.value, epsilon  # draws from the posterior, of which there is a bound, stand in for it
-    else:
+    _check(result, fitted, bound, sampling, tuned_prior)
+    estimated, kl, monte_carlo, drawn = result.mean_risk, result.divergence.value, None, None
+    risk, failure = estimated.value, epsilon
+    if bound != "matchings":  # which estimates the risk from draws, of whose error there is a bound
         risk, failure = paid_risk(estimated, epsilon, selected_from)
         if estimated.error > 0.0 and not estimated.terms:
-            evidence_error = result.evidence.standard_error
-            monte_carlo = (estimated.error, evidence_error)
+            monte_carlo = estimated.error, result.evidence.standard_error
             risk = min(1.0, risk + STANDARD_ERRORS * estimated.error)
-            kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + evidence_error)
-    if sampling == "labels":
-        m, equal, share, least, error = fitted.m_eff, equal_matchings(fitted), 1.0, 1.0, failure
-    else:
-        m, equal, share, error = float((fitted.n_pos + fitted.n_neg) // 2), True, _share(fitted), 0.5 * failure
-        least = 1.0 - kl_upper(
-            1.0 - share, -math.log(error) / m
-        )  # how often two observations can be compared, at least
-    drawn = None
+            kl += STANDARD_ERRORS * (fitted.gamma * estimated.error + monte_carlo[1])
+    m, share, least = fitted.m_eff, 1.0, 1.0
+    if sampling == "iid":
+        m, share, failure = float((fitted.n_pos + fitted.n_neg) // 2), fitted.compared, 0.5 * failure
+        least = 1.0 - bounds.kl_upper(1.0 - share, -math.log(failure) / m)  # of the pairs that can be compared
+    name, *formula = BOUNDS[bound]
     if bound == "matchings":
-        fit = _fit_of(result)
-        positive = two_class_mask(fit.problem)
-        scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))
-        rng, typical = np.random.default_rng(SEED), min(fitted.coefficients, LARGEST_TYPICAL)
-        drawn = bound_of_draws(
-            scores, kl, matching_groups(positive), typical, error / selected_from, rng=rng, rate=rate, compared=COMPARED
-        )
+        drawn = _over_matchings(result, kl, failure / selected_from, rate)
         highest, rate = drawn.risk, drawn.rate
     elif bound == "kl":
-        highest = pac_bayes_kl(share * risk, kl, m, error, selected_from=selected_from, equal_matchings=equal)
+        equal = sampling == "iid" or equal_matchings(fitted)
+        highest = bounds.pac_bayes_kl(share * risk, kl, m, failure, selected_from=selected_from, equal_matchings=equal)
     else:
-        evaluate, default_rate = BOUNDS[bound]
-        rate = default_rate(m, fitted.coefficients, error) if rate is None else rate
-        highest = evaluate(share * risk, kl, m, error, rate=rate, selected_from=selected_from)
+        evaluate, default_rate = formula
+        rate = default_rate(m, fitted.coefficients, failure) if rate is None else rate
+        highest = evaluate(share * risk, kl, m, failure, rate=rate, selected_from=selected_from)
     highest = min(1.0, highest / least) if least > 0.0 else 1.0
+    sentences = _assumptions(fitted, sampling, selected_from, monte_carlo, drawn, risk - estimated.value)
     return Certificate(
         auc=1.0 - highest,
         mean_score_auc=max(0.0, 1.0 - 2.0 * highest) if result.gaussian else math.nan,
         empirical_auc=1.0 - estimated.value,
         divergence=kl,
-        n_pos=fitted.n_pos,
-        n_neg=fitted.n_neg,
         m=m,
-        groups=fitted.groups,
-        comparison=fitted.comparison,
         epsilon=epsilon,
         selected_from=selected_from,
-        bound="PAC-Bayes-kl" if bound == "kl" else f"{NAMES.get(bound, bound)}, rate {rate:.4g}",
-        method=fitted.method,
-        gamma=fitted.gamma,
+        bound=name if bound == "kl" else f"{name}, rate {rate:.4g}",
         monte_carlo=monte_carlo,
-        assumptions=(
-            *_assumptions(fitted, sampling, selected_from, monte_carlo, drawn, risk - estimated.value),
-            *filter(None, [getattr(result, "assumption", "")]),
-        ),
+        assumptions=(*sentences, *filter(None, [getattr(result, "assumption", "")])),
+        **{each: getattr(fitted, each) for each in ("n_pos", "n_neg", "groups", "comparison", "method", "gamma")},
     )
+
+
+def _over_matchings(result: Any, kl: float, epsilon: float, rate: float | None) -> DrawsBound:
+    """Bound the risk of a draw from an approximation by the mean over matchings of the training rows."""
+    fit = _fit_of(
+        result,
+        'bound="matchings" needs the training rows and the approximation, which draws alone do not contain',
+    )
+    positive = two_class_mask(fit.problem)
+    scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))
+    typical = min(result.fitted_to.coefficients, 20)  # nats: a divergence guessed without the data
+    rng, grouping = np.random.default_rng(SEED), matching_groups(positive)
+    return bound_of_draws(scores, kl, grouping, typical, epsilon, rng=rng, rate=rate, compared=COMPARED)
 
 
 TUNED = (
@@ -357,7 +346,7 @@ def check_certifiable(fitted: Provenance) -> None:
 
 def certified_auc(result: Any, selected_from: int = 1, epsilon: float = 0.05) -> float:
     """Return the certified AUC by the default bound; NaN where a posterior has no certificate."""
-    check_probability("epsilon", epsilon)
+    bounds.check(epsilon=epsilon)
     try:
         return certificate(result, epsilon, selected_from=selected_from).auc
     except ValueError:
@@ -373,25 +362,16 @@ def paid_risk(estimated: Estimate, epsilon: float, selected_from: int = 1) -> tu
     """
     if not estimated.terms:
         return estimated.value, epsilon
-    part = FOR_THE_DRAWS * epsilon
-    among = COMPARED * selected_from
-    highest = mean_bound(estimated.value, estimated.error, estimated.terms, part, selected_from=among)
+    part, among = FOR_THE_DRAWS * epsilon, COMPARED * selected_from
+    highest = bounds.mean_bound(estimated.value, estimated.error, estimated.terms, part, selected_from=among)
     return min(1.0, highest), epsilon - part
-
-
-def _check_groups(fitted: Provenance, bound: str, sampling: str) -> None:
-    if fitted.groups and (bound == "matchings" or sampling != "labels"):
-        raise ValueError(
-            'bound="matchings" and sampling="iid" are for observations that are independent, not for groups of them: '
-            'use bound="kl" (or "catoni", "linear") with sampling="labels".'
-        )
 
 
 def _check_options(
     epsilon: float, selected_from: int, bound: str, rate: float | None, tuned_prior: str, sampling: str
 ) -> None:
     """Refuse arguments of :func:`certificate` that are wrong for any result."""
-    if bound not in ("kl", "matchings", *BOUNDS):
+    if bound not in BOUNDS:
         raise ValueError(f'bound must be "kl", "catoni", "linear" or "matchings"; got {bound!r}.')
     if tuned_prior not in ("refuse", "charge", "accept"):
         raise ValueError(f'tuned_prior must be "refuse", "charge" or "accept"; got {tuned_prior!r}.')
@@ -399,19 +379,23 @@ def _check_options(
         raise ValueError('tuned_prior="charge" needs selected_from > 1, the number of priors that were compared.')
     if sampling not in ("labels", "iid"):
         raise ValueError(f'sampling must be "labels" or "iid"; got {sampling!r}.')
-    check_probability("epsilon", epsilon)
-    check_selected_from(selected_from)
-    if rate is not None and not 0.0 < rate < math.inf:
-        raise ValueError(f"rate must be a finite number > 0; got {rate!r}.")
+    bounds.check(epsilon=epsilon, selected_from=selected_from, rate=1.0 if rate is None else rate)
     if bound == "matchings" and sampling != "labels":
         raise ValueError('bound="matchings" holds given the labels: use it with sampling="labels".')
 
 
-def _check(result: Any, fitted: Provenance, tuned_prior: str) -> None:
+def _check(result: Any, fitted: Provenance, bound: str, sampling: str, tuned_prior: str) -> None:
     """Refuse posteriors without a certificate."""
+    if fitted.groups and (bound == "matchings" or sampling != "labels"):
+        raise ValueError(
+            'bound="matchings" and sampling="iid" are for observations that are independent, not for groups of them: '
+            'use bound="kl" (or "catoni", "linear") with sampling="labels".'
+        )
     check_certifiable(fitted)
     if fitted.ties != "half" and fitted.method == "TemperingSMC":
         raise ValueError(f'A certified AUC needs ties="half"; these draws have ties={fitted.ties!r}.')
+    if sampling == "iid" and fitted.compared == 0.0:
+        raise ValueError('sampling="iid" is for pairs of equal weight; use sampling="labels".')
     if math.isinf(result.divergence.value):
         raise ValueError(
             "The prior gives some coefficients a sign or a range, but the Gaussian approximation has mass outside of "
@@ -430,13 +414,10 @@ def _check(result: Any, fitted: Provenance, tuned_prior: str) -> None:
         )
 
 
-def _fit_of(result: Any) -> Fit:
+def _fit_of(result: Any, why: str) -> Fit:
     fit: Fit | None = getattr(result, "fit", None)
     if fit is None:
-        raise ValueError(
-            'bound="matchings" needs the training rows and the approximation, which draws alone do not contain: '
-            "pass the result of pm.fit(method=pac.EP())."
-        )
+        raise ValueError(f"{why}: pass the result of pm.fit(method=pac.EP()).")
     return fit
 
 
@@ -452,12 +433,11 @@ def _of_classes(
             'M, of unordered classes, is certified with sampling="labels" and bound="kl", "catoni" or "linear"; got '
             f"sampling={sampling!r} and bound={options['bound']!r}."
         )
-    fit: Fit | None = getattr(result, "fit", None)
-    if fit is None:
-        raise ValueError(
-            "A certificate of M, of unordered classes, needs the divergence of each class's coefficients from their "
-            "prior, which draws do not contain: pass the result of pm.fit(method=pac.EP())."
-        )
+    fit = _fit_of(
+        result,
+        "A certificate of M, of unordered classes, needs the divergence of each class's coefficients from their prior, "
+        "which draws do not contain",
+    )
     problem = fit.problem
     if problem.sites is not None:
         raise ValueError(
@@ -485,7 +465,9 @@ def _of_classes(
         evidence = ArrayResult(fit).evidence
         one = KnownResult(own, evidence, Estimate(risk), Estimate(q.divergence), True, result.caveat)
         found.append(certificate(one, epsilon / number, **options))
-    mean: dict[str, Any] = {name: float(np.mean([getattr(each, name) for each in found])) for name in CLASS_MEANS}
+    names = ("auc", "mean_score_auc", "empirical_auc")
+    mean: dict[str, Any] = {name: float(np.mean([getattr(each, name) for each in found])) for name in names}
+    sentence = f"Each of the {number} scores is certified at epsilon / {number}; M is their mean."
     return replace(
         found[0],
         **mean,
@@ -496,14 +478,8 @@ def _of_classes(
         comparison="unordered classes",
         epsilon=epsilon,
         selected_from=options["selected_from"],
-        assumptions=(
-            *found[0].assumptions,
-            f"Each of the {number} scores is certified at epsilon / {number}; M is their mean.",
-        ),
+        assumptions=(*found[0].assumptions, sentence),
     )
-
-
-CLASS_MEANS = ("auc", "mean_score_auc", "empirical_auc")
 
 
 def equal_matchings(fitted: Provenance) -> bool:
@@ -547,12 +523,6 @@ def _independence(fitted: Provenance) -> str:
         f"Assumes that, given {given}, strata and weights, the covariates of different observations are independent; "
         "certifies the comparison of new covariates drawn given these."
     )
-
-
-def _share(fitted: Provenance) -> float:
-    if fitted.compared == 0.0:
-        raise ValueError('sampling="iid" is for pairs of equal weight; use sampling="labels".')
-    return fitted.compared
 
 
 def _assumptions(

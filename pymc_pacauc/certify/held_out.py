@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from pymc_pacauc.array_result import HTMLReport
-from pymc_pacauc.certify.bounds import check_selected_from, kl_upper, pac_bayes_kl
+from pymc_pacauc.certify import bounds
 from pymc_pacauc.certify.certificate import TUNED
 from pymc_pacauc.certify.matchings import GaussianScores, bound_of_draws, holdout_bound, matching_groups, scores_under
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
@@ -86,7 +86,7 @@ def _split(
             matched = matching_groups(positive[rest])
             return bound_of_draws(scores, kl, matched, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
         risk = 1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], others)
-        return pac_bayes_kl(risk, kl, effective_size(others, codes[rest]), epsilon, equal_matchings=False)
+        return bounds.pac_bayes_kl(risk, kl, effective_size(others, codes[rest]), epsilon, equal_matchings=False)
 
     return SplitCertificate(
         auc=_fixed_score_bound(before.mean, positive[rest], epsilon, None if codes is None else codes[rest]),
@@ -156,7 +156,7 @@ def _fixed_score_bound(score: FloatArray, positive: Mask, epsilon: float, codes:
         sizes = int(positive.sum()), int((~positive).sum())
         return holdout_bound(matching_groups(positive).of(score), *sizes, epsilon)
     m = effective_size(bipartite(positive), codes)
-    return 1.0 - kl_upper(float(empirical_risk(score, positive)), -math.log(epsilon) / m)
+    return 1.0 - bounds.kl_upper(float(empirical_risk(score, positive)), -math.log(epsilon) / m)
 
 
 def _best_scale(mean: FloatArray, prior: NaturalGaussian) -> float:
@@ -275,8 +275,7 @@ def holdout(
     >>> 0.75 < certified.auc < certified.empirical_auc - 0.03
     True
     """
-    check_probability("epsilon", epsilon)
-    check_selected_from(selected_from)
+    bounds.check(epsilon=epsilon, selected_from=selected_from)
     draws, mask = labelled_draws(scores, y, positive)
     score = deployed_score(scores, draws, mean)
     codes = None if groups is None else group_codes(groups, mask.size)
@@ -425,8 +424,7 @@ def split(
     >>> 0.65 < certified.auc < certified.empirical_auc
     True
     """
-    check_probability("epsilon", epsilon)
-    check_selected_from(selected_from)
+    bounds.check(epsilon=epsilon, selected_from=selected_from)
     source: ModelProblem | None = None
     if not isinstance(model, Problem):
         source = problem_of(pm.modelcontext(model))

@@ -18,7 +18,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from pytensor.graph.traversal import ancestors
 from pymc_pacauc.array_result import ArrayResult, html_report
 from pymc_pacauc.certify.certificate import TUNED, certified_auc, check_certifiable
 from pymc_pacauc.comparison.kinds import Comparison
-from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import comparison_risk
 from pymc_pacauc.comparison.sizes import row_shares
 from pymc_pacauc.ep.loop import ConvergenceWarning
@@ -53,21 +51,8 @@ from pymc_pacauc.problem.problem import Problem
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem
 from pymc_pacauc.smc import Settings, Stage, State, prior_path, run_tempering
 from pymc_pacauc.smc.log_evidence import stage_variance
+from pymc_pacauc.tune import gamma as rule
 from pymc_pacauc.tune.coverage import coverage_gamma
-from pymc_pacauc.tune.gamma import (
-    Candidate,
-    GammaChoice,
-    assign_folds,
-    certificate_gammas,
-    choose_among,
-    choose_gamma,
-    content_order,
-    fits_along_gamma,
-    gamma_grid,
-    paired_errors,
-)
-
-CRITERIA = ("auc", "certificate", "coverage")
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,27 +277,23 @@ def select_gamma(
     if method == "smc":
         if model is None:
             raise ValueError('method="smc" takes a PyMC model; for a problem of arrays use method="ep" or "vb".')
-        rng = get_random_generator(random_seed)
-        selection = _by_tempering(model, gammas, folds, groups, rng, progressbar)
+        selection = _by_tempering(model, gammas, folds, groups, get_random_generator(random_seed), progressbar)
     else:
         source = None if model is None else _source(model)
-        if source is not None:
-            problem = source.problem
-        assert problem is not None
         if source is None:
+            assert problem is not None
             record = fitted_to_problem(problem, METHODS[method])
         else:
+            problem = source.problem
             record = fitted_to(source.model, METHODS[method], problem, terms)
-        if criterion == "certificate":
-            selection = _by_certificate(problem, record, gammas, method, progressbar)
-        elif criterion == "coverage":
-            selection = _by_coverage(problem, record, progressbar)
-        else:
-            with LateBar(f"{METHODS[method]} along gamma", show=progressbar) as bar:
-                total = gamma_grid(row_shares(problem.pairs), gammas).size + 1
-                options = {"method": method, "groups": groups, "client": client}
-                choice = choose_gamma(problem, gammas, folds, callback=lambda done: bar.update(done, total), **options)
-            selection = _by_folds(problem, record, choice, method, client)
+        with LateBar(f"{METHODS[method]} along gamma", show=progressbar) as bar:
+            if criterion == "certificate":
+                selection = _by_certificate(problem, record, gammas, method, bar)
+            elif criterion == "coverage":
+                selection = _by_coverage(problem, record, bar)
+            else:
+                options = {"method": method, "client": client}
+                selection = _by_folds(problem, record, gammas, bar, options, folds=folds, groups=groups)
         _tell_unconverged(selection, gammas)
         if source is not None:
             found = selection.refit
@@ -323,7 +304,8 @@ def select_gamma(
 
 
 def _check(method: str, criterion: str, client: Any) -> None:
-    for name, value, choices in (("method", method, (*METHODS, "smc")), ("criterion", criterion, CRITERIA)):
+    criteria = ("auc", "certificate", "coverage")
+    for name, value, choices in (("method", method, (*METHODS, "smc")), ("criterion", criterion, criteria)):
         if value not in choices:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
     if criterion == "certificate" and method == "smc":
@@ -344,66 +326,57 @@ def _source(model: pm.Model) -> Any:
         raise NotLinearGaussianError(f'{error} For those, pac.select_gamma(model, method="smc").') from None
 
 
-def _by_folds(problem: Problem, record: Provenance, choice: GammaChoice, method: str, client: Any) -> GammaSelection:
+def _by_folds(
+    problem: Problem, record: Provenance, gammas: ArrayLike | None, bar: LateBar, options: dict[str, Any], **folds: Any
+) -> GammaSelection:
     """Choose by folds, with a fit at each gamma; where gamma was chosen on some of the rows, at the choice alone."""
-    gammas = np.array([each.gamma for each in choice.candidates])
+    total = rule.gamma_grid(row_shares(problem.pairs), gammas).size + 1
+    choice = rule.choose_gamma(problem, gammas, callback=lambda done: bar.update(done, total), **folds, **options)
+    grid = np.array([each.gamma for each in choice.candidates])
     some = choice.rows < problem.compared_rows.size
-    fits = [] if some else list(fits_along_gamma(problem, gammas, method, accuracy="path", client=client))
+    fits = [] if some else list(rule.fits_along_gamma(problem, grid, accuracy="path", **options))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # told from `converged`
         start = None if some else fits[choice.chosen]
-        final = fit(replace(problem, gamma=choice.gamma), method, start=start, client=client)
-    if some:
-        found = _row(final, record)
-        rows = [{**dict.fromkeys(found, np.nan), "converged": True} for _ in gammas]
-        rows[choice.chosen] = found
-    else:
-        fits[choice.chosen] = final
-        rows = [_row(each, record) for each in fits]
-    table, fold_auc = _held_out_table(choice.candidates, rows)
-    return GammaSelection(table, choice.gamma, final, "auc", METHODS[method], choice.folds, fold_auc)
+        final = fit(replace(problem, gamma=choice.gamma), start=start, **options)
+    found = _row(final, record)
+    blank = {**dict.fromkeys(found, np.nan), "converged": True}
+    rows = [blank if some or each is start else _row(each, record) for each in fits or grid]
+    rows[choice.chosen] = found
+    return _selection(rows, final, "auc", METHODS[options["method"]], choice)
 
 
 def _by_certificate(
-    problem: Problem, record: Provenance, gammas: ArrayLike | None, method: str, progressbar: bool
+    problem: Problem, record: Provenance, gammas: ArrayLike | None, method: str, bar: LateBar
 ) -> GammaSelection:
     """Return the fit along the grid with the best certificate."""
     check_certifiable(record)
     if record.tuned_prior:
         raise ValueError(TUNED)
     shares = row_shares(problem.pairs)
-    grid = certificate_gammas(shares) if gammas is None else gamma_grid(shares, gammas)
-    fits = list(
-        track(fits_along_gamma(problem, grid, method), f"{METHODS[method]} along gamma", grid.size, progressbar)
-    )
-    table = _training_table(fits, record)
-    best = int(np.nanargmax(table["certified_auc"].to_numpy()))
-    return _without_folds(table, fits[best], "certificate", METHODS[method])
+    grid = rule.certificate_gammas(shares) if gammas is None else rule.gamma_grid(shares, gammas)
+    fits = []
+    for each in rule.fits_along_gamma(problem, grid, method):
+        fits.append(each)
+        bar.update(len(fits), grid.size)
+    rows = [_row(each, record) for each in fits]
+    best = int(np.nanargmax([row["certified_auc"] for row in rows]))
+    return _selection(rows, fits[best], "certificate", METHODS[method])
 
 
-def _by_coverage(problem: Problem, record: Provenance, progressbar: bool) -> GammaSelection:
+def _by_coverage(problem: Problem, record: Provenance, bar: LateBar) -> GammaSelection:
     """Return the path to the calibrated gamma as a table."""
-    with LateBar("EP along gamma", show=progressbar) as bar:
-        choice = coverage_gamma(problem, callback=lambda done: bar.update(done, max(done, 5)))
-    table = _training_table(choice.fits, record).assign(coverage_ratio=[at.ratio for at in choice.path])
-    return _without_folds(table.sort_values("gamma", ignore_index=True), choice.fit, "coverage", "EP")
-
-
-def _without_folds(table: pd.DataFrame, final: Fit, criterion: str, method: str) -> GammaSelection:
-    none, no_auc = np.empty((0, final.problem.n), dtype=np.intp), np.empty((len(table), 0, 0))
-    return GammaSelection(table, final.problem.gamma, final, criterion, method, none, no_auc)
-
-
-def _training_table(fits: Sequence[Fit], record: Provenance) -> pd.DataFrame:
-    nothing = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
-    rows = [{"gamma": each.problem.gamma, **nothing, "within": False, **_row(each, record)} for each in fits]
-    return pd.DataFrame(rows)
+    choice = coverage_gamma(problem, callback=lambda done: bar.update(done, max(done, 5)))
+    path = sorted(zip(choice.fits, choice.path, strict=True), key=lambda step: step[0].problem.gamma)
+    rows = [{**_row(each, record), "coverage_ratio": at.ratio} for each, at in path]
+    return _selection(rows, choice.fit, "coverage", "EP")
 
 
 def _row(each: Fit, record: Provenance) -> dict[str, Any]:
     """Return the row of a fit without folds; the certificate is NaN where there is no bound."""
     result = ArrayResult(each, record)
     return {
+        "gamma": each.problem.gamma,
         "training_auc": 1.0 - result.mean_risk.value,
         "log_evidence": each.log_evidence,
         "divergence": each.divergence,
@@ -439,41 +412,33 @@ def _by_tempering(
 ) -> GammaSelection:
     target = tempered_model(model)
     choice, at = choose_tempered(target, gammas, folds, groups=groups, rng=rng, progressbar=progressbar)
-    table, fold_auc = _held_out_table(choice.candidates, [_tempered_row(at(each.gamma)) for each in choice.candidates])
+    rows = [at(each.gamma).row for each in choice.candidates]
     refit = at(choice.gamma).draws(model, target.fitted_to, rng)
-    return GammaSelection(table, choice.gamma, refit, "auc", "SMC", choice.folds, fold_auc)
-
-
-def _tempered_row(at: Tempered) -> dict[str, Any]:
-    return {
-        "training_auc": 1.0 - at.expected_risk,
-        "log_evidence": at.log_evidence,
-        "divergence": -at.gamma * at.expected_risk - at.log_evidence,
-        "certified_auc": np.nan,
-        "converged": True,
-    }
+    return _selection(rows, refit, "auc", "SMC", choice)
 
 
 # -- both ------------------------------------------------------------------------------------------------------------
 
 
-def _held_out_table(candidates: Sequence[Candidate], rows: Sequence[dict[str, Any]]) -> tuple[pd.DataFrame, FloatArray]:
-    auc, expected = (np.array([getattr(each, name) for each in candidates]) for name in ("auc", "expected_auc"))
-    errors = paired_errors(auc)
-    table = pd.DataFrame(
-        {
-            "gamma": [each.gamma for each in candidates],
-            "auc": auc.mean(axis=(1, 2)),
-            "se": np.sqrt(auc.var(axis=2, ddof=1).mean(axis=1) / auc.shape[2]),
-            "expected_auc": expected.mean(axis=(1, 2)),
-            "loss": errors.loss,
-            "loss_se": errors.se,
-            "within": errors.within,
-        }
-    )
-    table = pd.concat([table, pd.DataFrame(list(rows))], axis=1)
-    table["fold_change"] = [each.change for each in candidates]
-    return table, auc
+def _selection(
+    rows: list[dict[str, Any]], refit: Any, criterion: str, method: str, choice: rule.GammaChoice | None = None
+) -> GammaSelection:
+    """Put columns about held-out rows, by the folds of a ``choice``, before those about training rows."""
+    training = pd.DataFrame(rows).drop(columns="gamma")
+    held_out: dict[str, Any] = dict.fromkeys(("auc", "se", "expected_auc", "loss", "loss_se"), np.nan)
+    if choice is None:
+        n, gammas, best = refit.problem.n, [row["gamma"] for row in rows], refit.problem.gamma
+        fold, auc, within = np.empty((0, n), np.intp), np.empty((len(rows), 0, 0)), np.zeros(len(rows), bool)
+    else:
+        candidates, fold, best = choice.candidates, choice.folds, choice.gamma
+        gammas, training["fold_change"] = [each.gamma for each in candidates], [each.change for each in candidates]
+        auc, expected = (np.array([getattr(each, name) for each in candidates]) for name in ("auc", "expected_auc"))
+        errors = rule.paired_errors(auc)
+        within, se = errors.within, np.sqrt(auc.var(axis=2, ddof=1).mean(axis=1) / auc.shape[2])
+        columns = (auc.mean(axis=(1, 2)), se, expected.mean(axis=(1, 2)), errors.loss, errors.se)
+        held_out = dict(zip(held_out, columns, strict=True))
+    table = pd.DataFrame({"gamma": gammas, **held_out, "within": within}).join(training)
+    return GammaSelection(table, best, refit, criterion, method, fold, auc)
 
 
 def _gamma_data(model: pm.Model, terms: Sequence[AUCTerm]) -> dict[SharedVariable, float]:
@@ -517,18 +482,13 @@ class TemperedModel:
     problem: Problem | None = None
     model: pm.Model | None = None
 
-    def path(self, comparison: Comparison, gamma: float) -> Any:
-        if self.problem is not None:
-            assert isinstance(comparison, Pairs)
-            return prior_path(replace(self.problem, pairs=comparison, gamma=gamma))
-        assert self.model is not None
-        return PyMCPath(self.model, compared=comparison, gamma=gamma)
-
-    def scores(self, path: Any, theta: FloatArray) -> FloatArray:
-        """Scores of all rows at ``theta[N, d]``, shape (N, n)."""
+    def path(self, comparison: Any, gamma: float) -> tuple[Any, Callable[[FloatArray], FloatArray]]:
+        """Return the path from the prior to gamma, and the map from ``theta[N, d]`` to scores of all rows, (N, n)."""
         if self.problem is None:
-            return np.asarray(path.scores(theta))
-        return theta @ self.problem.X.T + self.problem.offset
+            path = PyMCPath(pm.modelcontext(self.model), compared=comparison, gamma=gamma)
+            return path, path.scores
+        X, offset = self.problem.X, self.problem.offset
+        return prior_path(replace(self.problem, pairs=comparison, gamma=gamma)), lambda theta: theta @ X.T + offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -546,6 +506,13 @@ class Tempered:
     @property
     def expected_risk(self) -> float:
         return float(self.weights @ self.risk)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The row of the table of gammas, without folds; there is no certificate."""
+        risk, log_z = self.expected_risk, self.log_evidence
+        known = {"training_auc": 1.0 - risk, "log_evidence": log_z, "divergence": -self.gamma * risk - log_z}
+        return {"gamma": self.gamma, **known, "certified_auc": np.nan, "converged": True}
 
     def held_out_auc(self, comparison: Comparison) -> tuple[float, float]:
         """AUC by ``comparison`` of the mean score, and of a draw averaged over draws.
@@ -604,7 +571,7 @@ def temper(
     target: TemperedModel, comparison: Comparison, gamma: float, settings: Settings, rng: np.random.Generator
 ) -> Callable[[float], Tempered]:
     """The posterior given ``comparison`` at every gamma up to this one, each reweighted from the nearest stage."""
-    path = target.path(comparison, gamma)
+    path, scores = target.path(comparison, gamma)
     stages: list[tuple[Stage, FloatArray, FloatArray]] = []
 
     def keep(state: State) -> None:
@@ -617,7 +584,7 @@ def temper(
         weights = normalise(log_weights)
         log_z = stage.log_evidence + log_mean_exp(log_weights)
         variance = stage.log_evidence_variance + stage_variance(weights, np.arange(weights.size))
-        return Tempered(gamma, theta, risk, weights, log_z, variance, partial(target.scores, path))
+        return Tempered(gamma, theta, risk, weights, log_z, variance, scores)
 
     run_tempering(path, settings, rng, keep)
     return at
@@ -632,25 +599,25 @@ def choose_tempered(
     particles: int = 1000,
     rng: np.random.Generator,
     progressbar: bool = False,
-) -> tuple[GammaChoice, Callable[[float], Tempered]]:
+) -> tuple[rule.GammaChoice, Callable[[float], Tempered]]:
     """:func:`~pymc_pacauc.tune.gamma.choose_gamma` by SMC, and the posterior given all rows at any of its gammas.
 
     Each fold, and all rows, have a run of their own, so rows are assigned to folds once.
     """
     settings = Settings(particles=particles)
     compared = target.comparison
-    largest = float(gamma_grid(row_shares(compared), gammas)[-1])
-    order = None if target.problem is None else content_order(target.problem.X)
-    fold = assign_folds(compared, folds, groups, order)[0]
+    largest = float(rule.gamma_grid(row_shares(compared), gammas)[-1])
+    order = None if target.problem is None else rule.content_order(target.problem.X)
+    fold = rule.assign_folds(compared, folds, groups, order)[0]
     runs = [
         (temper(target, compared.among(fold != k), largest, settings, rng), compared.among(fold == k))
         for k in track(range(folds), "SMC runs", folds, progressbar)
     ]
 
-    def evaluate(gamma: float) -> Candidate:
+    def evaluate(gamma: float) -> rule.Candidate:
         aucs = np.array([at(gamma).held_out_auc(out) for at, out in runs])  # (folds, 2)
-        return Candidate(gamma, aucs[None, :, 0], aucs[None, :, 1], 0.0)
+        return rule.Candidate(gamma, aucs[None, :, 0], aucs[None, :, 1], 0.0)
 
-    candidates, chosen = choose_among(evaluate, gammas, compared)
-    choice = GammaChoice(tuple(candidates), chosen, fold[None], target.fitted_to.measure)
+    candidates, chosen = rule.choose_among(evaluate, gammas, compared)
+    choice = rule.GammaChoice(tuple(candidates), chosen, fold[None], target.fitted_to.measure)
     return choice, temper(target, compared, largest, settings, rng)

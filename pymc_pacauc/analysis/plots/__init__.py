@@ -13,14 +13,21 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "coefficients": [
+        "fits": [
             "plot_compare",
-            "plot_decision_curve",
+            "plot_gamma_path",
             "plot_inclusion",
             "plot_marginals",
             "plot_regularization_path",
+            "plot_tempering",
         ],
-        "ranking": ["plot_precision_recall", "plot_roc", "plot_scores", "plot_shapes", "plot_survival"],
-        "temperature": ["plot_gamma_path", "plot_tempering"],
+        "ranking": [
+            "plot_decision_curve",
+            "plot_precision_recall",
+            "plot_roc",
+            "plot_scores",
+            "plot_shapes",
+            "plot_survival",
+        ],
     },
 )

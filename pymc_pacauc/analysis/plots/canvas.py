@@ -1,8 +1,8 @@
-"""Axes to draw on, and the colours of Okabe and Ito, which are safe for colour-blind readers."""
+"""Axes to draw on, curves with bands, and the colours of Okabe and Ito, which are safe for colour-blind readers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,7 @@ LINES = ("-", "--", "-.", ":")
 
 
 def new_axes(
-    ax: Any = None,
-    *,
-    rows: int = 1,
-    columns: int = 1,
-    figsize: tuple[float, float] = (6.0, 4.5),
-    **options: Any,
+    ax: Any = None, *, rows: int = 1, columns: int = 1, figsize: tuple[float, float] = (6.0, 4.5), **options: Any
 ) -> np.ndarray:
     """``rows * columns`` axes as a flat array: those given, or those of a new figure."""
     try:
@@ -44,6 +39,17 @@ def new_axes(
     return axes
 
 
+def panels(ax: Any, number: int, width: float, height: float, **options: Any) -> np.ndarray:
+    """Return axes for ``number`` small figures, at most four side by side; the rest of a new figure is hidden."""
+    columns = max(1, min(4, number))
+    rows = -(-number // columns)
+    shape = {"rows": 1, "columns": number} if ax is not None else {"rows": rows, "columns": columns}
+    axes = new_axes(ax, figsize=(width * columns, height * rows), **shape, **options)
+    for each in axes[number:]:
+        each.set_visible(ax is not None)
+    return axes[:number]
+
+
 def named_curves(curves: Any, name: str, function: str, variable: str) -> dict[str, xr.Dataset]:
     """Return curves by name; each must be a result of ``function``, with ``variable``."""
     named = dict(curves) if isinstance(curves, Mapping) and not isinstance(curves, xr.Dataset) else {name: curves}
@@ -56,3 +62,22 @@ def named_curves(curves: Any, name: str, function: str, variable: str) -> dict[s
     if not named:
         raise ValueError("curves is an empty dict: there is nothing to draw.")
     return named
+
+
+def draw_curves(
+    axes: Any,
+    named: Mapping[str, xr.Dataset],
+    variable: str,
+    label: Callable[[str, xr.Dataset], str],
+    *,
+    limits: tuple[str, str] | None,
+    step: str | None = None,
+) -> None:
+    """Draw a ``variable`` of each dataset over its coordinate, with the band between two others, the ``limits``."""
+    for k, (name, curve) in enumerate(named.items()):
+        color, line, at = COLORS[k % len(COLORS)], LINES[k % len(LINES)], curve[curve[variable].dims[0]]
+        if limits is not None:
+            lower, upper = (curve[each] for each in limits)
+            axes.fill_between(at, lower, upper, step=step, color=color, alpha=0.2, linewidth=0)
+        style = f"steps-{step}" if step else "default"
+        axes.plot(at, curve[variable], drawstyle=style, color=color, linestyle=line, label=label(name, curve))

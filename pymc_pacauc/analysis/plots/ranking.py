@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from scipy.stats import gaussian_kde
 
-from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, named_curves, new_axes
+from pymc_pacauc.analysis.plots import canvas
+from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREY, LINES, VERMILION, draw_curves, named_curves
 from pymc_pacauc.analysis.threshold import Threshold
 from pymc_pacauc.comparison.censored import concordance_risk, event_codes, survival_curve
 from pymc_pacauc.comparison.pairs import encode_labels
@@ -23,13 +24,7 @@ from pymc_pacauc.problem.additive_features import LEVELS
 MOST_SHOWN = 40  # columns or coefficients, the largest, in figures and tables: what fits on a page; doubled, two pages
 
 
-def plot_roc(
-    curves: xr.Dataset | Mapping[str, xr.Dataset],
-    *,
-    band: bool = True,
-    randomised: bool = False,
-    ax: Any = None,
-) -> Any:
+def plot_roc(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
     """Draw ROC curves of mean scores, with their bands over rows.
 
     Parameters
@@ -38,8 +33,6 @@ def plot_roc(
         Result of :func:`~pymc_pacauc.roc`, or several of them by name.
     band : bool, default True
         Show the pointwise band.
-    randomised : bool, default False
-        Show the mean curve of the draws too: of a score that is drawn from the posterior each time.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
 
@@ -70,16 +63,9 @@ def plot_roc(
     ('false positive rate', 'true positive rate')
     """
     named = named_curves(curves, "", "roc", "tpr")
-    [axes] = new_axes(ax, figsize=(5.2, 5.2))
+    [axes] = canvas.new_axes(ax, figsize=(5.2, 5.2))
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
-    for k, (name, curve) in enumerate(named.items()):
-        color, line = COLORS[k % len(COLORS)], LINES[k % len(LINES)]
-        if band:
-            axes.fill_between(curve["fpr"], curve["tpr_lower"], curve["tpr_upper"], color=color, alpha=0.2, linewidth=0)
-        axes.plot(curve["fpr"], curve["tpr"], color=color, linestyle=line, label=_label(name, curve))
-        if randomised and curve.attrs["draws"] > 1:
-            label = f"{name + ', ' if name else ''}a draw: AUC {curve.attrs['auc_of_draw']:.3f}"
-            axes.plot(curve["fpr"], curve["tpr_of_draw"], color=color, linestyle=line, linewidth=0.8, label=label)
+    draw_curves(axes, named, "tpr", _label("auc"), limits=("tpr_lower", "tpr_upper") if band else None)
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
     attrs = next(iter(named.values())).attrs
     axes.legend(loc="lower right", frameon=False, title=f"AUC of the mean score\n({attrs['ci_prob']:.0%} over rows)")
@@ -125,14 +111,10 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     ('recall', 'precision')
     """
     named = named_curves(curves, "", "precision_recall", "precision")
-    [axes] = new_axes(ax, figsize=(7.6, 4.6))
-    for k, (name, curve) in enumerate(named.items()):
-        color, line, recall = COLORS[k % len(COLORS)], LINES[k % len(LINES)], curve["recall"]
-        if band:
-            lower, upper = curve["precision_lower"], curve["precision_upper"]
-            axes.fill_between(recall, lower, upper, step="pre", color=color, alpha=0.2, linewidth=0)
-        label = _label(name, curve, "average_precision")
-        axes.step(recall, curve["precision"], where="pre", color=color, linestyle=line, label=label)
+    [axes] = canvas.new_axes(ax, figsize=(7.6, 4.6))
+    limits = ("precision_lower", "precision_upper") if band else None
+    draw_curves(axes, named, "precision", _label("average_precision"), limits=limits, step="pre")
+    for curve in named.values():
         axes.axhline(curve.attrs["event_rate"], color=GREY, linewidth=0.8, linestyle=":")
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.005), aspect="equal")
     level = next(iter(named.values())).attrs["ci_prob"]
@@ -141,10 +123,68 @@ def plot_precision_recall(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band
     return axes
 
 
-def _label(name: str, curve: xr.Dataset, measure: str = "auc") -> str:
-    value, lower, upper = (curve.attrs[f"{measure}{end}"] for end in ("", "_lower", "_upper"))
-    said = f"{value:.3f} ({lower:.3f} to {upper:.3f})"
-    return f"{name}: {said}" if name else said
+def _label(measure: str) -> Callable[[str, xr.Dataset], str]:
+    """Return the label of a curve: its name, and the value of the measure with its interval."""
+
+    def label(name: str, curve: xr.Dataset) -> str:
+        value, lower, upper = (curve.attrs[f"{measure}{end}"] for end in ("", "_lower", "_upper"))
+        return f"{name}{': ' if name else ''}{value:.3f} ({lower:.3f} to {upper:.3f})"
+
+    return label
+
+
+def plot_decision_curve(curves: xr.Dataset | Mapping[str, xr.Dataset], *, band: bool = True, ax: Any = None) -> Any:
+    """Draw net benefit against the probability at which one is indifferent, beside acting on every row and on none.
+
+    Parameters
+    ----------
+    curves : Dataset or mapping of str to Dataset
+        Result of :func:`~pymc_pacauc.decision_curve`, or several of them by name.
+    band : bool, default True
+        Show the band over rows.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        With a line for each curve.
+
+    Raises
+    ------
+    TypeError
+        If ``curves`` are not results of :func:`~pymc_pacauc.decision_curve`.
+
+    See Also
+    --------
+    pymc_pacauc.decision_curve : Compute the curve.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> import matplotlib.pyplot as plt
+    >>> y = np.arange(100) < 30
+    >>> scores = np.random.default_rng(1).normal(size=100) + 1.5 * y
+    >>> curve = pac.decision_curve(scores, y, probabilities=np.linspace(0.02, 0.6, 30))
+    >>> fig, ax = plt.subplots(layout="constrained")
+    >>> pac.plots.plot_decision_curve(curve, ax=ax).get_ylabel()
+    'net benefit (true positives per row)'
+    """
+    named = named_curves(curves, "mean score", "decision_curve", "net_benefit")
+    [axes] = canvas.new_axes(ax, figsize=(6.0, 4.2))
+    first = next(iter(named.values()))
+    at = first["probability"]
+    axes.axhline(0.0, color=BLACK, linewidth=0.9, label="nobody")
+    axes.plot(at, first["treat_all"], color=GREY, linewidth=0.9, label="everybody")
+    limits = ("lower", "upper") if band else None
+    draw_curves(axes, named, "net_benefit", lambda name, _: name, limits=limits)
+    top = max(float(curve["upper" if band else "net_benefit"].max()) for curve in named.values())
+    axes.set(xlabel="probability at which one is indifferent", ylabel="net benefit (true positives per row)")
+    axes.set_xlim(0, 1)
+    if top > 0.0:  # elsewhere no rule is better than nobody: all that there is, is shown
+        axes.set_ylim(-0.15 * top, 1.05 * top)
+    axes.legend(frameon=False, title=f"{first.attrs['ci_prob']:.0%} over rows" if band else None)
+    return axes
 
 
 def plot_scores(
@@ -201,74 +241,65 @@ def plot_scores(
     'score'
     """
     score = np.asarray(mean_score(scores))
-    posterior = isinstance(scores, xr.Dataset) or np.ndim(scores) > 1
+    label = "mean score" if isinstance(scores, xr.Dataset) or np.ndim(scores) > 1 else "score"
     if ordered:
         if positive is not None:
             raise ValueError(
                 "positive= is for two classes; with ordered=True the larger value of y should score higher."
             )
         risk = float(empirical_risk(score, y, ordered=True))  # also checks the two
-        [axes] = new_axes(ax, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
-        _ridges(axes, score, np.asarray(y), threshold)
-        axes.set(xlabel="mean score" if posterior else "score", ylabel="class", title=f"concordance {1.0 - risk:.3f}")
-        return axes
-    mask = encode_labels(y, positive)
-    if score.shape != mask.shape:
-        raise ValueError(f"scores must have one column per label, {mask.size}; the mean score has shape {score.shape}.")
-    [axes] = new_axes(ax, figsize=(6.4, 3.8))
-    grid = _score_grid(score)
-    classes = ((~mask, BLUE, "negative", "--"), (mask, VERMILION, "positive", "-"))
-    densities = [_density(score[group], grid, np.ptp(score)) for group, *_ in classes]
-    height = max(density.max() for density in densities) or 1.0
-    for k, (density, (group, color, name, line)) in enumerate(zip(densities, classes, strict=True)):
-        axes.fill_between(grid, density, color=color, alpha=0.2, linewidth=0)
-        axes.plot(grid, density, color=color, linestyle=line, label=f"{name} ({group.sum()} rows)")
-        place = (-0.25 if k == 0 else -0.12) * height
-        axes.plot(score[group], np.full(group.sum(), place), "|", color=color, alpha=0.6)
+        [axes] = canvas.new_axes(ax, figsize=(6.4, 1.6 + 0.7 * np.unique(y).size))
+        _ridges(axes, score, np.asarray(y))
+        axes.set(xlabel=label, ylabel="class", title=f"concordance {1.0 - risk:.3f}")
+    else:
+        mask = encode_labels(y, positive)
+        if score.shape != mask.shape:
+            raise ValueError(
+                f"scores must have one column per label, {mask.size}; the mean score has shape {score.shape}."
+            )
+        [axes] = canvas.new_axes(ax, figsize=(6.4, 3.8))
+        classes = ((score[~mask], BLUE, "negative", "--", -0.25), (score[mask], VERMILION, "positive", "-", -0.12))
+        grid, densities = _densities(score, [members for members, *_ in classes])
+        height = np.max(densities) or 1.0
+        for density, (members, color, name, line, place) in zip(densities, classes, strict=True):
+            axes.fill_between(grid, density, color=color, alpha=0.2, linewidth=0)
+            axes.plot(grid, density, color=color, linestyle=line, label=f"{name} ({members.size} rows)")
+            axes.plot(members, np.full(members.size, place * height), "|", color=color, alpha=0.6)
+        axes.set(xlabel=label, ylabel="density", ylim=(-0.35 * height, 1.1 * height))
+        axes.set(yticks=[t for t in axes.get_yticks() if 0 <= t <= 1.1 * height])
     if threshold is not None:
-        value = threshold.value if isinstance(threshold, Threshold) else float(threshold)
-        text = f"threshold {value:.3g}"
-        if isinstance(threshold, Threshold):
-            text += f"\n({threshold.rule};\nFPR {threshold.fpr:.2f}, TPR {threshold.tpr:.2f})"
-        axes.axvline(value, color=BLACK, linewidth=1.2, label=text)
-    axes.set(xlabel="mean score" if posterior else "score", ylabel="density")
-    axes.set(ylim=(-0.35 * height, 1.1 * height), yticks=[t for t in axes.get_yticks() if 0 <= t <= 1.1 * height])
+        chosen = isinstance(threshold, Threshold)
+        value = threshold.value if chosen else float(threshold)
+        rates = f"\n({threshold.rule};\nFPR {threshold.fpr:.2f}, TPR {threshold.tpr:.2f})" if chosen else ""
+        axes.axvline(value, color=BLACK, linewidth=1.2, label=f"threshold {value:.3g}{rates}")
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes
 
 
-def _density(score: np.ndarray, grid: np.ndarray, spread: float) -> np.ndarray:
-    """Compute the density on the grid; zero where scores have no variance in floating point."""
-    visible = np.ptp(score) > max(1e-9 * spread, 1e-150)
-    return gaussian_kde(score)(grid) if visible else np.zeros_like(grid)
+def _densities(score: np.ndarray, members: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return a grid over the scores and the density of each class's; zero where these have no visible variance."""
+    spread = np.ptp(score)
+    grid = np.linspace(score.min() - 0.15 * spread, score.max() + 0.15 * spread, 400)
+    visible = [np.ptp(each) > max(1e-9 * spread, 1e-150) for each in members]
+    return grid, [
+        gaussian_kde(each)(grid) if seen else np.zeros_like(grid) for each, seen in zip(members, visible, strict=True)
+    ]
 
 
-def _score_grid(score: np.ndarray) -> np.ndarray:
-    return np.linspace(score.min() - 0.15 * np.ptp(score), score.max() + 0.15 * np.ptp(score), 400)
-
-
-def _ridges(axes: Any, score: np.ndarray, y: np.ndarray, threshold: Any) -> None:
+def _ridges(axes: Any, score: np.ndarray, y: np.ndarray) -> None:
     """Draw a density for each class, higher classes further up, on a common scale."""
-    grid, classes = _score_grid(score), np.unique(y)
+    classes = np.unique(y)
     members = [score[y == label] for label in classes]
-    densities = [gaussian_kde(s)(grid) if s.size > 1 and np.ptp(s) > 0 else np.zeros_like(grid) for s in members]
-    highest = max(density.max() for density in densities) or 1.0
+    grid, densities = _densities(score, members)
+    highest = np.max(densities) or 1.0
     for k, (density, inside) in enumerate(zip(densities, members, strict=True)):
         front = 2 * (classes.size - k)  # the lower classes in front
         axes.fill_between(grid, k, k + 0.9 * density / highest, color=BLUE, alpha=0.3, linewidth=0, zorder=front)
         axes.plot(grid, k + 0.9 * density / highest, color=BLUE, linewidth=1.2, zorder=front)
         axes.plot(inside, np.full(inside.size, k - 0.06), "|", color=BLUE, alpha=0.4, markersize=5, zorder=front)
-        axes.plot(np.median(inside), k, marker="o", markersize=5, color=VERMILION, linestyle="none", zorder=100)
-    axes.plot([], [], marker="o", markersize=5, color=VERMILION, linestyle="none", label="median")
-    if threshold is not None:
-        value = threshold.value if isinstance(threshold, Threshold) else float(threshold)
-        axes.axvline(value, color=BLACK, linewidth=1.2, label=f"threshold {value:.3g}")
+        axes.plot(np.median(inside), k, "o", color=VERMILION, markersize=5, zorder=100, label=None if k else "median")
     labels = [f"{label:g} ({inside.size} rows)" for label, inside in zip(classes, members, strict=True)]
     axes.set(yticks=np.arange(classes.size), yticklabels=labels, ylim=(-0.2, classes.size))
-    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-
-
-PARTS = ("half", "third", "quarter", "fifth")  # of two, three, four and five groups
 
 
 def plot_survival(
@@ -340,7 +371,7 @@ def plot_survival(
     empty = groups - np.unique(group).size
     if empty:
         raise ValueError(f"groups={groups} is too many: {empty} would be empty, because many scores are equal.")
-    [axes] = new_axes(ax, figsize=(7.2, 4.2))
+    [axes] = canvas.new_axes(ax, figsize=(7.2, 4.2))
     for k in range(groups):
         inside = group == k
         curve = survival_curve(times[inside], codes[inside], cause)
@@ -364,7 +395,7 @@ def plot_survival(
 
 def _name(k: int, groups: int) -> str:
     """Name the k-th group, from the lowest scores up."""
-    part = PARTS[groups - 2] if groups - 2 < len(PARTS) else f"{groups}th part"
+    part = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}.get(groups, f"{groups}th part")
     if k in (0, groups - 1):
         return f"{'lowest' if k == 0 else 'highest'} {part}"
     return f"middle {part}" if groups == 3 else f"{part} {k + 1} of {groups}"
@@ -416,14 +447,10 @@ def plot_shapes(estimator: Any, *, columns: Sequence[str] | None = None, ci_prob
     shown = sorted(shapes, key=lambda name: -np.ptp(shapes[name][1]))[:MOST_SHOWN] if columns is None else columns
     if unknown := [name for name in shown if name not in shapes]:
         raise ValueError(f"columns has {unknown[0]!r}, which is no column of X; these are {', '.join(shapes)}.")
-    rows = -(-len(shown) // 4)
-    size = (3.2 * min(4, len(shown)), 2.6 * rows)
-    axes = new_axes(ax, rows=1 if ax is not None else rows, columns=min(4, len(shown)), figsize=size, sharey=True)
-    for each, name in zip(axes, shown, strict=False):
+    axes = canvas.panels(ax, len(shown), 3.2, 2.6, sharey=True)
+    for each, name in zip(axes, shown, strict=True):
         draw_shape(each, name, shapes[name], ci_prob)
-    for each in axes[len(shown) :]:
-        each.set_visible(ax is not None)
-    return axes[: len(shown)]
+    return axes
 
 
 def draw_shape(axes: Any, name: str, shape: FloatArray, ci_prob: float) -> None:

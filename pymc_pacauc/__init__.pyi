@@ -7,8 +7,6 @@ from . import datasets as datasets
 from . import results as results
 from . import theorems as theorems
 from .analysis import plots as plots
-from .analysis.compare import compare as compare
-from .analysis.compare import leave_out as leave_out
 from .analysis.evaluate import auc_interval as auc_interval
 from .analysis.evaluate import compare_auc as compare_auc
 from .analysis.evaluate import precision_recall as precision_recall
@@ -22,7 +20,9 @@ from .analysis.predict import export as export
 from .analysis.predict import predict_scores as predict_scores
 from .analysis.scorecard import scorecard as scorecard
 from .analysis.select_gamma import select_gamma as select_gamma
+from .analysis.summary import compare as compare
 from .analysis.summary import inclusion_probability as inclusion_probability
+from .analysis.summary import leave_out as leave_out
 from .analysis.summary import summary as summary
 from .analysis.threshold import choose_threshold as choose_threshold
 from .analysis.threshold import decision_curve as decision_curve

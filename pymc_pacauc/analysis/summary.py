@@ -1,8 +1,15 @@
-"""Summary table of a posterior, and inclusion probabilities of a spike-and-slab variable from draws."""
+"""Tables of results: one posterior (:func:`summary`), several models (:func:`compare`), and cross-validated scores.
+
+*Comparing models.* The evidence of a Gibbs posterior is the prior expectation of exp(-gamma * risk). Evidences of two
+models are comparable if only the *prior* of the scores differs: covariates, kernel, variances. With another gamma,
+other rows or other pairs they are different quantities, and refused; so is comparing lower bounds of variational Bayes
+with anything else. log Z differs from the log evidence of a likelihood in that exp(-gamma * risk) is not normalised
+over data: posterior model probabilities are those of the Gibbs posterior over models *and* scores, at this gamma.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import arviz as az
@@ -10,12 +17,16 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
-from scipy.special import expit, ndtr, ndtri
+from numpy.typing import ArrayLike
+from scipy.special import expit, ndtr, ndtri, softmax
 from scipy.stats import rankdata
 
 from pymc_pacauc.array_result import html_report
-from pymc_pacauc.certify.certificate import Certificate, certificate
+from pymc_pacauc.certify.certificate import Certificate, certificate, certified_auc
+from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.risk import comparison_risk
+from pymc_pacauc.ep.leave_out import LeaveOut
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.auc_term import auc_terms
 from pymc_pacauc.model.compat import inference_data
@@ -27,9 +38,8 @@ from pymc_pacauc.model.read import problem_of
 from pymc_pacauc.model.results import as_result, check_model, dataset_of
 from pymc_pacauc.numerics import DRAWS, NUMBERS_AT_ONCE, FloatArray, check_probability, tails
 from pymc_pacauc.problem.problem import Problem
-
-# Draws for quantiles of an approximation: their error is 0.02 posterior standard deviations; doubled, 0.014.
-QUANTILE_DRAWS = 20_000
+from pymc_pacauc.problem.provenance import Provenance
+from pymc_pacauc.tune.gamma import paired_errors
 
 
 def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm.Model | None = None) -> xr.DataArray:
@@ -90,14 +100,12 @@ def inclusion_probability(result: Any, *, var_name: str | None = None, model: pm
     part = source.parts[name]
     p, v0, v1 = sparse[name].hyperparameters()
     log_odds = np.log(p) - np.log1p(-p)
-    rows = posterior.sizes["chain"] * posterior.sizes["draw"]
-    theta = np.concatenate([_rows(posterior[each], rows) for each in source.names], axis=1)
+    theta = flat_draws(posterior, source.names)
     if not sparse[name].dirac:
         ratio = 0.5 * (np.log(v0 / v1) + theta[:, part] ** 2 * (1.0 / v0 - 1.0 / v1))
         values = expit(log_odds + ratio).mean(axis=0)
     elif f"{name}_slab" in posterior:
-        slab = _rows(posterior[f"{name}_slab"], rows)
-        values = _flip(source.problem, theta, slab, part.start, log_odds)
+        values = _flip(source.problem, theta, flat_draws(posterior, [f"{name}_slab"]), part.start, log_odds)
     else:
         return _counted(posterior, name)
     return labelled(model, sparse[name].variable, values).rename(f"{name}_inclusion")
@@ -114,7 +122,7 @@ def _choose(names: list[str], var_name: str | None) -> str:
 
 
 def _counted(posterior: xr.Dataset, var_name: str | None) -> xr.DataArray:
-    names = [str(name).removesuffix("_included") for name in posterior.data_vars if str(name).endswith("_included")]
+    names = _sparse_names(posterior)
     if not names:
         raise ValueError(
             "result has no draws of indicators (those of a SpikeSlab variable with v0 = 0): pass model= too."
@@ -123,8 +131,10 @@ def _counted(posterior: xr.Dataset, var_name: str | None) -> xr.DataArray:
     return posterior[f"{name}_included"].mean(("chain", "draw")).rename(f"{name}_inclusion")
 
 
-def _rows(variable: xr.DataArray, rows: int) -> FloatArray:
-    return np.asarray(variable.transpose("chain", "draw", ...).values, dtype=float).reshape(rows, -1)
+def flat_draws(posterior: xr.Dataset, names: Sequence[str]) -> FloatArray:
+    """Return the draws of these variables, one after the other, as a matrix (draws, entries)."""
+    columns = [np.asarray(posterior[name].transpose("chain", "draw", ...).values, dtype=float) for name in names]
+    return np.concatenate([each.reshape(each.shape[0] * each.shape[1], -1) for each in columns], axis=1)
 
 
 def _flip(problem: Problem, theta: FloatArray, slab: FloatArray, first: int, log_odds: FloatArray) -> FloatArray:
@@ -139,9 +149,6 @@ def _flip(problem: Problem, theta: FloatArray, slab: FloatArray, first: int, log
         gain = np.where(included, other - at, at - other)  # risk without minus risk with
         probabilities[k] = expit(log_odds[k] + problem.gamma * gain).mean()
     return probabilities
-
-
-MOST_ENTRIES = 500  # variables with more entries than this are left out of the table, unless they are named
 
 
 def summary(
@@ -234,28 +241,22 @@ def summary(
     if model is not None:
         check_model(fitted, model)
     certified, note = _certificate(fit_result, epsilon)
-    whole = fit_result
-    if isinstance(fit_result, NestedApproximation):  # no Gaussian: its draws are summarised
-        fit_result = as_result(fit_result.sample(DRAWS, random_seed=0))
-        options = {"kind": "stats", **options}
     if hasattr(result, "scores_"):
         table = _of_estimator(result, ci_prob)
-    elif isinstance(fit_result, EPApproximation):
+    elif isinstance(fit_result, EPApproximation) and not isinstance(fit_result, NestedApproximation):
         table = _closed_form(fit_result, ci_prob, var_names)
     else:
-        source = whole if isinstance(whole, NestedApproximation) else result
-        table, omitted = _of_draws(fit_result, source, var_names, options)
+        table, omitted = _of_draws(fit_result, result, var_names, options)
         if omitted:
             note = "; ".join(filter(None, [note, f"left out of the table for their size: {', '.join(omitted)}"]))
-    evidence = whole.evidence
     table.attrs.update(
         method=fitted.method,
         gamma=fitted.gamma,
         measure=fitted.measure,
-        auc=_training_auc(whole, model),
-        expected_auc=1.0 - whole.mean_risk.value,
-        log_evidence=evidence.estimate,
-        log_evidence_se=evidence.standard_error,
+        auc=_training_auc(fit_result, model),
+        expected_auc=1.0 - fit_result.mean_risk.value,
+        log_evidence=fit_result.evidence.estimate,
+        log_evidence_se=fit_result.evidence.standard_error,
         certificate=certified,
         note=note,
         estimator=hasattr(result, "scores_"),
@@ -269,18 +270,25 @@ def summary(
 def _of_draws(
     drawn: Any, source: Any, var_names: Sequence[str] | None, options: dict[str, Any]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """ArviZ's table of the draws, with the inclusion probabilities of ``source`` and what is too large for it."""
+    """ArviZ's table of the draws, with inclusion probabilities, and the variables that are too large for it."""
+    if isinstance(drawn, NestedApproximation):  # no Gaussian: draws of it are summarised
+        source, drawn = drawn, as_result(drawn.sample(DRAWS, random_seed=0))
+        options = {"kind": "stats", **options}
     if drawn.posterior is None:
         raise TypeError("result has no posterior group to summarise.")
     names, omitted = _variables(drawn.posterior, var_names, drawn.fitted_to.n_pos + drawn.fitted_to.n_neg)
     table = az.summary(inference_data({"posterior": drawn.posterior}), var_names=names, **options)
-    for included in (str(name) for name in drawn.posterior.data_vars if str(name).endswith("_included")):
-        name = included.removesuffix("_included")
+    for name in _sparse_names(drawn.posterior):
         probability = inclusion_probability(source, var_name=name).values.ravel()
         rows = [label for label in table.index if label.partition("[")[0] == name]
         if len(rows) == probability.size:
             table.loc[rows, "inclusion"] = probability.round(3)
     return table, omitted
+
+
+def _sparse_names(posterior: xr.Dataset) -> list[str]:
+    """Names of the spike-and-slab variables whose indicators were drawn."""
+    return [str(name).removesuffix("_included") for name in posterior.data_vars if str(name).endswith("_included")]
 
 
 def _summary_of_scores(scores: Any, ci_prob: float, top: float | None) -> pd.DataFrame:
@@ -341,13 +349,11 @@ def _report(attrs: dict[str, Any], terms: int) -> str:
     ]
     if certified is not None:
         sure = f"with probability {1 - certified.epsilon:g} ({certified.bound}; under the assumptions that"
-        rows.append(
-            (f"certified {measure}", f"{certified.auc:.4f} of the randomised score, {sure} the certificate lists)")
-        )
+        text = f"{certified.auc:.4f} of the randomised score, {sure} the certificate lists)"
+        rows.append((f"certified {measure}", text))
     if attrs["pairs_used"]:
-        rows.append(
-            ("pairs used", f"{attrs['pairs_used']}, sampled: mean ± {attrs['sampling_error']:.2g} posterior sd")
-        )
+        text = f"{attrs['pairs_used']}, sampled: mean ± {attrs['sampling_error']:.2g} posterior sd"
+        rows.append(("pairs used", text))
     if attrs["note"]:
         rows.append(("note", attrs["note"]))
     width = max(len(label) for label, _ in rows) + 2
@@ -371,7 +377,8 @@ def _closed_form(approx: EPApproximation, ci_prob: float, var_names: Sequence[st
     inclusion = approx.fit.inclusion_probability if approx.source.sparse else None
     table = _intervals(mean, sd, coefficient_labels(approx.model, approx.variable_names), ci_prob, inclusion)
     if approx.posterior is not approx.fit.posterior:  # with the exact length it is no Gaussian
-        number = int(np.clip(10 * NUMBERS_AT_ONCE // mean.size, 1000, QUANTILE_DRAWS))
+        # Quantiles of 20 000 draws have an error of 0.02 posterior standard deviations; of twice as many, 0.014.
+        number = int(np.clip(10 * NUMBERS_AT_ONCE // mean.size, 1000, 20_000))
         drawn = approx.posterior.draw(number, np.random.default_rng(0))
         low, high = np.quantile(drawn, tails(ci_prob), axis=0)
         for name, values in zip(table.columns[2:5], (low, high, np.mean(drawn > 0.0, axis=0)), strict=True):
@@ -421,6 +428,213 @@ def _variables(posterior: Any, var_names: Sequence[str] | None, observations: in
         return list(var_names), []
     draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     size = {str(name): posterior[name].size // draws for name in posterior.data_vars}
-    omitted = [name for name, n in size.items() if n > MOST_ENTRIES or n == observations]
+    omitted = [name for name, n in size.items() if n > 500 or n == observations]
     parts = {f"{name}_{part}" for name in size for part in ("slab", "latent", "included")}  # of a SpikeSlab variable
     return [name for name in size if name not in omitted and name not in parts], omitted
+
+
+WORDS = {
+    "gamma": "gamma",
+    "comparison": "what is compared",
+    "n_pos": "the number of positive rows",
+    "n_neg": "the number of negative rows",
+    "m_eff": "weights or strata",
+    "ties": "the cost of ties",
+    "terms": "the number of AUC terms",
+    "only_auc": "whether there is a likelihood besides",
+    "pairs": "the labels of the rows, or which pairs are compared",
+}
+
+
+@raises_interrupts
+def compare(
+    results: Mapping[str, Any],
+    *,
+    prior: ArrayLike | None = None,
+    folds: int = 5,
+    epsilon: float = 0.05,
+    random_seed: Any = 0,
+) -> pd.DataFrame:
+    """Compare models that were fitted to the same labels at the same gamma, and differ in their priors.
+
+    Parameters
+    ----------
+    results : mapping of str to result
+        Results of ``pm.fit(method=pac.EP())`` or ``pm.sample(step=pac.TemperingSMC())``, or fits of arrays, by name.
+    prior : array_like, shape (models,), optional
+        Prior probability of each model, in their order; by default equal.
+    folds : int, default 5
+        Number of folds of the cross-validated AUC, the same for all models; 0 for none.
+    epsilon : float, default 0.05
+        Probability with which certificates may fail, shared between the models, so that all of them hold at once.
+    random_seed : int, Generator or None, default 0
+        Seed of the folds.
+
+    Returns
+    -------
+    DataFrame
+        A row per model, the highest evidence first: ``rank``, ``log_evidence`` (nats) and its standard error ``se``
+        (NaN: not known; expectation propagation gives none), ``delta`` from the best, posterior ``probability``,
+        held-out ``auc`` of the mean score, how far it stays behind the best one (``auc_loss``) with the paired standard
+        error of that over folds (``auc_loss_se``), ``certified_auc``, ``expected_auc`` of a draw on the training rows,
+        ``coefficients``, ``method``, and ``warning``. The held-out AUC is NaN for draws, a certificate is NaN where
+        there is none.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two results, they were fitted to different labels or at different gammas, or a log
+        evidence is not known.
+
+    See Also
+    --------
+    compare_auc : Compare two scores on labelled rows.
+    maximize_evidence : Choose hyper-parameters by the evidence.
+    pymc_pacauc.plots.plot_compare : Draw the table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_pacauc import arrays, compare
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(200, 4))
+    >>> y = X[:, 0] + 0.5 * X[:, 1] + rng.normal(size=200) > 0
+    >>> fits = {f"first {k}": arrays.fit(arrays.linear_gaussian_problem(X[:, :k], y, 200.0)) for k in (1, 2, 4)}
+    >>> compare(fits)["rank"].to_dict()
+    {'first 2': 0, 'first 4': 1, 'first 1': 2}
+    """
+    if len(results) < 2:
+        raise ValueError(f"results must hold at least two models to compare; got {len(results)}.")
+    found = {name: as_result(result) for name, result in results.items()}
+    _check_comparable({name: result.fitted_to for name, result in found.items()})
+    weights = np.ones(len(found)) if prior is None else np.asarray(prior, dtype=np.float64)
+    if weights.shape != (len(found),) or not (weights > 0.0).all():
+        raise ValueError(f"prior must be {len(found)} positive numbers, one for each model; got {prior!r}.")
+    log_evidence = np.array([result.evidence.estimate for result in found.values()])
+    unknown = [name for name, value in zip(found, log_evidence, strict=True) if not np.isfinite(value)]
+    if unknown:
+        raise ValueError(
+            f"results has models without a log evidence, {', '.join(unknown)}: their fits did not converge. Fit them "
+            "with more sweeps (max_sweeps=), or at a smaller gamma."
+        )
+    held_out = _held_out(found, folds, random_seed)
+    table = pd.DataFrame(
+        {
+            "log_evidence": log_evidence,
+            "se": [result.evidence.standard_error for result in found.values()],
+            "delta": log_evidence.max() - log_evidence,
+            "probability": softmax(log_evidence + np.log(weights)),
+            **held_out,
+            "certified_auc": [certified_auc(result, len(found), epsilon) for result in found.values()],
+            "expected_auc": [1.0 - result.mean_risk.value for result in found.values()],
+            "coefficients": [result.fitted_to.coefficients for result in found.values()],
+            "method": [result.fitted_to.method for result in found.values()],
+            "warning": [_warning(result) for result in found.values()],
+        },
+        index=pd.Index(found, name="model"),
+    ).sort_values("log_evidence", ascending=False)
+    table.insert(0, "rank", np.arange(len(table)))
+    table.attrs["gamma"] = next(iter(found.values())).fitted_to.gamma
+    return table
+
+
+def _check_comparable(fitted: Mapping[str, Provenance]) -> None:
+    """Refuse results whose evidences are not comparable."""
+    (first, reference), *others = fitted.items()
+    for name, other in others:
+        different = [
+            f"{words} ({getattr(reference, key)} and {getattr(other, key)})" if key != "pairs" else words
+            for key, words in WORDS.items()
+            if not _same(getattr(reference, key), getattr(other, key))
+        ]
+        if different:
+            raise ValueError(
+                f"The log evidences of {first!r} and {name!r} are not comparable; these differ: "
+                f"{'; '.join(different)}. Fit both to the same rows and pairs at the same gamma."
+            )
+    methods = {each.method for each in fitted.values()}
+    if "GaussianVB" in methods and len(methods) > 1:
+        raise ValueError(
+            "results has fits by variational Bayes, whose evidence is a lower bound and not comparable with that of "
+            "other methods: fit all models by EP or SMC (or all by variational Bayes)."
+        )
+    if not reference.only_auc:
+        raise ValueError(
+            "results has a model with a likelihood besides the AUC term, so that log Z is not that of the AUC alone: "
+            "compare models whose only terms are AUC potentials."
+        )
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(np.isclose(a, b, rtol=1e-9)) if isinstance(a, float) else a == b
+
+
+def _held_out(found: Mapping[str, Any], folds: int, random_seed: Any) -> pd.DataFrame:
+    """Compute held-out AUCs of the mean scores on the same folds, and their loss against the best."""
+    fits = {name: result.fit for name, result in found.items() if folds and hasattr(result, "fit")}
+    table = pd.DataFrame(np.nan, index=list(found), columns=["auc", "auc_loss", "auc_loss_se"])
+    if fits:
+        pairs = next(iter(fits.values())).problem.pairs  # those of all
+        fold = comparison_folds(pairs, folds, np.random.default_rng(random_seed))
+        aucs = np.array([each.leave_out(fold).group_auc for each in fits.values()])
+        errors = paired_errors(aucs[:, None, :])
+        table.loc[list(fits)] = np.column_stack([aucs.mean(axis=1), errors.loss, errors.se])
+    return table
+
+
+def _warning(result: Any) -> str:
+    tuned = "prior tuned on these data" if result.fitted_to.tuned_prior else ""
+    return "; ".join(each for each in (result.caveat, tuned) if each)
+
+
+@raises_interrupts
+def leave_out(result: Any, groups: ArrayLike | None = None, **options: Any) -> LeaveOut:
+    """Compute cross-validated scores of every observation.
+
+    Each observation (or group) is removed from the fit, without a new fit from scratch.
+
+    Parameters
+    ----------
+    result : approximation, draws or fit
+        Result of ``pm.fit(method=pac.EP())`` or ``pac.GaussianVB()``, something that contains it, or an estimator.
+    groups : array_like, shape (n,), optional
+        Group label of each observation for k-fold or grouped cross-validation, left out together. By default
+        each is left out alone; in certificates and intervals, by contrast, groups are the independent units.
+    **options : dict
+        ``refine``, ``n_jobs`` and ``progressbar``, as in :meth:`pymc_pacauc.results.EPApproximation.leave_out`.
+
+    Returns
+    -------
+    LeaveOut
+        Scores, shape (n,), with their variances and the cross-validated AUC.
+
+    Raises
+    ------
+    TypeError
+        If ``result`` does not contain a fit, such as draws by SMC.
+
+    See Also
+    --------
+    select_gamma : Choose gamma by cross-validation.
+    auc_interval : AUC on rows that were not fitted, with an interval.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_pacauc as pac
+    >>> X = np.random.default_rng(1).normal(size=(60, 2))
+    >>> fit = pac.arrays.fit(pac.arrays.linear_gaussian_problem(X, X[:, 0] > 0.3, gamma=60.0))
+    >>> pac.leave_out(fit, groups=np.arange(60) % 3).group_auc.shape
+    (3,)
+    """
+    found = as_result(result)
+    if isinstance(found, EPApproximation):
+        return found.leave_out(groups, **options)
+    if hasattr(found, "fit"):
+        return found.fit.leave_out(groups, **options)
+    if hasattr(result, "scores_"):
+        raise TypeError("result has no training rows to leave out: fit the estimator with keep_data=True.")
+    raise TypeError(
+        f"result must be that of pm.fit(method=pac.EP()); got {type(result).__name__}: rows are left out of an "
+        "approximation, not of draws. For tempering SMC, pac.select_gamma(model, [gamma], "
+        'method="smc") cross-validates by refitting.'
+    )

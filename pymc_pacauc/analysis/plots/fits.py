@@ -13,7 +13,7 @@ from scipy.stats import gaussian_kde, norm
 from pymc_pacauc.analysis.gamma_path import tempering_path
 from pymc_pacauc.analysis.plots.canvas import BLACK, BLUE, COLORS, GREEN, GREY, ORANGE, VERMILION, new_axes, panels
 from pymc_pacauc.analysis.plots.ranking import MOST_SHOWN
-from pymc_pacauc.analysis.summary import inclusion_probability
+from pymc_pacauc.analysis.summary import flat_draws, inclusion_probability
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.idata import coefficient_labels
 from pymc_pacauc.model.results import as_result, dataset_of
@@ -200,10 +200,11 @@ def plot_regularization_path(path: Any, *, names: Sequence[str] | None = None, m
     >>> ax.get_xscale()
     'log'
     """
-    v0, values, probabilities, found = _path_arrays(path)
+    v0, values, probabilities = (path[name].values for name in ("v0", "coefficient", "inclusion_probability"))
+    across = path["coefficient"].dims[1]
     if np.isnan(values).all():
         raise ValueError("path has no fit that converged (all its coefficients are NaN): there is nothing to draw.")
-    labels = np.asarray(found if names is None else list(names)).astype(str)
+    labels = np.asarray(path[across].values if names is None else list(names)).astype(str)
     [axes] = new_axes(ax, figsize=(7.0, 4.6))
     weight = np.nansum(probabilities, axis=0) + 1e-3 * np.nanmax(np.abs(values), axis=0)
     included = [k for k in np.argsort(-weight, kind="stable") if (probabilities[:, k] >= 0.5).any()]
@@ -229,8 +230,7 @@ def _flat_draws(names: Sequence[str], idata: Any) -> np.ndarray:
         raise TypeError(
             f"idata must be draws, the result of pm.sample() or approx.sample(); got {type(idata).__name__}."
         )
-    columns = [posterior[name].transpose("chain", "draw", ...).values for name in names]
-    return np.concatenate([c.reshape(c.shape[0] * c.shape[1], -1) for c in columns], axis=1)
+    return flat_draws(posterior, names)
 
 
 def _probabilities(result: Any) -> tuple[np.ndarray, Any]:
@@ -244,13 +244,6 @@ def _probabilities(result: Any) -> tuple[np.ndarray, Any]:
     if array.size == 0 or not ((array >= 0) & (array <= 1)).all():
         raise ValueError(f"result must have inclusion probabilities, numbers in [0, 1]; got {array[:5].tolist()}.")
     return array, np.arange(array.size) if labels is None or callable(labels) else np.asarray(labels)
-
-
-def _path_arrays(path: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
-    data = path if isinstance(path, xr.Dataset) else path.to_dataset()
-    names = data["coefficient"].dims
-    found = data[names[1]].values if names[1] in data.coords else np.arange(data.sizes[names[1]])
-    return data["v0"].values, data["coefficient"].values, data["inclusion_probability"].values, found
 
 
 def plot_compare(table: pd.DataFrame, *, ax: Any = None) -> Any:

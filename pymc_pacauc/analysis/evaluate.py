@@ -247,7 +247,7 @@ class Bootstrap:
 
         With ``trials`` limits are nowhere closer than those of a share observed in so many trials.
         """
-        found = {}
+        found: dict[str, FloatArray] = {}
         of_draw = self.draws.mean(axis=0)
         for label, values, samples in ((name, self.value, self.rows), (f"{name}_of_draw", of_draw, self.both)):
             lower, upper = np.quantile(samples[:, part], tails(ci_prob), axis=0)
@@ -673,9 +673,9 @@ def _over_rows(a: FloatArray, b: FloatArray, units: Units, ci_prob: float) -> AU
     trials = pairs + 2.0  # Agresti and Min: one half more in each cell of the table of matched pairs
     centre = pairs * difference / trials
     spread = float(np.sqrt(((pairs * square + 1.0) / trials - centre**2) / trials))
-    limits = np.clip(centre + ndtri(tails(ci_prob)) * spread, -1.0, 1.0).tolist()
+    lower, upper = np.clip(centre + ndtri(tails(ci_prob)) * spread, -1.0, 1.0).tolist()
     probability = float(ndtr(centre / spread))
-    return AUCComparison(auc_a, auc_b, difference, *limits, probability, units.words, ci_prob, **units.sizes)
+    return AUCComparison(auc_a, auc_b, difference, lower, upper, probability, units.words, ci_prob, **units.sizes)
 
 
 def _mean_square(a: FloatArray, b: FloatArray, mask: Mask) -> float:

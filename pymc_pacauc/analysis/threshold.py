@@ -334,11 +334,9 @@ def choose_threshold(
     draws, deployed, units = labelled_scores(scores, y, positive, mean)
     mask, sizes = units.mask, units.sizes
     share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
-    value, *rates = _threshold(deployed, mask, name, limit, share)
-    limits = [
-        tuple(binomial_interval(rate, sizes[key], ci_prob).tolist())
-        for rate, key in zip(rates, ("n_neg", "n_pos"), strict=True)
-    ]
+    value, at_fpr, at_tpr = _threshold(deployed, mask, name, limit, share)
+    rates = ((at_fpr, sizes["n_neg"]), (at_tpr, sizes["n_pos"]))
+    limits = [tuple(binomial_interval(rate, rows, ci_prob).tolist()) for rate, rows in rates]
     called = draws > value
     of_draws = _rates_of_draws(called, mask, np.random.default_rng(random_seed))
     draw_limits = limits if len(draws) == 1 else [central_interval(each, ci_prob) for each in of_draws]
@@ -350,8 +348,9 @@ def choose_threshold(
         costs = false * of_draws[0] + missed * (1.0 - of_draws[1])
         expected["expected_cost_interval"] = central_interval(costs, ci_prob)
     of = getattr(scores, "coords", {}).get(FIT)
-    fit = None if of is None else int(of)
-    return Threshold(value, *rates, *limits, *draw_limits, rule, ci_prob, **sizes, fit=fit, **expected)
+    fields: Any = {**sizes, **expected, "fit": None if of is None else int(of)}
+    intervals: Any = (*limits, *draw_limits)
+    return Threshold(value, at_fpr, at_tpr, *intervals, rule, ci_prob, **fields)
 
 
 def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence: float) -> tuple[float, float, float]:

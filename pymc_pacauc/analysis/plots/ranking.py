@@ -268,9 +268,11 @@ def plot_scores(
         axes.set(xlabel=label, ylabel="density", ylim=(-0.35 * height, 1.1 * height))
         axes.set(yticks=[t for t in axes.get_yticks() if 0 <= t <= 1.1 * height])
     if threshold is not None:
-        chosen = isinstance(threshold, Threshold)
-        value = threshold.value if chosen else float(threshold)
-        rates = f"\n({threshold.rule};\nFPR {threshold.fpr:.2f}, TPR {threshold.tpr:.2f})" if chosen else ""
+        value: Any = threshold
+        rates = ""
+        if isinstance(threshold, Threshold):
+            value = threshold.value
+            rates = f"\n({threshold.rule};\nFPR {threshold.fpr:.2f}, TPR {threshold.tpr:.2f})"
         axes.axvline(value, color=BLACK, linewidth=1.2, label=f"threshold {value:.3g}{rates}")
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,12 @@ from scipy.special import ndtr
 from pymc_pacauc.model.approximation import EPApproximation
 from pymc_pacauc.model.deployed import FIT, MEAN
 from pymc_pacauc.model.gp import check_gp, conditional_draws, predict_gp
-from pymc_pacauc.model.nested import NestedApproximation, mean_points
+from pymc_pacauc.model.nested import NestedApproximation
 from pymc_pacauc.model.results import as_result, by_chain_and_draw, dataset_of, group_of
-from pymc_pacauc.model.score_function import Groups, ModelScores, draw_groups, input_of, read_scores
+from pymc_pacauc.model.score_function import GraphScores, draw_groups, input_of, read_scores
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.provenance import fingerprint
-from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction, linear_scores, write_score
+from pymc_pacauc.problem.provenance import Provenance, fingerprint
+from pymc_pacauc.problem.score_function import NewRows, ScoreFunction, linear_scores, write_score
 
 ABOVE = "probability_above"
 
@@ -122,42 +123,47 @@ def predict_scores(
     >>> bool(above[0] > 0.9)
     True
     """
-    source = _source(result, model, None if gp is not None else var_name, gp)
-    options: dict[str, Any] = {"versus": versus, "summary": summary, "draws": draws, "new_groups": new_groups}
+    if new_groups not in ("refuse", "draw"):
+        raise ValueError(f'new_groups must be "refuse" or "draw"; got {new_groups!r}.')
+    source = _source(result, model, var_name, gp)
     if not source.function.classes:
-        return _predicted(source, X_new, **options, random_seed=random_seed, gp=gp)
+        return _predicted(source, X_new, versus, summary, draws, new_groups == "draw", random_seed)
     seed = int(np.random.default_rng(random_seed).integers(2**31))  # the same draws for all classes
-    found = [_predicted(each, X_new, **options, random_seed=seed) for each in source.by_class()]
+    sources = [replace(source, function=each) for each in source.function.classes]
+    found = [_predicted(each, X_new, versus, summary, draws, new_groups == "draw", seed) for each in sources]
     return xr.concat(found, "class", coords="different", compat="equals").transpose(..., "row", "class")
 
 
 def _predicted(
-    source: _Source,
-    X_new: Any,
-    *,
-    versus: Any,
-    summary: bool,
-    draws: int,
-    new_groups: str,
-    random_seed: Any,
-    gp: Any = None,
+    source: _Source, X_new: Any, versus: Any, summary: bool, draws: int, new_groups: bool, random_seed: Any
 ) -> Any:
-    """Predict one score."""
-    read = source.function.rows if gp is None else partial(_points, source, gp)
-    new, count = read(X_new), 0
+    """Predict one score: in closed form, or by draws; with ``versus``, first rows minus last rows."""
+    new = source.function.rows(X_new)
+    count = 0
     if versus is not None:
-        new = new.beside(read(versus))
+        new = new.beside(source.function.rows(versus))
         count = len(new.labels) // 2
-    if gp is not None:
-        scores = _process(source, gp, new, summary and not count, draws, random_seed)
-        if isinstance(scores, xr.Dataset):
-            return scores
-    elif summary and source.gaussian and source.unknown_groups(new) is None:
-        return _moments(source, new, count)
+    labels = new.labels[: count or None]
+    if summary and (closed := source.moments(new, count)) is not None:
+        mean, variance = closed
+        with np.errstate(divide="ignore", invalid="ignore"):
+            higher = np.where(variance > 0, ndtr(mean / np.sqrt(variance)), 0.5 + 0.5 * np.sign(mean))
+        return source.summary(labels, mean, np.sqrt(variance), higher if count else None)
+    if source.gp is None:
+        posterior, values, known = _draw_scores(source, new, draws, new_groups, random_seed)
     else:
-        scores = _drawn(source, new, draws, new_groups, random_seed)
-    scores = _differences(scores, count) if count else scores
-    return _moments_of_draws(scores) if summary else scores
+        posterior, values, known = _draw_process(source, new, draws, random_seed)
+    if count:
+        values = values[..., :count] - values[..., count:]
+        known = None if known is None else known[:count] - known[count:]
+    if summary:
+        mean = values.mean(axis=(0, 1)) if known is None else known
+        above = (0.5 + 0.5 * np.sign(values)).mean(axis=(0, 1)) if count else None
+        return source.summary(labels, mean, values.std(axis=(0, 1)), above)
+    coords: dict[str, Any] = {"chain": posterior["chain"], "draw": posterior["draw"], "row": labels}
+    coords |= ({} if known is None else {MEAN: ("row", known)}) | source.fit_coord(count)
+    name = "difference" if count else "scores"
+    return xr.DataArray(values, dims=("chain", "draw", "row"), coords=coords, name=name)
 
 
 def export(
@@ -218,18 +224,12 @@ def export(
     source = _source(result, model, var_name)
     if source.approx is not None:
         return source.approx.export(path, covariance=covariance, var_name=var_name)
-    posterior, function = source.posterior, source.function
-    function.of_new_columns()  # an error of its own where there are no weights
-    assert posterior is not None
-    theta = _theta(posterior, function)
-    known = source.variables_mean
-    mean = theta.mean(axis=0) if known is None else _theta(known, function)[0]
-    try:
-        fitted = as_result(result).fitted_to
-    except TypeError:
-        fitted = None  # draws by another sampler, or of a posterior alone
+    source.function.of_new_columns()  # an error of its own where there are no weights
+    theta = source.function.theta(source.posterior)
+    known = source.means
+    mean = theta.mean(axis=0) if known is None else source.function.theta(known[0])[0]
     spread = np.atleast_2d(np.cov(theta.T, bias=True)) if covariance else None
-    return write_score(function, mean, spread, fitted, path)
+    return write_score(source.function, mean, spread, source.fitted_to, path)
 
 
 # -- what is predicted from ------------------------------------------------------------------------------------------
@@ -237,98 +237,65 @@ def export(
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A posterior, as an approximation or as draws, and how its rows become scores."""
+    """A posterior, as an approximation or as draws, and how a row becomes a score under it.
 
-    approx: EPApproximation | None
-    posterior: xr.Dataset | None
-    model: pm.Model | None
+    ``exact`` has the mean of some variables as if it were a draw, where draws carry it. ``own`` says that the scores
+    are those of the fit, not others that ``var_name`` names.
+    """
+
     function: ScoreFunction
-    scoring: ModelScores | None  # by the model, where it is known
-    exact: xr.Dataset | None  # the mean of the variables, where draws carry it
-    fit: int | None  # which fit the scores are of
+    model: pm.Model | None
+    gp: Any = None
+    approx: EPApproximation | None = None
+    posterior: xr.Dataset | None = None
+    exact: xr.Dataset | None = None
+    fitted_to: Provenance | None = None
+    fit: int | None = None
+    own: bool = True
 
-    @property
-    def gaussian(self) -> bool:
-        """Whether scores have moments in closed form: those of an approximation that is no mixture."""
-        return self.approx is not None and not isinstance(self.approx, NestedApproximation)
+    def draws(self, draws: int, random_seed: Any) -> xr.Dataset:
+        """The posterior itself, or draws of the approximation."""
+        drawn = None if self.approx is None else self.approx.sample(draws, random_seed=random_seed)
+        found = self.posterior if drawn is None else dataset_of(drawn, "posterior")
+        assert found is not None
+        return found
 
-    def by_class(self) -> list[_Source]:
-        """The same for each class's score."""
-        scoring = self.scoring.classes if self.scoring is not None else [None] * len(self.function.classes)
-        pairs = zip(self.function.classes, scoring, strict=True)
-        return [replace(self, function=function, scoring=each) for function, each in pairs]
+    @cached_property
+    def means(self) -> tuple[xr.Dataset, FloatArray] | None:
+        """Points, as if they were draws, and weights: scores that are affine have the mean of their values at these."""
+        if self.approx is not None:
+            return self.approx.mean_points()
+        used = {name for name, _ in self.function.variables}
+        if self.gp is not None and self.model is not None:
+            used = {rv.name for rv in self.model.free_RVs if rv in set(ancestors([self.gp.f]))}
+        return (self.exact, np.ones(1)) if self.exact is not None and used <= set(self.exact) else None
 
-    def unknown_groups(self, new: NewRows) -> _UnknownGroups | None:
-        """The rows of groups that the model has no coefficients for; None where there are none."""
-        found = []
-        for k, groups in (self.scoring.groups if self.scoring is not None else {}).items():
-            outside = (new.values[k] < 0) | (new.values[k] >= groups.size)
-            if outside.any():
-                labels, name = dict(new.unknown).get(k), self.function.inputs[k].name
-                found.append(_UnknownGroups(k, name, groups, outside, labels, new.values[k]))
-        if len(found) > 1:
-            names = " and ".join(each.name for each in found)
-            raise ValueError(f"X_new has unknown groups of {names} at the same time: predict such rows one by one.")
-        return found[0] if found else None
-
-    def scores(self, new: NewRows, posterior: xr.Dataset | None = None) -> FloatArray:
-        """Scores (chain, draw, rows) at every draw."""
-        posterior = self.posterior if posterior is None else posterior
-        assert posterior is not None
-        theta = _theta(posterior, self.function)
-        if self.function.linear:
-            values = self.function.scores(theta, new)
-        elif self.scoring is None:
-            names = ", ".join(each.name for each in self.function.inputs if each.name)
-            raise ValueError(
-                f"Scores that are not linear in {names or 'X_new'} are computed by the model: pass model=, that of "
-                "these draws."
-            )
-        else:
-            values = self.scoring.scores(theta, new)
-        return values.reshape(posterior.sizes["chain"], posterior.sizes["draw"], len(new.labels))
-
-    def moments(self, new: NewRows, above: int = 0) -> tuple[FloatArray, FloatArray]:
+    def moments(self, new: NewRows, count: int) -> tuple[FloatArray, FloatArray] | None:
         """The mean score of an approximation, the one that is certified, and the variance of the scores.
 
-        Of the first rows minus the last, if ``above``.
+        With ``count``, of first rows minus last rows. None where they have no closed form.
         """
-        assert self.approx is not None
-        assert self.scoring is not None
-        part, offset = self.scoring.design(new)
-        design = np.zeros((len(part), self.approx.fit.problem.d))
-        places = self.approx.source.parts
-        design[:, np.concatenate([np.r_[places[name]] for name, _ in self.function.variables])] = part
-        if above:
-            design, offset = design[:above] - design[above:], offset[:above] - offset[above:]
-        posterior = self.approx.posterior
-        return design @ posterior.score_mean + offset, posterior.moments_of(design, variances=True)[1]
+        approx, function = self.approx, self.function
+        if approx is None or isinstance(approx, NestedApproximation):
+            return None
+        if self.gp is not None:
+            return None if count else predict_gp(approx, self.gp, new.values[0])
+        if _unknown_groups(function, new) is not None or not function.affine(new):
+            return None
+        part, offset = function.design(new)
+        design = np.zeros((len(part), approx.fit.problem.d))
+        design[:, approx.places(function)] = part
+        if count:
+            design, offset = design[:count] - design[count:], offset[:count] - offset[count:]
+        return design @ approx.posterior.score_mean + offset, approx.posterior.moments_of(design, variances=True)[1]
 
-    def exact_mean(self, new: NewRows) -> FloatArray | None:
-        """The mean of the scores, where it is known exactly: scores of a fit are affine in its variables."""
-        if isinstance(self.approx, NestedApproximation):  # affine given the hyper-parameters
-            points, weights = mean_points(self.approx)
-            return weights @ self.scores(new, points)[0]
-        if self.approx is not None:
-            return self.moments(new)[0]
-        known = self.variables_mean
-        return None if known is None else self.scores(new, known)[0, 0]
+    def fit_coord(self, count: int) -> dict[str, Any]:
+        """The coordinate by which thresholds know the fit; they do not apply to differences."""
+        return {} if self.fit is None or count else {FIT: self.fit}
 
-    @property
-    def variables_mean(self) -> xr.Dataset | None:
-        """The exact mean of the variables as if it were a draw, where draws carry that of all of them."""
-        named = {name for name, _ in self.function.variables}
-        return self.exact if self.exact is not None and named <= set(map(str, self.exact)) else None
-
-    def labelled_moments(self, mean: FloatArray, sd: FloatArray, labels: NDArray[Any]) -> xr.Dataset:
-        coords: dict[str, Any] = {"row": labels} | ({} if self.fit is None else {FIT: self.fit})
-        return xr.Dataset({"mean": ("row", mean), "sd": ("row", sd)}, coords=coords)
-
-    def labelled(self, values: FloatArray, labels: NDArray[Any], mean: FloatArray | None = None) -> xr.DataArray:
-        drawn = {"chain": [0], "draw": np.arange(values.shape[1])} if self.posterior is None else self.posterior
-        coords: dict[str, Any] = {"chain": drawn["chain"], "draw": drawn["draw"], "row": labels}
-        coords |= ({} if mean is None else {MEAN: ("row", mean)}) | ({} if self.fit is None else {FIT: self.fit})
-        return xr.DataArray(values, dims=("chain", "draw", "row"), coords=coords, name="scores")
+    def summary(self, labels: Any, mean: FloatArray, sd: FloatArray, above: FloatArray | None) -> xr.Dataset:
+        found = {"mean": ("row", mean), "sd": ("row", sd)} | ({} if above is None else {ABOVE: ("row", above)})
+        return xr.Dataset(found, coords={"row": labels, **self.fit_coord(above is not None)})
 
 
 def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any = None) -> _Source:
@@ -338,10 +305,11 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
         found = as_result(result)
     except TypeError:
         found = None
+    fitted = getattr(found, "fitted_to", None)
     if isinstance(found, EPApproximation):
-        scoring = found.scoring(var_name) if gp is None else None
-        function = ScoreFunction(()) if scoring is None else scoring.function
-        return _Source(found, None, found.model, function, scoring, None, _fit_of(found.fitted_to, function))
+        function = found.scoring(var_name) if gp is None else _points_of(gp, found.model)
+        own = var_name in (None, found.score_function.name)
+        return _Source(function, found.model, gp, found, fitted_to=fitted, fit=_fit_of(fitted, function, gp), own=own)
     posterior = getattr(found, "posterior", None)
     if posterior is None:
         posterior = result if isinstance(result, xr.Dataset) else dataset_of(result, "posterior")
@@ -353,33 +321,32 @@ def _source(result: Any, model: pm.Model | None, var_name: str | None, gp: Any =
         )
     if not posterior.sizes["chain"] * posterior.sizes["draw"]:
         raise ValueError("result has no draws in its posterior: select at least one chain and draw.")
-    fitted, exact = getattr(found, "fitted_to", None), getattr(found, "exact_mean", None)
     carried = getattr(found, "score_function", None) or ScoreFunction.from_stats(posterior)
-    if (
-        model is None
-        and not (carried and (carried.linear or carried.classes))
-        and pm.Model.get_context(error_if_none=False)
-    ):
-        model = pm.modelcontext(None)
+    if model is None and not (carried and (carried.linear or carried.classes)):
+        model = pm.modelcontext(None) if pm.Model.get_context(error_if_none=False) else None
     if gp is not None:
-        return _Source(None, posterior, model, ScoreFunction(()), None, exact, _fit_of(fitted, ScoreFunction(())))
-    function, scoring = _scores_of_draws(posterior, model, carried, var_name)
+        function = _points_of(gp, model)
+    else:
+        function = _scores_of_draws(posterior, model, carried, var_name)
     of = function if var_name is not None or carried is None else carried
-    return _Source(None, posterior, model, function, scoring, exact, _fit_of(fitted, of))
+    exact, own = getattr(found, "exact_mean", None), var_name is None or function is carried
+    return _Source(function, model, gp, None, posterior, exact, fitted, _fit_of(fitted, of, gp), own)
+
+
+def _points_of(gp: Any, model: pm.Model | None) -> ScoreFunction:
+    """Return the function of the points of a process; columns have the names that the model's ``pm.Data`` has."""
+    return ScoreFunction((input_of(model, getattr(gp, "X", None), check_gp(gp)),))
 
 
 def _scores_of_draws(
     posterior: xr.Dataset, model: pm.Model | None, carried: ScoreFunction | None, var_name: str | None
-) -> tuple[ScoreFunction, ModelScores | None]:
+) -> ScoreFunction:
     if var_name is not None:
         graph = None if model is None else next((v for v in model.deterministics if v.name == var_name), None)
-        if graph is not None:
-            scoring = read_scores(model, graph)
-            if not scoring.function.refusal or scoring.function.inputs:
-                return scoring.function, scoring
-        if carried is not None and carried.name == var_name:
-            return carried, None
-        return _coefficients(posterior, var_name), None
+        read = ScoreFunction(refusal="-") if graph is None else read_scores(model, graph)
+        if not read.refusal:
+            return read
+        return carried if carried and carried.name == var_name else _coefficients(posterior, var_name)
     if model is None:
         if carried is None:
             raise ValueError(
@@ -387,25 +354,29 @@ def _scores_of_draws(
                 "pac.TemperingSMC()) or of approx.sample() (with more draws, if there are few of a large model), or "
                 'model=; or, if the scores are X_new @ theta, var_name="theta".'
             )
-        return carried, None
-    scoring = read_scores(model)
-    if carried is None or not (carried.linear or carried.classes) or scoring.function.classes:
-        return scoring.function, scoring
-    if not _agree(carried, scoring.function, posterior.isel(chain=slice(1), draw=slice(3))):
+        return carried
+    read = read_scores(model)
+    if carried is None or not (carried.linear or carried.classes) or read.classes:
+        return read
+    if not _agree(carried, read, posterior.isel(chain=slice(1), draw=slice(3))):
         raise ValueError(
             "model computes other scores than the model of these draws: pass that one, with the data it had, or leave "
             "model= out (the draws contain how their scores are computed)."
         )
-    return carried, None
+    return carried
 
 
 def _agree(carried: ScoreFunction, read: ScoreFunction, draws: xr.Dataset) -> bool:
     """Return whether two linear score functions have the same names and the same weights at some draws."""
     if not read.linear:
         return False
-    one, other = (function.weights(_theta(draws, function)) for function in (carried, read))
-    same = one.shape == other.shape and np.allclose(one, other, rtol=1e-8, atol=1e-10)
-    return same and carried.names_agree(read)
+    one, other = (function.weights(function.theta(draws)) for function in (carried, read))
+    if len(carried.inputs) != len(read.inputs) or one.shape != other.shape:
+        return False
+    for a, b in zip(carried.inputs, read.inputs, strict=True):
+        if a.name != b.name or a.shape != b.shape or (None not in (a.labels, b.labels) and a.labels != b.labels):
+            return False
+    return np.allclose(one, other, rtol=1e-8, atol=1e-10)
 
 
 def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:
@@ -418,156 +389,95 @@ def _coefficients(posterior: xr.Dataset, name: str) -> ScoreFunction:
     return linear_scores(name, held.shape[2:], None if numbered else labels)
 
 
-def _theta(posterior: xr.Dataset, function: ScoreFunction) -> FloatArray:
-    """Flat variables of a score function (chain * draw, coefficients)."""
-    draws, found = posterior.sizes["chain"] * posterior.sizes["draw"], {}
-    for name, _ in function.variables:
-        if name in posterior:
-            values = posterior[name].transpose("chain", "draw", ...).values
-            found[name] = values.reshape(draws, *values.shape[2:])
-    return function.theta(found, draws)
-
-
-def _fit_of(fitted: Any, function: ScoreFunction) -> int | None:
+def _fit_of(fitted: Any, function: ScoreFunction, gp: Any) -> int | None:
     """Return a number that identifies the fit of scores, for thresholds, which are valid for one fit only."""
     if fitted is None:
         return None
-    return fingerprint([np.array([fitted.data, fitted.gamma, fitted.pairs, function.digest])])
+    digest = (function if gp is None else ScoreFunction()).digest
+    return fingerprint([np.array([fitted.data, fitted.gamma, fitted.pairs, digest])])
 
 
-def _drawn(source: _Source, new: NewRows, draws: int, new_groups: str, random_seed: Any) -> xr.DataArray:
-    """Draw the scores of new rows."""
-    if new_groups not in ("refuse", "draw"):
-        raise ValueError(f'new_groups must be "refuse" or "draw"; got {new_groups!r}.')
-    unknown = source.unknown_groups(new)
-    if unknown is not None and new_groups == "refuse":
-        raise ValueError(f'{unknown}. new_groups="draw" draws their coefficients from the population.')
-    mean = source.exact_mean(new) if unknown is None else None
-    if source.approx is not None:
-        drawn = source.approx.sample(draws, random_seed=random_seed)
-        source = replace(source, posterior=dataset_of(drawn, "posterior"))
-    values = source.scores(new) if unknown is None else _scores_of_groups(source, new, unknown, random_seed)
-    return source.labelled(values, new.labels, mean)
+# -- draws -----------------------------------------------------------------------------------------------------------
 
 
-def _moments(source: _Source, new: NewRows, count: int) -> xr.Dataset:
-    """Compute mean and sd of the scores by an approximation; with ``count``, of first rows minus last rows."""
-    mean, variance = source.moments(new, above=count)
-    found = source.labelled_moments(mean, np.sqrt(variance), new.labels[: count or None])
-    if not count:
-        return found
-    with np.errstate(divide="ignore", invalid="ignore"):
-        above = np.where(variance > 0, ndtr(mean / np.sqrt(variance)), 0.5 + 0.5 * np.sign(mean))
-    return found.drop_vars(FIT, errors="ignore").assign({ABOVE: ("row", above)})
-
-
-def _differences(scores: xr.DataArray, count: int) -> xr.DataArray:
-    """Subtract the scores of the last rows from those of the first; thresholds do not apply to differences."""
-    first, second = scores[..., :count], scores[..., count:]
-    found = first.drop_vars([MEAN, FIT], errors="ignore").copy(data=first.values - second.values).rename("difference")
-    if MEAN not in scores.coords:
-        return found
-    return found.assign_coords({MEAN: ("row", first[MEAN].values - second[MEAN].values)})
-
-
-def _moments_of_draws(scores: xr.DataArray) -> xr.Dataset:
-    mean = scores[MEAN] if MEAN in scores.coords else scores.mean(("chain", "draw"))
-    coords = {name: scores[name] for name in ("row", FIT) if name in scores.coords}
-    sd = scores.std(("chain", "draw"))
-    found = xr.Dataset({"mean": ("row", mean.values), "sd": ("row", sd.values)}, coords=coords)
-    if scores.name != "difference":
-        return found
-    return found.assign({ABOVE: ("row", (0.5 + 0.5 * np.sign(scores.values)).mean(axis=(0, 1)))})
-
-
-# -- groups ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _UnknownGroups:
-    """Rows of groups that the model has no coefficients for: codes of the input at ``place``."""
-
-    place: int
-    name: str
-    groups: Groups
-    rows: NDArray[np.bool_]
-    labels: tuple[Any, ...] | None
-    codes: NDArray[Any]
-
-    def __str__(self) -> str:
-        codes: Any = self.labels or np.unique(self.codes[self.rows])
-        shown = ", ".join(map(str, codes[:5]))
-        size, names = self.groups.size, ", ".join(self.groups.names) or "the score"
-        known = ", ".join(map(str, (self.groups.labels or ())[:5])) if self.labels else f"0 to {size - 1}"
-        what = "labels" if self.labels else "codes"
-        return (
-            f"{self.name} has {what} that the model has no coefficients for ({shown}): {names} has those of {size} "
-            f"groups, {known}"
+def _draw_scores(
+    source: _Source, new: NewRows, draws: int, new_groups: bool, random_seed: Any
+) -> tuple[xr.Dataset, FloatArray, FloatArray | None]:
+    """Draw the scores of new rows: the posterior, scores (chain, draw, rows), and their exact mean or None."""
+    function, unknown = source.function, _unknown_groups(source.function, new)
+    if unknown is not None and not new_groups and isinstance(function, GraphScores):
+        raise ValueError(
+            f'{_said_of(function, new, *unknown)}. new_groups="draw" draws their coefficients from the population.'
         )
 
+    def scores(rows: NewRows, posterior: xr.Dataset) -> FloatArray:
+        found = function.scores(function.theta(posterior), rows)
+        return found.reshape(posterior.sizes["chain"], posterior.sizes["draw"], len(rows.labels))
 
-def _scores_of_groups(source: _Source, new: NewRows, unknown: _UnknownGroups, random_seed: Any) -> FloatArray:
-    """Compute scores of rows of which some belong to new groups, which take the codes of known ones, in batches."""
-    posterior, model, groups = source.posterior, source.model, unknown.groups
-    assert posterior is not None
-    assert model is not None
-    if not groups.names:
-        raise ValueError(f"{unknown}, and no free variable of the model is indexed by them: they cannot be drawn.")
-    rng = np.random.default_rng(random_seed)
-    codes = np.unique(unknown.codes[unknown.rows])
-
-    def part(chosen: NDArray[np.bool_], places: NDArray[np.intp], drawn: xr.Dataset) -> FloatArray:
-        values = [places if k == unknown.place else v[chosen] for k, v in enumerate(new.values)]
-        return source.scores(replace(new, values=tuple(values), labels=new.labels[chosen]), drawn)
-
-    scores = np.empty((posterior.sizes["chain"], posterior.sizes["draw"], len(new.labels)))
-    if not unknown.rows.all():
-        scores[..., ~unknown.rows] = part(~unknown.rows, unknown.codes[~unknown.rows], posterior)
-    for start in range(0, codes.size, groups.size):
-        some = codes[start : start + groups.size]
-        chosen = unknown.rows & np.isin(unknown.codes, some)
-        drawn = draw_groups(model, groups, posterior, rng)
-        scores[..., chosen] = part(chosen, np.searchsorted(some, unknown.codes[chosen]), drawn)
-    return scores
-
-
-# -- Gaussian processes ----------------------------------------------------------------------------------------------
-
-
-def _points(source: _Source, gp: Any, X_new: Any) -> NewRows:
-    """Return new points of a process; columns are matched by name where the model's ``pm.Data`` has names."""
-    dimension = check_gp(gp)
-    known = (
-        Input("", (dimension,)) if source.model is None else input_of(source.model, getattr(gp, "X", None), dimension)
-    )
-    return ScoreFunction((replace(known, name=""),)).rows(X_new)
-
-
-def _process(source: _Source, gp: Any, new: NewRows, summary: bool, draws: int, random_seed: Any) -> Any:
-    """Compute scores of a Gaussian process at new points."""
-    if source.approx is None and source.model is None:
-        raise ValueError("gp= with draws needs their model: pass model=.")
-    points, labels, rng = new.values[0], new.labels, np.random.default_rng(random_seed)
-    if isinstance(source.approx, NestedApproximation):  # a process given the hyper-parameters
-        approx = source.approx
-        known, weights = mean_points(approx)
-        with approx.as_fitted():
-            mean = weights @ conditional_draws(approx.model, gp, known, points, rng)[1][0]
-            drawn = dataset_of(approx.sample(draws, random_seed=random_seed), "posterior")
-            values = conditional_draws(approx.model, gp, drawn, points, rng)[0]
-        scores = source.labelled(values, labels, mean)
-        return _moments_of_draws(scores) if summary else scores
-    if source.approx is not None:
-        mean, spread = predict_gp(source.approx, gp, points, covariance=not summary)
-        if summary:
-            return source.labelled_moments(mean, np.sqrt(spread), labels)
-        values = rng.multivariate_normal(mean, spread, size=draws, method="eigh")
-        return source.labelled(values[None], labels, mean)
-    assert source.posterior is not None
+    posterior = source.draws(draws, random_seed)
+    if unknown is None:
+        values = scores(new, posterior)
+        if source.means is None or not (source.own or function.affine(new)):
+            return posterior, values, None
+        points, weights = source.means
+        return posterior, values, weights @ scores(new, points)[0]
+    assert isinstance(function, GraphScores)
     assert source.model is not None
-    values, means = conditional_draws(source.model, gp, source.posterior, points, rng)
-    feeding = {rv.name for rv in source.model.free_RVs if rv in set(ancestors([gp.f]))}
-    if source.exact is not None and feeding <= set(map(str, source.exact)):
-        means = conditional_draws(source.model, gp, source.exact, points, rng)[1]
-    scores = source.labelled(values, labels, means.mean(axis=(0, 1)))
-    return _moments_of_draws(scores) if summary else scores
+    k, outside = unknown
+    names, size, codes = function.groups[k], len(function.inputs[k].levels or ()), new.values[k]
+    if not names:
+        said = _said_of(function, new, k, outside)
+        raise ValueError(f"{said}, and no free variable of the model is indexed by them: they cannot be drawn.")
+
+    def part(chosen: NDArray[np.bool_], codes: NDArray[Any], posterior: xr.Dataset) -> FloatArray:
+        held = tuple(codes if j == k else values[chosen] for j, values in enumerate(new.values))
+        return scores(NewRows(held, new.labels[chosen]), posterior)
+
+    rng = np.random.default_rng(random_seed)
+    found = np.empty((posterior.sizes["chain"], posterior.sizes["draw"], len(new.labels)))
+    if not outside.all():
+        found[..., ~outside] = part(~outside, codes[~outside], posterior)
+    unseen = np.unique(codes[outside])
+    for some in np.split(unseen, range(size, unseen.size, size)):  # they take the codes of known groups, in batches
+        chosen = np.isin(codes, some)
+        drawn = draw_groups(source.model, names, posterior, rng)
+        found[..., chosen] = part(chosen, np.searchsorted(some, codes[chosen]), drawn)
+    return posterior, found, None
+
+
+def _unknown_groups(function: ScoreFunction, new: NewRows) -> tuple[int, NDArray[np.bool_]] | None:
+    """Return the position of the input with codes of unknown groups, and the rows that have them; None without any."""
+    groups = function.groups if isinstance(function, GraphScores) else ()
+    outside = {k: (new.values[k] < 0) | (new.values[k] >= len(function.inputs[k].levels or ())) for k in groups}
+    found = [(k, rows) for k, rows in outside.items() if rows.any()]
+    if len(found) > 1:
+        names = " and ".join(function.inputs[k].name for k, _ in found)
+        raise ValueError(f"X_new has unknown groups of {names} at the same time: predict such rows one by one.")
+    return found[0] if found else None
+
+
+def _said_of(function: GraphScores, new: NewRows, k: int, outside: NDArray[np.bool_]) -> str:
+    """Say which groups are not known, by their labels or codes."""
+    codes, levels = np.unique(new.values[k][outside]).tolist(), function.inputs[k].levels or ()
+    labelled = any(code in new.unknown for code in codes)
+    shown = ", ".join(str(new.unknown.get(code, code)) for code in codes[:5])
+    known = ", ".join(map(str, levels[:5])) if labelled else f"0 to {len(levels) - 1}"
+    return (
+        f"{function.inputs[k].name} has {'labels' if labelled else 'codes'} that the model has no coefficients for "
+        f"({shown}): {', '.join(function.groups[k]) or 'the score'} has those of {len(levels)} groups, {known}"
+    )
+
+
+def _draw_process(source: _Source, new: NewRows, draws: int, random_seed: Any) -> tuple[xr.Dataset, FloatArray, Any]:
+    """Draw the scores of a Gaussian process at new points; also the mean without the noise of these draws."""
+    if source.model is None:
+        raise ValueError("gp= with draws needs their model: pass model=.")
+    rng, points = np.random.default_rng(random_seed), new.values[0]
+    with nullcontext() if source.approx is None else source.approx.as_fitted():
+        posterior = source.draws(draws, random_seed)
+        values, means = conditional_draws(source.model, source.gp, posterior, points, rng)
+        if source.means is None:
+            return posterior, values, means.mean(axis=(0, 1))
+        known, weights = source.means
+        means = conditional_draws(source.model, source.gp, known, points, rng)[1]
+    return posterior, values, weights @ means[0]

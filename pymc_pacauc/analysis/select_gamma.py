@@ -542,7 +542,7 @@ class Tempered:
             sample_stats={"risk": self.risk[index][None]},
             constants=constants,
             method="TemperingSMC",
-            score_function=read_scores(model).function,
+            score_function=read_scores(model),
         )
 
 

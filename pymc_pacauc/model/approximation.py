@@ -36,7 +36,7 @@ from pymc_pacauc.model.gp import gp_evidence_gradient
 from pymc_pacauc.model.idata import draws_to_inference_data, labelled
 from pymc_pacauc.model.read import ModelProblem
 from pymc_pacauc.model.results import DEPLOYED, EXACT_MEAN, LARGEST_K, corrected_evidence, fitted_to
-from pymc_pacauc.model.score_function import ModelScores, read_scores
+from pymc_pacauc.model.score_function import GraphScores, read_scores
 from pymc_pacauc.numerics import FloatArray
 from pymc_pacauc.problem.provenance import Provenance
 from pymc_pacauc.problem.score_function import ScoreFunction, write_score
@@ -253,7 +253,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         super().__init__(model=source.model)
         self.fit = fit
         self.source = source
-        self._scoring: dict[str | None, ModelScores] = {}
+        self._scoring: dict[str | None, GraphScores] = {}
         self._result = ArrayResult(fit)
         group, moved = self.groups[0], [each.variable.name for each in source.sparse if each.dirac]
         moved += [each.variable.name for each in source.densities if each.transformed or each.local is not None]
@@ -508,7 +508,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         """
         return self.source.data.held_by(self.model)
 
-    def scoring(self, name: str | None = None) -> ModelScores:
+    def scoring(self, name: str | None = None) -> GraphScores:
         """Describe how a row becomes a score, as the model was when it was fitted.
 
         Parameters
@@ -518,7 +518,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
 
         Returns
         -------
-        ModelScores
+        GraphScores
             Inputs and weights of the scores.
 
         Raises
@@ -538,8 +538,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         ...     theta = pm.Normal("theta", size=1)
         ...     auc = pac.AUCPotential("auc", X @ theta, [0, 0, 1], gamma=3.0)
         ...     approx = pm.fit(method=pac.EP(), progressbar=False)
-        >>> type(approx.scoring()).__name__
-        'ModelScores'
+        >>> approx.scoring().linear
+        True
         """
         if name not in self._scoring:
             graph = None if name is None else next((v for v in self.model.deterministics if v.name == name), None)
@@ -555,7 +555,7 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
     @property
     def score_function(self) -> ScoreFunction:
         """How a row becomes a score: inputs, their names, and the weights of their columns."""
-        return self.scoring().function
+        return self.scoring()
 
     def export(
         self, path: str | os.PathLike[str] | None = None, *, covariance: bool = True, var_name: str | None = None
@@ -596,12 +596,26 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         >>> approx.export()["columns"]
         ['age']
         """
-        function = self.scoring(var_name).function
-        places = [
-            k for name, _ in function.variables for k in range(self.source.layout.dimension)[self.source.parts[name]]
-        ]
+        function = self.scoring(var_name)
+        places = self.places(function)
         spread = self.posterior.covariance[np.ix_(places, places)] if covariance else None
         return write_score(function, self.posterior.score_mean[places], spread, self.fitted_to, path)
+
+    def places(self, function: ScoreFunction) -> NDArray[np.intp]:
+        """Return where the variables of a score function are in ``posterior``."""
+        return self.source.layout.places([self.source.names.index(name) for name, _ in function.variables])
+
+    def mean_points(self) -> tuple[xr.Dataset, FloatArray]:
+        """All variables at the mean, as if they were a draw, and its weight: scores have their mean there."""
+        return self._as_draws(self.posterior.score_mean[None], {}), np.ones(1)
+
+    def _as_draws(self, theta: FloatArray, known: dict[str, FloatArray]) -> xr.Dataset:
+        """Dataset of all variables at ``theta[draws, d]``; those that are ``known`` have these values instead."""
+        found, layout = {}, self.source.layout
+        for name, part, shape in zip(self.source.names, layout.slices, layout.shapes, strict=True):
+            values = known[name] if name in known else theta[:, part].reshape(-1, *shape)
+            found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
+        return xr.Dataset(found)
 
     # -- by-products -------------------------------------------------------------------------------------------------
 

@@ -637,6 +637,14 @@ class NestedApproximation(EPApproximation):
     def _exact_means(self) -> tuple[Variable, ...]:
         return self.source.variables if self.score_function.linear else ()
 
+    def mean_points(self) -> tuple[xr.Dataset, FloatArray]:
+        """All variables at the mean given each value of the hyper-parameters, as if they were draws, and weights.
+
+        Scores are affine given the hyper-parameters: their mean is that of their values at these.
+        """
+        hyper = dict(zip(self.hyper.names, self.hyper.natural(self.nested.phi), strict=True))
+        return self._as_draws(self.posterior.score_means, hyper), self.nested.weights
+
     @property
     def certified(self) -> Any:
         """What a certificate is of: see :func:`certified_mixture`."""
@@ -658,20 +666,6 @@ class NestedApproximation(EPApproximation):
         return "\n".join(lines)
 
     __str__ = __repr__
-
-
-def mean_points(approx: NestedApproximation) -> tuple[xr.Dataset, FloatArray]:
-    """All variables at the mean given each value of the hyper-parameters, as if they were draws, and weights.
-
-    Scores are affine given the hyper-parameters: their mean is that of their values at these.
-    """
-    source, nested = approx.source, approx.nested
-    hyper = dict(zip(approx.hyper.names, approx.hyper.natural(nested.phi), strict=True))
-    found = {}
-    for name, part, shape in zip(source.names, source.layout.slices, source.layout.shapes, strict=True):
-        values = hyper[name] if name in hyper else approx.posterior.score_means[:, part].reshape(-1, *shape)
-        found[name] = (("chain", "draw", *(f"{name}_dim_{i}" for i in range(len(shape)))), values[None])
-    return xr.Dataset(found), nested.weights
 
 
 def certified_mixture(approx: NestedApproximation) -> KnownResult:

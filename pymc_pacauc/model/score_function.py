@@ -1,7 +1,7 @@
 """Read the score function off the graph of a PyMC model: its input arrays, and how a row becomes a score.
 
 :func:`read_scores` finds the leaves of the scores' graph with a row per observation (``pm.Data`` or constant arrays),
-and rebuilds the graph with free matrices in their place, everything else fixed at its present value. It is verified
+and rebuilds the graph with free arrays in their place, everything else fixed at its present value. It is verified
 that the score is a function of a row: some rows, and one row alone, must score as they did among all. Whether it is
 linear in the columns and affine in the variables is found by evaluating it. The variables are the free ones, or, if the
 score is not affine in these, the named ones nearest to it (the coefficients of a spike-and-slab prior,
@@ -13,32 +13,33 @@ compiled, at their first prediction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.model.fgraph import ModelNamed, ModelPotential, fgraph_from_model, model_from_fgraph
+from pymc.pytensorf import compile as compile_function
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor import subtensor
-from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 from scipy import sparse
 
 from pymc_pacauc.model.auc_term import has_classes, is_auc_risk, score_graphs
 from pymc_pacauc.model.graph import (
+    MODE,
     FlatVariables,
     Unreadable,
+    affine_map,
     evaluate,
     flat_variables,
     leaf_value,
@@ -48,10 +49,11 @@ from pymc_pacauc.model.graph import (
 from pymc_pacauc.numerics import NUMBERS_AT_ONCE, FloatArray, slices
 from pymc_pacauc.problem.score_function import Input, NewRows, ScoreFunction
 
-VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", ())  # PyTensor before 3: indexing the first axis by a vector
-INDEXING = (AdvancedSubtensor, subtensor.Subtensor) + ((VECTOR_INDEX,) if VECTOR_INDEX else ())
+VECTOR_INDEX = getattr(subtensor, "AdvancedSubtensor1", subtensor.AdvancedSubtensor)  # not in PyTensor 3
+INDEXING = (subtensor.AdvancedSubtensor, subtensor.Subtensor, VECTOR_INDEX)
 CLOSE = 1e-10  # of the largest score: rounding of sums in another order stays below, another score does not
 FAILURES = (ValueError, IndexError, TypeError, AssertionError, NotImplementedError, Unreadable, np.linalg.LinAlgError)
+LOCK = Lock()  # a compiled function must not be called by two threads at once
 
 NOT_BY_ROWS = (
     "The model's scores are not a function of one row at a time, so new rows have no score by replacing the data alone "
@@ -66,86 +68,84 @@ AMBIGUOUS = (
     "The model has several constant arrays of {n} rows ({what}), so it is not known which of them X_new replaces: put "
     'the covariates into a pm.Data, X = pm.Data("X", X).'
 )
+SEVERAL = (
+    "The model's potentials rank by different scores: name the ones to predict, a pm.Deterministic, with var_name=."
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
-    """Coefficients by group, ``theta[codes]``: free variables whose first axis is that of ``size`` groups."""
-
-    names: tuple[str, ...]
-    size: int
-    labels: tuple[Any, ...] | None
-
-
-class ModelScores:
-    """The scores of a model as they were when they were read.
+class GraphScores(ScoreFunction):
+    """A score function with the graph of its model, which computes scores that are not linear.
 
     Attributes
     ----------
-    function : ScoreFunction
-        The score function that results contain.
-    groups : dict
-        The :class:`Groups` that codes index, by position of the input with the codes.
-    classes : list
-        The same for each class, where each has a score of its own.
+    graph : TensorVariable
+        The scores, a function of the variables of ``layout`` and of ``arrays``; everything else is constant.
+    layout : FlatVariables
+        The coefficients.
+    arrays : tuple of TensorVariable
+        The values of ``inputs``.
+    groups : mapping from int to tuple of str
+        For inputs that are codes of groups, by position: names of the free variables whose first axis they index.
     """
 
-    def __init__(self, function: ScoreFunction, graph: Variable, layout: FlatVariables, shared: Sequence[Any]):
-        self.function = function
-        self.groups: dict[int, Groups] = {}
-        self.classes: list[ModelScores] = []
-        self.graph, self.layout = graph, layout
-        self._shared, self._lock = list(shared), Lock()
+    graph: Variable = field(default_factory=lambda: pt.zeros(0))
+    layout: FlatVariables = field(default_factory=lambda: FlatVariables((), ()))
+    arrays: tuple[Variable, ...] = ()
+    groups: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_compiled")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._lock = Lock()
+        return {name: value for name, value in vars(self).items() if name != "_compiled"}
 
     @cached_property
     def _compiled(self) -> Any:
-        return self.layout.function([self.graph])
+        theta, [batched] = self.layout.vectorize([self.graph])
+        return compile_function([theta, *self.arrays], batched, mode=MODE, on_unused_input="ignore")
 
     def scores(self, theta: FloatArray, rows: NewRows) -> FloatArray:
         """Scores (draws, rows) at flat variables (draws, coefficients)."""
-        if self.function.linear:
-            return self.function.scores(theta, rows)
-        with self._lock:
-            self.put(rows.values)
-            try:
-                found = self._compiled(theta)[0]
-            except FAILURES as error:
-                raise ValueError(NOT_BY_ROWS.format(why=_first_line(error))) from error
-        if found.shape[1:] != (len(rows.labels),):
-            raise ValueError(NOT_BY_ROWS.format(why=f"{len(rows.labels)} rows gave {found.shape[1:]} scores"))
-        return np.asarray(found)
+        if self.linear:
+            return super().scores(theta, rows)
+        count = len(rows.labels)
+        try:
+            with LOCK:
+                pieces = slices(len(theta), max(count, self.layout.dimension))
+                found = np.concatenate([self._compiled(theta[piece], *rows.values) for piece in pieces])
+            if found.shape[1:] != (count,):
+                raise ValueError(f"{count} rows gave {found.shape[1:]} scores")
+        except FAILURES as error:
+            raise ValueError(NOT_BY_ROWS.format(why=_first_line(error))) from error
+        return found
 
     def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray]:
         """Scores of rows as ``design @ theta + offset``, where they are affine in theta."""
-        if self.function.linear:
-            return self.function.design(rows)
-        values = self.scores(np.eye(self.layout.dimension + 1, self.layout.dimension, k=-1), rows)
-        return (values[1:] - values[0]).T, values[0]
+        if self.linear:
+            return super().design(rows)
+        offset, slopes = affine_map(lambda theta: [self.scores(theta, rows)], self.layout.dimension)
+        return slopes.T, offset
 
-    def put(self, values: Sequence[NDArray[Any]]) -> None:
-        for variable, value in zip(self._shared, values, strict=True):
-            variable.set_value(np.asarray(value, dtype=variable.type.dtype))
+    def affine(self, rows: NewRows) -> bool:
+        """Whether the scores of rows are affine in theta, as seen at random values of it."""
+        if self.linear:
+            return True
+        one, two = np.random.default_rng(0).standard_normal((2, self.layout.dimension))
+        zero, at_one, at_two, at_both = self.scores(np.stack([0 * one, one, two, 3 * one - 2 * two]), rows)
+        expected = zero + 3 * (at_one - zero) - 2 * (at_two - zero)
+        return bool(np.allclose(at_both, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max()))
 
     def at(self, theta: FloatArray, values: Sequence[NDArray[Any]]) -> FloatArray:
         """Scores of rows at one theta, without compiling."""
-        self.put(values)
         layout = self.layout
         parts = zip(layout.values, layout.slices, layout.shapes, strict=True)
         given = {v: theta[part].reshape(shape).astype(v.type.dtype) for v, part, shape in parts}
+        given |= {v: np.asarray(value, dtype=v.type.dtype) for v, value in zip(self.arrays, values, strict=True)}
         with np.errstate(all="ignore"):
             return np.asarray(evaluate([self.graph], given)[0], dtype=np.float64)
 
 
 def read_scores(
     model: pm.Model, scores: Variable | None = None, variables: Sequence[Variable] | None = None
-) -> ModelScores:
+) -> GraphScores:
     """Read the score function of a model, with the data it holds now.
 
     Parameters
@@ -159,80 +159,68 @@ def read_scores(
 
     Returns
     -------
-    ModelScores
-        Scores that are no function of a row are read too: ``function.refusal`` says why they cannot be predicted.
+    GraphScores
+        Scores that are no function of a row are read too: ``refusal`` says why they cannot be predicted.
     """
     if scores is None:
-        graphs = score_graphs(model)
-        if not graphs:
-            return _refused("", NO_POTENTIAL)
-        found = [read_scores(model, each, variables) for each in dict.fromkeys(graphs)]
+        found = [read_scores(model, each, variables) for each in dict.fromkeys(score_graphs(model))]
         if len(found) > 1 and has_classes(model):
             return _by_class(found)
-        if len({each.function.digest for each in found}) > 1:
-            refusal = (
-                "The model's potentials rank by different scores: name the ones to predict, a pm.Deterministic, with "
-                "var_name=."
-            )
-            found[0].function = replace(found[0].function, matrix=None, constant=None, refusal=refusal)
+        if len({each.digest for each in found}) != 1:
+            return GraphScores(refusal=SEVERAL if found else NO_POTENTIAL)
         return found[0]
     if scores.type.ndim == 2:
         return _by_class([read_scores(model, scores[:, k], variables) for k in range(shape_now(scores)[1])])
     try:
         return _read(model, scores, variables)
     except FAILURES as error:  # whatever a model is made of, it can be fitted
-        return _refused("", NOT_BY_ROWS.format(why=_first_line(error)))
+        return GraphScores(refusal=NOT_BY_ROWS.format(why=_first_line(error)))
 
 
-def _by_class(found: list[ModelScores]) -> ModelScores:
+def _by_class(found: list[GraphScores]) -> GraphScores:
     """Scores of several classes, in their order."""
-    functions = [each.function for each in found]
-    refusal = next((each.refusal for each in functions if each.refusal), "")
-    joined = _refused(functions[0].name, refusal)
-    joined.function = replace(joined.function, inputs=functions[0].inputs, classes=() if refusal else tuple(functions))
-    joined.classes = [] if refusal else found
-    return joined
+    refusal = next((each.refusal for each in found if each.refusal), "")
+    return GraphScores(found[0].inputs, name=found[0].name, refusal=refusal, classes=() if refusal else tuple(found))
 
 
-def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | None) -> ModelScores:
+def _read(model: pm.Model, scores: Variable, variables: Sequence[Variable] | None) -> GraphScores:
     named = {v: v.name for v in model.deterministics}
     name = named.get(scores) or next((named[v] for v in getattr(scores.owner, "inputs", ()) if v in named), "")
     used = set(ancestors([scores]))
     free = [v for v in (model.free_RVs if variables is None else variables) if v in used]
-    found = _by_rows(model, scores, free)
-    if isinstance(found, str):
-        return _refused(name, found)
-    rows, function = found
-    inputs = [_input(model, leaf) for leaf in rows]
-    function.groups = {k: _groups(model, scores, leaf) for k, leaf in enumerate(rows) if leaf.index}
-    for k, groups in function.groups.items():
-        inputs[k] = replace(inputs[k], levels=groups.labels or tuple(range(groups.size)))
-    function.function = replace(function.function, inputs=tuple(inputs), name=name)
-    if function.groups:
+    rows, function = _by_rows(model, scores, free)
+    if function.refusal:
+        return replace(function, name=name)
+    inputs, groups = [_input(model, leaf) for leaf in rows], {}
+    for k, leaf in enumerate(rows):
+        if leaf.index:
+            groups[k], levels = _groups(model, scores, leaf)
+            inputs[k] = replace(inputs[k], levels=levels)
+    function = replace(function, inputs=tuple(inputs), name=name, groups=groups)
+    if groups:
         return function
     nearest = _nearest(model, scores, rows)
     for chosen in [free] + [nearest] * (variables is None and set(nearest) != set(free)):
-        tried = function if chosen is free else _built(scores, chosen, rows)
+        tried = function if chosen is free else replace(_built(scores, chosen, rows), inputs=tuple(inputs), name=name)
         weights = _weights(tried, rows, _points(model, chosen))
         if weights is not None:
-            linear = replace(tried.function, name=name, matrix=weights[0], constant=weights[1])
-            tried.function = replace(linear, inputs=_labelled(model, tuple(inputs), linear))
-            return tried
+            linear = replace(tried, matrix=weights[0], constant=weights[1])
+            return replace(linear, inputs=_labelled(model, linear))
     return function
 
 
-def _by_rows(model: pm.Model, scores: Variable, free: Sequence[Variable]) -> tuple[list[_Leaf], ModelScores] | str:
-    """Return the arrays whose rows are scored one by one, and the scores as a function of them; or why not."""
-    points = _points(model, free)
-    whole = [evaluate([scores], dict(zip(free, at, strict=True)))[0] for at in points[:2]]
+def _by_rows(model: pm.Model, scores: Variable, free: Sequence[Variable]) -> tuple[list[_Leaf], GraphScores]:
+    """Return the arrays whose rows are scored one by one, and the scores as a function of them, or their refusal."""
+    points = _points(model, free)[:2]
+    whole = [evaluate([scores], dict(zip(free, at, strict=True)))[0] for at in points]
     if whole[0].ndim != 1:
-        return NOT_BY_ROWS.format(why=f"they have {whole[0].ndim} dimensions")
+        raise ValueError(f"they have {whole[0].ndim} dimensions")
     n = whole[0].size
     order = {each: k for k, each in enumerate(model.named_vars)}  # of the pm.Data, after arrays written into the model
     leaves = sorted(_leaves(scores, free, n), key=lambda leaf: order.get(leaf.name(model), -1))
     written = [leaf for leaf in leaves if not leaf.name(model)]
 
-    def tried(rows: list[_Leaf]) -> ModelScores | None:
+    def tried(rows: list[_Leaf]) -> GraphScores | None:
         found = _built(scores, free, rows)
         return found if rows and _is_by_rows(found, rows, points, whole) else None
 
@@ -240,9 +228,9 @@ def _by_rows(model: pm.Model, scores: Variable, free: Sequence[Variable]) -> tup
         if (found := tried(rows)) is not None:
             return rows, found
     if any(tried([leaf for leaf in leaves if leaf is not left]) for left in written):
-        return AMBIGUOUS.format(n=n, what=", ".join(f"shape {leaf.value.shape}" for leaf in written))
-    why = "a row alone scores differently" if leaves else "no array with a row per observation feeds them"
-    return NOT_BY_ROWS.format(why=why)
+        shapes = ", ".join(f"shape {leaf.value.shape}" for leaf in written)
+        return [], GraphScores(refusal=AMBIGUOUS.format(n=n, what=shapes))
+    raise ValueError("a row alone scores differently" if leaves else "no array with a row per observation feeds them")
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,88 +250,64 @@ def _leaves(scores: Variable, given: Sequence[Variable], n: int) -> list[_Leaf]:
     used = list(ancestors([scores], blockers=given))
     picked = [v.owner.inputs[1:] for v in used if v.owner is not None and isinstance(v.owner.op, INDEXING)]
     indices = set(ancestors([i for each in picked for i in each], blockers=given))
-    found: list[_Leaf] = []
+    found: dict[Any, _Leaf] = {}
     for v in used:
         if v in given or not isinstance(v, Constant | SharedVariable) or not isinstance(v.type, TensorType):
             continue
         value = np.asarray(leaf_value(v))
-        if value.ndim == 0 or len(value) != n:
-            continue
-        leaf = _Leaf((v,), value, v in indices and value.dtype.kind in "iu")
-        same = [k for k, other in enumerate(found) if _same_constant(other, leaf)]
-        if same:
-            found[same[0]] = replace(found[same[0]], variables=(*found[same[0]].variables, v))
-        else:
-            found.append(leaf)
-    return found
-
-
-def _same_constant(one: _Leaf, other: _Leaf) -> bool:
-    written = all(isinstance(v, Constant) for v in (*one.variables, *other.variables))
-    return written and one.index == other.index and np.array_equal(one.value, other.value)
+        if value.ndim and len(value) == n:
+            index = v in indices and value.dtype.kind in "iu"
+            key = (index, value.shape, value.astype(np.float64).tobytes()) if isinstance(v, Constant) else v
+            found[key] = _Leaf((*found[key].variables, v) if key in found else (v,), value, index)
+    return list(found.values())
 
 
 def _points(model: pm.Model, variables: Sequence[Variable]) -> list[list[NDArray[Any]]]:
     """Four random values of the variables, within their support."""
     rng = np.random.default_rng(0)
-    if not any(model.rvs_to_transforms.get(v) is not None for v in variables):
-        shapes = [shape_now(v) for v in variables]
-        drawn = [[rng.standard_normal(shape) for shape in shapes] for _ in range(4)]
-    else:
+    if any(model.rvs_to_transforms.get(v) is not None for v in variables):
         flat = flat_variables(model)
         values = flat.function(model.replace_rvs_by_values(list(variables)))(rng.standard_normal((4, flat.dimension)))
-        drawn = [[value[k] for value in values] for k in range(4)]
-    return [
-        [
-            a.astype(v.type.dtype) if v.type.dtype.startswith("float") else np.abs(np.round(a)).astype(v.type.dtype)
-            for v, a in zip(variables, each, strict=True)
-        ]
-        for each in drawn
-    ]
+        drawn = list(zip(*values, strict=True))
+    else:
+        drawn = [tuple(rng.standard_normal(shape_now(v)) for v in variables) for _ in range(4)]
+
+    def typed(v: Variable, value: NDArray[Any]) -> NDArray[Any]:
+        return (value if v.type.dtype.startswith("float") else np.abs(np.round(value))).astype(v.type.dtype)
+
+    return [[typed(v, value) for v, value in zip(variables, each, strict=True)] for each in drawn]
 
 
-def _built(scores: Variable, variables: Sequence[Variable], rows: Sequence[_Leaf]) -> ModelScores:
+def _built(scores: Variable, variables: Sequence[Variable], rows: Sequence[_Leaf]) -> GraphScores:
     """The scores as a function of the variables and the rows, everything else as it is now."""
     shapes = tuple(shape_now(v) for v in variables)
     inner = tuple(v.type.clone(shape=(None,) * v.type.ndim)(v.name) for v in variables)
-    shared = [
-        pytensor.shared(leaf.value.astype("int64" if leaf.index else "float64"), shape=(None,) * leaf.value.ndim)
-        for leaf in rows
-    ]
+    arrays = tuple(pt.tensor(dtype="int64" if r.index else "float64", shape=(None,) * r.value.ndim) for r in rows)
     swap: dict[Variable, Variable] = dict(zip(variables, inner, strict=True))
-    swap |= {v: new for leaf, new in zip(rows, shared, strict=True) for v in leaf.variables}
+    swap |= {v: new for leaf, new in zip(rows, arrays, strict=True) for v in leaf.variables}
     for v in ancestors([scores], blockers=swap):
         if isinstance(v, SharedVariable) and v not in swap and isinstance(v.type, TensorType):
             swap[v] = pt.constant(v.get_value(), dtype=v.type.dtype)
     graph = clone_replace(scores, swap, rebuild_strict=False)
-    inputs = tuple(Input("", leaf.value.shape[1:]) for leaf in rows)
     named = tuple((v.name, shape) for v, shape in zip(variables, shapes, strict=True))
-    return ModelScores(ScoreFunction(inputs, named), graph, FlatVariables(inner, shapes), shared)
+    return GraphScores((), named, graph=graph, layout=FlatVariables(inner, shapes), arrays=arrays)
 
 
 def _is_by_rows(
-    found: ModelScores, rows: Sequence[_Leaf], points: Sequence[Sequence[NDArray[Any]]], whole: Sequence[FloatArray]
+    found: GraphScores, rows: Sequence[_Leaf], points: Sequence[Sequence[NDArray[Any]]], whole: Sequence[FloatArray]
 ) -> bool:
     """Return whether some rows, and one row alone, score as they do among all."""
     rng = np.random.default_rng(1)
-    n = whole[0].size
-    for at, expected in zip(points, whole, strict=False):
-        theta = _flat(at)
-        for some in (rng.choice(n, size=min(3, n - 1), replace=False), rng.choice(n, size=1)):
+    for at, expected in zip(points, whole, strict=True):
+        close = CLOSE * np.abs(expected[np.isfinite(expected)]).max(initial=1e-300)
+        for some in (rng.choice(expected.size, min(3, expected.size - 1), replace=False), rng.choice(expected.size, 1)):
             try:
-                scored = found.at(theta, [leaf.value[some] for leaf in rows])
+                scored = found.at(_flat(at), [leaf.value[some] for leaf in rows])
             except FAILURES:
                 return False
-            if scored.shape != some.shape or not _close(scored, expected[some], expected):
+            if scored.shape != some.shape or not np.allclose(scored, expected[some], CLOSE, close, equal_nan=True):
                 return False
     return True
-
-
-def _close(found: FloatArray, expected: FloatArray, among: FloatArray) -> bool:
-    finite = among[np.isfinite(among)]
-    return bool(
-        np.allclose(found, expected, rtol=CLOSE, atol=CLOSE * np.abs(finite).max(initial=1e-300), equal_nan=True)
-    )
 
 
 def _flat(values: Sequence[NDArray[Any]]) -> FloatArray:
@@ -354,84 +318,65 @@ def _flat(values: Sequence[NDArray[Any]]) -> FloatArray:
 
 
 def _weights(
-    found: ModelScores, rows: Sequence[_Leaf], points: Sequence[Sequence[NDArray[Any]]]
+    found: GraphScores, rows: Sequence[_Leaf], points: Sequence[Sequence[NDArray[Any]]]
 ) -> tuple[Any, FloatArray] | None:
     """``matrix`` and ``constant`` of a score that is linear in the columns and affine in theta; None of any other."""
-    sizes = [int(np.prod(leaf.value.shape[1:])) for leaf in rows]
-    columns = sum(sizes)
+    shapes = [leaf.value.shape[1:] for leaf in rows]
+    cuts = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    columns, d = int(cuts[-1]), found.layout.dimension
 
     def split(flat: FloatArray) -> list[FloatArray]:
-        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=1)
-        return [part.reshape(len(flat), *leaf.value.shape[1:]) for part, leaf in zip(parts, rows, strict=True)]
+        parts = np.split(flat, cuts[:-1], axis=1)
+        return [part.reshape(len(flat), *shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def at(theta: FloatArray) -> FloatArray:
+        """The weights, the intercept last, if the score is linear."""
         zero = found.at(theta, split(np.zeros((1, columns))))
-        pieces = [found.at(theta, split(np.eye(columns)[rows])) - zero for rows in slices(columns, columns)]
-        return np.concatenate([*pieces, zero])
+        units = [np.eye(len(range(columns)[part]), columns, k=part.start) for part in slices(columns, columns)]
+        return np.concatenate([*(found.at(theta, split(each)) - zero for each in units), zero])
 
-    rng = np.random.default_rng(2)
-    probes = [leaf.value[:8].reshape(len(leaf.value[:8]), -1) for leaf in rows]
-    training = np.concatenate(probes, axis=1).astype(np.float64)
-    probe = np.vstack([training, rng.standard_normal((3, columns)) * np.array([[0.1], [1.0], [7.0]])])
+    random = np.random.default_rng(2).standard_normal((3, columns)) * np.array([[0.1], [1.0], [7.0]])
+    training = np.concatenate([leaf.value[:8].reshape(len(leaf.value[:8]), -1) for leaf in rows], axis=1)
+    probe = np.vstack([training.astype(np.float64), random])
 
     def follows(theta: FloatArray, weights: FloatArray) -> bool:
-        expected = found.at(theta, split(probe))
-        scale = np.abs(probe) @ np.abs(weights[:-1]) + np.abs(weights[-1])
-        return bool(
-            np.isfinite(expected).all()
-            and (np.abs(probe @ weights[:-1] + weights[-1] - expected) <= CLOSE * scale).all()
-        )
+        """Whether rows score what the weights say."""
+        departure = np.abs(probe @ weights[:-1] + weights[-1] - found.at(theta, split(probe)))
+        close = CLOSE * (np.abs(probe) @ np.abs(weights[:-1]) + np.abs(weights[-1]))
+        return bool((np.isfinite(departure) & (departure <= close)).all())
 
     thetas = [_flat(each) for each in points]
+    thetas.append(30.0 * thetas[0])
     try:
-        seen = [at(theta) for theta in thetas[:2]]
-        if not all(map(follows, thetas, seen)):
-            return None
-        constant = at(np.zeros_like(thetas[0]))
-        if not np.isfinite(constant).all():
-            return None
-        matrix = _selection([each - constant for each in seen], thetas)
-        if matrix is None or not _all_follow(matrix, constant, thetas, follows):
-            if thetas[0].size * (columns + 1) > NUMBERS_AT_ONCE:
+        numbers = np.arange(d, dtype=np.float64)
+        of_numbers, constant = at(numbers), at(np.zeros(d))
+        if not follows(numbers, of_numbers):
+            return None  # not linear in the columns
+        matrix = _selection(at(np.ones(d)) - constant, of_numbers - constant, d)
+        if not all(follows(theta, matrix @ theta + constant) for theta in thetas):
+            if d * (columns + 1) > NUMBERS_AT_ONCE:
                 return None
-            matrix = _dense(found, split(np.eye(columns + 1, columns, k=-1)), at, constant, thetas[0].size)
-        return (matrix, constant) if _all_follow(matrix, constant, thetas, follows) else None
+            matrix = sparse.csr_array(_slopes(found, split(np.eye(columns + 1, columns, k=-1))))
+        return (matrix, constant) if all(follows(theta, matrix @ theta + constant) for theta in thetas) else None
     except FAILURES:
         return None
 
 
-def _all_follow(matrix: Any, constant: FloatArray, thetas: Sequence[FloatArray], follows: Any) -> bool:
-    return all(follows(theta, matrix @ theta + constant) for theta in (*thetas, 30.0 * thetas[0]))
+def _selection(ones: FloatArray, numbers: FloatArray, d: int) -> Any:
+    """The matrix, if each weight is a multiple of one coefficient, from its products with 1, 1, ... and 0, 1, 2, ..."""
+    used = np.flatnonzero(np.isfinite(ones) & (ones != 0))
+    place = np.clip(np.nan_to_num(np.round(numbers[used] / ones[used])), 0, d - 1).astype(int)
+    return sparse.csr_array((ones[used], (used, place)), shape=(ones.size, d))
 
 
-def _selection(seen: Sequence[FloatArray], thetas: Sequence[FloatArray]) -> Any:
-    """Return the matrix if each weight is a multiple of one coefficient, found by ratios at two points."""
-    one, two = seen
-    if not thetas[0].size:
-        return sparse.csr_array((one.size, 0))
-    used = np.flatnonzero(np.abs(one) + np.abs(two) > 0)
-    with np.errstate(all="ignore"):  # coefficients that a spike holds at zero
-        ratios, wanted = thetas[0] / thetas[1], one[used] / two[used]
-    order = np.argsort(ratios)
-    right = np.clip(np.searchsorted(ratios[order], wanted), 1, max(1, order.size - 1))
-    near = np.stack([order[np.minimum(right, order.size - 1)], order[right - 1]])
-    with np.errstate(all="ignore"):
-        chosen = near[np.abs(ratios[near] - wanted).argmin(axis=0), np.arange(used.size)]
-        value = one[used] / thetas[0][chosen]
-    whole = np.abs(value - np.round(value)) < 1e-12 * np.abs(value)
-    value = np.where(whole, np.round(value), value)
-    return sparse.csr_array((value, (used, chosen)), shape=(one.size, thetas[0].size))
-
-
-def _dense(found: ModelScores, unit_rows: Sequence[FloatArray], at: Any, constant: FloatArray, d: int) -> Any:
-    """The matrix by reading the graph at the unit rows, or by evaluating it at each unit vector of theta."""
-    found.put(unit_rows)
+def _slopes(found: GraphScores, unit_rows: Sequence[FloatArray]) -> FloatArray:
+    """Changes (columns + 1, d) of weights and intercept with theta: from the graph at a row of zeros and unit rows."""
+    graph = clone_replace(found.graph, dict(zip(found.arrays, map(pt.constant, unit_rows), strict=True)))
     try:
-        _, slope = read_affine(found.graph, found.layout.values, found.layout.shapes)  # (d, columns + 1)
-        slope = np.concatenate([slope[:, 1:] - slope[:, :1], slope[:, :1]], axis=1)
+        _, slope = read_affine(graph, found.layout.values, found.layout.shapes)
     except Unreadable:
-        slope = np.array([at(unit) - constant for unit in np.eye(d)])
-    return sparse.csr_array(slope.T)
+        _, slope = affine_map(found.layout.function([graph]), found.layout.dimension)
+    return np.concatenate([slope[:, 1:] - slope[:, :1], slope[:, :1]], axis=1).T
 
 
 def _nearest(model: pm.Model, scores: Variable, rows: Sequence[_Leaf]) -> list[Variable]:
@@ -454,11 +399,12 @@ def _input(model: pm.Model, leaf: _Leaf) -> Input:
     return Input(name, shape, labels, dims, same=tuple(leaf.value[0].ravel().tolist()) if same else None)
 
 
-def input_of(model: pm.Model, points: Any, dimension: int) -> Input:
+def input_of(model: pm.Model | None, points: Any, dimension: int) -> Input:
     """The points of a Gaussian process as an input, with the labels of the ``pm.Data`` that holds them, if one does."""
-    if not isinstance(points, SharedVariable):
+    if model is None or not isinstance(points, SharedVariable):
         return Input("", (dimension,))
-    return replace(_input(model, _Leaf((points,), points.get_value(borrow=True), False)), shape=(dimension,))
+    known = _input(model, _Leaf((points,), points.get_value(borrow=True), False))
+    return replace(known, name="", shape=(dimension,))
 
 
 def _coords(model: pm.Model, dim: str, size: int) -> tuple[Any, ...] | None:
@@ -466,26 +412,21 @@ def _coords(model: pm.Model, dim: str, size: int) -> tuple[Any, ...] | None:
     return None if values is None or len(values) != size else tuple(np.asarray(values).tolist())
 
 
-def _labelled(model: pm.Model, inputs: Sequence[Input], function: ScoreFunction) -> tuple[Input, ...]:
+def _labelled(model: pm.Model, function: GraphScores) -> tuple[Input, ...]:
     """The inputs; columns without labels get those of the coefficients that they are multiplied by."""
     entries: list[Any] = []
     for name, shape in function.variables:
         dims = model.named_vars_to_dims.get(name)
         known = _coords(model, dims[0], shape[0]) if dims and len(shape) == 1 else None
         entries += [None] * int(np.prod(shape)) if known is None else known
-    matrix, found, start = function.matrix, [], 0
-    for each in inputs:
-        part = range(start, start + each.size)
-        start += each.size
-        loads = [matrix.indices[matrix.indptr[j] : matrix.indptr[j + 1]] for j in part]
-        labels = tuple(entries[load[0]] if load.size == 1 else None for load in loads)
+    loads = np.split(function.matrix.indices, function.matrix.indptr[1:-1])
+    of_columns = iter([entries[load[0]] if load.size == 1 else None for load in loads])
+    found = []
+    for each in function.inputs:
+        labels = tuple(next(of_columns) for _ in range(each.size))
         usable = each.labels is None and len(each.shape) == 1 and None not in labels and len(set(labels)) == len(labels)
         found.append(replace(each, labels=labels) if usable else each)
     return tuple(found)
-
-
-def _refused(name: str, refusal: str) -> ModelScores:
-    return ModelScores(ScoreFunction((), name=name, refusal=refusal), pt.zeros(0), FlatVariables((), ()), ())
 
 
 def _first_line(error: BaseException) -> str:
@@ -495,11 +436,11 @@ def _first_line(error: BaseException) -> str:
 # -- groups ----------------------------------------------------------------------------------------------------------
 
 
-def _groups(model: pm.Model, scores: Variable, leaf: _Leaf) -> Groups:
-    """The coefficients whose first axis the scores index by these codes, ``theta[group]``.
+def _groups(model: pm.Model, scores: Variable, leaf: _Leaf) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """The coefficients whose first axis the scores index by these codes, ``theta[group]``, and labels of the groups.
 
     They are the free variables below the indexing whose first axis is as long as what is indexed, so that
-    ``theta[group]`` and ``(mu + tau * z)[group]`` are both understood.
+    ``theta[group]`` and ``(mu + tau * z)[group]`` are both understood. Groups without labels are numbered.
     """
     codes = set(leaf.variables)
     indexed = [
@@ -507,41 +448,39 @@ def _groups(model: pm.Model, scores: Variable, leaf: _Leaf) -> Groups:
         for v in ancestors([scores])
         if v.owner is not None and _indexes_first_axis(v.owner) and codes & set(ancestors([v.owner.inputs[1]]))
     ]
-    sizes = {int(source.shape[0].eval()) for source in indexed}
+    sizes = {shape_now(source)[0] for source in indexed}
     if len(sizes) != 1:
-        return Groups((), int(leaf.value.max()) + 1, None)
+        return (), tuple(range(int(leaf.value.max()) + 1))
     [size] = sizes
     used = set(ancestors(indexed))
     members = [rv for rv in model.free_RVs if rv in used and rv.type.ndim and shape_now(rv)[0] == size]
     dims = [model.named_vars_to_dims[v.name][0] for v in (*members, *indexed) if v.name in model.named_vars_to_dims]
     labels = next((found for dim in dims if (found := _coords(model, dim, size)) is not None), None)
-    return Groups(tuple(rv.name for rv in members), size, labels)
+    return tuple(rv.name for rv in members), labels or tuple(range(size))
 
 
 def _indexes_first_axis(node: Any) -> bool:
-    if isinstance(node.op, VECTOR_INDEX):
-        return True
-    if not isinstance(node.op, AdvancedSubtensor):
+    if not isinstance(node.op, (VECTOR_INDEX, subtensor.AdvancedSubtensor)):
         return False
     pattern = getattr(node.op, "idx_list", None)  # of newer versions; older ones have slices among the inputs
     return not pattern or isinstance(pattern[0], int)
 
 
-def draw_groups(model: pm.Model, groups: Groups, posterior: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
-    """Replace the known groups of the posterior by as many new ones, drawn from the population.
+def draw_groups(model: pm.Model, names: Sequence[str], posterior: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
+    """Replace the known groups' coefficients, variables ``names``, by those of as many new groups of the population.
 
     A new group is exchangeable with the known ones given the parameters of their prior. PyMC draws variables that are
     missing from a posterior from their prior given the others: so the known groups are removed first.
     """
     with predictive_model(model):
         drawn = pm.sample_posterior_predictive(
-            posterior.drop_vars(list(groups.names)),
-            var_names=list(groups.names),
+            posterior.drop_vars(list(names)),
+            var_names=list(names),
             random_seed=int(rng.integers(2**31)),
             progressbar=False,
         )
     found = drawn["posterior_predictive"]
-    return posterior.assign({name: posterior[name].copy(data=found[name].values) for name in groups.names})
+    return posterior.assign({name: posterior[name].copy(data=found[name].values) for name in names})
 
 
 def predictive_model(model: pm.Model) -> pm.Model:

@@ -180,7 +180,7 @@ class TemperingSMC(BlockedStep):
         self.tune = True
         self._target, problem = _target(model)
         self._constants = fitted_to(model, "TemperingSMC", problem).as_stats()
-        self._score_function = read_scores(model).function.pieces()  # spread over the draws like the stages
+        self._score_function = read_scores(model).pieces()  # spread over the draws like the stages
         self._settings = Settings(
             particles=particles,
             ess_threshold=ess_threshold,

@@ -6,17 +6,14 @@ If it is linear in the columns of the inputs and affine in the variables, :class
     weights = matrix @ theta + constant,        score = row @ weights[:-1] + weights[-1],
 
 theta the concatenated variables, the last weight the intercept. ``matrix`` is sparse, (columns + 1, coefficients): for
-``X @ theta`` it is the identity. No model is needed, so draws in a file can score new rows. If a score is a nonlinear
-function of one row, the object lists its inputs, and the model is needed to evaluate it
-(:mod:`pymc_pacauc.model.score_function`). If it is not a function of one row, ``refusal`` says why, and what to do.
+``X @ theta`` it is the identity. No model is needed, so draws in a file can score new rows, and :func:`write_score` can
+write the score as JSON, with NumPy code that computes it without this package. If a score is a nonlinear function of
+one row, the object lists its inputs, and the model is needed to evaluate it
+(:class:`pymc_pacauc.model.score_function.GraphScores`). If it is not a function of one row, ``refusal`` says why, and
+what to do.
 
 Column labels, where they are known, are matched with those of DataFrames, Series and DataArrays; arrays are taken by
 position. Nothing here imports PyMC.
-
-Write a linear score as JSON: weights, their covariance, column names and provenance.
-
-The entry ``how_to_score`` is NumPy code that computes scores from the file without this package. Nothing here imports
-PyMC.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ import math
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -84,11 +81,14 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """Values of all inputs at new rows, ``(rows, *shape)`` each, and the labels of the rows."""
+    """Values of all inputs at new rows, ``(rows, *shape)`` each, and the labels of the rows.
+
+    ``unknown`` has the label of every code that stands for a group that the model does not know.
+    """
 
     values: tuple[NDArray[Any], ...]
     labels: NDArray[Any]
-    unknown: tuple[tuple[int, tuple[Any, ...]], ...] = ()  # (index of the input, labels of groups not in the model)
+    unknown: Mapping[int, str] = field(default_factory=dict)
 
     def beside(self, other: NewRows) -> NewRows:
         """Stack these rows on as many other ones; a single row is repeated."""
@@ -103,7 +103,7 @@ class NewRows:
             np.concatenate([np.broadcast_to(v, (count, *v.shape[1:])) for v in pair])
             for pair in zip(self.values, other.values, strict=True)
         ]
-        return NewRows(tuple(values), np.concatenate([labels, labels]), self.unknown + other.unknown)
+        return NewRows(tuple(values), np.concatenate([labels, labels]), {**self.unknown, **other.unknown})
 
     @property
     def flat(self) -> FloatArray:
@@ -133,10 +133,10 @@ class ScoreFunction:
         With a score for each of several classes, each one's function; empty where there is one score.
     """
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[Input, ...] = ()
     variables: tuple[tuple[str, tuple[int, ...]], ...] = ()
     matrix: Any = None
-    constant: FloatArray | None = None
+    constant: FloatArray = field(default_factory=lambda: np.zeros(0))
     name: str = ""
     refusal: str = ""
     classes: tuple[ScoreFunction, ...] = ()
@@ -144,14 +144,6 @@ class ScoreFunction:
     @property
     def linear(self) -> bool:
         return self.matrix is not None
-
-    def names_agree(self, other: ScoreFunction) -> bool:
-        """Return whether inputs and their columns have the same names, where both have names."""
-        pairs = zip(self.inputs, other.inputs, strict=False)
-        return len(self.inputs) == len(other.inputs) and all(
-            a.name == b.name and a.shape == b.shape and (None in (a.labels, b.labels) or a.labels == b.labels)
-            for a, b in pairs
-        )
 
     # -- new rows ----------------------------------------------------------------------------------------------------
 
@@ -163,91 +155,72 @@ class ScoreFunction:
         X_new : array-like, DataFrame, Series, DataArray, or mapping from names of inputs to these
             New rows; a single row may have one dimension.
         """
-        if self.refusal:
-            raise ValueError(self.refusal)
-        named = {each.name: each for each in self.inputs if each.name}
-        given = self._by_name(X_new, named) if _is_mapping(X_new) else self._by_shape(X_new, named)
-        sizes = {each.name or "X_new": len(found[0]) for each, found in given.items()}
-        if len(set(sizes.values())) != 1:
-            raise ValueError(f"X_new has inputs with different numbers of rows: {sizes}.")
-        size = next(iter(sizes.values()))
-        labels = _same_index({each.name: found[1] for each, found in given.items()})
-        values, unknown = [], []
-        for k, each in enumerate(self.inputs):
-            if each in given:
-                values.append(given[each][0])
-                unknown += [(k, given[each][2])] if given[each][2] else []
-            else:
-                values.append(np.broadcast_to(np.reshape(each.same or (), each.shape), (size, *each.shape)))
-        return NewRows(tuple(values), np.arange(size) if labels is None else labels, tuple(unknown))
-
-    def _by_name(self, X_new: Mapping[str, Any], named: Mapping[str, Input]) -> dict[Input, Any]:
-        unknown, missing = [n for n in X_new if n not in named], [n for n in named if n not in X_new]
-        if unknown:
-            raise ValueError(
-                f"X_new has the names {', '.join(map(str, unknown))}, which are no pm.Data of the scores; these are "
-                f"{', '.join(named) or 'none'}."
-            )
-        if missing:
-            raise ValueError(
-                f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
-                f"{', '.join(named)}."
-            )
-        self._refuse_constants(list(named.values()))
-        return {each: _values_of(each, X_new[name]) for name, each in named.items()}
-
-    def _by_shape(self, X_new: Any, named: Mapping[str, Input]) -> dict[Input, Any]:
-        asked = [each for each in self.inputs if each.same is None]
-        if not named:
-            return self._joined(X_new, asked)
-        if len(named) > 1:
+        asked = self._asked()
+        named = [each.name for each in asked if each.name]
+        if isinstance(X_new, Mapping):
+            unknown, missing = [n for n in X_new if n not in named], [n for n in named if n not in X_new]
+            if unknown:
+                raise ValueError(
+                    f"X_new has the names {', '.join(map(str, unknown))}, which are no pm.Data of the scores; these "
+                    f"are {', '.join(named) or 'none'}."
+                )
+            if missing:
+                raise ValueError(
+                    f"X_new lacks {', '.join(missing)}, which the scores depend on too: give new values of all of "
+                    f"{', '.join(named)}."
+                )
+            given = {each: _read_values(each, X_new[each.name]) for each in asked if each.name}
+        elif len(named) > 1:
             shape = np.shape(X_new)
-            fits = [name for name, each in named.items() if each.shape and shape[-1:] == each.shape[-1:]] or [""]
+            fits = [each.name for each in asked if each.shape and shape[-1:] == each.shape[-1:]] or [""]
             raise ValueError(
                 f"The scores depend on {', '.join(n for n in named if n != fits[0])} too: pass a mapping with new "
                 f"values of all of them, {{{', '.join(f'{n!r}: ...' for n in named)}}}."
             )
-        self._refuse_constants(list(named.values()))
-        [each] = named.values()
-        return {each: _values_of(each, X_new)}
+        else:
+            given = _split(asked, X_new)
+        sizes = {each.name or "X_new": len(found) for each, (found, _, _) in given.items()}
+        if len(set(sizes.values())) != 1:
+            raise ValueError(f"X_new has inputs with different numbers of rows: {sizes}.")
+        size = next(iter(sizes.values()))
+        constant = {
+            each: np.broadcast_to(np.reshape(each.same or (), each.shape), (size, *each.shape))
+            for each in self.inputs
+            if each not in given
+        }
+        values = tuple(constant[each] if each in constant else given[each][0] for each in self.inputs)
+        labels = _same_index({each.name: index for each, (_, index, _) in given.items() if index is not None})
+        groups = {code: label for _, _, found in given.values() for code, label in found.items()}
+        return NewRows(values, np.arange(size) if labels is None else labels, groups)
 
-    def _refuse_constants(self, known: Sequence[Input]) -> None:
-        others = [each for each in self.inputs if each.same is None and each not in known]
-        if others:
+    def _asked(self) -> list[Input]:
+        """Return the inputs that new rows must have: all ``pm.Data``, or else the arrays written into the model.
+
+        Arrays are in the order of the coefficients they multiply. Those that are equal in all rows are not asked for.
+        """
+        if self.refusal:
+            raise ValueError(self.refusal)
+        named = [each for each in self.inputs if each.name]
+        written = [each for each in self.inputs if not each.name and each.same is None]
+        if named and written:
             raise ValueError(
-                f"The scores depend on {', '.join(map(str, others))} too, for which X_new has no values: put it into "
+                f"The scores depend on {', '.join(map(str, written))} too, for which X_new has no values: put it into "
                 "a pm.Data, and pass new values of all pm.Data by name."
             )
-
-    def _joined(self, X_new: Any, asked: list[Input]) -> dict[Input, Any]:
-        """Split X_new among the constant arrays of the model, in the order of the coefficients they multiply."""
-        asked = self._in_order(asked)
-        if len(asked) == 1:
-            return {asked[0]: _values_of(asked[0], X_new)}
-        if not self.linear or any(len(each.shape) > 1 for each in asked):
+        if named or len(written) < 2:
+            return named or written
+        if not self.linear or any(len(each.shape) > 1 for each in written):
             raise ValueError(
-                f"The scores depend on several constant arrays ({', '.join(map(str, asked))}): put them into pm.Data, "
-                "and pass new values by name."
+                f"The scores depend on several constant arrays ({', '.join(map(str, written))}): put them into "
+                "pm.Data, and pass new values by name."
             )
-        labels = [label for each in asked for label in each.labels or ()]
-        known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
-        whole = Input("", (sum(each.size for each in asked),), tuple(labels) if known else None)
-        array, index, _ = _values_of(whole, X_new)
-        cuts = np.cumsum([each.size for each in asked])[:-1]
-        parts = np.split(array, cuts, axis=1)
-        return {each: (part.reshape(-1, *each.shape), index, ()) for each, part in zip(asked, parts, strict=True)}
-
-    def _in_order(self, asked: list[Input]) -> list[Input]:
-        """Sort the constant arrays of a linear score by the coefficients they multiply."""
-        if not self.linear or len(asked) < 2:
-            return asked
-        loads = {each: self.matrix[self._columns(each)] for each in asked}
+        loads = {each: self.matrix[self._columns(each)] for each in written}
         if any(not each.nnz for each in loads.values()):
             raise ValueError(
                 "The model's scores have a constant offset besides X @ theta, which X_new does not contain: put the "
                 "covariates and the offset into pm.Data, and pass new values of both by name."
             )
-        return sorted(asked, key=lambda each: loads[each].indices.min())
+        return sorted(written, key=lambda each: loads[each].indices.min())
 
     def _columns(self, which: Input) -> list[int]:
         """Return the rows of ``matrix`` for an input's columns."""
@@ -261,41 +234,35 @@ class ScoreFunction:
 
         Inputs that are equal in all rows become part of the intercept. Refuses scores that are not linear.
         """
-        if self.refusal:
-            raise ValueError(self.refusal)
         if self.classes:
             raise ValueError("The model has a score for each class: name one, a pm.Deterministic, by var_name=.")
-        if not self.linear:
+        if not self.linear and not self.refusal:
             raise ValueError(
                 "The scores are not linear in the columns of X, so they have no weights: use "
                 "pac.predict_scores(result, X_new), with model= for draws."
             )
-        given = [each for each in self.inputs if each.name]
-        if given:
-            self._refuse_constants(given)
-        else:
-            given = self._in_order([each for each in self.inputs if each.same is None])
-        assert self.constant is not None
-        held = [np.zeros(each.size) if each in given else np.array(each.same or ()) for each in self.inputs]
-        chosen = sparse.eye_array(self.constant.size, format="csr")[[k for each in given for k in self._columns(each)]]
+        asked = self._asked()
+        held = [np.zeros(each.size) if each in asked else np.array(each.same or ()) for each in self.inputs]
+        chosen = sparse.eye_array(self.constant.size, format="csr")[[k for each in asked for k in self._columns(each)]]
         fold = sparse.vstack([chosen, sparse.csr_array(np.concatenate([*held, [1.0]])[None])], format="csr")
-        return given, fold @ self.matrix, fold @ self.constant
+        return asked, fold @ self.matrix, fold @ self.constant
 
-    def theta(self, values: Mapping[str, Any], draws: int) -> FloatArray:
-        """Concatenate the variables' values, ``(draws, *shape)`` each, to coefficients ``(draws, coefficients)``."""
+    def theta(self, posterior: Any) -> FloatArray:
+        """Concatenate the variables' draws, in a Dataset, to coefficients ``(chain * draw, coefficients)``."""
+        draws = posterior.sizes["chain"] * posterior.sizes["draw"]
         found = [np.zeros((draws, 0))]
         for name, shape in self.variables:
-            if name not in values:
+            if name not in posterior:
                 raise ValueError(
                     f"The posterior has no draws of {name}, which the scores depend on: keep it among the var_names."
                 )
-            value = np.asarray(values[name], dtype=np.float64)
-            if value.shape[1:] != shape:
+            value = posterior[name].transpose("chain", "draw", ...).values
+            if value.shape[2:] != shape:
                 raise ValueError(
-                    f"{name} has shape {value.shape[1:]} in these draws, and {shape} in the model that was fitted: the "
+                    f"{name} has shape {value.shape[2:]} in these draws, and {shape} in the model that was fitted: the "
                     "draws are of another model."
                 )
-            found.append(value.reshape(draws, -1))
+            found.append(value.reshape(draws, -1).astype(np.float64))
         return np.concatenate(found, axis=1)
 
     def weights(self, theta: FloatArray) -> FloatArray:
@@ -305,60 +272,65 @@ class ScoreFunction:
     def design(self, rows: NewRows) -> tuple[FloatArray, FloatArray]:
         """Return design (rows, coefficients) and offset (rows,) with scores ``design @ theta + offset``."""
         flat = np.column_stack([rows.flat, np.ones(len(rows.labels))])
-        assert self.constant is not None
         return (self.matrix.T @ flat.T).T, flat @ self.constant
+
+    def affine(self, rows: NewRows) -> bool:
+        """Return whether the scores of rows are known to be affine in theta."""
+        return self.linear
 
     def scores(self, theta: FloatArray, rows: NewRows) -> FloatArray:
         """Compute the scores (draws, rows) of a linear score."""
+        if not self.linear:
+            names = ", ".join(each.name for each in self.inputs if each.name)
+            raise ValueError(
+                f"Scores that are not linear in {names or 'X_new'} are computed by the model: pass model=, that of "
+                "these draws."
+            )
         weights = self.weights(theta)
         return weights[:, :-1] @ rows.flat.T + weights[:, -1:]
 
     # -- storage -----------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to numbers, strings and lists, for JSON; see :meth:`from_dict`."""
+        """Convert to a dictionary for JSON; see :meth:`from_dict`."""
         found: dict[str, Any] = {
-            "inputs": [{name: plain(value) for name, value in vars(each).items()} for each in self.inputs],
-            "variables": [[name, list(shape)] for name, shape in self.variables],
+            "inputs": [vars(each) for each in self.inputs],
+            "variables": self.variables,
             "name": self.name,
             "refusal": self.refusal,
         }
         if self.classes:
             found["classes"] = [each.to_dict() for each in self.classes]
         if self.linear:
-            assert self.constant is not None
             entries = sparse.coo_array(self.matrix)
             found["weights"] = {
-                "shape": list(entries.shape),
-                "row": entries.row.tolist(),
-                "column": entries.col.tolist(),
-                "value": entries.data.tolist(),
-                "constant": self.constant.tolist(),
+                "shape": entries.shape,
+                "row": entries.row,
+                "column": entries.col,
+                "value": entries.data,
+                "constant": self.constant,
             }
         return found
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> ScoreFunction:
-        """Make the object from the result of :meth:`to_dict`."""
-        held_inputs: list[dict[str, Any]] = [
-            {name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
-            for each in found["inputs"]
-        ]
-        inputs = tuple(Input(**each) for each in held_inputs)
+        """Make the object from the result of :meth:`to_dict`, read from JSON."""
+        inputs = tuple(
+            Input(**{k: tuple(v) if isinstance(v, list) else v for k, v in each.items()}) for each in found["inputs"]
+        )
         variables = tuple((name, tuple(shape)) for name, shape in found["variables"])
-        matrix = constant = None
-        if "weights" in found:
-            held = found["weights"]
-            place = (np.array(held["row"], dtype=int), np.array(held["column"], dtype=int))
-            matrix = sparse.csr_array((np.array(held["value"], dtype=float), place), shape=tuple(held["shape"]))
-            constant = np.array(held["constant"], dtype=float)
         classes = tuple(cls.from_dict(each) for each in found.get("classes", ()))
-        return cls(inputs, variables, matrix, constant, found["name"], found["refusal"], classes)
+        if held := found.get("weights"):
+            value, place = np.array(held["value"], dtype=float), (held["row"], held["column"])
+            matrix, constant = sparse.csr_array((value, place), shape=tuple(held["shape"])), np.array(held["constant"])
+        else:
+            matrix, constant = None, np.zeros(0)
+        return cls(inputs, variables, matrix, constant.astype(float), found["name"], found["refusal"], classes)
 
     @cached_property
     def encoded(self) -> NDArray[np.uint8]:
         """The object as bytes, which any file format can store."""
-        text = json.dumps(self.to_dict(), separators=(",", ":"))
+        text = json.dumps(self.to_dict(), separators=(",", ":"), default=_plain)
         return np.frombuffer(zlib.compress(text.encode()), dtype=np.uint8)
 
     @property
@@ -372,10 +344,9 @@ class ScoreFunction:
 
     def pieces(self) -> list[dict[str, Any]]:
         """Return the encoded object in pieces of equal length, as sampler statistics of successive draws."""
-        encoded = self.encoded
-        count = max(1, math.ceil(encoded.size / PIECE))
-        width = math.ceil(encoded.size / count)
-        padded = np.pad(encoded, (0, count * width - encoded.size)).reshape(count, width)
+        count = math.ceil(self.encoded.size / PIECE)
+        width = math.ceil(self.encoded.size / count)
+        padded = np.pad(self.encoded, (0, count * width - self.encoded.size)).reshape(count, width)
         return [{STAT: piece, PART: k, PARTS: count} for k, piece in enumerate(padded)]
 
     @classmethod
@@ -390,13 +361,13 @@ class ScoreFunction:
             part = stats[PART].broadcast_like(held[..., 0]).transpose(*held.dims[:-1]).values.astype(int).ravel()
             counts = np.unique(stats[PARTS].values.astype(int))
         held = held.values.astype(np.uint8).reshape(part.size, -1)
-        found = {int(k): np.unique(held[part == k], axis=0) for k in np.unique(part)}
-        if counts.size != 1 or any(len(each) != 1 for each in found.values()):
+        found = [np.unique(held[part == k], axis=0) for k in range(counts[0])]
+        if counts.size != 1 or any(len(each) > 1 for each in found):
             raise ValueError("The draws in result come from fits with different scores: keep those of one fit.")
-        if len(found) < counts[0]:
+        whole = np.concatenate(found)
+        if len(whole) < counts[0]:
             return None
-        whole = b"".join(found[k][0].tobytes() for k in range(counts[0]))
-        return cls.from_dict(json.loads(zlib.decompressobj().decompress(whole)))
+        return cls.from_dict(json.loads(zlib.decompressobj().decompress(whole.tobytes())))
 
 
 def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | None = None) -> ScoreFunction:
@@ -410,18 +381,35 @@ def linear_scores(name: str, shape: tuple[int, ...], labels: Sequence[Any] | Non
 # -- arrays and their labels -----------------------------------------------------------------------------------------
 
 
-def _values_of(each: Input, values: Any) -> tuple[NDArray[Any], NDArray[Any] | None, tuple[Any, ...]]:
-    """Return the values (rows, *shape) of one input, labels of the rows or None, and labels of unknown groups."""
+def _split(asked: Sequence[Input], X_new: Any) -> dict[Input, Values]:
+    """Read one array that has the columns of all inputs asked for, one after the other."""
+    if len(asked) == 1:
+        return {asked[0]: _read_values(asked[0], X_new)}
+    labels = [label for each in asked for label in each.labels or ()]
+    known = all(each.labels is not None for each in asked) and len(set(labels)) == len(labels)
+    whole = Input("", (sum(each.size for each in asked),), tuple(labels) if known else None)
+    array, index, _ = _read_values(whole, X_new)
+    parts = np.split(array, np.cumsum([each.size for each in asked])[:-1], axis=1)
+    return {each: (part.reshape(-1, *each.shape), index, {}) for each, part in zip(asked, parts, strict=True)}
+
+
+# Values (rows, *shape) of an input, labels of the rows or None, and labels of groups not in the model by their codes
+Values = tuple[NDArray[Any], NDArray[Any] | None, dict[int, str]]
+
+
+def _read_values(each: Input, values: Any) -> Values:
+    """Read the values of one input, in whatever form they are given."""
     what = each.name or "X_new"
+    columns, index, array = _take_apart(each, values)
+    unknown: dict[int, str] = {}
     if each.levels is not None:
-        return _codes_of(each, values)
-    columns, index, values = _taken_apart(each, values)
-    if columns is not None:
-        values = values[:, _places(each, columns, what)]
-    array = numeric_array(what, values)
+        array, unknown = _codes(each, array)
+    elif columns is not None and columns != list(range(len(columns))):  # the default of pandas
+        array = array[..., _places(each, columns, what)]
+    array = numeric_array(what, array)
     if not each.shape and array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if array.ndim == len(each.shape) and (each.shape or array.ndim == 0):
+    if array.ndim == len(each.shape):
         array = array[None]
     if array.ndim != len(each.shape) + 1 or 0 in array.shape:
         expected = "a matrix with a row per observation" if each.shape else "one number per row"
@@ -436,34 +424,31 @@ def _values_of(each: Input, values: Any) -> tuple[NDArray[Any], NDArray[Any] | N
         raise ValueError(
             f"{what} has {int((~np.isfinite(array)).sum())} NaN or infinite value(s): impute or drop those rows."
         )
-    return array, index if index is not None and len(index) == len(array) else None, ()
+    if each.levels is not None:
+        if (array != np.round(array)).any():
+            raise ValueError(f"{what} holds whole numbers in the model, such as the codes of groups; got {values!r}.")
+        array = array.astype(np.int64)
+    return array, index if index is not None and len(index) == len(array) else None, unknown
 
 
-def _taken_apart(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[Any] | None, Any]:
-    """Return labels of the columns and of the rows, or None, and the values, rows first."""
-    if hasattr(values, "dims") and hasattr(values, "coords"):
-        return _taken_from_array(each, values)
-    if hasattr(values, "columns"):
-        index = np.asarray(values.index) if hasattr(values, "index") else None
-        columns = None if _unnamed(values.columns) else list(values.columns)
-        return columns if each.shape else None, index, values.to_numpy()
-    if hasattr(values, "index") and hasattr(values, "to_numpy"):  # a Series
-        if each.shape:
-            return (None if _unnamed(values.index) else list(values.index)), None, values.to_numpy()[None]
-        return None, np.asarray(values.index), values.to_numpy()
-    return None, None, values
-
-
-def _taken_from_array(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[Any] | None, Any]:
-    """Do the same for a DataArray, whose dimensions may be in any order if the model has one of them."""
-    whole = values.ndim > len(each.shape)
-    if len(each.shape) != 1 or values.ndim > 2:
-        index = values[values.dims[0]].values if whole and values.dims and values.dims[0] in values.coords else None
-        return None, index, values.values
-    if whole:
-        values = values.transpose(..., _column_dim(each, values))
-    columns, index, array = _taken_apart(each, values.reset_coords(drop=True).to_pandas())
-    return columns, index if values.dims[0] in values.coords else None, array
+def _take_apart(each: Input, values: Any) -> tuple[list[Any] | None, NDArray[Any] | None, Any]:
+    """Return labels of the columns and of the rows, None where there are none, and the values, rows first."""
+    columns = index = None
+    if hasattr(values, "dims") and hasattr(values, "coords"):  # a DataArray
+        if len(each.shape) == 1 and values.ndim == 2:
+            values = values.transpose(..., _column_dim(each, values))
+        held = [values[dim].values if dim in values.coords else None for dim in values.dims]
+        columns = held[-1] if held and len(each.shape) == 1 else None
+        index = held[0] if values.ndim > len(each.shape) else None
+        values = values.values
+    elif hasattr(values, "to_numpy"):  # a DataFrame or a Series, which is a row of a matrix, or a vector
+        index = getattr(values, "index", None)
+        if hasattr(values, "columns"):
+            columns = values.columns if each.shape else None
+        elif each.shape:
+            columns, index = index, None
+        values = values.to_numpy()
+    return None if columns is None else list(columns), None if index is None else np.asarray(index), values
 
 
 def _column_dim(each: Input, values: Any) -> Any:
@@ -476,24 +461,20 @@ def _column_dim(each: Input, values: Any) -> Any:
     return next((dim for dim, held in labels.items() if set(held) == set(each.labels)), values.dims[-1])
 
 
-def _unnamed(labels: Any) -> bool:
-    """Return whether labels are 0, 1, 2, ..., the default of pandas."""
-    return list(labels) == list(range(len(labels)))
-
-
 def _places(each: Input, columns: list[Any], what: str) -> list[int]:
     """Return the positions of the input's columns among labelled ones."""
     if each.labels is None:
         raise _no_names(what, columns)
     known = list(each.labels)
-    if len(columns) == len(known) and not set(columns) & set(known) and set(map(str, columns)) == set(map(str, known)):
+    if not set(columns) & set(known):  # labels that a file holds as strings
         columns, known = [str(c) for c in columns], [str(k) for k in known]
-    missing, extra = [k for k in known if k not in columns], [c for c in columns if c not in known]
-    if missing or extra or len(set(columns)) < len(columns):
-        parts = [f"missing: {', '.join(map(str, missing))}"] * bool(missing)
-        parts += [f"unknown: {', '.join(map(str, extra))}"] * bool(extra) or ["some of them occur twice"] * (not parts)
-        raise ValueError(f"The columns of {what} are not those of the model ({known}); {'; '.join(parts)}.")
     place = {label: k for k, label in enumerate(columns)}
+    missing, extra = [k for k in known if k not in place], [c for c in place if c not in set(known)]
+    if missing or extra or len(place) < len(columns):
+        parts = [f"missing: {', '.join(map(str, missing))}"] * bool(missing)
+        parts += [f"unknown: {', '.join(map(str, extra))}"] * bool(extra)
+        said = "; ".join(parts) or "some of them occur twice"
+        raise ValueError(f"The columns of {what} are not those of the model ({known}); {said}.")
     return [place[label] for label in known]
 
 
@@ -507,34 +488,30 @@ def _no_names(what: str, names: Sequence[Any]) -> ValueError:
     )
 
 
-def _codes_of(each: Input, values: Any) -> tuple[NDArray[Any], NDArray[Any] | None, tuple[Any, ...]]:
-    """Return codes of groups, given as codes or as labels; unknown labels get the codes after the last."""
-    _, index, values = _taken_apart(each, values)
+def _codes(each: Input, values: Any) -> tuple[NDArray[Any], dict[int, str]]:
+    """Return codes of groups, given as codes or as labels, and the labels that the model does not know, by code.
+
+    The code of such a label depends on the label alone: the same group has the same code in other rows.
+    """
     array = np.asarray(values)
-    array = array[None] if array.ndim == len(each.shape) else array
-    assert each.levels is not None
-    unknown: list[Any] = []
-    if array.dtype.kind in "OUS":
-        code = {label: k for k, label in enumerate(each.levels)}
-        if not any(isinstance(label, str) for label in each.levels):
-            raise ValueError(
-                f"{each.name or 'X_new'} must be codes of groups, 0 to {len(each.levels) - 1}; got {values!r}. For "
-                "labels, give the first dimension of the grouped coefficients coords that are these labels."
-            )
-        unknown = sorted({str(label) for label in array.ravel().tolist() if label not in code})
-        code |= {label: len(each.levels) + k for k, label in enumerate(unknown)}
-        array = np.array([code[str(label)] for label in array.ravel().tolist()]).reshape(array.shape)
-    numbers = numeric_array(each.name, array)
-    if numbers.ndim != len(each.shape) + 1 or not (numbers == np.round(numbers)).all():
-        raise ValueError(f"{each.name} holds whole numbers in the model, such as the codes of groups; got {values!r}.")
-    return numbers.astype(np.int64), index if index is not None and len(index) == len(numbers) else None, tuple(unknown)
+    if array.dtype.kind not in "OUS":
+        return array, {}
+    levels = each.levels or ()
+    if not any(isinstance(label, str) for label in levels):
+        raise ValueError(
+            f"{each.name or 'X_new'} must be codes of groups, 0 to {len(levels) - 1}; got {values!r}. For "
+            "labels, give the first dimension of the grouped coefficients coords that are these labels."
+        )
+    code = {str(label): k for k, label in enumerate(levels)}
+    given = [str(label) for label in array.ravel().tolist()]
+    unknown = {len(levels) + zlib.crc32(label.encode()): label for label in given if label not in code}
+    code |= {label: number for number, label in unknown.items()}
+    return np.array([code[label] for label in given]).reshape(array.shape), unknown
 
 
-def _same_index(found: Mapping[str, NDArray[Any] | None]) -> NDArray[Any] | None:
-    labelled = {name: index for name, index in found.items() if index is not None}
-    if not labelled:
-        return None
-    first = next(iter(labelled.values()))
+def _same_index(labelled: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
+    """Return the labels of the rows, which all inputs that have labels must agree on; None where none has."""
+    first: Any = next(iter(labelled.values()), None)
     for name, index in labelled.items():
         if not np.array_equal(index, first):
             raise ValueError(
@@ -544,18 +521,12 @@ def _same_index(found: Mapping[str, NDArray[Any] | None]) -> NDArray[Any] | None
     return first
 
 
-def _is_mapping(values: Any) -> bool:
-    return isinstance(values, Mapping) and not hasattr(values, "columns")
+def _plain(value: Any) -> Any:
+    """Convert what JSON does not know: arrays and numbers of NumPy; labels of other types become strings."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
-def plain(value: Any) -> Any:
-    """Convert to a value that JSON can hold; labels of other types become strings."""
-    if isinstance(value, tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
-
+# -- export ----------------------------------------------------------------------------------------------------------
 
 HOW_TO_SCORE = '''\
 import numpy as np
@@ -609,11 +580,14 @@ def write_score(
     inputs, matrix, constant = function.of_new_columns()
     weights = matrix @ mean + constant
     labels = [_labels(each) for each in inputs]
-    columns = [label for each in labels for label in each]
+    columns = [label for found in labels for label in found]
     if len(set(map(str, columns))) < len(columns):
         labels = [[f"{each.name}[{label}]" for label in found] for each, found in zip(inputs, labels, strict=True)]
-        columns = [label for each in labels for label in each]
-    fit = {} if fitted is None else {name: getattr(fitted, name) for name in ("method", "n_pos", "n_neg", "comparison")}
+        columns = [label for found in labels for label in found]
+    fit: dict[str, Any] = {"n": None}
+    if fitted is not None:
+        fit = {name: getattr(fitted, name) for name in ("method", "n_pos", "n_neg", "comparison")}
+        fit["n"] = fitted.n_pos + fitted.n_neg
     held: dict[str, Any] = {
         "format": "pymc_pacauc linear score, version 1",
         "how_to_score": HOW_TO_SCORE.splitlines(),
@@ -622,29 +596,22 @@ def write_score(
         "centre": np.zeros(len(columns)),
         "scale": np.ones(len(columns)),
         "weights": weights[:-1],
-        "intercept": float(weights[-1]),
+        "intercept": weights[-1],
         "covariance": None if covariance is None else matrix @ (matrix @ covariance).T,  # of [*weights, intercept]
         "gamma": None if fitted is None else fitted.gamma,
-        "provenance": {
-            **fit,
-            "n": None if fitted is None else fitted.n_pos + fitted.n_neg,
-            "package": f"pymc_pacauc {__version__}",
-            "date": date.today().isoformat(),
-        },
+        "provenance": {**fit, "package": f"pymc_pacauc {__version__}", "date": date.today().isoformat()},
     }
-    held = {
-        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in {**held, **known}.items()
-    }
-    text = json.dumps(held, allow_nan=False, ensure_ascii=False)
+    text = json.dumps({**held, **known}, allow_nan=False, ensure_ascii=False, default=_plain)
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
-    return held
+    contents: dict[str, Any] = json.loads(text)
+    return contents
 
 
 def _labels(each: Input) -> list[Any]:
     """Return labels of an input's columns; where the model has none, its name with numbers."""
     if each.labels is not None:
-        return [plain(label) for label in each.labels]
+        return list(each.labels)
     if not each.shape:
         return [each.name or "x"]
     return [f"{each.name}[{k}]" if each.name else f"x{k}" for k in range(each.size)]

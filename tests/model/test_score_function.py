@@ -448,7 +448,7 @@ def test_any_affine_graph_is_predicted_as_it_is_written(scores, held):
         }
     )
     new = {"Z": NEW, "v": local.normal(size=6), "g": local.integers(0, K, size=6)}
-    used = {each.name for each in read_scores(model).function.inputs if each.name}
+    used = {each.name for each in read_scores(model).inputs if each.name}
     if held:
         with model:
             pm.set_data(new)

@@ -15,7 +15,7 @@ def test_many_columns_cost_little():
     with pm.Model() as model:
         b = pm.Normal("b", shape=3000)
         pac.AUCPotential("auc", -(wide @ b[::-1]), y, gamma=20.0)
-    function = read_scores(model).function
+    function = read_scores(model)
     assert function.matrix.nnz == 3000
     theta = rng.normal(size=(2, 3000))
     found = function.scores(theta, function.rows(wide[:4]))

@@ -69,8 +69,39 @@ class Result(Protocol):
         """Why numbers derived from this posterior are not reliable; empty where they are."""
 
 
+class FitResult:
+    """The attributes of a :class:`Result` that follow from a fit on arrays."""
+
+    fit: Fit
+
+    @cached_property
+    def mean_risk(self) -> Estimate:
+        """Posterior expectation of the risk of all pairs, also of those not used by the fit; a tie costs one half."""
+        problem = self.fit.problem
+        if self.fit.pairs_used < problem.pairs.n_pairs:
+            rng = np.random.default_rng([SEED, RISK_TERMS])  # no stream of a subsample, which q depends on
+            return Estimate(*sampled_expected_risk(problem, self.fit.posterior.natural, RISK_TERMS, rng), RISK_TERMS)
+        unpaid = (0.5 - problem.tie_cost) * problem.tied_share
+        return Estimate(self.fit.expected_risk + unpaid)
+
+    @property
+    def divergence(self) -> Estimate:
+        """KL(posterior, prior) in nats; NaN where it has no closed form."""
+        return Estimate(self.fit.divergence)
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the posterior is a Gaussian."""
+        return self.fit.problem.spikes is None
+
+    @property
+    def caveat(self) -> str:
+        """Why numbers derived from this posterior are not reliable; empty where they are."""
+        return "" if self.fit.converged else "the fit did not converge"
+
+
 @dataclass(frozen=True, eq=False)
-class ArrayResult:
+class ArrayResult(FitResult):
     """A fit on arrays as a :class:`Result`; ``record`` is its provenance, where that is known already."""
 
     fit: Fit
@@ -85,28 +116,6 @@ class ArrayResult:
     def evidence(self) -> LogEvidence:
         error = self.fit.log_evidence_error
         return LogEvidence(self.fit.log_evidence, error, error, float("nan"), True)
-
-    @cached_property
-    def mean_risk(self) -> Estimate:
-        """Posterior expectation of the risk of all pairs, also of those not used by the fit; a tie costs one half."""
-        problem = self.fit.problem
-        if self.fit.pairs_used < problem.pairs.n_pairs:
-            rng = np.random.default_rng([SEED, RISK_TERMS])  # no stream of a subsample, which q depends on
-            return Estimate(*sampled_expected_risk(problem, self.fit.posterior.natural, RISK_TERMS, rng), RISK_TERMS)
-        unpaid = (0.5 - problem.tie_cost) * problem.tied_share
-        return Estimate(self.fit.expected_risk + unpaid, 0.0)
-
-    @property
-    def divergence(self) -> Estimate:
-        return Estimate(self.fit.divergence, 0.0)
-
-    @property
-    def gaussian(self) -> bool:
-        return self.fit.problem.spikes is None
-
-    @property
-    def caveat(self) -> str:
-        return "" if self.fit.converged else "the fit did not converge"
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from pymc.util import get_random_generator
 from pymc.variational.approximations import FullRankGroup, SingleGroupApproximation
 from pymc.variational.opvi import node_property
 
-from pymc_pacauc.array_result import ArrayResult, Estimate, HTMLReport, with_pairs
+from pymc_pacauc.array_result import FitResult, HTMLReport, with_pairs
 from pymc_pacauc.comparison.risk import pair_risk
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.ep.leave_out import LeaveOut, expected_pair_auc
@@ -43,8 +43,6 @@ from pymc_pacauc.problem.score_function import ScoreFunction, write_score
 from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.tune.coverage import calibrated_posterior
 
-FEWEST_WEIGHTED = 25  # a tail of five
-
 
 class _GaussianGroup(FullRankGroup):
     """PyMC's full-rank Gaussian, its mean and Cholesky factor set directly instead of through a softplus."""
@@ -54,29 +52,26 @@ class _GaussianGroup(FullRankGroup):
     alias_names: frozenset[str] = frozenset()
 
     posterior: Any = None  # mean and factor are set when they are first asked for: O(d^3), and perhaps weighted draws
+    refusal = ""
 
     def create_shared_params(self, start=None):
         mean = np.zeros(self.ddim, dtype=pytensor.config.floatX)
         return {"mu": pytensor.shared(mean, "mu"), "chol": pytensor.shared(np.eye(mean.size, dtype=mean.dtype), "chol")}
 
-    refusal = ""
-
     @node_property
     def mean(self):
-        if self.refusal:
-            raise ValueError(self.refusal)
-        if self.posterior is not None:
-            self.shared_params["mu"].set_value(self.posterior.mean.astype(pytensor.config.floatX))
-        return self.params_dict["mu"]
+        return self._of_posterior("mu", lambda q: q.mean)
 
     @node_property
     def L(self):
+        return self._of_posterior("chol", lambda q: np.linalg.cholesky(q.covariance))
+
+    def _of_posterior(self, name, value):
         if self.refusal:
             raise ValueError(self.refusal)
         if self.posterior is not None:
-            factor = np.linalg.cholesky(self.posterior.covariance)
-            self.shared_params["chol"].set_value(factor.astype(pytensor.config.floatX))
-        return self.params_dict["chol"]
+            self.shared_params[name].set_value(value(self.posterior).astype(pytensor.config.floatX))
+        return self.params_dict[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +174,7 @@ class ImportanceSample:
         )
 
 
-class EPApproximation(HTMLReport, SingleGroupApproximation):
+class EPApproximation(HTMLReport, FitResult, SingleGroupApproximation):
     """Gaussian approximation of the AUC Gibbs posterior, with PyMC's interface, evidence and diagnostics.
 
     It is a distribution of the free variables that the model had when it was fitted, with the ``pm.Data`` of that time:
@@ -254,7 +249,6 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         self.fit = fit
         self.source = source
         self._scoring: dict[str | None, GraphScores] = {}
-        self._result = ArrayResult(fit)
         group, moved = self.groups[0], [each.variable.name for each in source.sparse if each.dirac]
         moved += [each.variable.name for each in source.densities if each.transformed or each.local is not None]
         if moved:
@@ -377,26 +371,6 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         found, absorbed = corrected_evidence(self.fit, self.posterior), self.fit.problem.absorbed
         return replace(found, estimate=found.estimate + absorbed)
 
-    @property
-    def mean_risk(self) -> Estimate:
-        """Posterior expectation of the risk of the training pairs, with its standard error."""
-        return self._result.mean_risk
-
-    @property
-    def divergence(self) -> Estimate:
-        """KL(posterior, prior) in nats; NaN where it has no closed form."""
-        return self._result.divergence
-
-    @property
-    def gaussian(self) -> bool:
-        """Whether the posterior is a Gaussian."""
-        return self._result.gaussian
-
-    @property
-    def caveat(self) -> str:
-        """Why numbers derived from this posterior are not reliable; empty where they are."""
-        return self._result.caveat
-
     @cached_property
     def training_auc(self) -> float:
         """AUC of the mean score, the one to deploy, on the training pairs."""
@@ -413,12 +387,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             raise AttributeError(
                 "The model has no pac.SpikeSlab variable: every coefficient is included with probability 1."
             )
-        found = {
-            sparse.variable.name: self._labelled(sparse.variable, self._inclusion).rename(
-                f"{sparse.variable.name}_inclusion"
-            )
-            for sparse in self.source.sparse
-        }
+        variables = [sparse.variable for sparse in self.source.sparse]
+        found = {v.name: self._labelled(v, self._inclusion).rename(f"{v.name}_inclusion") for v in variables}
         return next(iter(found.values())) if len(found) == 1 else found
 
     def _labelled(self, variable: Any, values: NDArray[np.float64]) -> xr.DataArray:
@@ -896,8 +866,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
         >>> bool(abs(weighted.log_evidence - np.log((np.exp(-1) + np.exp(-3)) / 2)) < 0.1)
         True
         """
-        if draws < FEWEST_WEIGHTED:
-            raise ValueError(f"draws must be at least {FEWEST_WEIGHTED}, to smooth the largest weights; got {draws}.")
+        if draws < 25:  # of which five are smoothed
+            raise ValueError(f"draws must be at least 25, to smooth the largest weights; got {draws}.")
         rng = get_random_generator(random_seed)
         values, risk, log_weights = self._weighted(draws, rng)
         log_weights, pareto_k = pareto_smooth(log_weights)
@@ -934,11 +904,8 @@ class EPApproximation(HTMLReport, SingleGroupApproximation):
             "log_evidence": self.evidence.estimate,
             "log_evidence_variance": self.evidence.standard_error**2,
             "expected_risk": self.mean_risk.value,
-            **(
-                {"expected_risk_error": self.mean_risk.error, "expected_risk_terms": self.mean_risk.terms}
-                if self.fitted_to.pairs_used
-                else {}
-            ),
+            "expected_risk_error": self.mean_risk.error,
+            "expected_risk_terms": self.mean_risk.terms,
             "divergence": self.divergence.value if self.gaussian else np.nan,
             "converged": int(self.converged),
         }

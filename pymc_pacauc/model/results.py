@@ -23,13 +23,12 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_pacauc.array_result import ArrayResult, Estimate, gibbs_divergence
-from pymc_pacauc.comparison.sizes import compared_share, effective_size
 from pymc_pacauc.ep.importance import log_mean
 from pymc_pacauc.model.auc_term import AUCTerm, arrays_of, auc_terms, classes_of
 from pymc_pacauc.model.graph import flat_variables
 from pymc_pacauc.model.kernel_features import TransformRows
 from pymc_pacauc.problem.problem import Problem
-from pymc_pacauc.problem.provenance import Provenance, fingerprint, looks_standardized, pair_fingerprint, sides
+from pymc_pacauc.problem.provenance import Provenance, fingerprint, looks_standardized, of_comparisons
 from pymc_pacauc.problem.score_function import ScoreFunction
 from pymc_pacauc.smc.log_evidence import LogEvidence, combine
 
@@ -39,34 +38,22 @@ def fitted_to(
 ) -> Provenance:
     """Make the record of a model as it is now; ``problem`` is that of the model, where it has one."""
     terms = auc_terms(model) if terms is None else terms
+    size = flat_variables(model).dimension
     if not terms:
-        return Provenance(
-            method, 1.0, 0, 0, "other pairs", 0.0, 0.0, _dimension(model), "half", 0, False, False, False, 0
-        )
-    comparison = terms[0].comparison
-    n_pos, n_neg = sides(comparison)
-    sizes = [effective_size(term.comparison) for term in (terms if classes_of(terms) else terms[:1])]
-    arrays = arrays_of(terms)
-    gamma = float(sum(term.gamma for term in terms)) if problem is None else problem.gamma
-    of_terms = {term.risk for term in terms}
-    alone = not model.observed_RVs and all(of_terms & set(ancestors([v])) for v in model.potentials)
-    matrices = [a for a in arrays if a.ndim == 2 and len(a) == comparison.n]
+        return Provenance(method, 1.0, 0, 0, "other pairs", 0.0, 0.0, size, "half", 0, False, False, False, 0)
+    arrays, of_terms = arrays_of(terms), {term.risk for term in terms}
+    matrices = [a for a in arrays if a.ndim == 2 and len(a) == terms[0].comparison.n]
     return Provenance(
         method=method,
-        gamma=gamma,
-        n_pos=n_pos,
-        n_neg=n_neg,
-        comparison="unordered classes" if classes_of(terms) else comparison.kind,
-        m_eff=min(sizes),
-        compared=compared_share(comparison),
-        coefficients=_dimension(model),
+        gamma=float(sum(term.gamma for term in terms)) if problem is None else problem.gamma,
+        **of_comparisons([term.comparison for term in terms], classes=bool(classes_of(terms))),
+        coefficients=size,
         ties=terms[0].ties,
         terms=len(terms),
-        only_auc=alone,
+        only_auc=not model.observed_RVs and all(of_terms & set(ancestors([v])) for v in model.potentials),
         standardized=any(map(looks_standardized, matrices or ([problem.X] if problem is not None else []))),
         tuned_prior=any(_is_tuned(v) for v in model.data_vars),
         data=fingerprint([*(array for term in terms for array in term.read()[0]), *arrays]),
-        pairs=pair_fingerprint([term.comparison for term in terms]),
         sample_features=_features_of_sample(terms, arrays),
     )
 
@@ -90,19 +77,11 @@ def _is_tuned(variable: Variable) -> bool:
     return tuned is not None and np.array_equal(tuned, variable.get_value())
 
 
-def _dimension(model: pm.Model) -> int:
-    return flat_variables(model).dimension
-
-
 def _features_of_sample(terms: list[AUCTerm], arrays: list[NDArray[Any]]) -> bool:
     """Return whether features in the scores were made from the rows that they are applied to."""
-    made = [v.owner.op.features for v in ancestors([term.scores for term in terms]) if _is_transform(v)]
-    tables = [array for array in arrays if array.ndim == 2]
-    return any(each.made_from(table) for each in made for table in tables)
-
-
-def _is_transform(variable: Variable) -> bool:
-    return variable.owner is not None and isinstance(variable.owner.op, TransformRows)
+    ops = [v.owner.op for v in ancestors([term.scores for term in terms]) if v.owner is not None]
+    made = [op.features for op in ops if isinstance(op, TransformRows)]
+    return any(each.made_from(table) for each in made for table in arrays if table.ndim == 2)
 
 
 EXACT_MEAN = "exact_mean_"  # before the name of a variable: the mean that draws of an approximation come from
@@ -139,10 +118,8 @@ class Draws:
     def mean_risk(self) -> Estimate:
         """Mean risk of the final populations, from any draws; the error is that of runs, or their spread if larger."""
         if self.gaussian:
-            if not self.fitted_to.pairs_used:
-                return Estimate(self._constant("expected_risk"), 0.0)
-            error, terms = self._constant("expected_risk_error"), int(self._constant("expected_risk_terms"))
-            return Estimate(self._constant("expected_risk"), error, terms)
+            error, terms = self._constant("expected_risk_error", 0.0), self._constant("expected_risk_terms", 0)
+            return Estimate(self._constant("expected_risk"), error, int(terms))
         risks, variances = self._by_run("expected_risk"), self._by_run("expected_risk_variance")
         within = float(np.sqrt(variances.sum()) / risks.size)
         between = float(risks.std(ddof=1) / np.sqrt(risks.size)) if risks.size > 1 else 0.0
@@ -154,10 +131,10 @@ class Draws:
             return Estimate(self._constant("divergence"))
         return gibbs_divergence(self.fitted_to.gamma, self.mean_risk, self.evidence)
 
-    @cached_property
+    @property
     def training_auc(self) -> float:
         """AUC of the mean score on the training pairs; NaN where the draws do not contain it."""
-        return self._constant(DEPLOYED) if DEPLOYED in self.stats else float("nan")
+        return self._constant(DEPLOYED, float("nan"))
 
     @cached_property
     def exact_mean(self) -> xr.Dataset | None:
@@ -189,13 +166,15 @@ class Draws:
         _, first = np.unique(number, return_index=True)
         return [{name: values[number == run] for name, values in flat.items()} for run in number[np.sort(first)]]
 
-    def _constant(self, name: str) -> float:
+    def _constant(self, name: str, default: float | None = None) -> float:
+        if default is not None and name not in self.stats:
+            return default
         return float(np.asarray(self.stats[name].values).reshape(-1)[0])
 
     def _by_run(self, name: str) -> NDArray[np.float64]:
         """One value per independent run, from any of its draws."""
         if not self.stats[name].dims:
-            return np.atleast_1d(np.asarray(self.stats[name].values, dtype=np.float64))
+            return np.array([self._constant(name)])
         return np.array([float(run[name][0]) for run in self.runs()])
 
 

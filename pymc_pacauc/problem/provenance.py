@@ -20,25 +20,19 @@ from pymc_pacauc.comparison.pairs import KINDS, Pairs
 from pymc_pacauc.comparison.sizes import compared_share, effective_size, group_codes
 from pymc_pacauc.problem.problem import Problem
 
-METHODS = ("EP", "GaussianVB", "TemperingSMC")
-TIES = ("half", "strict")
 PREFIX = "fitted_"
-COMPARISONS = (*KINDS, "partial AUC")
-CODES: dict[str, tuple[str, ...]] = {"method": METHODS, "ties": TIES, "comparison": COMPARISONS}
-FLOATS = ("gamma", "m_eff", "compared", "mean_error", "log_evidence_error")
-NOT_COMPARED = (
-    "method",
-    "standardized",
-    "tuned_prior",
-    "pairs_used",
-    "mean_error",
-    "log_evidence_error",
-    "pairs",
-    "sample_features",
-    "groups",
-    "priors",
-    "own_scales",
-)
+CODES: dict[str, tuple[str, ...]] = {  # fields that are stored as positions in these lists
+    "method": ("EP", "GaussianVB", "TemperingSMC"),
+    "ties": ("half", "strict"),
+    "comparison": (*KINDS, "partial AUC"),
+}
+IN_WORDS = {  # fields whose differences make two fits differ
+    **{name: name for name in ("gamma", "comparison", "compared", "coefficients", "ties", "terms", "only_auc")},
+    "n_pos": "positives",
+    "n_neg": "negatives",
+    "m_eff": "weights or strata",
+    "data": "labels, covariates or prior",
+}
 
 
 @dataclass(frozen=True)
@@ -188,10 +182,8 @@ class Provenance:
         >>> Provenance.from_stats(xr.Dataset(record.as_stats())) == record
         True
         """
-        numbers = {}
-        for name, value in asdict(self).items():
-            numbers[PREFIX + name] = CODES[name].index(value) if name in CODES else value
-        return {name: int(v) if isinstance(v, bool) else v for name, v in numbers.items()}
+        numbers = {name: CODES[name].index(value) if name in CODES else value for name, value in asdict(self).items()}
+        return {PREFIX + name: int(v) if isinstance(v, bool) else v for name, v in numbers.items()}
 
     @classmethod
     def stats_dtypes(cls) -> dict[str, type]:
@@ -212,7 +204,7 @@ class Provenance:
         >>> len(Provenance.stats_dtypes()) > 20
         True
         """
-        return {PREFIX + f.name: np.float64 if f.name in FLOATS else np.int64 for f in fields(cls)}
+        return {PREFIX + f.name: np.float64 if f.type == "float" else np.int64 for f in fields(cls)}
 
     @classmethod
     def from_stats(cls, stats: Mapping[str, Any]) -> Provenance:
@@ -250,18 +242,16 @@ class Provenance:
         for each in fields(cls):
             if PREFIX + each.name not in stats and each.default is not MISSING:
                 continue  # of an older version
-            values = np.unique(np.asarray(stats[PREFIX + each.name].values))
-            if values.size != 1:
-                raise ValueError(
-                    f"These draws come from fits that differ in their {each.name.replace('_', ' ')} "
-                    f"({', '.join(_show(each.name, v) for v in values)}): keep one of them."
-                )
-            value = values[0].item()
+            values = np.unique(np.asarray(stats[PREFIX + each.name].values)).tolist()
             if each.name in CODES:
-                value = CODES[each.name][int(value)]
-            elif each.type == "bool":
-                value = bool(value)
-            found[each.name] = value
+                values = [CODES[each.name][int(value)] for value in values]
+            if len(values) != 1:
+                shown = ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)
+                raise ValueError(
+                    f"These draws come from fits that differ in their {each.name.replace('_', ' ')} ({shown}): keep "
+                    "one of them."
+                )
+            found[each.name] = bool(values[0]) if each.type == "bool" else values[0]
         return cls(**found)
 
     def differences(self, other: Provenance) -> list[str]:
@@ -290,21 +280,11 @@ class Provenance:
         >>> record.differences(replace(record, gamma=3.0))
         ['gamma (2.0 when fitted, 3.0 now)']
         """
-        names = {
-            "n_pos": "positives",
-            "n_neg": "negatives",
-            "m_eff": "weights or strata",
-            "data": "labels, covariates or prior",
-        }
         found = []
-        for each in fields(self):
-            mine, theirs = getattr(self, each.name), getattr(other, each.name)
-            if each.name in NOT_COMPARED or mine == theirs:
-                continue
-            if each.name in FLOATS and np.isclose(mine, theirs, rtol=1e-9):
-                continue
-            label = names.get(each.name, each.name)
-            found.append(label if each.name == "data" else f"{label} ({mine} when fitted, {theirs} now)")
+        for name, words in IN_WORDS.items():
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if not (np.isclose(mine, theirs, rtol=1e-9) if isinstance(mine, float) else mine == theirs):
+                found.append(words if name == "data" else f"{words} ({mine} when fitted, {theirs} now)")
         return found
 
 
@@ -316,15 +296,10 @@ def measure_of(comparison: str) -> str:
 
 def fitted_to_problem(problem: Problem, method: str) -> Provenance:
     """Make the record of a fit to arrays."""
-    n_pos, n_neg = sides(problem.pairs)
     return Provenance(
         method=method,
         gamma=problem.gamma,
-        n_pos=n_pos,
-        n_neg=n_neg,
-        comparison=problem.pairs.kind,
-        m_eff=effective_size(problem.pairs),
-        compared=compared_share(problem.pairs),
+        **of_comparisons([problem.pairs]),
         coefficients=problem.d,
         ties=problem.ties,
         terms=1,
@@ -332,8 +307,20 @@ def fitted_to_problem(problem: Problem, method: str) -> Provenance:
         standardized=looks_standardized(problem.X),
         tuned_prior=problem.tuned_prior,
         data=fingerprint([problem.X, problem.offset, problem.prior.mean, problem.prior.factor]),
-        pairs=pair_fingerprint([problem.pairs]),
     )
+
+
+def of_comparisons(comparisons: Sequence[Comparison], *, classes: bool = False) -> dict[str, Any]:
+    """Return the fields of the record that say what is compared; ``classes``: by a term for each of several classes."""
+    n_pos, n_neg = sides(comparisons[0])
+    return {
+        "n_pos": n_pos,
+        "n_neg": n_neg,
+        "comparison": "unordered classes" if classes else comparisons[0].kind,
+        "m_eff": min(effective_size(each) for each in (comparisons if classes else comparisons[:1])),
+        "compared": compared_share(comparisons[0]),
+        "pairs": pair_fingerprint(comparisons),
+    }
 
 
 def pair_fingerprint(comparisons: Sequence[Comparison]) -> int:
@@ -357,9 +344,6 @@ def sides(comparison: Comparison) -> tuple[int, int]:
     return int(higher.sum()), int((~higher).sum())
 
 
-LOOKED_AT = 50  # columns that are checked, evenly spread; each takes a sort of the rows, 10 ms at 100 000
-
-
 def looks_standardized(X: NDArray[np.float64]) -> bool:
     """Return whether most columns look centred, scaled or ranked with their own rows.
 
@@ -369,7 +353,8 @@ def looks_standardized(X: NDArray[np.float64]) -> bool:
     >>> [looks_standardized(x) for x in (X, X - X.mean(axis=0), X / X.std(axis=0, ddof=1), X / X.max(axis=0))]
     [False, True, True, True]
     """
-    some = np.asarray(X, dtype=float).T[:: -(-X.shape[1] // LOOKED_AT)] if X.size else X.T
+    step = -(-X.shape[1] // 50)  # at most 50 columns, evenly spread: each takes a sort of the rows, 10 ms at 100 000
+    some = np.asarray(X, dtype=float).T[::step] if X.size else X.T
     columns = [column for column in some if np.unique(column[:1000]).size > 3]
     if not columns or not np.isfinite(X).all():
         return False
@@ -377,7 +362,7 @@ def looks_standardized(X: NDArray[np.float64]) -> bool:
 
 
 def _standardized_column(column: NDArray[np.float64]) -> bool:
-    low, first, middle, third, high = np.quantile(column, [0.0, 0.25, 0.5, 0.75, 1.0])
+    first, middle, third = np.quantile(column, [0.25, 0.5, 0.75])
     sd, size = column.std(), np.abs(column).max()
     close = 1e-6
     gaps = np.diff(np.unique(column))
@@ -385,9 +370,7 @@ def _standardized_column(column: NDArray[np.float64]) -> bool:
         abs(column.mean()) < close * sd  # centred
         or min(abs(sd - 1.0), abs(column.std(ddof=1) - 1.0)) < close  # scaled
         or (abs(middle) < close * size and abs(third - first - 1.0) < close)  # centred and scaled by quantiles
-        or (abs(low) < close and abs(high - 1.0) < close)
-        or (abs(low + 1.0) < close and abs(high - 1.0) < close)
-        or abs(size - 1.0) < close  # by the largest value
+        or abs(size - 1.0) < close  # by the largest value, or from 0 or -1 to 1
         or (gaps.size > 10 and np.ptp(gaps) < close * gaps.mean() and gaps.size > 0.9 * column.size)  # ranks
     )
 
@@ -396,7 +379,3 @@ def fingerprint(arrays: Sequence[NDArray[Any]]) -> int:
     """Compute a 48-bit hash of a set of arrays; a float can hold it exactly."""
     digests = sorted({hashlib.blake2b(np.ascontiguousarray(a + 0).tobytes(), digest_size=8).digest() for a in arrays})
     return int.from_bytes(hashlib.blake2b(b"".join(digests), digest_size=6).digest(), "big")
-
-
-def _show(name: str, value: Any) -> str:
-    return CODES[name][int(value)] if name in CODES else f"{value:g}"

@@ -315,9 +315,11 @@ class ScoreFunction:
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> ScoreFunction:
         """Make the object from the result of :meth:`to_dict`, read from JSON."""
-        inputs = tuple(
-            Input(**{k: tuple(v) if isinstance(v, list) else v for k, v in each.items()}) for each in found["inputs"]
-        )
+        listed: list[dict[str, Any]] = [
+            {name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
+            for each in found["inputs"]
+        ]
+        inputs = tuple(Input(**each) for each in listed)
         variables = tuple((name, tuple(shape)) for name, shape in found["variables"])
         classes = tuple(cls.from_dict(each) for each in found.get("classes", ()))
         if held := found.get("weights"):

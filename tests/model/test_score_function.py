@@ -300,6 +300,34 @@ def test_by_the_name_of_the_scores(fits):
         pac.predict_scores(approx, NEW, var_name="none")
 
 
+def test_scores_that_are_not_affine_have_the_mean_of_their_draws():
+    """A probability, by name: no closed form, and no value at the mean of the coefficients."""
+    with pm.Model() as model:
+        scores = pm.Data("X", X) @ pm.Normal("b", shape=D)
+        pm.Deterministic("p", pm.math.sigmoid(3.0 + scores))
+        pac.AUCPotential("auc", scores, y, gamma=20.0)
+    approx = fit(model)
+    options = {"var_name": "p", "random_seed": 1}
+    for result, more in ((approx, {"draws": 4000}), (approx.sample(4000, random_seed=1), {"model": model})):
+        found = pac.predict_scores(result, NEW, summary=True, **options, **more)
+        truth = pac.predict_scores(result, NEW, **options, **more)
+        np.testing.assert_allclose(found["mean"], truth.mean(("chain", "draw")), rtol=1e-10)
+        assert "mean_score" not in truth.coords
+        assert 0 < float(found["mean"].min()) <= float(found["mean"].max()) < 1
+
+
+def test_two_new_groups_are_two():
+    """Of X_new and of versus, by label: the difference of their levels has twice the variance of one."""
+    with pm.Model(coords={"place": ["north", "east", "west"]}):
+        rows, ward = pm.Data("X", X), pm.Data("ward", np.arange(N) % 3)
+        pac.AUCPotential("auc", rows @ pm.Normal("b", shape=D) + pm.Normal("level", dims="place")[ward], y, gamma=20.0)
+        approx = pm.fit(method=pac.EP(), progressbar=False)
+    south, up = ({"X": NEW[:1], "ward": [label]} for label in ("south", "up"))
+    options = {"new_groups": "draw", "draws": 4000, "random_seed": 1}
+    assert float(pac.predict_scores(approx, south, versus=south, **options).std()) == 0.0
+    assert float(pac.predict_scores(approx, south, versus=up, **options).std()) == pytest.approx(np.sqrt(2), rel=0.05)
+
+
 WRONG = {
     "too few columns": (NEW[:, :2], {}),
     "too many columns": (np.hstack([NEW, NEW]), {}),

@@ -9,7 +9,7 @@ import pytest
 import pymc_pacauc as pac
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.subsample import own_error
-from pymc_pacauc.estimator.calibration import cross_fit
+from pymc_pacauc.estimator.posterior import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.tune.coverage import _next
@@ -77,8 +77,8 @@ def test_a_secant_through_one_gamma_is_no_secant():
 
 @pytest.mark.parametrize("method", ["ep", "vb"])
 def test_probabilities_are_of_folds_by_the_method_asked_for(method, monkeypatch):
-    monkeypatch.setattr("pymc_pacauc.estimator.calibration.SWEEPS", 200)
-    monkeypatch.setattr("pymc_pacauc.estimator.calibration.FOLD_TOLERANCE", 1e-8)
+    monkeypatch.setattr("pymc_pacauc.estimator.posterior.SWEEPS", 200)
+    monkeypatch.setattr("pymc_pacauc.tune.gamma.FOLD_TOLERANCE", 1e-8)
     rng = np.random.default_rng(1)
     X = rng.normal(size=(40, 2))
     y = X[:, 0] + rng.normal(size=40) > 0.0

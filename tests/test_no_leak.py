@@ -21,7 +21,7 @@ from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import choose_plan
 from pymc_pacauc.ep.start import SWEEPS
-from pymc_pacauc.estimator.calibration import cross_fit
+from pymc_pacauc.estimator.posterior import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem, spike_slab_problem
 from pymc_pacauc.smc import Settings

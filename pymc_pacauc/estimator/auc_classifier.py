@@ -15,14 +15,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from pymc_pacauc.comparison.kinds import class_against_rest, ordered_classes, stratified
 from pymc_pacauc.comparison.pairs import Pairs, bipartite
-from pymc_pacauc.comparison.risk import empirical_risk
-from pymc_pacauc.estimator.average import fit_scores
-from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
-from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, check_calibration, fit_softmax
-from pymc_pacauc.interrupt import raises_interrupts
+from pymc_pacauc.comparison.risk import empirical_risk, pair_risk
+from pymc_pacauc.estimator import base
+from pymc_pacauc.estimator.calibration import CalibratedScore, calibrate, fit_softmax
+from pymc_pacauc.estimator.posterior import fit_scores
 from pymc_pacauc.numerics import FloatArray
-
-MULTI_CLASS = ("ovo", "ordered")
 
 
 def _calibrated(estimator: Any) -> bool:
@@ -31,7 +28,7 @@ def _calibrated(estimator: Any) -> bool:
     return True
 
 
-class AUCClassifier(ClassifierMixin, ScoreEstimator):
+class AUCClassifier(ClassifierMixin, base.ScoreEstimator):
     """Classify and rank rows by a linear score with the AUC Gibbs posterior of its coefficients.
 
     Parameters
@@ -155,7 +152,7 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         self.multi_class = multi_class
         self.keep_data = keep_data
 
-    @raises_interrupts
+    @base.all_or_nothing
     def fit(self, X: Any, y: ArrayLike, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
         """Fit the posterior of the coefficients, choose gamma and calibrate probabilities.
 
@@ -201,57 +198,38 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         >>> pac.AUCClassifier(gamma=30).fit(X, X[:, 0] > 0.3).classes_
         array([False,  True])
         """
-        with all_or_nothing(self):
-            self._fit(X, y, sample_weight, strata, groups)
-        return self
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
-        self._check_options()
+        if self.class_weight is not None and self.calibration is None:
+            raise ValueError('class_weight= is for probabilities, and calibration=None has none: use "auto".')
         recipe = self._recipe()
-        X, y, weights, groups = self._training(X, y, sample_weight, groups)
+        X, y, weights, strata, groups = self._training(X, y, sample_weight, strata, groups)
         check_classification_targets(y)
-        strata = check_rows("strata", strata, len(y))
-        if weights is not None:
-            seen = weights > 0.0  # to scikit-learn a row of weight zero is not there
-            X, y, weights = X[seen], y[seen], weights[seen]
-            strata, groups = (None if rows is None else rows[seen] for rows in (strata, groups))
+        weights, X, y, strata, groups = base.weighted_rows(weights, X, y, strata, groups)
         classes, place = np.unique(y, return_inverse=True)
         leaves_out = self.calibration is not None or recipe.gamma == "cv"
         _check_classes(classes, place, leaves_out)
-        rng = np.random.default_rng(self._seed())
         counted = weights
         if self.class_weight is not None:
             counted = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
 
         def score(part: NDArray[np.intp], pairs: Pairs) -> CalibratedScore:
-            folds = usable_folds(pairs, groups, leaves_out)
-            posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
+            folds = base.usable_folds(pairs, groups, leaves_out)
+            posterior = fit_scores(recipe, X, pairs, sample_weight=weights, folds=folds, groups=groups)
             recipe.tell("calibrating")
             return calibrate(posterior, part, sample_weight=counted, calibration=self.calibration, folds=folds)
 
-        one_score = classes.size == 2 or self.multi_class == "ordered"
-        if one_score:
+        if classes.size == 2 or self.multi_class == "ordered":
             fitted = [score(place, _compared(place, strata, weights))]
         else:
             rest = [class_against_rest(place, k, weights) for k in range(classes.size)]
             rest = rest if strata is None else [stratified(pairs, strata) for pairs in rest]
             fitted = [score((place == k).astype(np.intp), pairs) for k, pairs in enumerate(rest)]
-        if not one_score and self.calibration is not None:
-            held_out = np.column_stack([each.held_out_standard for each in fitted])
-            self.softmax_ = fit_softmax(held_out, place, counted)
+            if self.calibration is not None:
+                held_out = np.column_stack([each.held_out_standard for each in fitted])
+                self.softmax_ = fit_softmax(held_out, place, counted)
         self._keep(fitted)
         self.classes_ = classes
         if hasattr(self, "coef_") and self.prior != "auto":
             self.intercept_ = np.array([each.intercept for each in self.scores_])
-
-    def _check_options(self) -> None:
-        check_calibration(self.calibration)
-        if self.class_weight is not None and self.calibration is None:
-            raise ValueError('class_weight= is for probabilities, and calibration=None has none: use "auto".')
-        if self.multi_class not in MULTI_CLASS:
-            raise ValueError(
-                f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}."
-            )
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Compute the mean score of each row, above zero where it is called positive.
@@ -426,31 +404,27 @@ class AUCClassifier(ClassifierMixin, ScoreEstimator):
         True
         """
         check_is_fitted(self)
-        weights = check_weights(sample_weight, self._validate_rows(X))
+        weights = base.check_weights(sample_weight, self._validate_rows(X))
         scores, labels = self.decision_function(X), column_or_1d(y)
         check_consistent_length(scores, labels)
-        strata = check_rows("strata", strata, len(labels))
+        strata = base.check_rows("strata", strata, len(labels))
         if not np.isin(labels, self.classes_).all():
             raise ValueError(f"y has labels that were not seen in fit: {np.setdiff1d(labels, self.classes_)}.")
         place = np.searchsorted(self.classes_, labels)
-        if weights is not None:
-            seen = weights > 0.0
-            scores, place, weights = scores[seen], place[seen], weights[seen]
-            strata = None if strata is None else strata[seen]
-        if np.unique(place).size < 2:
+        weights, scores, place, strata = base.weighted_rows(weights, scores, place, strata)
+        present = np.unique(place)
+        if present.size < 2:
             raise ValueError("Only one class is present in y_true. The AUC is not defined in that case.")
-        options: dict[str, Any] = {"weights": weights, "strata": strata}
         if scores.ndim == 1:
-            return 1.0 - float(empirical_risk(scores, place, ordered=self.classes_.size > 2, **options))
+            return 1.0 - float(pair_risk(scores[None], _compared(place, strata, weights))[0])
         if strata is not None:
             raise ValueError("strata is not defined for M, of several classes: call score() without it.")
-        present = np.unique(place)
         return 1.0 - float(empirical_risk(scores[:, present], place, weights=weights, multi_class="ovo"))
 
 
-def _compared(part: NDArray[np.intp], strata: Any, weights: FloatArray | None = None) -> Pairs:
+def _compared(place: NDArray[np.intp], strata: Any, weights: FloatArray | None) -> Pairs:
     """Pairs of rows of two classes, or of ordered ones, within strata and with weights where there are any."""
-    pairs = bipartite(part) if part.max() == 1 else ordered_classes(part)
+    pairs = bipartite(place == place.max()) if np.unique(place).size == 2 else ordered_classes(place)
     pairs = pairs if strata is None else stratified(pairs, strata)
     return pairs if weights is None else pairs.times(weights / weights.mean())
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +20,51 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_non_negative
 
 from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import group_codes
+from pymc_pacauc.ep.plan import METHODS
 from pymc_pacauc.estimator.posterior import Recipe, ScorePosterior
+from pymc_pacauc.interrupt import raises_interrupts
 from pymc_pacauc.numerics import FloatArray, check_probability
+from pymc_pacauc.problem.problem import check_gamma
 from pymc_pacauc.problem.score_function import linear_scores, write_score
+
+try:
+    from sklearn.utils.validation import validate_data
+except ImportError:  # scikit-learn 1.5
+
+    def validate_data(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+        return estimator._validate_data(X, y, **options)
+
+
+FOLDS = 5  # of all cross-validation, where there are rows for as many; ten take twice as long for the same AUC
+KEEP = "The training rows are not kept in a pickle or a copy: fit with keep_data=True, before pickling."
+YES_OR_NO = (True, False)
+CHOICES = {  # of the parameters of both estimators
+    "prior": ("gaussian", "ridge", "spike_slab", "additive", "gp", "auto"),
+    "method": (*METHODS, "smc"),
+    "gamma": ("cv", "certificate", "coverage", "default", "MA1", "MAinf"),
+    "standardize": YES_OR_NO,
+    "calibration": ("auto", "sigmoid", "isotonic", None),
+    "multi_class": ("ovo", "ordered"),
+    "weights": (None, "ipcw"),
+    "keep_data": YES_OR_NO,
+}
 
 
 def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws: int, seed: int) -> Any:
     """Draws of ``coef``, the coefficients of X (``theta`` of features of X), and what certificates need."""
     from pymc_pacauc.model.compat import dataset, inference_data
 
-    rng = np.random.default_rng(seed)
-    result = posterior.result
-    fitted = result.fitted_to
-    theta = posterior.draw(draws, rng)
+    theta, result = posterior.draw(draws, np.random.default_rng(seed)), posterior.result
     evidence, mean_risk = result.evidence, result.mean_risk
     constants = {
-        **fitted.as_stats(),
-        "gamma": fitted.gamma,
+        **result.fitted_to.as_stats(),
+        "gamma": result.fitted_to.gamma,
         "log_evidence": evidence.estimate,
         "log_evidence_variance": evidence.standard_error**2,
         "expected_risk": mean_risk.value,
@@ -64,31 +86,38 @@ def inference_data_of(posterior: ScorePosterior, features: Sequence[str], draws:
     return inference_data({"posterior": drawn, "sample_stats": stats})
 
 
-try:
-    from sklearn.utils.validation import validate_data
-except ImportError:  # scikit-learn 1.5
+def all_or_nothing(fit: Callable[..., None]) -> Callable[..., Any]:
+    """Make ``fit`` start without attributes of an earlier fit, restore these if it fails, and return the estimator."""
 
-    def validate_data(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-        return estimator._validate_data(X, y, **options)
+    @raises_interrupts
+    @wraps(fit)
+    def fit_or_restore(self: Any, *args: Any, **options: Any) -> Any:
+        before = dict(vars(self))
+        for name in [name for name in before if name.endswith("_")]:
+            del vars(self)[name]
+        try:
+            fit(self, *args, **options)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+        return self
+
+    return fit_or_restore
 
 
-DRAWS = 1000  # of ``idata_``
-FOLDS = 5  # of all cross-validation, where there are rows for as many; ten take twice as long for the same AUC
-KEEP = "The training rows are not kept in a pickle or a copy: fit with keep_data=True, before pickling."
-
-
-@contextmanager
-def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
-    """Make ``fit`` start without attributes of an earlier fit, and restore these if it fails."""
-    before = dict(vars(estimator))
-    for name in [name for name in before if name.endswith("_")]:
-        del vars(estimator)[name]
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
+def check_options(estimator: BaseEstimator) -> None:
+    """Refuse parameters that are none of their ``CHOICES``."""
+    for name, choices in CHOICES.items():
+        value = getattr(estimator, name, choices[0])
+        if isinstance(value, str | int | np.bool_ | None) and value in choices:
+            continue
+        if name == "gamma" and not isinstance(value, str):
+            check_gamma(value)
+            continue
+        allowed = "True or False" if choices is YES_OR_NO else f"one of {', '.join(map(repr, choices))}"
+        number = ", or one finite number > 0" * (name == "gamma")
+        raise ValueError(f"{name} must be {allowed}{number}; got {value!r}.")
 
 
 def check_weights(sample_weight: Any, X: FloatArray) -> FloatArray | None:
@@ -96,8 +125,7 @@ def check_weights(sample_weight: Any, X: FloatArray) -> FloatArray | None:
     if sample_weight is None:
         return None
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
-    if (weights < 0.0).any():
-        raise ValueError("Negative values in data passed to `sample_weight`.")
+    check_non_negative(weights, "`sample_weight`")
     if not weights.any():
         raise ValueError("sample_weight is zero for every row: no sample of any class is left.")
     return weights
@@ -133,6 +161,13 @@ def check_rows(name: str, values: Any, n: int) -> NDArray[Any] | None:
     if labels.shape != (n,):
         raise ValueError(f"{name} must have shape ({n},), one label per sample; got {labels.shape}.")
     return labels
+
+
+def weighted_rows(weights: FloatArray | None, *arrays: Any) -> tuple[Any, ...]:
+    """Return the weights and these arrays without rows of weight zero, which to scikit-learn are not there."""
+    if weights is None:
+        return None, *arrays
+    return tuple(None if each is None else each[weights > 0.0] for each in (weights, *arrays))
 
 
 class ScoreEstimator(BaseEstimator):
@@ -290,33 +325,31 @@ class ScoreEstimator(BaseEstimator):
                 f"export() is for one score; this estimator has one for each of {len(self.scores_)} classes: "
                 "AUCClassifier().fit(X, y == label).export(path)."
             )
-        [score] = self.scores_
-        posterior, names = score.posterior, self._feature_names()
+        posterior, names = self.scores_[0].posterior, self._feature_names()
         function = posterior.score_function(names)
-        if not function.refusal:
+        if not function.refusal:  # of columns that are centred and scaled
             function = linear_scores("theta", (len(names),), names)
-        columns = {"centre": posterior.columns.center, "scale": posterior.columns.scale, "intercept": -score.origin}
+        columns = {"centre": posterior.columns.center, "scale": posterior.columns.scale}
         spread = posterior.spread.covariance if covariance else None
-        return write_score(function, posterior.mean, spread, posterior.result.fitted_to, path, **columns)
+        fitted, intercept = posterior.result.fitted_to, -self.scores_[0].origin
+        return write_score(function, posterior.mean, spread, fitted, path, intercept=intercept, **columns)
 
     @property
     def idata_(self) -> Any:
         """Draws of the coefficients of X from the Gibbs posterior, as ArviZ data."""
         check_is_fitted(self)
-        posterior = self.scores_[0].posterior
-        if not (posterior.has_data or posterior.result.gaussian or posterior.fit.draws is not None):
+        names, posterior = self._feature_names(), self.scores_[0].posterior
+        if not (posterior.has_data or posterior.result.gaussian or posterior.draws is not None):
             raise AttributeError(KEEP)
-        names = self._feature_names()
-        return self._each(lambda each: inference_data_of(each.posterior, names, DRAWS, self._seed()))
+        return self._each(lambda each: inference_data_of(each.posterior, names, 1000, self._seed()))
 
     # -- for the estimators ------------------------------------------------------------------------------------------
 
     def _recipe(self) -> Recipe:
         """Return the checked parameters of the posterior."""
-        if not (isinstance(self.keep_data, int | np.bool_) and self.keep_data in (False, True)):
-            raise ValueError(f"keep_data must be True or False; got {self.keep_data!r}.")
-        n_jobs = effective_n_jobs(self.n_jobs)
-        return Recipe(self.prior, self.method, self.gamma, self.standardize, n_jobs, self.verbose)
+        check_options(self)
+        rng, n_jobs = np.random.default_rng(self._seed()), effective_n_jobs(self.n_jobs)
+        return Recipe(self.prior, self.method, self.gamma, self.standardize, n_jobs, self.verbose, rng)
 
     def _keep(self, scores: Sequence[Any]) -> None:
         """Set the fitted attributes."""
@@ -338,14 +371,14 @@ class ScoreEstimator(BaseEstimator):
         return found[0] if len(found) == 1 else found
 
     def _training(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any
-    ) -> tuple[FloatArray, Any, FloatArray | None, NDArray[np.intp] | None]:
-        """Rows, labels, weights and the number of each row's group, as scikit-learn checks them."""
+        self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any
+    ) -> tuple[FloatArray, Any, FloatArray | None, NDArray[Any] | None, NDArray[np.intp] | None]:
+        """Rows, labels, weights, strata and the number of each row's group, as scikit-learn checks them."""
         checked = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, accept_sparse="csr")
         X, y = (checked, None) if isinstance(y, str) else checked
         X = dense(X)
-        weights, labels = check_weights(sample_weight, X), check_rows("groups", groups, len(X))
-        return X, y, weights, None if labels is None else group_codes(labels, len(X))
+        strata, labels = (check_rows(*each, len(X)) for each in (("strata", strata), ("groups", groups)))
+        return X, y, check_weights(sample_weight, X), strata, None if labels is None else group_codes(labels, len(X))
 
     def _validate_rows(self, X: Any) -> FloatArray:
         check_is_fitted(self)

@@ -29,21 +29,13 @@ from scipy.optimize import Bounds, brentq, minimize
 from scipy.special import expit, log_expit, log_softmax, logit, logsumexp, ndtr
 from sklearn.isotonic import IsotonicRegression
 
-from pymc_pacauc.ep.leave_out import FoldPaths
-from pymc_pacauc.ep.start import SWEEPS
-from pymc_pacauc.estimator.posterior import ScorePosterior
+from pymc_pacauc.estimator.posterior import ScorePosterior, cross_fit
 from pymc_pacauc.numerics import FloatArray
-from pymc_pacauc.problem.provenance import sides
-from pymc_pacauc.tune.gamma import FOLD_TOLERANCE, MANY_ROWS, assign_folds, content_order
 
-CALIBRATIONS = ("auto", "sigmoid", "isotonic", None)
 # Rows of the smaller class from which on "auto" is isotonic. On logistic data its log-loss is worse than a sigmoid's by
 # 0.028, 0.012, 0.010 with 300, 1000, 2500 rows (benchmarks/probabilities.py); doubled, scores that are not logistic in
 # log-odds wait longer for it.
 ISOTONIC_ROWS = 2500
-# Rows of the smaller class for each coefficient from which on two folds are left out, not five: a half ranks as the
-# whole does, and probabilities take two fifths of the time. Doubled, it takes twice as many rows to save that.
-HALVES = 25
 FAR = 40.0  # in standard deviations of the scores: where Phi is 0 or 1
 # Least slope of a sigmoid, per standard deviation of the score: where rows left out rank worse than chance, the
 # probabilities are the base rate, and rank as scores do. Doubled, they differ from it by 0.0005 more.
@@ -184,37 +176,6 @@ def fit_softmax(scores: FloatArray, place: NDArray[np.intp], weights: FloatArray
     return Softmax(matrix[:, :-1], matrix[:, -1], shares)
 
 
-def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]:
-    """The fold of each row in each assignment, shape (assignments, rows)."""
-    problem = posterior.fit.problem
-    if min(sides(problem.pairs)) >= max(2 * ISOTONIC_ROWS, HALVES * problem.d):
-        folds = 2
-    assigned = assign_folds(problem.pairs, folds, posterior.groups, content_order(problem.X))
-    return assigned[:1] if problem.n > MANY_ROWS else assigned
-
-
-def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] | None = None) -> FloatArray:
-    """Compute standardised scores of the training rows by posteriors without their fold.
-
-    Returns
-    -------
-    ndarray, shape (assignments of rows to folds, rows)
-        Cross-fitted scores.
-    """
-    if posterior.held is not None:
-        return posterior.held
-    problem = posterior.fit.problem
-    options: dict[str, Any] = {"refine": SWEEPS, "tolerance": FOLD_TOLERANCE, "of_draws": False}
-    found = []
-    for fold in calibration_folds(posterior, folds) if assigned is None else assigned:
-        if posterior.fit.plan.folds == "paths":
-            paths = FoldPaths(problem, fold, posterior.fit.plan.power)
-            found.append(paths.leave_out(problem.gamma, **options).scores)
-        else:
-            found.append(posterior.fit.leave_out(fold, gamma=problem.gamma, n_jobs=1, **options).scores)
-    return np.array(found)
-
-
 @dataclass(frozen=True, eq=False)
 class CalibratedScore:
     """A score, the probabilities that it stands for, and where classes begin.
@@ -250,11 +211,6 @@ class CalibratedScore:
     weights: FloatArray | None = None
     figures: Any = None
 
-    def above(self, X: FloatArray) -> FloatArray:
-        """Probability of being above each boundary between classes, shape (rows, boundaries)."""
-        scores = self.standard(X)
-        return np.minimum.accumulate(np.column_stack([each(scores) for each in self.maps]), axis=1)
-
     def standard(self, X: FloatArray) -> FloatArray:
         """Scores in standard units."""
         return (self.posterior.score(X) - self.center) / self.spread
@@ -262,13 +218,14 @@ class CalibratedScore:
     @property
     def held_out_standard(self) -> FloatArray:
         """The cross-fitted scores in standard units."""
-        assert self.held_out is not None
-        return (self.held_out - self.center) / self.spread
+        return (np.asarray(self.held_out) - self.center) / self.spread
 
     def probability(self, X: FloatArray) -> FloatArray:
         """Compute the probability of each class, shape (rows, classes)."""
-        above = np.column_stack([np.ones(len(X)), self.above(X), np.zeros(len(X))])
-        return above[:, :-1] - above[:, 1:]
+        scores = self.standard(X)
+        above = np.array([np.ones(len(X)), *(each(scores) for each in self.maps), np.zeros(len(X))])
+        above = np.minimum.accumulate(above)  # boundaries are in order
+        return (above[:-1] - above[1:]).T
 
     def decision(self, X: FloatArray) -> FloatArray:
         """The score, above zero where a row is called positive; with more than two classes, above the lowest one."""
@@ -313,17 +270,17 @@ def calibrate(
     spread = float(np.sqrt(np.average((score - center) ** 2, weights=each))) or 1.0
     boundaries = range(1, int(place.max()) + 1)
     if calibration is None:
-        shares = [float(np.average(place < boundary, weights=weights)) for boundary in boundaries]
-        order = np.argsort(score)
-        at = np.searchsorted(np.cumsum(weights[order]) / weights.sum(), np.array(shares) - 1e-9)
-        cuts = score[order][at] if len(shares) > 1 else np.array([center])
+        cuts = np.array([center])
+        if len(boundaries) > 1:
+            below = np.average(place[:, None] < np.array(boundaries), axis=0, weights=weights)
+            cuts = np.quantile(score, below - 1e-9, weights=weights, method="inverted_cdf")
         return CalibratedScore(posterior, center, spread, (), cuts, None, place)
     scores = cross_fit(posterior, folds)
     maps: list[Any] = []
     for boundary in boundaries:
         above = np.tile((place >= boundary).astype(float), len(scores))
         each = np.tile(weights, len(scores)) / len(scores)
-        smaller = min(int((place >= boundary).sum()), int((place < boundary).sum()))
+        smaller = min((place >= boundary).sum(), (place < boundary).sum())
         if calibration == "isotonic" or (calibration == "auto" and smaller >= ISOTONIC_ROWS):
             steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
             maps.append(Steps(steps.fit(scores.ravel(), above, sample_weight=each), place.size))
@@ -332,9 +289,3 @@ def calibrate(
     cuts = center + spread * np.maximum.accumulate([each.crossing(0.5) for each in maps])
     held_out = center + spread * scores.mean(axis=0)
     return CalibratedScore(posterior, center, spread, tuple(maps), cuts, held_out, place, weights)
-
-
-def check_calibration(calibration: Any) -> None:
-    """Refuse what is not one of ``CALIBRATIONS``."""
-    if not (calibration is None or (isinstance(calibration, str) and calibration in CALIBRATIONS)):
-        raise ValueError(f"calibration must be one of {', '.join(map(repr, CALIBRATIONS))}; got {calibration!r}.")

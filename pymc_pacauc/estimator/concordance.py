@@ -13,14 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_pacauc.comparison.censored import concordance, event_codes
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.estimator.average import fit_scores
-from pymc_pacauc.estimator.base import ScoreEstimator, all_or_nothing, check_rows, check_weights, usable_folds
-from pymc_pacauc.estimator.calibration import cross_fit
-from pymc_pacauc.estimator.posterior import ScorePosterior
-from pymc_pacauc.interrupt import raises_interrupts
+from pymc_pacauc.estimator import base
+from pymc_pacauc.estimator.posterior import ScorePosterior, cross_fit, fit_scores
 from pymc_pacauc.numerics import FloatArray, numeric_array
-
-WEIGHTS = (None, "ipcw")
 
 Observed = tuple[NDArray[np.intp], FloatArray, FloatArray | None]  # events, times, entry times
 
@@ -40,6 +35,7 @@ class RiskScore:
     figures: Any = None
 
     origin = 0.0
+    maps = ()  # to probabilities
 
     @cached_property
     def held_out(self) -> FloatArray | None:
@@ -51,7 +47,7 @@ class RiskScore:
         return replace(self, posterior=self.posterior.without_data(), event=None, time=None)
 
 
-class ConcordanceEstimator(ScoreEstimator):
+class ConcordanceEstimator(base.ScoreEstimator):
     """Rank rows by a linear risk score with the concordance Gibbs posterior of its coefficients.
 
     C is the concordance with censored times, Harrell's or Uno's.
@@ -143,7 +139,7 @@ class ConcordanceEstimator(ScoreEstimator):
         self.verbose = verbose
         self.keep_data = keep_data
 
-    @raises_interrupts
+    @base.all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, strata: Any = None, groups: Any = None) -> Any:
         """Fit the posterior of the coefficients and choose gamma.
 
@@ -184,24 +180,15 @@ class ConcordanceEstimator(ScoreEstimator):
         >>> pac.ConcordanceEstimator("ridge", gamma=5.0).fit(X, y).coef_ > 0
         array([ True])
         """
-        with all_or_nothing(self):
-            self._fit(X, y, sample_weight, strata, groups)
-        return self
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, strata: Any, groups: Any) -> None:
-        if self.weights not in WEIGHTS:
-            raise ValueError(f'weights must be None or "ipcw"; got {self.weights!r}.')
         recipe = self._recipe()
-        X, _, weights, groups = self._training(X, "no_validation", sample_weight, groups)
-        event, time, entry = event_and_time(y, len(X))
-        pairs = self._pairs((event, time, entry), strata, weights)
-        if weights is not None:
-            seen = weights > 0.0
-            X, weights, event, time = X[seen], weights[seen], event[seen], time[seen]
-            groups = None if groups is None else groups[seen]
-        folds = usable_folds(pairs, groups, recipe.gamma == "cv")
-        rng = np.random.default_rng(self._seed())
-        posterior = fit_scores(X, pairs, recipe, sample_weight=weights, folds=folds, groups=groups, rng=rng)
+        X, _, weights, strata, groups = self._training(X, "no_validation", sample_weight, strata, groups)
+        weights, X, strata, groups, *observed = base.weighted_rows(
+            weights, X, strata, groups, *event_and_time(y, len(X))
+        )
+        pairs = self._pairs(observed, strata, weights)
+        folds = base.usable_folds(pairs, groups, recipe.gamma == "cv")
+        posterior = fit_scores(recipe, X, pairs, sample_weight=weights, folds=folds, groups=groups)
+        event, time, _ = observed
         mine = np.where(event == self.cause, 1, np.where(event > 0, 2, 0))
         self._keep([RiskScore(posterior, folds, mine, time)])
 
@@ -273,28 +260,17 @@ class ConcordanceEstimator(ScoreEstimator):
         1.0
         """
         scores = self.predict(X)
-        observed = event_and_time(y, len(scores))
-        weights = check_weights(sample_weight, scores)
-        pairs = self._pairs(observed, strata, weights)
-        seen = scores if weights is None else scores[weights > 0.0]
-        return 1.0 - float(pair_risk(seen[None], pairs)[0])
+        observed: Sequence[Any] = event_and_time(y, len(scores))
+        strata = base.check_rows("strata", strata, len(scores))
+        weights = base.check_weights(sample_weight, scores)
+        weights, scores, strata, *observed = base.weighted_rows(weights, scores, strata, *observed)
+        return 1.0 - float(pair_risk(scores[None], self._pairs(observed, strata, weights))[0])
 
-    def _pairs(self, observed: Observed, strata: Any, weights: FloatArray | None) -> Pairs:
-        """Return the pairs among the rows of positive weight."""
+    def _pairs(self, observed: Sequence[Any], strata: Any, weights: FloatArray | None) -> Pairs:
         event, time, entry = observed
-        strata = check_rows("strata", strata, len(time))
-        seen = np.ones(len(time), dtype=bool) if weights is None else weights > 0.0
-        pairs = concordance(
-            time[seen],
-            event[seen],
-            strata=None if strata is None else strata[seen],
-            weights=self.weights,
-            tau=self.tau,
-            cause=self.cause,
-            horizon=self.horizon,
-            entry=None if entry is None else entry[seen],
-        )
-        return pairs if weights is None else pairs.times(weights[seen] / weights[seen].mean())
+        options = {name: getattr(self, name) for name in ("weights", "tau", "cause", "horizon")}
+        pairs = concordance(time, event, strata=strata, entry=entry, **options)
+        return pairs if weights is None else pairs.times(weights / weights.mean())
 
 
 def event_and_time(y: ArrayLike, n: int) -> Observed:

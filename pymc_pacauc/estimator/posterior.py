@@ -1,6 +1,6 @@
 """The posterior of an estimator's score: from rows and pairs to coefficients in the units of X.
 
-:class:`Recipe` turns an estimator's parameters (``prior=``, ``method=``, ``gamma=``) into a
+:func:`fit_scores` turns an estimator's parameters (:class:`Recipe`) into a
 :class:`~pymc_pacauc.problem.problem.Problem` and its fit, a :class:`ScorePosterior`; the estimators check their input
 and return its attributes.
 
@@ -10,64 +10,73 @@ a score that of its difference from the average training row.
 
 *Draws* (:func:`temper`) with ``method="smc"`` come from tempering SMC that starts at the fit.
 
-The options of an estimator's ``gamma=``: a number, that of a theorem, or a choice by folds, bound or coverage.
+*Gamma* (:func:`fit_at_gamma`) is a number, that of a theorem, or a choice by folds, bound or coverage.
+
+*Rows left out* (:func:`cross_fit`) are scored by posteriors without their fold, for probabilities, weights of parts and
+the report.
+
+*Average* (:class:`AveragedPosterior`), ``prior="auto"``. No prior is best for all data: a linear score where rows are
+few or effects are linear, a sum of functions where they are not, a Gaussian process where columns interact. Their
+errors differ, so that the average is better than choosing one. Each *part* is a posterior with its own gamma, whose
+score is standardised over the training rows. Weights are by *stacking*: the cross-fitted scores of the parts are the
+columns of another ranking problem, whose coefficients have the prior N(1, 0.5^2) (towards equal weights). The positive
+part of its posterior mean, at gamma = twice the comparison's size, normalised to sum 1, gives the weights. Cross-fitted
+scores of the average use weights computed without the fold.
+
+References: Wolpert (1992), doi:10.1016/S0893-6080(05)80023-1, and Breiman (1996), doi:10.1007/BF00117832, for stacking.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from contextvars import copy_context
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import ndtri
 from sklearn.preprocessing import StandardScaler
 
 from pymc_pacauc.array_result import ArrayResult, Estimate, KnownResult, Result, gibbs_divergence
-from pymc_pacauc.certify.certificate import Certificate, certificate
+from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.loop import UnsupportedError
-from pymc_pacauc.ep.plan import METHODS
+from pymc_pacauc.ep.leave_out import FoldPaths
+from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
 from pymc_pacauc.ep.posterior import ByCovariance
-from pymc_pacauc.ep.results import Fit
+from pymc_pacauc.ep.results import ADVICE, Fit
+from pymc_pacauc.ep.start import SWEEPS
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.numerics import FloatArray, tails
+from pymc_pacauc.problem import problem as problems
 from pymc_pacauc.problem.additive_features import AdditiveFeatures, additive_features, robust_scores
 from pymc_pacauc.problem.kernel_features import KernelFeatures, kernel_features
-from pymc_pacauc.problem.problem import (
-    Problem,
-    check_gamma,
-    default_inclusion_probability,
-    linear_gaussian_problem,
-    spike_slab_problem,
-)
 from pymc_pacauc.problem.provenance import Provenance, fitted_to_problem, sides
 from pymc_pacauc.problem.score_function import ScoreFunction, linear_scores
-from pymc_pacauc.smc import LogEvidence, Settings, Stage, bridge_path, combine, prior_path, run_tempering
+from pymc_pacauc.smc import Settings, bridge_path, combine, prior_path, run_tempering
 from pymc_pacauc.smc.tempering import TemperingWarning, diagnose
 from pymc_pacauc.theorems import theorem_defaults
-from pymc_pacauc.tune.coverage import CoverageChoice, calibrated_posterior, coverage_gamma
-from pymc_pacauc.tune.evidence import PriorChoice, choose_bend, choose_lengthscale, choose_shrinkage
-from pymc_pacauc.tune.gamma import (
-    CENTRE,
-    MANY_ROWS,
-    GammaChoice,
-    certificate_gammas,
-    choose_gamma,
-    content_order,
-    fits_along_gamma,
-    pairs_of_few,
-)
+from pymc_pacauc.tune import gamma as gammas
+from pymc_pacauc.tune.coverage import calibrated_posterior, coverage_gamma
+from pymc_pacauc.tune.evidence import choose_bend, choose_lengthscale, choose_shrinkage
 
-FENCE = 3.0  # interquartile ranges from the quartiles to Tukey's far fences, 4.7 sd of a Gaussian; doubled, 8.8
+PARTS = ("gaussian", "additive", "gp")  # of an average
 # Standard deviations of a column, at most, from its mean to its farthest value. With no limit digits lose 0.003 in M
 # (benchmarks/multi_class.py): some pixels are blank but in a row or two. Doubled, they lose 0.0003.
 FARTHEST = 5.0
+TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many: four times as long, see docs/develop/gamma.md
+# Features of a process, at most. At 100 000 rows of 50 columns 60 and 120 rank alike (AUC 0.706), and 300 take five
+# times as long; doubled, fits take twice as long.
+MOST_FEATURES = 100
+# Rows of the smaller class from which on two folds are left out, not five, where there are also 25 for each
+# coefficient: a half ranks as the whole does, and fits take half as long (50 000 rows of 10 columns).
+MANY_OF_A_CLASS = 5000
+BEHIND = 3.0  # paired standard errors of folds by which a part that stays behind the best one is left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +95,10 @@ class Columns:
 def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: Any) -> Columns:
     """Centre and scale of these rows, a row of weight 2 counting as two; that of a constant column is its size.
 
-    The scale is the standard deviation of values cut at Tukey's fences, which a few gross errors do not stretch, and at
-    least a fifth of the largest distance from their mean: in a column that is nearly constant a prior of unit variance
-    per standard deviation would let one row decide.
+    The scale is the standard deviation of values cut at Tukey's far fences (three interquartile ranges from the
+    quartiles, 4.7 standard deviations of a Gaussian), which a few gross errors do not stretch, and at least a fifth of
+    the largest distance from their mean: in a column that is nearly constant a prior of unit variance per standard
+    deviation would let one row decide. A column whose quartiles agree is not cut.
     """
     size = np.maximum(X.max(axis=0), -X.min(axis=0))
     unit = np.ldexp(1.0, np.frexp(size)[1] - 1)  # a power of two, which changes no digit: no square overflows
@@ -96,103 +106,23 @@ def learn_columns(X: FloatArray, sample_weight: FloatArray | None, standardize: 
     center = unit * np.average(rows, axis=0, weights=sample_weight)
     if not standardize:
         return Columns(center, np.ones(X.shape[1]))
-    cut = np.column_stack([_cut_at_fences(x, sample_weight) for x in rows.T])
+    lower, upper = np.quantile(rows, [0.25, 0.75], axis=0, weights=sample_weight, method="inverted_cdf")
+    away = 3.0 * (upper - lower)
+    cut = np.where(away > 0.0, np.clip(rows, lower - away, upper + away), rows)
     scaler = StandardScaler().fit(cut, sample_weight=sample_weight)
     return Columns(center, unit * np.maximum(scaler.scale_, np.abs(cut - scaler.mean_).max(axis=0) / FARTHEST))
 
 
-def _cut_at_fences(x: FloatArray, weights: FloatArray | None) -> FloatArray:
-    """Values of a column, those beyond Tukey's far fences replaced by the fence; as they are if its quartiles agree.
-
-    Examples
-    --------
-    >>> float(_cut_at_fences(np.array([1.0, 2.0, 3.0, 4.0, 900.0]), None).max())
-    10.0
-    """
-    if weights is None:  # sorting takes a fifth of the time of np.quantile
-        lower, upper = np.sort(x)[[(x.size - 1) // 4, (3 * x.size - 1) // 4]]
-    else:
-        lower, upper = np.quantile(x, [0.25, 0.75], weights=weights, method="inverted_cdf")
-    away = FENCE * (upper - lower)
-    return np.clip(x, lower - away, upper + away) if away > 0.0 else x
-
-
-@dataclass(frozen=True, eq=False)
-class Tempered:
-    """Draws of a problem of arrays as a :class:`~pymc_pacauc.array_result.Result`.
-
-    Attributes
-    ----------
-    problem
-        The problem that was sampled.
-    theta, risk
-        Draws, shape (draws, d), and the risk of each.
-    parent
-        The particle that each draw was resampled from: draws of different ones are independent.
-    stages
-        The stages of the run.
-    record
-        Provenance, where it is known already.
-    """
-
-    problem: Problem
-    theta: FloatArray
-    risk: FloatArray
-    parent: NDArray[np.intp]
-    stages: tuple[Stage, ...]
-    record: Provenance | None = None
-
-    gaussian = False
-    caveat = ""
-
-    @cached_property
-    def fitted_to(self) -> Provenance:
-        return fitted_to_problem(self.problem, "TemperingSMC") if self.record is None else self.record
-
-    @property
-    def evidence(self) -> LogEvidence:
-        return combine(self.stages[-1].log_evidence, self.stages[-1].log_evidence_variance)
-
-    @property
-    def mean_risk(self) -> Estimate:
-        excess = np.bincount(self.parent, self.risk - self.risk.mean()) / self.risk.size
-        return Estimate(float(self.risk.mean()), float(np.sqrt(excess @ excess)))
-
-    @property
-    def divergence(self) -> Estimate:
-        """-gamma E[risk] - log Z."""
-        return gibbs_divergence(self.problem.gamma, self.mean_risk, self.evidence)
-
-
-def temper(start: Fit, rng: np.random.Generator) -> Tempered:
-    """Draw from the posterior that ``start`` approximates, by tempering SMC."""
-    path = bridge_path(prior_path(start.problem), start.posterior.mean, start.posterior.covariance)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TemperingWarning)  # by options that estimators do not have
-        state = run_tempering(path, settings := Settings(), rng)
-    if diagnose(path, settings, state):
-        warnings.warn(
-            f"Draws of {settings.particles} particles may depend on each other, or miss a part of the posterior. Lower "
-            "gamma, or write the model in PyMC and sample it by pac.TemperingSMC, which has options for that and says "
-            "more.",
-            TemperingWarning,
-            stacklevel=4,
-        )
-    theta, risk = path.finish(state.population, rng)
-    return Tempered(start.problem, theta, risk, state.population.parent, state.stages)
-
-
-PRIORS = ("gaussian", "ridge", "spike_slab", "additive", "gp", "auto")
-TUNING_ROWS = 500  # whose pairs choose prior and gamma; twice as many: four times as long, see docs/develop/gamma.md
-# Features of a process, at most, and rows times their square: above 100 000 rows there are fewer. At 100 000 rows of 50
-# columns 60 and 120 rank alike (AUC 0.706), and 300 take five times as long; doubled, fits take twice as long.
-MOST_FEATURES, FEATURE_WORK = 100, 1e9
-EVALUATIONS = 8  # of the evidence, to choose a lengthscale; the most, 30, take twice as long
+# Priors for which there is EP alone, and what to do for another method.
+ONLY_EP = {
+    "spike_slab": "For exact draws write the model in PyMC with pac.SpikeSlab and sample it with pac.TemperingSMC.",
+    "auto": "Use one of the other priors for other methods.",
+}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """An estimator's checked parameters; fits rows and pairs."""
+    """An estimator's parameters: how to fit scores to rows and pairs; ``rng`` is for draws."""
 
     prior: str
     method: str
@@ -200,27 +130,18 @@ class Recipe:
     standardize: Any
     n_jobs: int
     verbose: Any
+    rng: np.random.Generator
 
     def __post_init__(self) -> None:
-        _check_choice("prior", self.prior, PRIORS)
-        _check_choice("method", self.method, (*METHODS, "smc"))
-        if not (isinstance(self.standardize, int | np.bool_) and self.standardize in (False, True)):
-            raise ValueError(f"standardize must be True or False; got {self.standardize!r}.")
-        check_gamma_choice(self.gamma)
-        if self.prior == "spike_slab" and self.method != "ep":
+        if self.prior in ONLY_EP and self.method != "ep":
             raise UnsupportedError(
-                f'prior="spike_slab" needs method="ep"; got {self.method!r}. For exact draws write the model in PyMC '
-                "with pac.SpikeSlab and sample it with pac.TemperingSMC."
-            )
-        if self.prior == "auto" and self.method != "ep":
-            raise UnsupportedError(
-                f'prior="auto" needs method="ep"; got {self.method!r}. Use one of the other priors for other methods.'
+                f'prior="{self.prior}" needs method="ep"; got {self.method!r}. {ONLY_EP[self.prior]}'
             )
 
     @property
     def advice(self) -> str:
         """Advice for a fit that does not converge, in terms of the estimator's options."""
-        no_other = self.method == "smc" or self.prior in ("spike_slab", "auto")
+        no_other = self.method == "smc" or self.prior in ONLY_EP
         return "Lower gamma." if no_other else 'Lower gamma, or use method="smc".'
 
     def tell(self, sentence: str) -> None:
@@ -242,22 +163,6 @@ class StoredGaussian(ByCovariance):
 
 
 @dataclass(frozen=True, eq=False)
-class StoredFit:
-    """A fit without its rows: its posterior and the calibrated one as moments, and whether it converged."""
-
-    posterior: StoredGaussian
-    spread: StoredGaussian
-    calibrated: bool
-    result: KnownResult
-    method: str
-    converged: bool
-    sweeps: int
-    interventions: Any
-    inclusion_probability: FloatArray
-    draws: FloatArray | None
-
-
-@dataclass(frozen=True, eq=False)
 class ScorePosterior:
     """Posterior of the scores ``covariates(X) @ theta``.
 
@@ -271,12 +176,16 @@ class ScorePosterior:
         Shrinkage of a Gaussian prior, chosen by evidence; None where there was no choice.
     record : Provenance
         Provenance of the fit.
-    fit : Fit or StoredFit
-        The approximation; with SMC the one it started from.
-    choice : GammaChoice, CertifiedGamma, CoverageChoice or None
-        How gamma was chosen; None where it was given, or is not kept.
-    tempered : Tempered or None
-        Draws, with SMC.
+    fit : Fit or SimpleNamespace
+        The approximation, with SMC the one it started from; without data, some of its attributes.
+    mean : array
+        Coefficients of the mean score: of a fit the mean of q, which is certified; else the posterior mean.
+    choice : GammaChoice or None
+        How folds chose gamma; None where they did not, or it is not kept.
+    draws : array or None
+        Draws of theta, with SMC.
+    known : KnownResult or None
+        The :attr:`result`, of draws and without data.
     groups : array or None
         Group of each row, where groups are the independent units.
     held : array or None
@@ -288,8 +197,10 @@ class ScorePosterior:
     shrinkage: float | None
     record: Provenance
     fit: Any
-    choice: Choice | None = None
-    tempered: Tempered | None = None
+    mean: FloatArray
+    choice: gammas.GammaChoice | None = None
+    draws: NDArray[np.floating] | None = None
+    known: KnownResult | None = None
     groups: NDArray[np.intp] | None = None
     held: FloatArray | None = None
 
@@ -303,12 +214,7 @@ class ScorePosterior:
     @property
     def has_data(self) -> bool:
         """Whether the rows it was fitted to are kept."""
-        return not isinstance(self.fit, StoredFit)
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        """Coefficients of the mean score: of a fit the mean of q, which is certified; else the posterior mean."""
-        return self.fit.posterior.mean if self.tempered is None else self.tempered.theta.mean(axis=0)
+        return hasattr(self.fit, "problem")
 
     @cached_property
     def spread(self) -> Any:
@@ -325,7 +231,7 @@ class ScorePosterior:
     @property
     def calibrated(self) -> bool:
         """Whether standard deviations are those that cover."""
-        return self.spread is not self.fit.posterior if self.has_data else self.fit.calibrated
+        return self.spread is not self.fit.posterior
 
     @property
     def coef(self) -> FloatArray:
@@ -352,8 +258,7 @@ class ScorePosterior:
 
     def interval(self, X: FloatArray, ci_prob: float) -> FloatArray:
         """Central interval of each row's score, shape (rows, 2)."""
-        half = ndtri(tails(ci_prob)[1]) * self.std(X)
-        return self.score(X)[:, None] + np.column_stack([-half, half])
+        return self.score(X)[:, None] + np.outer(self.std(X), ndtri(tails(ci_prob)))
 
     def shapes(self) -> list[FloatArray]:
         """The function of each column, of an additive score: its points, mean and calibrated standard deviation there.
@@ -373,10 +278,9 @@ class ScorePosterior:
 
     def draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Draws of theta from the Gibbs posterior, shape (draws, d)."""
-        drawn = self.fit.draws if not self.has_data else None if self.tempered is None else self.tempered.theta
-        if drawn is None:
+        if self.draws is None:
             return self.fit.posterior.draw(draws, rng)
-        return drawn[rng.integers(len(drawn), size=draws)].astype(np.float64)
+        return self.draws[rng.integers(len(self.draws), size=draws)].astype(np.float64)
 
     def score_function(self, features: Sequence[str]) -> ScoreFunction:
         """How a row of X becomes a score, given the coefficients ``coef`` of X; a refusal for features of X."""
@@ -390,11 +294,7 @@ class ScorePosterior:
     @cached_property
     def result(self) -> Result:
         """The posterior as a :class:`~pymc_pacauc.array_result.Result`."""
-        if not self.has_data:
-            return self.fit.result
-        return (
-            ArrayResult(self.fit, self.record) if self.tempered is None else replace(self.tempered, record=self.record)
-        )
+        return ArrayResult(self.fit, self.record) if self.known is None else self.known
 
     @property
     def log_evidence(self) -> float:
@@ -404,187 +304,332 @@ class ScorePosterior:
         """The same posterior as moments and numbers, without anything that has a row for each training row."""
         if not self.has_data:
             return self
-        result, fit = self.result, self.fit
-        stored = KnownResult(
-            result.fitted_to, result.evidence, result.mean_risk, result.divergence, result.gaussian, result.caveat
+        numbers = ("fitted_to", "evidence", "mean_risk", "divergence", "gaussian", "caveat")
+        known = KnownResult(*(getattr(self.result, name) for name in numbers))
+        own = spread = StoredGaussian(self.mean, self.fit.posterior.covariance)
+        if self.calibrated:
+            spread = StoredGaussian(self.mean, self.spread.covariance)
+        names = ("method", "converged", "sweeps", "interventions", "inclusion_probability")
+        kept = SimpleNamespace(posterior=own, spread=spread, **{name: getattr(self.fit, name) for name in names})
+        draws = None if self.draws is None else self.draws.astype(np.float32)  # half the size, 7 digits
+        return replace(
+            self, fit=kept, record=known.fitted_to, known=known, draws=draws, choice=None, groups=None, held=None
         )
-        own, spread = (StoredGaussian(self.mean, each.covariance) for each in (fit.posterior, self.spread))
-        kept = StoredFit(
-            own,
-            spread,
-            self.calibrated,
-            stored,
-            fit.method,
-            fit.converged,
-            fit.sweeps,
-            fit.interventions,
-            fit.inclusion_probability,
-            None if self.tempered is None else self.tempered.theta.astype(np.float32),  # half the size, 7 digits
-        )
-        return replace(self, fit=kept, record=stored.fitted_to, choice=None, tempered=None, groups=None)
 
 
-def fit_part(
+def fit_scores(
+    recipe: Recipe,
     X: FloatArray,
     pairs: Pairs,
+    *,
+    sample_weight: FloatArray | None,
+    folds: int,
+    groups: NDArray[np.intp] | None,
+) -> ScorePosterior:
+    """Fit the scores of these rows; ``sample_weight`` is for the scale of the columns, ``pairs`` hold their own."""
+    context = copy_context()
+    context.run(ADVICE.set, recipe.advice)
+    fit_one = partial(_fit_part, X=X, pairs=pairs, sample_weight=sample_weight, groups=groups)
+    if recipe.prior != "auto":
+        return context.run(fit_one, recipe, folds=folds)
+    return context.run(_fit_average, recipe, X, pairs, folds, fit_one)
+
+
+def _fit_part(
     recipe: Recipe,
     *,
+    X: FloatArray,
+    pairs: Pairs,
     sample_weight: FloatArray | None,
     folds: int | NDArray[np.intp],
     groups: NDArray[np.intp] | None,
-    rng: np.random.Generator,
 ) -> ScorePosterior:
     """Fit the scores of these rows under one prior; ``folds`` is their number, or the fold of every row."""
     columns = learn_columns(X, sample_weight, recipe.standardize)
     design = columns.apply(X)
-    order = content_order(design)  # the same rows choose under every prior
+    order = gammas.content_order(design)  # the same rows choose under every prior
+    tuning = gammas.pairs_of_few(pairs, TUNING_ROWS, order)
+    features: KernelFeatures | AdditiveFeatures | None = None
     if recipe.prior == "gp":
         columns = replace(columns, robust=additive_features(design, sample_weight))
         design = columns.apply(X)
-    prior: PriorChoice | None = None
-    features: KernelFeatures | AdditiveFeatures | None = None
-    tuning = pairs_of_few(pairs, TUNING_ROWS, order)
-    if recipe.prior == "gp":
-        recipe.tell("choosing the lengthscale")
-        few = linear_gaussian_problem(design, tuning, gamma=CENTRE * row_shares(tuning).size).of_compared_rows()
-        options: dict[str, Any] = {"rank": MOST_FEATURES, "max_evaluations": EVALUATIONS, "n_jobs": recipe.n_jobs}
-        features = choose_lengthscale(few.X, few.pairs, few.gamma, **options).features
-        if few.n < len(design):  # pivots from more rows than the lengthscale was chosen by
-            some = design[order[:: -(-len(design) // MANY_ROWS)]]
-            rank = int(np.clip(np.sqrt(FEATURE_WORK / len(design)), 1, MOST_FEATURES))
-            features = kernel_features(some, lengthscale=features.lengthscale, rank=rank)
+        features = _process_features(recipe, design, tuning, order)
     elif recipe.prior == "additive":
         features = additive_features(design, sample_weight)
     design = design if features is None else features.transform(design)
     if recipe.prior == "spike_slab":
-        p = default_inclusion_probability(design.shape[1])
-        problem = spike_slab_problem(design, tuning, gamma=1.0, inclusion_probability=p, v0=0.0)
+        p = problems.default_inclusion_probability(design.shape[1])
+        problem = problems.spike_slab_problem(design, tuning, gamma=1.0, inclusion_probability=p, v0=0.0)
     else:
-        problem = replace(linear_gaussian_problem(design, tuning, gamma=1.0), tuned_prior=recipe.prior == "gp")
+        problem = problems.linear_gaussian_problem(design, tuning, gamma=1.0)
+        problem = replace(problem, tuned_prior=recipe.prior == "gp")
+    prior: Any = SimpleNamespace(problem=problem, fit=None, number=1, shrinkage=None)
     if recipe.prior == "gaussian":
         recipe.tell("choosing the prior's covariance")
         prior = choose_shrinkage(problem, weights=sample_weight, n_jobs=recipe.n_jobs)
     elif recipe.prior == "additive":
         recipe.tell("choosing the prior's smoothness")
         prior = choose_bend(problem, X.shape[1], weights=sample_weight, n_jobs=recipe.n_jobs)
-    priors = 1 if prior is None else prior.number
-    problem = replace(problem if prior is None else prior.problem, pairs=pairs)
-    found, choice = fit_at_gamma(
-        problem,
-        tuning,
-        recipe.gamma,
-        method="ep" if recipe.method == "smc" else recipe.method,
-        folds=folds,
-        groups=groups,
-        priors=priors,
-        pilot=None if prior is None or recipe.method == "vb" else prior.fit,
-        n_jobs=recipe.n_jobs,
-        tell=recipe.tell,
+    problem = replace(prior.problem, pairs=pairs)
+    pilot = None if recipe.method == "vb" else prior.fit
+    found, choice = fit_at_gamma(recipe, problem, tuning, folds=folds, groups=groups, priors=prior.number, pilot=pilot)
+    record = replace(
+        fitted_to_problem(found.problem, "TemperingSMC" if recipe.method == "smc" else found.method),
+        tuned_prior=recipe.prior == "gp",
+        priors=prior.number,
+        own_scales=bool(recipe.standardize) or recipe.prior in ("gaussian", "additive"),
     )
-    method = "TemperingSMC" if recipe.method == "smc" else found.method
-    record = fitted_to_problem(found.problem, method)
-    own_scales = bool(recipe.standardize) or recipe.prior in ("gaussian", "additive")
-    record = replace(record, tuned_prior=recipe.prior == "gp", priors=priors, own_scales=own_scales)
     record = record if groups is None else record.with_groups(pairs, groups)
-    tempered = None
+    mean, draws, known = found.posterior.mean, None, None
     if recipe.method == "smc":
         recipe.tell("tempering")
-        tempered = temper(found, rng)
-    shrinkage = None if prior is None else prior.shrinkage
-    return ScorePosterior(columns, features, shrinkage, record, found, choice, tempered, groups)
+        draws, known = temper(found, record, recipe.rng)
+        mean = draws.mean(axis=0)
+    return ScorePosterior(columns, features, prior.shrinkage, record, found, mean, choice, draws, known, groups)
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if not (isinstance(value, str) and value in choices):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
-
-
-GAMMAS = ("cv", "certificate", "coverage", "default", "MA1", "MAinf")
-
-
-@dataclass(frozen=True, eq=False)
-class CertifiedGamma:
-    """Fits along gamma with their certificates; ``fit`` has the highest."""
-
-    fits: tuple[Fit, ...]
-    certificates: tuple[Certificate, ...]
-
-    @property
-    def chosen(self) -> int:
-        return int(np.argmax([each.auc for each in self.certificates]))
-
-    @property
-    def fit(self) -> Fit:
-        return self.fits[self.chosen]
-
-
-Choice = GammaChoice | CertifiedGamma | CoverageChoice
-
-
-def check_gamma_choice(gamma: Any) -> None:
-    """Refuse what is neither one of the names nor a positive number."""
-    if not isinstance(gamma, str):
-        check_gamma(gamma)
-    elif gamma not in GAMMAS:
-        names = ", ".join(map(repr, GAMMAS))
-        raise ValueError(f"gamma must be one of {names}, or one finite number > 0; got {gamma!r}.")
+def _process_features(recipe: Recipe, design: FloatArray, tuning: Pairs, order: NDArray[np.intp]) -> KernelFeatures:
+    """Features of a Gaussian process whose lengthscale is chosen by the pairs ``tuning``."""
+    recipe.tell("choosing the lengthscale")
+    gamma = gammas.CENTRE * row_shares(tuning).size
+    few = problems.linear_gaussian_problem(design, tuning, gamma=gamma).of_compared_rows()
+    # the most evaluations of the evidence, 30, take twice as long as 8
+    options: dict[str, Any] = {"rank": MOST_FEATURES, "max_evaluations": 8, "n_jobs": recipe.n_jobs}
+    features = choose_lengthscale(few.X, few.pairs, few.gamma, **options).features
+    if few.n == len(design):
+        return features
+    some = design[order[:: -(-len(design) // gammas.MANY_ROWS)]]  # pivots from more rows than chose the lengthscale
+    share = min(1.0, np.sqrt(1e5 / len(design)))  # the same work for more than 100 000 rows
+    return kernel_features(some, lengthscale=features.lengthscale, rank=max(1, int(MOST_FEATURES * share)))
 
 
 def fit_at_gamma(
-    problem: Problem,
+    recipe: Recipe,
+    problem: problems.Problem,
     tuning: Pairs,
-    gamma: Any,
     *,
-    method: str,
     folds: Any,
-    groups: ArrayLike | None,
+    groups: NDArray[np.intp] | None,
     priors: int,
     pilot: Fit | None,
-    n_jobs: int | None,
-    tell: Callable[[str], None],
-) -> tuple[Fit, Choice | None]:
-    """Fit at the given or chosen gamma; return the fit, and the choice if there was one.
+) -> tuple[Fit, gammas.GammaChoice | None]:
+    """Fit at the given or chosen gamma; return the fit, and the choice if folds made it.
 
     Folds choose gamma by the pairs ``tuning``. A ``pilot``, a fit to these at any gamma, saves a fit.
     """
-    if isinstance(gamma, str) and gamma == "cv":
-        options: dict[str, Any] = {"method": method, "groups": groups, "n_jobs": n_jobs}
-        number_of_folds = folds if isinstance(folds, int) else int(folds.max()) + 1
-        words = f"choosing gamma by {number_of_folds} folds: "
-        options["callback"] = lambda number: tell(f"{words}{number} values done")
-        choice = choose_gamma(problem, folds=folds, tuning=tuning, start=pilot, **options)
-        start = pilot if tuning is problem.pairs else None
-        tell(f"fitting at gamma = {choice.gamma:.4g}")
-        at = replace(problem, gamma=choice.gamma)
-        return fit(at, method, accuracy="estimator", start=start, n_jobs=n_jobs), choice
-    if isinstance(gamma, str) and gamma == "certificate":
-        certified = _by_certificate(problem, method, priors, groups, n_jobs)
-        return certified.fit, certified
-    if isinstance(gamma, str) and gamma == "coverage":
-        covering = coverage_gamma(problem, n_jobs=n_jobs)
-        return covering.fit, covering
-    at = replace(problem, gamma=_number(gamma, problem))
-    return fit(at, method, accuracy="estimator", n_jobs=n_jobs), None
+    gamma, shares, n_jobs = recipe.gamma, row_shares(problem.pairs), recipe.n_jobs
+    method = "ep" if recipe.method == "smc" else recipe.method
+    choice, start = None, None
+    if gamma == "coverage":
+        return coverage_gamma(problem, n_jobs=n_jobs).fit, None
+    if gamma == "certificate":  # which holds for any choice of gamma; where the prior was tuned, a criterion still
+        fits = list(gammas.fits_along_gamma(problem, gammas.certificate_gammas(shares), method, n_jobs=n_jobs))
+        fits = [each for each in fits if each.converged] or fits
+        options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": groups}
+        return max(fits, key=lambda each: certificate(ArrayResult(each), **options).auc), None
+    if gamma == "cv":
+        words = f"choosing gamma by {folds if isinstance(folds, int) else int(folds.max()) + 1} folds: "
+        options = {"method": method, "groups": groups, "n_jobs": n_jobs, "tuning": tuning, "start": pilot}
+        options["callback"] = lambda number: recipe.tell(f"{words}{number} values done")
+        choice = gammas.choose_gamma(problem, folds=folds, **options)
+        gamma, start = choice.gamma, pilot if tuning is problem.pairs else None
+    elif gamma == "default":
+        gamma = 4.0 * shares.size
+    elif isinstance(gamma, str):
+        if problem.pairs.kind != "two classes":
+            raise ValueError(f'gamma={gamma!r} is for two classes; for {problem.pairs.kind} use "default" or "cv".')
+        gamma = theorem_defaults(*sides(problem.pairs), problem.d, assumption=gamma).gamma
+    recipe.tell(f"fitting at gamma = {gamma:.4g}")
+    at = replace(problem, gamma=float(gamma))
+    return fit(at, method, accuracy="estimator", start=start, n_jobs=n_jobs), choice
 
 
-def _number(gamma: Any, problem: Problem) -> float:
-    if not isinstance(gamma, str):
-        return check_gamma(gamma)
-    if gamma == "default":
-        return 4.0 * row_shares(problem.pairs).size
-    if problem.pairs.kind != "two classes":
-        raise ValueError(f'gamma={gamma!r} is for two classes; for {problem.pairs.kind} use "default" or "cv".')
-    n_pos, n_neg = sides(problem.pairs)
-    return theorem_defaults(n_pos, n_neg, problem.d, assumption=gamma).gamma
+def temper(start: Fit, record: Provenance, rng: np.random.Generator) -> tuple[FloatArray, KnownResult]:
+    """Draw from the posterior that ``start`` approximates, by tempering SMC; return draws (draws, d) and the result."""
+    path = bridge_path(prior_path(start.problem), start.posterior.mean, start.posterior.covariance)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TemperingWarning)  # by options that estimators do not have
+        state = run_tempering(path, settings := Settings(), rng)
+    if diagnose(path, settings, state):
+        warnings.warn(
+            f"Draws of {settings.particles} particles may depend on each other, or miss a part of the posterior. Lower "
+            "gamma, or write the model in PyMC and sample it by pac.TemperingSMC, which has options for that and says "
+            "more.",
+            TemperingWarning,
+            stacklevel=4,
+        )
+    theta, risk = path.finish(state.population, rng)
+    excess = np.bincount(state.population.parent, risk - risk.mean()) / risk.size  # draws of one parent are dependent
+    mean_risk = Estimate(float(risk.mean()), float(np.sqrt(excess @ excess)))
+    evidence = combine(state.stages[-1].log_evidence, state.stages[-1].log_evidence_variance)
+    divergence = gibbs_divergence(start.problem.gamma, mean_risk, evidence)
+    return theta, KnownResult(record, evidence, mean_risk, divergence, gaussian=False, caveat="")
 
 
-def _by_certificate(
-    problem: Problem, method: str, priors: int, groups: ArrayLike | None, n_jobs: int | None
-) -> CertifiedGamma:
-    """Choose gamma by the certificate, on a grid around Theorem 2.3's; certificates hold for any choice of gamma."""
-    grid = certificate_gammas(row_shares(problem.pairs))
-    fits = list(fits_along_gamma(problem, grid, method, n_jobs=n_jobs))
-    fits = [each for each in fits if each.converged] or fits
-    # where the prior was tuned it is no certificate, but a criterion still
-    options: dict[str, Any] = {"selected_from": priors, "tuned_prior": "accept", "groups": groups}
-    return CertifiedGamma(tuple(fits), tuple(certificate(ArrayResult(each), **options) for each in fits))
+def calibration_folds(posterior: ScorePosterior, folds: int) -> NDArray[np.intp]:
+    """The fold of each row in each assignment, shape (assignments, rows); of very many rows halves, assigned once."""
+    problem = posterior.fit.problem
+    if min(sides(problem.pairs)) >= max(MANY_OF_A_CLASS, 25 * problem.d):
+        folds = 2
+    assigned = gammas.assign_folds(problem.pairs, folds, posterior.groups, gammas.content_order(problem.X))
+    return assigned[:1] if problem.n > gammas.MANY_ROWS else assigned
+
+
+def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] | None = None) -> FloatArray:
+    """Compute standardised scores of the training rows by posteriors without their fold.
+
+    Returns
+    -------
+    ndarray, shape (assignments of rows to folds, rows)
+        Cross-fitted scores.
+    """
+    if posterior.held is not None:
+        return posterior.held
+    found, problem = posterior.fit, posterior.fit.problem
+    options: dict[str, Any] = {"refine": SWEEPS, "tolerance": gammas.FOLD_TOLERANCE, "of_draws": False}
+    assigned = calibration_folds(posterior, folds) if assigned is None else assigned
+    if found.plan.folds == "paths":
+        paths = (FoldPaths(problem, fold, found.plan.power) for fold in assigned)
+        return np.array([each.leave_out(problem.gamma, **options).scores for each in paths])
+    return np.array([found.leave_out(fold, gamma=problem.gamma, n_jobs=1, **options).scores for fold in assigned])
+
+
+# -- averages --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AveragedPosterior(ScorePosterior):
+    """Posterior of the mean of the parts' standardised scores; whatever else it has is that of the linear part.
+
+    Attributes
+    ----------
+    parts : tuple of ScorePosterior
+        The linear one first.
+    names : tuple of str
+        Their priors.
+    weights : array of shape (parts,)
+        Not negative; they sum to one.
+    center, unit : array of shape (parts,)
+        Mean and standard deviation of each part's scores of the training rows.
+    """
+
+    parts: tuple[ScorePosterior, ...]
+    names: tuple[str, ...]
+    weights: FloatArray
+    center: FloatArray
+    unit: FloatArray
+
+    uncertified = (
+        'The score of prior="auto" averages parts by weights that were chosen on the rows it would be certified with, '
+        'and one part has a tuned prior. Certified is a score drawn from a posterior alone: fit with prior="gaussian" '
+        'or "additive"; or certify any score on rows it has not seen, by pac.certify.holdout.'
+    )
+
+    def score(self, X: FloatArray) -> FloatArray:
+        return self._averaged([part.score(X) for part in self.parts], self.center)
+
+    @cached_property
+    def training_scores(self) -> FloatArray:
+        return self._averaged([part.training_scores for part in self.parts], self.center)
+
+    def std(self, X: FloatArray) -> FloatArray:
+        """Return an upper bound on the standard deviation, as if errors of the parts were perfectly correlated."""
+        return self._averaged([part.std(X) for part in self.parts], np.zeros(len(self.parts)))
+
+    def _averaged(self, scores: Sequence[FloatArray], center: FloatArray) -> FloatArray:
+        return (np.column_stack(scores) - center) @ (self.weights / self.unit)
+
+    def shapes(self) -> list[FloatArray]:
+        return next((part for part in self.parts if part.features is not None), self.parts[0]).shapes()
+
+    def score_function(self, features: Sequence[str]) -> ScoreFunction:
+        refusal = 'The score of prior="auto" is not linear in X: use the estimator\'s decision_function(X).'
+        return ScoreFunction((), refusal=refusal)
+
+    def without_data(self) -> Self:
+        return replace(super().without_data(), parts=tuple(part.without_data() for part in self.parts))
+
+
+def _fit_average(
+    recipe: Recipe, X: FloatArray, pairs: Pairs, folds: int, fit_one: Callable[..., ScorePosterior]
+) -> AveragedPosterior:
+    """Fit the parts and weight them by their scores of rows left out, where there are ``folds``."""
+    names = PARTS if np.ptp(X, axis=0).any() and X.shape[1] <= len(X) else PARTS[:1]
+    parts: list[ScorePosterior] = []
+    for name in names:
+        recipe.tell(f'part "{name}"')
+        shared = parts[0].choice.folds if parts and parts[0].choice is not None else folds
+        parts.append(fit_one(replace(recipe, prior=name), folds=shared))
+    kept = [k for k, near in enumerate(_not_behind(parts)) if near or k == 0]
+    parts = [parts[k] for k in kept]
+    recipe.tell("weighting the parts by rows left out")
+    scores = [part.training_scores for part in parts]
+    unit = np.std(scores, axis=1)
+    averaged = AveragedPosterior(
+        **{field.name: getattr(parts[0], field.name) for field in fields(ScorePosterior)},
+        parts=tuple(parts),
+        names=tuple(names[k] for k in kept),
+        weights=np.full(len(parts), 1.0 / len(parts)),
+        center=np.mean(scores, axis=1),
+        unit=np.where(unit > 0.0, unit, 1.0),
+    )
+    averaged = replace(averaged, record=replace(averaged.record, tuned_prior=True))
+    if folds == 0:
+        return averaged
+    assigned = calibration_folds(parts[0], folds)
+    held = np.array([cross_fit(part, folds, assigned) for part in parts])  # (parts, assignments, rows)
+    tuning = gammas.pairs_of_few(pairs, TUNING_ROWS, np.argsort(scores[0], kind="stable"))
+    averaged = replace(averaged, weights=stacked_weights(held.mean(axis=1).T, tuning))
+    unit_of_all = float(np.std(averaged.training_scores)) or 1.0
+    return replace(averaged, held=stacked_scores(held, assigned, tuning) / unit_of_all)
+
+
+def _not_behind(parts: Sequence[ScorePosterior]) -> NDArray[np.bool_]:
+    """Return which parts are less than ``BEHIND`` standard errors worse than the best, in the folds of gamma."""
+    choices = [part.choice for part in parts if part.choice is not None]
+    if len(choices) < len(parts):
+        return np.ones(len(parts), dtype=bool)
+    errors = gammas.paired_errors(np.array([each.candidates[each.chosen].auc for each in choices]))
+    return errors.loss <= BEHIND * errors.se
+
+
+def stacked_scores(held: FloatArray, assigned: NDArray[np.intp], pairs: Pairs) -> FloatArray:
+    """Average held-out scores (parts, assignments, rows), each fold by weights computed without it.
+
+    Returns
+    -------
+    ndarray, shape (assignments, rows)
+        Averaged scores.
+    """
+    mean, found = held.mean(axis=1).T, np.empty(held.shape[1:])
+    for scores, fold, row in zip(held.swapaxes(0, 1), assigned, found, strict=True):
+        for k in np.unique(fold):
+            row[fold == k] = stacked_weights(mean, pairs.among(fold != k)) @ scores[:, fold == k]
+    return found
+
+
+def stacked_weights(scores: FloatArray, pairs: Pairs) -> FloatArray:
+    """Weights of columns of scores by which ``scores @ weights`` ranks the pairs, shrunk to equal ones.
+
+    The prior standard deviation of a weight is half its mean; doubled, the AUC on unseen data is the same to 0.001.
+
+    Examples
+    --------
+    >>> from pymc_pacauc.comparison.pairs import bipartite
+    >>> y = np.arange(60) % 2
+    >>> scores = np.random.default_rng(1).normal(size=(60, 2)) + np.column_stack([2 * y, 0 * y])
+    >>> weights = stacked_weights(scores, bipartite(y))
+    >>> bool(weights[0] > 0.7), float(weights.sum().round(12))
+    (True, 1.0)
+    """
+    parts = scores.shape[1]
+    if parts > 1 and pairs.n_pairs > 0:
+        gamma = gammas.CENTRE * row_shares(pairs).size
+        problem = problems.linear_gaussian_problem(scores, pairs, gamma, prior_mean=1.0, prior_covariance=0.5**2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # then weights are equal
+            found = fit(problem.of_compared_rows(), accuracy="path", n_jobs=1)
+        weights = np.maximum(found.posterior.mean, 0.0)
+        if found.converged and weights.any():
+            return weights / weights.sum()
+    return np.full(parts, 1.0 / parts)

@@ -7,9 +7,10 @@ The page is made from :class:`Figures`, a few hundred numbers, which a pickle ke
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from html import escape
 from importlib.metadata import version
 from io import StringIO
@@ -18,26 +19,17 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
+from sklearn.metrics import confusion_matrix
 
 import pymc_pacauc
 from pymc_pacauc.analysis.plots.canvas import BLUE, GREY, VERMILION
 from pymc_pacauc.comparison.censored import survival_curve
 from pymc_pacauc.comparison.folds import strata_of
 from pymc_pacauc.comparison.risk import pair_risk
-from pymc_pacauc.estimator.average import AveragedPosterior
-from pymc_pacauc.estimator.calibration import CalibratedScore
-from pymc_pacauc.estimator.posterior import CertifiedGamma
-from pymc_pacauc.numerics import FloatArray
+from pymc_pacauc.numerics import FloatArray, tails
 from pymc_pacauc.problem.additive_features import AdditiveFeatures
-from pymc_pacauc.tune.gamma import GammaChoice
 
-MOST_COEFFICIENTS = 40  # the largest, in units of their columns: a page; doubled, two
-MOST_SHAPES = 12  # functions of columns that are drawn
-CI_PROB = 0.9
-BINS = 10  # of the calibration plot, with as many rows each
-RATES = (0.05, 0.1, 0.2, 0.5)  # false positive rates of the threshold table
-THIRDS = ("low", "middle", "high")  # of the scores, whose survival is drawn
-MOST_STEPS = 200  # of a survival curve that is kept
+CI_PROB = 0.9  # of all intervals and bands on the page
 
 STYLE = """
 :root { color-scheme: light; --ink: #1c2733; --soft: #5b6875; --line: #dfe4ea; --blue: #0072B2; }
@@ -57,14 +49,13 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
 td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; }
 td:first-child { overflow-wrap: anywhere; min-width: 5rem; }
-td.bar { min-width: 12rem; width: 40%; }
-.range { position: relative; height: .9rem; }
+.range { position: relative; height: .9rem; min-width: 12rem; }
 .range i { position: absolute; top: .4rem; height: 2px; background: var(--blue); }
 .range u { position: absolute; top: .15rem; width: .6rem; height: .6rem; margin-left: -.3rem; border-radius: 50%;
            background: var(--blue); }
 .range s { position: absolute; top: 0; bottom: 0; width: 1px; background: #b6c0ca; }
 @media (max-width: 40rem) {
-  td.bar, th.bar { display: none; } table { font-size: .75rem; width: 100%; } th, td { padding: .25rem .2rem; }
+  .range { display: none; } table { font-size: .75rem; width: 100%; } th, td { padding: .25rem .2rem; }
 }
 """
 
@@ -113,6 +104,12 @@ class Figures:
         Kind of comparison, in words.
     strata : bool
         Whether only rows of one stratum are compared.
+    by : str
+        How gamma was chosen.
+    gammas : array of shape (4, candidates) or None
+        gamma, AUC of the mean score, its standard error, AUC of a draw: what folds chose gamma by.
+    chosen : int
+        Which of them it is.
     held_out : float
         AUC or concordance of rows left out, NaN where none were.
     boundaries : tuple of Boundary
@@ -121,25 +118,19 @@ class Figures:
         Kaplan-Meier curve, times and survival, of each third of the scores of rows left out; empty for classes.
     events : int
         Events of censored times.
-    gammas : array of shape (4, candidates) or None
-        gamma, AUC of the mean score, its standard error, AUC of a draw: what gamma was chosen by.
-    chosen : int
-        Which of them it is.
-    by : str
-        How gamma was chosen.
     """
 
     rows: int
     pairs: int
     kind: str
     strata: bool
-    held_out: float
-    boundaries: tuple[Boundary, ...]
-    survival: tuple[FloatArray, ...]
-    events: int
-    gammas: FloatArray | None
-    chosen: int
     by: str
+    gammas: FloatArray | None = None
+    chosen: int = 0
+    held_out: float = np.nan
+    boundaries: tuple[Boundary, ...] = ()
+    survival: tuple[FloatArray, ...] = ()
+    events: int = 0
 
 
 def with_figures(estimator: Any, score: Any) -> Any:
@@ -154,19 +145,16 @@ def figures_of(estimator: Any, score: Any) -> Figures:
     strata = pairs.kind == "two classes" and len(pairs.blocks) > 1 and np.unique(strata_of(pairs)).size > 1
     kind = pairs.kind + " within strata" * strata + ", weighted" * pairs.weighted
     kind += f", in {groups} groups that are the independent units" if groups else ""
-    held_out = np.nan if score.held_out is None else 1.0 - float(pair_risk(score.held_out[None], pairs)[0])
-    boundaries: tuple[Boundary, ...] = ()
-    survival: tuple[FloatArray, ...] = ()
-    events = 0
-    if not isinstance(score, CalibratedScore) and score.held_out is not None:
-        third = np.digitize(score.held_out, np.quantile(score.held_out, [1 / 3, 2 / 3]))
-        survival = tuple(_survival(score.time[third == k], score.event[third == k]) for k in range(3))
-        events = int((score.event == 1).sum())
-    elif isinstance(score, CalibratedScore) and score.maps:
-        boundaries = tuple(_boundary(score, k, name) for k, name in enumerate(_names_above(estimator, score)))
-    gammas, chosen, by = _choice(posterior)
-    rows = posterior.fit.problem.n
-    return Figures(rows, pairs.n_pairs, kind, strata, held_out, boundaries, survival, events, gammas, chosen, by)
+    found = Figures(posterior.fit.problem.n, pairs.n_pairs, kind, strata, **_choice(estimator, posterior))
+    if score.held_out is None:
+        return found
+    found = replace(found, held_out=1.0 - float(pair_risk(score.held_out[None], pairs)[0]))
+    if score.maps:
+        names = enumerate(_names_above(estimator, score))
+        return replace(found, boundaries=tuple(_boundary(score, k, name) for k, name in names))
+    third = np.digitize(score.held_out, np.quantile(score.held_out, [1 / 3, 2 / 3]))
+    survival = tuple(_survival(score.time[third == k], score.event[third == k]) for k in range(3))
+    return replace(found, survival=survival, events=int((score.event == 1).sum()))
 
 
 def _names_above(estimator: Any, score: Any) -> list[str]:
@@ -177,57 +165,49 @@ def _names_above(estimator: Any, score: Any) -> list[str]:
     return [classes[1]] if len(classes) == 2 else [f"above {name}" for name in classes[:-1]]
 
 
-def _boundary(score: CalibratedScore, k: int, name: str) -> Boundary:
+def _boundary(score: Any, k: int, name: str) -> Boundary:
     from pymc_pacauc.analysis.evaluate import roc
 
-    assert score.held_out is not None
-    assert score.place is not None
-    assert score.weights is not None
-    positive = score.place > k
+    positive, weights = score.place > k, score.weights  # as in the regression that the probabilities are
     curves = roc(score.held_out, positive, ci_prob=CI_PROB, groups=score.posterior.groups)
-    lines = np.array([curves["fpr"].values, *(curves[each].values for each in ("tpr", "tpr_lower", "tpr_upper"))])
-    probability = score.maps[k]((score.held_out - score.center) / score.spread)
-    order = np.array_split(np.argsort(probability, kind="stable"), min(BINS, positive.size))
-    weights = score.weights  # as in the regression that the probabilities are
-    bins = np.array(
-        [
-            [*(np.average(values[each], weights=weights[each]) for values in (probability, positive)), each.size]
-            for each in order
-        ]
-    ).T
-    n_pos, n_neg = int(positive.sum()), int((~positive).sum())
+    lines = np.array([curves[each].values for each in ("fpr", "tpr", "tpr_lower", "tpr_upper")])
+    probability = score.maps[k](score.held_out_standard)
+    bins = []
+    for rows in np.array_split(np.argsort(probability, kind="stable"), min(10, positive.size)):
+        means = (np.average(values[rows], weights=weights[rows]) for values in (probability, positive))
+        bins.append([*means, rows.size])
     cuts = []
-    for rate in RATES:
-        at = float(np.quantile(probability[~positive], 1.0 - rate))
-        called = probability > at
-        true, false = int((called & positive).sum()), int((called & ~positive).sum())
-        predictive = [true / (true + false) if true + false else np.nan]
-        predictive.append((n_neg - false) / (~called).sum() if not called.all() else np.nan)
-        cuts.append([at, true / n_pos, 1.0 - false / n_neg, *predictive])
-    auc, *interval = (float(curves.attrs[each]) for each in ("auc", "auc_lower", "auc_upper"))
-    ends, weighted = (interval[0], interval[1]), bool((weights != weights[0]).any())
-    return Boundary(name, float(positive.mean()), auc, ends, lines, bins, np.array(cuts), weighted)
+    for rate in (0.05, 0.1, 0.2, 0.5):  # false positive rates
+        at = np.quantile(probability[~positive], 1.0 - rate)
+        (right_below, above), (below, right_above) = confusion_matrix(positive, probability > at).astype(float)
+        with np.errstate(invalid="ignore"):  # where all, or none, are called positive
+            sensitivity, specificity = right_above / (right_above + below), right_below / (right_below + above)
+            predictive = right_above / (right_above + above), right_below / (right_below + below)
+        cuts.append([at, sensitivity, specificity, *predictive])
+    auc, low, high = (float(curves.attrs[each]) for each in ("auc", "auc_lower", "auc_upper"))
+    weighted = bool((weights != weights[0]).any())
+    return Boundary(name, positive.mean(), auc, (low, high), lines, np.array(bins).T, np.array(cuts), weighted)
 
 
 def _survival(time: FloatArray, event: Any) -> FloatArray:
+    """Kaplan-Meier curve from time 0 on, shape (2, steps), of 200 steps at most."""
     curve = survival_curve(time, event)
-    kept = np.unique(np.linspace(0, curve.time.size - 1, min(MOST_STEPS, curve.time.size)).astype(int))
+    kept = np.unique(np.linspace(0, curve.time.size - 1, min(200, curve.time.size)).astype(int))
     return np.array([np.append(0.0, curve.time[kept]), np.append(1.0, curve.survival[kept])])
 
 
-def _choice(posterior: Any) -> tuple[FloatArray | None, int, str]:
+def _choice(estimator: Any, posterior: Any) -> dict[str, Any]:
+    """How gamma was chosen, as attributes of :class:`Figures`."""
     choice = posterior.choice
-    if isinstance(choice, CertifiedGamma):
-        values = [[each.gamma, each.auc, 0.0, np.nan] for each in choice.certificates]
-        return np.array(values).T, choice.chosen, "by the certificate"
-    if not isinstance(choice, GammaChoice):
-        return None, 0, "given" if choice is None else "by the coverage of credible sets"
+    if choice is None:
+        others = {"certificate": "by the certificate", "coverage": "by the coverage of credible sets"}
+        return {"by": others.get(str(estimator.gamma), "given")}
     values = []
     for each in choice.candidates:
         error = np.sqrt(each.auc.var(axis=1, ddof=1).mean() / each.auc.shape[1])
         values.append([each.gamma, each.auc.mean(), error, each.expected_auc.mean()])
     some = "" if choice.rows == choice.folds.shape[1] else f" of {choice.rows} of the rows"
-    return np.array(values).T, choice.chosen, f"by folds{some}"
+    return {"gammas": np.array(values).T, "chosen": choice.chosen, "by": f"by folds{some}"}
 
 
 # -- the page --------------------------------------------------------------------------------------------------------
@@ -256,29 +236,25 @@ def report_page(estimator: Any, title: str) -> str:
 
 def _part(estimator: Any, score: Any) -> str:
     posterior, figures = score.posterior, score.figures
-    facts, drawings = _facts(figures, posterior.record.groups), []
+    facts = _facts(figures, posterior.record.groups)
     certified, words = _certificate(estimator, score)
     if certified is not None and certified.auc > 0.5:
         unit = "groups" if certified.groups else "rows"
         condition = f"certified for a draw, {1 - certified.epsilon:.0%}, if {unit} are independent: see below"
         facts.append((condition, f"≥ {certified.auc:.3f}"))
-    for boundary in figures.boundaries:
-        drawings += [_roc(boundary), _calibration(boundary)]
-    if figures.survival:
-        drawings.append(_kaplan_meier(figures))
+    drawings = [draw(each) for each in figures.boundaries for draw in (_roc, _calibration)]
+    drawings += [_kaplan_meier(figures)] if figures.survival else []
     sizes = f"{figures.rows} rows, {estimator.n_features_in_} columns, {figures.pairs} pairs"
     what = f"{figures.kind[0].upper()}{figures.kind[1:]}: {sizes}."
-    thresholds = "".join(_thresholds(boundary) for boundary in figures.boundaries)
-    return (
-        f'<p>{escape(what)}</p>{_tiles(facts)}<div class="figures">{"".join(drawings)}</div>'
-        f"{thresholds}{_coefficients(estimator, posterior)}<h2>Certificate</h2>{words}"
-        f"<h2>How it was fitted</h2>{_fitted(posterior, figures)}"
-    )
-
-
-def _tiles(facts: Sequence[tuple[str, str]]) -> str:
-    cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in facts)
-    return f'<div class="facts">{cells}</div>'
+    chosen = [] if figures.gammas is None else [_gamma(figures, posterior.record.measure)]
+    sections = [
+        f"<p>{escape(what)}</p>{_tiles(facts)}{_side_by_side(drawings)}",
+        *map(_thresholds, figures.boundaries),
+        _coefficients(estimator, posterior),
+        f"<h2>Certificate</h2>{words}",
+        f"<h2>How it was fitted</h2>{_fitted(posterior, figures)}{_side_by_side(chosen)}",
+    ]
+    return "".join(sections)
 
 
 def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
@@ -295,13 +271,14 @@ def _facts(figures: Figures, groups: int) -> list[tuple[str, str]]:
     elif figures.strata:
         facts.append(("AUC within strata, of rows left out", f"{figures.held_out:.3f}"))
     which = "AUC over all strata" if figures.strata else "AUC"
+    unit = "groups" if groups else "rows"
     for each in figures.boundaries:
-        facts.append((f"{which} of rows left out, positive: {each.name}", f"{each.auc:.3f}"))
-        interval = f"{each.interval[0]:.3f} to {each.interval[1]:.3f}"
-        unit = "groups" if groups else "rows"
         words = f"its {CI_PROB:.0%} interval over {unit}, given the fits of the folds; its coverage is a little lower"
-        facts.append((words, interval))
-        facts.append((f"of the rows are {each.name}", f"{each.share:.1%}"))
+        facts += [
+            (f"{which} of rows left out, positive: {each.name}", f"{each.auc:.3f}"),
+            (words, f"{each.interval[0]:.3f} to {each.interval[1]:.3f}"),
+            (f"of the rows are {each.name}", f"{each.share:.1%}"),
+        ]
     return facts
 
 
@@ -326,20 +303,20 @@ def _roc(each: Boundary) -> str:
 def _calibration(each: Boundary) -> str:
     def draw(axes: Any) -> None:
         probability, share, rows = each.bins
-        half = -ndtri(0.5 * (1.0 - CI_PROB)) * np.sqrt(np.maximum(share * (1.0 - share), 0.25 / rows) / rows)
+        half = ndtri(tails(CI_PROB)[1]) * np.sqrt(np.maximum(share * (1.0 - share), 0.25 / rows) / rows)
         axes.errorbar(probability, share, half, fmt="o", color=BLUE, linewidth=1)
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=":")
         axes.set(xlabel="probability", ylabel=f"share of {each.name}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
-    number = each.bins.shape[1]
-    text = f"Calibration: rows left out in {number} bins by their probability of {each.name}, and the share that were"
-    text += ", by their weights." if each.weighted else "."
-    return _figure(draw, text)
+    text = f"Calibration: rows left out in {each.bins.shape[1]} bins by their probability of {each.name}, and the share"
+    return _figure(draw, f"{text} that were{', by their weights' * each.weighted}.")
 
 
 def _kaplan_meier(figures: Figures) -> str:
     def draw(axes: Any) -> None:
-        for curve, name, color in zip(figures.survival, THIRDS, (BLUE, GREY, VERMILION), strict=True):
+        for curve, name, color in zip(
+            figures.survival, ("low", "middle", "high"), (BLUE, GREY, VERMILION), strict=True
+        ):
             axes.step(*curve, where="post", color=color, label=name)
         axes.set(xlabel="time", ylabel="share without the event", ylim=(0, 1.02))
         axes.legend(frameon=False, title="risk score", loc="upper right")
@@ -352,29 +329,24 @@ def _kaplan_meier(figures: Figures) -> str:
 
 
 def _gamma(figures: Figures, measure: str) -> str:
-    assert figures.gammas is not None
-    gammas, auc, error, of_draw = figures.gammas
-    certified = "certificate" in figures.by
-
     def draw(axes: Any) -> None:
+        gammas, auc, error, of_draw = np.asarray(figures.gammas)
         axes.fill_between(gammas, auc - error, auc + error, color=BLUE, alpha=0.15, linewidth=0)
-        axes.plot(gammas, auc, "o-", color=BLUE, label="a draw" if certified else "mean score")
-        if not certified:
-            axes.plot(gammas, of_draw, "s--", color=VERMILION, label="a draw")
+        axes.plot(gammas, auc, "o-", color=BLUE, label="mean score")
+        axes.plot(gammas, of_draw, "s--", color=VERMILION, label="a draw")
         axes.axvline(gammas[figures.chosen], color=GREY, linewidth=0.8, linestyle=":")
-        axes.set(xscale="log", xlabel="gamma", ylabel=f"{'certified' if certified else 'held-out'} {measure}")
+        axes.set(xscale="log", xlabel="gamma", ylabel=f"held-out {measure}")
         axes.legend(frameon=False, loc="lower right")
 
-    text = f"How gamma was chosen, {figures.by} (dotted: the choice)."
-    if not certified:
-        text += (
-            f" Shaded: one standard error over folds. These are means of the {measure} within each fold; the one at "
-            "the top of the page ranks rows of all folds together, so the two differ a little."
-        )
-    return _figure(draw, text)
+    return _figure(
+        draw,
+        f"How gamma was chosen, {figures.by} (dotted: the choice). Shaded: one standard error over folds. These are "
+        f"means of the {measure} within each fold; the one at the top of the page ranks rows of all folds together, so "
+        "the two differ a little.",
+    )
 
 
-def _figure(draw: Any, caption: str) -> str:
+def _figure(draw: Callable[[Any], None], caption: str) -> str:
     """An inline SVG, drawn without pyplot, so that no figure of the user's is touched."""
     try:
         from matplotlib import rc_context
@@ -398,55 +370,58 @@ def _figure(draw: Any, caption: str) -> str:
 # -- tables and words ------------------------------------------------------------------------------------------------
 
 
+def _tiles(facts: Sequence[tuple[str, str]]) -> str:
+    cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in facts)
+    return f'<div class="facts">{cells}</div>'
+
+
+def _side_by_side(drawings: Sequence[str]) -> str:
+    return f'<div class="figures">{"".join(drawings)}</div>' if drawings else ""
+
+
+def _table(heading: str, said: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A heading, a paragraph and a table of cells in HTML."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<h2>{heading}</h2><p>{said}</p>{table}"
+
+
 def _thresholds(each: Boundary) -> str:
-    header = ["probability above", "sensitivity", "specificity", "PPV", "NPV"]
-    rows = []
-    for at, *shares in each.cuts:
-        cells = [f"{at:.3f}", *(f"{share:.1%}" for share in shares)]
-        rows.append("".join(f"<td>{cell}</td>" for cell in cells))
     name = escape(each.name)
     said = f"Calling rows left out {name}; predictive values (PPV, NPV) are those at the share of {name} in these rows."
-    return f"<h2>Thresholds for {name}</h2><p>{said}</p>" + _table(header, rows)
+    rows = [[f"{at:.3f}", *(f"{share:.1%}" for share in shares)] for at, *shares in each.cuts]
+    return _table(
+        f"Thresholds for {name}", said, ["probability above", "sensitivity", "specificity", "PPV", "NPV"], rows
+    )
 
 
 def _coefficients(estimator: Any, posterior: Any) -> str:
-    if isinstance(posterior, AveragedPosterior):
-        header = ["prior of the part", "weight", "gamma"]
-        rows = [
-            f"<td>{name}</td><td>{weight:.2f}</td><td>{part.record.gamma:.4g}</td>"
-            for name, weight, part in zip(posterior.names, posterior.weights, posterior.parts, strict=True)
-        ]
+    if hasattr(posterior, "parts"):
+        parts = zip(posterior.names, posterior.weights, posterior.parts, strict=True)
+        rows = [[name, f"{weight:.2f}", f"{part.record.gamma:.4g}"] for name, weight, part in parts]
         said = "The score is the weighted mean of these, each in standard units; weights by rows left out."
         linear, *others = [_coefficients(estimator, part) for part in posterior.parts]
-        return f"<h2>Parts</h2><p>{said}</p>{_table(header, rows)}{''.join(others)}{linear}"
+        return _table("Parts", said, ["prior of the part", "weight", "gamma"], rows) + "".join(others) + linear
     if isinstance(posterior.features, AdditiveFeatures):
         return _shapes(estimator, posterior)
     if posterior.features is not None:
         scales = ", ".join(f"{value:.3g}" for value in posterior.features.lengthscale[:20])
         return f"<h2>Kernel</h2><p>Gaussian process, {posterior.features.rank} features, lengthscales {scales}.</p>"
-    scale = posterior.columns.scale
+    scale, names = posterior.columns.scale, estimator._feature_names()
     mean, sd = posterior.coef * scale, posterior.coef_sd * scale
-    names = estimator._feature_names()
-    shown = np.argsort(-np.abs(mean), kind="stable")[:MOST_COEFFICIENTS]
-    half = -ndtri(0.5 * (1.0 - CI_PROB)) * sd
-    reach = float(np.abs(np.concatenate([mean - half, mean + half])).max()) or 1.0
+    low, high = mean + np.outer(ndtri(tails(CI_PROB)), sd)
+    reach = float(np.abs([low, high]).max()) or 1.0
     inclusion = posterior.fit.inclusion_probability
     included = bool((inclusion < 1.0).any())
-    header = [
-        "column",
-        "mean",
-        f"{CI_PROB:.0%} interval",
-        "P(>\N{NO-BREAK SPACE}0)",
-        *(["P(included)"] if included else []),
-        "",
-    ]
     rows = []
+    shown = np.argsort(-np.abs(mean), kind="stable")[:40]  # a page
     for k in shown:
-        low, high = mean[k] - half[k], mean[k] + half[k]
         above = f"{ndtr(mean[k] / sd[k]):.3f}" if sd[k] > 0.0 else "-"
-        cells = [_breakable(names[k]), f"{mean[k]:+.3f}", f"{low:+.3f} to {high:+.3f}", above]
+        name = re.sub(r"([_./:-])", r"\1<wbr>", escape(names[k]))  # lines may break after punctuation
+        cells = [name, f"{mean[k]:+.3f}", f"{low[k]:+.3f} to {high[k]:+.3f}", above]
         cells += [f"{inclusion[k]:.3f}"] if included else []
-        rows.append("".join(f"<td>{cell}</td>" for cell in cells) + _range(low, mean[k], high, reach))
+        rows.append([*cells, _range(*(50.0 + 48.0 * np.array([low[k], mean[k], high[k]]) / reach))])
     words = ["Coefficients of columns in units of their standard deviation."] if (scale != 1.0).any() else []
     words.append("Scores have no unit: only ratios of coefficients are meaningful.")
     words.append(
@@ -455,40 +430,30 @@ def _coefficients(estimator: Any, posterior: Any) -> str:
         else "Intervals are those of the posterior at this gamma, not calibrated."
     )
     words += [f"The {len(shown)} largest of {len(names)}."] if len(names) > len(shown) else []
-    return f"<h2>Coefficients</h2><p>{' '.join(words)}</p>" + _table(header, rows)
+    header = ["column", "mean", f"{CI_PROB:.0%} interval", "P(>\N{NO-BREAK SPACE}0)", *["P(included)"] * included, ""]
+    return _table("Coefficients", " ".join(words), header, rows)
+
+
+def _range(low: float, middle: float, high: float) -> str:
+    """An interval and its middle, drawn at these percentages of the width."""
+    return (
+        f'<div class="range"><s style="left:50%"></s>'
+        f'<i style="left:{low:.2f}%;width:{high - low:.2f}%"></i><u style="left:{middle:.2f}%"></u></div>'
+    )
 
 
 def _shapes(estimator: Any, posterior: Any) -> str:
     from pymc_pacauc.analysis.plots.ranking import draw_shape
 
-    shapes = sorted(
-        zip(estimator._feature_names(), posterior.shapes(), strict=True), key=lambda each: -np.ptp(each[1][1])
-    )
-    said = f"What each column adds to the score, of {len(shapes)} the {min(len(shapes), MOST_SHAPES)} that vary most."
+    found = zip(estimator._feature_names(), posterior.shapes(), strict=True)
+    shapes = sorted(found, key=lambda each: -np.ptp(each[1][1]))
+    shown = shapes[:12]
     drawings = [
-        _figure(lambda axes, name=name, shape=shape: draw_shape(axes, name, shape, CI_PROB), f"{name}, {CI_PROB:.0%}")
-        for name, shape in shapes[:MOST_SHAPES]
+        _figure(partial(draw_shape, name=name, shape=shape, ci_prob=CI_PROB), f"{name}, {CI_PROB:.0%}")
+        for name, shape in shown
     ]
-    return f'<h2>Functions of the columns</h2><p>{said}</p><div class="figures">{"".join(drawings)}</div>'
-
-
-def _breakable(name: str) -> str:
-    """Allow line breaks after punctuation in a name."""
-    return re.sub(r"([_./:-])", r"\1<wbr>", escape(name))
-
-
-def _range(low: float, middle: float, high: float, reach: float) -> str:
-    at = [50.0 + 48.0 * value / reach for value in (low, middle, high)]
-    return (
-        f'<td class="bar"><div class="range"><s style="left:50%"></s>'
-        f'<i style="left:{at[0]:.2f}%;width:{at[2] - at[0]:.2f}%"></i><u style="left:{at[1]:.2f}%"></u></div></td>'
-    )
-
-
-def _table(header: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" if name else '<th class="bar"></th>' for name in header)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    said = f"What each column adds to the score, of {len(shapes)} the {len(shown)} that vary most."
+    return f"<h2>Functions of the columns</h2><p>{said}</p>{_side_by_side(drawings)}"
 
 
 def _certificate(estimator: Any, score: Any) -> tuple[Any, str]:
@@ -519,5 +484,4 @@ def _fitted(posterior: Any, figures: Figures) -> str:
         lines.append(f"Prior covariance at shrinkage {posterior.shrinkage:g}, by evidence.")
     if record.method == "TemperingSMC":
         lines.append(f"Draws by tempering SMC, log evidence {posterior.result.evidence}.")
-    words = f"<p>{'<br>'.join(map(escape, lines))}</p>"
-    return words if figures.gammas is None else f'{words}<div class="figures">{_gamma(figures, record.measure)}</div>'
+    return f"<p>{'<br>'.join(map(escape, lines))}</p>"

@@ -48,7 +48,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,8 +66,7 @@ from pymc_pacauc.problem.problem import Problem, two_class_mask
 from pymc_pacauc.theorems import default_gamma
 from pymc_pacauc.tune.gamma import MANY_ROWS, content_order, pairs_of_few
 
-TOLERANCE = 0.02  # of log(ratio) at which gamma is accepted
-MOST_FITS = 12
+MOST_FITS = 12  # of the search for gamma; it takes about five
 # Passes over the pairs for the calibrated spread; twice as many change standard deviations by less than 1 %.
 PASSES = 5
 # Smallest curvature of the smoothed risk, as a share of the largest: noise can make a vanishing curvature negative. Ten
@@ -143,19 +142,12 @@ def coverage_gamma(
     while len(path) < MOST_FITS and not settled:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of intermediate fits; the final one may warn
-            start = fits[-1] if fits else None
-            fits.append(
-                fit(
-                    replace(problem, gamma=gamma),
-                    start=start,
-                    tolerance=ACCURACIES["estimator"].tolerance,
-                    n_jobs=n_jobs,
-                )
-            )
+            options: Any = {"start": fits[-1] if fits else None, "tolerance": ACCURACIES["estimator"].tolerance}
+            fits.append(fit(replace(problem, gamma=gamma), n_jobs=n_jobs, **options))
         path.append(sandwich(fits[-1], level))
         if callback is not None:
             callback(len(path))
-        settled = abs(math.log(path[-1].ratio)) < TOLERANCE
+        settled = abs(math.log(path[-1].ratio)) < 0.02
         if not settled:
             gamma = min(largest, _next(path))
     final = fit(fits[-1].problem, start=fits[-1], n_jobs=n_jobs)

@@ -39,6 +39,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -65,18 +66,13 @@ from pymc_pacauc.problem.provenance import measure_of
 CENTRE = 2.0
 # Standard deviation of log(gamma) under the prior. Doubled, choices differ twice as much between assignments of folds.
 SPREAD = 2.0
-# Assignments of rows to folds: this over the comparison's size, within these bounds. Twice as many take twice as long,
-# and halve the variance of log(gamma) over assignments; the AUC of the choice is the same to 0.0005.
-ASSIGNED_SIZE, LEAST_ASSIGNMENTS, MOST_ASSIGNMENTS = 180, 2, 4
+# Assignments of rows to folds: this over the comparison's size, from 2 to 4. Twice as many take twice as long, and
+# halve the variance of log(gamma) over assignments; the AUC of the choice is the same to 0.0005.
+ASSIGNED_SIZE = 180
 # Rows beyond which some, about FEW_ROWS, choose. More take longer; the gamma chosen is steadier.
 MANY_ROWS = 2500
-# Rows taken of the side that has many, where the other one has few: at most so many times those asked for.
-MOST = 4
 # Relative change of a fold's natural parameters before its last step, after which it is below what a ranking notices.
 FOLD_TOLERANCE = 0.3
-# Relative change of a fold's natural parameters in its last sweep from which on its AUCs are not relied on.
-SERIOUS_CHANGE = 0.5
-
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
@@ -111,7 +107,7 @@ def pairs_of_few(pairs: Pairs, rows: int, order: NDArray[np.intp]) -> Pairs:
     sides = [rng.permutation(order[side[order]]) for side in (pairs.higher, ~pairs.higher)]
     half = rows // 2
     few = min(half, *(max(side.size, 1) for side in sides))
-    many = min(half**2 // few, MOST * rows)
+    many = min(half**2 // few, 4 * rows)
     chosen = np.zeros(pairs.n, dtype=bool)
     for side in sides:
         chosen[side[: half if side.size <= half else many]] = True
@@ -126,7 +122,7 @@ def assign_folds(
     The number of assignments falls with the comparison's size, because the variance of an AUC is about 1 / size.
     """
     rng = np.random.default_rng(0)
-    repeats = int(np.clip(np.ceil(ASSIGNED_SIZE / row_shares(comparison).size), LEAST_ASSIGNMENTS, MOST_ASSIGNMENTS))
+    repeats = int(np.clip(np.ceil(ASSIGNED_SIZE / row_shares(comparison).size), 2, 4))
     return np.array([comparison_folds(comparison, folds, rng, groups, order) for _ in range(repeats)])
 
 
@@ -154,7 +150,8 @@ class Candidate:
 
     @property
     def reliable(self) -> bool:
-        return self.change < SERIOUS_CHANGE
+        """Whether its AUCs can be relied on: no fold still changed by half in its last sweep."""
+        return self.change < 0.5
 
 
 def leave_out_folds(problem: Problem, assigned: NDArray[np.intp], plan: Plan) -> Sequence[FoldPaths] | Sequence[Groups]:
@@ -420,14 +417,12 @@ def choose_gamma(
     if start is None and not isinstance(left_out[0], FoldPaths):
         at = replace(some, gamma=CENTRE * row_shares(some.pairs).size)
         [start] = fits_along_gamma(at, [at.gamma], method, accuracy="path", n_jobs=n_jobs, client=client)
-    looked_at = 0
+    number = count(1)
 
     def evaluate(gamma: float) -> Candidate:
-        nonlocal looked_at
         found = held_out(start, left_out, gamma=gamma, n_jobs=n_jobs, client=client)
-        looked_at += 1
         if callback is not None:
-            callback(looked_at)
+            callback(next(number))
         return found
 
     candidates, chosen = choose_among(evaluate, gammas, some.pairs)

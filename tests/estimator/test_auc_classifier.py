@@ -32,7 +32,8 @@ from pymc_pacauc.comparison.pairs import bipartite
 from pymc_pacauc.comparison.sizes import effective_size
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.estimator import posterior
-from pymc_pacauc.estimator.calibration import LEAST_SLOPE, cross_fit, fit_sigmoid
+from pymc_pacauc.estimator.calibration import LEAST_SLOPE, fit_sigmoid
+from pymc_pacauc.estimator.posterior import cross_fit
 from pymc_pacauc.fitting import fit
 from pymc_pacauc.problem.problem import linear_gaussian_problem
 from pymc_pacauc.smc.tempering import TemperingWarning

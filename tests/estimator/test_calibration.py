@@ -8,7 +8,8 @@ from scipy.special import expit, log_softmax, logit, ndtr, softmax
 from sklearn.isotonic import IsotonicRegression
 
 import pymc_pacauc as pac
-from pymc_pacauc.estimator.calibration import CROSS_SD, FAR, Sigmoid, Steps, cross_fit, fit_sigmoid, fit_softmax
+from pymc_pacauc.estimator.calibration import CROSS_SD, FAR, Sigmoid, Steps, fit_sigmoid, fit_softmax
+from pymc_pacauc.estimator.posterior import cross_fit
 
 
 def data(n=90, seed=1):

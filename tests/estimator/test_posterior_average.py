@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 import pymc_pacauc as pac
 from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.pairs import bipartite
-from pymc_pacauc.estimator.average import _not_behind, stacked_scores, stacked_weights
+from pymc_pacauc.estimator.posterior import _not_behind, stacked_scores, stacked_weights
 from pymc_pacauc.tune.gamma import Candidate, GammaChoice
 
 

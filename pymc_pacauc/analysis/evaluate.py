@@ -832,12 +832,9 @@ def precision_recall(
         attrs[name] = value = float(found.value[k])
         effective = effective_trials(value * (1.0 - value), float(found.rows[:, k].var()), number)
         attrs[f"{name}_lower"], attrs[f"{name}_upper"] = binomial_interval(value, effective, ci_prob).tolist()
-    of_draw = found.draws[:, average]
+    variables: dict[str, Any] = {name: ("recall", column) for name, column in columns.items()}
     return xr.Dataset(
-        {
-            **{name: ("recall", column) for name, column in columns.items()},
-            "average_precision_of_draw": ("sample", of_draw),
-        },
+        {**variables, "average_precision_of_draw": ("sample", found.draws[:, average])},
         coords={"recall": grid},
         attrs={**attrs, "draws": len(draws), "ci_prob": ci_prob, **units.sizes, "n_groups": units.groups},
     )

@@ -21,8 +21,6 @@ from pymc_pacauc.numerics import FloatArray, effective_sample_size, normalise, s
 from pymc_pacauc.smc.log_evidence import LogEvidence
 from pymc_pacauc.smc.tempering import Stage, TemperingWarning
 
-FEW_PARTICLES = 100  # an effective sample size below this is worth a warning
-
 
 def tempering_path(idata: Any) -> xr.Dataset:
     """Collect the stages of every run of tempering SMC.
@@ -214,17 +212,15 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
     kept = "path_particles" in stats
     if kept and model is None and pm.Model.get_context(error_if_none=False) is None:
         raise ValueError("idata has particles kept as flat vectors: pass model=, or call inside `with model:`.")
-    index, ess, stage_gamma, stages = [], [], [], []
-    for chain in range(stats.sizes["chain"]):
-        slot, source, log_weights = _nearest(stats, chain, gamma, top, kept)
+    nearest = [_nearest(stats, chain, gamma, top, kept) for chain in range(stats.sizes["chain"])]
+    index, ess = [], []
+    for _, _, log_weights in nearest:
         usable = ~np.isnan(log_weights)
         weights = np.zeros(len(log_weights))
         weights[usable] = normalise(log_weights[usable])
         index.append(rng.permutation(systematic(weights, len(weights), rng)))
         ess.append(effective_sample_size(log_weights[usable]))
-        stage_gamma.append(source)
-        stages.append(slot)
-    if min(ess) < FEW_PARTICLES:
+    if min(ess) < 100:  # means are then known to a tenth of a posterior standard deviation at best
         advice = "Use more particles." if kept else "Sample with TemperingSMC(keep_particles=True)."
         warnings.warn(
             f"Reweighting to gamma = {gamma:g} leaves an effective sample of {min(ess):.0f} draws in a chain. {advice}",
@@ -233,20 +229,17 @@ def at_gamma(idata: Any, gamma: float, *, model: pm.Model | None = None, random_
         )
     if kept:
         particles = stats["path_particles"].transpose("chain", "draw", ...).values
-        flat = np.stack([particles[c, index[c], stages[c]] for c in range(len(index))])
-        found = posterior_dataset(pm.modelcontext(model), flat)
-        found = found.assign_coords(chain=stats["chain"].values)
+        flat = np.stack([particles[c, i, nearest[c][0]] for c, i in enumerate(index)])
+        found = posterior_dataset(pm.modelcontext(model), flat).assign_coords(chain=stats["chain"].values)
     else:
-        chosen = [
-            posterior.isel(chain=c, draw=i).assign_coords(draw=posterior["draw"].values) for c, i in enumerate(index)
-        ]
+        draw = posterior["draw"].values
+        chosen = [posterior.isel(chain=c, draw=i).assign_coords(draw=draw) for c, i in enumerate(index)]
         found = xr.concat(chosen, dim="chain")
     carried = as_result(idata).score_function
     if carried is not None:
         found = found.assign_coords(carried.as_coords())
-    return found.assign(
-        particle_ess=("chain", np.array(ess)), stage_gamma=("chain", np.array(stage_gamma))
-    ).assign_attrs(gamma=gamma)
+    columns = {"particle_ess": ess, "stage_gamma": [source for _, source, _ in nearest]}
+    return found.assign({name: ("chain", values) for name, values in columns.items()}).assign_attrs(gamma=gamma)
 
 
 def _tempering(idata: Any) -> Draws:

@@ -540,12 +540,16 @@ def compare(
 
 def _check_comparable(fitted: Mapping[str, Provenance]) -> None:
     """Refuse results whose evidences are not comparable."""
+
+    def same(a: Any, b: Any) -> bool:
+        return bool(np.isclose(a, b, rtol=1e-9)) if isinstance(a, float) else a == b
+
     (first, reference), *others = fitted.items()
     for name, other in others:
         different = [
             f"{words} ({getattr(reference, key)} and {getattr(other, key)})" if key != "pairs" else words
             for key, words in WORDS.items()
-            if not _same(getattr(reference, key), getattr(other, key))
+            if not same(getattr(reference, key), getattr(other, key))
         ]
         if different:
             raise ValueError(
@@ -563,10 +567,6 @@ def _check_comparable(fitted: Mapping[str, Provenance]) -> None:
             "results has a model with a likelihood besides the AUC term, so that log Z is not that of the AUC alone: "
             "compare models whose only terms are AUC potentials."
         )
-
-
-def _same(a: Any, b: Any) -> bool:
-    return bool(np.isclose(a, b, rtol=1e-9)) if isinstance(a, float) else a == b
 
 
 def _held_out(found: Mapping[str, Any], folds: int, random_seed: Any) -> pd.DataFrame:

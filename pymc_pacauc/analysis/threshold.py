@@ -23,19 +23,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_pacauc.analysis.evaluate import (
-    BOOTSTRAP,
-    GRID,
-    Ranking,
-    binomial_interval,
-    bootstrap,
-    central_interval,
-    labelled_scores,
-)
+from pymc_pacauc.analysis import evaluate
+from pymc_pacauc.analysis.evaluate import Ranking, central_interval, labelled_scores
 from pymc_pacauc.array_result import HTMLReport
 from pymc_pacauc.model.deployed import FIT, draw_dims, mean_score
 from pymc_pacauc.numerics import FloatArray, Mask, check_probability
 
+INTERVALS = ("fpr_interval", "tpr_interval", "fpr_of_draw_interval", "tpr_of_draw_interval")
 RULES = {"fpr": "FPR at most {:g}", "tpr": "TPR at least {:g}", "cost": "costs {:g} and {:g}"}
 
 
@@ -336,7 +330,7 @@ def choose_threshold(
     share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
     value, at_fpr, at_tpr = _threshold(deployed, mask, name, limit, share)
     rates = ((at_fpr, sizes["n_neg"]), (at_tpr, sizes["n_pos"]))
-    limits = [tuple(binomial_interval(rate, rows, ci_prob).tolist()) for rate, rows in rates]
+    limits = [tuple(evaluate.binomial_interval(rate, rows, ci_prob).tolist()) for rate, rows in rates]
     called = draws > value
     of_draws = _rates_of_draws(called, mask, np.random.default_rng(random_seed))
     draw_limits = limits if len(draws) == 1 else [central_interval(each, ci_prob) for each in of_draws]
@@ -349,8 +343,8 @@ def choose_threshold(
         expected["expected_cost_interval"] = central_interval(costs, ci_prob)
     of = getattr(scores, "coords", {}).get(FIT)
     fields: Any = {**sizes, **expected, "fit": None if of is None else int(of)}
-    intervals: Any = (*limits, *draw_limits)
-    return Threshold(value, at_fpr, at_tpr, *intervals, rule, ci_prob, **fields)
+    fields |= dict(zip(INTERVALS, (*limits, *draw_limits), strict=True))
+    return Threshold(value=value, fpr=at_fpr, tpr=at_tpr, rule=rule, ci_prob=ci_prob, **fields)
 
 
 def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence: float) -> tuple[float, float, float]:
@@ -368,7 +362,7 @@ def _threshold(score: FloatArray, mask: Mask, rule: str, limit: Any, prevalence:
 
 def _rates_of_draws(called: Mask, mask: Mask, rng: np.random.Generator) -> list[FloatArray]:
     """Draw FPR and TPR over posterior draws and rows: beta variables, given the number of rows a draw calls."""
-    order = rng.permutation(np.resize(np.arange(len(called)), max(BOOTSTRAP, len(called))))
+    order = rng.permutation(np.resize(np.arange(len(called)), max(evaluate.BOOTSTRAP, len(called))))
     found = []
     for rows in (called[:, ~mask], called[:, mask]):
         hits = rows.sum(axis=1)[order]
@@ -455,7 +449,7 @@ def decision_curve(
     draws, deployed, units = labelled_scores(scores, y, positive, mean)
     mask = units.mask
     share = float(mask.mean()) if prevalence is None else check_probability("prevalence", prevalence)
-    given = np.linspace(0.0, 1.0, GRID)[1:-1] if probabilities is None else probabilities
+    given = np.linspace(0.0, 1.0, evaluate.GRID)[1:-1] if probabilities is None else probabilities
     grid = np.atleast_1d(np.asarray(given, dtype=np.float64))
     if not ((grid > 0.0) & (grid < 1.0)).all():
         raise ValueError(f"probabilities must lie strictly between 0 and 1; got {grid.min():g} to {grid.max():g}.")
@@ -472,7 +466,7 @@ def decision_curve(
         fpr, tpr = (rate[above] for rate in ranking.points(weights))
         return np.concatenate([share * tpr - (1.0 - share) * fpr * price, fpr, tpr])
 
-    found = bootstrap(draws, deployed, units, benefit, random_seed)
+    found = evaluate.bootstrap(draws, deployed, units, benefit, random_seed)
     _, fpr, tpr = np.split(found.value, 3)
     columns = found.bands("net_benefit", slice(grid.size), ci_prob)
     columns |= {"threshold": thresholds, "fpr": fpr, "tpr": tpr, "treat_all": share - (1.0 - share) * price}

@@ -305,8 +305,7 @@ def certificate(
 def _over_matchings(result: Any, kl: float, epsilon: float, rate: float | None) -> DrawsBound:
     """Bound the risk of a draw from an approximation by the mean over matchings of the training rows."""
     fit = _fit_of(
-        result,
-        'bound="matchings" needs the training rows and the approximation, which draws alone do not contain',
+        result, 'bound="matchings" needs the training rows and the approximation, which draws alone do not contain'
     )
     positive = two_class_mask(fit.problem)
     scores = scores_under(fit.problem, fit.posterior.natural, np.ones(positive.size, dtype=bool))

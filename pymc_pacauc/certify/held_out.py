@@ -47,7 +47,6 @@ from pymc_pacauc.numerics import SEED, FloatArray, Mask, check_probability
 from pymc_pacauc.problem.problem import Problem, two_class_mask
 from pymc_pacauc.problem.provenance import Provenance, fingerprint, looks_standardized, pair_fingerprint
 
-TYPICAL_DIVERGENCE = 2.0  # between the posteriors of half of the rows and of all, for which the rate is chosen
 SHRINK, MARGIN = 0.5, 1.0  # s and kappa
 
 
@@ -84,7 +83,8 @@ def _split(
     def certified(scores: GaussianScores, kl: float) -> float:
         if codes is None:
             matched = matching_groups(positive[rest])
-            return bound_of_draws(scores, kl, matched, TYPICAL_DIVERGENCE, epsilon, rng=rng).risk
+            typical = 2.0  # nats between the posteriors of half of the rows and of all; the rate is the best for it
+            return bound_of_draws(scores, kl, matched, typical, epsilon, rng=rng).risk
         risk = 1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], others)
         return bounds.pac_bayes_kl(risk, kl, effective_size(others, codes[rest]), epsilon, equal_matchings=False)
 

@@ -58,7 +58,6 @@ from pymc_pacauc.numerics import FloatArray, Mask, kernel, slices
 from pymc_pacauc.problem.problem import Problem
 
 LARGEST_GROUP = 1000  # binomial(1000, 500) is just below the largest float
-LARGEST_BETA = 8.0
 SKEW = 1.2  # factor of the best beta of a normal variable, because the number of wrong pairs is skewed
 CELLS = np.concatenate([[0.0], 1.0 - 0.5 * np.geomspace(1.0, 1e-5, 100), [1.0]])  # of the AUC
 
@@ -135,7 +134,7 @@ def matching_rate(n_pos: int, n_neg: int, divergence: float, epsilon: float = 0.
     m, larger = sorted((n_pos, n_neg))
     variance = float(_row_variance(np.array(auc))) * (1.0 + m / larger)
     beta = SKEW * math.sqrt(2.0 * (divergence + math.log(1.0 / epsilon)) / (m * variance))
-    return m * min(LARGEST_BETA, beta)
+    return m * min(8.0, beta)  # a larger beta changes exp(-beta) by less than 0.0004
 
 
 def holdout_bound(matchings: Matchings, n_pos: int, n_neg: int, epsilon: float = 0.05) -> float:
@@ -205,9 +204,8 @@ def _mean_binomials(rows, columns):
     return c
 
 
-MOST_DRAWS, FEWEST_DRAWS, ROWS_DRAWN = 1000, 200, 2_000_000
+MOST_DRAWS = 1000  # of scores, for a bound on the mean over draws; of more than 2000 pairs a matching fewer
 FOR_THE_DRAWS = 0.1  # share of epsilon that pays for Monte Carlo error: of draws, or of pairs drawn for a risk
-LIMIT = 4.0  # limit of D, in units of (typical divergence + log 1 / epsilon)
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +272,8 @@ def bound_of_draws(
     n_pos = int(grouping.positive.sum())
     if rate is None:
         rate = matching_rate(n_pos, grouping.positive.size - n_pos, typical, epsilon)
-    limit, delta = LIMIT * (typical - math.log(epsilon)), FOR_THE_DRAWS * epsilon
+    delta = FOR_THE_DRAWS * epsilon
+    limit = 4.0 * (typical - math.log(epsilon))  # of D: four times what the bound pays for divergence and epsilon
     estimate, safe, draws = mean_log_moment(
         scores, grouping, rate / grouping.m, limit=limit, delta=delta / compared, rng=rng
     )
@@ -294,7 +293,7 @@ def mean_log_moment(
     """Estimate E[L] from draws; return it, a lower bound that fails with probability ``delta``, and the draws."""
     pairs = _matched_pairs(grouping)
     expected = grouping.m * (1.0 - expected_pair_auc(scores.mean, scores.root[scores.kind], pairs))
-    draws = int(np.clip(ROWS_DRAWN // grouping.m, FEWEST_DRAWS, MOST_DRAWS))
+    draws = int(np.clip(2_000_000 // grouping.m, 200, MOST_DRAWS))
     excess: list[float] = []
     for part in slices(draws, scores.mean.size):
         for one in scores.draw(len(range(draws)[part]), rng):

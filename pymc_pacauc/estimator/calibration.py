@@ -192,7 +192,7 @@ class CalibratedScore:
     cuts : array
         For each boundary, the score above which a row is called so.
     held_out : array or None
-        The cross-fitted score of each training row, in units of the score; None where it is not kept, or there is none.
+        The cross-fitted score of each training row, in standard units; None where it is not kept, or there is none.
     place : array or None
         The class of each training row; None where it is not kept.
     weights : array or None
@@ -214,11 +214,6 @@ class CalibratedScore:
     def standard(self, X: FloatArray) -> FloatArray:
         """Scores in standard units."""
         return (self.posterior.score(X) - self.center) / self.spread
-
-    @property
-    def held_out_standard(self) -> FloatArray:
-        """The cross-fitted scores in standard units."""
-        return (np.asarray(self.held_out) - self.center) / self.spread
 
     def probability(self, X: FloatArray) -> FloatArray:
         """Compute the probability of each class, shape (rows, classes)."""
@@ -287,5 +282,4 @@ def calibrate(
         else:
             maps.append(fit_sigmoid(scores.ravel(), above, each))
     cuts = center + spread * np.maximum.accumulate([each.crossing(0.5) for each in maps])
-    held_out = center + spread * scores.mean(axis=0)
-    return CalibratedScore(posterior, center, spread, tuple(maps), cuts, held_out, place, weights)
+    return CalibratedScore(posterior, center, spread, tuple(maps), cuts, scores.mean(axis=0), place, weights)

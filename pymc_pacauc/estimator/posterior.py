@@ -46,7 +46,6 @@ from pymc_pacauc.array_result import ArrayResult, Estimate, KnownResult, Result,
 from pymc_pacauc.certify.certificate import certificate
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import row_shares
-from pymc_pacauc.ep.leave_out import FoldPaths
 from pymc_pacauc.ep.loop import ConvergenceWarning, UnsupportedError
 from pymc_pacauc.ep.posterior import ByCovariance
 from pymc_pacauc.ep.results import ADVICE, Fit
@@ -485,13 +484,11 @@ def cross_fit(posterior: ScorePosterior, folds: int, assigned: NDArray[np.intp] 
     """
     if posterior.held is not None:
         return posterior.held
-    found, problem = posterior.fit, posterior.fit.problem
-    options: dict[str, Any] = {"refine": SWEEPS, "tolerance": gammas.FOLD_TOLERANCE, "of_draws": False}
+    found = posterior.fit
     assigned = calibration_folds(posterior, folds) if assigned is None else assigned
-    if found.plan.folds == "paths":
-        paths = (FoldPaths(problem, fold, found.plan.power) for fold in assigned)
-        return np.array([each.leave_out(problem.gamma, **options).scores for each in paths])
-    return np.array([found.leave_out(fold, gamma=problem.gamma, n_jobs=1, **options).scores for fold in assigned])
+    options: Any = {"gamma": found.problem.gamma, "refine": SWEEPS, "tolerance": gammas.FOLD_TOLERANCE}
+    left_out = gammas.leave_out_folds(found.problem, assigned, found.plan)
+    return np.array([gammas.leave_out_at(found, fold, of_draws=False, **options).scores for fold in left_out])
 
 
 # -- averages --------------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def _boundary(score: Any, k: int, name: str) -> Boundary:
     positive, weights = score.place > k, score.weights  # as in the regression that the probabilities are
     curves = roc(score.held_out, positive, ci_prob=CI_PROB, groups=score.posterior.groups)
     lines = np.array([curves[each].values for each in ("fpr", "tpr", "tpr_lower", "tpr_upper")])
-    probability = score.maps[k](score.held_out_standard)
+    probability = score.maps[k](score.held_out)
     bins = []
     for rows in np.array_split(np.argsort(probability, kind="stable"), min(10, positive.size)):
         means = (np.average(values[rows], weights=weights[rows]) for values in (probability, positive))

@@ -49,7 +49,7 @@ from pymc_pacauc.comparison.folds import comparison_folds
 from pymc_pacauc.comparison.kinds import Comparison
 from pymc_pacauc.comparison.pairs import Pairs
 from pymc_pacauc.comparison.sizes import RowShares, row_shares
-from pymc_pacauc.ep.leave_out import FoldPaths, Groups, split_groups
+from pymc_pacauc.ep.leave_out import FoldPaths, Groups, LeaveOut, split_groups
 from pymc_pacauc.ep.loop import ConvergenceWarning
 from pymc_pacauc.ep.plan import GAMMA_STEP, Plan, choose_plan
 from pymc_pacauc.ep.results import Fit
@@ -177,7 +177,7 @@ def held_out(
     Folds without paths of their own need a ``fit`` to all rows, at any gamma. Assignments are computed on threads, or
     on the workers of a cluster.
     """
-    one = partial(_one_assignment, gamma=gamma, refine=sweeps, tolerance=tolerance)
+    one = partial(leave_out_at, gamma=gamma, refine=sweeps, tolerance=tolerance)
     workers = min(len(folds), cores() if n_jobs is None else n_jobs)
     if client is not None:
         from pymc_pacauc.cluster.rounds import map_with
@@ -188,19 +188,16 @@ def held_out(
     else:
         with ThreadPoolExecutor(workers) as pool:
             found = list(pool.map(partial(one, fit), folds))
-    auc, expected, change = zip(*found, strict=True)
-    return Candidate(gamma, np.array(auc), np.array(expected), max(change))
+    auc, expected = ([getattr(each, name) for each in found] for name in ("group_auc", "group_expected_auc"))
+    return Candidate(gamma, np.array(auc), np.array(expected), max(float(each.change.max()) for each in found))
 
 
-def _one_assignment(
-    fit: Fit | None, fold: FoldPaths | Groups, *, gamma: float, **options: Any
-) -> tuple[FloatArray, FloatArray, float]:
+def leave_out_at(fit: Fit | None, fold: FoldPaths | Groups, *, gamma: float, **options: Any) -> LeaveOut:
+    """Leave out the folds of one assignment at ``gamma``; where they have no paths of their own, of a ``fit``."""
     if isinstance(fold, FoldPaths):
-        left = fold.leave_out(gamma, **options)
-    else:
-        assert fit is not None
-        left = fit.leave_out(fold, gamma=gamma, n_jobs=1, **options)
-    return left.group_auc, left.group_expected_auc, float(left.change.max())
+        return fold.leave_out(gamma, **options)
+    assert fit is not None
+    return fit.leave_out(fold, gamma=gamma, n_jobs=1, **options)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ def test_maps_are_of_weighted_rows_that_were_left_out(calibration):
         expected = fit_sigmoid(held_out.ravel(), above, each)
     at = score.standard(X)
     np.testing.assert_allclose(found.predict_proba(X)[:, 1], expected(at), atol=1e-12)
-    np.testing.assert_allclose(score.held_out_standard, held_out.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(score.held_out, held_out.mean(axis=0), atol=1e-12)
     assert expected(np.array([(score.origin - score.center) / score.spread]))[0] == pytest.approx(0.5, abs=1e-6)
 
 

@@ -143,7 +143,7 @@ def test_figures_of_rows_left_out(reported):
     assert found.name == "True"
     assert (found.share, found.auc) == pytest.approx((y.mean(), roc_auc_score(y, held_out)), abs=1e-12)
     assert found.weighted
-    probability = score.maps[0]((held_out - score.center) / score.spread)
+    probability = score.maps[0](held_out)
     for rate, (at, sensitivity, specificity, ppv, npv) in zip((0.05, 0.1, 0.2, 0.5), found.cuts, strict=True):
         assert at == pytest.approx(np.quantile(probability[~y], 1.0 - rate))
         called = probability > at
